@@ -1,4 +1,4 @@
-//! The priority of background threads. No message waits for their work.
+//! The priority of OS threads for background work. No message waits for this work.
 
 /// Lowers the priority of the OS thread that calls this function. Does nothing except on Linux,
 /// because the niceness may apply to the whole process elsewhere, and would slow the pump down.

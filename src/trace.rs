@@ -106,8 +106,8 @@ impl fmt::Display for TraceParent {
     }
 }
 
-/// Parses a `traceparent`. Accepts later versions of the format too: they begin with the fields of
-/// this version, and may append further fields.
+/// Parses a `traceparent`. Also accepts later versions of the format, which begin with the fields
+/// of this version and may append further fields.
 impl FromStr for TraceParent {
     type Err = BadTrace;
 

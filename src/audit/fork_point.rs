@@ -109,9 +109,9 @@ pub fn is_answered_from_record(contracts: &Contracts, name: &ListenerName) -> bo
 }
 
 impl ForkPoint {
-    /// Finds the fork point at a message of the record at `position`. If no fork can begin at this
-    /// message, finds the last fork point before the message. Returns `None` if the record lacks
-    /// the message, or if the tree cannot be forked.
+    /// Finds the point at which a fork can begin at `message`, which is in the record at
+    /// `position`. If no fork can begin there, finds the last fork point before the message.
+    /// Returns `None` if the record does not contain the message, or if the tree cannot be forked.
     ///
     /// `is_answered` states for a listener whether a fork answers calls to it with recorded
     /// results.

@@ -153,7 +153,7 @@ pub struct TurnUsage {
     pub latency: Option<i64>,
 }
 
-/// Totals of the events since the last flush, by hour and by names.
+/// Totals of the events since the last flush, for each hour and each combination of names.
 pub struct HourRows<'d> {
     db: &'d Connection,
     sums: HashMap<(i64, EventNames), EventTotals, foldhash::fast::RandomState>,

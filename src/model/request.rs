@@ -59,9 +59,9 @@ pub struct ModelRequest {
     /// Whether the model may, must or must not call a tool; `None` leaves the provider's default.
     /// Sent only if the request has tools.
     pub tool_choice: Option<ToolChoice>,
-    /// Whether to limit the answer to one call. The request states this limit only if it has tools
-    /// and the provider is known to accept the limit. In all other cases, only the prompt states
-    /// it.
+    /// Whether the answer may contain only one call. The prompt states this limit. The request also
+    /// states it as a parameter if the request has tools and the provider is known to accept the
+    /// limit.
     pub one_call: bool,
     /// Maximum length of the answer, in tokens; `None` if the request sets no maximum.
     pub max_tokens: Option<u32>,
@@ -82,14 +82,15 @@ impl ModelRequest {
         self.one_call && !self.tools.is_empty()
     }
 
-    /// Returns the maximum tokens of the answer: the smaller one of the request's maximum and the
-    /// `configured` maximum. If both are missing, returns the default, or `None` without a default.
+    /// Returns the maximum tokens of the answer: the smaller of the request's maximum and
+    /// `configured`. If both are missing, returns the request's default, which may be `None`.
     pub fn most(&self, configured: Option<u32>) -> Option<u32> {
         let bound = self.max_tokens.into_iter().chain(configured).min();
         bound.or(self.default_max_tokens)
     }
 
-    /// Returns the maximum tokens of the answer of a model for which the config sets no maximum.
+    /// Returns the maximum tokens of the answer if the config sets no maximum for the model; `None`
+    /// if the answer is unbounded.
     pub fn answer_bound(&self) -> Option<u32> {
         self.most(None)
     }

@@ -85,9 +85,9 @@ impl ModelTerms {
         longest.max().unwrap_or(unbounded)
     }
 
-    /// Returns the maximum tokens of an answer of a route for which the config states no maximum.
-    /// This is the default or half of the context window, whichever is smaller. Returns `None` if
-    /// the config states a maximum for every route, or no context window.
+    /// Returns the maximum tokens of an answer for routes without a maximum in the config: the
+    /// default or half of the context window, whichever is smaller. Returns `None` if every route
+    /// has a maximum, or if the config states no context window.
     pub fn bound(&self) -> Option<u32> {
         self.window()?;
         let open = self.0.iter().any(|term| term.max_tokens.is_none());
@@ -104,9 +104,9 @@ impl ModelTerms {
         self.window().map(|window| window.saturating_sub(self.answer()))
     }
 
-    /// Returns the size of a request in tokens. If the routes use different tokenizers, the largest
-    /// size applies. `notice` is a text at the end of this request only: later requests do not
-    /// repeat it. Its tokens count as [`RequestSize::schema`].
+    /// Returns the size of a request in tokens. If the routes use different tokenizers, returns the
+    /// largest size. `notice` is a text at the end of this request that later requests do not
+    /// repeat. Its tokens count as [`RequestSize::schema`].
     pub fn size(&self, request: &ModelRequest, notice: Option<&str>) -> RequestSize {
         let sizes = self.families().into_iter().map(|family| family.size_with(request, notice));
         sizes.max_by_key(RequestSize::total).unwrap_or_else(|| TokenizerFamily::Other.size(request))

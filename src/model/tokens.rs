@@ -104,8 +104,8 @@ impl TokenizerFamily {
 /// Size of a request in tokens, in two parts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RequestSize {
-    /// Tokens of the system prompt, the tools, the framing of messages, and the notice, which is a
-    /// text at the end of this request that later requests do not repeat.
+    /// Tokens of the system prompt, the tools, the framing of messages, and the notice. The notice
+    /// is a text at the end of this request that later requests do not repeat.
     pub schema: u64,
     /// Tokens of the thread's messages.
     pub payload: u64,

@@ -283,8 +283,8 @@ fn backoff(attempts: usize) -> Duration {
 struct ConnectionLog {
     denials: PermissionErrors,
     servers: String,
-    /// The last error since the connection was lost, or an empty string if there was none. `None`
-    /// while the connection is up. Lock: several tasks of the client may report events at once.
+    /// The last error of the current outage; an empty string if there was none, and `None` while
+    /// the connection is up. Lock: several tasks of the client may report events at once.
     outage: Mutex<Option<String>>,
 }
 

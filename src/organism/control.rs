@@ -54,8 +54,8 @@ pub struct ControlContext {
     reloader: Option<ReloadService>,
     /// Time-out for reading a request, and for writing each line of a response.
     patience: Duration,
-    /// Whether this context serves a connection beyond the maximum number of connections. A request
-    /// that could occupy such a connection for a long time is refused.
+    /// Whether this context serves a connection beyond the maximum number of connections. If so, it
+    /// refuses requests that could occupy the connection for a long time.
     is_busy: bool,
 }
 
@@ -299,9 +299,9 @@ impl ConnectionBound {
     }
 }
 
-/// Serves each connection on its own task. When `closed` reports that the control socket is closed,
-/// serves the connections that still wait to be accepted, because their clients expect a response.
-/// Then returns.
+/// Serves each connection on its own task, until `closed` reports that the control socket is
+/// closed. Then serves the connections that still wait to be accepted, because their clients expect
+/// a response, and returns.
 ///
 /// If the sender of `closed` is dropped, the pump has ended without closing the socket. In this
 /// case, returns at once, and the waiting connections get no response.
@@ -414,8 +414,8 @@ async fn serve(
 struct ControlConnection {
     read: RequestReader,
     writer: ResponseWriter,
-    /// An orderly stop of the server waits for this connection until this sender is dropped. `None`
-    /// if the stop must not wait for the connection.
+    /// An orderly stop of the server waits until this sender is dropped. `None` if the stop must
+    /// not wait for this connection.
     serving: Option<mpsc::Sender<()>>,
     /// True once the socket is closed. From then on, the connection reads no further request.
     closed: watch::Receiver<bool>,
@@ -514,10 +514,12 @@ pub(super) fn refused(request: &ServiceRequest, refusal: Refusal) -> ServiceResp
 }
 
 impl ControlConnection {
-    /// Carries out a request. If the client disconnects, withdraws a request of an operator, such
-    /// as a pause, unless the pump has already taken it. Other requests, such as submissions, are
-    /// carried out even then. After a disconnect, no longer waits for the results of calls, so that
-    /// the connection soon stops counting towards the maximum number of connections.
+    /// Carries out a request. If the client disconnects meanwhile:
+    ///
+    /// - Withdraws a request of an operator, such as a pause, unless the pump has already taken it.
+    /// - Still carries out any other request, such as a submission.
+    /// - No longer waits for the results of calls, so that the connection soon stops counting
+    ///   towards the maximum number of connections.
     async fn pass_on(
         &mut self,
         request: ServiceRequest,
@@ -628,8 +630,8 @@ impl RequestReader {
     }
 
     /// Waits until the client has disconnected, or has sent too many bytes before the response.
-    /// Reads from the connection meanwhile, because only a read shows a disconnect. If `is_kept` is
-    /// set, keeps the bytes for the next request. If not, discards them.
+    /// Reads from the connection, because only a read shows a disconnect. If `is_kept` is true,
+    /// keeps the bytes for the next request; if false, discards them.
     async fn wait_until_left(&mut self, is_kept: bool) {
         loop {
             if !is_kept {

@@ -1,10 +1,10 @@
 //! Finds recorded results for the calls of a fork. The results come from the source, which is the
 //! thread that was forked. The search does not run on the pump's OS thread.
 //!
-//! Two calls are equal if they have the same listener and the same payload bytes. The first of
-//! several equal calls in the fork gets the result of the first one after the fork point in the
-//! source, the second that of the second, and so on. A call that was open at the fork point gets
-//! the result of the original call.
+//! Two calls are equal if they have the same listener and the same payload bytes. Equal calls are
+//! matched in order: the first one in the fork gets the result of the first one after the fork
+//! point in the source, and so on. A call that was open at the fork point gets the result of the
+//! original call.
 
 use std::collections::HashMap;
 use std::path::PathBuf;

@@ -119,7 +119,7 @@ pub struct UnprovedRecords {
     /// position on before the pump accepted payloads. A background thread verifies the earlier
     /// records.
     pub proved_from: Position,
-    /// Position of the last record before `proved_from` that the organism has verified so far. The
+    /// Position up to which the organism has verified the records before `proved_from` so far. The
     /// organism verifies these records in ascending order.
     pub proved: Position,
     pub partition: Option<u32>,

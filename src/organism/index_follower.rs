@@ -253,8 +253,8 @@ impl FollowerThread {
     }
 }
 
-/// Returns how long the index thread waits after a failure. `failures` is the number of consecutive
-/// failures before the present failure.
+/// Returns the delay of the index thread after a failure. `failures` is the number of consecutive
+/// failures before this one.
 fn retry_after(failures: u32) -> Duration {
     let factor = 2u32.saturating_pow(failures);
     limits::INDEX_RETRY.saturating_mul(factor).min(limits::INDEX_RETRY_MAX)

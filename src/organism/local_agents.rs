@@ -62,10 +62,9 @@ pub(super) struct RemoteMemorySource {
 }
 
 impl RemoteMemorySource {
-    /// Returns a digest that stands for the journal up to `position`, made from the id of this run
-    /// and the hash of the record at `position`. If another machine sends the same digest, it has
-    /// the same records up to `position`. Returns `None` if the journal has no record at
-    /// `position`.
+    /// Returns a digest of the id of this run and the hash of the record at `position`. Another
+    /// machine that sends the same digest has the same records up to `position`. Returns `None` if
+    /// the journal has no record at `position`.
     fn mark(&self, position: Position) -> Result<Option<Digest>, journal::Error> {
         let hash = self.memory.hash(position)?;
         Ok(hash.map(|hash| Digest::of_parts(&[self.run.as_bytes(), &hash.0])))

@@ -104,8 +104,8 @@ pub enum Error {
     Listeners(#[from] crate::bus::nats::Error),
     #[error("the model `{model}`: {detail}")]
     Model { model: String, detail: String },
-    /// The pump's gate, which validates every payload, refused the payload of a schedule. The
-    /// earlier check of the config had accepted this payload.
+    /// The pump's gate, which validates every payload, refused the payload of a schedule, although
+    /// the earlier check of the config had accepted it.
     #[error("the payload of the schedule `{schedule}` is refused: {detail}")]
     Schedule { schedule: ScheduleName, detail: String },
     /// The built-in schemas do not load, which is a bug.
@@ -238,8 +238,8 @@ pub struct Organism {
     reloader: ReloadService,
     health: HealthMonitor,
     exporter: Option<SpanExporter>,
-    /// Reports to other processes the last position of this machine's copy of the journal, until
-    /// this field is dropped. `None` for an embedded journal.
+    /// Responder that reports to other processes the last position of this machine's copy of the
+    /// journal. `None` for an embedded journal.
     _responder: Option<AbortOnDrop>,
     // Declared last, so that it is dropped after the journal's lock is released.
     _presence: Option<CommandPresence>,

@@ -44,7 +44,8 @@ pub enum PartitionStatus {
     /// The process with this name runs the partition's pump, and this process stands by to take
     /// over.
     Elsewhere(String),
-    /// This process can neither pump the partition nor follow its journal now, and tries again.
+    /// This process can neither run the partition's pump nor follow the journal now, and will try
+    /// again.
     Waiting {
         obstacle: WriteObstacle,
         /// The error of the last attempt.

@@ -169,7 +169,7 @@ fn is_bound(directories: &ProjectFolders) -> Result<bool, Error> {
 }
 
 /// Binds the directories to their project before a start, unless they are already bound. Refuses
-/// directories that [`check`] refuses. If `anew` is false, also refuses to begin a new journal if
+/// directories that [`check`] refuses. Also refuses to begin a new journal if `anew` is false and
 /// journals of other organisms with the same name exist.
 pub fn begin(directories: &ProjectFolders, anew: bool) -> Result<(), Error> {
     // Another project may bind the directories at any moment before the lock is taken, so the

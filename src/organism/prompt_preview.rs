@@ -1,6 +1,6 @@
-//! Previews the prompt of the next turn of a thread, or of the first turn for an example task,
-//! which is made from the agent's schema. The same code renders previews and real prompts. No
-//! process is started, and no model is called.
+//! Previews the prompt of the next turn of a thread, or of an agent's first turn for an example
+//! task. The example task is made from the agent's schema. The same code renders previews and real
+//! prompts. No process is started, and no model is called.
 
 use std::sync::Arc;
 use std::time::Duration;

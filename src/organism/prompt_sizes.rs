@@ -30,8 +30,7 @@ pub struct PromptSize {
 }
 
 impl PromptSize {
-    /// Whether the first request of a thread is already so large that too little room remains for
-    /// an answer.
+    /// Whether the first request of a thread leaves too little room for an answer.
     pub fn is_too_large(&self) -> bool {
         self.room.is_some_and(|room| self.with_task > room)
     }

@@ -213,8 +213,8 @@ impl PumpRuntime {
         self.drain_until(reason, tokio::time::sleep(limits::DRAIN_TIMEOUT)).await
     }
 
-    /// Stops the pump as [`PumpRuntime::drain`] does, but limits the time for the deliveries in
-    /// flight. When `enough` completes, the hosts end these deliveries at once.
+    /// Stops the pump as [`PumpRuntime::drain`] does, but ends the deliveries in flight at once
+    /// when `enough` completes.
     pub async fn drain_until(
         self,
         reason: &str,

@@ -39,8 +39,8 @@ pub struct ResidencyLimits {
     /// for persons or timers.
     pub waiting: usize,
     pub keys: usize,
-    /// Number of trees, or of client keys, by which their limit may be exceeded before an eviction.
-    /// So one eviction removes many at once. Does not apply to the limit `threads`.
+    /// Number of trees, or of client keys, by which their limit may be exceeded before an eviction,
+    /// so that one eviction removes many at once. Does not apply to the limit `threads`.
     pub batch: usize,
 }
 
@@ -204,7 +204,7 @@ impl ResidentCore {
         Self { core: change(self.core), ..self }
     }
 
-    /// Changes the core as [`ResidentCore::map`] does, with a change that may fail.
+    /// Changes the core with `change`, which may fail. Otherwise like [`ResidentCore::map`].
     pub fn try_map<E>(self, change: impl FnOnce(Core) -> Result<Core, E>) -> Result<Self, E> {
         Ok(Self { core: change(self.core)?, ..self })
     }
@@ -332,8 +332,8 @@ impl ResidentCore {
         Ok(())
     }
 
-    /// Makes the client keys in `facts` candidates for an eviction. Does the same with the tree
-    /// `root`, if it is at rest or only waits for persons or timers.
+    /// Makes the client keys in `facts` candidates for an eviction. Also makes the tree `root` one,
+    /// if it is at rest or only waits for persons or timers.
     fn note_rest(&mut self, root: &ThreadId, facts: &[Fact]) {
         let Some(resting) = &mut self.resting else { return };
         for key in keys_in(facts) {
@@ -543,8 +543,8 @@ fn name_of((client, key): &ClientKey) -> String {
 }
 
 /// Updates the stored texts of the trees in `outside` for a snapshot. These trees have open calls
-/// and are outside memory. If the pump has stood still since a text was written, the time-outs in
-/// the new text are later by the duration of the standstill.
+/// and are outside memory. In the new texts, time-outs are later by the duration of each standstill
+/// of the pump since the earlier text was written.
 fn renew_texts(
     state: &State,
     store: &mut RestingStore,

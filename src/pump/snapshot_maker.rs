@@ -198,9 +198,8 @@ struct RebuiltState {
 }
 
 impl RebuiltState {
-    /// Returns the state from which the replay begins. `base` is the earlier snapshot, which
-    /// contains this state. If there is no snapshot, `base` contains empty stores instead, and the
-    /// state is empty.
+    /// Returns the state from which the replay begins: the state of `base`, the earlier snapshot.
+    /// Without an earlier snapshot, `base` contains empty stores, and the state is empty.
     fn begin(
         base: Result<Snapshot, (TreeHeads, RestingStore)>,
         journal: Uuid,

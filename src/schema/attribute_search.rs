@@ -54,7 +54,7 @@ pub fn can_contain(documents: &[SchemaDocument], payload: &str, attribute: &str)
 struct AttributeSearch<'a> {
     attribute: &'a str,
     components: HashMap<ComponentKey<'a>, Vec<&'a Element>>,
-    /// By component: the components that an instance can choose in its place. These are the
+    /// The components that an instance can choose in place of a component, by that component: the
     /// elements of its substitution group, or the types that are derived from it.
     substitutes: HashMap<ComponentKey<'a>, Vec<ComponentKey<'a>>>,
     open: Vec<ComponentKey<'a>>,

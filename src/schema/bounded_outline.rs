@@ -19,7 +19,7 @@ const CHOICES: usize = 12;
 /// Number of bytes that an outline reserves for sentences about left-out parts.
 const LEFT_OUT_BYTES: usize = 512;
 /// Maximum number of child elements that an attempt at an outline describes. An attempt that
-/// reaches it is given up, because no outline has room for so many.
+/// reaches this number is given up, because no outline has room for so many elements.
 const PARAMETERS_TRIED: usize = limits::OUTLINE_BYTES_MAX / 16;
 
 /// Returns the description of a payload, with as many levels of parameters as the maximum length

@@ -96,9 +96,9 @@ impl ParticleWeight {
 
 struct ParticleScale<'a> {
     groups: HashMap<&'a str, Vec<&'a Element>>,
-    /// The weight of each named group; `None` while it is being computed. A reference to a group
-    /// counts as empty meanwhile, so that the computation ends even if groups refer to one another
-    /// in a cycle.
+    /// The weight of each named group, or `None` while it is being computed. In that time, a
+    /// reference to the group counts as empty, so that the computation ends even if groups refer to
+    /// one another in a cycle.
     known: HashMap<String, Option<ParticleWeight>>,
 }
 

@@ -204,7 +204,7 @@ impl<'a> DescribedModel<'a> {
     }
 
     /// Whether the maximum number of child elements has been described with their attributes and
-    /// children. For all further ones, the description only lists some names.
+    /// children. The description then only lists some names for each further child element.
     pub fn is_spent(&self) -> bool {
         self.left.get() == 0
     }

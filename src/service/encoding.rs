@@ -54,9 +54,9 @@ pub fn decode_request<'l, T: Deserialize<'l>>(line: &'l [u8]) -> Result<T, Vec<u
     })
 }
 
-/// Encodes the response that refuses a request of protocol version `theirs`. A sender of version 1
-/// can read only plain JSON, and gets plain JSON. Any other sender gets a response that begins with
-/// the present version, and recognises that it cannot read the rest.
+/// Encodes the response that refuses a request of protocol version `theirs`. For a sender of
+/// version 1, the response is plain JSON, the only form that this sender can read. For any other
+/// sender, it begins with the present version, which shows the sender that it cannot read the rest.
 pub fn refuse_version(theirs: u32) -> Vec<u8> {
     let text = format!(
         "nothing was done: the request is of version {theirs} of the service protocol, and this \

@@ -59,8 +59,8 @@ impl PumpService {
     }
 
     /// Carries out a request on the pump, and sends each response. A submission is carried out even
-    /// if its client leaves. If the returned future is dropped before the pump has taken a request
-    /// of an operator, such as a pause, that request is not carried out.
+    /// if its client leaves. An operator's request, such as a pause, lapses if the returned future
+    /// is dropped before the pump has taken the request.
     pub async fn respond(
         &self,
         request: ServiceRequest,
@@ -144,8 +144,8 @@ impl PumpService {
     }
 
     /// Returns the pump's ruling on a request of an operator. If the ruling does not come in time,
-    /// withdraws the request, and fails. The pump may still carry the request out if it had taken
-    /// the request already, for example because its commit waits for room on the disk.
+    /// withdraws the request, and fails. The pump may still carry out a request that it had already
+    /// taken.
     pub(super) async fn ruling<T>(
         &self,
         ruling: impl Future<Output = Result<T, PumpStopped>>,
@@ -311,12 +311,13 @@ impl PumpService {
         }
     }
 
-    /// Suggests a new thread for a submission that needs one because its client key may have
-    /// expired. This is so if the suggested thread is derived from the client's key, the thread
-    /// already exists, and the keys of this client expire. If the key has expired, the submission
-    /// is new work and needs the new thread. If it has not, the pump sends the recorded answer and
-    /// ignores the suggestion. The new thread is in `partition`, so that later submissions with the
-    /// key reach the same pump.
+    /// Suggests a new thread in `partition` for a submission whose client key may have expired.
+    /// Does nothing unless the suggested thread is derived from the client's key and already
+    /// exists, and the keys of this client expire.
+    ///
+    /// If the key has expired, the submission is new work and needs the new thread. If not, the
+    /// pump sends the recorded answer and ignores the suggestion. Later submissions with the key
+    /// reach the same pump, because the new thread is in `partition`.
     pub async fn replace_taken_thread(
         &self,
         submission: &mut SubmitRequest,
@@ -341,8 +342,7 @@ impl PumpService {
     }
 
     /// Sends the results of calls that the pump accepted earlier, if the requester may get them.
-    /// Until all results are sent, also sends the reasons for waiting, beginning with the calls
-    /// that are held now.
+    /// Until all results are sent, also sends the reasons for waiting.
     async fn results(
         &self,
         request: ResultsRequest,
@@ -413,8 +413,8 @@ impl PumpService {
         self.pump.record_refusal(sender, refusal.clone()).await.ok();
     }
 
-    /// Counts a submission that `client` has sent and that an entry point has refused because the
-    /// organism is busy.
+    /// Counts a submission of `client` that an entry point has refused because the organism is
+    /// busy.
     pub fn count_busy(&self, client: &ListenerName) {
         self.pump.count_busy(client);
     }

@@ -135,8 +135,7 @@ impl ServiceRequest {
     }
 
     /// Whether the request lapses if its sender leaves before the pump has taken it. An operator
-    /// who gives up must not find a pause or a decision carried out later. A submission is carried
-    /// out anyway, because its client can send it again with the same key.
+    /// who gives up must not find a pause or a decision carried out later.
     pub fn lapses_with_sender(&self) -> bool {
         match self {
             Self::Decide(_)
@@ -156,8 +155,8 @@ impl ServiceRequest {
         }
     }
 
-    /// Whether the request may occupy its connection for a long time. The responses to such a
-    /// request depend on work that is not done yet.
+    /// Whether the responses to the request depend on future work. Such a request may occupy its
+    /// connection for a long time.
     pub fn occupies_connection(&self) -> bool {
         match self {
             Self::Submit(_)
@@ -218,8 +217,8 @@ impl ServiceRequest {
     }
 
     /// Returns the thread that a signature of the request must name. Returns `None` for requests
-    /// that operators do not sign. Returns `None` for a decision, too: only the pump knows the
-    /// thread of the held call.
+    /// that operators do not sign, and for a decision, because only the pump knows the thread of
+    /// the held call.
     pub fn signed_thread(&self) -> Option<ThreadId> {
         match self {
             Self::Cancel { thread, .. } => Some(thread.clone()),
@@ -261,8 +260,9 @@ pub struct LiveRequest {
     #[serde(rename = "origin", default, skip_serializing_if = "Option::is_none")]
     pub origin: Option<DecisionOrigin>,
     /// The kinds of events that the reader may get. The entry point that receives the subscription,
-    /// such as the control socket, sets this field and ignores the sender's value. Only a value
-    /// that comes over NATS with the signature of a machine of the organism is kept.
+    /// such as the control socket, sets this field and ignores the sender's value. The value is
+    /// kept only if the subscription comes over NATS with the signature of a machine of the
+    /// organism.
     #[serde(rename = "granted", default, skip_serializing_if = "Option::is_none")]
     pub granted: Option<LiveGrant>,
     /// Signature of a machine that runs the organism; `None` if no machine has signed. It covers
@@ -298,7 +298,7 @@ impl LiveRequest {
     }
 
     /// Returns the text that a machine of the organism signs to state which live events the reader
-    /// may get. The text names the organism, because a machine may use one key in several
+    /// may get. It contains the organism's name, because a machine may use one key in several
     /// organisms.
     pub fn judgement(&self, organism: &str) -> String {
         let thread = self.thread.as_ref().map_or("*", ThreadId::as_str);
@@ -405,8 +405,8 @@ pub struct ForkRequest {
     /// the source of the fork.
     #[serde(rename = "live", default, skip_serializing_if = "Vec::is_empty")]
     pub live: Vec<ListenerName>,
-    /// Whether workflow runs that begin in the fork use the workflow definitions of the present
-    /// config. If not, they use the definitions that the source of the fork recorded for its runs.
+    /// Whether new workflow runs in the fork use the workflow definitions of the present config. If
+    /// false, they use the definitions that the source of the fork recorded for its own runs.
     #[serde(rename = "unpinned", default, skip_serializing_if = "std::ops::Not::not")]
     pub unpinned: bool,
     #[serde(rename = "allotment", default)]

@@ -233,7 +233,7 @@ pub enum SubmitUpdate {
         #[serde(rename = "retry_after_ms", default, skip_serializing_if = "Option::is_none")]
         retry_after_ms: Option<u64>,
     },
-    /// The reason why the submission's thread tree makes no progress. Sent only while the client
+    /// A reason why the submission's thread tree makes no progress. Sent only while the client
     /// waits for the results.
     #[serde(rename = "waits")]
     Waits(TreeWait),
@@ -256,9 +256,9 @@ pub enum SubmitUpdate {
 }
 
 impl SubmitUpdate {
-    /// Whether the update reports a failed call. A call has failed if the core reports a failure,
-    /// or if a workflow replies that its run failed. A call without a reply payload has not failed:
-    /// another call of its group has replied, and only the first reply counts.
+    /// Whether the update reports a failed call: the core reports a failure, or a workflow replies
+    /// that its run failed. A call without a reply payload has not failed, because another call of
+    /// its group has replied first.
     pub fn is_failure(&self) -> bool {
         let Self::Result { how, replies, .. } = self else { return false };
         let is_failed_run = |reply: &ReplyPayload| reply.name == failed_name(&reply.from);

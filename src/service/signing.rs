@@ -138,9 +138,9 @@ impl SignaturePlace {
         Self { journal, thread, time: Time::now(), nonce }
     }
 
-    /// Returns the text whose bytes an operator signs for this request; `None` if requests of this
-    /// kind are not signed. First shortens the request to the parts that the journal records. For
-    /// example, reduces the payload of an answer or of a fork to its root element.
+    /// Returns the text that an operator signs for this request; `None` if requests of this kind
+    /// are not signed. First shortens the request to the parts that the journal records, such as
+    /// the root element of an answer's payload.
     pub fn text_to_sign(&self, request: &mut ServiceRequest) -> Option<String> {
         shorten(request);
         let place = (self.journal, &self.thread);
@@ -202,8 +202,8 @@ pub fn read_private(path: &Path) -> Result<Zeroizing<String>, Error> {
     std::fs::read_to_string(path).map(Zeroizing::new).map_err(failed)
 }
 
-/// Returns the signature of a request if it is valid for this request, and otherwise `None`. Does
-/// not check whose key made the signature.
+/// Returns the signature of a request if it is valid for this request, and otherwise `None`. The
+/// signature may be made with any key.
 pub fn holding_signature(request: &ServiceRequest) -> Option<&DecisionSignature> {
     let signature = request.origin()?.signature.as_deref()?;
     let fits = request.signed_thread().is_none_or(|thread| thread == signature.thread);
@@ -213,8 +213,8 @@ pub fn holding_signature(request: &ServiceRequest) -> Option<&DecisionSignature>
 }
 
 /// Calls `then` with the statement that an operator signs for the request, and returns the result
-/// of `then`. Returns `None` for a request that operators do not sign, and for an approval that
-/// does not contain whole digests.
+/// of `then`. Returns `None` if there is no such statement: operators do not sign the request, or
+/// it is an approval that does not contain whole digests.
 fn with_statement<T>(
     request: &ServiceRequest,
     then: impl FnOnce(&DecisionStatement<'_>) -> T,

@@ -27,9 +27,9 @@ pub fn socket_path(data: &Path) -> PathBuf {
     data.join("control.sock")
 }
 
-/// A name under which a socket can be bound or reached, even if its path is too long for the
-/// operating system. For such a path, the name contains an open file descriptor of the socket's
-/// directory, so the directory must stay open as long as the name is used.
+/// A short name for a socket. If the socket's path is too long for the operating system, the name
+/// contains an open file descriptor of the socket's directory, so the directory must stay open as
+/// long as the name is used.
 struct ShortSocketPath {
     name: PathBuf,
     _directory: Option<File>,
@@ -171,8 +171,8 @@ impl SocketTransport {
     }
 
     /// Sends a request and passes on each response. Returns [`Error::Lost`] if the connection
-    /// breaks. If the organism responds to nothing any more, returns [`Error::Undecided`], or
-    /// [`Error::NotReady`] for a query. Such an organism may be stopped.
+    /// breaks. If the organism stops responding, returns [`Error::NotReady`] for a query, and
+    /// [`Error::Undecided`] for any other request.
     pub async fn send(
         &self,
         request: &ServiceRequest,
@@ -268,8 +268,10 @@ impl SocketTransport {
     }
 
     /// Checks, after silence on a connection, whether the organism still responds to other
-    /// requests. If so, doubles `patience`, the time until the next check: the request takes long.
-    /// If it does not respond within `limit`, fails: its process is stopped, or overloaded.
+    /// requests:
+    /// - If it responds within `limit`, the request takes long. Doubles `patience`, the time until
+    ///   the next check.
+    /// - If not, fails, because the organism's process is stopped or overloaded.
     async fn probe(&self, patience: &mut Duration, limit: Duration) -> Result<(), Error> {
         if timeout(limit, self.wait_for_sign_of_life()).await.is_ok() {
             *patience = (*patience * 2).min(limits::SOCKET_SILENCE_MAX);
@@ -283,9 +285,8 @@ impl SocketTransport {
         Err(Error::Undecided { detail: format!("{process} does not respond; it may be stopped") })
     }
 
-    /// Sends a request for the status over another connection, and waits for any byte of the
-    /// response. Returns at once if the connection ends, or if no organism takes it: the connection
-    /// that is silent then ends as well.
+    /// Requests the status over another connection, and waits for any byte of the response. Returns
+    /// at once if this connection fails or ends, because the silent connection then ends as well.
     async fn wait_for_sign_of_life(&self) {
         let handshake = self.handshake.clone();
         let status = SocketRequest { request: ServiceRequest::Status, handshake, keep: false };

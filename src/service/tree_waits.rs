@@ -58,21 +58,22 @@ pub enum WaitKind {
     },
 }
 
-/// Finds the reasons why one thread tree makes no progress, and the times at which to report them.
+/// Finds the reasons why one thread tree makes no progress, and determines when to report each of
+/// them.
 pub struct TreeWatch {
     pump: Handle,
     /// The thread of the client's calls; `None` until the calls are accepted.
     thread: Option<ThreadId>,
     waits: mpsc::Receiver<Box<CallWait>>,
-    /// The accepted calls. Approvals for which they wait are not reported, because the receipt of
-    /// the submission already states them.
+    /// The accepted calls. If one of them waits for an approval, this is not reported, because the
+    /// receipt of the submission already states it.
     known: Vec<CallId>,
     models: HashMap<CallId, ModelWait>,
     stalled: StalledLooks,
 }
 
-/// State of the repeated queries for stalled calls: when the next query is due, and what the last
-/// query found. A stalled call is ready, but is not handed over to its listener.
+/// State of the repeated queries for stalled calls, which are calls that are ready but not handed
+/// over to their listeners.
 struct StalledLooks {
     next: Instant,
     interval: Duration,
@@ -87,8 +88,7 @@ struct ModelWait {
     listener: ListenerName,
     state: ModelState,
     since: Instant,
-    /// Time for which the model call must have been in its present state when the next report is
-    /// due.
+    /// Duration of the present state after which the next report about the model call is due.
     due: Duration,
 }
 
@@ -106,8 +106,8 @@ impl TreeWatch {
         (sender, Self { pump, thread: None, waits, known, models: HashMap::new(), stalled })
     }
 
-    /// Records the accepted calls of the client, and their thread. Approvals for which these calls
-    /// wait are not reported, because the receipt of the submission already states them.
+    /// Records the client's accepted calls and their thread. If one of the calls waits for an
+    /// approval, this is not reported, because the receipt of the submission already states it.
     pub fn accept(&mut self, thread: &ThreadId, calls: &[CallId]) {
         self.thread = Some(thread.clone());
         self.known.extend_from_slice(calls);
@@ -137,8 +137,8 @@ impl TreeWatch {
     }
 
     /// Queries the pump for stalled calls, if a query is due. A stalled call is ready, but not
-    /// handed over to its listener. A call is not reported if the previous query returned it with
-    /// the same reason.
+    /// handed over to its listener. Reports no call that the previous query found with the same
+    /// reason.
     async fn look_for_stalled_calls(&mut self) {
         let Some(thread) = self.thread.clone() else { return };
         let looks = &mut self.stalled;
@@ -187,8 +187,8 @@ impl TreeWatch {
     }
 
     /// Returns a report about a model call that takes long; `None` if no report is due. The first
-    /// report is due when the call has been in one state for [`limits::CALL_WAIT_REPORT_AFTER`].
-    /// Each further report is due when this state has lasted four times as long as at the previous
+    /// report is due when one state of the call has lasted [`limits::CALL_WAIT_REPORT_AFTER`]. Each
+    /// further report is due when the state has lasted four times as long as at the previous
     /// report.
     fn due(&mut self) -> Option<TreeWait> {
         let model = self.models.values_mut().find(|model| model.since.elapsed() >= model.due)?;

@@ -16,7 +16,8 @@ type SharedCompletion = Shared<BoxFuture<'static, Result<Option<CallCompletion>,
 /// The clients that wait for calls of one pump, by call. All clients that wait for the same call
 /// share one query to the pump, which ends when the last of these clients has left.
 ///
-/// They are in a concurrent table, because each client registers and leaves in a task of its own.
+/// The clients are in a concurrent table, because each of them registers and leaves in a task of
+/// its own.
 #[derive(Clone)]
 pub struct CallWaiters {
     pump: Handle,

@@ -49,9 +49,8 @@ impl ListenerManifest {
         Ok(manifest)
     }
 
-    /// Whether `text` comes from another program's file that has the manifest's file name. Such a
-    /// text is valid TOML, but lacks at least one of the keys `name`, `version` and `files`, which
-    /// every manifest has.
+    /// Whether `text` comes from a file of another program that has the same name as the manifest.
+    /// Such a text is valid TOML, but lacks the key `name`, `version` or `files`.
     pub fn is_foreign(text: &str) -> bool {
         let table = toml::from_str::<toml::Table>(text);
         let keys = ["name", "version", "files"];

@@ -8,8 +8,8 @@ use super::listeners::listener;
 use super::projects::MODEL_LINES;
 use super::{CREW, ShippedFile, WrittenFile};
 
-/// Name of the crew workflow. A project that starts from this workflow gets its files unchanged,
-/// because they do not refer to the source tree.
+/// Name of the crew workflow. Its files are written unchanged into a project, because they do not
+/// refer to the source tree.
 const CREW_NAME: &str = "crew";
 
 /// An example workflow that `organism init --workflow` writes out.
@@ -20,8 +20,8 @@ pub struct WorkflowProject {
     files: &'static [ShippedFile],
     /// Listener whose files are written into the project; `None` if the project needs no listener.
     listener: Option<&'static str>,
-    /// Pairs of a text in this example and its replacement, in addition to the replacements that
-    /// all examples share.
+    /// Pairs of a text in this example and its replacement. Further replacements apply to all
+    /// examples.
     replaced: &'static [(&'static str, &'static str)],
 }
 

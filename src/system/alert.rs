@@ -44,8 +44,8 @@ impl AlertKind {
     }
 }
 
-/// An event that the report of an alert states. Either the cause of the alert began or ended, or
-/// the alert command accepted a report of this alert or failed for it.
+/// An event in the life of an alert: the alert's cause began or ended, or the alert command
+/// accepted a report of the alert or failed for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum AlertEvent {
     /// The cause of the alert began.
@@ -57,8 +57,8 @@ pub enum AlertEvent {
     /// The alert command accepted the oldest pending report of this alert.
     #[serde(rename = "sent")]
     Sent,
-    /// The alert command failed for the oldest pending report of this alert. The command does not
-    /// get this report again.
+    /// The alert command failed for the oldest pending report of this alert. The report is not sent
+    /// to the command again.
     #[serde(rename = "not-sent")]
     NotSent,
 }
@@ -111,7 +111,7 @@ pub struct AlertReport {
     /// Position of the record with which the cause of the alert began.
     #[serde(rename = "cause")]
     pub cause: Position,
-    /// Position of the last record that `count` takes into account.
+    /// Position of the last record that is included in `count`.
     #[serde(rename = "through")]
     pub through: Position,
     /// Time at which the cause began.

@@ -97,8 +97,8 @@ pub enum CorePayload {
         message: String,
         /// The callee of the failed call. `None` if the call does not belong to a group of calls.
         from: Option<ListenerName>,
-        /// Whether every further message of the caller will fail, too, even if the error code
-        /// permits a retry.
+        /// Whether the payload states that no retry can help, even if the error code permits a
+        /// retry.
         is_lasting: bool,
     },
     Ack {
@@ -237,8 +237,8 @@ impl CorePayload {
     }
 
     /// Writes the payload as XML. An element that contains other payloads binds the core's
-    /// namespace to a prefix, because a default namespace would apply to inner elements without a
-    /// namespace.
+    /// namespace to a prefix. A default namespace would also apply to payloads inside it that have
+    /// no namespace.
     pub fn payload(&self) -> Payload {
         let tag = StartTagText::new(self.word());
 

@@ -90,7 +90,7 @@ impl ErrorCode {
         }
     }
 
-    /// Whether the sender may succeed if it sends the same payload again.
+    /// Whether a retry of the same payload may succeed.
     pub const fn retry_allowed(self) -> bool {
         matches!(
             self,

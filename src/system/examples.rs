@@ -55,9 +55,9 @@ pub const EXAMPLES: [(&str, &str, &str); 10] = [
     ),
 ];
 
-/// Returns an example of the core payload with the local name `local`. If the example contains
-/// another payload, `inner` creates that payload. Returns `None` if only the core writes payloads
-/// with this name, or if `inner` returns `None`.
+/// Returns an example of the core payload with the local name `local`, or `None` if only the core
+/// writes this payload. If the example contains another payload, calls `inner` for it, and returns
+/// `None` if `inner` does.
 pub fn example(local: &str, inner: impl FnOnce() -> Option<String>) -> Option<String> {
     let (_, _, template) = EXAMPLES.iter().find(|(word, _, _)| *word == local)?;
     let filled = if template.contains(OWN) {

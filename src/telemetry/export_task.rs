@@ -24,8 +24,8 @@ pub(super) struct ExportTask {
     /// of its size.
     at_once: usize,
     backoff: Duration,
-    /// Whether the log already contains a warning that the collector accepts no spans for now. Set
-    /// to false after an export that needs no retry.
+    /// Whether a warning that the collector accepts no spans is in the log. Set to false after an
+    /// export that needs no retry.
     warned: bool,
     /// Whether the log already states that the collector rejected spans.
     is_rejection_logged: bool,
@@ -76,8 +76,8 @@ impl ExportTask {
     }
 
     /// Exports spans until a stop, then the spans that remain in the queue. A stop may interrupt a
-    /// wait between two requests, but never a request. The collector may already have stored the
-    /// spans of an interrupted request, and would store them twice after a repetition.
+    /// wait between two requests, but never a request, because a repeated request could store its
+    /// spans twice.
     async fn export(&mut self, mut stop: watch::Receiver<bool>) {
         loop {
             let is_open = tokio::select! {
@@ -109,8 +109,8 @@ impl ExportTask {
         }
     }
 
-    /// Moves spans from the queue to the batch: waits for one span, then for a short time for
-    /// others. Returns false if the queue is closed and empty.
+    /// Moves spans from the queue to the batch. Waits for the first span, and then for a short time
+    /// for further spans. Returns false if the queue is closed and empty.
     async fn gather(&mut self) -> bool {
         let room = |batch: &Vec<Span>, at_once: usize| at_once.saturating_sub(batch.len());
         if self.batch.is_empty() && self.queue.recv_many(&mut self.batch, self.at_once).await == 0 {

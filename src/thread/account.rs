@@ -39,9 +39,8 @@ impl Tree {
         }
     }
 
-    /// Records the tokens and money that a model turn used. They count for the thread of `call`, in
-    /// which the turn was taken. If `call` is already closed, they count for `reserved_in`, the
-    /// thread for which they were reserved.
+    /// Records the tokens and money that a model turn used. They count for the thread of `call`. If
+    /// `call` is already closed, they count for `reserved_in`, the thread of the reservation.
     fn record_use(
         &mut self,
         call: CallId,

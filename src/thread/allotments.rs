@@ -31,8 +31,7 @@ pub struct AllotmentUsage {
     #[serde(rename = "spent")]
     pub spent: Spending,
     /// Time at which the time limit of the thread was suspended; `None` while the time limit runs.
-    /// It is suspended while a pause keeps a call in this thread or beneath it from being handed
-    /// over.
+    /// It is suspended while a pause keeps back a call in this thread or beneath it.
     #[serde(rename = "still_since", default, skip_serializing_if = "Option::is_none")]
     pub still_since: Option<Time>,
 }
@@ -45,15 +44,15 @@ pub struct InheritedAllotment {
     pub tokens: Option<u64>,
     #[serde(rename = "money", default, skip_serializing_if = "Option::is_none")]
     pub money: Option<Money>,
-    /// Time limit of the thread in the fork, in microseconds. It is the time that this thread had
-    /// left in the source at the fork point. `None` if the thread has no time limit.
+    /// Time limit of the thread in the fork, in microseconds: the time that was left in the source
+    /// at the fork point. `None` if the thread has no time limit.
     #[serde(rename = "left_micros", default, skip_serializing_if = "Option::is_none")]
     pub left_micros: Option<u64>,
 }
 
 impl InheritedAllotment {
-    /// Returns the allotment that a fork takes over from a thread of its source. The fork's history
-    /// ends at `at`.
+    /// Returns the allotment that a fork takes over from a source thread with `usage`. The fork's
+    /// history ends at `at`.
     pub(super) fn of(usage: &AllotmentUsage, at: Time) -> Self {
         let AllotmentUsage { limits: Allotment { tokens, money, until }, still_since, .. } = *usage;
         let left = until.map(|until| until.since(still_since.unwrap_or(at)));
@@ -61,7 +60,7 @@ impl InheritedAllotment {
         Self { tokens, money, left_micros }
     }
 
-    /// Returns the allotment as it is when a fork begins at `now`: the fork has used nothing yet.
+    /// Returns the unused allotment with which the fork begins at `now`.
     pub(super) fn begun(self, now: Time) -> AllotmentUsage {
         let Self { tokens, money, left_micros } = self;
         let until = left_micros.map(|left| now.plus(Duration::from_micros(left)));
@@ -102,8 +101,8 @@ impl Tree {
     }
 
     /// Returns the tokens and money that are reserved in threads bound to the call `binding`, and
-    /// in their subthreads. The reservation of the attempt `attempt` of `call` is left out. A
-    /// thread that is bound to a call is cancelled when the call closes.
+    /// in their subthreads, without the reservation of the attempt `attempt` of `call`. A thread
+    /// that is bound to a call is cancelled when the call closes.
     pub fn reserved_bound_beside(
         &self,
         call: CallId,
@@ -117,9 +116,9 @@ impl Tree {
         beneath.fold(Spending::default(), |sum, one| sum.plus(one.spending))
     }
 
-    /// Charges the use of a model call in `thread` to the allotments of this thread and of its
-    /// ancestors, and to each open call to which one of them is bound. A thread that is bound to a
-    /// call is cancelled when the call closes.
+    /// Charges the use of a model call in `thread` to the allotments of this thread and of the
+    /// threads above it. Also charges each open call to which one of these threads is bound. A
+    /// bound thread is cancelled when its call closes.
     pub(super) fn spend_allotments(&mut self, thread: &ThreadId, spent: Spending) {
         for thread in thread.upwards() {
             let allotted = self.threads.get_mut(&thread);

@@ -16,8 +16,8 @@ use crate::limits;
 use crate::mutant::mutant;
 use crate::system::{self, WaitFor};
 
-/// First core version in which a forward step of the system clock moves the wall times and time
-/// limits of all trees. In earlier versions, trees without open calls were left out.
+/// First core version in which a forward step of the system clock moves the times of all trees. In
+/// earlier versions, trees without open calls were left out.
 pub(super) const AT_REST_SINCE: u32 = 29;
 
 impl State {
@@ -175,9 +175,9 @@ impl State {
         self.time = self.time.max(time);
     }
 
-    /// Must be called after all facts of a record of `tree` are applied. Sets the position of the
-    /// tree's latest record. Stops or restarts deadlines, time limits and the wall time, by the
-    /// rules of [`State::follow_people`].
+    /// Completes a record of `tree`: sets the position of the tree's latest record, and stops or
+    /// restarts deadlines as [`State::follow_people`] does. Must be called after all facts of the
+    /// record are applied.
     pub fn finish_record(&mut self, tree: &ThreadId, position: Position) {
         self.set_head(tree, position);
         self.follow_people(tree);
@@ -194,8 +194,8 @@ impl State {
     /// all facts of a record are applied. There are two rules:
     /// - While a pause keeps a call from being handed over, the deadlines of the call stand still.
     ///   So do the time limits of the call's thread and of the threads above it.
-    /// - While the tree can continue only after an action of a person, such as a decision or the
-    ///   end of a pause, the wall time of the tree stands still.
+    /// - While the tree can continue only after an action of a person, such as a decision, the wall
+    ///   time of the tree stands still.
     pub fn follow_people(&mut self, tree: &ThreadId) {
         if let Some(tree) = self.trees.get_mut(tree) {
             let is_paused = !self.pauses.is_empty();
@@ -414,8 +414,8 @@ impl Tree {
     }
 
     /// Accepts a message that opens no call. The message is unsettled until the journal records how
-    /// it ended. If the message belongs to an open call and is addressed to the call's listener, it
-    /// also becomes a pending message of the call. Notes never become pending.
+    /// it ended. If it belongs to an open call, is addressed to the call's listener and is no note,
+    /// it also becomes a pending message of the call.
     fn accept(&mut self, message: &Arc<Message>) {
         self.take_seq(message);
         self.keep_fault(message);

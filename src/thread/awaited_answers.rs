@@ -61,8 +61,8 @@ pub struct AwaitedAction {
 }
 
 impl Call {
-    /// Whether the call's listener may get a delivery: the call is not held, all answers to the
-    /// listener's latest outcome have arrived, and no `wait` is in progress.
+    /// Whether the call's listener may get a delivery. If so, the call is not held, no `wait` is in
+    /// progress, and all answers to the listener's latest outcome have arrived.
     pub fn is_ready(&self) -> bool {
         self.held.is_none() && self.awaiting.is_empty() && self.wait_is_over()
     }
@@ -75,8 +75,7 @@ impl Call {
         }
     }
 
-    /// Whether the call has work of its own in progress: a running timer, or an open call that it
-    /// has opened in another thread.
+    /// Whether the call has a running timer, or an open call that it has opened in another thread.
     pub fn has_open(&self) -> bool {
         !self.remote_calls.is_empty() || self.timers > 0
     }
@@ -146,8 +145,8 @@ impl Call {
     }
 }
 
-/// Whether the message is a system payload that may arrive although the listener's latest outcome
-/// did not request it.
+/// Whether the message is a system payload that may arrive without a request in the listener's
+/// latest outcome.
 fn is_unrequested(message: &Message) -> bool {
     matches!(&*message.name.local, "thread-result" | "timer-fired" | "budget-warning")
 }

@@ -12,9 +12,9 @@ use crate::envelope::Message;
 use crate::ids::CallId;
 
 impl State {
-    /// Returns the number of delegations that a goal has had, and the maximum; `None` if the goal
-    /// permits no delegations. `call` is the call with which a workflow gave the goal to an agent.
-    /// For a delegated task, the numbers are those of the original goal, which no agent delegated.
+    /// Returns the number of delegations of a goal, and the maximum; `None` if the goal permits no
+    /// delegations. `call` is the call with which a workflow gave the goal to an agent. If the goal
+    /// is a delegated task, the numbers are those of the original goal, which no agent delegated.
     pub fn delegations(&self, call: CallId) -> Option<(u32, u32)> {
         let tree = self.trees.get(self.calls.get(&call)?)?;
         tree.goals_above(call).find_map(|goal| {
@@ -26,9 +26,9 @@ impl State {
 }
 
 impl Tree {
-    /// Counts a delegation if `request` delegates a task of an agent's goal. The delegation counts
-    /// for this goal. If the goal is a delegated task itself, the delegation also counts for each
-    /// goal above it, up to the original goal.
+    /// Counts a delegation, if `request` delegates a task. The delegation counts for the agent's
+    /// goal and, if this goal is a delegated task itself, for each goal above it up to the original
+    /// goal.
     pub(super) fn count_delegation(&mut self, request: &Message, opening: &Opening) {
         if delegated_goal(&request.name).is_none() {
             return;

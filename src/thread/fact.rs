@@ -53,9 +53,9 @@ impl Opener {
 pub struct Opening {
     #[serde(rename = "opener")]
     pub opener: Opener,
-    /// The group to which the call belongs: the id of the group's first call, and the rule for
-    /// gathering the group's results. A group consists of the calls to several peers that got the
-    /// same payload. `None` if a single peer got the payload.
+    /// The group to which the call belongs: the id of its first call, and the rule for gathering
+    /// the results. `None` if a single peer got the payload. A group consists of the calls to
+    /// several peers that got the same payload.
     #[serde(rename = "group", default, skip_serializing_if = "Option::is_none")]
     pub group: Option<(CallId, Gather)>,
     /// Whether the result of the call becomes the result of the opener's own call.
@@ -130,8 +130,8 @@ pub enum Fact {
         epoch: u32,
         #[serde(rename = "config")]
         config: Digest,
-        /// Version of the pump's core, which determines the content of the records from this one
-        /// on. 0 in older journals, whose boot records state no version.
+        /// Version of the pump's core, which determines the content of this record and all later
+        /// ones. 0 in older journals, whose boot records state no version.
         #[serde(rename = "core_version", default, skip_serializing_if = "is_zero")]
         core_version: u32,
         /// Digests of the stored texts (blobs) that the organism uses from this record on: config,
@@ -185,8 +185,8 @@ pub enum Fact {
         live: Vec<ListenerName>,
         #[serde(rename = "allotment", default, skip_serializing_if = "Option::is_none")]
         allotment: Option<Allotment>,
-        /// The threads that the source had at the end of the fork's history. Each id has the root
-        /// of the fork in place of the root of the source.
+        /// The threads that the source had at the end of the fork's history. In their ids, the root
+        /// of the fork replaces the root of the source.
         #[serde(rename = "threads", default, skip_serializing_if = "Vec::is_empty")]
         threads: Vec<InheritedThread>,
     },
@@ -211,7 +211,7 @@ pub enum Fact {
         #[serde(rename = "call")]
         call: CallId,
     },
-    /// An operator retried a message of this tree or a refused submission, by sending it as a new
+    /// An operator retried a message of this tree or a refused submission. The retry sent a new
     /// message.
     #[serde(rename = "retried")]
     Retried {
@@ -342,9 +342,9 @@ pub enum Fact {
         #[serde(rename = "kept")]
         kept: u32,
     },
-    /// A model call reserved tokens and money for a request. The pump permits the request when this
-    /// fact is durable. The reservation covers this request and all earlier requests of the same
-    /// attempt, and lasts until the actual use is recorded.
+    /// A model call reserved tokens and money for a request. The reservation covers this request
+    /// and all earlier requests of the same attempt. It lasts until the actual use is recorded. The
+    /// pump permits the request when this fact is durable.
     #[serde(rename = "reserved")]
     Reserved {
         #[serde(rename = "call")]

@@ -2,8 +2,8 @@
 //! and its result is the first reply of any leg. A fault is kept while another leg may still reply.
 //! If every leg fails, the opener of the group receives all faults.
 //!
-//! If a client, or a call in another thread, opened the group, the thread tree keeps the faults. If
-//! a call in the same thread opened the group, this call keeps them.
+//! This module keeps the faults in the thread tree, for groups that a client or a call in another
+//! thread opened. If a call in the same thread opened the group, this call keeps them.
 
 use std::sync::Arc;
 
@@ -14,9 +14,9 @@ use crate::envelope::{Message, MessageKind};
 use crate::ids::CallId;
 
 impl Call {
-    /// Returns the group of the call if it is a `first` group whose faults the tree keeps. The
-    /// result of a `first` group is the first reply of any of its calls. Returns `None` if a call
-    /// in the same thread opened the group, because that call keeps the faults.
+    /// Returns the call's group if it is a `first` group whose faults the tree keeps, and otherwise
+    /// `None`. The result of a `first` group is the first reply to any of its calls. If a call in
+    /// the same thread opened the group, this call keeps the faults, and not the tree.
     pub fn fault_group(&self) -> Option<CallId> {
         let Some((group, Gather::First)) = self.opening.group else { return None };
         let is_nested = matches!(&self.opening.opener,
@@ -36,9 +36,9 @@ impl Tree {
         self.open_calls().filter(move |call| call.fault_group() == Some(group))
     }
 
-    /// Whether a client still waits for the result of `call`. True for an open call that a client
-    /// opened. For a failed leg of a client's `first` group, true while another leg is open,
-    /// because the other leg may still reply.
+    /// Whether a client still waits for the result of `call`. This is so in two cases:
+    /// - `call` is open, and a client opened it.
+    /// - `call` is a failed leg of a client's `first` group, and another leg is open.
     pub fn owes_client(&self, call: CallId) -> bool {
         if let Some(open) = self.calls.get(&call) {
             return open.is_of_client();
@@ -47,9 +47,9 @@ impl Tree {
         kept.is_some_and(|kept| self.open_legs(kept.group).any(Call::is_of_client))
     }
 
-    /// Keeps `message` if it is the fault of a leg, which is a call of a `first` group. A
-    /// `thread-result` gives the kept faults of its leg to the opener of the group, so these faults
-    /// are dropped.
+    /// Keeps `message` if it is the fault of a leg, which is a call of a `first` group. If
+    /// `message` is a `thread-result`, drops the kept faults of its leg, because it gives them to
+    /// the group's opener.
     pub(super) fn keep_fault(&mut self, message: &Arc<Message>) {
         let Some(leg) = message.cause.map(CallId).filter(|_| message.kind == MessageKind::System)
         else {

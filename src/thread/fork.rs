@@ -18,9 +18,8 @@ use crate::clock::Time;
 use crate::envelope::Spending;
 use crate::ids::{CallId, Digest, ListenerName, MessageId, Position, ThreadId};
 
-/// First core version in which the threads of the source do not count against a fork's limits of
-/// threads and children. In earlier versions, these threads counted, except for the children of the
-/// root thread.
+/// First core version in which a fork's limits of threads and children do not count the threads of
+/// the source. Earlier versions counted them, except for the children of the root thread.
 const OWN_COUNTS_SINCE: u32 = 61;
 
 /// The origin of a fork: a message in another tree, with the record that contains the message.
@@ -42,8 +41,8 @@ pub struct ForkSource {
     /// records of the source.
     #[serde(rename = "hash")]
     pub hash: Digest,
-    /// Position of the source's last record that belongs to the history of the fork; 0 if the fork
-    /// begins with the first message of the source.
+    /// Position of the last record of the source that belongs to the history of the fork. 0 if the
+    /// fork begins with the first message of the source.
     #[serde(rename = "history")]
     pub history: Position,
     /// Whether new workflow runs in the fork use the definitions of the present config. If false,
@@ -68,9 +67,9 @@ pub struct InheritedThread {
     pub seq: u64,
     #[serde(rename = "result", default, skip_serializing_if = "Option::is_none")]
     pub result: Option<Closing>,
-    /// The call to which the thread is bound, under the call's id in the fork; `None` if the thread
-    /// is not bound. When this call closes, the thread is cancelled. If the fork does not reopen
-    /// the call, the thread has ended in the fork.
+    /// The call to which the thread is bound: when this call closes, the thread is cancelled. The
+    /// id is the call's id in the fork. `None` if the thread is not bound. If the fork does not
+    /// reopen the call, the thread has ended in the fork.
     #[serde(rename = "bound", default, skip_serializing_if = "Option::is_none")]
     pub bound: Option<CallId>,
     /// Number of items in each agent's prompt. The items are the agent's own turns, and the
@@ -328,8 +327,8 @@ impl Record {
     }
 }
 
-/// Returns the call that a fact is about, if the fact has the id of a call and neither a message
-/// nor a thread.
+/// Returns the id of the call in a fact that contains no id of a message or of a thread, and `None`
+/// for any other fact.
 fn call_of(fact: &mut Fact) -> Option<&mut CallId> {
     match fact {
         Fact::OutcomeReceived { call, .. }

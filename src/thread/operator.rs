@@ -111,19 +111,18 @@ pub struct AcceptedLoss {
     /// Position of the last record that the journal still contains.
     #[serde(rename = "kept")]
     pub kept: Position,
-    /// Position of the last record that is known from outside the journal.
+    /// Position of the last record that is known from a source outside the journal.
     #[serde(rename = "acknowledged")]
     pub acknowledged: Position,
-    /// Position and hash of the last acknowledged record, as they are known from outside the
-    /// journal. `None` if the journal still contains that record.
+    /// Position and hash of the last acknowledged record, from a source outside the journal. `None`
+    /// if the journal still contains that record.
     #[serde(rename = "mark", default, skip_serializing_if = "Option::is_none")]
     pub mark: Option<(Position, Digest)>,
     /// Position and Merkle root of the last checkpoint outside the journal; `None` if this
     /// checkpoint covers no lost record.
     #[serde(rename = "checkpoint", default, skip_serializing_if = "Option::is_none")]
     pub checkpoint: Option<(Position, Digest)>,
-    /// Id of the previous journal in the directory, if that journal is lost completely; otherwise
-    /// `None`.
+    /// Id of the previous journal in the directory, if that journal is lost completely.
     #[serde(rename = "journal", default, skip_serializing_if = "Option::is_none")]
     pub journal: Option<Uuid>,
 }

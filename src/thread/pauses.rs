@@ -1,9 +1,9 @@
 //! Pauses as plain state: the targets that operators have paused, and the deadlines that do not run
 //! during a pause.
 //!
-//! A pause keeps each call that it covers from being handed over, unless the listener already has
-//! the call. While a call is kept back, its deadlines do not run. Neither do the time limits of the
-//! call's tree, and of each spawned thread that contains the call.
+//! A pause keeps back the calls that it covers, except those that a listener already has. While a
+//! call is kept back, its deadlines do not run. Neither do the time limits of the call's tree, and
+//! of each spawned thread that contains the call.
 
 use std::fmt;
 use std::time::Duration;
@@ -225,8 +225,7 @@ impl State {
     }
 
     /// Stops or restarts the time limits and deadlines of the trees `roots`, according to the
-    /// pauses in force. A caller must do this for each tree that it has put back into memory. For
-    /// the trees in memory, the state does it when a pause begins or ends.
+    /// pauses in force. A caller must do this for each tree that it has put back into memory.
     pub fn follow_pauses_in(&mut self, roots: &[ThreadId]) {
         let core_version = self.core_version;
         let is_paused = !self.pauses.is_empty();
@@ -250,7 +249,7 @@ impl State {
 impl Tree {
     /// Stops or restarts the deadlines of the tree's calls and the time limits of its spawned
     /// threads, according to `pauses`. `time` is the time of the latest record. `core_version`
-    /// determines whether workflows learn of the time that does not count.
+    /// decides whether workflows learn about the stopped time.
     pub(super) fn follow_pauses(&mut self, pauses: &Pauses, time: Time, core_version: u32) {
         let is_frozen = !mutant("count-the-time-of-a-pause");
         for call in self.calls.values_mut() {
@@ -305,8 +304,8 @@ impl Tree {
 }
 
 impl Call {
-    /// Moves two deadlines of the call by the duration `by`: the end of its hold, and the time by
-    /// which a process of its listener must take the call.
+    /// Extends two deadlines of the call by the duration `by`: the end of its hold, and the time
+    /// limit for its delivery to a process of the listener.
     pub(super) fn extend(&mut self, by: Duration) {
         self.offered_since = self.offered_since.map(|since| since.plus(by));
         if let Some(held) = &mut self.held {

@@ -79,8 +79,8 @@ pub enum Input {
         verdicts: Vec<Verdict>,
         #[serde(rename = "turn", default, skip_serializing_if = "Option::is_none")]
         turn: Option<Turn>,
-        /// Time at which the outcome arrived from the listener. `None` if the deadline of the
-        /// attempt had not passed yet when the pump recorded the outcome.
+        /// Time at which the outcome arrived from the listener. `None` if the pump recorded the
+        /// outcome before the deadline of the attempt.
         #[serde(rename = "arrived", default, skip_serializing_if = "Option::is_none")]
         arrived: Option<Time>,
     },
@@ -120,8 +120,8 @@ pub enum Input {
         #[serde(rename = "most", default, skip_serializing_if = "Option::is_none")]
         most: Option<u32>,
     },
-    /// An earlier pump died after it had reserved tokens and money for a model call, and before it
-    /// recorded the result of this call.
+    /// The result of a model call with a reservation of tokens and money is missing, because an
+    /// earlier pump died before it recorded the result.
     #[serde(rename = "unsettled")]
     Unsettled {
         #[serde(rename = "call")]
@@ -136,8 +136,7 @@ pub enum Input {
         #[serde(rename = "attempt")]
         attempt: Attempt,
     },
-    /// An earlier pump handed over an attempt, and the journal does not record how the attempt
-    /// ended.
+    /// An attempt that an earlier pump handed over has no recorded end.
     #[serde(rename = "lost")]
     Lost {
         #[serde(rename = "listener")]
@@ -159,8 +158,8 @@ pub enum Input {
         #[serde(rename = "detail")]
         detail: String,
     },
-    /// The pump hands over a call as a test. The listener had no process that took calls, and the
-    /// pump finds out whether it has one again.
+    /// The pump hands over a call as a test, to find out whether the listener has a process that
+    /// takes calls again.
     #[serde(rename = "probe")]
     Probe {
         #[serde(rename = "listener")]
@@ -185,16 +184,16 @@ pub enum Input {
         #[serde(rename = "call")]
         call: CallId,
     },
-    /// The listener of the call can no longer handle the call. Either the config no longer contains
-    /// the listener, or the call was approved with a preview and the listener no longer declares
-    /// previews.
+    /// The listener of the call can no longer handle the call, for one of two reasons:
+    /// - The config no longer contains the listener.
+    /// - The call was approved with a preview, and the listener no longer declares previews.
     #[serde(rename = "gone")]
     Gone {
         #[serde(rename = "call")]
         call: CallId,
     },
-    /// The time limit of an open call's thread, or of a thread above it, has passed, or the wall
-    /// time of the call's tree is over.
+    /// The time of an open call is over: the time limit of its thread or of a thread above it, or
+    /// the wall time of its tree.
     #[serde(rename = "thread-time")]
     ThreadTime {
         #[serde(rename = "call")]
@@ -296,7 +295,7 @@ pub enum Input {
         #[serde(rename = "stepped_micros")]
         stepped_micros: u64,
     },
-    /// The pump refused `count` requests of one client as `busy` in the time from `since` on. These
+    /// The pump refused `count` requests of one client as `busy` since the time `since`. These
     /// refusals have no records of their own.
     #[serde(rename = "busy")]
     Busy {

@@ -211,10 +211,10 @@ struct ReopenedTree<'s> {
 impl State {
     /// Returns the open calls and messages of the tree `source`, in the form in which the fork
     /// `fork` continues them. The fork begins at a turn of the agent that handles the call `turn`.
-    /// A call to a listener for which `is_answered` returns true gets the result that the source
+    /// `is_answered` returns true for a listener whose calls get the results that the source
     /// recorded.
     ///
-    /// Returns `None` if the fork cannot continue the open work, which has one of these causes:
+    /// Returns `None` if the fork cannot continue the open work, for one of these reasons:
     /// - `turn` is not open.
     /// - `is_answered` returns true for the listener of `turn` or of a call above it.
     /// - The tree keeps a fault that the opener of a call has not received yet.
@@ -252,9 +252,9 @@ impl State {
 }
 
 impl State {
-    /// Searches the call `turn`, and the open calls above it, for a listener for which
-    /// `is_answered` returns true. Returns the innermost such listener, or `None` if there is none.
-    /// `source` is the root of the tree of these calls.
+    /// Returns the innermost listener for which `is_answered` returns true, among the listeners of
+    /// the call `turn` and of the open calls above it. Returns `None` if there is none. `source` is
+    /// the root of the tree of these calls.
     pub fn answered_above(
         &self,
         source: &ThreadId,
@@ -275,9 +275,9 @@ impl Tree {
         })
     }
 
-    /// Whether the thread of a call runs independently of the call's opener. If so, the opener is a
-    /// call in another thread, and the thread is not bound to a call. A bound thread is cancelled
-    /// when the call to which it is bound closes.
+    /// Whether the thread of a call runs independently of the call's opener: the opener is a call
+    /// in another thread, and the thread is not bound to a call. A bound thread is cancelled when
+    /// its call closes.
     fn is_spawned(&self, call: &Call) -> bool {
         let is_elsewhere = matches!(&call.opening.opener,
             Opener::Call { thread, .. } if *thread != call.thread);
@@ -285,8 +285,8 @@ impl Tree {
         is_elsewhere && thread.is_some_and(|thread| thread.bound.is_none())
     }
 
-    /// Restores the state of a reopened call, except for the parts that the call's messages
-    /// determine.
+    /// Restores the state of a reopened call, except for the parts that follow from the call's
+    /// messages.
     pub(super) fn reopen(&mut self, reopened: &ReopenedCall) {
         let has_bound = self.threads.values().any(|own| own.bound == Some(reopened.call));
         let mut forwarded = reopened.forwarded.clone();

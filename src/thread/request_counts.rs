@@ -1,7 +1,7 @@
 //! Renewal of budgets: a new request of a client resets the budget counts of its thread tree. A
 //! request resets nothing if the tree has open calls, or if the config lets a listener send in the
-//! name of the client. Tokens and money of model calls are also counted over the whole life of the
-//! tree.
+//! name of the client. In addition, the tokens and money of model calls have counts that are never
+//! reset.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,8 +10,8 @@ use crate::clock::Time;
 use crate::envelope::Money;
 
 /// First core version in which a further request of a client can reset the budget counts of its
-/// tree. The journal records such a reset. In earlier versions, the request only restarted the wall
-/// time, and only in a tree without open calls.
+/// tree. In earlier versions, such a request only restarted the wall time of a tree without open
+/// calls.
 pub(super) const RECORDED_SINCE: u32 = 13;
 
 /// Budgets whose counts a renewal resets. The tree may then get a warning about each of them again.

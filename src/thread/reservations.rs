@@ -1,6 +1,6 @@
-//! Reservations of tokens and money for the running model calls of a thread tree, and their sums. A
-//! model request is checked against the sums, so the check takes the same time for any number of
-//! running model calls.
+//! Reservations of tokens and money for the running model calls of a thread tree, and their sums.
+//! Each model request is checked against the sums, so the number of running model calls does not
+//! affect the duration of the check.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;

@@ -6,8 +6,7 @@ use std::hash::Hash;
 use super::state::Map;
 
 /// A map whose values can leave memory. A value outside memory must be restored before it is looked
-/// up, because a lookup treats it like a missing value. With debug assertions, such a lookup
-/// panics.
+/// up. If not, the lookup finds no value or, with debug assertions, panics.
 #[derive(Debug, Clone)]
 pub struct ResidentMap<K, V> {
     /// The values in memory. Each value is boxed, so that the entries of the map are small: a hash

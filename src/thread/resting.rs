@@ -1,5 +1,5 @@
 //! Converts thread trees and the records of used client keys to text and back. Snapshots contain
-//! these texts. When a tree or a key leaves memory, the pump keeps its text instead.
+//! these texts. The pump also keeps the text of each tree and key that leaves memory.
 //!
 //! A tree may leave memory in two cases:
 //! - The tree is at rest: nothing in it is open. It returns when an event names the tree or one of
@@ -154,8 +154,8 @@ impl State {
         serde_json::to_string(&LeavingTree { stepped: self.stepped, stood, tree }).ok()
     }
 
-    /// Returns the text of a tree at rest, so that the caller may remove the tree from memory.
-    /// Returns `None` if the tree must stay in memory, or is not in memory.
+    /// Returns the text of the tree `root` if the tree is at rest and may leave memory, and
+    /// otherwise `None`.
     pub fn resting_tree(&self, root: &ThreadId) -> Option<String> {
         if self.may_leave(root) { self.tree_text(root) } else { None }
     }
@@ -198,10 +198,10 @@ impl State {
         Ok(tree)
     }
 
-    /// Returns a new text, for a snapshot, of a tree that is outside memory and has open calls.
-    /// `text` is the text with which the tree left memory. The new text extends the time-outs of
-    /// calls and holds by the time for which the pump has stood still since then. Returns `None` if
-    /// the pump has never stood still in this process, because `text` is then still valid.
+    /// Returns a text, for a snapshot, of a tree that left memory with open calls. `text` is the
+    /// text with which it left. The returned text extends the time-outs of calls and holds by the
+    /// time for which the pump has stood still since then. Returns `None` if the pump has never
+    /// stood still in this process, because `text` is then still valid.
     ///
     /// # Errors
     ///
@@ -216,9 +216,8 @@ impl State {
         serde_json::to_string(&LeavingTree { stepped: self.stepped, stood, tree: &tree }).map(Some)
     }
 
-    /// Whether [`State::calls`] and [`State::in_flight`] already include `tree`. A tree from a
-    /// snapshot is not included before it is put into memory for the first time. Returns false for
-    /// a tree without open calls.
+    /// Whether [`State::calls`] and [`State::in_flight`] already include `tree`. False for a tree
+    /// without open calls, and for a tree from a snapshot that has not been in memory yet.
     fn counts_calls_of(&self, tree: &Tree) -> bool {
         tree.calls.keys().next().is_some_and(|call| self.calls.contains_key(call))
     }
@@ -273,8 +272,8 @@ impl Tree {
         is_idle && owes_nothing && *held == 0 && still_since.is_none()
     }
 
-    /// Whether the tree has open calls that can continue only through a person or a timer.
-    /// Considers only the tree itself, not the queues of the pump.
+    /// Whether the tree has open calls, and none of them can continue without a person or a timer.
+    /// Does not consider the queues of the pump.
     pub fn only_waits(&self) -> bool {
         // Other trees and the order of the source determine how a fork continues.
         let is_plain =
@@ -286,9 +285,9 @@ impl Tree {
     }
 
     /// Returns the number of unsettled messages in a tree whose open calls only wait for persons or
-    /// timers. Leaves out the requests of held calls. Counts at most
-    /// [`limits::WAITING_MESSAGES_PER_CALL_MAX`] messages for each call that is held or has a
-    /// timer. A message is unsettled until the journal records how it ended.
+    /// timers. Leaves out the requests of held calls. The number is at most
+    /// [`limits::WAITING_MESSAGES_PER_CALL_MAX`] for each call that is held or has a timer. A
+    /// message is unsettled until the journal records how it ended.
     ///
     /// Returns 0 for any other tree, and for a tree in which a thread has a time limit.
     pub fn waiting_messages(&self) -> usize {

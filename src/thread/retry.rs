@@ -30,12 +30,13 @@ pub struct RetryAction {
     /// The recipient of the message; `None` for a refused submission.
     #[serde(rename = "to", default, skip_serializing_if = "Option::is_none")]
     pub to: Option<ListenerName>,
-    /// The client key of the refused submission. The retry uses the same key, so that a client that
-    /// repeats the submission gets the result of the retry. `None` if the retry uses no client key.
+    /// The client key of the refused submission, which the retry uses as well. A client that
+    /// repeats the submission then gets the result of the retry. `None` if the retry uses no client
+    /// key.
     #[serde(rename = "key", default, skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
-    /// Whether the outcome of the retried message is unknown. If this message is itself a retry,
-    /// the outcomes of all messages in the chain of retries count: true if one of them is unknown.
+    /// Whether the outcome of the retried message is unknown, or that of any earlier message in its
+    /// chain of retries.
     #[serde(rename = "unknown", default, skip_serializing_if = "std::ops::Not::not")]
     pub is_unknown: bool,
     /// Whether the operator accepts the risk that the listener does the work a second time.

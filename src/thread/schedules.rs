@@ -43,9 +43,8 @@ pub struct ScheduledRun {
 }
 
 impl State {
-    /// Whether a run is open: its request is not sent yet, or a call of its tree is open. A
-    /// question to a person counts only until the call that sent it has closed, because the run
-    /// then no longer waits for the answer.
+    /// Whether a run is open: its request is not sent yet, or a call of its tree is open. An open
+    /// question to a person does not count after the call that sent it has closed.
     pub fn is_open_run(&self, run: &ScheduledRun) -> bool {
         // A run whose tree has left memory has no open call: the tree of an open run stays.
         let tree = self.trees.resident(&run.thread);
@@ -74,7 +73,7 @@ impl State {
     }
 
     /// Cancels the planned time of a schedule, but keeps its open runs. If a later config contains
-    /// the schedule again, these runs count as open runs of this schedule.
+    /// the schedule again, they count as its open runs.
     pub(super) fn cancel_schedule(&mut self, schedule: &ScheduleName) {
         let Some(mut planned) = self.schedules.remove(schedule) else { return };
         planned.is_cancelled = true;

@@ -102,8 +102,8 @@ impl OperatorKeys {
     }
 }
 
-/// The part of a signed decision that describes the decision itself. The signature also covers a
-/// thread, a journal, a time and a nonce.
+/// The part of a signed text that describes the decision. The signed text also contains a thread, a
+/// journal, a time and a nonce.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DecisionStatement<'a> {
     pub verb: &'static str,
@@ -166,7 +166,7 @@ impl<'a> DecisionStatement<'a> {
         Self { verb: "retry", call: None, digest: None, preview: None, reason: action, note }
     }
 
-    /// Returns the statement with which an operator subscribes to a thread's live output. Such a
+    /// Returns the statement with which an operator subscribes to a thread's live output. This
     /// statement is never recorded.
     pub fn watch(note: &'a str) -> Self {
         Self { verb: "watch", call: None, digest: None, preview: None, reason: "", note }
@@ -274,7 +274,7 @@ impl DecisionSignature {
         self.key.verifies(&self.message(statement), &signature)
     }
 
-    /// Whether the signature is recent enough to be accepted at `now`.
+    /// Whether the signature is recent enough to be accepted at the time `now`.
     pub fn is_current(&self, now: Time) -> bool {
         let is_over = now > self.time.plus(limits::SIGNATURE_VALIDITY);
         let is_ahead = self.time > now.plus(limits::SIGNATURE_AHEAD_MAX);

@@ -66,7 +66,7 @@ pub struct State {
 
 /// The sum of the periods in which the pump stood still since this process started. A tree outside
 /// memory misses such periods, so its deadlines are extended by the missed sum when it returns. Any
-/// two sums compare as equal, because the sum is not part of the recorded state.
+/// two values compare as equal, because they are not part of the recorded state.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct StandstillTime(pub Duration);
 
@@ -131,7 +131,7 @@ pub struct Tree {
     pub usage: Usage,
     /// Usage of the tree when its budget counts were last reset; `None` before the first reset. A
     /// further request of a client, or the beginning of a fork, resets the counts. Boxed, because
-    /// most trees have a single request, and thus no reset.
+    /// most trees are never reset.
     #[serde(rename = "renewal", default, skip_serializing_if = "Option::is_none")]
     pub renewal: Option<Box<Renewal>>,
     /// Tokens and money that the model calls of each agent have used in this tree.
@@ -143,9 +143,9 @@ pub struct Tree {
     pub reserved: Option<Box<TreeReservations>>,
     #[serde(rename = "warned", default, skip_serializing_if = "SmallSet::is_empty")]
     pub warned: SmallSet<String>,
-    /// Faults that the openers of `first` groups have not received yet, in the order of their
-    /// arrival. The result of a `first` group is the first reply to any of its calls. A fault of
-    /// one call is kept here while another call of the group may still reply.
+    /// Faults of calls in `first` groups, in the order of their arrival. The result of a `first`
+    /// group is the first reply to any of its calls, so the group's opener does not receive a fault
+    /// while another call of the group may still reply.
     #[serde(rename = "kept_faults", default, skip_serializing_if = "RareList::is_empty")]
     pub kept_faults: RareList<KeptFault>,
     /// Time from which the tree's wall time counts. Moved forward by each period in which the wall
@@ -202,8 +202,8 @@ pub struct KeptFault {
     /// How the leg ended; `None` until it is closed.
     #[serde(rename = "how", default, skip_serializing_if = "Option::is_none")]
     pub how: Option<Closing>,
-    /// The faults with which the leg failed. Usually this is a single fault. If the leg forwarded
-    /// its call to another group, these are the faults of all calls of that group.
+    /// The faults with which the leg failed: usually one. If the leg forwarded its call to another
+    /// group, these are the faults of all calls of that group.
     #[serde(
         rename = "faults",
         default,
@@ -373,10 +373,9 @@ pub struct Call {
     /// Actions of the call's latest outcome that still await answers.
     #[serde(rename = "awaiting", default, skip_serializing_if = "Vec::is_empty")]
     pub awaiting: Vec<AwaitedAction>,
-    /// Number that the next awaited answer gets. The answers are ordered by these numbers, which
-    /// begin at 0 with each outcome of the listener. Each payload of the outcome that opens calls
-    /// uses up a number. So does each answer of the core to another payload, such as the
-    /// confirmation of a new timer.
+    /// Number of the next awaited answer. The answers are ordered by these numbers, which begin at
+    /// 0 with each outcome of the listener. A payload of the outcome uses up a number if it opens
+    /// calls, or if the core answers it, for example with the confirmation of a new timer.
     #[serde(rename = "next_slot", default, skip_serializing_if = "is_default")]
     pub next_slot: u32,
     /// The actions of the latest outcome that the listener has forwarded, each by its number among
@@ -402,7 +401,7 @@ pub struct Call {
     #[serde(rename = "turns", default, skip_serializing_if = "is_default")]
     pub turns: u32,
     /// Number of attempts that have failed since the latest outcome of the call's listener. An
-    /// outcome is a list of payloads.
+    /// outcome is the list of payloads that a listener returned.
     #[serde(rename = "failures", default, skip_serializing_if = "is_default")]
     pub failures: u32,
     /// Number of consecutive rounds, up to the latest outcome, in which every result was a failure.
@@ -431,8 +430,8 @@ pub struct Call {
     /// it. During this time, the deadlines of the call do not run.
     #[serde(rename = "kept_since", default, skip_serializing_if = "Option::is_none")]
     pub kept_since: Option<Time>,
-    /// Time that does not count against the time limit of a workflow run. `None` if all time of
-    /// the call counts. Boxed, because most calls have none.
+    /// Time that does not count against the time limit of a workflow run. `None` if all time of the
+    /// call counts. Boxed, because most calls have no such time.
     #[serde(rename = "uncounted", default, skip_serializing_if = "Option::is_none")]
     pub uncounted: Option<Box<UncountedTime>>,
     /// The preview of a call that is or was held for an approval, or the reason why no preview

@@ -1,9 +1,8 @@
-//! Time that does not count against the time limit of a workflow run.
+//! Time that does not count against the time limit of a workflow run: periods in which a pause kept
+//! work of the run from being handed over, and forward steps of the system clock.
 //!
-//! The core itself stops and moves the time limits of threads. A workflow measures the time of its
-//! run by the times of its messages. Therefore it must know which part of that time does not count:
-//! periods in which a pause kept work of the run from being handed over, and forward steps of the
-//! system clock.
+//! The core itself stops and moves the time limits of threads. But a workflow measures the time of
+//! its run by the times of its messages, so it must know which part of that time does not count.
 
 use std::time::Duration;
 
@@ -15,9 +14,9 @@ use crate::clock::Time;
 /// The time of an open call that does not count.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UncountedTime {
-    /// Beginning of the part of a pause that is not in `totals` yet. The pause keeps the call, or a
-    /// call beneath it, from being handed over. When the call receives a message, the time up to
-    /// this message is added to `totals`. `None` while there is no such pause.
+    /// Beginning of the part of a pause that is not in `totals` yet. When the call receives a
+    /// message, the time up to this message is added to `totals`. `None` if no pause keeps the
+    /// call, or a call beneath it, from being handed over.
     #[serde(rename = "still_since", default, skip_serializing_if = "Option::is_none")]
     still_since: Option<Time>,
     #[serde(rename = "totals", default, skip_serializing_if = "Vec::is_empty")]
@@ -53,7 +52,7 @@ impl UncountedTime {
         }
     }
 
-    /// Adds the part of a pause up to `time`, the time of the next message.
+    /// Adds the part of a pause up to `time`, the time of the call's next message, to the total.
     fn pass_to_message(&mut self, time: Time, latest: Time) {
         if let Some(since) = self.still_since.replace(time) {
             self.add(time.since(since), latest);
@@ -83,8 +82,7 @@ impl UncountedTime {
 }
 
 /// First core version that leaves uncounted time out of the time of a workflow run. Earlier
-/// versions counted all time. A run that an earlier version has continued must keep the decisions
-/// of that version.
+/// versions counted all time, and a replay of their records must do the same.
 pub(super) const UNCOUNTED_SINCE: u32 = 58;
 
 impl Call {
@@ -106,7 +104,8 @@ impl Call {
         }
     }
 
-    /// Adds the part of a pause that has passed before the call receives a message at `time`.
+    /// Adds the part of a pause up to `time` to the total. Must be called before the call receives
+    /// a message with this time.
     pub(super) fn pass_to_message(&mut self, time: Time) {
         if self.uncounted.as_ref().is_some_and(|uncounted| uncounted.still_since.is_some()) {
             let latest = self.latest();
@@ -114,7 +113,7 @@ impl Call {
         }
     }
 
-    /// Adds a forward step of the system clock.
+    /// Adds a forward step of the system clock to the total.
     pub(super) fn pass_uncounted_step(&mut self, stepped: Duration) {
         let is_kept = self.uncounted.is_some() || self.has_bound || self.is_new();
         if is_kept && !stepped.is_zero() {
@@ -123,7 +122,8 @@ impl Call {
         }
     }
 
-    /// Whether the call waits for its first hand-over, and for no person.
+    /// Whether no message of the call has been handled yet, and no person must decide about the
+    /// call.
     fn is_new(&self) -> bool {
         self.handled.is_empty() && self.held.is_none()
     }

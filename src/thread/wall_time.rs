@@ -14,8 +14,8 @@ use crate::mutant::mutant;
 const PEOPLE_ONLY_SINCE: u32 = 27;
 
 /// First core version in which the wall time may stand still although a call to an agent is queued.
-/// This is so if an earlier call to the same agent in the same thread waits for a person, because
-/// the queued call is handed over only after that call has ended.
+/// The condition is that an earlier call to the same agent in the same thread waits for a person,
+/// because the queued call cannot begin before that call has ended.
 const QUEUED_SINCE: u32 = 29;
 
 impl Tree {
@@ -25,10 +25,9 @@ impl Tree {
         self.still_since.unwrap_or(now).since(self.started)
     }
 
-    /// Stops the wall time of the tree if the tree now waits only for people, who must decide,
-    /// answer or end a pause. If not, lets the wall time run. `time` is the time of the latest
-    /// record, `core_version` determines the exact rule, and `is_paused` states whether any pause
-    /// is in force.
+    /// Stops the wall time of the tree if the tree now waits only for people, and otherwise lets it
+    /// run. `time` is the time of the latest record, `core_version` determines the exact rule, and
+    /// `is_paused` states whether any pause is in force.
     pub(super) fn follow_people(&mut self, time: Time, core_version: u32, is_paused: bool) {
         let waits_for_people = self.held > 0
             && match core_version {

@@ -76,7 +76,7 @@ impl Span {
         self
     }
 
-    /// Adds an attribute as [`Span::with`] does, but only if there is a value.
+    /// Adds an attribute as [`Span::with`] does, if there is a value.
     pub fn with_some(self, name: &'static str, value: Option<impl Into<AttributeValue>>) -> Self {
         match value {
             Some(value) => self.with(name, value),

@@ -1,5 +1,5 @@
-//! Limits the number of connections, and the time for which a client may send nothing or take no
-//! bytes of a response, so that such a client occupies a connection only for a short time.
+//! Limits the number of connections. Also limits the time for which a client may send nothing or
+//! take no bytes of a response, because such a client occupies a connection.
 
 use std::io;
 use std::pin::Pin;
@@ -30,8 +30,8 @@ pub(super) struct HttpListener {
     pub tls: Option<TlsAcceptor>,
 }
 
-/// Serves connections until the future is dropped, which closes them. `router_of` makes the router
-/// of each connection.
+/// Serves connections until the future is dropped, and then closes them. `router_of` makes the
+/// router of each connection.
 pub(super) async fn serve(server: HttpListener, router_of: impl Fn(&TcpStream) -> Router) {
     let HttpListener { listener, connections_max, is_keep_alive, tls } = server;
     let permits = Arc::new(Semaphore::new(connections_max));

@@ -99,8 +99,7 @@ fn router(health: HealthSource) -> Router {
 }
 
 /// Refuses requests whose `Host` header names another machine. This protects against DNS rebinding:
-/// if the host name of a foreign web page resolves to this machine, the browser sends this name in
-/// the header.
+/// a foreign web page whose host name resolves to this machine makes the browser send that name.
 async fn only_here(request: Request, next: Next) -> Response {
     let host = request.headers().get(header::HOST).and_then(|host| host.to_str().ok());
     if host.is_some_and(is_here) {

@@ -22,7 +22,7 @@ pub(super) struct RunBasis<'a> {
     pub graph: &'a GoalGraph<'a>,
     /// Listeners whose calls must not be repeated after a time-out.
     pub once: &'a HashSet<ListenerName>,
-    /// Data for the undo of earlier runs. With this data, a retry runs the goals again whose calls
+    /// Data for the undo of earlier runs. With this data, a retry repeats the goals whose calls
     /// were undone. Without this data, the retry takes over the results of these goals.
     pub undo: Option<UndoSource<'a>>,
     /// Whether the run that begins follows the rules of earlier versions of the program.

@@ -34,7 +34,7 @@ use super::view::ViewValue;
 pub enum RunRequest {
     /// The run requests a new thread, or it ends.
     Step(Box<RunStep>),
-    /// The run cancels this thread.
+    /// The run requests the cancellation of this thread.
     CancelThread(ThreadId),
     /// The next action of the undo, which takes back the completed calls of the failed run.
     Undo(UndoStep),
@@ -47,8 +47,8 @@ pub struct RunThreads {
     /// goal run has the label of its thread.
     requested: VecDeque<(GoalRun, String)>,
     /// The thread that was opened last: the id of the message that requested it, and the goal run
-    /// in it. `None` if no thread was opened since the beginning, or since the last refusal by the
-    /// core.
+    /// in it. `None` before the first thread, and after a refusal by the core until another thread
+    /// opens.
     opened: Option<(MessageId, GoalRun)>,
     runs: HashMap<ThreadId, GoalRun>,
     /// Goal runs whose threads the run must cancel as soon as these threads are open.
@@ -68,8 +68,8 @@ pub struct RunThreads {
     /// The undo of the run after its failure; `None` if no undo has begun.
     undo: Option<RunUndo>,
     /// Restrictions of retries, as the run has recorded them. The key is the number, in the thread,
-    /// of the message with this record. The record counts only for messages with higher numbers. A
-    /// message with a lower number may come after the record in a delivery.
+    /// of the message with the restrictions. They apply only to messages with higher numbers. A
+    /// delivery may contain messages with lower numbers after that message.
     retry_records: BTreeMap<u64, RetryRecord>,
     /// Whether all goals have ended, and the run has sent its output.
     has_completed: bool,
@@ -216,9 +216,10 @@ impl<'a> CallFold<'a> {
     }
 
     /// Returns the threads that the run opened, in order, without the first `known` ones. Each
-    /// thread comes with the number of its goal, or `None` if the thread undoes a call. It also
-    /// comes with the number of the goal run's attempt, from 1. The attempt is correct only for an
-    /// open thread; for an ended thread, it is always 1.
+    /// thread comes with two numbers:
+    /// - the number of its goal, or `None` if the thread undoes a call;
+    /// - the number of the goal run's attempt, from 1, which is correct only for an open thread.
+    ///   For an ended thread, it is always 1.
     pub fn threads_after(
         &self,
         known: usize,
@@ -629,7 +630,7 @@ impl<'a> CallFold<'a> {
     }
 }
 
-/// Name of a placeholder element, which is used if a reply contains no payload.
+/// Name of the placeholder element for the payload of a reply without a payload.
 const NOTHING: &str = "nothing";
 
 pub(super) fn is_failed(payload: &Element) -> bool {

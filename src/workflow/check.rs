@@ -25,9 +25,9 @@ pub enum DefinitionFault {
     /// A goal or a branch that can never run.
     Unreachable,
     UnknownGoal,
-    /// A goal that is in two lists of members, or a goal that needs a member of a list but is not
-    /// in this list itself. A list of members belongs to a goal, such as a loop. The members run
-    /// only as a part of that goal.
+    /// A goal that is in two lists of members, or that needs a member of a list without being in
+    /// this list itself. A goal such as a loop has a list of members, which run only as parts of
+    /// the loop.
     Membership,
     /// A name for which the config declares no agent, listener, human or workflow of the required
     /// kind.

@@ -59,8 +59,7 @@ pub struct WorkflowDefinition {
     pub description: String,
     pub input: WorkflowInput,
     pub output: WorkflowOutput,
-    /// Additional peers, which the workflow addresses only to undo calls. Agents beneath the
-    /// workflow make these calls.
+    /// Peers that the workflow addresses only to undo calls that agents beneath it have made.
     pub peers: Vec<Placed<ListenerName>>,
     /// Failure policy of each goal that has no policy of its own.
     pub on_failure: FailurePolicy,
@@ -333,7 +332,7 @@ pub enum FailurePolicy {
     Stop,
     Skip,
     Undo,
-    /// The goal with this id runs in place of the failed goal.
+    /// The goal with this id runs instead of the failed goal.
     Goal(Placed<GoalId>),
 }
 

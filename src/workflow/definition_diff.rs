@@ -29,9 +29,9 @@ pub struct DefinitionChange {
 }
 
 impl DefinitionChange {
-    /// Whether the change also holds for runs that began on the first definition. The config of the
-    /// moment decides about the budget of a workflow, the types of outputs and the names of roles.
-    /// `all` are all changes between the two definitions.
+    /// Whether the change also holds for runs that began with the first definition. This is so for
+    /// the budget of a workflow, the types of outputs and the names of roles, because the present
+    /// config decides about them. `all` are all changes between the two definitions.
     pub fn holds_for_open_runs(&self, all: &[Self]) -> bool {
         let path = self.path.strip_prefix("order in ").unwrap_or(&self.path);
         let Some((goal, rest)) = path.strip_prefix("goal[").and_then(|rest| rest.split_once(']'))
@@ -82,8 +82,8 @@ pub fn changes(before: &WorkflowDefinition, after: &WorkflowDefinition) -> Vec<D
     changes
 }
 
-/// Returns a change for each path at which those named elements that both definitions have are in
-/// another order.
+/// Returns a change for each path at which the order of the named elements differs. Ignores
+/// elements that only one definition has.
 fn changed_orders(before: &ElementOrders, after: &ElementOrders) -> Vec<DefinitionChange> {
     let common = |elements: &[String], others: &[String]| {
         let common = elements.iter().filter(|element| others.contains(element));

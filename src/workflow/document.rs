@@ -12,7 +12,7 @@ use crate::xml::escape::{escape_attribute, escape_text};
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct GoalDocument {
     pub workflow: String,
-    /// Outputs of earlier goals. Each output comes after the outputs of the goals on which its own
+    /// Outputs of earlier goals, ordered so that each output comes after the outputs on which its
     /// goal depends.
     pub context: Vec<ContextEntry>,
     /// Passes of the loop that contains the goal, including the present pass.

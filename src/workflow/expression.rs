@@ -14,11 +14,13 @@ use super::function_arguments::{WrongCall, wrong_call};
 /// The shape of a value: which child elements and attributes the value may have.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ValueShape {
-    /// Any children and attributes, because the schema permits any content or is not known.
+    /// The value may have any children and attributes: the schema permits any content, or is not
+    /// known.
     Open,
-    /// Only text, without child elements and attributes.
+    /// The value has only text, without child elements and attributes.
     Leaf,
-    /// Exactly these children and attributes; names of attributes begin with `@`.
+    /// The value may have exactly these children and attributes. Names of attributes begin with
+    /// `@`.
     Children(Vec<(String, Self)>),
 }
 
@@ -80,8 +82,8 @@ pub struct ExpressionReport {
     /// Calls of known functions with a wrong number of arguments, or with a wrong argument.
     pub wrong_calls: Vec<WrongCall>,
     /// The beginnings of all paths that start at the root. Each path has an entry with the name of
-    /// its first step. If it has a second step and the shape of the first step is known, it has
-    /// another entry with the names of both steps.
+    /// its first step. A second entry contains the names of its first two steps, if there are two
+    /// and the shape of the first one is known.
     pub references: Vec<(String, Option<String>)>,
     pub has_variable: bool,
 }

@@ -49,8 +49,8 @@ pub enum MemberKind {
     Fallback,
 }
 
-/// The second reference to a goal that two lists name. This is a problem, because a goal may be in
-/// only one list.
+/// A reference to a goal that another list already names. This is a problem, because a goal may be
+/// in only one list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SecondMembership<'a> {
     pub goal: &'a Placed<GoalId>,
@@ -239,8 +239,8 @@ impl<'a> GoalGraph<'a> {
         needs
     }
 
-    /// Returns all members of a goal, such as the goals in a loop or a branch, and their own
-    /// members, at any depth.
+    /// Returns all members of a goal, such as a loop or a choice, and the members of these members,
+    /// at any depth.
     fn lists_of(&self, number: usize) -> Vec<usize> {
         let mut found = Vec::new();
         let mut pending = vec![number];
@@ -302,9 +302,9 @@ impl<'a> GoalGraph<'a> {
         needs
     }
 
-    /// Returns the result of [`GoalGraph::direct_needs`]. Returns an empty list if, by a fault of
-    /// the definition, the goal or a goal around it is a member of itself, because `direct_needs`
-    /// would then never end.
+    /// Returns the result of [`GoalGraph::direct_needs`]. Returns an empty list if a faulty
+    /// definition makes the goal, or a goal around it, a member of itself. `direct_needs` would
+    /// then never end.
     fn direct_needs_within(&self, number: usize) -> Vec<usize> {
         let mut owners = HashSet::new();
         let mut next = Some(number);

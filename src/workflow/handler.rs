@@ -213,9 +213,9 @@ impl WorkflowHandler {
     }
 
     /// Returns the payload that records the run's definition, and the listeners to which the run
-    /// must not repeat a call after a time-out. Returns `None` if both are recorded already, or if
-    /// the run has ended after its first outcome. The first `known` messages of the delivery were
-    /// part of earlier deliveries.
+    /// must not repeat a call after a time-out. After the run's first outcome, returns `None` if
+    /// both are recorded already or if the run has ended. The first `known` messages of the
+    /// delivery were part of earlier deliveries.
     fn record_of(&self, run: &RunDefinition, fold: &CallFold<'_>, known: usize) -> Option<String> {
         let once = addressed_once(&run.definition, &self.once);
         // Only the first record decides: a run that an earlier version began keeps its rule.
@@ -229,9 +229,9 @@ impl WorkflowHandler {
         is_due.then(|| write_run_definition(run.digest, &retries))
     }
 
-    /// Returns an outcome with another reply for a run whose reply the core has refused: a failure
-    /// that states only the reason for the refusal. If the core has refused this failure, too,
-    /// returns an error, and the attempt fails. `refused` is the number of replies that were
+    /// Returns an outcome for a run whose reply the core has refused. The outcome replies with a
+    /// failure that states only the reason for the refusal. Returns an error, which fails the
+    /// attempt, if the core has refused this failure, too. `refused` is the number of replies
     /// refused so far.
     fn refused_reply(
         &self,

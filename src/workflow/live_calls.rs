@@ -75,7 +75,7 @@ impl LiveCalls {
     }
 
     /// Removes the model call that `source` names, because it has ended. Ignores the end of an
-    /// earlier attempt, because this event may arrive after the start of the next attempt. Returns
+    /// attempt that another attempt has replaced, because this event may arrive late. Returns
     /// whether a model call was removed.
     fn end(&mut self, source: &LiveSource) -> bool {
         let known = self.calls.get(&source.call);

@@ -116,8 +116,9 @@ pub fn output(definition: &WorkflowDefinition, output: &RunOutput) -> String {
 }
 
 /// Makes `value` the content of `element`. Each of several entries becomes a child with the name of
-/// the entry and the namespace of `element`. Copied elements become children without a change. Only
-/// an `item` that contains just text and has no namespace gets the namespace of `element`.
+/// the entry and the namespace of `element`. Copied elements become children without a change, with
+/// one exception: an `item` that contains just text and has no namespace gets the namespace of
+/// `element`.
 fn with_content(element: Element, value: &ViewValue) -> Element {
     match value {
         ViewValue::Text(text) => element.with_text(text.clone()),
@@ -206,7 +207,7 @@ pub fn reply_refused((code, reason): (String, String)) -> GoalFailure {
 /// Maximum length, in characters, of the refusal reason in the reply of a workflow.
 const REASON_CHARS_MAX: usize = 400;
 
-/// Writes the reply of a run that failed and then undid its calls. The reply lists `left`, the
+/// Writes the reply of a run that undid its calls after a failure. The reply lists `left`, the
 /// calls that were not undone.
 pub fn undone(
     workflow: &ListenerName,

@@ -20,11 +20,11 @@ use super::run_state::{GoalRun, RunKind, RunPart, judge_of};
 /// The facts that decide whether a failed goal run may be retried.
 pub(super) struct RetryRules<'a> {
     pub definition: &'a WorkflowDefinition,
-    /// The listeners that the run has recorded. A call to them must not be repeated after a
-    /// time-out. `None` if an earlier version of the program began the run. Such a run follows the
-    /// rules of that version until its next delivery, at which it records the listeners.
+    /// The listeners to which the run must not repeat a call after a time-out, as the run has
+    /// recorded them. `None` if an earlier version of the program began the run. Such a run follows
+    /// the rules of that version until its next delivery, at which it records the listeners.
     pub recorded: Option<&'a BTreeSet<ListenerName>>,
-    /// The listeners to which the present contracts forbid to repeat a call.
+    /// The listeners to which a call must not be repeated, according to the present contracts.
     pub present: &'a HashSet<ListenerName>,
     /// Whether the run has recorded that it never retries a goal that fails as `stopped`.
     pub is_stop_final: bool,

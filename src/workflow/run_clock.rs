@@ -28,8 +28,8 @@ pub enum UncountedTimes<'a> {
     None,
     /// The totals of the uncounted time of an open run, oldest first.
     Known(&'a [UncountedTotal]),
-    /// It is unknown which time does not count. The run then reaches its time limit only if the
-    /// limit has passed with all time counted, and a thread of the run has timed out.
+    /// It is unknown which time does not count. The run then reaches its time limit only if a
+    /// thread of the run has timed out, and all time together reaches the limit.
     Unknown,
 }
 

@@ -61,8 +61,10 @@ pub fn recorded_definition(message: &Message, workflow: &ListenerName) -> Option
 }
 
 /// Returns the restrictions of retries that `message` records for a run of `workflow`. Returns
-/// `None` if `message` records no definition, if a version of the program wrote it that recorded no
-/// listeners, or if another sender than the workflow wrote it.
+/// `None` in these cases:
+/// - `message` records no definition of a run.
+/// - Another sender than the workflow wrote it.
+/// - An early version of the program wrote it, which did not record these restrictions.
 pub(super) fn recorded_retries(message: &Message, workflow: &ListenerName) -> Option<RetryRecord> {
     let payload = record_in(message, workflow)?;
     let names = payload.attribute(ONCE)?.split_whitespace();

@@ -7,8 +7,8 @@ use super::graph::{GoalGraph, MemberKind};
 use super::typed_outputs::{agents_of, judges_of};
 
 /// Returns a sentence for each tree limit that a run of `definition` can exceed. If the run undoes
-/// its calls, each call that can be undone according to `contracts` counts one more thread. The
-/// limit on children is then left out, because [`missing_undo_room`] reports it.
+/// its calls, each call that can be undone according to `contracts` counts one more thread, and the
+/// limit on children is left out, because [`missing_undo_room`] reports it.
 pub fn exceeded_limits(
     definition: &WorkflowDefinition,
     limits: &TreeLimits,

@@ -92,7 +92,7 @@ pub enum GoalPhase {
     Running,
     Done,
     Skipped,
-    /// The goal failed. Its failure ended the run, or another goal replaced this goal.
+    /// The goal failed. Either the run ended because of this, or another goal ran in its place.
     Failed,
     /// The goal was running when the run ended.
     Cancelled,
@@ -221,12 +221,12 @@ pub struct RunState {
     /// The corrections of each goal that a person has corrected, oldest first. The key is the
     /// number of the goal.
     corrections: BTreeMap<usize, Vec<GivenCorrection>>,
-    /// Corrections from ended reviews of goals that a person can still correct. The keys are the
-    /// number of the goal and the position of the review.
+    /// Corrections from ended reviews of goals that a person can still correct. The outer key is
+    /// the number of the goal. The inner key is the position of the review.
     reviewed: BTreeMap<usize, BTreeMap<usize, Vec<String>>>,
-    /// Whether the run follows the rules of earlier versions of the program. By these rules, only
-    /// the first of several nodes that `with` selects counts. A person's answer counts as a failure
-    /// if it has one of the names for failures.
+    /// Whether the run follows the rules of earlier versions of the program. By these rules, if
+    /// `with` selects several nodes, only the first one counts. A person's answer counts as a
+    /// failure if it has one of the names for failures.
     has_earlier_rules: bool,
     is_over: bool,
 }
@@ -383,10 +383,9 @@ impl<'a> WorkflowRun<'a> {
         self.state.is_over
     }
 
-    /// Returns the phase of a goal, its pass, and its progress: the number of its agents or items
-    /// with a result, and the number of all. For a loop, the pass is its own present pass. For any
-    /// other goal, it is the pass of the loop around the goal. All numbers are 0 if the goal is not
-    /// running.
+    /// Returns the phase of a goal, the present pass, and the progress: the number of the goal's
+    /// agents or items with a result, and the number of all. The pass is that of the loop itself,
+    /// or of the loop around any other goal. All numbers are 0 if the goal is not running.
     pub fn status(&self, number: usize) -> (GoalPhase, u32, (usize, usize)) {
         match self.goal_state(number) {
             GoalState::Waiting => (self.phase_before_start(number), 0, (0, 0)),
@@ -442,9 +441,10 @@ impl<'a> WorkflowRun<'a> {
         if self.state.is_over { GoalPhase::Skipped } else { GoalPhase::Waiting }
     }
 
-    /// Returns the goals for which a waiting goal waits. A member of a running loop or of a chosen
-    /// branch waits for the running member. A goal that is no member of another goal waits for its
-    /// dependencies that have not ended. For any other goal, the result is empty.
+    /// Returns the goals for which a waiting goal waits:
+    /// - the running member, for another member of a running loop or a chosen branch;
+    /// - its dependencies that have not ended, for a goal that is no member of another goal;
+    /// - none, for any other goal.
     pub fn waits_for(&self, number: usize) -> Vec<usize> {
         if self.status(number).0 != GoalPhase::Waiting {
             return Vec::new();

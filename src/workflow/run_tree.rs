@@ -425,8 +425,8 @@ impl<'a> RunTree<'a> {
     }
 
     /// Returns a row for the present activities in threads that belong to no known goal; `None` if
-    /// there are no such activities. Live events report activities even if no readable journal
-    /// states the goals of their threads.
+    /// there are no such activities. A goal is not known if no readable journal states it, although
+    /// live events report the activities.
     pub fn elsewhere(&self) -> Option<RunRow> {
         let threads = self.live.threads();
         let threads: Vec<_> = threads.filter(|thread| self.goal_of(thread).is_none()).collect();

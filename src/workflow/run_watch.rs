@@ -24,8 +24,8 @@ pub struct GoalStatus {
     /// member of another goal.
     pub depth: usize,
     pub phase: GoalPhase,
-    /// Pass of the loop that contains the goal or, for a loop, its own pass, counted from 1. 0
-    /// outside of a loop, or if the goal is not running.
+    /// Pass of the loop that contains the goal, or of the goal itself if it is a loop, counted from
+    /// 1. 0 outside of a loop, or if the goal is not running.
     pub iteration: u32,
     /// Number of agents or items with a result, and their total number. Both are 0 if the goal is
     /// not running, or if it has neither several agents nor items.

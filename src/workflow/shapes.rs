@@ -128,10 +128,10 @@ pub fn is_label_of(label: &str, requested: &str) -> bool {
     label == requested || is_numbered().unwrap_or(false) || has_pass(label, requested)
 }
 
-/// Whether `label` is the label `requested` with the number of a pass, which stands before the
-/// suffix of a supervisor or a judge, if there is one. The core may have appended a further number.
-/// Earlier versions gave such labels to the fallback of a loop, although the fallback is in no pass
-/// of the loop.
+/// Whether `label` is the label `requested` with the number of a pass. The number stands before the
+/// suffix of a supervisor or a judge, if there is one, and the core may have appended another
+/// number. Earlier versions gave such labels to the fallback of a loop, although the fallback is in
+/// no pass of the loop.
 fn has_pass(label: &str, requested: &str) -> bool {
     let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let numbered = label.rsplit_once('-').filter(|(_, number)| is_number(number));

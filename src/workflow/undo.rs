@@ -71,8 +71,8 @@ impl UndoRules {
         self.rule(call).is_some() || self.once.contains(&call.listener)
     }
 
-    /// Whether an undo has to wait for an open call in or beneath `thread`: for a call that undoes
-    /// another call, or for a call that can be undone after its completion.
+    /// Whether an undo has to wait for an open call in or beneath `thread`. Such a call undoes
+    /// another call, or can itself be undone after its completion.
     pub fn has_open(&self, calls: &[NestedCall], thread: &ThreadId) -> bool {
         let is_in = |call: &NestedCall| call.thread == *thread || call.thread.is_beneath(thread);
         let is_open = |call: &NestedCall| matches!(call.end, CallEnd::Open);
@@ -180,10 +180,9 @@ impl<'a> OwnUndos<'a> {
         Self { calls: own.collect() }
     }
 
-    /// Returns whether an agent or a goal has already undone `call`. If so, removes the undoing
-    /// call from this list, because it can undo only one call. The undoing call must have the
+    /// Returns whether an agent or a goal has already undone `call`. The undoing call must have the
     /// payload `payload`, and must have completed after `completed`, the position at which `call`
-    /// completed.
+    /// completed. Removes the undoing call from this list, because it can undo only one call.
     fn take(&mut self, call: &NestedCall, payload: &Element, completed: Position) -> bool {
         let at = self.calls.iter().position(|(own, request, position)| {
             own.listener == call.listener && *position > completed && has_same(request, payload)
@@ -502,8 +501,8 @@ impl RunUndo {
         }
     }
 
-    /// Records that the current undo has ended. If `is_done` is false, adds the call that the undo
-    /// should have taken back to the list of calls that were not undone.
+    /// Records that the current undo has ended. If `is_done` is false, adds the call that was not
+    /// undone to the list of such calls.
     fn ended(&mut self, is_done: bool) {
         let UndoPhase::Undoing(queue) = &mut self.phase else { return };
         queue.thread = None;

@@ -115,12 +115,13 @@ impl RunView {
         Ok(nodes.iter().map(|node| value_of(node, &mut elements, is_kept)).collect())
     }
 
-    /// Returns the output that an expression selects; `None` if nothing is selected. An element
-    /// with children becomes a copy, and any other node becomes its text. Several texts become one
-    /// text with a line for each. If one of several nodes is an element with children, each node
-    /// becomes a copy.
+    /// Returns the output that an expression selects; `None` if nothing is selected. If any
+    /// selected node is an element with children, each node becomes a copy. If none is, each node
+    /// becomes its text, and several texts become one text with a line for each.
     ///
-    /// # Errors Fails in the same cases as [`RunView::evaluate`].
+    /// # Errors
+    ///
+    /// Fails in the same cases as [`RunView::evaluate`].
     pub fn select(&self, expression: &str) -> Result<Option<ViewValue>, XPathError> {
         let value = self.evaluate(expression)?;
         let XPathValue::Nodes(nodes) = &value else {
@@ -217,7 +218,8 @@ impl<'a> ElementIndex<'a> {
     }
 }
 
-/// Returns the value of a node: its element if `is_kept` is true for the element, or else its text.
+/// Returns the element of a node if `is_kept` is true for this element. Returns the text of any
+/// other node.
 fn value_of(
     node: &XPathNode,
     elements: &mut ElementIndex<'_>,
@@ -230,7 +232,7 @@ fn value_of(
     }
 }
 
-/// In the output of a run, a node that is no element becomes an element with this name, which
+/// Name of the element that replaces a node that is no element, in the output of a run. The element
 /// contains the text of the node.
 pub(super) const ITEM: &str = "item";
 

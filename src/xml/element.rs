@@ -20,8 +20,8 @@ pub struct Element {
     pub origin: ElementOrigin,
 }
 
-/// The namespaces of the prefixes that apply inside one element. The empty prefix stands for the
-/// default namespace. A list is enough, because most scopes have two or three bindings. Every
+/// The prefixes that apply inside one element, with their namespaces. The empty prefix stands for
+/// the default namespace. A list is enough, because most scopes have two or three bindings. Every
 /// element that declares a namespace has its own scope.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct NamespaceScope(Arc<Vec<(Arc<str>, Arc<str>)>>);
@@ -31,7 +31,7 @@ impl NamespaceScope {
         self.0.iter().find(|(bound, _)| **bound == *prefix).map(|(_, namespace)| namespace)
     }
 
-    /// Binds a prefix in this scope. Other clones of the same scope do not change.
+    /// Binds a prefix in this scope only. Clones of the scope do not change.
     pub(super) fn bind(&mut self, prefix: &str, namespace: Arc<str>) {
         let bindings = Arc::make_mut(&mut self.0);
         match bindings.iter_mut().find(|(bound, _)| **bound == *prefix) {

@@ -33,7 +33,7 @@ pub fn content(element: &Element, default: &str) -> String {
 /// prompts are compared byte for byte with recorded ones.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum PrefixNumbers {
-    /// Numbers only those attributes of the element that get a prefix.
+    /// Numbers only the attributes that get a prefix.
     OfPrefixes,
     /// Numbers all attributes of the element, so an attribute without a prefix also takes a number.
     OfAttributes,
@@ -78,8 +78,8 @@ impl ElementWriter {
         }
     }
 
-    /// Declares `namespace` as the default namespace, unless it equals `default`, which is already
-    /// in force.
+    /// Declares `namespace` as the default namespace. Does nothing if it equals `default`, the
+    /// default namespace that is already in force.
     fn declare_default(&mut self, namespace: &str, default: &str) {
         if namespace != default {
             let _ = write!(self.out, " xmlns=\"{}\"", escape_attribute(namespace));

@@ -254,10 +254,11 @@ impl AgentFinals {
         schema
     }
 
-    /// Returns the arguments of a native call with the report as a string, as the final payload
-    /// `name` needs it. The model may write a JSON report as any JSON value. A string stays as it
-    /// is, unless the string itself is a valid report and its content is not. If the agent's
-    /// reports are not JSON, changes nothing.
+    /// Returns the arguments of a native call for the final payload `name`, in which the report must
+    /// be a string. If the agent's reports are not JSON, returns the arguments unchanged. A model may
+    /// write a JSON report as the value itself: the value then becomes a string. A report that is a
+    /// string already stays as it is. It is encoded only if the string itself is a valid report and
+    /// its content is not one.
     pub fn arguments(&self, name: &PayloadName, arguments: &str) -> String {
         let is_fitting =
             |json: &Json| self.format.schema().is_some_and(|own| own.mistakes(json).is_empty());

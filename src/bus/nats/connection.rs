@@ -63,7 +63,7 @@ pub(super) struct OutboundPublish {
     pub reply: Option<String>,
     pub headers: HeaderMap,
     pub body: Vec<u8>,
-    /// Called with the reason if the message could not be sent, on the connection's thread.
+    /// Receives the reason if the message cannot be sent. Runs on the connection's OS thread.
     pub unsent: Box<dyn FnOnce(SendError) + Send>,
 }
 

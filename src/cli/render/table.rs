@@ -37,8 +37,8 @@ pub fn table(output: &RenderOutput, headers: &[&str], rows: &[Vec<String>]) -> S
     text
 }
 
-/// Returns the text of a cell on one line. Replaces line breaks and tabs by spaces, and each
-/// character that a screen would interpret by its code point.
+/// Returns the text of a cell on one line. Line breaks and tabs become spaces. Characters that a
+/// screen would interpret are shown as their code points.
 fn one_line(cell: &str) -> String {
     show_hidden(cell).replace(['\n', '\t'], " ")
 }

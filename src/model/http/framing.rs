@@ -114,8 +114,8 @@ impl BodyFraming {
     }
 }
 
-/// Returns `None` for an incomplete line, so that the caller waits for more input. If the line is
-/// already too long, returns [`BodyFraming::Broken`] instead.
+/// Handles a line whose end has not arrived. Returns `None` to wait for more input, or
+/// [`BodyFraming::Broken`] if the line is already too long.
 fn waits(line: &[u8]) -> Option<(BodyFraming, usize)> {
     (line.len() >= limits::HTTP_HEAD_BYTES_MAX).then_some((BodyFraming::Broken, 0))
 }

@@ -117,7 +117,7 @@ impl CallDeadlines {
         Self { timeouts, ends: Instant::now() + timeouts.total, first_by: None }
     }
 
-    /// Returns these deadlines, and starts the time-out for the first byte of the body.
+    /// Starts the time-out for the first byte of the body. Returns the deadlines with the new one.
     pub fn after_request(self) -> Self {
         Self { first_by: Some(Instant::now() + self.timeouts.first_byte), ..self }
     }

@@ -65,7 +65,7 @@ pub struct HttpResponse {
     head: ResponseHead,
     /// Framing of the unread part of the body.
     framing: BodyFraming,
-    /// The piece of the body that was returned last.
+    /// The bytes of the body that the latest call of `chunk` returned.
     piece: Vec<u8>,
     deadlines: CallDeadlines,
     /// Whether any byte of the body has arrived.

@@ -55,7 +55,7 @@ impl CallDelta<'_> {
     }
 }
 
-/// A call of an answer, and what its provider requires beside it in later requests.
+/// A native call of an answer, with the data that its provider requires back in later requests.
 pub(super) struct AssembledCall {
     pub call: ToolCall,
     /// JSON text of the call's `extra_content`; `None` if the call has none. Gemini keeps the
@@ -68,8 +68,8 @@ struct PartialCall {
     index: u64,
     call: ToolCall,
     extra_content: Option<String>,
-    /// Whether several pieces of this call contained a name. If so, a name in a further piece does
-    /// not begin another call.
+    /// Whether more than one piece of this call contained a name. If so, a name in a later piece
+    /// does not begin another call.
     repeats_name: bool,
 }
 
@@ -174,8 +174,8 @@ impl CallAssembler {
     }
 
     /// Returns the place of the call that the piece continues, or `None` if the piece begins a new
-    /// call. Considers only the last call with the index of the piece, or the last call of all if
-    /// the piece has no index.
+    /// call. A piece with an index can continue only the last call with this index. A piece without
+    /// an index can continue only the last call of all.
     fn continued(&self, piece: &CallDelta<'_>, place: usize, has_arguments: bool) -> Option<usize> {
         let at = match piece.index() {
             Some(index) => self.0.iter().rposition(|known| known.index == index)?,

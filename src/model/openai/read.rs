@@ -231,8 +231,8 @@ impl OpenAiReader {
         }
     }
 
-    /// Returns the JSON object that the provider requires in later requests, as a list of one; an
-    /// empty list if it requires nothing.
+    /// Returns a list with the one JSON object that the provider requires back in later requests.
+    /// The list is empty if the provider requires nothing back.
     fn own(&self, calls: &[AssembledCall]) -> Vec<String> {
         let mut fields = Vec::new();
         if !self.details.is_empty() {

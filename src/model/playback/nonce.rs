@@ -7,9 +7,9 @@ use crate::model::request::{ChatRole, ModelRequest};
 /// Placeholder for the turn's nonce in a recorded text.
 pub const PLACEHOLDER: &str = "{{nonce}}";
 
-/// Returns the nonce of the turn that `request` serves, or `None` if the turn has no nonce. Finds
-/// the nonce in the last text of the request, in the start tag of the element for the model's
-/// report, such as `<k3x9-FINAL format="xml">` for the nonce `k3x9`.
+/// Returns the nonce of the turn that `request` serves, or `None` if the turn has no nonce. Reads
+/// the nonce from a start tag in the last text of the request: the tag `<k3x9-FINAL format="xml">`
+/// contains the nonce `k3x9`.
 pub(super) fn nonce_of(request: &ModelRequest) -> Option<&str> {
     let last = request.messages.last().filter(|message| message.role == ChatRole::User)?;
     let (before, _) = last.texts().last()?.rsplit_once("-FINAL format=")?;

@@ -47,8 +47,8 @@ pub(super) fn fill<'a>(
     out
 }
 
-/// Unescapes the content of each `<tool_result>` element, unless the content begins with `<`. Old
-/// versions of this program escaped the payload in such an element, with `&lt;` in place of `<`.
+/// Unescapes the content of each `<tool_result>` element, because old versions of this program
+/// escaped the payload in it. Content that begins with `<` is not escaped, and stays unchanged.
 fn unwrap_results(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;

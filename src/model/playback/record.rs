@@ -95,9 +95,9 @@ impl TurnRecorder {
         self.collected.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds an answer to the recording, which has one answer for each combination of agent, thread
-    /// labels and turn number. Replaces an earlier answer with the same combination if it came from
-    /// the same root thread. Drops the new answer if the earlier one came from another root thread.
+    /// Adds an answer to the recording, unless the recording has an answer of another root thread
+    /// with the same agent, thread labels and turn number. Replaces such an answer of the same root
+    /// thread.
     fn keep(&self, request: &ModelRequest, answer: AnswerText, end: &StreamEnd) {
         let origin = &request.origin;
         let root = origin.thread.as_str().split('.').next().unwrap_or_default().to_owned();

@@ -43,8 +43,8 @@ pub struct OpenAiQuirks {
     /// The JSON key that bounds the tokens of an answer.
     #[serde(rename = "max_tokens")]
     pub max_tokens: BoundKey,
-    /// Whether the provider reports the token usage of a stream only if the request contains the
-    /// parameter `stream_options`. If false, the provider always reports the usage, and rejects
+    /// Whether a request must contain the parameter `stream_options`, so that the provider reports
+    /// the token usage of a stream. If false, the provider always reports the usage, and rejects
     /// this parameter.
     #[serde(rename = "asks_for_usage")]
     pub asks_for_usage: bool,

@@ -20,8 +20,8 @@ impl JitterSource {
         Self(OsRng.next_u64())
     }
 
-    /// Returns the random delay before retry number `round`, counted from 1. In a retry, a call
-    /// tries its routes again. The maximum of the delay doubles with each retry, up to a limit.
+    /// Returns a random delay before retry number `round`, counted from 1. The maximum of the delay
+    /// doubles with each retry, up to a limit.
     pub fn pause(&mut self, round: u32) -> Duration {
         let doubled = 1u32.checked_shl(round.saturating_sub(1)).unwrap_or(u32::MAX);
         let bound = limits::MODEL_BACKOFF_FIRST.saturating_mul(doubled);

@@ -46,8 +46,8 @@ struct LimiterLoad {
     allowed: f64,
     /// Current limit of tokens per minute.
     rate: f64,
-    /// Tokens that are available now; negative after a call that used more tokens than it
-    /// announced.
+    /// Tokens that are available now; negative after a call that used more tokens than its
+    /// estimate.
     tokens: f64,
     filled: Instant,
     lowered: Instant,

@@ -163,7 +163,7 @@ enum RetryDecision {
     Answered(Box<StreamEnd>),
     /// A later attempt may succeed, on this route or on another route.
     Later,
-    /// Only an attempt on another route may succeed.
+    /// No attempt on this route can succeed, but another route may succeed.
     NotHere,
     /// No further attempt can succeed.
     Final,
@@ -172,9 +172,9 @@ enum RetryDecision {
 }
 
 impl CallAttempts<'_> {
-    /// Returns the routes for which no provider has requested a pause. If every route has a pause,
-    /// waits for the end of the shortest pause and returns its route. A route whose pause is longer
-    /// than the maximum wait counts as failed.
+    /// Returns the routes that are free of a pause requested by their provider. If every route has
+    /// a pause, waits for the end of the shortest pause and returns only its route. A route whose
+    /// pause is longer than the maximum wait counts as failed.
     async fn routes_without_pause<'r>(
         &mut self,
         order: &mut Vec<&'r RoutedModel>,

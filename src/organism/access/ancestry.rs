@@ -31,8 +31,8 @@ pub enum ProcessAncestry {
     /// if this listener is unknown, for example because the process has detached itself, or because
     /// another host runs the listener.
     Hosted(Option<ListenerName>),
-    /// The process has ended, so its origin is unknown. A person may have interrupted it, and a
-    /// hosted process may have ended itself.
+    /// The process has ended, so its origin is unknown. It may be a command that a person
+    /// interrupted, or a hosted process.
     Exited,
     /// The origin is unknown: the process is in another PID namespace, or processes cannot be read.
     Unknown,

@@ -35,7 +35,7 @@ pub struct HostPresence {
 /// A thread that does nothing and has a name that other processes can read.
 #[derive(Debug)]
 struct ShownName {
-    /// The thread ends when this end of the channel is dropped.
+    /// Sender of a channel on which the thread waits. Dropping the sender ends the thread.
     held: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }

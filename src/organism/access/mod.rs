@@ -203,8 +203,9 @@ impl AccessRules {
         Err(Box::new(deny_unknown(message, request)))
     }
 
-    /// Returns the error message for a refused request that only an operator may send. The
-    /// operating system does not identify its caller, and no operator has signed the request.
+    /// Returns the error message for a request that is refused because only an operator may send
+    /// it. The operating system does not identify the caller, and no operator has signed the
+    /// request.
     fn unknown_operator(&self) -> String {
         let unknown = "nothing tells here which process this is (it may run in another container), \
                        so the operator has to prove themselves";
@@ -315,10 +316,9 @@ impl AccessRules {
         self.known_hosts.contains(&signature.key) || is_own()
     }
 
-    /// Sets the rights of a subscription to live events that came over NATS and was accepted: what
-    /// its sender may see. Keeps rights that another machine of the organism has signed. A sender
-    /// without proof of being an operator or the client sees only the states of model calls, and no
-    /// texts.
+    /// Sets the rights of an accepted subscription to live events that came over NATS. Keeps rights
+    /// that another machine of the organism has signed. A sender without proof of being an operator
+    /// or the client sees only the states of model calls, and no texts.
     pub fn grant_remote(&self, request: &mut ServiceRequest) {
         let is_operator = self.is_watch_proved(request);
         let ServiceRequest::FollowLive(live) = request else { return };

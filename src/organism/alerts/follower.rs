@@ -60,7 +60,7 @@ pub(super) struct AlertFollower {
     /// Position of the last record that was processed.
     read: Position,
     /// Whether the pump has sent its list of calls that wait for a person. Until then, the follower
-    /// processes no records. Otherwise it could process the end of a wait before it knows of the
+    /// processes no records, because it must know of a wait before it processes the end of the
     /// wait.
     knows_waiting: bool,
     /// Whether the follower has processed all records from before the start of the organism.
@@ -71,9 +71,9 @@ pub(super) struct AlertFollower {
     /// Number of reports that the pump has not recorded yet.
     unrecorded: usize,
     results: (mpsc::UnboundedSender<AlertTaskResult>, mpsc::UnboundedReceiver<AlertTaskResult>),
-    /// Number of failed copies of checkpoints at the last check at which no checkpoint waited to be
-    /// copied. If checkpoints wait at a later check and the number has grown, the follower reports
-    /// that checkpoints cannot be copied.
+    /// Number of failed copies of checkpoints at the last check without a waiting checkpoint. If
+    /// checkpoints wait to be copied at a later check and the number has grown, the follower
+    /// reports that checkpoints cannot be copied.
     copy_failures: u64,
 }
 

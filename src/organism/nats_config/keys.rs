@@ -17,7 +17,7 @@ pub enum KeyRotation {
     Renew,
     /// Makes the old key invalid.
     Retire,
-    /// Makes a new key, and immediately invalidates the old key, which was exposed.
+    /// Makes a new key, and invalidates the old key at once, because it was exposed.
     Revoke,
 }
 

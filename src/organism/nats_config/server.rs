@@ -13,7 +13,7 @@ use crate::limits;
 pub struct ServerNode {
     /// Name of the server. The name must be one token of a NATS subject.
     pub name: String,
-    /// Address on which the server listens. The other servers also use it to reach this server.
+    /// Address on which the server listens, and at which the other servers reach it.
     pub host: String,
 }
 

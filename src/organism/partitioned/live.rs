@@ -53,8 +53,8 @@ impl PartitionMap {
     }
 
     /// Queues the events of one partition until this process ends. Subscribes again if the
-    /// partition moves to another pump, and after an error. Exception: if the reader watches only
-    /// this partition (`is_only`), returns the error.
+    /// partition moves to another pump, and after an error. But if the reader watches only this
+    /// partition (`is_only`), returns the error.
     async fn follow_partition(
         &self,
         request: LiveRequest,
@@ -114,12 +114,12 @@ impl PartitionMap {
 /// State of the subscription to one partition, as far as the reader knows it.
 struct PartitionWatch {
     partition: u32,
-    /// Whether the start of the next subscription must be reported to the reader as a loss of
-    /// events. Becomes true at the first subscription, or at the first `Unwatched` event that the
-    /// reader gets.
+    /// Whether the reader must get a report of lost events when the next subscription begins.
+    /// Becomes true at the first subscription, or at the first `Unwatched` event that the reader
+    /// gets.
     has_gap: bool,
-    /// The reason for missing events that was last reported to the reader; `None` if none was
-    /// reported since the last subscription began.
+    /// Latest reason for missing events that was reported to the reader since the last subscription
+    /// began; `None` if there was none.
     reported: Option<String>,
     /// Time since which no pump has responded; `None` while a pump responds.
     unserved_since: Option<Instant>,

@@ -59,9 +59,8 @@ struct PendingHandover {
 }
 
 impl PendingHandover {
-    /// Restarts the time-out. Must be called as long as this process has the partition. Until this
-    /// process has ended the deliveries in flight and released the lease, the receiver cannot take
-    /// it.
+    /// Restarts the time-out. Must be called as long as this process has the partition, because the
+    /// receiver cannot take the partition before this process has released the lease.
     fn restart_timeout(&mut self, now: Instant) {
         self.since = now;
     }
@@ -271,9 +270,9 @@ impl LiveMembers {
         }
     }
 
-    /// Returns the handover that is due now, or `None` if none is due. None is due for some time
-    /// after a change in the members or their partitions, so that every member learns of the change
-    /// first.
+    /// Returns the handover that is due now, or `None` if none is due. No handover is due for some
+    /// time after a change in the members or their partitions, so that every member learns of the
+    /// change first.
     fn due(&self, now: Instant) -> Option<PartitionHandover> {
         let calm = now.saturating_duration_since(self.changed?) >= limits::REBALANCE_QUIET_TIME;
         calm.then(|| rebalance::due(self.entries.values().map(|(entry, _)| entry)))?

@@ -130,8 +130,8 @@ impl PartitionMap {
         self.watched.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sets or, with `None`, removes the reason why the servers deny the pump of a partition its
-    /// requests.
+    /// Sets the reason why the servers deny the pump of a partition its requests. `None` removes
+    /// the reason.
     pub(in crate::organism) fn set_requests_denied(&self, partition: u32, why: Option<String>) {
         let mut denied = self.requests_denied.lock().unwrap_or_else(PoisonError::into_inner);
         match why {

@@ -289,8 +289,8 @@ async fn publish_recorded(
     }
 }
 
-/// Whether a retry may succeed after `error` ended the start of a pump. Such a start begins with
-/// the lease, and includes connecting the listeners.
+/// Whether a retry may succeed after `error` ended the start of a pump. A start lasts from the
+/// moment at which the lease is acquired, and includes connecting the listeners.
 fn is_passing_at_start(error: &Error) -> bool {
     match error {
         Error::Journal(error) => is_passing(error),
@@ -324,10 +324,10 @@ fn location_after_start(error: &Error) -> PartitionLocation {
     }
 }
 
-/// Handles the temporary journal error `error` that ended the pump of a partition. `is_stop` states
-/// whether the worker must stop. If it must stop, and no other process has taken over, returns the
-/// error: the journal could not be closed, and nothing retries this. In all other cases, returns
-/// `is_stop`.
+/// Handles the temporary journal error `error` that ended the pump of a partition. Returns
+/// `is_stop`, which states whether the worker must stop. Exception: if the worker must stop and no
+/// other process has taken over, returns the error, because the journal could not be closed and
+/// nothing retries this.
 ///
 /// Does not record the location of the partition. The wait for the lease records it, because only
 /// that wait learns the name of the process that now pumps the partition.

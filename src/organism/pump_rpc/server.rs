@@ -158,8 +158,7 @@ struct RequestHandler {
 }
 
 impl RequestHandler {
-    /// Responds to a request. An orderly stop waits for this response until `responding` is
-    /// dropped.
+    /// Responds to a request. An orderly stop of the server waits until `responding` is dropped.
     async fn respond(&self, inbox: String, request: &[u8], responding: mpsc::Sender<()>) {
         let mut writer =
             InboxWriter { client: &self.client, inbox, encoder: ChunkEncoder::start() };

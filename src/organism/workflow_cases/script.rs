@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use crate::config::{CaseAnswer, CaseTurn};
 use crate::ids::CallId;
 
-/// The answers of a test case, each with the number of its turns that are used up. A turn is the
-/// text or the fault for one delivery.
+/// The answers of a test case. Each answer is a list of texts and faults, one for each delivery.
+/// The script counts how many of them are used up.
 pub struct CaseScript<'a> {
     answers: Vec<ScriptedAnswer<'a>>,
 }

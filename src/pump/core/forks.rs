@@ -64,9 +64,9 @@ pub struct CallRecollection {
     pub listener: ListenerName,
     pub how: Closing,
     pub payloads: Vec<(MessageKind, PayloadName, Payload)>,
-    /// Position of the record that closed the call in the source. `None` in a replay, because the
-    /// fork's own record does not state this position. A result with a position waits until the
-    /// recorded events before it have taken effect. A result without one takes effect at once.
+    /// Position of the record that closed the call in the source. With a position, the result takes
+    /// effect only after all recorded events before it. `None` in a replay, because the fork's own
+    /// record does not state the position: the result then takes effect at once.
     pub position: Option<Position>,
 }
 
@@ -345,8 +345,7 @@ impl Core {
     }
 
     /// Whether the timers of this tree fire one after another, in the order of their times. True
-    /// for a fork: a timer fires as soon as nothing else in the fork can continue, not exactly at
-    /// its time.
+    /// for a fork: each timer fires as soon as the fork waits only for timers or persons.
     pub(super) fn keeps_timer_order(&self, root: &ThreadId) -> bool {
         let tree = self.state.trees.get(root);
         tree.is_some_and(|tree| tree.lineage.is_some()) && !mutant("fire-passed-timers-at-once")

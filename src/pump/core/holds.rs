@@ -119,8 +119,8 @@ impl Core {
         }
     }
 
-    /// Ends the hold of a call because the call was approved. If `lapsed` is true, the hold ends
-    /// for another reason: the config no longer requires it.
+    /// Ends the hold of a call. `lapsed` states the reason: true if the config no longer requires
+    /// the hold, false if the call was approved.
     pub(super) fn end_hold(&mut self, step: &mut Step, call: CallId, lapsed: bool) {
         self.fact(step, Fact::Released { call, lapsed });
         self.withdraw_preview(step, call);
@@ -163,8 +163,8 @@ impl Core {
         }
     }
 
-    /// Whether a call must still be held before its listener gets it, because the config requires a
-    /// hold only since a reload. Without a reload, such a call is held when it is opened. Returns
+    /// Whether a call that is not held must be held before its listener gets it. This happens only
+    /// if a reload brought the requirement: otherwise the call was held when it was opened. Returns
     /// false once the listener has taken a turn.
     pub(super) fn lacks_its_hold(&self, call: &Call, now: Time) -> bool {
         let is_new = call.held.is_none() && !call.approved && call.turns == 0;

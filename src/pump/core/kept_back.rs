@@ -1,11 +1,10 @@
-//! Calls that are kept back in a fork. A `first` group is several calls, its legs, of which the
-//! first reply counts and cancels the other legs. So the source of a fork has no result for a leg
-//! that was cancelled.
+//! Calls that are kept back in a fork: their start waits, because another call may make them
+//! superfluous. This concerns `first` groups. Such a group is several calls, its legs: the first
+//! reply counts, and cancels the other legs. The source has no result for a cancelled leg.
 //!
-//! In the fork, such a leg is kept back as long as another leg may reply without it: a leg with a
-//! recorded result, or a leg to an agent or a workflow, which runs again. So the fork gets the same
-//! result as its source, makes no call whose result cannot count, and asks no operator to approve
-//! such a call.
+//! The fork keeps back a leg without a result as long as another leg may reply. So the fork gets
+//! the same result as its source, makes no call whose result cannot count, and requests no approval
+//! for such a call.
 
 use super::event::{Alarm, Effect};
 use super::{Core, Step};

@@ -203,10 +203,9 @@ impl Core {
         self.system_note(step, &ThreadId::organism(), &ListenerName::core(), answer);
     }
 
-    /// Cancels all open calls in a thread and its subthreads, and informs waiting clients. If no
-    /// call is open, records a refusal of the request instead, and sends no message to the thread.
-    /// This is always so for the thread of the organism itself. If the thread does not exist, does
-    /// nothing.
+    /// Cancels all open calls in a thread and its subthreads, and informs waiting clients. Does
+    /// nothing if the thread does not exist. If no call is open, as always in the thread of the
+    /// organism itself, records a refusal of the request and sends no message to the thread.
     pub(super) fn cancel(&mut self, step: &mut Step, cancellation: Cancellation) {
         let Cancellation { ticket, thread, reason, origin } = cancellation;
         if self.state.thread(&thread).is_none() {

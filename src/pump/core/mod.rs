@@ -94,8 +94,8 @@ use tree_times::TreeTimes;
 #[derive(Debug, Clone)]
 pub struct Core {
     state: State,
-    /// Attempts in flight, and deliveries that are still in progress after their call closed. Like
-    /// the next eight fields, it is rebuilt after every boot and never recorded.
+    /// Attempts in flight, and deliveries that are still in progress after their call closed. The
+    /// fields from `calls` to `recorded` are rebuilt after every boot and never recorded.
     calls: CallTable,
     scheduler: Scheduler,
     timeouts: Timeouts,
@@ -120,8 +120,8 @@ pub struct Core {
     /// The call whose outcome is being processed; `None` at other times. All payloads of the
     /// outcome are processed before the next delivery of this call is queued.
     outcome_call: Option<CallId>,
-    /// Calls that this step has closed or is about to close. The step queues none of them again.
-    /// Otherwise the end of one call could queue another one that the same step is about to close.
+    /// Calls that this step has closed or is about to close. The step queues none of them, so that
+    /// the end of one call does not queue another one that is about to close.
     closing: HashSet<CallId, foldhash::fast::RandomState>,
 }
 

@@ -279,9 +279,9 @@ impl Core {
         open.is_some_and(|open| open.approved && open.recorded_preview().is_some())
     }
 
-    /// Handles an outcome without actions and replies, which only acknowledges the delivery. Ends
-    /// the call, unless a subthread or a timer of the call still has to deliver a result. In that
-    /// case, the call waits for this result.
+    /// Handles an outcome without actions and replies, which only acknowledges the delivery. If a
+    /// subthread or a timer of the call still has to deliver a result, the call waits for it. If
+    /// none has, ends the call.
     fn nothing_more(&mut self, step: &mut Step, call: CallId) {
         let is_owed = |open: &Call| open.has_open() || open.has_news();
         if self.state.call(call).is_some_and(is_owed) && !mutant("acknowledge-too-early") {

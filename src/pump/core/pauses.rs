@@ -252,9 +252,9 @@ impl Core {
         }
     }
 
-    /// Sets the alarms for the time limits of a tree again after the step has closed a call, if a
-    /// pause may cover the tree. While a call is paused, the time of its thread stands still. The
-    /// end of the call may let this time run again.
+    /// Sets the alarms for the time limits of a tree if this step has closed a call and a pause may
+    /// cover the tree. The time of a thread stands still while one of its calls is paused, and may
+    /// run on after the call has ended.
     pub(super) fn follow_closed_calls(&self, step: &mut Step) {
         let has_closed = || step.facts.iter().any(|fact| matches!(fact, Fact::CallClosed { .. }));
         if self.state.pauses.is_empty() || !has_closed() {

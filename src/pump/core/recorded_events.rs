@@ -34,9 +34,9 @@ impl RecordedEvent {
     }
 }
 
-/// The recorded events that have not taken effect in their forks yet. The source of a fork, from
-/// which the fork was made, has recorded them. The journal does not contain this table: after a
-/// boot, the pump fills it again by new searches in the source and new attempts of agents.
+/// The recorded events that have not taken effect in their forks yet. The journal does not contain
+/// this table. After a boot, new searches in the sources of the forks and new attempts of agents
+/// fill it again.
 #[derive(Debug, Clone, Default)]
 pub(super) struct RecordedEvents {
     /// For each fork, its recorded events, ordered by their position in the fork's source and then
@@ -67,7 +67,7 @@ impl RecordedEvents {
     }
 
     /// Removes a closed call of a fork from this table, with its recorded result. Keeps a recorded
-    /// turn of the call, because the turn must still end the work of the listener on its attempt.
+    /// turn of the call, because the attempt of the turn ends only when the turn is processed.
     pub(super) fn forget(&mut self, fork: &ThreadId, call: CallId) {
         self.kept_back.remove(&call);
         let Some(events) = self.waiting.get_mut(fork) else { return };

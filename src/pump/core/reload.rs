@@ -130,8 +130,8 @@ impl Core {
         }
     }
 
-    /// Puts a call back into its queue if an earlier reload took it out, and the alarm of that
-    /// reload has not fired yet. Does nothing for any other call.
+    /// Puts a call back into its queue if an earlier reload took it out and set an alarm for it
+    /// that has not fired yet. Does nothing for any other call.
     fn queue_again(&mut self, step: &mut Step, id: CallId) {
         let Some(call) = self.state.call(id) else { return };
         let listener = call.callee.clone();

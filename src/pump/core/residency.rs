@@ -66,8 +66,8 @@ impl Core {
     }
 
     /// Whether `fact`, which comes from [`Core::fact_of_all_trees`], changes the state of all trees
-    /// with open calls. The beginning and the end of a pause do, because they stop or restart time
-    /// limits. A start and a reload only lead to effects, such as alarms.
+    /// with open calls. True for the beginning and the end of a pause, which stop or restart time
+    /// limits. False for a start and a reload, which only lead to effects, such as alarms.
     pub fn changes_all_trees(fact: &Fact) -> bool {
         matches!(fact, Fact::Paused { .. } | Fact::Resumed { .. })
     }
@@ -147,8 +147,8 @@ impl Core {
         Some((client.clone(), key.clone()?))
     }
 
-    /// Returns the tree of the calls that a submission with this client key has opened, if a
-    /// repetition of the submission needs the tree. This is so in two cases:
+    /// Returns the tree of the calls that a submission with this client key has opened. Returns it
+    /// only if a repetition of the submission needs the tree:
     ///
     /// - A call of the submission is open: the receipt then states whether it is held.
     /// - The client's keys expire after some time, but not while calls of their tree are open.

@@ -296,10 +296,10 @@ impl Core {
         RetryRuling::Retried { thread, calls }
     }
 
-    /// Returns the thread that gets the new message of a retry. This is the root thread of the tree
-    /// if a client sent the original message. If a listener sent it, this is a new subthread of the
-    /// root thread. The listener's own thread already contains a result for the original message,
-    /// and must not get a second one.
+    /// Returns the thread that gets the new message of a retry. If a client sent the original
+    /// message, this is the root thread of the tree. If a listener sent it, this is a new subthread
+    /// of the root thread, because the listener's own thread must not get a second result for the
+    /// original message.
     fn open_retry_thread(
         &mut self,
         step: &mut Step,

@@ -30,9 +30,9 @@ pub(super) struct Scheduler {
 }
 
 /// Whether a call occupies its thread at the listener with this contract, so that no other call of
-/// the thread is delivered there. At an agent, a call does so until it is closed and none of its
-/// deliveries is in progress. At any other listener with `serial_per_thread`, a call does so during
-/// a delivery and while it waits for a retry.
+/// the thread is delivered there:
+/// - At an agent, until the call is closed and none of its deliveries is in progress.
+/// - At any other listener with `serial_per_thread`, during a delivery and the wait for a retry.
 fn takes_thread(contract: &Contract) -> bool {
     contract.serial_per_thread || contract.is_serial()
 }

@@ -91,8 +91,8 @@ impl Timeouts {
         passed.map(|(_, call, attempt)| (*call, *attempt))
     }
 
-    /// Whether the deadline of an attempt in flight has passed. Returns true even if the deadline
-    /// cannot fire, because the answer to the attempt arrived in time.
+    /// Whether the deadline of an attempt in flight has passed. Ignores whether the answer to the
+    /// attempt arrived in time.
     pub fn has_passed(&self, call: CallId, attempt: Attempt, now: Time) -> bool {
         let armed = self.by_call.get(&call);
         armed.is_some_and(|(deadline, current)| *current == attempt && *deadline <= now)

@@ -2,9 +2,8 @@
 //! passes, all open calls of the tree end.
 //!
 //! The wall time of a tree stands still while the tree waits only for people, so each new record of
-//! the tree updates its deadline. Pauses and steps of the clock move the ends of many wall times at
-//! once, but change no deadline. A deadline that then passes too early is set again for the rest of
-//! the time.
+//! the tree updates its deadline. Pauses and steps of the clock move the ends of many wall times,
+//! but update no deadline. If a deadline therefore passes too early, it is set again.
 
 use std::collections::BTreeSet;
 
@@ -114,9 +113,9 @@ impl Core {
         tree.is_some_and(|tree| tree.worked(now) >= self.budgets.limits.wall_time)
     }
 
-    /// Ends the open calls in the tree of `call` and returns true, if the wall time of the tree is
-    /// over. The calls of a thread end before those of its subthreads. If time is left, sets the
-    /// deadline of the tree again and returns false.
+    /// Ends the open calls in the tree of `call` if the wall time of the tree is over, and returns
+    /// true. The calls of a thread end before those of its subthreads. If time is left, only sets
+    /// the deadline of the tree again and returns false.
     pub(super) fn end_spent_tree(&mut self, step: &mut Step, call: CallId) -> bool {
         let Some(open) = self.state.call(call) else {
             self.tree_times.disarm_call(call);

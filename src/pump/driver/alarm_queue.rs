@@ -15,8 +15,8 @@ use crate::pump::core::Alarm;
 pub(super) struct AlarmQueue {
     timers: AlarmHeap,
     others: AlarmHeap,
-    /// Earliest time at which a timer may fire. If timers fire while the pump has too many messages
-    /// in flight, the next ones wait for [`limits::TIMERS_WHILE_FULL_INTERVAL`].
+    /// Earliest time at which a timer may fire. While the pump has too many messages in flight, at
+    /// least [`limits::TIMERS_WHILE_FULL_INTERVAL`] passes between two batches of timers.
     timers_from: Time,
     /// Number of timer alarms that were left after the last call of [`AlarmQueue::remove_ended`].
     timers_kept: usize,
@@ -53,9 +53,8 @@ impl AlarmQueue {
         [timers, earliest(&self.others)].into_iter().flatten().min()
     }
 
-    /// Removes and returns the due alarms. Among them is at most a bounded number of timer alarms.
-    /// `is_full` states that the pump has too many messages in flight: the next batch of timers
-    /// then fires later.
+    /// Removes and returns the due alarms, with a bounded number of timer alarms. If `is_full` is
+    /// true, the pump has too many messages in flight, and the next batch of timers fires later.
     pub fn due(&mut self, now: Time, is_full: bool) -> Vec<Alarm> {
         let mut due = Vec::new();
         while let Some(alarm) = take_due(&mut self.others, now) {

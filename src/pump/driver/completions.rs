@@ -19,7 +19,7 @@ pub(super) type CompletionReceiver = mpsc::UnboundedReceiver<Box<CallCompletion>
 pub struct Completions {
     /// Calls whose completion was not returned yet, in reverse order.
     calls: Vec<CallId>,
-    /// Completions that have arrived, but must wait because an earlier call has not completed.
+    /// Completions that have arrived before that of an earlier call. They wait for it.
     early: Vec<CallCompletion>,
     completed: CompletionReceiver,
 }

@@ -72,9 +72,9 @@ impl Pump {
         }
     }
 
-    /// Makes the steps durable, then performs their effects in order. A record may become readable
-    /// in the journal a little later than durable. Only deliveries to hosts that do not read the
-    /// journal are sent before the records are readable.
+    /// Makes the steps durable, then performs their effects in order. A durable record may become
+    /// readable in the journal a little later. Deliveries to hosts that read the journal are sent
+    /// only when the records are readable.
     pub(super) fn commit(&mut self, steps: Vec<Step>) -> Result<(), Error> {
         let mut records = Vec::with_capacity(steps.len());
         let mut effects = Vec::new();

@@ -374,7 +374,7 @@ impl Handle {
     }
 
     /// Sends a request to the pump, and returns the channel on which the pump's ruling arrives.
-    /// `event` makes the event of the request. Its argument is the ticket, the id of this request.
+    /// `event` makes the event of the request from the ticket, the id of this request.
     fn request(
         &self,
         permit: Option<InboxPermit>,

@@ -183,7 +183,7 @@ impl MetricsRecorder {
         }
     }
 
-    /// Records the end of a delivery. Ignores every report about a delivery but the first.
+    /// Records the end of a delivery. Only the first report about a delivery counts.
     fn end_delivery(&mut self, call: CallId, attempt: Attempt, how: DeliveryEnd) {
         let Some((index, since)) = self.under_way.remove(&(call, attempt)) else { return };
         let Some(own) = self.counts.at(index) else { return };

@@ -80,8 +80,8 @@ pub(super) enum PumpCommand {
     /// passes, so that it first processes everything that is already in the inbox.
     Deadlines,
     Query(Box<PumpQuery>, submission_limit::InboxPermit),
-    /// Makes the pump refuse new submissions. Once no delivery is in flight, the pump responds
-    /// through `done`.
+    /// Makes the pump refuse new submissions. The pump reports through `done` as soon as no
+    /// delivery is in flight.
     Drain {
         reason: String,
         done: tokio::sync::oneshot::Sender<()>,
@@ -114,8 +114,8 @@ pub struct Pump {
     /// The reload to carry out after the present batch of commands; `None` if none was requested.
     reload: Option<Box<reload::Reload>>,
     inbox: Receiver<PumpCommand>,
-    /// Channel for requests to search the source of a fork for the recorded result of a call. The
-    /// source is the thread from which the fork was made. `None` for a pump that serves no forks.
+    /// Channel for requests to search the source of a fork, the thread from which it was made, for
+    /// the recorded result of a call. `None` for a pump that serves no forks.
     recalls: Option<tokio::sync::mpsc::UnboundedSender<RecallOrder>>,
     handle: Handle,
     alarms: AlarmQueue,

@@ -98,9 +98,9 @@ impl PumpClock {
         system.max(ours)
     }
 
-    /// Excludes the time since `since` from all deadlines, because the pump processed no input. The
-    /// pump calls this function when the journal accepts records again, after the disk was full or
-    /// the server was unreachable.
+    /// Excludes the time since `since` from all deadlines. Called when the journal accepts records
+    /// again, because the pump processed no input while the disk was full or the server was
+    /// unreachable.
     pub fn was_kept(&mut self, since: Instant) {
         let now = Instant::now();
         let frozen = self.pulse.take(now);

@@ -93,7 +93,7 @@ pub enum WriteObstacle {
 
 impl WriteObstacle {
     /// Returns the obstacle that an error of the journal shows. The error must be one after which
-    /// the pump tries again.
+    /// the pump tries to write again.
     pub(super) fn of(error: &Error) -> Self {
         match error {
             Error::Unavailable { .. } => Self::Server,
@@ -102,7 +102,7 @@ impl WriteObstacle {
         }
     }
 
-    /// Returns the rule under which the pump refuses requests meanwhile.
+    /// Returns the rule under which the pump refuses requests while this obstacle lasts.
     pub fn rule(self) -> RefusalRule {
         match self {
             Self::Disk => RefusalRule::StorageFull,

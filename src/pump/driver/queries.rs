@@ -124,8 +124,8 @@ pub enum HeldPreview {
     Missing(String),
 }
 
-/// The held calls of a pump, read in batches: otherwise the pump would stand still while it reads a
-/// million held calls. Leaves out calls that are no longer held when their batch is read.
+/// The held calls of a pump, read in batches, because the pump would stand still while it reads a
+/// million calls at once. Leaves out calls that are no longer held when their batch is read.
 pub struct HeldCalls {
     pump: Handle,
     ids: std::vec::IntoIter<CallId>,
@@ -256,8 +256,8 @@ impl Handle {
 }
 
 impl Pump {
-    /// Answers the queries of a batch of commands. Must be called after the commit of the batch.
-    /// The answers then reflect all steps of the batch, and no state that is not durable.
+    /// Answers the queries of a batch of commands. Must be called after the commit of the batch, so
+    /// that the answers reflect all steps of the batch and only durable state.
     pub(super) fn answer_queries(&mut self) -> Result<(), Error> {
         for query in std::mem::take(&mut self.queries) {
             if let Some(thread) = query.thread() {
@@ -279,12 +279,12 @@ impl Pump {
         Ok(())
     }
 
-    /// Answers a query while the journal accepts no records. Returns a query that must wait.
-    ///
-    /// The state now contains steps that are not durable yet:
-    /// - Queries about held calls are refused, and their clients read the journal instead.
-    /// - Whether a thread exists, and which sender opened it, no step changes. The pump answers.
-    /// - All other queries belong to clients that wait for work, and wait as well.
+    /// Answers a query while the journal accepts no records. Returns the query if it must wait. The
+    /// state now contains steps that are not durable yet, so the pump treats queries differently:
+    /// - It refuses queries about held calls, and their clients read the journal instead.
+    /// - It answers whether a thread exists and which sender opened it, because no step changes
+    ///   this.
+    /// - It lets all other queries wait, because their clients wait for work anyway.
     pub(super) fn answer_while_waiting(
         &mut self,
         query: PumpQuery,

@@ -37,8 +37,8 @@ pub(crate) struct ConfigExchange {
     /// All hosts of the new config, including the hosts that stay from the earlier config.
     pub hosts: Vec<(ListenerName, Arc<dyn Host>)>,
     pub retire: Arc<RetireHost>,
-    /// Callback that runs before the first delivery under the new config, and after the last one
-    /// under the earlier config.
+    /// Callback that runs after the last delivery under the earlier config, and before the first
+    /// delivery under the new config.
     pub switch: Box<dyn FnOnce() + Send>,
 }
 

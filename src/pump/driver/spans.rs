@@ -191,9 +191,8 @@ impl PumpSpans {
         self.under_way.insert((delivery.call, *attempt), span);
     }
 
-    /// Ends the span of a delivery. Does nothing if the span has already ended. `error` is `None`
-    /// if the listener answered. An error that the span already has, from a refused answer, is
-    /// kept.
+    /// Ends the span of a delivery, if it has not ended yet. `error` is `None` if the listener
+    /// answered. If the span already has an error from a refused answer, keeps that error.
     fn end_delivery(&mut self, call: CallId, attempt: Attempt, error: Option<&'static str>) {
         let Some(mut span) = self.under_way.remove(&(call, attempt)) else { return };
         span.ended = self.now;
@@ -214,8 +213,8 @@ impl Drop for PumpSpans {
     }
 }
 
-/// Exports the span of a refused submission. It belongs to `given`, the trace of the client. If the
-/// client gave none, it belongs to `begun`, the new trace that was made for the submission.
+/// Exports the span of a refused submission. The span belongs to `given`, the trace of the client,
+/// or to `begun`, a new trace, if the client gave none.
 pub(super) fn export_refusal(
     tracer: &SpanTracer,
     (given, begun): (Option<TraceParent>, Option<TraceParent>),

@@ -12,10 +12,10 @@ use crate::ids::{Attempt, CallId};
 pub struct EarlierGates(HashMap<(CallId, Attempt), Gate>);
 
 impl EarlierGates {
-    /// Keeps a gate for each attempt in `in_flight` when another config comes into force. An
-    /// attempt that already has an earlier gate keeps it. Any other attempt gets `before`, the gate
-    /// that was in force until now. All these gates are restricted to `current`, the contracts of
-    /// the new config. Drops the gates of ended attempts.
+    /// Keeps a gate for each attempt in `in_flight` when another config comes into force: the
+    /// earlier gate that the attempt already has, or else `before`, the gate that was in force
+    /// until now. Restricts all these gates to `current`, the contracts of the new config. Drops
+    /// the gates of ended attempts.
     pub fn keep(
         &mut self,
         in_flight: impl Iterator<Item = (CallId, Attempt)>,

@@ -20,8 +20,8 @@ pub(super) struct SubmittedText<'a> {
     /// Start of the checked element in the text. The checked element is the root element, or the
     /// payload inside a primitive.
     pub base: TextLocation,
-    /// Range of the checked element that is not in the submitted text. The gate has added there the
-    /// namespace declarations that the element inherits from its parent element.
+    /// Range within the checked element that the gate has added: namespace declarations that the
+    /// element inherits from its parent. The submitted text does not contain them there.
     pub added: Range<usize>,
 }
 

@@ -1,5 +1,4 @@
-//! The client's requests to pause or resume. Such a request can concern the pumps of all
-//! partitions.
+//! The client's requests to pause or resume a thread, a listener, or everything.
 
 use super::{ServiceClient, unexpected};
 use crate::envelope::Refusal;

@@ -1,5 +1,4 @@
-//! Finds the journal and the thread that an operator's signature must name, and signs requests. A
-//! browser needs the journal and the thread before it makes the signature.
+//! Finds the journal and the thread that an operator's signature must name, and signs requests.
 
 use std::path::Path;
 

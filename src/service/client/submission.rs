@@ -156,9 +156,8 @@ impl SubmissionProgress {
         Some(update)
     }
 
-    /// If `refusal` leaves the submission undecided, returns why the partition is unavailable. The
-    /// client should then repeat the request. Returns `None` if `refusal` is the final answer to
-    /// the submission.
+    /// Returns why the partition is unavailable, if `refusal` leaves the submission undecided and
+    /// the client should repeat the request. Returns `None` if `refusal` is the final answer.
     fn unavailability(&self, refusal: &Refusal) -> Option<PartitionUnavailable> {
         match refusal.rule {
             RefusalRule::Draining if self.retries.is_allowed => {
@@ -172,9 +171,10 @@ impl SubmissionProgress {
         }
     }
 
-    /// Ends the present attempt. If no response is missing, returns at once. If one is missing
-    /// because of an error, returns this error. If one is missing for another reason, waits until
-    /// the request may be repeated, and fails if it may not.
+    /// Ends the present attempt. Returns at once if all responses have come. If not, there are two
+    /// cases:
+    /// - The attempt failed: returns its error.
+    /// - No error is known: waits until the request may be repeated. Fails if it may not.
     async fn end_attempt(&mut self) -> Result<(), Error> {
         if self.expected.is_nothing() {
             return Ok(());
@@ -193,13 +193,12 @@ impl SubmissionProgress {
     }
 }
 
-/// The reasons for waiting that a client has received while it waits for results. Each new attempt
-/// of its request finds the same reasons again, and this list keeps the client from getting a
-/// reason twice.
+/// The reasons for waiting that a client has received while it waits for results. With this list,
+/// the client does not get the same reason twice when its request is repeated.
 #[derive(Default)]
 struct ReportedWaits {
-    /// Reasons that were received before the present attempt: in the latest attempt that certainly
-    /// reached a pump, and in all attempts after that one.
+    /// Reasons received before the present attempt. They come from the latest attempt that
+    /// certainly reached a pump, and from all attempts after that one.
     earlier: Vec<TreeWait>,
     current: Vec<TreeWait>,
 }
@@ -209,14 +208,14 @@ impl ReportedWaits {
         self.earlier = std::mem::take(&mut self.current);
     }
 
-    /// Keeps the reasons in `earlier` for the next attempt. Must be called if it is uncertain
-    /// whether the present attempt has reached a pump.
+    /// Keeps the reasons in `earlier` for the next attempt. Must be called if the present attempt
+    /// may not have reached a pump.
     fn keep_earlier(&mut self) {
         self.current.append(&mut self.earlier);
     }
 
-    /// Adds a reason for waiting that was received in the present attempt. Returns whether the
-    /// reason is new: false if `earlier` contains the same reason.
+    /// Adds a reason for waiting that was received in the present attempt. Returns false if
+    /// `earlier` contains the same reason, and otherwise true.
     fn add(&mut self, wait: &TreeWait) -> bool {
         self.current.push(wait.clone());
         !self.earlier.contains(wait)

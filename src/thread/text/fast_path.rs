@@ -254,7 +254,7 @@ impl<'t> RecordText<'t> {
         if self.skip(token) { self.uuid().map(Some) } else { Some(None) }
     }
 
-    /// Parses `token` and the reference to a message that follows it, or `null` in its place.
+    /// Parses `token` and the reference to a message, or `null`, that follows it.
     /// - `Some(None)`: the text does not continue with `token`.
     /// - `Some(Some(None))`: `null` follows `token`.
     /// - `None`: neither a reference nor `null` follows `token`.

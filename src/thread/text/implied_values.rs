@@ -18,9 +18,10 @@ pub(super) fn is_by_core(kind: MessageKind) -> bool {
     matches!(kind, MessageKind::Note | MessageKind::System)
 }
 
-/// Returns the call to which a message belongs if its text states no call. A `call` message belongs
-/// to the call that it opens. A note whose sender is implied belongs to the call that its `cause`
-/// opened. Any other message belongs to no call, and the result is `None`.
+/// Returns the call of a message whose text states no call:
+/// - For a `call` message, the call that it opens.
+/// - For a note whose sender is implied, the call that the note's `cause` opened.
+/// - For any other message, `None`.
 pub(super) fn implied_call(
     id: MessageId,
     kind: MessageKind,

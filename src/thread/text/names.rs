@@ -8,9 +8,8 @@ use std::hash::Hash;
 use crate::ids::{IdError, ListenerName, PayloadName, ThreadId};
 use crate::thread::Map;
 
-/// The names in records that are read together, each allocated once. Must not be shared between
-/// threads of the process, because these threads would then contend for the reference counts of the
-/// names.
+/// The names in records that are read together, each allocated once. Must not be shared between OS
+/// threads, because they would contend for the reference counts of the names.
 #[derive(Debug, Default)]
 pub struct InternedNames {
     listeners: HashSet<ListenerName, foldhash::fast::RandomState>,

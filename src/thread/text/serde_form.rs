@@ -160,16 +160,18 @@ pub struct AcceptedForm<'t> {
     pub thread: Option<Cow<'t, str>>,
     #[serde(rename = "seq")]
     pub seq: u64,
-    /// The message that caused this one; `Some(None)`, which is `null` in the text, if there is no
-    /// such message. If the text has no `cause`, `from` decides: a message without `from` was
-    /// caused by the message that opened the call of the record's input. A message with `from` was
-    /// caused by no message.
+    /// The message that caused this one. `Some(None)`, which is `null` in the text, if there is no
+    /// such message. If the text has no `cause`, there are two cases:
+    /// - A message without `from` was caused by the message that opened the call of the record's
+    ///   input.
+    /// - A message with `from` was caused by no message.
     #[serde(rename = "cause", default, deserialize_with = "present")]
     pub cause: Option<Option<MessageReference>>,
-    /// The call to which the message belongs; `Some(None)`, which is `null` in the text, if there
-    /// is no such call. If the text has no `call`, a `call` message belongs to the call that it
-    /// opens, and a note without `from` belongs to the call that its `cause` opened. Any other
-    /// message without `call` belongs to no call.
+    /// The call to which the message belongs. `Some(None)`, which is `null` in the text, if there
+    /// is no such call. If the text has no `call`, there are three cases:
+    /// - A `call` message belongs to the call that it opens.
+    /// - A note without `from` belongs to the call that its `cause` opened.
+    /// - Any other message belongs to no call.
     #[serde(rename = "call", default, deserialize_with = "present")]
     pub call: Option<Option<MessageReference>>,
     #[serde(rename = "time")]

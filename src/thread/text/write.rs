@@ -408,10 +408,10 @@ fn push_number(out: &mut Vec<u8>, number: u64) {
     out.extend_from_slice(digits.get(left..).unwrap_or_default());
 }
 
-/// Finds the fact that belongs to each verdict. The search for the fact of the next passed verdict
-/// begins at the index `passed` of the list of facts, that of the next refused verdict at
-/// `refused`. After the end of the list, a search continues at the beginning. Verdicts usually have
-/// the order of their facts, so most searches end at once.
+/// Finds the fact that belongs to each verdict. The search for a passed verdict begins at the index
+/// `passed` of the list of facts, and that for a refused verdict at `refused`. At the end of the
+/// list, a search continues at the beginning. Verdicts usually have the order of their facts, so
+/// most searches end at once.
 #[derive(Default)]
 struct FactNumbers {
     passed: usize,

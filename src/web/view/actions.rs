@@ -29,8 +29,9 @@ struct ShownAction {
     key: Option<String>,
     /// The message that the action concerns; `None` if it concerns no message.
     message: Option<MessageWithPayload>,
-    /// Duration, in microseconds, of the latest wait for a person by the call that the message
-    /// opened. `None` if there is no such call, if it has never waited, or if it still waits.
+    /// Time, in microseconds, for which the call that the message opened waited for a person. Only
+    /// the latest wait counts. `None` if there is no such call, or if it has never waited or still
+    /// waits.
     waited_us: Option<i64>,
 }
 
@@ -119,8 +120,8 @@ fn row(shown: &ShownAction) -> Vec<Markup> {
     ]
 }
 
-/// Draws the object of an action: the message, the beginning and the digest of its payload, and the
-/// time for which the call waited. If the action is a cancellation, the object is the whole thread.
+/// Draws the object of an action: its message or, for a cancellation, the whole thread. Also draws
+/// the beginning and the digest of the message's payload, and the time for which the call waited.
 fn object(shown: &ShownAction) -> Markup {
     let ShownAction { action, message, waited_us, .. } = shown;
     // What the person saw counts, even if it is not what is on record.

@@ -165,9 +165,8 @@ fn form(query: &UrlQuery) -> Markup {
     }
 }
 
-/// Draws the form for the two threads to compare, and a list of the newest threads. Each thread in
-/// the list has a link that enters it in the first field of the form, or in the second field if the
-/// first is filled.
+/// Draws the form for the two threads to compare, and a list of the newest threads. The link of
+/// each thread enters it in the first empty field of the form.
 fn choice(query: &UrlQuery, newest: &[ListedTree]) -> Markup {
     let first = query.get("a");
     let (side, name) = if first.is_some() { ("b", "Compare with it") } else { ("a", "Choose") };
@@ -381,8 +380,8 @@ fn results(comparison: &ThreadComparison, room: &PageRoom) -> Markup {
     }
 }
 
-/// Writes the time that a thread took or, for an open thread, the age of the thread. If calls of an
-/// open thread wait for a person, also writes the longest of these waits.
+/// Writes the time that a closed thread took, or the age of an open thread. If calls of an open
+/// thread wait for a person, also writes the longest of these waits.
 fn time(totals: &ThreadTotals, found: &FoundThread) -> Markup {
     if !is_open_phase(totals.status.as_str()) {
         return html! { (duration(Duration::from_millis(totals.ms))) };

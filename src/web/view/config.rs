@@ -127,8 +127,9 @@ fn missing(
 }
 
 /// Compares the two configs in each journal that contains both moments. If no journal contains
-/// both, compares the config of one journal with that of another. It does so only if each moment is
-/// in one journal alone, because every journal may have a record with the same number.
+/// both, compares the configs of two journals, but only if each moment is in exactly one journal.
+/// Otherwise the moments would be ambiguous, because several journals have records with the same
+/// number.
 fn compare(found: &[FoundConfigs]) -> Vec<Result<Vec<ConfigChange>, String>> {
     let both = found.iter().filter_map(|found| found.before.as_ref().zip(found.after.as_ref()));
     let mut pairs: Vec<_> = both.collect();
@@ -157,8 +158,8 @@ fn changes_between(
 }
 
 /// Returns the start or the reload whose config was in force at `moment`. `moment` is the position
-/// of a record, or the id of a thread, which stands for the time when it was opened. Returns `None`
-/// if the journal has no such record or thread.
+/// of a record, or the id of a thread. The id stands for the time when the thread was opened.
+/// Returns `None` if the journal has no such record or thread.
 fn boot_at(
     index: &IndexReader,
     history: &ConfigHistory,

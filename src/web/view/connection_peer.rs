@@ -42,7 +42,7 @@ impl ConnectionPeer {
 }
 
 /// Whether an address belongs to this machine, as every address of a hosted process does. Tries to
-/// bind a socket to the address, which fails for an address of another machine.
+/// bind a socket to the address, which is possible only for an address of this machine.
 fn is_of_this_machine(mut address: SocketAddr) -> bool {
     address.set_port(0);
     match UdpSocket::bind(address) {

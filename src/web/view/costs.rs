@@ -72,8 +72,8 @@ pub(super) async fn show(State(view): State<Arc<ViewState>>, query: UrlQuery) ->
     .await
 }
 
-/// Draws a note about the currency of the costs on this page, or about all currencies that the
-/// prices have had. Costs are never converted.
+/// Draws a note about the currency of the costs on this page. If the prices have had several
+/// currencies, names all of them. Costs are never converted.
 fn currency(costliest: &[CostlyTree]) -> Markup {
     let named: BTreeSet<&str> =
         costliest.iter().filter_map(|costly| costly.currency.as_deref()).collect();

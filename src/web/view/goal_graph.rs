@@ -46,7 +46,7 @@ struct GraphedRun<'a> {
     request: &'a Message,
     /// All messages of the run's call, in their order.
     messages: &'a [Arc<Message>],
-    /// The messages of the thread before the request.
+    /// The messages of the thread before the request that began the run.
     earlier: Vec<Arc<Message>>,
 }
 
@@ -277,8 +277,8 @@ fn goal(
 }
 
 /// Returns the goal whose output `goal` judges; `None` if `goal` judges no other goal. The judged
-/// goal runs once for each item of a list, and its output for an item counts only after `goal` has
-/// accepted it.
+/// goal runs once for each item of a list, and an item counts only after `goal` has accepted its
+/// output.
 fn judged_goal<'g>(graph: &GoalGraph<'g>, goal: usize) -> Option<&'g GoalId> {
     let owner = graph.membership(goal)?.owner;
     let judged = graph.goal(owner).filter(|_| graph.verifier(owner) == Some(goal));
@@ -328,8 +328,8 @@ fn rounds_of(graph: &GoalGraph<'_>, goals: &RecordedGoals, goal: usize) -> u64 {
     u64::from(passes.chain(present).max().unwrap_or_default())
 }
 
-/// Returns the spending of each goal, in the order of the workflow's file. The spending of a goal
-/// includes the goals beneath it, and the delegated tasks of all these goals.
+/// Returns the spending of each goal, in the order of the workflow's file. It includes the goals
+/// beneath the goal, and the delegated tasks of all these goals.
 fn spent_by_goal(graph: &GoalGraph<'_>, goals: &RecordedGoals) -> Vec<Spending> {
     let mut own = vec![Spending::default(); graph.len()];
     let mut number = 0;

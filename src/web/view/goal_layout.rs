@@ -1,6 +1,5 @@
 //! Places the goals of a workflow in a drawing. The goals are in layers: each goal is beneath the
-//! goals that it depends on. If a goal has goals as its members, its box contains the boxes of the
-//! members.
+//! goals on which it depends. The box of a goal contains the boxes of its members, if it has any.
 
 use std::collections::HashMap;
 

@@ -37,8 +37,8 @@ pub(super) fn is_any_behind<T>(answers: &[PartitionAnswer<T>]) -> bool {
     answers.iter().any(|answer| answer.behind.is_some())
 }
 
-/// Returns the first result of a search in the indexes of the journals, with the partition of its
-/// journal. If there is no result, the error states whether an index lacks records.
+/// Returns the first result of a search in the indexes of all journals, with the partition of its
+/// journal. If there is no result, the error is true if an index lacks records.
 fn first_found<T>(answers: Vec<PartitionAnswer<Option<T>>>) -> Result<(u32, T), bool> {
     let is_behind = is_any_behind(&answers);
     let mut answers = answers.into_iter();
@@ -82,8 +82,8 @@ impl ViewedJournals {
     }
 
     /// Looks for something in the index of each journal. Returns the first result of `find` with
-    /// the partition of its journal. If no index has a result, the inner error states whether an
-    /// index lacks records, as [`is_any_behind`] does.
+    /// the partition of its journal. If no index has a result, the inner error is the result of
+    /// [`is_any_behind`].
     ///
     /// # Errors
     ///

@@ -58,8 +58,8 @@ pub(super) struct PageFrame<'p> {
     pub may_act: bool,
     /// Facts about the organism at present; `None` on a page without a session.
     pub present: Option<&'p PresentFacts>,
-    /// A warning that the config lacks the key with which this browser signs decisions. Empty if
-    /// decisions need no signature.
+    /// A warning that the key with which this browser signs decisions is not in the config. Empty
+    /// if decisions need no signature.
     pub key_warning: Markup,
 }
 
@@ -173,7 +173,7 @@ fn footer() -> Markup {
 }
 
 /// Draws a table inside an area that scrolls by itself, because the table may be wider than the
-/// page. A column whose header begins with `>` contains numbers. The first column names the row.
+/// page. A header that begins with `>` marks a column of numbers. The first column names the row.
 pub(super) fn table(caption: &str, headers: &[&str], rows: &[Vec<Markup>]) -> Markup {
     let class = |header: &str| if header.starts_with('>') { "number" } else { "" };
     html! {
@@ -210,8 +210,8 @@ pub(super) fn shown(text: &str) -> Markup {
     html! { (visible(text)) }
 }
 
-/// Draws a text on one line. The direction of the text, such as right to left, does not affect the
-/// texts around it. Draws nothing for an empty text, so that the table cell around it stays empty.
+/// Draws a text on one line, so that its direction, such as right to left, does not affect the
+/// texts around it. Draws nothing for an empty text, so that a table cell stays empty.
 pub(super) fn inline(text: &str) -> Markup {
     if text.is_empty() {
         return html! {};
@@ -224,8 +224,8 @@ pub(super) fn wrapped(text: &str) -> Markup {
     html! { @if !text.is_empty() { span.wraps { (inline(text)) } } }
 }
 
-/// Returns the first `most` characters of a text, with the mark `…` if the text is longer, or with
-/// an empty mark if it is not.
+/// Returns the first `most` characters of a text, and a mark: `…` if the text is longer, and empty
+/// if it is not.
 pub(super) fn cut(text: &str, most: usize) -> (&str, &'static str) {
     let end = text.char_indices().nth(most).map(|(at, _)| at);
     match end.and_then(|end| text.get(..end)) {

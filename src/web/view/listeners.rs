@@ -88,8 +88,8 @@ struct FoundListeners {
     called: Vec<CalledPeer>,
     contracts: Result<Json, String>,
     loads: Vec<ListenerLoad>,
-    /// Time of the oldest message that the message rates count, if there are too many messages to
-    /// count all. `None` if the rates count all messages of the last [`limits::WEB_RATE_TIME`].
+    /// Time of the oldest message that the message rates count. `None` if the rates count all
+    /// messages of the last [`limits::WEB_RATE_TIME`], because there are not too many.
     counted_since: Option<Time>,
     refusals: Vec<ListedRefusal>,
 }

@@ -94,8 +94,8 @@ pub(super) async fn raw(State(view): State<Arc<ViewState>>, Path(id): Path<Strin
 struct MessageOnPage {
     report: Box<MessageReport>,
     turn: Option<TurnText>,
-    /// The calls that the causes and the effects of this message opened, by the id of the opening
-    /// message. An effect is a message that this message caused.
+    /// The calls that other messages opened: the messages that caused this message, and the
+    /// messages that this message caused. The keys are the ids of these messages.
     calls: HashMap<MessageId, IndexedCall>,
 }
 

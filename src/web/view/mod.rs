@@ -367,9 +367,9 @@ async fn missing(State(view): State<Arc<ViewState>>) -> Response {
     view.failed(StatusCode::NOT_FOUND, "No such page", text)
 }
 
-/// Marks a response that reports something as missing from the index. If the index lacks records,
-/// the browser gets a page that states this instead, because the journal may contain the missing
-/// thing.
+/// Marks a response which states that something is missing from the index. If the index lacks
+/// records, the browser gets a page about this lack instead, because the journal may contain the
+/// missing thing.
 #[derive(Debug, Clone, Copy)]
 struct NotInIndex;
 

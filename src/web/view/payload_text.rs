@@ -12,8 +12,8 @@ use crate::index::{self, IndexReader, IndexedMessage, MessageSelector};
 use crate::limits;
 use crate::thread::{Fact, Record};
 
-/// Beginning of the line that names the person who has approved, refused or answered a call, in
-/// payloads that the pump itself writes.
+/// Beginning of a line in payloads that the pump itself writes. The line names the person who has
+/// approved, refused or answered a call.
 const PERSON_LINE: &str = "by: ";
 /// Maximum number of characters that a row of a table shows of a payload.
 const LINE_CHARS: usize = 100;
@@ -113,8 +113,8 @@ impl Excerpt {
     }
 
     /// Shows `person` as the person who approved, refused or answered the call, in place of the
-    /// recorded name. This name is in the first line that begins with `by: `. Changes nothing if
-    /// there is no such line, or if `person` is `None`.
+    /// recorded name in the first line that begins with `by: `. Changes nothing if there is no such
+    /// line, or if `person` is `None`.
     #[must_use]
     pub fn with_person(mut self, person: Option<&str>) -> Self {
         let lines = self.lines.iter_mut().filter(|line| line.starts_with(PERSON_LINE));

@@ -18,8 +18,8 @@ pub(super) struct ActingPerson<'a> {
     /// the config names no operators.
     pub by: &'a str,
     pub is_signed: bool,
-    /// Whether the organism refused the action. A person who did not sign a refused action, and is
-    /// known only by login name or user id, is shown as `unproved` instead of `operator`.
+    /// Whether the organism refused the action. If so, a person without a signature, known only by
+    /// login name or user id, is shown as `unproved` instead of `operator`.
     pub is_refused: bool,
     /// Login name of the user who ran the command, as the operating system reports it. `None` if
     /// the record does not contain it.

@@ -85,9 +85,9 @@ impl PresentFacts {
         *self.pause.lock().unwrap_or_else(PoisonError::into_inner) = pause;
     }
 
-    /// Returns true if there was no check for a running organism within the last
-    /// [`limits::WEB_LOOK_INTERVAL`]. The caller must then check, and the present time is recorded
-    /// as the time of this check.
+    /// Whether a check for a running organism is due, because there was none within the last
+    /// [`limits::WEB_LOOK_INTERVAL`]. If so, records the present time as the time of the check,
+    /// which the caller must then make.
     fn begin_check_if_due(&self) -> bool {
         let now = Instant::now();
         let mut looked = self.looked.lock().unwrap_or_else(PoisonError::into_inner);

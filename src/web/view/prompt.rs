@@ -80,8 +80,8 @@ struct TurnPayloads {
     accepted: Vec<IndexedMessage>,
     /// The payloads of the turn that were refused, at most [`limits::WEB_PAGE_ROWS`].
     refused: Vec<RefusalView>,
-    /// Number of payloads of the turn beyond the entries of `accepted` and `refused`, which have at
-    /// most [`limits::WEB_PAGE_ROWS`] entries each.
+    /// Number of payloads of the turn that `accepted` and `refused` leave out, because each has at
+    /// most [`limits::WEB_PAGE_ROWS`] entries.
     left: u64,
 }
 

@@ -70,8 +70,8 @@ struct FoundPage {
     work: Vec<CallWork>,
 }
 
-/// A position at which the journal of a thread has no record yet. A page of the thread at this
-/// position would change each time that the thread grows.
+/// A position that is not in the journal of a thread yet. The page for such a position would change
+/// each time that the thread grows.
 struct LaterRecord {
     at: Position,
     last: Position,

@@ -7,8 +7,8 @@ use crate::audit::{ThreadTimeline, thread_state};
 use crate::ids::ThreadId;
 use crate::index::{HoldCount, ListedTree, WaitingMessage};
 
-/// Draws the phase of a thread. If the thread is open and calls in it wait for people, draws this
-/// wait instead.
+/// Draws the phase of a thread. Draws instead that calls wait for people, if the thread is open and
+/// has such calls.
 pub(super) fn status(phase: &str, waits: HoldCount) -> Markup {
     let state = thread_state(phase, waits);
     html! {

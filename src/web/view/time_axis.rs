@@ -14,9 +14,9 @@ const DISTANCE_MIN: f64 = 0.16;
 const CHARACTER: f64 = 0.02;
 /// Minimum space between two labels, as a fraction of the width of a timeline bar.
 const SPACE_MIN: f64 = 0.01;
-/// Width of the zone at each end of a timeline bar, as a fraction of the bar's width. A label
-/// begins at its tick in the first zone, ends at its tick in the last zone, and is centred between
-/// them.
+/// Width of the zone at each end of a timeline bar, as a fraction of the bar's width. The label of
+/// a tick begins at the tick in the first zone, ends at the tick in the last zone, and is centred
+/// on the tick elsewhere.
 const END: f64 = 0.06;
 
 /// Units of long times with their lengths in microseconds, longest first.

@@ -37,8 +37,8 @@ const fn name_of(kind: WorkKind) -> &'static str {
     }
 }
 
-/// State of an open call for which the page cannot determine more, for example whether the call is
-/// queued or in flight.
+/// State of an open call if the page cannot determine whether the call is, for example, queued or
+/// in flight.
 const OPEN: &str = "open";
 /// State of a call or a message that is not handed over to its listener yet. A message of a call
 /// that is already handed over waits for the next delivery.
@@ -52,7 +52,7 @@ const CUT: &str = "cut";
 
 /// Maximum number of nesting levels with an indent of their own.
 const INDENTS: usize = 12;
-/// Minimum number of rows for a second axis beneath the rows.
+/// Number of rows from which the chart has a second axis, beneath the rows.
 const ROWS_WITH_SECOND_AXIS: usize = 16;
 
 /// The time scale of a chart, with the ticks of its axis.
@@ -242,7 +242,7 @@ fn table(
 }
 
 /// Draws a row with an axis. `grid` is the SVG definition of the background that the bars of all
-/// rows use. It is part of one axis only; `None` for the other axis.
+/// rows use. Only one axis contains this definition; `None` for the other axis.
 fn axis_row(scale: &ChartScale, grid: Option<&Markup>) -> Markup {
     html! {
         tr.axis {

@@ -244,9 +244,9 @@ fn check_roles(goal: &GoalDefinition, problems: &mut ProblemList) {
     }
 }
 
-/// Reports settings that a verifier, a goal that judges the items of another goal, must not have.
-/// If a verifier fails, the judged item fails. Therefore, only the goal with the items may have
-/// settings for failures and supervision.
+/// Reports settings that a verifier must not have. A verifier is a goal that judges the items of
+/// another goal. Only that other goal may have settings for failures and supervision, because an
+/// item fails if its verifier fails.
 fn check_verifier(
     graph: &GoalGraph<'_>,
     number: usize,

@@ -16,8 +16,8 @@ use super::{DefinitionContext, DefinitionFault, DefinitionProblem, ProblemList, 
 /// Returns the problems of an undo rule. The place of a problem is the index of the wrong value in
 /// `rule.with`, or the length of `rule.with` if none of its values is wrong.
 ///
-/// `is_stored` states whether the rule is one of a stored config, as
-/// [`DefinitionContext::is_stored`] does.
+/// `is_stored` states whether the rule belongs to a stored config, see
+/// [`DefinitionContext::is_stored`].
 pub fn check_undo_rule(
     contract: &Contract,
     rule: &UndoRule,

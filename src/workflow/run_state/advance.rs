@@ -14,8 +14,8 @@ use super::{
 };
 
 impl WorkflowRun<'_> {
-    /// Starts every goal that can start. Then completes the run, if all goals have ended that are
-    /// no members of another goal.
+    /// Starts every goal that can start. Then completes the run, if every goal that is no member of
+    /// another goal has ended.
     pub(super) fn advance(&mut self) {
         loop {
             if self.state.is_over {
@@ -62,10 +62,10 @@ impl WorkflowRun<'_> {
         }
     }
 
-    /// Handles the failure of a goal run. Starts another attempt if the goal's `retry` setting
-    /// allows one and `is_final` is not set. If not, a failed judge fails the whole goal, and any
-    /// other goal run fails its agent, item or review. Each agent or item of a goal has its own
-    /// number of retries.
+    /// Handles the failure of a goal run. Starts another attempt if `is_final` is not set and the
+    /// goal's `retry` setting allows one. Without another attempt, the failure of a judge fails the
+    /// whole goal, and any other failure fails the agent, item or review. Each agent or item has
+    /// its own number of retries.
     pub(super) fn failed(&mut self, run: &GoalRun, failure: GoalFailure, is_final: bool) {
         let retry = self.graph.goal(self.subject(run)).map_or(0, |goal| goal.retry);
         if !is_final && run.attempt <= retry {

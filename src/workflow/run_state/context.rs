@@ -115,9 +115,9 @@ impl WorkflowRun<'_> {
         RunView::new(&entries)
     }
 
-    /// Returns the latest output of a goal; `None` if the goal has none. If a goal in a loop has no
-    /// output in the present pass, but may still run in it, returns its output of the previous
-    /// pass.
+    /// Returns the latest output of a goal; `None` if the goal has none. In a loop, this is the
+    /// output of the previous pass if the goal has none in the present pass but may still run in
+    /// it.
     fn latest_output(&self, number: usize) -> Option<ViewValue> {
         if let Some(output) = self.goal_state(number).output() {
             return Some(output.clone());

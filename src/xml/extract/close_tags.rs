@@ -53,8 +53,8 @@ pub(super) struct TurnWalk<'a> {
 /// queries require.
 struct LastCloses<'a> {
     known: HashMap<&'a [u8], usize>,
-    /// Offset down to which the backward search has read the turn. `known` contains the offset of
-    /// the last close tag of each name that has a close tag after this offset.
+    /// Offset down to which the backward search has read the turn. For each name with a close tag
+    /// after this offset, `known` contains the offset of its last close tag.
     from: usize,
 }
 
@@ -281,10 +281,9 @@ impl<'a> TurnWalk<'a> {
         Ok(tag.filter(|tag| tag.closes))
     }
 
-    /// Finds the close tag of a text-only child. After this tag, a sibling, the close tag of the
-    /// parent, or the end of the turn must follow. Prefers the first such tag outside of nested
-    /// elements with the same name. If there is none, takes the first one that closes a nested
-    /// element.
+    /// Finds the close tag of a text-only child. A sibling, the close tag of the parent, or the end
+    /// of the turn must follow this tag. Prefers the first such tag outside of nested elements with
+    /// the same name. Takes the first one that closes a nested element if there is no other.
     pub fn value_close(
         &mut self,
         name: &[u8],

@@ -13,7 +13,7 @@ pub(super) fn simple_content(raw: &str) -> Cow<'_, str> {
     decode(raw, true).unwrap_or(Cow::Borrowed(raw))
 }
 
-/// Decodes an attribute value if the value is strict XML, and otherwise returns it unchanged.
+/// Decodes an attribute value if the value is strict XML. Returns any other value unchanged.
 pub(super) fn attribute(raw: &str) -> Cow<'_, str> {
     decode(raw, false).unwrap_or(Cow::Borrowed(raw))
 }

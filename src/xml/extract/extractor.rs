@@ -97,8 +97,8 @@ impl Extractor {
     }
 
     /// Ends a turn whose end the provider has cut off, and returns the result. A text-only root
-    /// element with text after its last close tag is then broken, because the missing end may
-    /// contain a later close tag of this element.
+    /// element followed by text counts as broken, because the missing end of the turn may contain a
+    /// later close tag of this element.
     pub fn finish_cut_off(mut self) -> Extraction {
         self.is_cut_off = true;
         self.finish()

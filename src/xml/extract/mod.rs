@@ -72,8 +72,8 @@ pub enum ExtractedItem {
     /// An action that the extractor recognised but that has a defect. Such an action is not
     /// executed.
     Broken(BrokenAction),
-    /// A root element in a namespace that the agent does not know. The pump refuses this payload as
-    /// it refuses every unknown payload.
+    /// A root element in a namespace that the agent does not know. The pump refuses this element as
+    /// an unknown payload.
     Unknown(UnknownAction),
     /// A closed element whose name has no namespace and is unknown to the agent. It is reported as
     /// a refused action.
@@ -94,7 +94,7 @@ pub struct BrokenAction {
     /// The broken action as the model wrote it.
     pub attempt: String,
     pub finding: Finding,
-    /// Whether the finding says that the provider cut the turn off.
+    /// Whether the finding about the action is that the provider cut the turn off.
     pub is_cut_off: bool,
     /// Byte range of the broken action in the turn.
     pub source: Range<usize>,

@@ -14,7 +14,7 @@ pub(super) struct PrefixScope {
 /// A name as written, resolved against the bindings in scope.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum WrittenName<'a> {
-    /// A name without a prefix, where no default namespace is declared.
+    /// A name without a prefix, at a place where no default namespace is declared.
     Bare(&'a str),
     /// A name with a namespace. The namespace is empty if the default namespace was undeclared.
     Bound(String, &'a str),

@@ -51,8 +51,8 @@ impl QuoteBlocks {
     }
 
     /// Returns the block of quote lines around the offset `at`; `None` if `at` is in no such block.
-    /// Returns [`NeedMoreBytes`] while later bytes may make the line of `at` a quote line, or may
-    /// extend the block.
+    /// Returns [`NeedMoreBytes`] if later bytes may extend the block, or make the line of `at` a
+    /// quote line.
     fn holding(
         &self,
         at: usize,

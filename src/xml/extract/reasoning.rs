@@ -94,9 +94,9 @@ impl TurnWalk<'_> {
         step
     }
 
-    /// Whether the text from `at` to `end`, which looks like one action, is a draft inside
-    /// reasoning, followed by the real action of the same name. The text then contains a close tag
-    /// of reasoning between the open tags of the draft and of the real action.
+    /// Whether the text from `at` to `end` is a draft inside reasoning, although it looks like one
+    /// action. A close tag of reasoning then stands in this text, between the open tags of the
+    /// draft and of the real action, which has the same name.
     fn holds_draft(&self, at: usize, end: usize) -> bool {
         let part = self.source.up_to(end);
         let root = part.slice(at + 1..part.name_end(at + 1));

@@ -139,8 +139,8 @@ impl<'a> TurnBytes<'a> {
         self.text(&range).map_or_else(|| lossy(self.slice(range)), Cow::Borrowed)
     }
 
-    /// Returns the result of a search that found nothing. This is `None` if the turn has ended, or
-    /// else [`NeedMoreBytes`], because more bytes may arrive.
+    /// Returns the result of a search that found nothing: `None` if the turn has ended, and
+    /// [`NeedMoreBytes`] if more bytes may arrive.
     pub fn end_or_more<T>(&self) -> Result<Option<T>, NeedMoreBytes> {
         if self.ended { Ok(None) } else { Err(NeedMoreBytes) }
     }

@@ -6,9 +6,8 @@ use super::markup::{MarkupKind, MarkupLexer};
 use super::tag::StartTag;
 use crate::limits;
 
-/// Returns the byte offset of the start tag at each path of `ways`, and `None` for each path that
-/// no element has. A path contains the index of each element among its siblings, from the root
-/// down.
+/// Returns the byte offset of the start tag at each path in `ways`; `None` for each path that no
+/// element has. A path contains the index of each element among its siblings, from the root down.
 pub fn locate(text: &str, ways: &[Vec<u32>]) -> Vec<Option<usize>> {
     let mut found: Vec<Option<usize>> = vec![None; ways.len()];
     let mut here: Vec<u32> = vec![0];

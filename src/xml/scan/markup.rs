@@ -182,8 +182,8 @@ fn head(rest: &[u8]) -> &[u8] {
 }
 
 /// Returns the offset of the first byte in `rest` for which `is_it` returns true; `None` if there
-/// is no such byte. After the first [`NEAR`] bytes, uses `far`, a vectorised search for the same
-/// bytes.
+/// is no such byte. Examines the first [`NEAR`] bytes one by one. Then uses `far`, a vectorised
+/// search for the same bytes.
 fn near(
     rest: &[u8],
     is_it: impl Fn(u8) -> bool,

@@ -30,8 +30,8 @@ pub(super) struct NamespaceTable<'a> {
     numbers: HashMap<Cow<'a, str>, NamespaceId>,
     /// Bindings of prefixes, the innermost last. The empty prefix stands for the default namespace.
     bindings: Vec<(&'a str, NamespaceId)>,
-    /// For each open element, the length of `bindings` before the element's own declarations. The
-    /// end of the element cuts `bindings` to this length.
+    /// Length that `bindings` had before the declarations of each open element. The end of the
+    /// element cuts `bindings` to this length.
     marks: Vec<usize>,
 }
 

@@ -20,8 +20,8 @@ pub struct NestedElement {
     pub text: String,
     /// Byte range in `text` of the added namespace declarations.
     pub added: Range<usize>,
-    /// Byte range, in `text`, of the URI of the default namespace that was added; `None` if none
-    /// was added.
+    /// Byte range, in `text`, of the URI in the added declaration of the default namespace; `None`
+    /// if no such declaration was added.
     inherited: Option<Range<usize>>,
 }
 

@@ -81,10 +81,10 @@ pub(super) fn check(text: &str, start: usize) -> Result<RootElements, ScanViolat
     Ok(roots)
 }
 
-/// Returns the violation to report after the check has found `violation`. This is a violation in
-/// the text from `at` on that must be reported first, such as forbidden markup, or else
-/// `violation`. The check of the limits continues at the offset `counted`, because `bounds` has
-/// already counted the elements before it.
+/// Returns the violation to report when the scan has found `violation`. Some violations, such as
+/// forbidden markup, take precedence wherever they are in the text from the offset `at` on. If there
+/// is none, returns `violation`. The limits are checked from the offset `counted` on, because
+/// `bounds` has counted the elements before it.
 #[cold]
 fn first(
     text: &str,

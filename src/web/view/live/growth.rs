@@ -63,7 +63,8 @@ impl GrowthFollower {
     }
 
     /// Registers a live page; returns `None` if there are too many pages. `is_running` states
-    /// whether an organism was running at the last check. The next check replaces this value.
+    /// whether an organism was running at the last check, and is replaced by the result of the next
+    /// check.
     pub(super) fn add(&self, followed: FollowedTree, is_running: bool) -> Option<FollowedPage> {
         let permit = Arc::clone(&self.permits).try_acquire_owned().ok()?;
         let state = self.shared.subscribe(followed, is_running);
@@ -95,8 +96,8 @@ impl FollowerShared {
         take(&mut self.trees.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Returns the receiver for the state of a tree. If no page follows the tree yet, the state has
-    /// the value `is_running` and version 0 until the follower's next report.
+    /// Returns the receiver for the state of a tree. If no page has followed the tree so far, the
+    /// state has the value `is_running` and version 0 until the follower reports the tree.
     fn subscribe(&self, followed: FollowedTree, is_running: bool) -> watch::Receiver<ContentState> {
         self.with_trees(|trees| {
             let begin = ContentState { is_running, version: 0 };
@@ -191,9 +192,8 @@ async fn versions_of(data: &Path, trees: Vec<FollowedTree>) -> HashMap<FollowedT
 
 /// Returns the position, in one journal, of the last record that the page of `thread` shows. The
 /// page shows records of the thread's tree, and of [`ThreadId::organism`], the reserved thread for
-/// records that concern the whole organism, such as a pause of all calls. Each such record raises
-/// the sum of these positions over all journals, because the last record of a journal has its
-/// highest position.
+/// records that concern the whole organism. The sum of these positions over all journals grows with
+/// each such record.
 fn shown_head(reader: &JournalReader, thread: &ThreadId) -> Position {
     let trees = [thread.root(), ThreadId::organism()];
     let heads = trees.iter().map(|tree| reader.head(tree).ok().flatten());

@@ -62,9 +62,9 @@ fn events(view: &ViewState, thread: Option<ThreadId>) -> Response {
     ([(header::CONTENT_TYPE, "text/event-stream")], Body::from_stream(lines)).into_response()
 }
 
-/// Whether `person` may see the text of a model before the gate has checked it. Clients may not see
-/// it. Operators may, and so may viewers: a viewer is the unnamed person who started the view, and
-/// has the rights of an operator on this machine anyway.
+/// Whether `person` may see the text of a model before the gate has checked it. Operators and
+/// viewers may see it, and clients may not. A viewer is the unnamed person who started the view,
+/// and has the rights of an operator on this machine anyway.
 fn shows_text(person: &ViewPerson) -> bool {
     !matches!(person, ViewPerson::Client(_)) || mutant("show-text-to-clients")
 }
@@ -104,8 +104,7 @@ impl LivePage {
     }
 
     /// Returns an event if the page does not know the present state yet, and otherwise `None`. The
-    /// first event makes the page reload its content, because the page was drawn before this event
-    /// and may be out of date.
+    /// first event makes the page reload its content, which may be out of date.
     fn next_state(&mut self) -> Option<String> {
         let state = *self.followed.state.borrow_and_update();
         let shown = self.shown.replace(state);

@@ -15,14 +15,15 @@ use tokio::sync::OnceCell;
 use super::super::ViewState;
 use crate::limits;
 
-/// Request header that an open live page sends when it reloads its content. The value is the
-/// version of this content, which the page knows from an event of the server.
+/// Request header with which an open live page reloads its content. The value is the version of the
+/// new content, which the page knows from an event of the server.
 const VERSION_HEADER: HeaderName = HeaderName::from_static("x-live-version");
 
 /// The address of a page, and the version of its content.
 type PageKey = (String, u64);
 
-/// The drawn content of one address and version, shared by all requests for it.
+/// The drawn content of one address and version. All requests for this address and version share
+/// it.
 #[derive(Debug)]
 struct DrawnPage {
     cell: OnceCell<(StatusCode, Bytes)>,

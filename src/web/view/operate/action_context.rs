@@ -97,10 +97,9 @@ impl ActionContext {
         Err(OperateFailure::new(StatusCode::SERVICE_UNAVAILABLE, "No organism runs", text))
     }
 
-    /// Fails if the journal certainly does not contain the thread. Does not fail if the index
-    /// cannot be read or lacks records, because only the organism then knows whether the thread
-    /// exists. Never fails with several partitions, because the journal of the thread may be on
-    /// another host.
+    /// Fails if the journal certainly does not contain the thread. Does not fail in two cases:
+    /// - The index cannot be read or lacks records, so that only the organism knows the answer.
+    /// - There are several partitions, so that the journal of the thread may be on another host.
     pub async fn require_thread(&self, thread: &ThreadId) -> Result<(), OperateFailure> {
         if self.config.partitions() > 1 {
             return Ok(());
@@ -113,9 +112,9 @@ impl ActionContext {
         }
     }
 
-    /// Returns the held call that a message opened. Requests it from the pumps of all partitions at
-    /// once, because one of them may not respond. If `hold` is given, the call must wait for this
-    /// kind of decision. Fails if the organism has no such call any more.
+    /// Returns the held call that a message opened. The call must wait for the kind of decision
+    /// `hold`, if this is given. Requests the call from the pumps of all partitions at once,
+    /// because one of them may not respond. Fails if the organism has no such call any more.
     pub async fn held_call(
         &self,
         message: MessageId,

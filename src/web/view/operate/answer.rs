@@ -26,7 +26,7 @@ use crate::thread::{Decision, Hold};
 pub(super) const PATH: &str = "/operate/answer";
 
 /// Name of the parameter that requests the form again. The page with the finished answer sends it
-/// if the person wants to change the answer.
+/// for a person who wants to change the answer.
 const CHANGE: &str = "change";
 
 /// Returns the path of the form for an answer.
@@ -146,8 +146,8 @@ fn replies(config: &Config, call: &HeldCall) -> Vec<PayloadName> {
     config.contracts.answers_to(&call.to, &call.name)
 }
 
-/// Returns the name of the reply that the form is for. This is the name that the person chose or,
-/// if that name is not in `names`, the first of `names`. Returns `None` if `names` is empty.
+/// Returns the name of the reply that the form is for: the name that the person chose or, if that
+/// name is not in `names`, the first of `names`. Returns `None` if `names` is empty.
 fn chosen<'n>(names: &'n [PayloadName], typed: &UrlQuery) -> Option<&'n PayloadName> {
     let chosen = typed.get("reply");
     let found = names.iter().find(|name| chosen == Some(&*name.to_string()));

@@ -346,8 +346,8 @@ fn add_repeated(parent: &str, parameters: &[PayloadParameter], names: &mut BTree
     }
 }
 
-/// Returns the values of a field in order: one for each line of a repeated field, and exactly one
-/// for any other field.
+/// Returns the values of a field in order. A repeated field has one value for each line, and any
+/// other field has exactly one value.
 fn values_of(written: &str, is_repeated: bool) -> VecDeque<String> {
     if !is_repeated {
         return VecDeque::from([written.trim().to_owned()]);

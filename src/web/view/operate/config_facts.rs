@@ -61,8 +61,8 @@ impl LoadedFacts {
     }
 
     /// Whether the facts may still be used: none of `files` has changed, and the facts are not
-    /// older than [`limits::WEB_CONFIG_AGE`]. A change of any other file is noticed only when the
-    /// facts have reached this age.
+    /// older than [`limits::WEB_CONFIG_AGE`]. This age also limits how late a change of any other
+    /// file is noticed.
     fn is_current(&self) -> bool {
         let is_same = |(path, known): &(PathBuf, FileStamp)| stamp(path) == *known;
         self.at.elapsed() < limits::WEB_CONFIG_AGE && self.files.iter().all(is_same)

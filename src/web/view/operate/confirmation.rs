@@ -80,8 +80,8 @@ impl ActionContext {
     }
 
     /// Returns the texts that the person signs, one for each request of the action. Returns no
-    /// texts if decisions need no signature. If a partition does not respond, the request to pause
-    /// or resume in it gets no text and stays unsigned.
+    /// texts if decisions need no signature. If a partition does not respond, its request to pause
+    /// or resume has no text and stays unsigned.
     async fn texts_to_sign(&self, action: &mut PreparedAction) -> Result<ToSign, OperateFailure> {
         let mut to_sign = ToSign::default();
         if !self.must_sign() {
@@ -140,7 +140,7 @@ impl ToSign {
 }
 
 /// Returns the label of the confirmation button, and whether the form has a field for a reason. The
-/// callers of the refused or cancelled calls receive the reason.
+/// reason is sent to the callers of the refused or cancelled calls.
 fn button_of(action: &PreparedAction) -> (&'static str, bool) {
     match action.first_request() {
         Some(ServiceRequest::Decide(decision)) => match &decision.what {

@@ -98,7 +98,7 @@ impl ForkDraft {
         Ok(Self { context, named, point, payload })
     }
 
-    /// Returns the recorded payload with which the fork begins, unless the person enters another
+    /// Returns the recorded payload with which the fork begins if the person enters no other
     /// payload. Returns `None` if the fork does not begin at a request, or if the payload was
     /// redacted.
     fn recorded(&self) -> Option<&str> {
@@ -373,8 +373,8 @@ enum RequestState {
     Open,
     /// The fork begins with the unchanged request of the source thread.
     Recorded,
-    /// The person has changed the request, but has not permitted the recipient to get it without an
-    /// approval. The call with the changed request will wait for an approval.
+    /// The person has changed the request, so the call waits for an approval. The person has not
+    /// permitted the recipient to get the changed request without one.
     Changed,
     ChangedAndLive,
 }
@@ -398,8 +398,9 @@ impl RequestState {
     }
 }
 
-/// Whether a person has changed a recorded payload in a field of a form. `written` is the content
-/// of the field, in which a browser replaces each line end, such as CR LF, with a line feed.
+/// Whether a person has changed a recorded payload in a field of a form. Ignores differences in
+/// line ends, because the browser replaces each line end in `written`, the content of the field,
+/// with a line feed.
 fn is_edited(recorded: &str, written: &str) -> bool {
     recorded.replace("\r\n", "\n").replace('\r', "\n") != written
 }
@@ -418,7 +419,7 @@ fn amounts(typed: &UrlQuery) -> Result<Allotment, String> {
 }
 
 /// Returns the fork point at `message` or, if no fork can begin there, the last fork point before
-/// `message`. Fails if the thread has neither.
+/// `message`. Fails if the thread has no such fork point.
 async fn fork_point(
     context: &ActionContext,
     message: MessageId,

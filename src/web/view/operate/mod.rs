@@ -84,9 +84,9 @@ impl OperateAccess {
         self.facts.current(self.config.clone(), self.person.clone()).await
     }
 
-    /// Draws the script that signs decisions, and a hidden warning. The script shows the warning if
-    /// the config does not have the key of this browser. Draws nothing if decisions need no
-    /// signature, or before the config was loaded.
+    /// Draws the script that signs decisions, and a hidden warning, which the script shows if the
+    /// config does not have the key of this browser. Draws nothing if decisions need no signature,
+    /// or before the config was loaded.
     pub fn key_warning(&self) -> Markup {
         let facts = self.facts.known();
         let keys = facts.as_ref().and_then(|facts| facts.signing_keys.as_deref());
@@ -147,8 +147,8 @@ impl OperateFailure {
 /// The properties of a thread that determine which actions are possible.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ThreadActions {
-    /// Whether a call is open in the thread or beneath it. A thread without open calls offers no
-    /// cancellation.
+    /// Whether a call is open in the thread or beneath it. Without open calls, the page offers no
+    /// cancellation of the thread.
     pub has_open_calls: bool,
     /// Whether a client may send further requests to the thread. If so, a pause of the thread also
     /// covers these requests.
@@ -192,8 +192,8 @@ pub(super) struct MessageActions {
     pub has_failed: bool,
 }
 
-/// Draws links to the pages that fork at a message or retry it, as far as these actions are
-/// possible. Draws no links if the person may not act.
+/// Draws links to the pages that fork at a message or retry it. Draws only links to possible
+/// actions, and none if the person may not act.
 pub(super) fn message_bar(view: &ViewState, message: MessageId, actions: MessageActions) -> Markup {
     let MessageActions { can_fork, has_failed } = actions;
     if view.operate.is_none() || !(can_fork || has_failed) {

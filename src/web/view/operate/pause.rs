@@ -258,9 +258,9 @@ fn work(work: &OpenWorkCounts) -> Markup {
     }
 }
 
-/// Describes the effect of a pause with cancellation: how many open calls are with a listener and
-/// are cancelled, and how many stay open. `auxiliary` is the verb before "cancelled", such as "will
-/// be".
+/// Describes the effect of a pause with cancellation. States how many open calls are cancelled,
+/// because a listener has them, and how many stay open. `auxiliary` is the verb before "cancelled",
+/// such as "will be".
 fn kill_effect(work: &OpenWorkCounts, auxiliary: &str) -> String {
     let stay = [
         (work.queued, "queued", "queued"),

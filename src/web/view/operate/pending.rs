@@ -14,8 +14,8 @@ use crate::mutant::mutant;
 use crate::service::ServiceRequest;
 use crate::service::signing::SignaturePlace;
 
-/// A request for an action of a person. If decisions must be signed, `place` contains the journal
-/// and the thread that the person's signature must state.
+/// A request for an action of a person. `place` contains the journal and the thread that the
+/// person's signature must name, if decisions must be signed.
 #[derive(Debug, Clone)]
 pub(super) struct PreparedRequest {
     pub request: ServiceRequest,

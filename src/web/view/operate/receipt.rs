@@ -23,7 +23,7 @@ struct FoundReceipt {
     record: Option<Record>,
     concerned: Option<MessageWithPayload>,
     next: Option<(WaitingMessage, Option<MessageWithPayload>)>,
-    /// Number of calls that still wait for a person. The call that was just decided is not counted.
+    /// Number of calls that still wait for a person, without the call that was just decided.
     left: u64,
 }
 
@@ -72,8 +72,8 @@ fn partition_of(request: &ServiceRequest) -> Option<u32> {
     }
 }
 
-/// Returns the record of a retry. Returns `None` if it is not among the last
-/// [`limits::WEB_RECEIPT_RECORDS`] records in the tree of the message that the retry sent.
+/// Returns the record of a retry. Searches the last [`limits::WEB_RECEIPT_RECORDS`] records in the
+/// tree of the message that the retry sent, and returns `None` if the record is not among them.
 fn retry_record(
     index: &IndexReader,
     request: &RetryRequest,
@@ -97,9 +97,8 @@ fn retry_record(
     Ok(found)
 }
 
-/// Draws one receipt for several requests. `records` contains the records that were found, at most
-/// one for each request, and `all` is the number of requests. The receipt states how many records
-/// it leaves out.
+/// Draws one receipt for several requests. `records` contains at most one record for each request,
+/// and `all` is the number of requests. The receipt states how many records are missing from it.
 fn receipt_of_several(records: &[Record], all: usize) -> Markup {
     let left = all.saturating_sub(records.len()) as u64;
     html! {
@@ -175,9 +174,9 @@ fn newest_record(
     Ok(newest.find(|record| is_record_of(&record.input, request)))
 }
 
-/// Whether a record with the input `input` came from `request`. Compares the action and its object.
-/// For decisions, cancellations and pauses, also compares the signature and the note, because two
-/// such requests may differ only in these.
+/// Whether a record with the input `input` came from `request`: both have the same action and
+/// object. Decisions, cancellations and pauses must also have the same signature and note, because
+/// two such requests may differ only in these.
 fn is_record_of(input: &Input, request: &ServiceRequest) -> bool {
     match (input, request) {
         (

@@ -33,8 +33,8 @@ pub(in super::super) enum RetryOutlook {
     /// The organism sends the message only after a separate confirmation by the person. The text is
     /// the reason.
     NeedsConfirmation(String),
-    /// The message would be refused again, or would fail again, until something changes. The text
-    /// states the necessary change.
+    /// The message would be refused or fail a second time until something changes. The text states
+    /// the necessary change.
     NeedsChange(String),
 }
 
@@ -50,13 +50,13 @@ pub(in super::super) struct RetryFacts {
     /// The recorded reason why the message was refused or its call failed; empty if none is known.
     pub detail: String,
     pub outlook: RetryOutlook,
-    /// Number of attempts that the config permits for the call, if it permits several and the
-    /// listener may already have done the work. `None` in any other case.
+    /// Number of attempts that the config permits for the call. Present only if the config permits
+    /// several attempts and the listener may already have done the work.
     pub repeated: Option<u32>,
 }
 
-/// Predicts the results of retries. Checks messages with the gate of the config file, which refuses
-/// invalid payloads. Without a gate, predicts from the journal alone.
+/// Predicts the results of retries. Checks messages with the gate, which refuses payloads that are
+/// invalid under the config file. Without a gate, predicts from the journal alone.
 #[derive(Default)]
 pub(in super::super) struct RetryPredictor {
     gate: Option<Gate>,
@@ -160,7 +160,7 @@ impl RetryPredictor {
         Some(contract.attempts_of(Some(&call.name)))
     }
 
-    /// Predicts the result of a retry, with the same checks as the organism and in the same order:
+    /// Predicts the result of a retry. Makes the same checks as the organism, in the same order:
     /// - Is the outcome of the message unknown?
     /// - Does the gate refuse the message?
     /// - Is a listener that gets the message permitted only one attempt?
@@ -211,9 +211,9 @@ fn budget_spent() -> RetryOutlook {
     RetryOutlook::NeedsChange("fails again unless a budget in the config is raised".to_owned())
 }
 
-/// Returns the expected result of retrying a payload that `rule` refused. If the rule depends only
-/// on the payload, its sender and the config, the payload will be refused again. Returns `None` for
-/// any other rule, because it may accept the same payload later.
+/// Returns the expected result of retrying a payload that `rule` refused: another refusal, if the
+/// rule depends only on the payload, its sender and the config. Returns `None` for any other rule,
+/// because it may accept the same payload later.
 fn refused_again(rule: RefusalRule, retried: &RetriedPayload<'_>) -> Option<RetryOutlook> {
     let name = element_name(retried.text).unwrap_or("this payload");
     let text = match rule {

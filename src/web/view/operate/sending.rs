@@ -20,7 +20,7 @@ use crate::thread::{Decision, PauseVerb};
 pub(super) enum ActionResult {
     /// The organism carried out the action.
     Done(DoneAction),
-    /// The result fills a page of its own, for example because it has a row for each of several
+    /// The result fills a whole page, for example because it has a row for each of several
     /// requests.
     Summary {
         status: StatusCode,
@@ -41,8 +41,8 @@ pub(super) enum ActionResult {
 #[derive(Debug, Default)]
 pub(super) struct DoneAction {
     pub text: String,
-    /// The thread that the action created or continued, with the label of the link to this thread.
-    /// `None` if there is no thread to link to.
+    /// The thread that the action created or continued, with the label of a link to it. `None` if
+    /// there is no such thread.
     pub thread: Option<(&'static str, ThreadId)>,
     /// The messages that the action sent.
     pub messages: Vec<MessageId>,
@@ -135,8 +135,8 @@ async fn send_pauses(
     }
 }
 
-/// Draws the page with the result of each partition. `requests` and `results` are in the same
-/// order.
+/// Draws the page that shows, for each partition, the result of its pause or resume. `requests`
+/// and `results` are in the same order.
 fn pauses_of_partitions(
     verb: PauseVerb,
     requests: Vec<PauseRequest>,

@@ -8,9 +8,9 @@ use crate::ids::{Position, ThreadId};
 use crate::index::{self, IndexReader};
 use crate::limits;
 
-/// Reads a page of the thread in its state directly after the record at `at`. Divides the messages
-/// into pages as at that time. Returns `None` if the thread did not exist yet. Fails if the thread
-/// has too many records, because all of them are read at once.
+/// Reads a page of the thread in its state directly after the record at `at`, with the division
+/// into pages of that time. Returns `None` if the thread did not exist yet. Fails if the thread has
+/// too many records to read at once.
 pub(super) fn past_page(
     index: &IndexReader,
     thread: &ThreadId,
