@@ -231,9 +231,7 @@ impl SocketTransport {
                     progress.is_written = true;
                     written += count;
                 }
-                Ok(Ok(_)) => return Err(Error::Lost),
-                // The organism closed the connection. It may have sent the reason.
-                Ok(Err(_)) => break,
+                Ok(_) => return Err(Error::Lost),
                 Err(_) => self.probe(&mut patience, limits::SOCKET_PROBE_TIMEOUT).await?,
             }
         }
