@@ -15,7 +15,9 @@ use super::run_retry::RunArchive;
 /// whose request equals `request` to the first run after the fork point. Returns `None` if no such
 /// run has recorded a definition.
 ///
-/// # Errors Returns the reason why the journal cannot be read.
+/// # Errors
+///
+/// Returns the reason why the journal cannot be read.
 pub fn source_definition(
     archive: &dyn RunArchive,
     workflow: &ListenerName,

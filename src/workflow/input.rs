@@ -34,7 +34,9 @@ struct InputField {
 /// input and a value for this input. With `stand_ins`, each input without a value gets a stand-in:
 /// the name of the input in brackets.
 ///
-/// # Errors Fails if a value is for an unknown input or for an input with children, or if an input
+/// # Errors
+///
+/// Fails if a value is for an unknown input or for an input with children, or if an input
 /// has too many values. Without `stand_ins`, also fails if a required input has no value.
 pub fn input_payload(
     definition: &WorkflowDefinition,

@@ -22,7 +22,9 @@ pub fn expressions(with: &Mapping) -> Vec<&str> {
 /// listener if `name` is `None`. If the expression of a child selects several nodes, each node
 /// becomes a child. With `takes_first`, only the first node of each expression counts.
 ///
-/// # Errors Fails if:
+/// # Errors
+///
+/// Fails if:
 /// - an expression cannot be evaluated;
 /// - the expression of an attribute or a single element selects several nodes, without
 ///   `takes_first`;

@@ -36,7 +36,9 @@ pub enum CompiledFormError {
 /// Reads the definition in an XML text that [`compile`] has written. All values in the result have
 /// the place `PlaceId::default()`, because the XML contains no places in the config.
 ///
-/// # Errors Fails if the text is no compiled form, or if compiling the definition again gives
+/// # Errors
+///
+/// Fails if the text is no compiled form, or if compiling the definition again gives
 /// another text.
 pub fn read_compiled(text: &str) -> Result<WorkflowDefinition, CompiledFormError> {
     let root = Element::read(text).filter(|root| root.name.namespace() == WORKFLOW_NAMESPACE);

@@ -37,14 +37,18 @@ pub trait RunArchive: Send + Sync {
     /// position is in the tree, and comes last. The tree of a fork begins with the fork's history,
     /// whose records have the ids of the fork.
     ///
-    /// # Errors Returns the reason why the journal cannot be read.
+    /// # Errors
+    ///
+    /// Returns the reason why the journal cannot be read.
     fn tree_records(&self, up_to: Position) -> Result<Vec<Record>, String>;
 
     /// Returns those of `calls` that were handed over to their listeners. Reads the records of all
     /// trees from `from` to `up_to`, both included, because the hand-over of a call may be recorded
     /// in another tree.
     ///
-    /// # Errors Returns the reason why the journal cannot be read.
+    /// # Errors
+    ///
+    /// Returns the reason why the journal cannot be read.
     fn handed_over(
         &self,
         calls: &HashSet<CallId>,
@@ -99,7 +103,9 @@ impl RunRetry {
     /// Returns the messages of the run that `request` retries. `messages` are all messages of the
     /// thread. The retried run must come before `request`.
     ///
-    /// # Errors Fails if the thread has no such run of the same workflow and caller, or if the run
+    /// # Errors
+    ///
+    /// Fails if the thread has no such run of the same workflow and caller, or if the run
     /// has not ended.
     pub fn earlier_run(
         &self,

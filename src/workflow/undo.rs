@@ -270,7 +270,9 @@ fn is_done(end: &CallEnd) -> bool {
 /// Builds the payload that undoes a call. If an expression of `rule` selects several nodes, the
 /// payload has a child for each of them.
 ///
-/// # Errors Returns a reason code if the call cannot be undone, because an expression selects
+/// # Errors
+///
+/// Returns a reason code if the call cannot be undone, because an expression selects
 /// nothing, or selects several nodes for a value that may occur only once.
 fn undo_payload(
     rule: &UndoRule,

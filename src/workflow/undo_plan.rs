@@ -24,7 +24,9 @@ pub struct PlannedUndo {
 /// `undo` may read. If the run is a retry, includes the calls of the runs that it retries.
 /// `messages` are all messages of the run's thread.
 ///
-/// # Errors Returns the reason why the journal cannot be read.
+/// # Errors
+///
+/// Returns the reason why the journal cannot be read.
 pub fn planned_undo(
     request: &Message,
     messages: &[Arc<Message>],

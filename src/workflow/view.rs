@@ -147,7 +147,9 @@ impl RunView {
     /// nothing is selected, or a node that is no element. With `takes_first`, only the first of
     /// several nodes counts.
     ///
-    /// # Errors Fails in the same cases as [`RunView::evaluate`]. Without `takes_first`, also fails
+    /// # Errors
+    ///
+    /// Fails in the same cases as [`RunView::evaluate`]. Without `takes_first`, also fails
     /// if the expression selects several nodes, because a payload is one element.
     pub fn payload(
         &self,
