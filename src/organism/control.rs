@@ -683,4 +683,16 @@ mod tests {
         let cancelled = task.await.unwrap_err();
         assert_eq!(unanswered(&cancelled).to_string(), Error::Stopped.to_string());
     }
+
+    #[tokio::test]
+    async fn a_listener_with_too_many_connections_gets_the_reason_for_the_end_of_a_further_one() {
+        let (server, mut client) = UnixStream::pair().unwrap();
+        turn_away(server).await;
+        let mut line = Vec::new();
+        client.read_to_end(&mut line).await.unwrap();
+        let response = encoding::decode(line.strip_suffix(b"\n").unwrap()).unwrap();
+        let ServiceResponse::Unavailable(why) = response else { panic!("{response:?}") };
+        assert_eq!(why.detail, TOO_MANY_OF_LISTENER);
+        assert!(!why.unsure, "nothing was carried out");
+    }
 }
