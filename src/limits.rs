@@ -383,10 +383,14 @@ pub const NEW_THREADS_AT_ONCE: usize = 1_024;
 pub const INBOX_REQUESTS_MAX: usize = 4_096;
 /// Maximum connections that the control socket serves at once; further connections get `busy`.
 pub const CONTROL_CONNECTIONS_MAX: usize = 256;
-/// Maximum connections at the control socket that the processes of one listener have at once. It is
-/// less than [`CONTROL_CONNECTIONS_MAX`], so that no listener keeps commands out. Further
+/// Maximum connections at the control socket that all hosted processes have at once. It is less
+/// than [`CONTROL_CONNECTIONS_MAX`], so that listeners do not keep commands out. Further
 /// connections are closed.
 pub const HOSTED_CONNECTIONS_MAX: usize = CONTROL_CONNECTIONS_MAX / 2;
+/// Maximum connections at the control socket that the processes of one listener have at once. It is
+/// less than [`HOSTED_CONNECTIONS_MAX`], so that one listener does not keep the others out. Further
+/// connections are closed.
+pub const LISTENER_CONNECTIONS_MAX: usize = HOSTED_CONNECTIONS_MAX / 2;
 /// Maximum number of connections to which the control socket answers `busy` at the same time. While
 /// so many are open, further connections wait to be accepted.
 pub const CONTROL_REFUSALS_AT_ONCE: usize = 16;
@@ -426,6 +430,9 @@ pub const SOCKET_PROBE_TIMEOUT: Duration = Duration::from_secs(7);
 /// Time-out of such a check once the organism has responded to the request. A machine may stand
 /// still for some time, for example for a backup, and the request may be accepted.
 pub const SOCKET_PROBE_LATER_TIMEOUT: Duration = Duration::from_secs(60);
+/// Maximum time to read the reason with which the organism has closed a control connection before
+/// it took the request. A connection that breaks may have no reason.
+pub const SOCKET_REASON_TIMEOUT: Duration = Duration::from_millis(100);
 /// Maximum idle time of a control connection that a client reuses. The time is shorter than
 /// [`CONTROL_TIMEOUT`], after which the server closes the connection.
 pub const IDLE_CONNECTION: Duration = Duration::from_secs(10);

@@ -5,6 +5,8 @@
 //! then a result for every call that the client waits for. The connection ends after the last
 //! response, unless the request states that the client may send another request.
 
+mod connection_bound;
+
 use std::io;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -16,7 +18,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
+use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinError, JoinHandle};
 use tokio::time::timeout;
 
@@ -35,6 +37,7 @@ use crate::service::{
     ServiceResponse, SubmitUpdate, bind_socket, response_queue,
 };
 use crate::thread::DecisionOrigin;
+use connection_bound::ConnectionBound;
 
 /// Minimum size of one read in bytes. Most requests fit into one read. A larger buffer would cost
 /// memory, because each client that waits for results keeps its buffer.
@@ -42,8 +45,8 @@ const READ_BYTES_MIN: usize = 2 << 10;
 
 const TOO_MANY_CONNECTIONS: &str =
     "too many commands are connected to this organism; try again in a moment";
-const TOO_MANY_OF_LISTENER: &str =
-    "too many commands of this listener are connected to this organism; try again in a moment";
+const TOO_MANY_HOSTED: &str =
+    "too many commands of this listener, or of all listeners, are connected; try again in a moment";
 
 /// Everything with which the control socket serves requests: pumps, access rules and time-outs.
 #[derive(Clone)]
@@ -271,34 +274,6 @@ impl ControlServer {
     }
 }
 
-/// The limits for simultaneous connections: for connections that are served, and for connections
-/// that are being refused.
-struct ConnectionBound {
-    served: Arc<Semaphore>,
-    refused: Arc<Semaphore>,
-}
-
-impl Default for ConnectionBound {
-    fn default() -> Self {
-        Self {
-            served: Arc::new(Semaphore::new(limits::CONTROL_CONNECTIONS_MAX)),
-            refused: Arc::new(Semaphore::new(limits::CONTROL_REFUSALS_AT_ONCE)),
-        }
-    }
-}
-
-impl ConnectionBound {
-    /// Returns a permit for a new connection, and whether the connection exceeds the maximum number
-    /// of connections. Connections beyond the maximum need a permit, too: if too many of them are
-    /// open, waits until one of them is closed.
-    async fn permit(&self) -> (Option<OwnedSemaphorePermit>, bool) {
-        match Arc::clone(&self.served).try_acquire_owned() {
-            Ok(permit) => (Some(permit), false),
-            Err(_) => (Arc::clone(&self.refused).acquire_owned().await.ok(), true),
-        }
-    }
-}
-
 /// Serves each connection on its own task, until `closed` reports that the control socket is
 /// closed. Then serves the connections that still wait to be accepted, because their clients expect
 /// a response, and returns.
@@ -326,10 +301,16 @@ async fn accept(
         match accepted {
             Ok((stream, _)) => {
                 let caller = context.caller(&stream);
-                let Ok(place) = hosted.permit(&caller) else {
+                let Ok(hosted_permits) = hosted.permits(&caller) else {
                     tokio::spawn(turn_away(stream));
                     continue;
                 };
+                // The places beyond the maximum are for the decisions of operators.
+                let is_hosted = !hosted_permits.is_empty();
+                if is_hosted && connections.is_full() {
+                    tokio::spawn(turn_away(stream));
+                    continue;
+                }
                 let (permit, is_busy) = connections.permit().await;
                 let context = if is_busy { context.refusing() } else { context.clone() };
                 let serving = serving.clone();
@@ -337,7 +318,7 @@ async fn accept(
                 tokio::spawn(async move {
                     serve(stream, caller, context, serving, closed).await;
                     drop(permit);
-                    drop(place);
+                    drop(hosted_permits);
                 });
             }
             Err(error) => {
@@ -385,9 +366,9 @@ impl OpenConnections {
     }
 }
 
-/// Tells a listener with too many connections why this one is closed.
+/// Sends the reason why a connection is closed: hosted processes have too many connections.
 async fn turn_away(mut stream: UnixStream) {
-    let why = PartitionUnavailable::lasting(TOO_MANY_OF_LISTENER);
+    let why = PartitionUnavailable::lasting(TOO_MANY_HOSTED);
     let Ok(mut line) = encoding::encode(&ServiceResponse::Unavailable(why)) else { return };
     line.push(b'\n');
     // A client that is gone needs no reason.
@@ -692,7 +673,7 @@ mod tests {
         client.read_to_end(&mut line).await.unwrap();
         let response = encoding::decode(line.strip_suffix(b"\n").unwrap()).unwrap();
         let ServiceResponse::Unavailable(why) = response else { panic!("{response:?}") };
-        assert_eq!(why.detail, TOO_MANY_OF_LISTENER);
+        assert_eq!(why.detail, TOO_MANY_HOSTED);
         assert!(!why.unsure, "nothing was carried out");
     }
 }

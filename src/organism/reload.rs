@@ -234,7 +234,7 @@ impl ReloadState {
         after: &Arc<Config>,
         origin: &DecisionOrigin,
     ) -> Result<(), Error> {
-        let mut is_taken = false;
+        let mut progress = ReloadProgress::default();
         // Pumps that join meanwhile start with the config before, so they are next.
         while let Some(pumps) = self.without(after) {
             // Steps that can fail come first, so that either all pumps take the config or none
@@ -255,23 +255,8 @@ impl ReloadState {
                 }
                 exchanged
             });
-            let mut obstacle = None;
-            for exchanged in join_all(exchanges).await {
-                match exchanged {
-                    Err(Error::Service(service::Error::NotReady { detail })) => {
-                        obstacle = Some(detail);
-                    }
-                    other => {
-                        other?;
-                        is_taken = true;
-                    }
-                }
-            }
-            match obstacle {
-                // Another pump has the config already, so this pump must follow.
-                Some(_) if is_taken => tokio::time::sleep(limits::BUSY_RETRY).await,
-                Some(detail) => return Err(service::Error::NotReady { detail }.into()),
-                None => {}
+            if progress.add(join_all(exchanges).await)? {
+                tokio::time::sleep(limits::BUSY_RETRY).await;
             }
         }
         Ok(())
@@ -294,6 +279,38 @@ impl ReloadState {
             return None;
         }
         Some(lacking)
+    }
+}
+
+/// Progress of a reload in several pumps.
+#[derive(Default)]
+struct ReloadProgress {
+    /// Whether at least one pump has the new config.
+    is_taken: bool,
+}
+
+impl ReloadProgress {
+    /// Adds the results of an attempt, one for each pump that lacked the config. Returns whether a
+    /// pump must be tried again: its journal accepts no records now, but another pump has the
+    /// config already, so this pump must follow. If no pump has the config, fails with this error.
+    fn add(&mut self, exchanged: Vec<Result<(), Error>>) -> Result<bool, Error> {
+        let mut obstacle = None;
+        for exchanged in exchanged {
+            match exchanged {
+                Err(Error::Service(service::Error::NotReady { detail })) => {
+                    obstacle = Some(detail);
+                }
+                other => {
+                    other?;
+                    self.is_taken = true;
+                }
+            }
+        }
+
+        match obstacle {
+            Some(detail) if !self.is_taken => Err(service::Error::NotReady { detail }.into()),
+            obstacle => Ok(obstacle.is_some()),
+        }
     }
 }
 
@@ -393,4 +410,34 @@ fn action(origin: DecisionOrigin, before: Digest, after: Digest) -> OperatorActi
     let DecisionOrigin { who, note, .. } = origin;
     let details = vec![ActionDetail::new("from", before), ActionDetail::new("to", after)];
     OperatorAction { verb: OperatorVerb::Reload, by: ListenerName::operator(), who, note, details }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn not_ready() -> Result<(), Error> {
+        Err(service::Error::NotReady { detail: "the disk is full".to_owned() }.into())
+    }
+
+    /// A reload puts the config in force in all pumps or in none.
+    #[test]
+    fn a_pump_that_cannot_write_is_tried_again_once_another_pump_has_the_config() {
+        for first in [vec![Ok(()), not_ready()], vec![not_ready(), Ok(())]] {
+            let mut progress = ReloadProgress::default();
+            let is_retried = progress.add(first).unwrap();
+            assert!(is_retried);
+            let is_retried = progress.add(vec![not_ready()]).unwrap();
+            assert!(is_retried, "a later attempt");
+            let is_retried = progress.add(vec![Ok(())]).unwrap();
+            assert!(!is_retried);
+        }
+    }
+
+    #[test]
+    fn a_reload_that_no_pump_has_taken_fails_with_the_obstacle() {
+        let failed = ReloadProgress::default().add(vec![not_ready(), not_ready()]);
+        let error = failed.unwrap_err().to_string();
+        assert!(error.contains("the disk is full"), "{error}");
+    }
 }

@@ -414,6 +414,16 @@ impl ServiceClient {
         }
     }
 
+    /// Whether requests go over NATS because the organism on this machine has not responded.
+    fn is_local_silent(&self) -> bool {
+        match &self.transports {
+            Transports::One { .. } => false,
+            Transports::Partitioned { is_local_silent, .. } => {
+                is_local_silent.load(Ordering::Relaxed)
+            }
+        }
+    }
+
     fn retries(&self, partition: u32) -> RetryDeadline {
         let until = Instant::now() + limits::PARTITION_TIMEOUT;
         let is_allowed = self.partitions().is_some();

@@ -150,6 +150,7 @@ impl SocketTransport {
     /// Returns the number of partitions of the running organism; `None` if it has a single pump.
     ///
     /// # Errors
+    ///
     /// Fails if the organism does not respond in time.
     pub async fn partitions(&self) -> Result<Option<u32>, Error> {
         let status = self.status().await?;
@@ -204,8 +205,7 @@ impl SocketTransport {
             }
             // The organism may have closed the connection just now, and another organism may have
             // started since.
-            let is_lost =
-                if request.is_query() { !progress.has_response } else { !progress.is_written };
+            let is_lost = !progress.has_response && (request.is_query() || !progress.is_written);
             if !is_lost {
                 return ended;
             }
@@ -231,7 +231,10 @@ impl SocketTransport {
                     progress.is_written = true;
                     written += count;
                 }
-                Ok(_) => return Err(Error::Lost),
+                Ok(_) => {
+                    progress.has_response |= pass_on_reason(&mut connection, responses).await;
+                    return Err(Error::Lost);
+                }
                 Err(_) => self.probe(&mut patience, limits::SOCKET_PROBE_TIMEOUT).await?,
             }
         }
@@ -369,6 +372,25 @@ const QUEUE_FULL: &str =
 /// the organism has responded to the request, and so may have accepted it.
 fn probe_timeout(has_response: bool) -> Duration {
     if has_response { limits::SOCKET_PROBE_LATER_TIMEOUT } else { limits::SOCKET_PROBE_TIMEOUT }
+}
+
+/// Passes on the reason with which the organism has closed a connection before it took the request.
+/// Returns false if the organism gave no reason, for example because it has ended.
+async fn pass_on_reason(
+    connection: &mut BufReader<UnixStream>,
+    responses: &ResponseSender,
+) -> bool {
+    let mut line = Vec::new();
+    let reading = connection.read_until(b'\n', &mut line);
+    if !matches!(timeout(limits::SOCKET_REASON_TIMEOUT, reading).await, Ok(Ok(_))) {
+        return false;
+    }
+
+    let line = line.strip_suffix(b"\n").unwrap_or_default();
+    let Ok(reason @ ServiceResponse::Unavailable(_)) = encoding::decode(line) else { return false };
+    // The send fails only if the client has left, which needs no handling.
+    responses.send(reason).await.ok();
+    true
 }
 
 /// Whether a failed connect shows that no process serves the socket, or that the process ended

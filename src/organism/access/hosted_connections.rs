@@ -1,5 +1,5 @@
-//! Bounds the connections that hosted processes hold at the control socket, so that one listener
-//! cannot keep the commands of operators out.
+//! Bounds the connections that hosted processes hold at the control socket, so that listeners
+//! cannot keep the commands of operators out, alone or together.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,28 +11,47 @@ use super::ancestry::ProcessAncestry;
 use crate::ids::ListenerName;
 use crate::limits;
 
-/// The connections of hosted processes, by listener. All processes whose listener is unknown share
-/// one bound.
-#[derive(Default)]
-pub struct HostedConnections(HashMap<Option<ListenerName>, Arc<Semaphore>>);
+/// The bounds on the connections of hosted processes: for each listener, and for all hosted
+/// processes together.
+///
+/// A process that detached itself, and a process of another host, have no known listener. A process
+/// that has ended may have given its connection to a child. All these processes share one bound, as
+/// if they belonged to one listener.
+pub struct HostedConnections {
+    all: Arc<Semaphore>,
+    by_listener: HashMap<Option<ListenerName>, Arc<Semaphore>>,
+}
 
-impl HostedConnections {
-    /// Takes the permit for a connection of `caller`. The permit is `None` if `caller` is no hosted
-    /// process. Fails if the processes of its listener have the maximum number of connections.
-    pub fn permit(
-        &mut self,
-        caller: &SocketCaller,
-    ) -> Result<Option<OwnedSemaphorePermit>, AtBound> {
-        let ProcessAncestry::Hosted(listener) = &caller.ancestry else { return Ok(None) };
-        let bound = self
-            .0
-            .entry(listener.clone())
-            .or_insert_with(|| Arc::new(Semaphore::new(limits::HOSTED_CONNECTIONS_MAX)));
-        Arc::clone(bound).try_acquire_owned().map(Some).map_err(|_| AtBound)
+impl Default for HostedConnections {
+    fn default() -> Self {
+        let all = Arc::new(Semaphore::new(limits::HOSTED_CONNECTIONS_MAX));
+        Self { all, by_listener: HashMap::new() }
     }
 }
 
-/// The processes of a listener have the maximum number of connections.
+impl HostedConnections {
+    /// Takes the permits for a connection of `caller`. Returns no permits if another program
+    /// started the caller. Fails if the processes of the caller's listener, or all hosted processes
+    /// together, have the maximum number of connections.
+    ///
+    /// A process in another container needs no permits either, because operators may give their
+    /// commands there.
+    pub fn permits(&mut self, caller: &SocketCaller) -> Result<Vec<OwnedSemaphorePermit>, AtBound> {
+        let listener = match &caller.ancestry {
+            ProcessAncestry::Hosted(listener) => listener.clone(),
+            ProcessAncestry::Exited => None,
+            ProcessAncestry::Foreign | ProcessAncestry::Unknown => return Ok(Vec::new()),
+        };
+
+        let bound = || Arc::new(Semaphore::new(limits::LISTENER_CONNECTIONS_MAX));
+        let own = Arc::clone(self.by_listener.entry(listener).or_insert_with(bound));
+        let all = Arc::clone(&self.all);
+        let permits = [own, all].map(Semaphore::try_acquire_owned);
+        permits.into_iter().collect::<Result<Vec<_>, _>>().map_err(|_| AtBound)
+    }
+}
+
+/// The processes of a listener, or all hosted processes, have the maximum number of connections.
 #[derive(Debug)]
 pub struct AtBound;
 
@@ -40,22 +59,56 @@ pub struct AtBound;
 mod tests {
     use super::*;
 
+    fn caller(ancestry: ProcessAncestry) -> SocketCaller {
+        SocketCaller { ancestry, uid: None }
+    }
+
+    fn hosted(listener: &str) -> SocketCaller {
+        caller(ProcessAncestry::Hosted(Some(ListenerName::parse(listener).unwrap())))
+    }
+
+    /// Opens as many connections as `callers` can have, each of them in turn.
+    fn flood(
+        connections: &mut HostedConnections,
+        callers: &[SocketCaller],
+    ) -> Vec<Vec<OwnedSemaphorePermit>> {
+        let attempts = callers.iter().cycle().take(2 * limits::CONTROL_CONNECTIONS_MAX);
+        attempts.filter_map(|caller| connections.permits(caller).ok()).collect()
+    }
+
     #[test]
     fn the_connections_of_one_listener_are_bounded_and_those_of_others_are_not_affected() {
-        let caller = |ancestry| SocketCaller { ancestry, uid: None };
-        let listener = |name| Some(ListenerName::parse(name).unwrap());
-        let flooding = caller(ProcessAncestry::Hosted(listener("evil")));
+        let flooding = hosted("evil");
         let mut connections = HostedConnections::default();
-        let mut permits: Vec<_> = std::iter::from_fn(|| connections.permit(&flooding).ok())
-            .take(2 * limits::HOSTED_CONNECTIONS_MAX)
-            .collect();
-        assert_eq!(permits.len(), limits::HOSTED_CONNECTIONS_MAX);
+        let mut open = flood(&mut connections, std::slice::from_ref(&flooding));
+        assert_eq!(open.len(), limits::LISTENER_CONNECTIONS_MAX);
 
-        let other = caller(ProcessAncestry::Hosted(listener("other")));
-        assert!(connections.permit(&other).unwrap().is_some());
-        let operator = caller(ProcessAncestry::Foreign);
-        assert!(connections.permit(&operator).unwrap().is_none(), "it needs no permit");
-        permits.pop();
-        assert!(connections.permit(&flooding).is_ok());
+        assert!(connections.permits(&hosted("other")).is_ok());
+        let operator = connections.permits(&caller(ProcessAncestry::Foreign)).unwrap();
+        assert!(operator.is_empty(), "an operator needs no permit");
+        open.pop();
+        assert!(connections.permits(&flooding).is_ok());
+    }
+
+    #[test]
+    fn all_hosted_processes_together_leave_places_to_operators() {
+        let listeners = ["first", "second", "third"].map(hosted);
+        let unknown = [ProcessAncestry::Hosted(None), ProcessAncestry::Exited].map(caller);
+        let callers = [&listeners[..], &unknown[..]].concat();
+        let mut connections = HostedConnections::default();
+        let mut open = flood(&mut connections, &callers);
+        assert_eq!(open.len(), limits::HOSTED_CONNECTIONS_MAX);
+        assert!(connections.permits(&hosted("fourth")).is_err());
+
+        open.pop();
+        assert!(connections.permits(&hosted("fourth")).is_ok(), "a refusal keeps no permit");
+    }
+
+    #[test]
+    fn processes_without_a_known_listener_share_one_bound() {
+        let unknown = [ProcessAncestry::Hosted(None), ProcessAncestry::Exited].map(caller);
+        let mut connections = HostedConnections::default();
+        let open = flood(&mut connections, &unknown);
+        assert_eq!(open.len(), limits::LISTENER_CONNECTIONS_MAX);
     }
 }

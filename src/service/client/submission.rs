@@ -42,7 +42,7 @@ impl ServiceClient {
             progress.begin_attempt();
             let request = progress.request.clone();
             let on_response = |response| {
-                if let Some(update) = progress.take(response) {
+                if let Some(update) = progress.take(response, self.is_local_silent()) {
                     on_update(update);
                 }
             };
@@ -107,9 +107,16 @@ impl SubmissionProgress {
     }
 
     /// Records a response to the present attempt. Returns the update for the client, if the
-    /// response contains one.
-    fn take(&mut self, response: ServiceResponse) -> Option<SubmitUpdate> {
+    /// response contains one. `is_local_silent` is true if the organism on this machine has not
+    /// responded.
+    fn take(&mut self, response: ServiceResponse, is_local_silent: bool) -> Option<SubmitUpdate> {
         match response {
+            ServiceResponse::SubmitUpdate(SubmitUpdate::Refused { refusal, .. })
+                if refusal.rule == RefusalRule::UnknownCaller
+                    && (is_local_silent || self.retries.is_unsure) =>
+            {
+                self.failed = Some(self.missing_proof(&refusal));
+            }
             ServiceResponse::SubmitUpdate(update) => return self.take_update(update),
             ServiceResponse::Unavailable(why) => self.unavailable = Some(why),
             ServiceResponse::Failed(detail) => self.failed = Some(Error::Failed { detail }),
@@ -168,6 +175,21 @@ impl SubmissionProgress {
                 Some(PartitionUnavailable::lasting(refusal.to_string()).unsure())
             }
             _ => None,
+        }
+    }
+
+    /// Returns the error for a submission that a pump refuses over NATS because the client does not
+    /// prove itself. The refusal is not final: the organism on this machine, which does not
+    /// respond, asks for no proof. It may have accepted an earlier attempt, or accept a later one.
+    ///
+    /// The client does not repeat the submission, because the pump records each of these refusals.
+    fn missing_proof(&self, refusal: &Refusal) -> Error {
+        let message = &refusal.message;
+        let detail = format!("the organism on this host does not respond, and {message}");
+        if self.retries.is_unsure {
+            Error::Undecided { detail }
+        } else {
+            Error::NotReady { detail }
         }
     }
 
@@ -300,6 +322,8 @@ const OWN_KEY: &str = "door-";
 
 #[cfg(test)]
 mod tests {
+    use std::time::Instant;
+
     use super::*;
     use crate::ids::ListenerName;
     use crate::limits;
@@ -338,6 +362,39 @@ mod tests {
         assert_ne!(one.key, other.key);
         assert!(one.key.is_some_and(|key| key.len() <= limits::CLIENT_KEY_BYTES_MAX));
         ThreadId::parse(&one.suggested.unwrap()).unwrap();
+    }
+
+    /// A refusal would mean that nothing was done. The process on this host may continue, and carry
+    /// out the first attempt.
+    #[tokio::test]
+    async fn missing_proof_over_nats_is_no_refusal_after_the_organism_on_this_host_fell_silent() {
+        let refusal =
+            Refusal::new(RefusalRule::UnknownCaller, "over NATS it has to prove itself", b"");
+        for (is_local_silent, is_unsure, expected) in [
+            (false, false, None),
+            (true, false, Some("try again")),
+            (true, true, Some("may still be carried out")),
+            (false, true, Some("may still be carried out")),
+        ] {
+            let until = Instant::now();
+            let retries = RetryDeadline { partition: 0, is_allowed: true, until, is_unsure };
+            let request = submission("desk", None);
+            let mut progress = SubmissionProgress::of_submission(request, true, retries);
+            let refusal = refusal.clone();
+            let refused = SubmitUpdate::Refused { refusal, retry_after_ms: None };
+            let update = progress.take(ServiceResponse::SubmitUpdate(refused), is_local_silent);
+            assert_eq!(update.is_some(), expected.is_none(), "{is_local_silent} {is_unsure}");
+
+            let ended = progress.end_attempt().await.map_err(|error| error.to_string());
+            match (ended, expected) {
+                (ended, None) => assert_eq!(ended, Ok(())),
+                (ended, Some(expected)) => {
+                    let error = ended.unwrap_err();
+                    assert!(error.contains("it has to prove itself"), "{error}");
+                    assert!(error.contains(expected), "{error}");
+                }
+            }
+        }
     }
 
     #[test]

@@ -2,13 +2,15 @@
 //! that the config assigns to the process's listener.
 
 use std::io::{Read as _, Write as _};
+use std::os::unix::net::UnixStream;
 
 use organism::bus::process::PumpMark;
 use organism::ids::{ListenerName, ThreadId};
+use organism::limits;
 use organism::service::encoding::VERSION;
 use organism::service::handshake::Handshake;
 use organism::service::{
-    ResultsRequest, ServiceRequest, ServiceResponse, SocketTransport, response_queue,
+    ResultsRequest, ServiceRequest, ServiceResponse, SocketTransport, response_queue, socket_path,
 };
 use serde_json::{Value as Json, json};
 use uuid::Uuid;
@@ -202,6 +204,26 @@ fn a_listener_with_a_client_sends_as_this_client_alone() {
     assert_eq!(hosted.house.recorded("ping"), 1);
     assert_eq!(hosted.running.stop(), Some(0));
     hosted.house.verified();
+}
+
+/// Beyond the maximum number of connections, the organism still takes the decisions of operators.
+#[test]
+fn a_hosted_process_gets_no_place_beyond_the_maximum_number_of_connections() {
+    let hosted = hosted("sender");
+    let connect = |_| UnixStream::connect(socket_path(&hosted.house.data())).unwrap();
+    // The submission to the listener has the last place.
+    let open: Vec<_> = (1..limits::CONTROL_CONNECTIONS_MAX).map(connect).collect();
+    let ended = hosted.runs("plain send --as errands --no-wait -");
+    let expected = "too many commands of this listener, or of all listeners";
+    assert!(ended.starts_with("75 ") && ended.contains(expected), "{ended}");
+
+    let last = connect(0);
+    let paused = hosted.house.organism(&["pause", "all"]);
+    assert_eq!(paused.code, Some(0), "{paused:?}");
+    drop(open);
+    drop(last);
+    assert_eq!(hosted.house.recorded("ping"), 0);
+    assert_eq!(hosted.running.stop(), Some(0));
 }
 
 #[cfg(target_os = "linux")]

@@ -4,18 +4,21 @@
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::Shutdown;
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::pin::Pin;
 use std::sync::{Arc, Mutex};
+use std::task::{Context, Waker};
 use std::time::Duration;
 
 use organism::ids::{Digest, ListenerName, ThreadId};
 use organism::journal::sqlite::DirectoryLock;
+use organism::limits;
 use organism::service::handshake::Handshake;
 use organism::service::{
-    Error, ServiceRequest, ServiceResponse, SocketTransport, SubmitUpdate, encoding,
-    response_queue, socket_path,
+    Error, PartitionUnavailable, ServiceRequest, ServiceResponse, SocketTransport, SubmitUpdate,
+    encoding, response_queue, socket_path,
 };
 use tokio::net::UnixSocket;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use uuid::Uuid;
 
 use super::{House, PATIENCE, say};
@@ -152,16 +155,20 @@ async fn responses(socket: &SocketTransport, request: &ServiceRequest) -> Vec<Se
     responses
 }
 
-const QUERY: ServiceRequest = ServiceRequest::HeldCalls { partition: 0, message: None };
-
-#[tokio::test]
-async fn a_request_whose_kept_connection_had_ended_is_sent_again_where_that_is_safe() {
-    let cancel = ServiceRequest::Cancel {
+fn cancel() -> ServiceRequest {
+    ServiceRequest::Cancel {
         thread: ThreadId::parse("sess-any00000").unwrap(),
         by: ListenerName::parse("desk").unwrap(),
         reason: String::new(),
         origin: None,
-    };
+    }
+}
+
+const QUERY: ServiceRequest = ServiceRequest::HeldCalls { partition: 0, message: None };
+
+#[tokio::test]
+async fn a_request_whose_kept_connection_had_ended_is_sent_again_where_that_is_safe() {
+    let cancel = cancel();
     let cases: [(FirstConnection, &ServiceRequest, &[&[&str]], usize); 6] = [
         (FirstConnection::EndsWithoutResponse, &QUERY, &[&["status", "held"], &["held"]], 1),
         (FirstConnection::EndsWithoutResponse, &cancel, &[&["status", "cancel"]], 0),
@@ -221,4 +228,69 @@ async fn a_full_queue_of_connections_is_no_missing_organism() {
     listener.accept().await.unwrap();
     let located = timeout(PATIENCE, locating).await.expect("there is a place in the queue");
     assert!(located.unwrap());
+}
+
+/// Begins to send a request. Returns the organism's end of the connection, over which the client
+/// has sent nothing yet.
+fn begin<F>(sending: Pin<&mut F>, organism: &UnixListener) -> UnixStream
+where
+    F: Future<Output = Result<(), Error>>,
+{
+    let early = sending.poll(&mut Context::from_waker(Waker::noop()));
+    assert!(early.is_pending(), "{early:?}");
+    organism.accept().unwrap().0
+}
+
+fn write_response(mut connection: &UnixStream, response: ServiceResponse) {
+    let line = encoding::encode(&response).unwrap();
+    connection.write_all(&[&*line, b"\n"].concat()).unwrap();
+}
+
+/// A machine may stand still for some time. A request that was accepted may then be carried out, so
+/// its client waits longer than a client without a response.
+#[tokio::test(start_paused = true)]
+async fn a_client_waits_longer_for_an_organism_that_has_responded_before_it_stopped() {
+    for has_response in [false, true] {
+        let directory = tempfile::tempdir().unwrap();
+        let data = directory.path();
+        let _lock = DirectoryLock::take(data).unwrap();
+        let organism = UnixListener::bind(socket_path(data)).unwrap();
+        let transport = SocketTransport::new(data, Handshake::default());
+        let request = cancel();
+        let (responses, _received) = response_queue();
+
+        let begun = Instant::now();
+        let mut sending = Box::pin(transport.send(&request, &responses));
+        let connection = begin(sending.as_mut(), &organism);
+        if has_response {
+            write_response(&connection, ServiceResponse::Cancelled);
+        }
+        let ended = sending.await;
+        assert!(matches!(ended, Err(Error::Undecided { .. })), "{ended:?}");
+        let waited = begun.elapsed();
+        let is_long = waited >= limits::SOCKET_PROBE_LATER_TIMEOUT;
+        assert_eq!(is_long, has_response, "{waited:?}");
+    }
+}
+
+/// An organism with too many connections of hosted processes closes further ones at once.
+#[tokio::test]
+async fn a_client_gets_the_reason_for_a_connection_that_was_closed_before_its_request() {
+    let directory = tempfile::tempdir().unwrap();
+    let data = directory.path();
+    let _lock = DirectoryLock::take(data).unwrap();
+    let organism = UnixListener::bind(socket_path(data)).unwrap();
+    let transport = SocketTransport::new(data, Handshake::default());
+    let request = cancel();
+    let (responses, mut received) = response_queue();
+
+    let mut sending = Box::pin(transport.send(&request, &responses));
+    let connection = begin(sending.as_mut(), &organism);
+    let why = PartitionUnavailable::lasting("too many commands");
+    write_response(&connection, ServiceResponse::Unavailable(why));
+    drop(connection);
+    let ended = sending.await;
+    assert!(matches!(ended, Err(Error::Lost)), "{ended:?}");
+    let response = received.try_recv();
+    assert!(matches!(response, Some(ServiceResponse::Unavailable(_))), "{response:?}");
 }
