@@ -1,8 +1,8 @@
 //! Reads, writes, durably replaces and removes small files.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{File, Metadata, OpenOptions};
 use std::io::{Error, ErrorKind, Read as _, Result, Seek as _, SeekFrom, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
 use rustix::fs::{Mode, OFlags};
@@ -18,7 +18,7 @@ pub fn read(path: &Path) -> Result<Option<Vec<u8>>> {
 
 /// Opens a regular file for reading. Fails for anything else, such as a named pipe, whose opening
 /// could wait without end. Pipes that this process already has open, such as `/dev/stdin` and
-/// `/dev/fd/3`, are permitted.
+/// `/dev/fd/3`, are permitted. So is `/dev/null`, which is read as an empty file.
 pub fn open_regular(path: &Path) -> Result<File> {
     let is_own = ["/dev/stdin", "/dev/fd", "/proc/self/fd"].iter().any(|own| path.starts_with(own));
     if is_own {
@@ -29,11 +29,18 @@ pub fn open_regular(path: &Path) -> Result<File> {
     // Ordering rule: the file is opened first and then judged through its handle, so that a change
     // of its path has no effect.
     let file = File::from(rustix::fs::open(path, flags, Mode::empty())?);
-    if file.metadata()?.is_file() {
+    let metadata = file.metadata()?;
+    if metadata.is_file() || is_null_device(&metadata) {
         Ok(file)
     } else {
         Err(Error::new(ErrorKind::InvalidInput, "it is not a regular file"))
     }
+}
+
+/// Whether the metadata is that of the device `/dev/null`, also if a link led to the device.
+fn is_null_device(metadata: &Metadata) -> bool {
+    metadata.file_type().is_char_device()
+        && std::fs::metadata("/dev/null").is_ok_and(|null| null.rdev() == metadata.rdev())
 }
 
 /// Reads a regular file, as [`open_regular`] opens it.
@@ -143,6 +150,15 @@ mod tests {
         assert_eq!(read_regular(&file).unwrap(), b"text");
         let missing = read_regular(&directory.path().join("none")).unwrap_err();
         assert_eq!(missing.kind(), ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn the_null_device_is_read_as_an_empty_file() {
+        let directory = tempfile::tempdir().unwrap();
+        let link = directory.path().join("link");
+        std::os::unix::fs::symlink("/dev/null", &link).unwrap();
+        assert_eq!(read_regular(Path::new("/dev/null")).unwrap(), b"");
+        assert_eq!(read_regular(&link).unwrap(), b"");
     }
 
     #[test]

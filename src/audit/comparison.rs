@@ -13,7 +13,7 @@ use super::timeline::{ThreadTimeline, TimelineEntry, TimelineEvent};
 use super::views::MessageView;
 use crate::clock::Time;
 use crate::contract::run_definition_name;
-use crate::envelope::{MessageKind, Spending};
+use crate::envelope::{MessageKind, SpendingTotals};
 use crate::ids::{Digest, ListenerName, MessageId, Position, ThreadId};
 use crate::limits;
 use crate::system;
@@ -118,7 +118,8 @@ pub struct ThreadTotals {
     #[serde(rename = "subthreads")]
     pub subthreads: u64,
     #[serde(rename = "spent")]
-    pub spent: Spending,
+    pub spent: SpendingTotals,
+    /// Currency of the money in `spent`; `None` if it is unknown, or if there are several.
     #[serde(rename = "currency")]
     pub currency: Option<String>,
     /// Milliseconds from the opening of the thread to its last event.
@@ -441,8 +442,8 @@ impl ThreadTotals {
             refusals: 0,
             failed_attempts: 0,
             subthreads: 0,
-            spent: timeline.spent,
-            currency: timeline.currency.clone(),
+            spent: timeline.spent.clone(),
+            currency: timeline.spent.money.currency().map(str::to_owned),
             ms: 0,
         };
         let end = totals.add(timeline);

@@ -9,6 +9,7 @@ use std::ops::Range;
 use rusqlite::{Connection, Row};
 
 use crate::clock::Time;
+use crate::envelope::{CurrencyTotals, Money};
 use crate::index::{
     AttemptTimes, Error, EventNames, EventTotals, HOUR_MICROS, IndexReader, NO_NAME, TurnUsage,
     hour_of, hour_span, read_hours,
@@ -78,8 +79,10 @@ impl Stats {
 ///
 /// Returns errors of the index's file.
 pub fn stats(reader: &IndexReader, query: &StatsQuery) -> Result<Stats, Error> {
+    let currencies = reader.currencies()?;
     let groups = Groups { by: &query.by, groups: HashMap::new() };
-    groups.of(reader.connection(), query).map_err(|error| reader.failed(error))
+    let stats = groups.of(reader.connection(), query, &currencies);
+    stats.map_err(|error| reader.failed(error))
 }
 
 struct Groups<'q> {
@@ -117,7 +120,12 @@ fn hour_after(time: i64) -> i64 {
 }
 
 impl Groups<'_> {
-    fn of(mut self, db: &Connection, query: &StatsQuery) -> rusqlite::Result<Stats> {
+    fn of(
+        mut self,
+        db: &Connection,
+        query: &StatsQuery,
+        currencies: &[String],
+    ) -> rusqlite::Result<Stats> {
         let TimeParts { hours, ends } = TimeParts::of(query);
         read_hours(db, &hours, |hour, names, sums| {
             if let Some(group) = self.group(&names, hour.saturating_mul(HOUR_MICROS)) {
@@ -127,6 +135,7 @@ impl Groups<'_> {
         for part in ends {
             self.take_part(db, &part)?;
         }
+        self.split_costs(db, query, currencies)?;
         self.named(db)
     }
 
@@ -154,6 +163,46 @@ impl Groups<'_> {
         self.take_turns(db, part, span.events)?;
         self.take_refusals(db, part, span.events)?;
         self.take_attempts(db, part, span.calls)
+    }
+
+    /// Splits the cost of each group by currency. `currencies` are all currencies in the index.
+    fn split_costs(
+        &mut self,
+        db: &Connection,
+        query: &StatsQuery,
+        currencies: &[String],
+    ) -> rusqlite::Result<()> {
+        if currencies.len() > 1 {
+            return self.take_costs(db, query);
+        }
+
+        let currency = currencies.first().map(String::as_str);
+        for group in self.groups.values_mut().filter(|group| group.cost_nano > 0) {
+            group.costs = CurrencyTotals::of(currency, Money(group.cost_nano));
+        }
+        Ok(())
+    }
+
+    /// Adds the cost of every turn to its group, with its currency. The totals of hours have no
+    /// currencies, so this function reads the turns.
+    fn take_costs(&mut self, db: &Connection, query: &StatsQuery) -> rusqlite::Result<()> {
+        let sql = "SELECT max(time), agent, coalesce(answered_by, model), \
+                   (SELECT text FROM name WHERE n = currency), sum(cost) FROM turn_row \
+                   WHERE time >= ?1 AND time < ?2 AND cost > 0 \
+                   GROUP BY time / ?3, agent, coalesce(answered_by, model), currency";
+        let since = query.since.map_or(i64::MIN, |time| time.0);
+        let until = query.until.map_or(i64::MAX, |time| time.0);
+        let mut statement = db.prepare(sql)?;
+        let mut rows = statement.query([since, until, DAY_MICROS])?;
+        while let Some(row) = rows.next()? {
+            let names = EventNames::of_turn(row.get(1)?, row.get(2)?);
+            let currency: Option<String> = row.get(3)?;
+            let amount = Money(row.get(4)?);
+            if let Some(group) = self.group(&names, row.get(0)?) {
+                group.costs.add(currency.as_deref(), amount);
+            }
+        }
+        Ok(())
     }
 
     fn each_row(

@@ -1,7 +1,5 @@
 //! The columns of the table in which statistics are shown.
 
-use crate::envelope::Money;
-
 use super::Stats;
 use super::amounts::micros;
 use crate::index::{DurationHistogram, EventTotals};
@@ -14,7 +12,7 @@ const TURN_COLUMNS: [StatsColumn; 8] = [
     ("failovers", |group| group.failovers.to_string()),
     ("tokens in", |group| group.tokens_in.to_string()),
     ("tokens out", |group| group.tokens_out.to_string()),
-    ("cost", |group| Money(group.cost_nano).to_string()),
+    ("cost", |group| group.costs.to_string()),
     ("model p50", |group| time(&group.latency, 0.5)),
     ("p95", |group| time(&group.latency, 0.95)),
     ("p99", |group| time(&group.latency, 0.99)),

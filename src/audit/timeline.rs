@@ -6,17 +6,15 @@ use std::collections::HashMap;
 use serde::{Serialize, Serializer};
 
 use crate::clock::Time;
-use crate::envelope::{AttemptFailure, Disposition, Message, RefusalRule, Spending};
+use crate::envelope::{AttemptFailure, Disposition, RefusalRule, Spending, SpendingTotals};
 use crate::ids::{Attempt, CallId, ListenerName, MessageId, Position, ThreadId, TimerId};
 use crate::index::HoldCount;
 use crate::journal::sqlite::JournalReader;
 use crate::journal::{Error, HashedRecord};
-use crate::system;
 use crate::thread::{
     DecisionOrigin, Fact, Hold, Input, OperatorPublicKey, PauseAction, PauseTarget, Record,
     TimerEnd,
 };
-use crate::xml::element::Element;
 use crate::xml::findings::Finding;
 
 use super::threads::{ThreadPhase, TreeCalls};
@@ -37,13 +35,10 @@ pub struct ThreadTimeline {
     pub opened: Time,
     #[serde(skip)]
     pub updated: Time,
-    /// Tokens and money that model calls have used in the thread and in its subthreads.
-    #[serde(rename = "spent")]
-    pub spent: Spending,
-    /// Currency of the money in `spent`, taken from the first model call that states a currency.
-    /// `None` if no model call states one.
-    #[serde(rename = "currency", skip_serializing_if = "Option::is_none")]
-    pub currency: Option<String>,
+    /// Tokens and money that model calls have used in the thread and in its subthreads. In JSON,
+    /// the member `currency` follows if the money has a single known currency.
+    #[serde(flatten, serialize_with = "serialize_spent")]
+    pub spent: SpendingTotals,
     /// Number of messages in the thread itself. Counts messages outside the page, too.
     #[serde(rename = "messages")]
     pub messages: u64,
@@ -70,8 +65,7 @@ impl ThreadTimeline {
             status: ThreadPhase::Idle,
             opened,
             updated: opened,
-            spent: Spending::default(),
-            currency: None,
+            spent: SpendingTotals::default(),
             messages: 0,
             waits: HoldCount::default(),
             before: 0,
@@ -341,7 +335,7 @@ impl TimelineBuilder {
             }
             Fact::AttemptFailed { attempt, failure, .. } => {
                 if let Some(spent) = failure.spent() {
-                    self.spend(thread, spent);
+                    self.spend(thread, None, spent);
                 }
                 let listener = match &record.input {
                     Input::Failed { listener, .. } | Input::Lost { listener, .. } => {
@@ -361,10 +355,11 @@ impl TimelineBuilder {
             Fact::Used { call, tokens_in, tokens_out, money, .. } => {
                 let tokens = tokens_in.saturating_add(*tokens_out);
                 let thread = self.calls.thread_of(*call).unwrap_or(thread).clone();
-                self.spend(&thread, Spending { tokens, money: *money });
+                let currency = record.turn_currency();
+                self.spend(&thread, currency.as_deref(), Spending { tokens, money: *money });
             }
             Fact::Charged { attempt, agent, spending, .. } => {
-                self.spend(thread, *spending);
+                self.spend(thread, None, *spending);
                 let listener = agent.clone();
                 let attempt = *attempt;
                 let spending = *spending;
@@ -377,9 +372,9 @@ impl TimelineBuilder {
         }
     }
 
-    fn spend(&mut self, thread: &ThreadId, spent: Spending) {
+    fn spend(&mut self, thread: &ThreadId, currency: Option<&str>, spent: Spending) {
         if let Some(timeline) = self.timelines.get_mut(thread) {
-            timeline.spent = timeline.spent.plus(spent);
+            timeline.spent.add(currency, spent);
         }
     }
 
@@ -410,7 +405,6 @@ impl TimelineBuilder {
         if let TimelineEvent::Message(message) = &what {
             seq = message.seq;
             timeline.messages += 1;
-            timeline.currency = timeline.currency.take().or_else(|| currency_in(message));
         }
 
         let position = record.position;
@@ -446,8 +440,7 @@ impl TimelineBuilder {
             if let TimelineEvent::Subthread(child) = &mut item.what {
                 // The recursion is bounded, because the depth of threads is bounded.
                 if let Some(beneath) = self.take_timeline(&child.thread.clone()) {
-                    timeline.spent = timeline.spent.plus(beneath.spent);
-                    timeline.currency = timeline.currency.or_else(|| beneath.currency.clone());
+                    timeline.spent.add_all(&beneath.spent);
                     *child = beneath;
                 }
             }
@@ -458,26 +451,28 @@ impl TimelineBuilder {
     }
 }
 
+/// The totals of a thread's model calls in the JSON of the thread.
+#[derive(Serialize)]
+struct SpentForm<'t> {
+    #[serde(rename = "spent")]
+    spent: &'t SpendingTotals,
+    #[serde(rename = "currency", skip_serializing_if = "Option::is_none")]
+    currency: Option<&'t str>,
+}
+
+fn serialize_spent<S: Serializer>(
+    spent: &SpendingTotals,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    SpentForm { spent, currency: spent.money.currency() }.serialize(serializer)
+}
+
 fn serialize_calls<S: Serializer>(waits: &HoldCount, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_u64(waits.calls)
 }
 
 const fn is_zero(count: &u64) -> bool {
     *count == 0
-}
-
-/// If the message is a note of the core about a model call, returns the currency in the note.
-/// Returns `None` for any other message.
-fn currency_in(message: &MessageView) -> Option<String> {
-    let is_core = &*message.name.namespace == system::NAMESPACE;
-    let payload = message.payload.as_deref().filter(|_| is_core)?;
-    Element::head(payload)?.attribute("currency").map(str::to_owned)
-}
-
-/// If `message` is a note of the core about a model call, returns the currency in the note. Returns
-/// `None` for any other message. `position` is the position of the message's record.
-pub(super) fn currency_of(position: Position, message: &Message) -> Option<String> {
-    currency_in(&MessageView::new(position, message))
 }
 
 /// Whether the record refuses a cancellation, because it was not signed or because the thread had

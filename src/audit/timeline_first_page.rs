@@ -8,7 +8,7 @@ use crate::limits;
 use crate::thread::Fact;
 
 use super::threads::ThreadPhase;
-use super::timeline::{ThreadTimeline, TimelineBuilder, TimelineEvent, currency_of};
+use super::timeline::{ThreadTimeline, TimelineBuilder, TimelineEvent};
 
 /// Maximum number of times that the records of a page are read. If a subthread on the page
 /// continues after the last record that was read, the records are read again, up to a later
@@ -116,9 +116,6 @@ impl FirstPage<'_> {
         timeline.messages = totals.messages;
         timeline.updated = totals.updated;
         timeline.spent = totals.spent;
-        if timeline.currency.is_none() {
-            timeline.currency = self.currency(&timeline.thread)?;
-        }
         if let Some(status) = ThreadPhase::named(&totals.status) {
             timeline.status = status;
         }
@@ -135,16 +132,6 @@ impl FirstPage<'_> {
             _ => None,
         };
         Ok(sealed.record.facts.iter().find_map(how))
-    }
-
-    fn currency(&self, thread: &ThreadId) -> Result<Option<String>, Error> {
-        let Some(position) = self.index.first_priced(thread)? else { return Ok(None) };
-        let sealed = self.index.journal().existing_record(position)?;
-        let currency = |fact: &Fact| match fact {
-            Fact::Accepted { message, .. } => currency_of(position, message),
-            _ => None,
-        };
-        Ok(sealed.record.facts.iter().find_map(currency))
     }
 }
 

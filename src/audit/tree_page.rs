@@ -120,7 +120,7 @@ fn partition_with_newest(
 mod tests {
     use super::*;
     use crate::clock::Time;
-    use crate::envelope::Money;
+    use crate::envelope::{CurrencyTotals, Money};
     use crate::index::HoldCount;
 
     /// A tree whose last record is at `head`, with the time `updated`.
@@ -141,6 +141,7 @@ mod tests {
             tokens_out: 0,
             tokens_charged: 0,
             cost: Money(0),
+            costs: CurrencyTotals::default(),
             opened: Time(updated),
             updated: Time(updated),
             requested_by: None,

@@ -10,7 +10,6 @@ use crate::audit::{
     ComparedEvent, ComparedTurn, ThreadComparison, ThreadDifference, ThreadTimeline, ThreadTotals,
     compare_threads, thread_timeline,
 };
-use crate::envelope::Spending;
 use crate::ids::{Digest, ListenerName, ThreadId};
 use crate::limits;
 use crate::organism::{ComparedSide, first_different_prompts, unified_diff};
@@ -305,9 +304,7 @@ fn totals(output: &RenderOutput, sides: [&ThreadTotals; 2]) -> String {
 }
 
 pub(super) fn cost(side: &ThreadTotals) -> String {
-    let Spending { money, .. } = side.spent;
-    let currency = side.currency.as_deref().unwrap_or_default();
-    visible(format!("{money} {currency}").trim_end())
+    visible(&side.spent.money.to_string())
 }
 
 fn summary(comparison: &ThreadComparison, first: Option<&FirstDifference>, all: bool) -> String {

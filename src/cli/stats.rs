@@ -73,10 +73,11 @@ fn json_line(by: &[StatsKey], keys: &[String], group: &EventTotals) -> Map<Strin
     number("failovers", group.failovers);
     number("tokens_in", group.tokens_in);
     number("tokens_out", group.tokens_out);
-    number("cost_nano", group.cost_nano);
     number("refusals", group.refusals);
     number("attempts", group.attempts);
     number("failed", group.failed);
+    line.insert("cost_nano".to_owned(), json!(group.costs.sum()));
+    line.insert("costs".to_owned(), json!(group.costs));
 
     for (name, times) in
         [("latency_us", &group.latency), ("queued_us", &group.queued), ("worked_us", &group.worked)]

@@ -43,7 +43,7 @@ pub struct Args {
     #[arg(long, value_name = "NAME")]
     payload: Option<String>,
     /// List only trees whose model calls cost more than this, in the currency of the config's
-    /// prices.
+    /// prices. Amounts in earlier currencies count as plain numbers.
     #[arg(
         long,
         value_name = "AMOUNT",
@@ -252,7 +252,7 @@ fn row(tree: &ListedTree, is_wide: bool) -> Vec<String> {
     if is_wide {
         row.push(tree.refusals.to_string());
         row.push((tree.tokens_in + tree.tokens_out + tree.tokens_charged).to_string());
-        row.push(tree.cost.to_string());
+        row.push(tree.costs.to_string());
         row.push(clean(tree.first_words.as_deref().unwrap_or_default()));
         row.push(clean(tree.fault.as_deref().unwrap_or_default()));
     }
@@ -286,7 +286,8 @@ fn json_line(paged: &PagedTree, is_one: bool) -> Value {
         "tokens_in": tree.tokens_in,
         "tokens_out": tree.tokens_out,
         "tokens_charged": tree.tokens_charged,
-        "cost_nano": tree.cost.0,
+        "cost_nano": tree.costs.sum(),
+        "costs": tree.costs,
         "cursor": cursor,
     })
 }

@@ -51,7 +51,8 @@ pub(super) fn read_with(
         }
         std::io::ErrorKind::InvalidInput => {
             let message = format!("`{shown}` cannot be read: {error}");
-            fail(ProblemCode::FileUnreadable, message, "put a file in its place")
+            let help = "give the path of a file; `/dev/stdin` reads standard input";
+            fail(ProblemCode::FileUnreadable, message, help)
         }
         _ => {
             let message = format!("`{shown}` cannot be read: {error}");
@@ -177,5 +178,7 @@ mod tests {
         let around = ConfigEnvironment::of_process();
         let problems = read(&pipe, &around).unwrap_err().to_string();
         assert!(problems.contains("cannot be read: it is not a regular file"), "{problems}");
+        let empty = read(Path::new("/dev/null"), &around).unwrap_err().to_string();
+        assert!(empty.contains("`/dev/null` is empty"), "{empty}");
     }
 }

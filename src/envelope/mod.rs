@@ -6,12 +6,14 @@ mod message;
 mod outcome;
 mod refusal;
 mod spending;
+mod spending_totals;
 pub mod text;
 
 pub use message::{Disposition, Message, MessageKind, Payload};
 pub use outcome::{AttemptFailure, BrokenPayload, RouteTry, Spent, Turn, WrittenPayload};
 pub use refusal::{Refusal, RefusalRule};
 pub use spending::{Money, NotReserved, Reservation, RouteLimit, Spending};
+pub use spending_totals::{CurrencyTotals, SpendingTotals};
 
 /// XML namespace of the envelope.
 pub const NAMESPACE: &str = "https://xml-pipeline.org/ns/envelope/v1";

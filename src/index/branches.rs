@@ -2,10 +2,11 @@
 //! thread.
 
 use crate::clock::Time;
-use crate::envelope::Money;
+use crate::envelope::{CurrencyTotals, Money};
 use crate::ids::{PayloadName, ThreadId};
 
 use super::lookup::sql_number;
+use super::timelines::BENEATH;
 use super::{Error, IndexReader};
 
 /// A thread with its totals, which include all threads beneath it.
@@ -32,7 +33,7 @@ pub struct ThreadBranch {
     pub denials: u64,
     pub turns: u64,
     pub tokens: u64,
-    pub cost: Money,
+    pub costs: CurrencyTotals,
     /// Number of calls that wait for a person.
     pub held: u64,
 }
@@ -106,7 +107,7 @@ impl IndexReader {
         picked: &str,
         values: &[&dyn rusqlite::ToSql],
     ) -> Result<Vec<ThreadBranch>, Error> {
-        self.rows(&branch_sql(picked), values, |row| {
+        let mut branches = self.rows(&branch_sql(picked), values, |row| {
             Ok(ThreadBranch {
                 thread: row.get(0)?,
                 status: row.get(1)?,
@@ -120,10 +121,17 @@ impl IndexReader {
                 errors: row.get(9)?,
                 turns: row.get(10)?,
                 tokens: row.get(11)?,
-                cost: Money(row.get(12)?),
+                costs: CurrencyTotals::of(None, Money(row.get(12)?)),
                 held: row.get(13)?,
                 denials: row.get(14)?,
             })
-        })
+        })?;
+
+        let currencies = self.currencies()?;
+        for branch in branches.iter_mut().filter(|branch| !branch.costs.is_zero()) {
+            let total = branch.costs.nominal_sum();
+            branch.costs = self.split_cost(&currencies, total, (BENEATH, &branch.thread))?;
+        }
+        Ok(branches)
     }
 }

@@ -13,25 +13,11 @@ use super::trees::{
 };
 use super::{Error, IndexReader};
 
-/// A thread tree whose model calls have cost something.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CostlyTree {
-    pub tree: ListedTree,
-    /// Currency of the tree's cost, as one of the tree's model calls states it; `None` if none of
-    /// these calls states a currency.
-    pub currency: Option<String>,
-}
-
-/// SQL expression for the currency of a tree's cost, taken from any one of the tree's model calls
-/// that states a currency.
-const CURRENCY: &str = "SELECT c.text FROM thread_row s CROSS JOIN turn_row u ON u.thread = s.n \
-                        CROSS JOIN name c ON c.n = u.currency WHERE s.tree = t.n LIMIT 1";
-
 impl IndexReader {
     /// Returns the `limit` trees whose model calls have cost most, the costliest first. If `since`
     /// is set, leaves out trees that have not changed since then. If `until` is set, leaves out
     /// trees that were opened at or after that time. A cost always includes all model calls of the
-    /// tree.
+    /// tree. Amounts in different currencies are compared as plain numbers.
     ///
     /// # Errors
     ///
@@ -41,9 +27,9 @@ impl IndexReader {
         since: Option<Time>,
         until: Option<Time>,
         limit: usize,
-    ) -> Result<Vec<CostlyTree>, Error> {
+    ) -> Result<Vec<ListedTree>, Error> {
         let filter = TreeFilter { since, until, ..TreeFilter::default() };
-        let found = || -> rusqlite::Result<Vec<CostlyTree>> {
+        let found = || -> rusqlite::Result<Vec<ListedTree>> {
             // One view of the index for all queries, so that no tree moves between two ranges.
             let db = self.connection();
             let _view = db.is_autocommit().then(|| db.unchecked_transaction()).transpose()?;
@@ -51,12 +37,13 @@ impl IndexReader {
             for TreeRange { index, conditions } in self.costly_ranges(&filter)? {
                 costly.extend(self.select_costly(index, &conditions, limit)?);
             }
-            costly.sort_by_key(|costly| Reverse(costly.tree.cost));
+            costly.sort_by_key(|tree: &ListedTree| Reverse(tree.cost));
             costly.truncate(limit);
             Ok(costly)
         };
         let mut costly = found().map_err(|error| self.failed(error))?;
-        self.mark_paused(costly.iter_mut().map(|costly| &mut costly.tree))?;
+        self.split_costs(&mut costly)?;
+        self.mark_paused(&mut costly)?;
         Ok(costly)
     }
 
@@ -86,11 +73,11 @@ impl IndexReader {
         index: &str,
         conditions: &TreeConditions,
         limit: usize,
-    ) -> rusqlite::Result<Vec<CostlyTree>> {
+    ) -> rusqlite::Result<Vec<ListedTree>> {
         let text = &conditions.text;
         let fault = &*FAULT;
         let sql = format!(
-            "{COLUMNS}, {HOLD}, {DENIALS}, {fault}, ({CURRENCY}) \
+            "{COLUMNS}, {HOLD}, {DENIALS}, {fault} \
              FROM tree_row r INDEXED BY {index} CROSS JOIN thread_row t ON t.n = r.n \
              WHERE r.cost > 0{text} ORDER BY r.cost DESC LIMIT ?"
         );
@@ -98,9 +85,7 @@ impl IndexReader {
         let values = conditions.values.iter().cloned().chain([limit]);
 
         let mut query = self.connection().prepare(&sql)?;
-        let trees = query.query_map(params_from_iter(values), |row| {
-            Ok(CostlyTree { tree: read(row)?, currency: row.get(24)? })
-        })?;
+        let trees = query.query_map(params_from_iter(values), read)?;
         trees.collect()
     }
 }

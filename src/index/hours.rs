@@ -7,6 +7,8 @@ use std::ops::Range;
 
 use rusqlite::{Connection, Row, params};
 
+use crate::envelope::CurrencyTotals;
+
 use super::duration_histogram::{DurationHistogram, LAST_BUCKET, bucket_bounds};
 
 /// Number of microseconds in an hour.
@@ -51,8 +53,11 @@ pub struct EventTotals {
     pub failovers: u64,
     pub tokens_in: u64,
     pub tokens_out: u64,
-    /// Cost in billionths of the currency unit.
+    /// Cost in billionths of the currency unit. Amounts in different currencies are added up as
+    /// plain numbers.
     pub cost_nano: u64,
+    /// Cost in each currency. Empty in the totals of single hours.
+    pub costs: CurrencyTotals,
     /// Durations from the request of a model call to its answer.
     pub latency: DurationHistogram,
     pub refusals: u64,
@@ -75,6 +80,7 @@ impl EventTotals {
         self.tokens_in += other.tokens_in;
         self.tokens_out += other.tokens_out;
         self.cost_nano += other.cost_nano;
+        self.costs.add_all(&other.costs);
         self.latency.add(&other.latency);
         self.refusals += other.refusals;
         self.attempts += other.attempts;

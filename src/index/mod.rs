@@ -17,6 +17,7 @@ mod called_peers;
 mod calls;
 mod catch_up;
 mod costly_trees;
+mod currencies;
 mod duration_histogram;
 mod events;
 mod file;
@@ -52,7 +53,6 @@ mod words;
 pub use branches::ThreadBranch;
 pub use call_work::{CallWork, TurnWork, WorkKind, WorkSpan};
 pub use called_peers::{CalledPeer, CountedCalls};
-pub use costly_trees::CostlyTree;
 pub use duration_histogram::DurationHistogram;
 pub use file::{INDEX_DATABASE, INDEX_LOCK};
 pub use follow::{FollowResult, follow};
@@ -86,7 +86,7 @@ use crate::ids::Position;
 use crate::journal;
 
 /// Version of the tables. An index with a different version is rebuilt.
-const FORMAT_VERSION: u32 = 15;
+const FORMAT_VERSION: u32 = 16;
 
 const SCHEMA: &str = include_str!("schema.sql");
 /// SQL statement that creates the full-text table.

@@ -83,8 +83,8 @@ CREATE INDEX tree_held_status ON tree_row(status, head) WHERE held > 0;
 -- last records.
 CREATE INDEX tree_long ON tree_row(head) WHERE head - first > 4096;
 
--- The names by which trees are found: 1 for listeners that were called, 2 for agents that took a
--- turn, 3 for payloads.
+-- Names in trees: 1 for listeners that were called, 2 for agents that took a turn, 3 for payloads,
+-- 4 for currencies of costs.
 CREATE TABLE tree_name_row(
   role INTEGER NOT NULL,
   name INTEGER NOT NULL,

@@ -100,7 +100,8 @@ struct IndexedThread {
     is_changed: bool,
 }
 
-/// Kind of a name by which a search can find a tree.
+/// Kind of a name that the index stores for a tree. A search finds the tree by names of the first
+/// three kinds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TreeNameRole {
     /// A listener that was called.
@@ -108,6 +109,8 @@ pub enum TreeNameRole {
     /// An agent that took a turn.
     Agent = 2,
     Payload = 3,
+    /// A currency of the cost of a turn.
+    Currency = 4,
 }
 
 /// Row of a tree, with the number of its root thread.

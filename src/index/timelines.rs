@@ -4,7 +4,7 @@
 use rusqlite::{OptionalExtension as _, Row, ToSql};
 
 use crate::clock::Time;
-use crate::envelope::{Money, Spending};
+use crate::envelope::{Money, SpendingTotals};
 use crate::ids::{MessageId, Position, ThreadId};
 
 use super::overview::last_failure;
@@ -25,12 +25,12 @@ pub struct TimelineSummary {
     /// Number of timeline entries of the thread and all threads beneath it.
     pub events_beneath: u64,
     /// Tokens and money that the thread and all threads beneath it have used.
-    pub spent: Spending,
+    pub spent: SpendingTotals,
 }
 
 /// SQL condition that selects a thread and all threads beneath it. The ids of the threads beneath
 /// the thread `id` sort between `id.` and `id/`.
-const BENEATH: &str = "(t.id = ?1 OR (t.id > ?1 || '.' AND t.id < ?1 || '/'))";
+pub(super) const BENEATH: &str = "(t.id = ?1 OR (t.id > ?1 || '.' AND t.id < ?1 || '/'))";
 
 /// Maximum length, in characters, of the details in the reason of a thread's failure.
 const FAILURE_CHARS: u32 = 300;
@@ -53,10 +53,11 @@ impl IndexReader {
              FROM thread_row t WHERE {BENEATH}"
         );
         let sums = self.one(&sums, &[&id], |row| {
-            let spent = Spending { tokens: row.get(1)?, money: Money(row.get(2)?) };
-            Ok((row.get(0)?, spent))
+            Ok((row.get::<_, u64>(0)?, row.get::<_, u64>(1)?, Money(row.get(2)?)))
         })?;
-        let (events_beneath, spent) = sums.unwrap_or_default();
+        let (events_beneath, tokens, cost) = sums.unwrap_or_default();
+        let money = self.split_cost(&self.currencies()?, cost, (BENEATH, id))?;
+        let spent = SpendingTotals { tokens, money };
 
         Ok(Some(TimelineSummary { status, messages, events, updated, events_beneath, spent }))
     }
@@ -74,18 +75,6 @@ impl IndexReader {
     pub fn last_failure(&self, thread: &ThreadId) -> Result<Option<String>, Error> {
         let sql = last_failure("(SELECT n FROM thread_row WHERE id = ?1)", FAILURE_CHARS);
         self.one(&sql, &[&thread.as_str()], |row| row.get(0))
-    }
-
-    /// Returns the position of the first model turn with a known price. Searches the threads
-    /// beneath the thread only if the thread itself has no such turn. Returns `None` if none of
-    /// them has one.
-    pub fn first_priced(&self, thread: &ThreadId) -> Result<Option<Position>, Error> {
-        let sql = format!(
-            "SELECT min(u.n), u.position FROM thread_row t JOIN turn_row u ON u.thread = t.n \
-             WHERE {BENEATH} AND u.currency IS NOT NULL GROUP BY t.id = ?1 ORDER BY t.id = ?1 DESC \
-             LIMIT 1"
-        );
-        self.one(&sql, &[&thread.as_str()], |row| row.get(1).map(Position))
     }
 
     /// Returns the position of a thread's message; `None` if there is no such message. `at` is the

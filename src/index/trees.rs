@@ -6,7 +6,7 @@ use rusqlite::types::Value;
 use rusqlite::{OptionalExtension as _, Row, params_from_iter};
 
 use crate::clock::Time;
-use crate::envelope::Money;
+use crate::envelope::{CurrencyTotals, Money};
 use crate::ids::{Position, ThreadId};
 use crate::limits;
 
@@ -33,7 +33,7 @@ pub struct TreeFilter {
     /// Local name or `{namespace}local` of a payload that must be in the tree.
     pub payload: Option<String>,
     /// Amount of money. The filter selects only trees whose model calls cost more than this amount
-    /// in total.
+    /// in total. Amounts in different currencies count as plain numbers.
     pub cost_over: Option<Money>,
     /// Whether to select only trees in which an attempt or a call has failed. A call that a person
     /// denied does not count here.
@@ -70,7 +70,11 @@ pub struct ListedTree {
     pub tokens_in: u64,
     pub tokens_out: u64,
     pub tokens_charged: u64,
+    /// Cost of the tree's model calls, by which trees are sorted and selected. Amounts in different
+    /// currencies are added up as plain numbers.
     pub cost: Money,
+    /// Cost of the tree's model calls in each currency.
+    pub costs: CurrencyTotals,
     pub opened: Time,
     pub updated: Time,
     pub requested_by: Option<String>,
@@ -205,6 +209,7 @@ impl IndexReader {
             Ok(trees)
         };
         let mut trees = listed().map_err(|error| self.failed(error))?;
+        self.split_costs(&mut trees)?;
         self.mark_paused(&mut trees)?;
         Ok(trees)
     }
@@ -449,6 +454,7 @@ pub(super) fn read(row: &Row<'_>) -> rusqlite::Result<ListedTree> {
         tokens_out: row.get(11)?,
         tokens_charged: row.get(12)?,
         cost: Money(row.get(13)?),
+        costs: CurrencyTotals::default(),
         opened: Time(row.get(14)?),
         updated: Time(row.get(15)?),
         requested_by: row.get(16)?,

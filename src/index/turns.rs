@@ -87,6 +87,9 @@ pub fn add(
     let answered_by = fold.names.optional(values.text("answered_by"))?;
     let stop = fold.names.optional(values.text("stop"))?;
     let currency = fold.names.optional(values.text("currency"))?;
+    if let Some(currency) = currency {
+        fold.threads.add_name(thread, TreeNameRole::Currency, currency)?;
+    }
     let call = values.call();
     let prompt = values.digest("prompt");
     let inputs = values.digest("inputs");

@@ -1,10 +1,11 @@
 //! Counts the model calls of each agent and model, with their tokens and cost.
 
-use std::collections::HashMap;
-use std::sync::Arc;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use crate::config::{AgentSpec, Config, ModelSpec, ProviderConfig};
+use crate::envelope::Money;
 use crate::ids::ListenerName;
 use crate::metrics::{Counter, Histogram, MetricUnit, MetricsPage};
 use crate::model::{
@@ -18,30 +19,42 @@ struct AgentModelCounters {
     failed: Counter,
     tokens_in: Counter,
     tokens_out: Counter,
-    /// Cost in billionths of the currency's unit.
-    cost: Counter,
+    /// Cost in each currency, in billionths of the currency's unit. There are several currencies if
+    /// a reload has changed the currency of the prices.
+    // Locked only while numbers are added or written, never across an await.
+    costs: Mutex<BTreeMap<String, u64>>,
     took: Histogram,
 }
 
 impl AgentModelCounters {
-    fn new() -> Self {
+    /// Makes the counters of a model with prices in `currency`; `None` if the model has no price.
+    fn new(currency: Option<String>) -> Self {
         Self {
             answered: Counter::default(),
             failed: Counter::default(),
             tokens_in: Counter::default(),
             tokens_out: Counter::default(),
-            cost: Counter::default(),
+            costs: Mutex::new(currency.into_iter().map(|currency| (currency, 0)).collect()),
             took: Histogram::of_time(),
         }
+    }
+
+    fn costs(&self) -> MutexGuard<'_, BTreeMap<String, u64>> {
+        self.costs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn add_cost(&self, currency: &str, cost: Money) {
+        let mut costs = self.costs();
+        let sum = costs.entry(currency.to_owned()).or_default();
+        *sum = sum.saturating_add(cost.0);
     }
 }
 
 /// Counters of all model calls.
 #[derive(Debug)]
 pub struct ModelCounts {
-    /// Rows in the order of the config. Each row has an agent, a model, the currency of the model's
-    /// prices, and the counters.
-    rows: Vec<(ListenerName, String, Option<String>, AgentModelCounters)>,
+    /// Rows in the order of the config. Each row has an agent, a model and the counters.
+    rows: Vec<(ListenerName, String, AgentModelCounters)>,
     index: HashMap<String, HashMap<ListenerName, usize>>,
 }
 
@@ -64,7 +77,7 @@ impl ModelCounts {
                 let currency = currency.map(|price| price.currency.clone());
                 let of_model = index.entry(model.clone()).or_default();
                 if of_model.insert(agent.name.clone(), rows.len()).is_none() {
-                    rows.push((agent.name.clone(), model, currency, AgentModelCounters::new()));
+                    rows.push((agent.name.clone(), model, AgentModelCounters::new(currency)));
                 }
             }
         }
@@ -91,7 +104,7 @@ impl ModelCounts {
     pub fn write(&self, page: &mut MetricsPage) {
         let mut calls = page
             .counters("organism_model_calls_total", "Model calls, by agent, model and outcome.");
-        for (agent, model, _, own) in &self.rows {
+        for (agent, model, own) in &self.rows {
             for (outcome, count) in [("answered", &own.answered), ("failed", &own.failed)] {
                 let labels = [("agent", agent.as_str()), ("model", model), ("outcome", outcome)];
                 calls.counter(&labels, count);
@@ -103,7 +116,7 @@ impl ModelCounts {
             "Tokens of answered calls: of the prompt (in) and of the answer (out).",
         );
 
-        for (agent, model, _, own) in &self.rows {
+        for (agent, model, own) in &self.rows {
             for (direction, count) in [("in", &own.tokens_in), ("out", &own.tokens_out)] {
                 let labels =
                     [("agent", agent.as_str()), ("model", model), ("direction", direction)];
@@ -116,15 +129,16 @@ impl ModelCounts {
             "What answered calls cost, where the config has a price.",
         );
 
-        for (agent, model, currency, own) in &self.rows {
-            let Some(currency) = currency else { continue };
-            let labels = [("agent", agent.as_str()), ("model", model), ("currency", currency)];
-            cost.decimal(&labels, own.cost.get(), 9);
+        for (agent, model, own) in &self.rows {
+            for (currency, sum) in &*own.costs() {
+                let labels = [("agent", agent.as_str()), ("model", model), ("currency", currency)];
+                cost.decimal(&labels, *sum, 9);
+            }
         }
 
         let mut took =
             page.histograms("organism_model_call_seconds", "From request to answer or failure.");
-        for (agent, model, _, own) in &self.rows {
+        for (agent, model, own) in &self.rows {
             let labels = [("agent", agent.as_str()), ("model", model)];
             took.histogram(&labels, &own.took, MetricUnit::Seconds);
         }
@@ -152,7 +166,9 @@ impl model::ModelProvider for MeteredModel {
                         own.answered.increment();
                         own.tokens_in.add(end.usage.tokens_in);
                         own.tokens_out.add(end.usage.tokens_out);
-                        own.cost.add(self.terms.cost(&end.route, &end.usage).0);
+                        if let Some(currency) = self.terms.currency() {
+                            own.add_cost(currency, self.terms.cost(&end.route, &end.usage));
+                        }
                     }
                     Err(_) => own.failed.increment(),
                 }
@@ -167,5 +183,20 @@ impl model::ModelProvider for MeteredModel {
 
     fn route(&self) -> ModelRoute {
         self.model.route()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cost_in_a_new_currency_has_a_sum_of_its_own() {
+        let own = AgentModelCounters::new(Some("EUR".to_owned()));
+        own.add_cost("EUR", Money(5));
+        own.add_cost("USD", Money(7));
+        own.add_cost("USD", Money(1));
+        let costs: Vec<_> = own.costs().clone().into_iter().collect();
+        assert_eq!(costs, [("EUR".to_owned(), 5), ("USD".to_owned(), 8)]);
     }
 }

@@ -10,7 +10,8 @@ use crate::envelope::{AttemptFailure, Turn};
 use crate::ids::{
     Attempt, CallId, Digest, ListenerName, MessageId, Position, ScheduleName, ThreadId, TimerId,
 };
-use crate::system::AlertReport;
+use crate::system::{self, AlertReport};
+use crate::xml::element::Element;
 
 use super::{
     Closing, Decision, DecisionOrigin, Fact, ForkAction, OperatorAction, PauseAction,
@@ -380,6 +381,20 @@ impl Record {
     pub fn payloads(&self) -> impl Iterator<Item = &crate::envelope::Payload> {
         self.facts.iter().filter_map(|fact| match fact {
             Fact::Accepted { message, .. } => Some(&message.payload),
+            _ => None,
+        })
+    }
+
+    /// Returns the currency of the cost of this record's model turn, as the note about the turn
+    /// states it. Returns `None` if there is no such note, if the model has no price, or if the
+    /// note was redacted.
+    pub fn turn_currency(&self) -> Option<String> {
+        let name = system::name(system::MODEL_TURN);
+        self.facts.iter().find_map(|fact| match fact {
+            Fact::Accepted { message, .. } if message.name == name => {
+                let note = Element::head(message.payload.as_str())?;
+                note.attribute("currency").map(str::to_owned)
+            }
             _ => None,
         })
     }

@@ -83,7 +83,7 @@ pub use run_state::{
     GoalCall, GoalFailure, GoalPhase, GoalRun, RunEvent, RunKind, RunLimits, RunOutput, RunPart,
     RunStep, WorkflowRun,
 };
-pub use run_tree::{ActivityKind, RowKind, RunActivity, RunRow, RunTree, is_free};
+pub use run_tree::{ActivityKind, RowKind, RunActivity, RunRow, RunTree};
 pub use run_watch::{GoalStatus, RunWatch};
 pub use shapes::labels as agent_labels;
 pub use single_braces::single_braces;

@@ -23,12 +23,14 @@ pub trait RunArchive: Send + Sync {
     /// Returns the messages of a thread, in their order.
     ///
     /// # Errors
+    ///
     /// Returns the reason why the journal cannot be read.
     fn messages(&self, thread: &ThreadId) -> Result<Vec<Arc<Message>>, String>;
 
     /// Returns the definition whose compiled XML has the digest `digest`.
     ///
     /// # Errors
+    ///
     /// Returns the reason why the journal does not hold the definition, or why this program cannot
     /// read it.
     fn definition(&self, digest: Digest) -> Result<Arc<WorkflowDefinition>, String>;
@@ -71,6 +73,7 @@ impl RunRetry {
     /// Reads a request as a request for a retry. Returns `None` if the request is no retry.
     ///
     /// # Errors
+    ///
     /// Fails if the request names no valid run or goal.
     pub fn read(request: &Message, workflow: &ListenerName) -> Option<Result<Self, GoalFailure>> {
         if request.name != retry_name(workflow) {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::bus::ModelState;
 use crate::bus::live::{AnswerPart, LiveEvent};
 use crate::clock::Time;
-use crate::envelope::{Message, MessageKind, Money, Spending};
+use crate::envelope::{Message, MessageKind, Spending, SpendingTotals};
 use crate::ids::{CallId, ListenerName, MessageId, PayloadName, ThreadId};
 use crate::thread::{Closing, Fact, Hold, Record};
 use crate::xml::element::Element;
@@ -58,7 +58,7 @@ pub struct RunRow {
     pub passes: u32,
     /// Time that the goal, task or call has taken so far; `None` before its first start.
     pub time: Option<Duration>,
-    pub spent: Spending,
+    pub spent: SpendingTotals,
     pub now: Vec<RunActivity>,
 }
 
@@ -130,7 +130,7 @@ pub struct RunTree<'a> {
     delegating: HashSet<PayloadName>,
     delegations: HashMap<CallId, String>,
     held: BTreeMap<CallId, (Hold, Time)>,
-    spent: HashMap<ThreadId, Spending>,
+    spent: HashMap<ThreadId, SpendingTotals>,
     live: LiveCalls,
 }
 
@@ -192,7 +192,7 @@ impl<'a> RunTree<'a> {
                 self.watch.take(message);
                 is_of_run = true;
             }
-            is_changed |= self.take_fact(fact, record.time, &run);
+            is_changed |= self.take_fact(fact, record, &run);
         }
         if !is_of_run {
             return is_changed;
@@ -212,7 +212,8 @@ impl<'a> RunTree<'a> {
 
     /// Applies a fact of a record. Returns whether the fact has changed the row of a delegated task
     /// or of an undo.
-    fn take_fact(&mut self, fact: &Fact, now: Time, run: &ThreadId) -> bool {
+    fn take_fact(&mut self, fact: &Fact, record: &Record, run: &ThreadId) -> bool {
+        let now = record.time;
         match fact {
             Fact::ThreadOpened { thread, bound, .. } if thread.is_beneath(run) => {
                 let role = bound.and_then(|call| self.delegations.get(&call).cloned());
@@ -241,9 +242,10 @@ impl<'a> RunTree<'a> {
             }
             Fact::Used { call, tokens_in, tokens_out, money, .. } => {
                 let tokens = tokens_in.saturating_add(*tokens_out);
-                self.spend(*call, Spending { tokens, money: *money });
+                let spent = Spending { tokens, money: *money };
+                self.spend(*call, record.turn_currency().as_deref(), spent);
             }
-            Fact::Charged { call, spending, .. } => self.spend(*call, *spending),
+            Fact::Charged { call, spending, .. } => self.spend(*call, None, *spending),
             _ => {}
         }
         false
@@ -277,10 +279,9 @@ impl<'a> RunTree<'a> {
         node.has_failed_reply && node.has_row(thread)
     }
 
-    fn spend(&mut self, call: CallId, spending: Spending) {
+    fn spend(&mut self, call: CallId, currency: Option<&str>, spent: Spending) {
         if let Some((thread, _)) = self.calls.get(&call) {
-            let all = self.spent.entry(thread.clone()).or_default();
-            *all = all.plus(spending);
+            self.spent.entry(thread.clone()).or_default().add(currency, spent);
         }
     }
 
@@ -298,11 +299,11 @@ impl<'a> RunTree<'a> {
     }
 
     /// Returns the tokens and the money that all model calls beneath the run have used.
-    pub fn spent(&self) -> Spending {
+    pub fn spent(&self) -> SpendingTotals {
         let inside =
             |thread: &ThreadId| self.run.as_ref().is_some_and(|(run, _)| thread.is_beneath(run));
         let spent = self.spent.iter().filter(|(thread, _)| inside(thread));
-        spent.fold(Spending::default(), |all, (_, spending)| all.plus(*spending))
+        SpendingTotals::sum_of(spent.map(|(_, spent)| spent))
     }
 
     /// Returns the threads that the run opened for a goal, in the order of their ids.
@@ -439,14 +440,13 @@ impl<'a> RunTree<'a> {
             attempt: 0,
             passes: 0,
             time: None,
-            spent: Spending::default(),
+            spent: SpendingTotals::default(),
             now,
         })
     }
 
-    fn spent_in(&self, threads: &[&ThreadId]) -> Spending {
-        let spent = threads.iter().filter_map(|thread| self.spent.get(*thread));
-        spent.fold(Spending::default(), |all, spending| all.plus(*spending))
+    fn spent_in(&self, threads: &[&ThreadId]) -> SpendingTotals {
+        SpendingTotals::sum_of(threads.iter().filter_map(|thread| self.spent.get(*thread)))
     }
 
     fn activities(&self, threads: &[&ThreadId]) -> Vec<RunActivity> {
@@ -515,11 +515,6 @@ impl ThreadNode {
     }
 }
 
-/// Whether neither tokens nor money were spent.
-pub fn is_free(spent: Spending) -> bool {
-    spent.tokens == 0 && spent.money == Money::default()
-}
-
 #[cfg(test)]
 mod tests {
     use uuid::Uuid;
@@ -527,7 +522,8 @@ mod tests {
     use super::super::definition::examples::{name, workflow};
     use super::*;
     use crate::envelope::Payload;
-    use crate::thread::{Opener, Opening};
+    use crate::ids::{Digest, Position};
+    use crate::thread::{Input, Opener, Opening};
 
     fn message(id: u128, kind: MessageKind, cause: Option<u128>, local: &str) -> Arc<Message> {
         let id_of = |number: u128| MessageId(Uuid::from_u128(number));
@@ -572,9 +568,15 @@ mod tests {
         {
             let mut tree = RunTree::new(&definition, &graph, &once);
             tree.begin(run.clone(), CallId(MessageId(Uuid::from_u128(9))));
-            for fact in undo_with_reply(reply) {
-                tree.take_fact(&fact, Time(0), &run);
-            }
+            tree.take(&Record {
+                position: Position(1),
+                tree: run.clone(),
+                previous: Position(0),
+                previous_hash: Digest::ZERO,
+                time: Time(0),
+                input: Input::Standstill { stood_micros: 0, stepped_micros: 0 },
+                facts: undo_with_reply(reply),
+            });
             let rows = tree.rows(Time(0));
             assert_eq!(rows.len(), 1, "{rows:?}");
             assert_eq!(rows[0].phase, phase, "{rows:?}");

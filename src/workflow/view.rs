@@ -61,6 +61,7 @@ impl RunView {
     /// Creates the view with these entries.
     ///
     /// # Errors
+    ///
     /// Fails if an output is beyond the limits of a payload.
     pub fn new(entries: &[ViewEntry]) -> Result<Self, XPathError> {
         let children: Vec<_> =
@@ -83,6 +84,7 @@ impl RunView {
     /// Returns the value of an expression.
     ///
     /// # Errors
+    ///
     /// Fails if the expression is not XPath 1.0, or if its evaluation exceeds a limit.
     pub fn evaluate(&self, expression: &str) -> Result<XPathValue, XPathError> {
         self.document.evaluate(expression)
@@ -92,6 +94,7 @@ impl RunView {
     /// expression is no set of nodes, returns the text of the value.
     ///
     /// # Errors
+    ///
     /// Fails in the same cases as [`RunView::evaluate`].
     pub fn texts(&self, expression: &str) -> Result<Vec<String>, XPathError> {
         match self.evaluate(expression)? {
@@ -103,6 +106,7 @@ impl RunView {
     /// Returns the nodes that an expression selects, in order.
     ///
     /// # Errors
+    ///
     /// Fails in the same cases as [`RunView::evaluate`], or if the value of the expression is no
     /// set of nodes.
     pub fn items(&self, expression: &str) -> Result<Vec<ViewValue>, XPathError> {
@@ -170,6 +174,7 @@ impl RunView {
     /// Whether the condition `expression` is true in this view.
     ///
     /// # Errors
+    ///
     /// Fails in the same cases as [`RunView::evaluate`].
     pub fn is_true(&self, expression: &str) -> Result<bool, XPathError> {
         self.document.evaluate_flag(expression)
@@ -183,6 +188,7 @@ impl RunView {
     /// one line: an element with children becomes XML, and any other node becomes its text.
     ///
     /// # Errors
+    ///
     /// Fails in the same cases as [`RunView::evaluate`].
     pub fn insert(&self, expression: &str) -> Result<String, XPathError> {
         let value = self.evaluate(expression)?;

@@ -7,7 +7,7 @@ use crate::audit::{
     payload_lines, thread_state,
 };
 use crate::clock::Time;
-use crate::envelope::{MessageKind, Spending};
+use crate::envelope::MessageKind;
 use crate::system;
 use crate::thread::TimerEnd;
 
@@ -190,15 +190,14 @@ impl<'p> TimelinePage<'p> {
 
     /// Writes the tokens and money that the whole thread has used; nothing if no model was called.
     fn total(&mut self, timeline: &ThreadTimeline) {
-        let Spending { tokens, money } = timeline.spent;
-        if timeline.spent == Spending::default() {
+        let spent = &timeline.spent;
+        if spent.is_zero() {
             return;
         }
 
-        let mut total = format!("in all  {}", count(tokens, "token"));
-        if !money.is_zero() {
-            let currency = timeline.currency.as_deref().unwrap_or_default();
-            total.push_str(format!("  {money} {currency}").trim_end());
+        let mut total = format!("in all  {}", count(spent.tokens, "token"));
+        if !spent.money.is_zero() {
+            total.push_str(&format!("  {}", clean(&spent.money.to_string())));
         }
         self.line(&self.output.dim(&total));
     }

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use crate::audit::{ThreadTotals, compare_threads, has_equal_finals};
-use crate::envelope::Spending;
+use crate::envelope::{Spending, SpendingTotals};
 use crate::ids::ThreadId;
 use crate::organism::{JudgeDecision, ResultsJudgement};
 use crate::schema::Schemas;
@@ -108,7 +108,7 @@ pub struct TrialReport {
 #[derive(Debug, Default, Serialize)]
 struct TrialSums {
     #[serde(rename = "spent")]
-    spent: Spending,
+    spent: SpendingTotals,
     #[serde(rename = "turns")]
     turns: u64,
     #[serde(rename = "refusals")]
@@ -174,7 +174,7 @@ impl TrialReport {
     fn sums(&self, side: fn(&TriedThread) -> &ThreadTotals) -> TrialSums {
         let mut sums = TrialSums::default();
         for totals in self.tried.iter().map(side) {
-            sums.spent = sums.spent.plus(totals.spent);
+            sums.spent.add_all(&totals.spent);
             sums.turns += totals.turns;
             sums.refusals += totals.refusals;
             sums.ms += totals.ms;
@@ -268,11 +268,12 @@ impl TrialReport {
         let mut rows: Vec<Vec<String>> = self.tried.iter().map(TriedThread::row).collect();
         let before = self.sums(|own| &own.before);
         let after = self.sums(|own| &own.after);
+        let money = |sums: &TrialSums| visible(&sums.spent.money.to_string());
         let time = |ms| duration(std::time::Duration::from_millis(ms));
         rows.push(vec![
             "total".to_owned(),
             format!("{} of {}", self.count(TrialChange::Finals), self.tried.len()),
-            pair(before.spent.money.to_string(), after.spent.money.to_string()),
+            pair(money(&before), money(&after)),
             pair(before.spent.tokens.to_string(), after.spent.tokens.to_string()),
             pair(before.turns.to_string(), after.turns.to_string()),
             pair(before.refusals.to_string(), after.refusals.to_string()),

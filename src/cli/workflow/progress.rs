@@ -12,11 +12,11 @@ use crate::clock::Time;
 use crate::ids::{CallId, ListenerName, Position, ThreadId};
 use crate::journal::partitions_in;
 use crate::journal::sqlite::JournalReader;
-use crate::workflow::{GoalPhase, RowKind, RunRow, RunTree, is_free};
+use crate::workflow::{GoalPhase, RowKind, RunRow, RunTree};
 
 use super::super::output::put_json_line;
 use super::super::render::{RenderOutput, duration, put_visible_json};
-use super::run_drawing::RunDrawing;
+use super::run_drawing::{RunDrawing, spent_text};
 use super::terminal::{self, terminal_size};
 
 /// The form in which the command shows the progress of a run.
@@ -58,7 +58,6 @@ impl<'a> RunProgress<'a> {
         data: &'a Path,
         form: ProgressForm,
         (workflow, tree): (ListenerName, RunTree<'a>),
-        currency: Option<String>,
     ) -> Self {
         let last = |path: &PathBuf| {
             JournalReader::open(path).and_then(|reader| reader.last()).unwrap_or(Position(0))
@@ -74,7 +73,7 @@ impl<'a> RunProgress<'a> {
             form,
             tree,
             workflow,
-            view: RunDrawing { output, height: 24, currency },
+            view: RunDrawing { output, height: 24 },
             run: None,
             seen: seen.collect(),
             rows: Vec::new(),
@@ -202,7 +201,7 @@ impl<'a> RunProgress<'a> {
     fn title(&self, now: Time) -> String {
         let thread = self.run.as_ref().map(ToString::to_string).unwrap_or_default();
         let time = duration(now.since(self.began));
-        format!("{}  {thread}  {time}{}", self.workflow, self.view.spent(self.tree.spent()))
+        format!("{}  {thread}  {time}{}", self.workflow, spent_text(&self.tree.spent()))
     }
 }
 
@@ -281,9 +280,12 @@ fn json_of(row: &RunRow) -> serde_json::Value {
     if let Some(time) = row.time {
         members.insert("seconds".to_owned(), time.as_secs_f64().into());
     }
-    if !is_free(row.spent) {
+    if !row.spent.is_zero() {
         members.insert("tokens".to_owned(), row.spent.tokens.into());
-        members.insert("money".to_owned(), row.spent.money.to_string().into());
+        match row.spent.money.sum() {
+            Some(money) => members.insert("money".to_owned(), money.to_string().into()),
+            None => members.insert("costs".to_owned(), json!(row.spent.money)),
+        };
     }
     if let Some(thread) = &row.thread {
         members.insert("thread".to_owned(), thread.as_str().into());
@@ -295,7 +297,7 @@ fn json_of(row: &RunRow) -> serde_json::Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::envelope::Spending;
+    use crate::envelope::SpendingTotals;
     use crate::workflow::{GoalId, GoalStatus};
 
     fn row(goal: &str, phase: GoalPhase) -> RunRow {
@@ -317,7 +319,7 @@ mod tests {
             attempt: 1,
             passes: 1,
             time: None,
-            spent: Spending::default(),
+            spent: SpendingTotals::default(),
             now: Vec::new(),
         }
     }

@@ -6,9 +6,9 @@ use std::time::Duration;
 use crate::bus::ModelState;
 use crate::bus::live::AnswerPart;
 use crate::clock::Time;
-use crate::envelope::Spending;
+use crate::envelope::SpendingTotals;
 use crate::thread::Hold;
-use crate::workflow::{ActivityKind, GoalPhase, RowKind, RunActivity, RunRow, is_free};
+use crate::workflow::{ActivityKind, GoalPhase, RowKind, RunActivity, RunRow};
 
 use super::super::named_config;
 use super::super::render::{RenderOutput, clean, cut, duration};
@@ -30,8 +30,6 @@ pub struct RunDrawing {
     pub output: RenderOutput,
     /// Maximum number of lines to draw.
     pub height: usize,
-    /// Currency of amounts of money; `None` if the config has no prices.
-    pub currency: Option<String>,
 }
 
 impl RunDrawing {
@@ -59,24 +57,12 @@ impl RunDrawing {
         if let Some(time) = row.time {
             let _ = write!(line, "  {}", duration(time));
         }
-        line.push_str(&self.spent(row.spent));
-        let has_sums = row.time.is_some() || !is_free(row.spent);
+        line.push_str(&spent_text(&row.spent));
+        let has_sums = row.time.is_some() || !row.spent.is_zero();
         if has_sums && row.passes > 1 {
             let _ = write!(line, "  in {} passes", row.passes);
         }
         line
-    }
-
-    /// Formats tokens and money after two spaces; empty if both are zero.
-    pub fn spent(&self, spent: Spending) -> String {
-        if is_free(spent) {
-            return String::new();
-        }
-        let mut text = format!("  {} tokens", spent.tokens);
-        if let Some(currency) = self.currency.as_ref().filter(|_| !spent.money.is_zero()) {
-            let _ = write!(text, "  {} {currency}", spent.money);
-        }
-        text
     }
 
     /// Draws the whole run within the width and the height of the terminal.
@@ -232,10 +218,22 @@ const fn mark(phase: GoalPhase) -> &'static str {
     }
 }
 
+/// Formats tokens and money after two spaces; empty if both are zero.
+pub fn spent_text(spent: &SpendingTotals) -> String {
+    if spent.is_zero() {
+        return String::new();
+    }
+    let mut text = format!("  {} tokens", spent.tokens);
+    if !spent.money.is_zero() {
+        let _ = write!(text, "  {}", clean(&spent.money.to_string()));
+    }
+    text
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::envelope::Money;
+    use crate::envelope::{CurrencyTotals, Money};
     use crate::ids::{ListenerName, ThreadId};
     use crate::workflow::{GoalId, GoalStatus};
 
@@ -243,7 +241,11 @@ mod tests {
 
     fn view(columns: usize, height: usize) -> RunDrawing {
         let output = RenderOutput { colour: false, columns, table_columns: columns, full: false };
-        RunDrawing { output, height, currency: Some("EUR".to_owned()) }
+        RunDrawing { output, height }
+    }
+
+    fn spent(tokens: u64, money: u64) -> SpendingTotals {
+        SpendingTotals { tokens, money: CurrencyTotals::of(Some("EUR"), Money(money)) }
     }
 
     fn row(goal: &str, phase: GoalPhase) -> RunRow {
@@ -266,7 +268,7 @@ mod tests {
             attempt: 2,
             passes: 1,
             time: Some(Duration::from_millis(1500)),
-            spent: Spending { tokens: 1234, money: Money(12_300_000) },
+            spent: spent(1234, 12_300_000),
             now: Vec::new(),
         }
     }
@@ -298,8 +300,7 @@ mod tests {
             let RowKind::Goal(status) = &mut row.kind else { panic!("{row:?}") };
             *status = GoalStatus { depth, iteration, parts: (0, 0), ..status.clone() };
             let time = Duration::from_millis(100 * tenths);
-            let spent = Money(100_000 * money);
-            let spent = Spending { tokens, money: spent };
+            let spent = spent(tokens, 100_000 * money);
             let passes = if name == "outline" { 1 } else { 2 };
             RunRow { depth, attempt: 1, passes, time: Some(time), spent, ..row }
         };
@@ -318,7 +319,7 @@ mod tests {
             critique,
         ];
         let view = view(80, 24);
-        let spent = view.spent(Spending { tokens: 5120, money: Money(23_100_000) });
+        let spent = spent_text(&spent(5120, 23_100_000));
         let title =
             format!("essay  sess-k3v9t2m8  {}{spent}", duration(Duration::from_millis(41_300)));
 

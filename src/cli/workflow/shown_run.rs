@@ -37,8 +37,6 @@ pub async fn show_run(
     let once = called_once(&config.contracts);
     let data = config.data.clone();
     let (graph, _) = GoalGraph::new(definition);
-    let priced = config.models.iter().find_map(|model| model.price.as_ref());
-    let currency = priced.map(|price| price.currency.clone());
     let rules = UndoRules::new(&config.contracts, &config.schemas);
     let archive = JournalRuns::new(retried.as_ref().map_or(&*data, RecordedRun::data).to_owned());
     let mut tree = RunTree::new(definition, &graph, &once);
@@ -47,7 +45,7 @@ pub async fn show_run(
         tree = tree.after(messages, undo);
     }
     let workflow = &definition.name.value;
-    let progress = RunProgress::new(&data, form, (workflow.clone(), tree), currency);
+    let progress = RunProgress::new(&data, form, (workflow.clone(), tree));
     // Locked only while records are read, never across an await.
     let progress = Mutex::new(progress);
     let shown = || progress.lock().unwrap_or_else(PoisonError::into_inner);

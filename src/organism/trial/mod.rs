@@ -321,7 +321,7 @@ impl Trial<'_> {
     fn count(&mut self, thread: &ThreadId) -> Result<Spending, Error> {
         let reader = JournalReader::open(&self.data)?;
         let timeline = thread_timeline(&reader, thread, None)?;
-        let spent = timeline.map(|timeline| timeline.spent).unwrap_or_default();
+        let spent = timeline.map(|timeline| timeline.spent.nominal()).unwrap_or_default();
         self.spent = self.spent.plus(spent);
         Ok(spent)
     }

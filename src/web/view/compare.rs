@@ -413,10 +413,7 @@ fn totals(sides: [(&ThreadTotals, &FoundThread); 2]) -> Markup {
     };
     let mut rows = vec![
         row("Status", found.map(|side| thread_status::of_thread(&side.timeline, &side.waiting))),
-        compared("Cost", &|side| {
-            let currency = side.currency.as_deref().unwrap_or_default();
-            html! { (side.spent.money) " " (inline(currency)) }
-        }),
+        compared("Cost", &|side| inline(&side.spent.money.to_string())),
         number("Tokens", &|side| side.spent.tokens),
         row("Time", times),
         number("Turns", &|side| side.turns),

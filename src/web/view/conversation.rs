@@ -391,7 +391,9 @@ fn subthread(child: &ThreadTimeline, waiting: &[WaitingMessage], time: &Markup) 
                     " " (count(child.messages, "message")) ", "
                     (took(child.opened, child.updated, false))
                     @if tokens > 0 { ", " (grouped(tokens)) " tokens" }
-                    @if !child.spent.money.is_zero() { ", cost " (child.spent.money) }
+                    @if !child.spent.money.is_zero() {
+                        ", cost " (inline(&child.spent.money.to_string()))
+                    }
                 }
             }
         }

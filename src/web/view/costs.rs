@@ -14,7 +14,7 @@ use super::url_query::UrlQuery;
 use super::{ViewState, thread, thread_status};
 use crate::audit::amounts::count;
 use crate::audit::{Stats, StatsKey, StatsQuery, past_time, stats, stats_columns};
-use crate::index::{CostlyTree, EventTotals, IndexReader};
+use crate::index::{EventTotals, IndexReader, ListedTree};
 use crate::limits;
 
 const PATH: &str = "/costs";
@@ -45,25 +45,24 @@ pub(super) async fn show(State(view): State<Arc<ViewState>>, query: UrlQuery) ->
         let limit = limits::WEB_COSTLIEST_THREADS;
         let costliest = index.costliest_trees(sums.since, sums.until, limit)?;
         // The currencies are those of the whole record, because prices have them at all times.
-        let of_all = index.costliest_trees(None, None, limit)?;
-        Ok((stats(index, &sums)?, costliest, of_all))
+        Ok((stats(index, &sums)?, costliest, index.currencies()?))
     };
     view.respond(find, move |view, answers| {
         let mut sums = Stats::default();
         let mut costliest = Vec::new();
-        let mut of_all = Vec::new();
+        let mut currencies = BTreeSet::new();
         for found in answers {
-            let (own, trees, all_trees) = found.answer;
+            let (own, trees, named) = found.answer;
             sums.add(own);
             costliest.extend(trees);
-            of_all.extend(all_trees);
+            currencies.extend(named);
         }
-        costliest.sort_by_key(|costly| std::cmp::Reverse(costly.tree.cost));
+        costliest.sort_by_key(|tree: &ListedTree| std::cmp::Reverse(tree.cost));
         costliest.truncate(limits::WEB_COSTLIEST_THREADS);
         let content = html! {
             h1 { "Costs" }
             (form(&query))
-            (currency(&of_all))
+            (currency(&currencies, !costliest.is_empty()))
             (self::sums("Sums", &asked.by, &sums))
             (threads(&costliest, &query))
         };
@@ -74,14 +73,12 @@ pub(super) async fn show(State(view): State<Arc<ViewState>>, query: UrlQuery) ->
 
 /// Draws a note about the currency of the costs on this page. If the prices have had several
 /// currencies, names all of them. Costs are never converted.
-fn currency(costliest: &[CostlyTree]) -> Markup {
-    let named: BTreeSet<&str> =
-        costliest.iter().filter_map(|costly| costly.currency.as_deref()).collect();
-    let names = named.iter().copied().collect::<Vec<_>>().join(", ");
+fn currency(named: &BTreeSet<String>, has_costs: bool) -> Markup {
+    let names = named.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
     html! {
         p.hint {
             @match named.len() {
-                0 if !costliest.is_empty() => {
+                0 if has_costs => {
                     "Costs are in the currency of the models' prices in the config."
                 }
                 0 => {
@@ -95,7 +92,8 @@ fn currency(costliest: &[CostlyTree]) -> Markup {
                 }
                 _ => {
                     "Costs are in the currency of the models' prices in the config, which has \
-                     changed: " b { (inline(&names)) } ". Sums add them up without conversion."
+                     changed: " b { (inline(&names)) } ". Sums keep each currency apart; orders and \
+                     filters by cost compare the plain numbers."
                 }
             }
         }
@@ -104,12 +102,11 @@ fn currency(costliest: &[CostlyTree]) -> Markup {
 
 /// Draws the most expensive of the threads that the page's filter selects. The costs of a thread
 /// include everything beneath the thread.
-fn threads(costliest: &[CostlyTree], query: &UrlQuery) -> Markup {
-    let row = |CostlyTree { tree, currency }: &CostlyTree| {
-        let currency = currency.as_deref().unwrap_or_default();
+fn threads(costliest: &[ListedTree], query: &UrlQuery) -> Markup {
+    let row = |tree: &ListedTree| {
         vec![
             html! { a data-entry href=(thread::path(&tree.thread)) { (inline(&tree.thread)) } },
-            html! { (tree.cost) " " (inline(currency)) },
+            inline(&tree.costs.to_string()),
             html! { (unless_zero(tree.tokens_in + tree.tokens_out + tree.tokens_charged)) },
             html! { (unless_zero(tree.turns)) },
             thread_status::of_tree(tree),
@@ -196,7 +193,7 @@ pub(super) fn sums(caption: &str, by: &[StatsKey], sums: &Stats) -> Markup {
         cells
             .map(|text| match text.parse() {
                 Ok(number) => html! { (grouped(number)) },
-                Err(_) => html! { (text) },
+                Err(_) => inline(&text),
             })
             .collect::<Vec<_>>()
     };

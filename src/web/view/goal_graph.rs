@@ -16,7 +16,7 @@ use super::thread::{ThreadHeader, cost, path as thread_path};
 use crate::audit::amounts::count;
 use crate::clock::Time;
 use crate::config::{ConfigHistory, ExtractedConfig, StoredConfig};
-use crate::envelope::{Message, Spending};
+use crate::envelope::{Message, SpendingTotals};
 use crate::ids::{Position, ThreadId};
 use crate::index::{self, IndexReader};
 use crate::limits;
@@ -58,7 +58,7 @@ pub(super) async fn show(State(view): State<Arc<ViewState>>, Path(id): Path<Stri
     };
     view.respond_found(find, move |view, found| match found {
         Some(Ok((header, goals))) => {
-            let page = html! { (header.draw(view)) (content(&id, &goals, header.currency())) };
+            let page = html! { (header.draw(view)) (content(&id, &goals)) };
             view.page(&id, "/threads", &page)
         }
         Some(Err(problem)) => view.failed(StatusCode::NOT_FOUND, "No graph of goals", &problem),
@@ -188,7 +188,7 @@ fn progress(
     Ok((tree.rows(last), threads))
 }
 
-fn content(id: &str, goals: &RecordedGoals, currency: Option<&str>) -> Markup {
+fn content(id: &str, goals: &RecordedGoals) -> Markup {
     let workflow = goals.definition.name.value.as_str();
     let (graph, _) = GoalGraph::new(&goals.definition);
     html! {
@@ -199,7 +199,7 @@ fn content(id: &str, goals: &RecordedGoals, currency: Option<&str>) -> Markup {
         } @else {
             p.note { "The workflow has too many goals for a drawing." }
         }
-        (rows(&graph, goals, currency))
+        (rows(&graph, goals))
         p.hint { "Each row counts the goal with everything beneath it." }
     }
 }
@@ -330,8 +330,8 @@ fn rounds_of(graph: &GoalGraph<'_>, goals: &RecordedGoals, goal: usize) -> u64 {
 
 /// Returns the spending of each goal, in the order of the workflow's file. It includes the goals
 /// beneath the goal, and the delegated tasks of all these goals.
-fn spent_by_goal(graph: &GoalGraph<'_>, goals: &RecordedGoals) -> Vec<Spending> {
-    let mut own = vec![Spending::default(); graph.len()];
+fn spent_by_goal(graph: &GoalGraph<'_>, goals: &RecordedGoals) -> Vec<SpendingTotals> {
+    let mut own = vec![SpendingTotals::default(); graph.len()];
     let mut number = 0;
     for row in &goals.rows {
         match &row.kind {
@@ -341,16 +341,16 @@ fn spent_by_goal(graph: &GoalGraph<'_>, goals: &RecordedGoals) -> Vec<Spending> 
             RowKind::Undo { .. } | RowKind::Elsewhere => continue,
         }
         if let Some(goal) = own.get_mut(number) {
-            *goal = goal.plus(row.spent);
+            goal.add_all(&row.spent);
         }
     }
 
-    let with_beneath = |(goal, spent): (usize, &Spending)| {
+    let with_beneath = |(goal, spent): (usize, &SpendingTotals)| {
         let beneath = graph.beneath(goal);
         let beneath = beneath.into_iter().chain(graph.verifier(goal)).chain(graph.fallback(goal));
         let beneath: HashSet<usize> = beneath.collect();
         let beneath = beneath.into_iter().filter_map(|of| own.get(of));
-        beneath.fold(*spent, |all, spent| all.plus(*spent))
+        SpendingTotals::sum_of(beneath.chain([spent]))
     };
     own.iter().enumerate().map(with_beneath).collect()
 }
@@ -380,16 +380,16 @@ fn state_of(row: &RunRow, rounds: u64) -> String {
 }
 
 /// Draws the graph's content as a table, with the threads of each goal.
-fn rows(graph: &GoalGraph<'_>, goals: &RecordedGoals, currency: Option<&str>) -> Markup {
+fn rows(graph: &GoalGraph<'_>, goals: &RecordedGoals) -> Markup {
     let spent_by_goal = spent_by_goal(graph, goals);
     let row = |row: &RunRow| {
         let mut threads: Vec<&ThreadId> = row.thread.iter().collect();
         let mut judged = None;
-        let mut spent = row.spent;
+        let mut spent = &row.spent;
         let mut rounds = 0;
         if let RowKind::Goal(GoalStatus { number, .. }) = &row.kind {
             judged = judged_goal(graph, *number);
-            spent = spent_by_goal.get(*number).copied().unwrap_or(spent);
+            spent = spent_by_goal.get(*number).unwrap_or(spent);
             rounds = rounds_of(graph, goals, *number);
             threads.extend(goals.threads.get(*number).into_iter().flatten());
         }
@@ -409,8 +409,7 @@ fn rows(graph: &GoalGraph<'_>, goals: &RecordedGoals, currency: Option<&str>) ->
         ]
     };
     let rows: Vec<_> = goals.rows.iter().take(limits::WEB_ROWS_MAX).map(row).collect();
-    let cost = currency.map_or(">Cost".to_owned(), |currency| format!(">Cost, {currency}"));
-    let headers = ["Goal", "State", ">Took", ">Tokens", &cost, "Waits for", "Threads"];
+    let headers = ["Goal", "State", ">Took", ">Tokens", ">Cost", "Waits for", "Threads"];
     table("Goals of the run", &headers, &rows)
 }
 

@@ -15,7 +15,7 @@ use super::thread::{self, ThreadHeader, path as thread_path};
 use super::thread_status::{self, waits_in};
 use super::thread_view::ThreadView;
 use super::url_query::UrlQuery;
-use crate::envelope::Spending;
+use crate::envelope::SpendingTotals;
 use crate::ids::ThreadId;
 use crate::index::{self, HoldCount, IndexReader, ThreadBranch, WaitingMessage};
 use crate::limits;
@@ -151,7 +151,6 @@ fn content(
 ) -> Markup {
     let open = OpenBranches::read(query);
     let parent = ThreadId::parse(id).ok().and_then(|thread| thread.parent());
-    let cost = header.currency().map_or("Cost".to_owned(), |currency| format!("Cost, {currency}"));
     let left = rows.first().map_or(0, |row| row.left);
     let next = skip.saturating_add(limits::WEB_PAGE_ROWS as u64);
     html! {
@@ -176,7 +175,7 @@ fn content(
                         th.number scope="col" { "Gate refusals" }
                         th.number scope="col" { "Errors" }
                         th.number scope="col" { "Tokens" }
-                        th.number scope="col" { (inline(&cost)) }
+                        th.number scope="col" { "Cost" }
                     }
                 }
                 tbody {
@@ -220,7 +219,7 @@ fn row(
     let toggle = query.with("open", open.toggled(&branch.thread).as_deref()).link(&path(id));
     let own = branch.thread.rsplit_once('.').map_or(&*branch.thread, |(_, own)| own);
     let name = if row.depth == 0 { &*branch.thread } else { own };
-    let cost = thread::cost(Spending { tokens: branch.tokens, money: branch.cost });
+    let spent = SpendingTotals { tokens: branch.tokens, money: branch.costs.clone() };
     // The index names no opener of a root thread.
     let is_unnamed = row.depth == 0 && branch.opened_by.is_empty();
     let opened_by = if is_unnamed { header.opened_by() } else { &*branch.opened_by };
@@ -244,7 +243,7 @@ fn row(
             td.number data-label="Gate refusals" { (unless_zero(branch.refusals)) }
             td.number.errors data-label="Errors" { (unless_zero(branch.errors.saturating_sub(branch.denials))) }
             td.number data-label="Tokens" { (unless_zero(branch.tokens)) }
-            td.number data-label="Cost" { (cost) }
+            td.number data-label="Cost" { (thread::cost(&spent)) }
         }
     }
 }

@@ -267,7 +267,7 @@ fn table(trees: &[PagedTree], caption: &str) -> Markup {
 fn row(tree: &ListedTree) -> Markup {
     let open = tree.messages.saturating_sub(tree.settled);
     let tokens = tree.tokens_in + tree.tokens_out + tree.tokens_charged;
-    let cost = if tree.cost.is_zero() { String::new() } else { tree.cost.to_string() };
+    let cost = if tree.cost.is_zero() { String::new() } else { tree.costs.to_string() };
     html! {
         tr {
             th scope="row" {
@@ -287,7 +287,7 @@ fn row(tree: &ListedTree) -> Markup {
             td.number data-label="Gate refusals" { (unless_zero(tree.refusals)) }
             td.number.errors data-label="Errors" { (unless_zero(tree.errors.saturating_sub(tree.denials))) }
             td.number data-label="Tokens" { (unless_zero(tokens)) }
-            td.number data-label="Cost" { (cost) }
+            td.number data-label="Cost" { (inline(&cost)) }
             td.request data-label="Asked" {
                 b { (inline(tree.request_local.as_deref().unwrap_or_default())) }
                 " "

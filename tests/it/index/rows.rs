@@ -336,19 +336,42 @@ fn an_expired_approval_is_a_failure_and_no_denial() {
 pub fn priced_turn(script: &mut Script, root: &str) -> [Record; 2] {
     let tree = thread(root);
     let (asked, first) = script.question(&tree, "Who?");
+    [first, turn_with_cost(script, &tree, asked, "EUR")]
+}
+
+/// A tree with turns in two currencies, and a tree whose turn has one of these currencies.
+pub fn two_currencies() -> Vec<Record> {
+    let mut script = Script::default();
+    let mixed = thread(ROOT);
+    let (asked, first) = script.question(&mixed, "Who?");
+    let mut records = vec![first];
+    for currency in ["USD", "EUR", "USD"] {
+        records.push(turn_with_cost(&mut script, &mixed, asked, currency));
+    }
+    records.extend(priced_turn(&mut script, "sess-priced00"));
+    records
+}
+
+/// A turn that answers `asked`, with a cost of 0.0042.
+fn turn_with_cost(
+    script: &mut Script,
+    tree: &ThreadId,
+    asked: MessageId,
+    currency: &str,
+) -> Record {
     let note = format!(
         "<model-turn xmlns=\"{CORE}\" agent=\"researcher\" call=\"{asked}\" turn=\"3\" \
          iteration=\"1\" position=\"1\" transport=\"xml\" provider=\"anthropic\" \
          model=\"haiku\" renderer=\"1\" stop=\"end\" tokens_in=\"120\" tokens_out=\"7\" \
-         latency_ms=\"1500\" prompt=\"{}\" cost=\"0.0042\" currency=\"EUR\" \
+         latency_ms=\"1500\" prompt=\"{}\" cost=\"0.0042\" currency=\"{currency}\" \
          answered_by=\"haiku-4\"><environment/><raw>&lt;tried route=\"x\"/></raw>\
          <tried route=\"a\" reason=\"timeout\"/><tried route=\"b\" reason=\"busy\"/></model-turn>",
         "ab".repeat(32)
     );
-    let mut step = script.outcome(&tree, "researcher", asked);
+    let mut step = script.outcome(tree, "researcher", asked);
     step.say(MessageKind::Note, "researcher", "researcher", "model-turn", &note, Some(asked));
-    let mut second = step.end();
-    second.facts.push(Fact::Used {
+    let mut turn = step.end();
+    turn.facts.push(Fact::Used {
         call: CallId(asked),
         agent: Some(name("researcher")),
         tokens_in: 120,
@@ -356,7 +379,7 @@ pub fn priced_turn(script: &mut Script, root: &str) -> [Record; 2] {
         money: organism::envelope::Money(4_200_000),
         attempt: None,
     });
-    [first, second]
+    turn
 }
 
 /// The sums of a tree include the cost of a failed model call, and equal the sums that `organism
@@ -388,7 +411,7 @@ fn sums_of_trees_are_those_of_their_timelines() {
         for row in rows(&place.data(), sums) {
             let root = ThreadId::parse(row.split(' ').next().unwrap()).unwrap();
             let timeline = audit::thread_timeline(&reader, &root, None).unwrap().unwrap();
-            let Spending { tokens, money } = timeline.spent;
+            let Spending { tokens, money } = timeline.spent.nominal();
             assert_eq!(row, format!("{root} | {tokens} | {}", money.0), "{journal}");
             spent += tokens;
         }

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use organism::envelope::MessageKind;
-use serde_json::Value as Json;
+use serde_json::{Value as Json, json};
 
 use super::damage::redact;
-use super::rows::priced_turn;
+use super::rows::{priced_turn, two_currencies};
 use super::{organism, rows, text, with_index};
 use crate::fixtures::compared_journals;
 use crate::journal::Place;
@@ -81,6 +81,39 @@ fn turns_are_summed_by_agent_and_model() {
     let head = "model turns failovers tokens in tokens out cost model p50 p95 p99";
     assert_eq!(lines[0], head);
     assert!(lines[1].starts_with("large-2 100 100 10000 700 0.20 "), "{shown}");
+}
+
+/// After a change of the currency in the config, each total has one amount for each currency.
+#[test]
+fn costs_in_different_currencies_are_never_added_up() {
+    let place = Place::with(&mut two_currencies());
+    let amount = |currency: &str, money: u64| json!({ "currency": currency, "money": money });
+    let amounts = |eur: u64, usd: u64| Json::from(vec![amount("EUR", eur), amount("USD", usd)]);
+
+    // The second query reads the rows of a part of an hour instead of the roll-up.
+    for more in [&[][..], &["--until", "2026-11-20T10:30:00Z"]] {
+        let groups = stats(&place, &[&["--by", "agent"], more].concat());
+        assert_eq!(groups[0]["cost_nano"], Json::Null, "{more:?}");
+        assert_eq!(groups[0]["costs"], amounts(8_400_000, 8_400_000), "{more:?}");
+    }
+    let shown = text(&organism(&place, &["stats", "--by", "agent"]).stdout);
+    assert!(shown.contains(" 0.0084 EUR + 0.0084 USD "), "{shown}");
+
+    let mixed = "0.0042 EUR + 0.0084 USD";
+    let wide = text(&organism(&place, &["threads", "--wide"]).stdout);
+    let line = |id: &str| wide.lines().find(|line| line.contains(id)).unwrap();
+    assert!(line("sess-abcdefgh").contains(mixed), "{wide}");
+    assert!(line("sess-priced00").contains(" 0.0042 EUR "), "{wide}");
+    let lines = text(&organism(&place, &["threads", "--json"]).stdout);
+    assert!(lines.contains(&format!("\"costs\":{}", amounts(4_200_000, 8_400_000))), "{lines}");
+
+    let thread = text(&organism(&place, &["thread", "sess-abcdefgh"]).stdout);
+    assert!(thread.ends_with(&format!("  {mixed}\n")), "{thread}");
+    let thread = text(&organism(&place, &["thread", "sess-abcdefgh", "--json"]).stdout);
+    let thread: Json = serde_json::from_str(&thread).unwrap();
+    assert_eq!(thread["spent"]["money"], Json::Null);
+    assert_eq!(thread["spent"]["costs"], amounts(4_200_000, 8_400_000));
+    assert_eq!(thread.get("currency"), None);
 }
 
 /// A turn whose payload was redacted keeps its agent, its tokens and its cost, which its record

@@ -13,7 +13,7 @@ use organism::thread::{
 };
 use uuid::Uuid;
 
-use super::rows::priced_turn;
+use super::rows::{priced_turn, two_currencies};
 use super::{organism, rows, text, with_index};
 use crate::fixtures::compared_journals;
 use crate::journal::Place;
@@ -221,7 +221,8 @@ fn json(timeline: &ThreadTimeline) -> String {
 fn a_first_page_made_with_the_index_is_that_of_the_whole_thread() {
     let mut script = Script::default();
     let priced = priced_turn(&mut script, ROOT).to_vec();
-    let written = [nested(), forked(), priced, research(&mut Script::default(), ROOT)];
+    let researched = research(&mut Script::default(), ROOT);
+    let written = [nested(), forked(), priced, two_currencies(), researched];
     let written = written.map(|mut records| ("written".to_owned(), Place::with(&mut records)));
     let mut cut = 0;
 
@@ -256,7 +257,6 @@ fn own_events(timeline: &ThreadTimeline) -> Vec<String> {
     for item in &mut own.items {
         if let TimelineEvent::Subthread(child) = &mut item.what {
             child.items.clear();
-            child.currency = None;
             child.waits = HoldCount::default();
         }
     }
@@ -278,7 +278,8 @@ const fn is_left_out(event: &TimelineEvent) -> bool {
 fn the_pages_of_a_thread_are_the_whole_thread_in_either_direction() {
     let mut script = Script::default();
     let priced = priced_turn(&mut script, ROOT).to_vec();
-    let written = [nested(), forked(), priced, research(&mut Script::default(), ROOT)];
+    let researched = research(&mut Script::default(), ROOT);
+    let written = [nested(), forked(), priced, two_currencies(), researched];
     let written = written.map(|mut records| ("written".to_owned(), Place::with(&mut records)));
     let mut pages = 0;
 

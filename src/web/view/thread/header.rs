@@ -10,7 +10,7 @@ use super::path;
 use crate::audit::{ForkOrigin, HeldCall, ThreadPage, ThreadTimeline, held_of, thread_page};
 use crate::clock::Time;
 use crate::contract::run_definition_name;
-use crate::envelope::Spending;
+use crate::envelope::SpendingTotals;
 use crate::ids::ThreadId;
 use crate::index::{self, IndexReader, IndexedPause, WaitingMessage};
 use crate::limits;
@@ -49,7 +49,7 @@ impl ThreadHeader {
 
     /// Returns the header of a thread as it is now.
     pub fn of(index: &IndexReader, page: &ThreadPage) -> Result<Self, index::Error> {
-        let mut header = Self::of_past(index, page)?;
+        let header = Self::of_past(index, page)?;
         let timeline = &header.timeline;
         let thread = &timeline.thread;
 
@@ -72,9 +72,6 @@ impl ThreadHeader {
             "failed" => index.last_failure(thread)?,
             _ => None,
         };
-        if header.timeline.currency.is_none() {
-            header.timeline.currency = currency_of(index, &header.timeline.thread)?;
-        }
         Ok(Self { waiting, held, pauses, actions: Some(actions), failure, ..header })
     }
 
@@ -92,11 +89,6 @@ impl ThreadHeader {
             actions: None,
             has_run,
         })
-    }
-
-    /// Returns the currency of the thread's costs; `None` if no model of the thread has a price.
-    pub fn currency(&self) -> Option<&str> {
-        self.timeline.currency.as_deref()
     }
 
     pub fn opened_by(&self) -> &str {
@@ -130,7 +122,7 @@ impl ThreadHeader {
 
     fn facts(&self) -> Markup {
         let timeline = &self.timeline;
-        let spent = timeline.spent;
+        let spent = &timeline.spent;
         let is_open = is_open(timeline.status.as_str()) && self.actions.is_some();
         let id = timeline.thread.as_str();
         html! {
@@ -152,13 +144,7 @@ impl ThreadHeader {
                 div { dt { "Messages" } dd { (grouped(timeline.messages)) } }
                 @if spent.tokens > 0 { div { dt { "Tokens" } dd { (grouped(spent.tokens)) } } }
                 @if spent.tokens > 0 || !spent.money.is_zero() {
-                    div {
-                        dt { "Cost" }
-                        dd {
-                            (cost(spent))
-                            @if !spent.money.is_zero() { " " (inline(self.currency().unwrap_or(""))) }
-                        }
-                    }
+                    div { dt { "Cost" } dd { (cost(spent)) } }
                 }
                 div {
                     dt { "Config" }
@@ -176,33 +162,31 @@ impl ThreadHeader {
     }
 }
 
-/// Writes the cost of model calls. Writes `no price` if the calls used tokens without a cost,
-/// because the config has no price for their models. Writes nothing if the calls used no tokens.
-pub(in super::super) fn cost(spent: Spending) -> String {
+/// Draws the cost of model calls. Draws `no price` if the calls used tokens without a cost, because
+/// the config has no price for their models. Draws nothing if the calls used no tokens.
+pub(in super::super) fn cost(spent: &SpendingTotals) -> Markup {
     match (spent.money.is_zero(), spent.tokens) {
-        (true, 0) => String::new(),
-        (true, _) => "no price".to_owned(),
-        (false, _) => spent.money.to_string(),
+        (true, 0) => html! {},
+        (true, _) => html! { "no price" },
+        (false, _) => inline(&spent.money.to_string()),
     }
-}
-
-/// Returns the currency of the first model call with a price in a thread or beneath it; `None` if
-/// no call has a price.
-fn currency_of(index: &IndexReader, thread: &ThreadId) -> Result<Option<String>, index::Error> {
-    let Some(position) = index.first_priced(thread)? else { return Ok(None) };
-    Ok(index.turn_at(position)?.and_then(|turn| turn.currency))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::envelope::Money;
+    use crate::envelope::{CurrencyTotals, Money};
 
     #[test]
     fn tokens_without_a_cost_have_no_price() {
-        let spent = |tokens, money| cost(Spending { tokens, money: Money(money) });
-        assert_eq!(spent(0, 0), "");
-        assert_eq!(spent(948, 0), "no price");
-        assert_eq!(spent(948, 22_000_000), Money(22_000_000).to_string());
+        let mut money = CurrencyTotals::default();
+        let mut spent = |tokens, currency, amount| {
+            money.add(Some(currency), Money(amount));
+            cost(&SpendingTotals { tokens, money: money.clone() }).into_string()
+        };
+        assert_eq!(spent(0, "EUR", 0), "");
+        assert_eq!(spent(948, "EUR", 0), "no price");
+        assert_eq!(spent(948, "EUR", 22_000_000), "<bdi>0.022 EUR</bdi>");
+        assert_eq!(spent(948, "USD", 40_000_000), "<bdi>0.022 EUR + 0.04 USD</bdi>");
     }
 }

@@ -65,7 +65,7 @@ fn costs_name_their_currency_and_the_costliest_threads() {
     let one = organism::index::read(&runs.house.data(), &mut |_, _| {}, &mut |index| {
         index.costliest_trees(None, None, 1)
     });
-    assert_eq!(one.unwrap()[0].tree.thread, links[0], "one query has the costliest alone");
+    assert_eq!(one.unwrap()[0].thread, links[0], "one query has the costliest alone");
     let mut costs = Vec::new();
     for link in &links {
         let sql = format!("SELECT cost_nano FROM tree WHERE thread = '{link}'");
