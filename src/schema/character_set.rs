@@ -19,6 +19,14 @@ const CATEGORIES: [&str; 29] = [
 /// The end of the range of all symbols, which begins with 0.
 pub const SYMBOLS_END: u32 = ASCII_END + PLANE * CATEGORIES.len() as u32;
 
+/// Whether a character belongs to a set, as far as this program knows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SetMembership {
+    Certain,
+    Possible,
+    Impossible,
+}
+
 /// A set of symbols. For some sets, such as the characters of XML names, it is unknown which
 /// characters outside ASCII belong to them. So a set has two bounds.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -131,26 +139,36 @@ impl CharacterSet {
         &self.possible
     }
 
-    /// Whether a character can belong to the set.
-    pub fn may_contain(&self, c: char) -> bool {
+    /// Returns whether a character belongs to the set. The category of a character outside ASCII is
+    /// unknown, so it belongs to the set for certain only if each category permits this.
+    pub fn membership(&self, c: char) -> SetMembership {
         let c = u32::from(c);
-        if c < ASCII_END {
-            return self.may_contain_symbol(c);
+        let symbols: Vec<u32> = if c < ASCII_END {
+            vec![c]
+        } else {
+            planes(|_| true).map(|plane| plane.start + c).collect()
+        };
+
+        if symbols.iter().all(|symbol| contains(&self.certain, *symbol)) {
+            SetMembership::Certain
+        } else if symbols.iter().any(|symbol| contains(&self.possible, *symbol)) {
+            SetMembership::Possible
+        } else {
+            SetMembership::Impossible
         }
-
-        planes(|_| true).any(|plane| self.may_contain_symbol(plane.start + c))
-    }
-
-    fn may_contain_symbol(&self, symbol: u32) -> bool {
-        let next = self.possible.partition_point(|(start, _)| *start <= symbol);
-        let range = next.checked_sub(1).and_then(|index| self.possible.get(index));
-        range.is_some_and(|(_, end)| symbol < *end)
     }
 
     /// Returns ranges that contain only symbols of the set.
     pub fn certain(&self) -> &[(u32, u32)] {
         &self.certain
     }
+}
+
+/// Whether sorted ranges contain a symbol.
+fn contains(ranges: &[(u32, u32)], symbol: u32) -> bool {
+    let next = ranges.partition_point(|(start, _)| *start <= symbol);
+    let range = next.checked_sub(1).and_then(|index| ranges.get(index));
+    range.is_some_and(|(_, end)| symbol < *end)
 }
 
 /// Whether a range of symbols contains a character that XML permits.
@@ -248,17 +266,17 @@ mod tests {
     }
 
     #[test]
-    fn a_character_may_be_in_the_sets_that_name_it_or_its_category() {
+    fn a_character_is_certainly_in_the_sets_that_name_it_and_possibly_in_those_of_a_category() {
         let words = CharacterSet::of_escape('w').unwrap();
         let dot = CharacterSet::of_dot();
-        assert!(words.may_contain('a'));
-        assert!(words.may_contain('\u{e4}'));
-        assert!(!words.may_contain(' '));
-        assert!(dot.may_contain('\u{1f600}'));
-        assert!(!dot.may_contain('\n'));
+        assert_eq!(words.membership('a'), SetMembership::Certain);
+        assert_eq!(words.membership('\u{e4}'), SetMembership::Possible);
+        assert_eq!(words.membership(' '), SetMembership::Impossible);
+        assert_eq!(dot.membership('\u{1f600}'), SetMembership::Certain);
+        assert_eq!(dot.membership('\n'), SetMembership::Impossible);
         let umlauts = CharacterSet::of_range('\u{e4}', '\u{fc}');
-        assert!(umlauts.may_contain('\u{fc}'));
-        assert!(!umlauts.may_contain('\u{fd}'));
+        assert_eq!(umlauts.membership('\u{fc}'), SetMembership::Certain);
+        assert_eq!(umlauts.membership('\u{fd}'), SetMembership::Impossible);
     }
 
     #[test]

@@ -1,22 +1,23 @@
-//! Finds the patterns of a schema that libxml2 can need many steps to match, and keeps long values
-//! that do not match them from libxml2.
+//! Finds the patterns of a schema that libxml2 can need many steps to match, and keeps values from
+//! libxml2 for which it would need too many.
 //!
 //! A pattern that is too costly for a short text is a problem of the schema. The other costly
-//! patterns take long only for long values, and in practice only if the value does not match.
-//! Whether a long value matches is therefore decided here first, in time that grows with its length.
-//! To find the values of a pattern without libxml2, this module follows the types by their local
-//! names. So it may also refuse a long value to which the pattern does not apply, but never
-//! overlooks a value to which it applies.
+//! patterns take long only for some long values. So the steps of libxml2 are computed for the
+//! values of each payload, in time that grows with their length. To find the patterns of a value
+//! without libxml2, this module finds elements and attributes by their local names, and counts the
+//! costliest of all types that the value may have.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::HashMap;
 
+use super::compared_types::{ComparedTypes, ValueOwner};
 use super::matching_cost::MatchingCost;
 use super::pattern_automaton::PatternAutomaton;
 use super::pattern_cost;
 use super::pattern_term::parse;
 use super::schema_problem::SchemaProblem;
 use super::source::SchemaDocument;
-use super::xsd::{SchemaElement, XSI, is_xsd};
+use super::value_comparison::ValueComparison;
+use super::xsd::{SchemaElement, XSI};
 use crate::limits;
 use crate::xml::element::Element;
 use crate::xml::findings::{Finding, TextLocation};
@@ -25,54 +26,13 @@ use crate::xml::shape::QName;
 /// Maximum characters of a pattern that a message shows.
 const SHOWN_MAX: usize = 120;
 
-/// A pattern that long values must match before libxml2 sees them.
-struct CostlyPattern {
-    value: String,
-    cost: MatchingCost,
-    automaton: PatternAutomaton,
-}
-
-impl CostlyPattern {
-    /// Whether a value may match the pattern: as it is written, without its outer and repeated
-    /// white space, or as a list of which every item matches.
-    fn can_match(&self, value: &str) -> bool {
-        let items: Vec<&str> =
-            value.split([' ', '\t', '\n', '\r']).filter(|item| !item.is_empty()).collect();
-        self.automaton.can_match(value)
-            || self.automaton.can_match(&items.join(" "))
-            || items.iter().all(|item| self.automaton.can_match(item))
-    }
-}
-
-/// A component of a schema that a pattern can belong to, by its local name.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-enum ValueOwner {
-    Type(String),
-    /// An element or attribute.
-    Node(String),
-}
-
-impl ValueOwner {
-    fn kind(&self) -> &'static str {
-        match self {
-            Self::Type(_) => "type",
-            Self::Node(_) => "element or attribute",
-        }
-    }
-
-    fn name(&self) -> &str {
-        match self {
-            Self::Type(name) | Self::Node(name) => name,
-        }
-    }
-}
-
-/// The costly patterns of a schema, and the values that they apply to.
+/// The values of a schema that are compared with costly patterns.
 #[derive(Default)]
 pub struct CostlyValues {
-    patterns: Vec<CostlyPattern>,
-    /// For each local name of an element or attribute, the indices of its costly patterns.
-    by_name: HashMap<String, BTreeSet<usize>>,
+    /// The texts of the analysed patterns; empty if no pattern is costly.
+    patterns: Vec<String>,
+    automata: Vec<PatternAutomaton>,
+    types: ComparedTypes,
 }
 
 impl CostlyValues {
@@ -80,67 +40,97 @@ impl CostlyValues {
     pub fn of(sources: &[SchemaDocument]) -> (Self, Vec<SchemaProblem>) {
         let mut search = PatternSearch {
             work: limits::SCHEMA_PATTERN_WORK_MAX,
-            costs: HashMap::new(),
+            indices: HashMap::new(),
             patterns: Vec::new(),
-            owned: BTreeMap::new(),
-            depends: Vec::new(),
             problems: Vec::new(),
         };
         for source in sources {
             search.walk(source, &source.root, &None);
         }
 
-        let mut by_name: HashMap<String, BTreeSet<usize>> = HashMap::new();
-        for (owner, patterns) in search.spread() {
-            if let ValueOwner::Node(name) = owner {
-                by_name.entry(name).or_default().extend(patterns);
-            }
+        let PatternSearch { indices, patterns, problems, .. } = search;
+        if !patterns.iter().any(|pattern| pattern.is_costly) {
+            return (Self::default(), problems);
         }
 
-        (Self { patterns: search.patterns, by_name }, search.problems)
+        let pattern_index = |value: &str| indices.get(value).copied().flatten();
+        let is_costly = |index: usize| patterns.get(index).is_some_and(|found| found.is_costly);
+        let types = ComparedTypes::of(sources, &pattern_index, &is_costly);
+        let (patterns, automata) =
+            patterns.into_iter().map(|found| (found.value, found.automaton)).unzip();
+        (Self { patterns, automata, types }, problems)
     }
 
-    /// Checks that the values of a payload can be matched within the bound on steps, or match.
-    /// Returns a finding about the costliest value that does not match if they cannot.
+    /// Checks that libxml2 can compare the values of a payload with their patterns within the bound
+    /// on steps. Returns a finding about the costliest value if it cannot.
     pub fn check(&self, payload: &str) -> Option<Finding> {
-        // Each value has at least one byte of markup, and each further character of a value costs no
-        // less than the one before. So all values together cost no more than one of this length.
-        let costs = self.patterns.iter().map(|pattern| pattern.cost.of_length(payload.len()));
-        if costs.fold(0, u64::saturating_add) <= limits::PATTERN_STEPS_MAX {
+        if self.patterns.is_empty() {
             return None;
         }
 
         let root = Element::read_document(payload)?;
-        let mut sum = CostSum { costly: self, steps: 0, worst: None };
+        let comparison = ValueComparison::new(&self.types, &self.automata);
+        let mut sum = CostSum { types: &self.types, comparison, steps: 0, worst: None };
         sum.add(&root);
         if sum.steps <= limits::PATTERN_STEPS_MAX {
             return None;
         }
 
-        let (_, name, start, pattern) = sum.worst?;
-        let shown = shown(&self.patterns.get(pattern)?.value);
-        let message = format!("the value of `{name}` does not match the pattern `{shown}`");
-        let place = TextLocation::at(payload.as_bytes(), start);
-        Some(Finding::new("schema-pattern", place, message))
+        let worst = sum.worst?;
+        let pattern = worst.pattern.and_then(|index| self.patterns.get(index));
+        let pattern = pattern.map_or_else(
+            || "the patterns of its type".to_owned(),
+            |pattern| format!("the pattern `{}`", shown(pattern)),
+        );
+        let name = &worst.name;
+        let message = if worst.steps > limits::PATTERN_STEPS_MAX {
+            format!("the value of `{name}` cannot be compared with {pattern} in bounded time")
+        } else {
+            format!(
+                "the values of the payload cannot be compared with their patterns in bounded time; \
+                 the costliest is this value of `{name}` with {pattern}"
+            )
+        };
+        let place = TextLocation::at(payload.as_bytes(), worst.start);
+        Some(Finding::new("schema-pattern-length", place, message))
     }
 }
 
-/// Adds up the steps that the values of a payload can cost which do not match their patterns.
-struct CostSum<'a> {
-    costly: &'a CostlyValues,
+/// The value of a payload for which libxml2 needs most steps.
+struct CostliestValue {
     steps: u64,
-    /// The value that costs most: its steps, the name of its element or attribute, the offset of
-    /// the start tag, and the index of the pattern.
-    worst: Option<(u64, String, usize, usize)>,
+    /// The local name of its element or attribute.
+    name: String,
+    /// The offset of the start tag.
+    start: usize,
+    /// The index of the pattern that costs most.
+    pattern: Option<usize>,
+}
+
+/// Adds up the steps of libxml2 for the values of a payload, until they exceed the bound.
+struct CostSum<'a> {
+    types: &'a ComparedTypes,
+    comparison: ValueComparison<'a>,
+    steps: u64,
+    worst: Option<CostliestValue>,
 }
 
 impl CostSum<'_> {
     fn add(&mut self, element: &Element) {
-        // With `xsi:type`, an element may have any type.
-        let is_any = element.attributes.iter().any(|(name, _)| is_xsi_type(name));
-        self.add_value(element, element.local_name(), &element.own_text(), is_any);
+        let types = self.types;
+        let owner = ValueOwner::Element(element.local_name().to_owned());
+        let mut candidates = types.costly(&owner).to_vec();
+        let xsi_type = element.attributes.iter().find(|(name, _)| is_xsi_type(name));
+        if let Some(name) = xsi_type.and_then(|(_, written)| element.resolve(written)) {
+            candidates.extend(types.costly_named(&name));
+        }
+        if !candidates.is_empty() {
+            self.add_value(element, element.local_name(), &candidates, &element.own_text());
+        }
+
         for (name, value) in &element.attributes {
-            self.add_value(element, &name.local, value, false);
+            let owner = ValueOwner::Attribute((*name.local).to_owned());
+            self.add_value(element, &name.local, types.costly(&owner), value);
         }
 
         for child in element.children() {
@@ -148,28 +138,16 @@ impl CostSum<'_> {
         }
     }
 
-    fn add_value(&mut self, element: &Element, name: &str, value: &str, is_any: bool) {
-        let costly = self.costly;
-        let named = costly.by_name.get(name);
-        if !is_any && named.is_none() {
+    fn add_value(&mut self, element: &Element, name: &str, candidates: &[usize], value: &str) {
+        if candidates.is_empty() || self.steps > limits::PATTERN_STEPS_MAX {
             return;
         }
 
-        let length = value.chars().count();
-        for (index, pattern) in costly.patterns.iter().enumerate() {
-            if !is_any && !named.is_some_and(|named| named.contains(&index)) {
-                continue;
-            }
-
-            if pattern.can_match(value) {
-                continue;
-            }
-
-            let steps = pattern.cost.of_length(length);
-            self.steps = self.steps.saturating_add(steps);
-            if self.worst.as_ref().is_none_or(|(most, ..)| steps > *most) {
-                self.worst = Some((steps, name.to_owned(), element.origin.tag.start, index));
-            }
+        let (steps, pattern) = self.comparison.steps(candidates, value);
+        self.steps = self.steps.saturating_add(steps);
+        if self.worst.as_ref().is_none_or(|worst| steps > worst.steps) {
+            let start = element.origin.tag.start;
+            self.worst = Some(CostliestValue { steps, name: name.to_owned(), start, pattern });
         }
     }
 }
@@ -178,30 +156,31 @@ fn is_xsi_type(name: &QName) -> bool {
     name.namespace() == XSI && &*name.local == "type"
 }
 
+/// A pattern of a schema.
+struct AnalysedPattern {
+    value: String,
+    automaton: PatternAutomaton,
+    /// Whether libxml2 can exceed the bound on steps for one value.
+    is_costly: bool,
+}
+
 /// Searches the documents of a schema for costly patterns.
 struct PatternSearch {
     /// Work that the analysis of patterns may still do.
     work: usize,
-    /// The index of each pattern that has been analysed; `None` for a pattern that is not costly.
-    costs: HashMap<String, Option<usize>>,
-    patterns: Vec<CostlyPattern>,
-    /// The costly patterns of each component.
-    owned: BTreeMap<ValueOwner, BTreeSet<usize>>,
-    /// Pairs of components. The patterns of the second apply to the values of the first.
-    depends: Vec<(ValueOwner, ValueOwner)>,
+    /// The index of each pattern; `None` for a pattern that cannot be analysed.
+    indices: HashMap<String, Option<usize>>,
+    patterns: Vec<AnalysedPattern>,
     problems: Vec<SchemaProblem>,
 }
 
 impl PatternSearch {
     /// Visits an element of a schema. `owner` is the innermost named component around it.
     fn walk(&mut self, source: &SchemaDocument, element: &Element, owner: &Option<ValueOwner>) {
-        let own = component(element);
+        let own = ValueOwner::of(element);
         let owner = if own.is_some() { &own } else { owner };
-        if let Some(owner) = owner.as_ref().filter(|_| is_xsd(&element.name)) {
-            self.note_types(element, owner);
-            if element.is("pattern") {
-                self.note_pattern(source, element, owner);
-            }
+        if let Some(owner) = owner.as_ref().filter(|_| element.is("pattern")) {
+            self.note_pattern(source, element, owner);
         }
 
         for child in element.children() {
@@ -209,56 +188,33 @@ impl PatternSearch {
         }
     }
 
-    /// Notes the components whose patterns apply to the values of `owner`.
-    fn note_types(&mut self, element: &Element, owner: &ValueOwner) {
-        let types = ["type", "base", "itemType", "memberTypes"];
-        let types = types.iter().filter_map(|attribute| element.attribute(attribute));
-        for name in types.flat_map(str::split_whitespace) {
-            self.depends.push((owner.clone(), ValueOwner::Type(local(name).to_owned())));
-        }
-
-        if let Some(head) = element.attribute("substitutionGroup") {
-            let head = ValueOwner::Node(local(head.trim()).to_owned());
-            self.depends.push((owner.clone(), head));
-        }
-    }
-
     fn note_pattern(&mut self, source: &SchemaDocument, element: &Element, owner: &ValueOwner) {
         let value = element.attribute("value").unwrap_or_default();
         // A pattern that the other check refuses has a problem already.
-        if pattern_cost::check(value).is_err() {
+        if pattern_cost::check(value).is_err() || self.indices.contains_key(value) {
             return;
         }
 
-        if let Some(known) = self.costs.get(value) {
-            if let Some(index) = known {
-                self.owned.entry(owner.clone()).or_default().insert(*index);
-            }
-            return;
-        }
-
-        self.costs.insert(value.to_owned(), None);
         let analysed = MatchingCost::of(value, &mut self.work).zip(parse(value));
         let analysed = analysed.and_then(|(cost, parsed)| {
             let automaton = PatternAutomaton::of(&parsed)?;
-            Some(CostlyPattern { value: value.to_owned(), cost, automaton })
+            Some((cost, automaton))
         });
         // A pattern that is too large to be analysed is left to the bounds of the other check.
-        let Some(pattern) = analysed else { return };
-        if pattern.cost.length_max() >= limits::PAYLOAD_BYTES_MAX {
+        let Some((cost, automaton)) = analysed else {
+            self.indices.insert(value.to_owned(), None);
             return;
-        }
+        };
 
-        if pattern.cost.can_exceed(limits::PATTERN_LENGTH_MIN) {
+        if cost.can_exceed(limits::PATTERN_LENGTH_MIN) {
             let place = format!("of the {} `{}`", owner.kind(), owner.name());
             let message = self.refusal(value, &place);
             self.problems.push(source.problem(element, "schema-pattern", message));
         }
 
-        let index = self.patterns.len();
-        self.patterns.push(pattern);
-        self.costs.insert(value.to_owned(), Some(index));
-        self.owned.entry(owner.clone()).or_default().insert(index);
+        let is_costly = cost.length_max() < limits::PAYLOAD_BYTES_MAX;
+        self.indices.insert(value.to_owned(), Some(self.patterns.len()));
+        self.patterns.push(AnalysedPattern { value: value.to_owned(), automaton, is_costly });
     }
 
     /// Returns the message about a pattern that is too costly. Names the smallest repeated group
@@ -283,39 +239,6 @@ impl PatternSearch {
             limits::PATTERN_LENGTH_MIN
         )
     }
-
-    /// Returns the costly patterns of each component, with those of its types.
-    fn spread(&mut self) -> BTreeMap<ValueOwner, BTreeSet<usize>> {
-        let mut owned = std::mem::take(&mut self.owned);
-        let mut is_changed = !owned.is_empty();
-        while is_changed {
-            is_changed = false;
-            for (owner, of) in &self.depends {
-                let Some(patterns) = owned.get(of).cloned() else { continue };
-                let own = owned.entry(owner.clone()).or_default();
-                let before = own.len();
-                own.extend(patterns);
-                is_changed |= own.len() > before;
-            }
-        }
-
-        owned
-    }
-}
-
-/// Returns the named component that an element of a schema defines or declares; `None` for any
-/// other element.
-fn component(element: &Element) -> Option<ValueOwner> {
-    let name = element.attribute("name")?.trim().to_owned();
-    if element.is("simpleType") || element.is("complexType") {
-        return Some(ValueOwner::Type(name));
-    }
-
-    (element.is("element") || element.is("attribute")).then_some(ValueOwner::Node(name))
-}
-
-fn local(name: &str) -> &str {
-    name.rsplit(':').next().unwrap_or_default()
 }
 
 /// Returns a pattern as a message shows it.
@@ -362,53 +285,145 @@ mod tests {
         assert!(problems[0].message.contains("because its repetitions can"), "{problems:?}");
     }
 
+    /// Returns the finding about a payload, given the body of the schema.
+    fn check(body: &str, payload: &str) -> Option<Finding> {
+        let (costly, problems) = CostlyValues::of(&documents(body));
+        assert!(problems.is_empty(), "{problems:?}");
+        costly.check(payload)
+    }
+
+    /// Returns a schema whose element `i` has a type with the given content.
+    fn element_of(content: &str) -> String {
+        format!("<xs:element name='i'><xs:simpleType>{content}</xs:simpleType></xs:element>")
+    }
+
+    fn restriction(base: &str, facets: &str) -> String {
+        format!("<xs:restriction base='{base}'>{facets}</xs:restriction>")
+    }
+
     #[test]
-    fn a_long_value_must_match_a_costly_pattern_wherever_its_type_is_used() {
-        let body = named_type(".*a.*")
+    fn a_costly_value_is_refused_wherever_its_type_is_used() {
+        let body = named_type("[^!]*a[^!]*")
             + "<xs:simpleType name='short'><xs:restriction base='note'/></xs:simpleType>\
                <xs:simpleType name='all'><xs:list itemType='short'/></xs:simpleType>\
+               <xs:complexType name='text'><xs:simpleContent><xs:extension base='short'/>\
+               </xs:simpleContent></xs:complexType>\
                <xs:element name='head' type='note'/>\
                <xs:element name='other' substitutionGroup='head'/>\
                <xs:element name='p'><xs:complexType><xs:sequence>\
                <xs:element name='i' type='all'/><xs:element name='free' type='xs:string'/>\
+               <xs:element name='t' type='text'/>\
                </xs:sequence><xs:attribute name='at' type='short'/></xs:complexType></xs:element>";
-        let documents = documents(&body);
-        let (costly, problems) = CostlyValues::of(&documents);
-        assert!(problems.is_empty(), "{problems:?}");
-
         let xsi = "xmlns:xsi='http://www.w3.org/2001/XMLSchema-instance'";
         let payloads = |long: &str| {
             [
-                format!("<p xmlns='urn:t'><i>{long}</i></p>"),
+                format!("<p xmlns='urn:t'><i>b {long}</i></p>"),
+                format!("<p xmlns='urn:t'><t>{long}</t></p>"),
                 format!("<p xmlns='urn:t' at='{long}'/>"),
                 format!("<other xmlns='urn:t'>{long}</other>"),
                 format!("<p xmlns='urn:t'><free {xsi} xsi:type='note'>{long}</free></p>"),
             ]
         };
-        let long = "b".repeat(8_000);
-        for refused in payloads(&long) {
-            let finding = costly.check(&refused).unwrap();
-            assert_eq!(finding.code, "schema-pattern");
-            assert!(finding.message.contains("does not match the pattern `.*a.*`"));
+        let long = "a".repeat(8_000);
+        for refused in payloads(&format!("{long}!")) {
+            let finding = check(&body, &refused).unwrap();
+            assert_eq!(finding.code, "schema-pattern-length");
+            let reason = "cannot be compared with the pattern `[^!]*a[^!]*` in bounded time";
+            assert!(finding.message.contains(reason), "{finding:?}");
         }
-        for matching in payloads(&format!("{long}a")) {
-            assert_eq!(costly.check(&matching), None);
+        for cheap in payloads(&long).into_iter().chain(payloads("a!")) {
+            assert_eq!(check(&body, &cheap), None);
         }
-        assert_eq!(costly.check(&format!("<p xmlns='urn:t'><free>{long}</free></p>")), None);
-        assert_eq!(costly.check("<p xmlns='urn:t'><i>bench</i></p>"), None);
+        assert_eq!(check(&body, &format!("<p xmlns='urn:t'><free>{long}!</free></p>")), None);
     }
 
     #[test]
-    fn white_space_around_a_value_and_lists_do_not_keep_it_from_matching() {
-        let body = named_type("[^ ]*a[^ ]*b?[^ ]*") + "<xs:element name='i' type='note'/>";
-        let documents = documents(&body);
-        let (costly, _) = CostlyValues::of(&documents);
-        let value = "a".repeat(9_000);
-        for matching in [format!("\n  {value}\n"), format!("{value} {value}\t{value}")] {
-            assert_eq!(costly.check(&format!("<i xmlns='urn:t'>{matching}</i>")), None);
+    fn a_line_end_or_a_double_space_makes_a_value_costly_only_where_white_space_is_kept() {
+        let mail = "<xs:pattern value='.+@.+[.].+'/>";
+        let words = "<xs:pattern value='( ?x)*( ?x)*( ?x)*'/>";
+        let collapse = "<xs:whiteSpace value='collapse'/>";
+        let mails = "@.".repeat(1_000);
+        let xs = " x".repeat(1_000);
+        for (facets, value) in [
+            (mail, format!("{mails}&#10;")),
+            (mail, format!("{mails}\n")),
+            (words, format!("{xs}  x")),
+            (words, format!("{xs}\n")),
+        ] {
+            let payload = format!("<i xmlns='urn:t'>{value}</i>");
+            let kept = element_of(&restriction("xs:string", facets));
+            assert!(check(&kept, &payload).is_some(), "{facets}");
+            let collapsed = element_of(&restriction("xs:token", facets));
+            assert_eq!(check(&collapsed, &payload), None, "{facets}");
+            let own = element_of(&restriction("xs:string", &format!("{collapse}{facets}")));
+            assert_eq!(check(&own, &payload), None, "{facets}");
+            let attribute = "<xs:element name='p'><xs:complexType>".to_owned()
+                + &element_of(&restriction("xs:string", facets)).replace("element", "attribute")
+                + "</xs:complexType></xs:element>";
+            let payload = format!("<p xmlns='urn:t' i='{value}'/>").replace('\n', "&#10;");
+            assert!(check(&attribute, &payload).is_some(), "{facets}");
         }
-        let other = value.replace('a', "c");
-        assert!(costly.check(&format!("<i xmlns='urn:t'>{value} {other}</i>")).is_some());
+
+        let replaced = element_of(&restriction("xs:normalizedString", mail));
+        assert_eq!(check(&replaced, &format!("<i xmlns='urn:t'>{mails}\n</i>")), None);
+        let list = named_type(".+@.+[.].+") + &element_of("<xs:list itemType='note'/>");
+        assert_eq!(check(&list, &format!("<i xmlns='urn:t'>{mails}\n {mails}</i>")), None);
+    }
+
+    #[test]
+    fn a_value_costs_only_the_alternatives_that_libxml2_tries() {
+        let patterns = |values: [&str; 2]| {
+            let facets = values.map(|value| format!("<xs:pattern value='{value}'/>"));
+            element_of(&restriction("xs:string", &facets.concat()))
+        };
+        let union = |members: &str| {
+            named_type(".*a.*b")
+                + "<xs:simpleType name='as'><xs:restriction base='xs:string'>\
+                   <xs:pattern value='a+'/></xs:restriction></xs:simpleType>"
+                + &element_of(&format!("<xs:union memberTypes='{members}'/>"))
+        };
+        let value = format!("<i xmlns='urn:t'>{}</i>", "a".repeat(8_000));
+        assert_eq!(check(&patterns(["a+", ".*a.*b"]), &value), None);
+        assert!(check(&patterns([".*a.*b", "a+"]), &value).is_some());
+        assert_eq!(check(&union("as note"), &value), None);
+        assert!(check(&union("note as"), &value).is_some());
+        assert!(check(&union("xs:integer note as"), &value).is_some());
+
+        let log = patterns([".*ERROR.*", ".*WARN.*"]);
+        for word in ["ERROR", "WARN", "INFO"] {
+            let line = format!("{} {word} {}", "a".repeat(5_000), "R".repeat(5_000));
+            assert_eq!(check(&log, &format!("<i xmlns='urn:t'>{line}</i>")), None);
+        }
+        let phones =
+            named_type(".+@.+[.].+") + &element_of("<xs:union memberTypes='note xs:string'/>");
+        let phones_payload = "<i>+43 660 123 45 67 89 000</i>".repeat(10_000);
+        let phones_payload = format!("<p xmlns='urn:t'>{phones_payload}</p>");
+        assert_eq!(check(&phones, &phones_payload), None);
+    }
+
+    #[test]
+    fn xsi_type_adds_only_the_patterns_of_the_type_that_it_names() {
+        let body = named_type(".*a.*b")
+            + "<xs:complexType name='text'><xs:simpleContent><xs:extension base='xs:string'/>\
+               </xs:simpleContent></xs:complexType><xs:element name='i' type='xs:string'/>";
+        let typed = |name: &str| {
+            let long = "a".repeat(8_000);
+            format!(
+                "<i xmlns='urn:t' xmlns:xsi='http://www.w3.org/2001/XMLSchema-instance' \
+                 xsi:type='{name}'>{long}</i>"
+            )
+        };
+        assert_eq!(check(&body, &typed("text")), None);
+        assert!(check(&body, &typed("note")).is_some());
+    }
+
+    #[test]
+    fn elements_of_one_name_and_type_are_compared_once() {
+        let declared = "<xs:element name='p'><xs:complexType><xs:sequence>\
+            <xs:element name='i' type='note'/></xs:sequence></xs:complexType></xs:element>";
+        let body = named_type(".*a.*") + &declared.repeat(300);
+        let (costly, _) = CostlyValues::of(&documents(&body));
+        assert_eq!(costly.types.costly(&ValueOwner::Element("i".to_owned())).len(), 1);
     }
 
     #[test]
@@ -429,12 +444,15 @@ mod tests {
         let body = named_type(".*a.*") + "<xs:element name='i' type='note'/>";
         let documents = documents(&body);
         let (costly, _) = CostlyValues::of(&documents);
-        let values = |count: usize, letter: &str| {
-            let value = format!("<i>{}</i>", letter.repeat(3_000));
+        let values = |count: usize, letter: &str, end: &str| {
+            let value = format!("<i>{}</i>", letter.repeat(3_000) + end);
             format!("<p xmlns='urn:t'>{}</p>", value.repeat(count))
         };
-        assert_eq!(costly.check(&values(2, "b")), None);
-        assert_eq!(costly.check(&values(4, "a")), None);
-        assert!(costly.check(&values(4, "b")).is_some());
+        assert_eq!(costly.check(&values(2, "a", "\n")), None);
+        assert_eq!(costly.check(&values(4, "a", "")), None);
+        assert_eq!(costly.check(&values(4, "b", "\n")), None);
+        let finding = costly.check(&values(4, "a", "\n")).unwrap();
+        let reason = "the values of the payload cannot be compared with their patterns";
+        assert!(finding.message.contains(reason), "{finding:?}");
     }
 }

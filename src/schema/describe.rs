@@ -7,6 +7,7 @@ use std::rc::Rc;
 
 use super::model::{ContentParticle, ElementDecl, ParticleTerm, SchemaModel, TypeRef};
 use super::outline::{ElementOutline, SimpleTypeOutline};
+use super::particle_place::{ChoiceBranch, ParticlePlace};
 use super::sample;
 use super::sample_time;
 use crate::ids::PayloadName;
@@ -94,6 +95,9 @@ pub struct PayloadParameter {
     /// Whether the parameter is one of several alternatives, of which a payload contains one.
     #[serde(rename = "alternative")]
     pub alternative: bool,
+    /// The choice of an alternative; `None` for any other parameter.
+    #[serde(skip)]
+    pub choice: Option<ChoiceBranch>,
     #[serde(rename = "content")]
     pub content: TextContent,
     #[serde(rename = "doc", skip_serializing_if = "Option::is_none")]
@@ -105,6 +109,14 @@ pub struct PayloadParameter {
     /// The attributes and children of this parameter that are only listed by name.
     #[serde(flatten)]
     pub undescribed: UndescribedParts,
+}
+
+impl PayloadParameter {
+    /// Whether the parameter must stand where it is reached: it is required, or the payload has the
+    /// branch of a choice that requires it.
+    pub fn is_needed(&self) -> bool {
+        self.required || self.choice.is_some_and(|own| own.is_needed)
+    }
 }
 
 /// The attributes and children of an element that a description only lists by name.
@@ -307,6 +319,7 @@ fn parameters(
         required: a.required,
         repeated: false,
         alternative: false,
+        choice: None,
         content: within.of_value(&a.value),
         doc: a.notes.doc.clone().or_else(|| a.value.notes.doc.clone()),
         default: a.fixed.clone().or_else(|| a.default.clone()),
@@ -314,18 +327,8 @@ fn parameters(
         undescribed: UndescribedParts::default(),
     });
     let mut out: Vec<PayloadParameter> = attributes.collect();
-    let place = ParticlePlace { required: true, repeated: false, alternative: false };
-    particles(within, &outline.content, place, above, &mut out);
+    particles(within, &outline.content, ParticlePlace::ROOT, above, &mut out);
     out
-}
-
-/// Occurrence of a particle in its content model: required, repeated, or one of several
-/// alternatives.
-#[derive(Clone, Copy)]
-struct ParticlePlace {
-    required: bool,
-    repeated: bool,
-    alternative: bool,
 }
 
 fn particles(
@@ -336,25 +339,26 @@ fn particles(
     out: &mut Vec<PayloadParameter>,
 ) {
     for particle in particles_here {
-        let place = ParticlePlace {
-            required: place.required && particle.min > 0,
-            repeated: place.repeated || particle.max.is_none_or(|max| max > 1),
-            ..place
-        };
-
+        let place = place.of_particle(particle, particles_here.len());
         match &particle.term {
             ParticleTerm::Element(element) => out.push(parameter(within, element, place, above)),
             ParticleTerm::ElementRef(name) => {
                 let all = within.types.model.standing_for(name);
-                let place = if all.len() > 1 { one_of(place) } else { place };
-                out.extend(all.iter().map(|element| parameter(within, element, place, above)));
+                let place = if all.len() > 1 { place.one_of(out) } else { place };
+                for element in &all {
+                    let place = place.next_branch(out);
+                    out.push(parameter(within, element, place, above));
+                }
             }
             ParticleTerm::Sequence(inner) | ParticleTerm::All(inner) => {
                 particles(within, inner, place, above, out);
             }
             ParticleTerm::Choice(inner) => {
-                let place = if inner.len() > 1 { one_of(place) } else { place };
-                particles(within, inner, place, above, out);
+                let place = if inner.len() > 1 { place.one_of(out) } else { place };
+                for branch in inner {
+                    let place = place.next_branch(out);
+                    particles(within, std::slice::from_ref(branch), place, above, out);
+                }
             }
             ParticleTerm::GroupRef(name) => {
                 if let Some(inner) =
@@ -372,6 +376,7 @@ fn particles(
                 required: place.required,
                 repeated: place.repeated,
                 alternative: place.alternative,
+                choice: place.choice,
                 content: plain("any element"),
                 doc: None,
                 default: None,
@@ -380,10 +385,6 @@ fn particles(
             }),
         }
     }
-}
-
-fn one_of(place: ParticlePlace) -> ParticlePlace {
-    ParticlePlace { required: false, alternative: true, ..place }
 }
 
 fn parameter(
@@ -416,6 +417,7 @@ fn parameter(
         required: place.required,
         repeated: place.repeated,
         alternative: place.alternative,
+        choice: place.choice,
         content: within.content(outline),
         doc,
         default: element.fixed.clone().or_else(|| element.default.clone()),

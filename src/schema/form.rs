@@ -2,6 +2,8 @@
 //!
 //! The gate still has to check the result. This module must not know terminals or browsers.
 
+use std::collections::HashSet;
+
 use super::describe::{BOOLEAN_WORDS, PayloadDescription, PayloadParameter, TextContent};
 use crate::xml::element::Element;
 use crate::xml::escape::is_xml_char;
@@ -16,6 +18,7 @@ pub struct FormField<'a> {
     pub doc: Option<&'a str>,
     /// Whether a value is required. If it is not, an empty answer leaves it out.
     pub required: bool,
+    /// The value that an empty answer gives, or that a value which is left out has.
     pub default: Option<&'a str>,
     /// Reason why the previous answer to the same question was not accepted; `None` at first.
     pub again: Option<&'static str>,
@@ -45,21 +48,21 @@ impl<E> FormFilling<'_, E> {
         text: Option<&TextContent>,
         parameters: &[PayloadParameter],
     ) -> Result<Element, E> {
-        let mut rest = parameters;
-        while let Some((first, others)) = rest.split_first() {
-            let choice = parameters_of_choice(rest);
-            rest = others;
-            if first.attribute {
-                if let Some(value) = self.within(first, |this| this.value(first))? {
-                    element.attributes.push((first.written.clone(), value));
+        for group in choice_groups(parameters) {
+            match group {
+                [] => {}
+                [own] if own.attribute => {
+                    if let Some(value) = self.within(own, |this| this.value(own))? {
+                        element.attributes.push((own.written.clone(), value));
+                    }
                 }
-            } else if choice.len() > 1 {
-                rest = rest.get(choice.len() - 1..).unwrap_or_default();
-                if let Some(chosen) = self.choose(choice)? {
-                    element = self.children(element, chosen)?;
+                [own] if own.name == "*" => {}
+                [own] => element = self.children(element, own, own.required)?,
+                alternatives => {
+                    if let Some(chosen) = self.choose(alternatives)? {
+                        element = self.children(element, chosen, chosen.is_needed())?;
+                    }
                 }
-            } else if first.name != "*" {
-                element = self.children(element, first)?;
             }
         }
 
@@ -78,10 +81,11 @@ impl<E> FormFilling<'_, E> {
         &mut self,
         mut element: Element,
         parameter: &PayloadParameter,
+        required: bool,
     ) -> Result<Element, E> {
         let mut count = 0_usize;
         loop {
-            let required = parameter.required && count == 0;
+            let required = required && count == 0;
             let Some(child) = self.within(parameter, |this| this.child(parameter, required))?
             else {
                 break;
@@ -130,8 +134,8 @@ impl<E> FormFilling<'_, E> {
         )
     }
 
-    /// Lets the user choose one of several alternatives. Returns `None` if the user chooses none of
-    /// them.
+    /// Lets the user choose one of several alternatives, which form one choice. Returns `None` if
+    /// the user chooses none of them.
     fn choose<'p>(
         &mut self,
         among: &'p [PayloadParameter],
@@ -139,7 +143,14 @@ impl<E> FormFilling<'_, E> {
         let choices = among.iter().map(|parameter| parameter.name.clone()).collect();
         let content =
             TextContent { kind: "one of".to_owned(), choices, more_choices: 0, range: None };
-        let chosen = self.put(&content, None, false, None)?;
+        let choice = among.first().and_then(|parameter| parameter.choice);
+        let required = choice.is_some_and(|own| own.is_choice_required);
+        let place = choice.and_then(|own| choice_label(own.choice));
+
+        let depth = self.path.len();
+        self.path.extend(place);
+        let chosen = self.put(&content, None, required, None)?;
+        self.path.truncate(depth);
         Ok(chosen.and_then(|name| among.iter().find(|parameter| parameter.name == name)))
     }
 
@@ -171,6 +182,7 @@ impl<E> FormFilling<'_, E> {
                     Some("this has a character that XML does not allow")
                 }
                 (true, false) => return Ok(None),
+                (true, true) if default.is_some() => return Ok(default.map(str::to_owned)),
                 // An empty text is a valid answer here.
                 (true, true) if content.kind == "text" && content.range.is_none() => {
                     return Ok(Some(answer));
@@ -209,11 +221,41 @@ fn boolean_value(content: &TextContent, answer: &str) -> Option<&'static str> {
     }
 }
 
-/// Returns the alternatives at the beginning of `parameters`, which form one choice. The slice is
-/// empty if the first parameter is no alternative.
-fn parameters_of_choice(parameters: &[PayloadParameter]) -> &[PayloadParameter] {
-    let alternatives = parameters.iter().take_while(|p| p.alternative && !p.attribute);
-    parameters.get(..alternatives.count()).unwrap_or_default()
+/// Splits parameters into groups. The alternatives of a choice are one group, and every other
+/// parameter is a group of its own.
+pub fn choice_groups(parameters: &[PayloadParameter]) -> impl Iterator<Item = &[PayloadParameter]> {
+    let number = |parameter: &PayloadParameter| parameter.choice.map(|own| own.choice);
+    parameters.chunk_by(move |one, next| number(one).is_some() && number(one) == number(next))
+}
+
+/// Returns the path of the question which of several alternatives the element at `path` contains.
+/// `alternatives` form one choice of the element.
+pub fn path_of_choice(path: &str, alternatives: &[PayloadParameter]) -> String {
+    let choice = alternatives.first().and_then(|parameter| parameter.choice);
+    match choice.and_then(|own| choice_label(own.choice)) {
+        Some(label) => format!("{path} / {label}"),
+        None => path.to_owned(),
+    }
+}
+
+/// Returns the label of a choice beside other choices of the same element. The first choice has
+/// none. No element has such a name, because of the blank.
+fn choice_label(number: usize) -> Option<String> {
+    (number > 0).then(|| format!("choice {}", number + 1))
+}
+
+/// Whether a form can express every payload with these parameters. It cannot if the branch of a
+/// choice is more than one element, such as a sequence, or if it may be any element.
+pub fn has_form(parameters: &[PayloadParameter]) -> bool {
+    let mut branches = HashSet::new();
+    let mut names = HashSet::new();
+    parameters.iter().all(|parameter| {
+        let is_alone = parameter.choice.is_none_or(|own| {
+            let is_new = branches.insert((own.choice, own.branch));
+            is_new && names.insert(parameter.name.as_str()) && parameter.name != "*"
+        });
+        is_alone && has_form(&parameter.parameters)
+    })
 }
 
 fn is_text(content: &TextContent) -> bool {
@@ -237,6 +279,18 @@ mod tests {
         );
         assert_eq!(boolean_value(&boolean, "true"), None, "it stands as it is");
         assert_eq!(boolean_value(&content("text"), "yes"), None);
+    }
+
+    #[test]
+    fn an_empty_answer_gives_a_required_value_its_default() {
+        let kind = BOOLEAN_WORDS.to_owned();
+        let content = TextContent { kind, choices: Vec::new(), more_choices: 0, range: None };
+        let mut ask =
+            |field: FormField<'_>| if field.again.is_none() { Ok(String::new()) } else { Err(()) };
+        let mut filling = FormFilling { ask: &mut ask, path: Vec::new() };
+        assert_eq!(filling.put(&content, None, true, Some("true")), Ok(Some("true".to_owned())));
+        assert_eq!(filling.put(&content, None, false, Some("true")), Ok(None));
+        assert_eq!(filling.put(&content, None, true, None), Err(()));
     }
 
     #[test]

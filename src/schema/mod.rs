@@ -7,6 +7,7 @@ mod attribute_search;
 mod bounded_outline;
 mod bounds;
 mod character_set;
+mod compared_types;
 mod compiled_per_thread;
 mod costly_values;
 mod describe;
@@ -24,6 +25,7 @@ mod load;
 mod matching_cost;
 mod model;
 mod outline;
+mod particle_place;
 mod pattern;
 mod pattern_automaton;
 mod pattern_cost;
@@ -36,7 +38,9 @@ mod schema_problem;
 mod shape;
 mod short_form;
 mod source;
+mod text_comparison;
 mod trial_compile;
+mod value_comparison;
 mod xpath;
 mod xsd;
 
@@ -46,11 +50,11 @@ use std::sync::Arc;
 
 pub use describe::{BOOLEAN_WORDS, PayloadDescription, PayloadParameter, TextContent};
 pub use file::{SchemaFile, SchemaVerdict, parse_check};
-pub use form::{FormField, fill};
+pub use form::{FormField, choice_groups, fill, has_form, path_of_choice};
 pub use from::{
     ConversionError, ConvertedSchema, SchemaOrigin, convert as convert_schema, origin_of,
 };
-pub use json::{COMMENT as LEFT_OUT, UnsupportedPart, members};
+pub use json::{COMMENT as LEFT_OUT, UnsupportedPart, members, repeated_member};
 pub use schema_problem::SchemaProblem;
 pub use short_form::{FieldCount, ShortField, ShortType, is_element_name, xsd as short_form_xsd};
 pub use trial_compile::{COMPILE_ARGUMENTS, SchemaCompiler, serve as serve_compiler};

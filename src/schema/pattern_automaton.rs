@@ -6,12 +6,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::character_set::{CharacterSet, SYMBOLS_END, contains_xml};
+use super::character_set::{CharacterSet, SYMBOLS_END, SetMembership, contains_xml};
 use super::pattern_term::{ParsedPattern, PatternTerm};
 use crate::limits;
-
-/// Maximum transitions that [`PatternAutomaton::can_match`] tries. So many take about 1 s.
-const TRIED_MAX: usize = 100_000_000;
 
 /// Transitions from a state: the next state, and the number of ways in which libxml2 makes this
 /// transition.
@@ -30,6 +27,8 @@ pub struct PatternAutomaton {
     last: BTreeSet<usize>,
     /// The sets of characters of the pattern.
     characters: Vec<CharacterSet>,
+    /// Whether libxml2 finds a match wherever the automaton has one.
+    is_reliable: bool,
 }
 
 impl PatternAutomaton {
@@ -57,36 +56,23 @@ impl PatternAutomaton {
             universal,
             last,
             characters: pattern.sets.clone(),
+            is_reliable: pattern.is_reliable && !builder.is_wider,
         })
     }
 
-    /// Whether `text` may match. If false, the text does certainly not match, or the check would
-    /// take too long. Follows all ways at once, so its time grows with the length of the text.
-    pub fn can_match(&self, text: &str) -> bool {
-        let mut states = BTreeSet::from([self.start()]);
-        let mut tried = 0_usize;
-        for c in text.chars() {
-            let mut known: BTreeMap<usize, bool> = BTreeMap::new();
-            let mut next_states = BTreeSet::new();
-            for state in &states {
-                for (next, _) in self.transitions(*state) {
-                    tried += 1;
-                    let set = self.sets.get(next).copied().unwrap_or(usize::MAX);
-                    let characters = self.characters.get(set);
-                    let is_possible = || characters.is_some_and(|set| set.may_contain(c));
-                    if *known.entry(set).or_insert_with(is_possible) {
-                        next_states.insert(next);
-                    }
-                }
-            }
+    /// Returns whether a character belongs to each set of the pattern.
+    pub fn memberships(&self, c: char) -> Vec<SetMembership> {
+        self.characters.iter().map(|set| set.membership(c)).collect()
+    }
 
-            if next_states.is_empty() || tried > TRIED_MAX {
-                return false;
-            }
-            states = next_states;
-        }
+    /// Returns the set of characters that leads into a state; `None` for the start state.
+    pub fn set_of(&self, state: usize) -> Option<usize> {
+        self.sets.get(state).copied()
+    }
 
-        !states.is_disjoint(&self.last)
+    /// Whether libxml2 certainly accepts a text that ends in `state`, if it comes to this state.
+    pub fn is_end(&self, state: usize) -> bool {
+        self.is_reliable && self.last.contains(&state)
     }
 
     pub fn start(&self) -> usize {
@@ -126,6 +112,18 @@ struct AutomatonFragment {
     first: Vec<usize>,
     /// States in which a match of the term can end.
     last: Vec<usize>,
+    /// States that libxml2 can enter from the end of the term, because the term ends with a
+    /// repeated group.
+    again: Vec<usize>,
+    /// States before the last character of a counted repetition with which the term can begin. From
+    /// here, libxml2 also tries the later ways at the beginning of the repetition.
+    retried: Vec<usize>,
+    /// Those states of `retried` of the term's parts from which libxml2 also tries each way that
+    /// follows the term, because it can leave out the rest of the term.
+    open: Vec<usize>,
+    /// The states of `retried` of the repeated group with which the term ends. From here, libxml2
+    /// also tries a group that follows.
+    repeated: Vec<usize>,
 }
 
 impl AutomatonFragment {
@@ -141,13 +139,29 @@ struct AutomatonBuilder {
     count: usize,
     /// Maximum size of a counted repetition that is written out.
     written_out: usize,
+    /// Whether the automaton has ways that libxml2 does not have.
+    is_wider: bool,
+    /// Additional ways from one state to another, for counted repetitions.
+    retries: Vec<(usize, usize)>,
 }
 
 impl AutomatonBuilder {
     /// Builds the states of a pattern. Returns `None` if there are too many states or transitions.
     fn build(pattern: &ParsedPattern, written_out: usize) -> Option<(Self, AutomatonFragment)> {
-        let mut builder = Self { sets: Vec::new(), transitions: Vec::new(), count: 0, written_out };
+        let mut builder = Self {
+            sets: Vec::new(),
+            transitions: Vec::new(),
+            count: 0,
+            written_out,
+            is_wider: false,
+            retries: Vec::new(),
+        };
         let whole = builder.term(&pattern.term)?;
+
+        for (state, next) in std::mem::take(&mut builder.retries) {
+            *builder.transitions.get_mut(state)?.entry(next).or_insert(0) += 1;
+            builder.is_wider = true;
+        }
         Some((builder, whole))
     }
 
@@ -161,30 +175,59 @@ impl AutomatonBuilder {
                 self.sets.push(*set);
                 self.transitions.push(Transitions::new());
                 Some(AutomatonFragment {
-                    is_nullable: false,
                     first: vec![state],
                     last: vec![state],
+                    ..AutomatonFragment::default()
                 })
             }
             PatternTerm::Sequence(terms) => {
                 let mut whole = AutomatonFragment::empty();
                 for term in terms {
                     let next = self.term(term)?;
-                    self.append(&mut whole, next)?;
+                    if is_counted_once(term) {
+                        self.retry(&whole.last, &whole.again)?;
+                    }
+                    self.append(&mut whole, next, is_of_one_set(term))?;
                 }
                 Some(whole)
             }
             PatternTerm::Choice(branches) => {
-                let mut whole = AutomatonFragment::default();
-                for branch in branches {
+                let (first, others) = branches.split_first()?;
+                let mut whole = self.term(first)?;
+                for branch in others {
                     let branch = self.term(branch)?;
+                    // In libxml2, all branches end where the first branch ends. So after each of
+                    // them it can repeat the group with which the first branch ends.
+                    self.link(&branch.last, &whole.again, Linking::Plain)?;
+                    self.retry(&whole.retried, &branch.first)?;
+                    if branch.is_nullable {
+                        whole.first.extend_from_slice(&whole.again);
+                    }
                     whole.is_nullable |= branch.is_nullable;
                     whole.first.extend(branch.first);
                     whole.last.extend(branch.last);
+                    whole.retried.extend(branch.retried);
+                    whole.open.extend(branch.open);
+                }
+
+                if whole.is_nullable {
+                    merge(&mut whole.open, &whole.retried);
                 }
                 Some(whole)
             }
-            PatternTerm::Repeat { inner, min, max } => self.repeat(inner, *min, *max),
+            PatternTerm::Repeat { inner, min, max } => {
+                let mut whole = self.repeat(inner, *min, *max)?;
+                let is_group = !matches!(**inner, PatternTerm::Set(_));
+                let is_repeated = is_group && *min <= 1 && max.is_none();
+                if is_repeated && *min == 0 {
+                    // In libxml2, a group ends where the repeated group at its end does. So where
+                    // it leaves out the outer group, it can still repeat the inner one.
+                    merge(&mut whole.first, &whole.again);
+                }
+                whole.again = if is_repeated { whole.first.clone() } else { Vec::new() };
+                whole.repeated = if is_repeated { whole.retried.clone() } else { Vec::new() };
+                Some(whole)
+            }
         }
     }
 
@@ -206,11 +249,13 @@ impl AutomatonBuilder {
                 return None;
             }
             self.link(&once.last, &once.first, Linking::Counted)?;
+            self.is_wider = true;
             return Some(AutomatonFragment { is_nullable: min == 0, ..once });
         }
 
         let mut whole = AutomatonFragment::empty();
         let mut ends = Vec::new();
+        let mut retried = Vec::new();
         let mut is_inner_nullable = false;
         for index in 1..=copies {
             let copy = self.term(inner)?;
@@ -218,32 +263,76 @@ impl AutomatonBuilder {
             if max.is_none() && index == copies {
                 let linking = if copies > 1 { Linking::Counted } else { Linking::Plain };
                 self.link(&copy.last, &copy.first, linking)?;
+                self.retry(&copy.open, &copy.first)?;
             }
             if index >= min {
                 ends.extend_from_slice(&copy.last);
             }
-            self.append(&mut whole, copy)?;
+            if max.is_some() && index + 1 == copies && matches!(inner, PatternTerm::Set(_)) {
+                retried.extend_from_slice(&copy.last);
+            }
+            self.append(&mut whole, copy, false)?;
         }
 
         if !is_inner_nullable {
             whole.last = ends;
         }
         whole.is_nullable |= min == 0;
+        whole.retried.extend(retried);
+        if min == 0 {
+            merge(&mut whole.open, &whole.retried);
+        }
         Some(whole)
     }
 
-    /// Appends `next` to a sequence.
-    fn append(&mut self, whole: &mut AutomatonFragment, next: AutomatonFragment) -> Option<()> {
+    /// Appends `next`, a set of characters (`is_of_one_set`) or a group, to a sequence.
+    ///
+    /// At the end of a repeated group, libxml2 first tries characters that follow, then to repeat
+    /// the group, then a group that follows. After a counted repetition it tries the later ways.
+    fn append(
+        &mut self,
+        whole: &mut AutomatonFragment,
+        next: AutomatonFragment,
+        is_of_one_set: bool,
+    ) -> Option<()> {
         self.link(&whole.last, &next.first, Linking::Plain)?;
+        let mut before = whole.open.clone();
+        if is_of_one_set {
+            self.retry(&next.retried, &whole.again)?;
+        } else {
+            merge(&mut before, &whole.repeated);
+        }
+        self.retry(&before, &next.first)?;
+
         if whole.is_nullable {
             whole.first.extend_from_slice(&next.first);
+            whole.retried.extend(next.retried);
         }
-
-        if !next.is_nullable {
+        if next.is_nullable {
+            merge(&mut whole.open, &whole.repeated);
+        } else {
             whole.last.clear();
+            whole.open.clear();
         }
         whole.last.extend(next.last);
+        merge(&mut whole.open, &next.open);
+        whole.again = next.again;
+        whole.repeated = next.repeated;
         whole.is_nullable &= next.is_nullable;
+        Some(())
+    }
+
+    /// Notes one more way from each of `from` to each of `to`. Returns `None` if there are too
+    /// many.
+    fn retry(&mut self, from: &[usize], to: &[usize]) -> Option<()> {
+        self.count = self.count.saturating_add(from.len().saturating_mul(to.len()));
+        if self.count > limits::PATTERN_TRANSITIONS_MAX {
+            return None;
+        }
+
+        for state in from {
+            self.retries.extend(to.iter().map(|next| (*state, *next)));
+        }
         Some(())
     }
 
@@ -267,6 +356,29 @@ impl AutomatonBuilder {
 
         Some(())
     }
+}
+
+/// Whether a term is one set of characters, maybe repeated, and no group.
+fn is_of_one_set(term: &PatternTerm) -> bool {
+    match term {
+        PatternTerm::Set(_) => true,
+        PatternTerm::Repeat { inner, .. } => matches!(**inner, PatternTerm::Set(_)),
+        PatternTerm::Sequence(_) | PatternTerm::Choice(_) => false,
+    }
+}
+
+/// Whether a term is one set of characters with the count 1, as in `a{1}`. libxml2 treats it as a
+/// counted repetition.
+fn is_counted_once(term: &PatternTerm) -> bool {
+    let is_once = matches!(term, PatternTerm::Repeat { min: 1, max: Some(1), .. });
+    is_once && is_of_one_set(term)
+}
+
+/// Adds `others` to `states`, each state once.
+fn merge(states: &mut Vec<usize>, others: &[usize]) {
+    states.extend_from_slice(others);
+    states.sort_unstable();
+    states.dedup();
 }
 
 /// How libxml2 treats a transition that the automaton already has.

@@ -48,23 +48,39 @@ pub struct ParsedPattern {
     /// The byte ranges of the groups that the pattern repeats, each with its quantifier. Inner
     /// groups come before the groups that contain them.
     pub repeated_groups: Vec<Range<usize>>,
+    /// Whether libxml2 finds each match of the pattern. It misses some matches of patterns such as
+    /// `(a{2}|a?)`, because it confuses characters that are counted with the same characters
+    /// elsewhere, and some matches of counted groups.
+    pub is_reliable: bool,
 }
 
 /// Parses a pattern. Returns `None` for a text that is no pattern of XSD. The caller must have
 /// checked the nesting of the pattern.
 pub fn parse(pattern: &str) -> Option<ParsedPattern> {
-    let mut reader =
-        TermReader { pattern, at: 0, sets: BTreeMap::new(), repeated_groups: Vec::new() };
+    let mut reader = TermReader {
+        pattern,
+        at: 0,
+        sets: BTreeMap::new(),
+        uses: Vec::new(),
+        counted: Vec::new(),
+        repeated_groups: Vec::new(),
+    };
     let term = reader.choice()?;
     if reader.peek().is_some() {
         return None;
     }
 
+    let is_counted_alone = |term: &PatternTerm| match term {
+        PatternTerm::Set(set) => reader.uses.iter().filter(|used| *used == set).count() == 1,
+        _ => false,
+    };
+    let is_reliable = reader.counted.iter().all(is_counted_alone);
+
     let mut sets: Vec<(usize, CharacterSet)> =
         reader.sets.into_iter().map(|(set, index)| (index, set)).collect();
     sets.sort_unstable_by_key(|(index, _)| *index);
     let sets = sets.into_iter().map(|(_, set)| set).collect();
-    Some(ParsedPattern { term, sets, repeated_groups: reader.repeated_groups })
+    Some(ParsedPattern { term, sets, repeated_groups: reader.repeated_groups, is_reliable })
 }
 
 struct TermReader<'a> {
@@ -72,6 +88,10 @@ struct TermReader<'a> {
     /// Byte offset of the next character.
     at: usize,
     sets: BTreeMap<CharacterSet, usize>,
+    /// The index of the set of each character that the pattern lists.
+    uses: Vec<usize>,
+    /// Terms with a counted quantifier such as `{2,4}`.
+    counted: Vec<PatternTerm>,
     repeated_groups: Vec<Range<usize>>,
 }
 
@@ -124,6 +144,9 @@ impl TermReader<'_> {
             let start = self.at;
             let is_group = self.peek() == Some('(');
             let mut term = self.atom()?;
+            if self.peek() == Some('{') {
+                self.counted.push(term.clone());
+            }
             if let Some((min, max)) = self.quantifier()? {
                 term = PatternTerm::Repeat { inner: Box::new(term), min, max };
                 if is_group {
@@ -153,7 +176,9 @@ impl TermReader<'_> {
         };
 
         let next = self.sets.len();
-        Some(PatternTerm::Set(*self.sets.entry(set).or_insert(next)))
+        let index = *self.sets.entry(set).or_insert(next);
+        self.uses.push(index);
+        Some(PatternTerm::Set(index))
     }
 
     /// Parses a quantifier. Returns the outer `None` for a malformed quantifier, and the inner
@@ -272,6 +297,16 @@ mod tests {
         assert_eq!(parse(r"\d{2}-\d{2}[0-9]").unwrap().sets.len(), 3);
         assert_eq!(parse("[a-c][abc][c-ca-b]").unwrap().sets.len(), 1);
         assert_eq!(parse("[a-z-[aeiou]][^-a][-a][a-]").unwrap().sets.len(), 3);
+    }
+
+    #[test]
+    fn a_counted_repetition_is_reliable_only_of_characters_that_do_not_occur_elsewhere() {
+        for pattern in ["a+(b|a)*", ".*[0-9]{3}.*", "[A-Z]{2,4}-[0-9]{1,6}"] {
+            assert!(parse(pattern).unwrap().is_reliable, "{pattern}");
+        }
+        for pattern in ["(a{2})|a?", "(ab?){2}", "a{0,3}ba{0,3}"] {
+            assert!(!parse(pattern).unwrap().is_reliable, "{pattern}");
+        }
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 mod cli;
 mod derived;
+mod forms;
 mod from;
 mod json;
 mod outlines;

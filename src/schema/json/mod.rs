@@ -23,7 +23,7 @@ mod value;
 
 pub use element_plan::{child_key, content_key};
 pub use json_schema::{COMMENT, early_payload as early_schema, payload as schema};
-pub use raw_json::members;
+pub use raw_json::{members, repeated_member};
 pub use to_json::payload as to_json;
 pub use to_xml::payload as to_xml;
 pub use unsupported::{UnsupportedPart, gaps};

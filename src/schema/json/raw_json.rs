@@ -1,6 +1,8 @@
 //! Parses JSON one level at a time. Keeps numbers as they are written, and keeps all members of an
 //! object, even if two have the same name.
 
+use std::collections::HashSet;
+
 use serde::Deserialize;
 use serde::de::{Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
@@ -51,6 +53,32 @@ pub fn members(text: &str) -> Option<Vec<(String, &RawValue)>> {
     serde_json::from_str::<ObjectMembers<'_>>(text).ok().map(|members| members.0)
 }
 
+/// Returns the path of a member whose name occurs twice in its object, such as `$.items[2].id`;
+/// `None` if no object in `text` contains a name twice, or if `text` is not JSON. The usual readers
+/// of JSON keep one of such members, and not all of them keep the same one.
+pub fn repeated_member(text: &str) -> Option<String> {
+    // Bounds the depth of the text.
+    serde_json::from_str::<serde_json::Value>(text).ok()?;
+    repeated_beneath(serde_json::from_str(text).ok()?, "$")
+}
+
+fn repeated_beneath(raw: &RawValue, path: &str) -> Option<String> {
+    match RawJson::read(raw).ok()? {
+        RawJson::Object(members) => {
+            let mut seen = HashSet::new();
+            members.iter().find_map(|(key, value)| {
+                let at = format!("{path}.{key}");
+                if seen.insert(key) { repeated_beneath(value, &at) } else { Some(at) }
+            })
+        }
+        RawJson::List(items) => {
+            let mut items = items.iter().enumerate();
+            items.find_map(|(index, item)| repeated_beneath(item, &format!("{path}[{index}]")))
+        }
+        RawJson::Null | RawJson::Flag(_) | RawJson::Number(_) | RawJson::Text(_) => None,
+    }
+}
+
 struct ObjectMembers<'a>(Vec<(String, &'a RawValue)>);
 
 impl<'de> Deserialize<'de> for ObjectMembers<'de> {
@@ -74,5 +102,25 @@ impl<'de> Visitor<'de> for ObjectMembersVisitor {
             members.push(member);
         }
         Ok(ObjectMembers(members))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_repeated_name_is_found_in_any_object() {
+        let cases = [
+            (r#"{"a":9,"a":1}"#, Some("$.a")),
+            (r#"[1,{"a":{"b":1,"c":2,"b":1}}]"#, Some("$[1].a.b")),
+            (r#"{"a":1,"\u0061":1}"#, Some("$.a")),
+            (r#"[{"a":1},{"a":1,"b":{"a":1}}]"#, None),
+            ("\"{\"", None),
+            ("{\"a\":", None),
+        ];
+        for (text, path) in cases {
+            assert_eq!(repeated_member(text).as_deref(), path, "{text}");
+        }
     }
 }

@@ -1,0 +1,192 @@
+//! Computes how many steps libxml2 needs at most to compare a value with the patterns of its type.
+//!
+//! As libxml2 does, it changes the white space of a value before the value is compared, compares
+//! the items of a list one after another, and ends with the first of several patterns, or of the
+//! member types of a union, that the value matches. Where it is unknown which of several types a
+//! value has, or how its white space is changed, it counts the steps of the costliest case.
+
+use super::compared_types::{ComparedTypes, TypeCandidates, TypeVariety, WhiteSpace};
+use super::pattern_automaton::PatternAutomaton;
+use super::text_comparison::TextComparison;
+use crate::limits;
+
+/// White space of XML.
+const BLANKS: [char; 4] = [' ', '\t', '\n', '\r'];
+
+/// The comparisons of the values of one payload.
+pub struct ValueComparison<'a> {
+    types: &'a ComparedTypes,
+    automata: &'a [PatternAutomaton],
+    /// Work that the comparisons may still do.
+    work: usize,
+    /// The types that are being compared, so that types with the same local name cannot follow each
+    /// other in a cycle.
+    path: Vec<usize>,
+    /// The steps and the index of the pattern that has cost most of the current value.
+    costliest: Option<(u64, usize)>,
+}
+
+impl<'a> ValueComparison<'a> {
+    pub fn new(types: &'a ComparedTypes, automata: &'a [PatternAutomaton]) -> Self {
+        let work = limits::PATTERN_COMPARISON_WORK_MAX;
+        Self { types, automata, work, path: Vec::new(), costliest: None }
+    }
+
+    /// Returns the steps for a value whose type is one of `candidates`, and the index of the
+    /// pattern that costs most of them.
+    pub fn steps(&mut self, candidates: &[usize], value: &str) -> (u64, Option<usize>) {
+        self.costliest = None;
+        let worst = self.worst(candidates, |this, index| this.value(index, value, false));
+        (worst.steps, self.costliest.map(|(_, pattern)| pattern))
+    }
+
+    /// Compares the types of `candidates` by `compare`, and returns the most costly result. It is a
+    /// match only if all are.
+    fn worst(
+        &mut self,
+        candidates: &[usize],
+        mut compare: impl FnMut(&mut Self, usize) -> TextComparison,
+    ) -> TextComparison {
+        let mut worst: Option<TextComparison> = None;
+        for index in candidates {
+            if self.path.contains(index) {
+                continue;
+            }
+
+            if self.work == 0 || self.path.len() >= limits::COMPARED_TYPES_DEPTH_MAX {
+                return TextComparison { steps: u64::MAX, is_match: false };
+            }
+
+            self.work -= 1;
+            self.path.push(*index);
+            let compared = compare(self, *index);
+            self.path.pop();
+            worst = Some(worst.map_or(compared, |worst| worst.either(compared)));
+        }
+
+        worst.unwrap_or_default()
+    }
+
+    /// Compares the types that a reference can mean, by `compare`.
+    fn part(
+        &mut self,
+        part: &TypeCandidates,
+        compare: impl FnMut(&mut Self, usize) -> TextComparison,
+    ) -> TextComparison {
+        if part.indices.is_empty() {
+            return TextComparison { steps: 0, is_match: part.permits_all };
+        }
+
+        self.worst(&part.indices, compare)
+    }
+
+    /// Compares a value with a type. `is_normalized` is whether its white space is no longer
+    /// changed.
+    fn value(&mut self, index: usize, value: &str, is_normalized: bool) -> TextComparison {
+        let white_space = match self.types.get(index) {
+            Some(found) if !is_normalized => found.white_space(),
+            _ => WhiteSpace::Preserve,
+        };
+
+        let mut worst: Option<TextComparison> = None;
+        for form in forms(value, white_space) {
+            let compared = self.form(index, &form, value, is_normalized);
+            worst = Some(worst.map_or(compared, |worst| worst.either(compared)));
+        }
+
+        worst.unwrap_or_default()
+    }
+
+    /// Compares a value with a type. `form` is the value with the white space that the type
+    /// demands, and `value` is the value before.
+    fn form(
+        &mut self,
+        index: usize,
+        form: &str,
+        value: &str,
+        is_normalized: bool,
+    ) -> TextComparison {
+        let types = self.types;
+        let Some(found) = types.get(index) else { return TextComparison::default() };
+        let patterns = self.patterns(&found.patterns, form);
+
+        let mut parts = TextComparison::default();
+        match found.variety {
+            TypeVariety::Restriction => {
+                for part in &found.parts {
+                    let compared =
+                        self.part(part, |this, index| this.form(index, form, value, is_normalized));
+                    parts.steps = parts.steps.max(compared.steps);
+                    parts.is_match = compared.is_match;
+                }
+            }
+            TypeVariety::List => {
+                parts.is_match = true;
+                for part in &found.parts {
+                    for item in form.split(BLANKS).filter(|item| !item.is_empty()) {
+                        let compared = self.part(part, |this, index| this.value(index, item, true));
+                        parts.steps = parts.steps.saturating_add(compared.steps);
+                        parts.is_match &= compared.is_match;
+                    }
+                }
+            }
+            TypeVariety::Union => {
+                for part in &found.parts {
+                    let compared =
+                        self.part(part, |this, index| this.value(index, value, is_normalized));
+                    parts.steps = parts.steps.saturating_add(compared.steps);
+                    parts.is_match = compared.is_match;
+                    if parts.is_match {
+                        break;
+                    }
+                }
+            }
+        }
+
+        TextComparison {
+            steps: patterns.steps.saturating_add(parts.steps),
+            is_match: patterns.is_match && parts.is_match && !found.has_other_facets,
+        }
+    }
+
+    /// Compares a text with patterns of which it must match one, until it matches.
+    fn patterns(&mut self, patterns: &[Option<usize>], text: &str) -> TextComparison {
+        let mut all = TextComparison { steps: 0, is_match: patterns.is_empty() };
+        for index in patterns.iter().flatten() {
+            let Some(automaton) = self.automata.get(*index) else { continue };
+            let compared = TextComparison::of(automaton, text, &mut self.work);
+            let compared = compared.unwrap_or_else(|| {
+                self.work = 0;
+                TextComparison { steps: u64::MAX, is_match: false }
+            });
+
+            all.steps = all.steps.saturating_add(compared.steps);
+            if self.costliest.is_none_or(|(steps, _)| compared.steps > steps) {
+                self.costliest = Some((compared.steps, *index));
+            }
+            if compared.is_match {
+                return TextComparison { is_match: true, ..all };
+            }
+        }
+
+        all
+    }
+}
+
+/// Returns the forms of a value that libxml2 may compare with patterns.
+fn forms(value: &str, white_space: WhiteSpace) -> Vec<String> {
+    let preserved = || value.to_owned();
+    let replaced = || value.replace(BLANKS, " ");
+    let collapsed = || {
+        let words = value.split(BLANKS).filter(|word| !word.is_empty());
+        words.collect::<Vec<_>>().join(" ")
+    };
+
+    match white_space {
+        WhiteSpace::Preserve => vec![preserved()],
+        WhiteSpace::Replace => vec![replaced()],
+        WhiteSpace::Collapse => vec![collapsed()],
+        WhiteSpace::Unknown if value.contains(BLANKS) => vec![preserved(), replaced(), collapsed()],
+        WhiteSpace::Unknown => vec![preserved()],
+    }
+}

@@ -1,0 +1,77 @@
+//! Forms that fill in a payload by its schema, value by value.
+
+use organism::schema::{FormField, PayloadDescription, Schemas, fill, has_form};
+
+use super::{name, schema};
+
+/// The schemas of an element `rep` with this content.
+fn with_rep(content: &str) -> Schemas {
+    let content = content.replace("{", "<xs:element name='").replace("}", "' type='xs:string'/>");
+    let text = schema(&format!(
+        "<xs:element name='rep'><xs:complexType>{content}</xs:complexType></xs:element>"
+    ));
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("rep.xsd");
+    std::fs::write(&file, text).unwrap();
+    let mut schemas = Schemas::default();
+    schemas.add_file(&file).unwrap();
+    schemas
+}
+
+fn described(content: &str) -> PayloadDescription {
+    let schemas = with_rep(content);
+    schemas.describe(&name(&schemas, "rep"))
+}
+
+const TWO_CHOICES: &str = "<xs:sequence><xs:choice>{mail}{phone}</xs:choice>\
+     <xs:choice minOccurs='0'>{cash}{card}</xs:choice></xs:sequence>";
+
+/// Fills in the payload with these answers. Returns the questions, the required ones with a `!`,
+/// and the payload.
+fn filled(schemas: &Schemas, answers: &[&str]) -> (Vec<String>, String) {
+    let rep = name(schemas, "rep");
+    let mut questions = Vec::new();
+    let mut answers = answers.iter();
+    let mut ask = |field: FormField<'_>| {
+        questions.push(format!("{}{}", field.path, if field.required { "!" } else { "" }));
+        answers.next().map(|answer| (*answer).to_owned()).ok_or(())
+    };
+    let payload = fill(&schemas.describe(&rep), &mut ask).unwrap().to_xml();
+    assert_eq!(schemas.validate(&rep, payload.as_bytes()), Ok(()), "{payload}");
+    (questions, payload)
+}
+
+#[test]
+fn each_of_several_choices_has_its_own_question_which_is_as_required_as_the_choice() {
+    let schemas = with_rep(TWO_CHOICES);
+    let (questions, payload) = filled(&schemas, &["", "mail", "a@b", "card", "7"]);
+    let expected =
+        ["rep!", "rep!", "rep / mail!", "rep / choice 2", "rep / card!"].map(str::to_owned);
+    assert_eq!(questions, expected, "an empty answer to a required choice is refused");
+    assert!(payload.contains(">a@b</mail>") && payload.contains(">7</card>"), "{payload}");
+
+    let (_, payload) = filled(&schemas, &["phone", "1", ""]);
+    assert!(payload.contains(">1</phone>") && !payload.contains("card"), "{payload}");
+}
+
+#[test]
+fn a_choice_within_a_choice_is_one_choice() {
+    let content = "<xs:choice>{a}<xs:choice>{b}{c}</xs:choice>{d}</xs:choice>";
+    let (questions, _) = filled(&with_rep(content), &["c", "1"]);
+    assert_eq!(questions, ["rep!", "rep / c!"]);
+}
+
+#[test]
+fn choices_between_more_than_single_elements_have_no_form() {
+    let has_form = |content: &str| has_form(&described(content).parameters);
+    assert!(has_form(TWO_CHOICES));
+    assert!(has_form("<xs:choice>{a}<xs:sequence>{b}</xs:sequence></xs:choice>"));
+    assert!(has_form("<xs:sequence>{a}<xs:choice><xs:sequence/>{b}</xs:choice></xs:sequence>"));
+    for content in [
+        "<xs:choice>{mail}<xs:sequence>{street}{zip}</xs:sequence></xs:choice>",
+        "<xs:choice>{a}<xs:sequence>{b}<xs:choice>{c}{d}</xs:choice></xs:sequence></xs:choice>",
+        "<xs:choice>{a}<xs:any namespace='##other'/></xs:choice>",
+    ] {
+        assert!(!has_form(content), "{content}");
+    }
+}
