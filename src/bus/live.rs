@@ -8,7 +8,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::pin::pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use serde::{Deserialize, Serialize};
 use tokio::sync::{Notify, watch};
@@ -17,6 +17,7 @@ use super::ModelState;
 use crate::clock::Time;
 use crate::ids::{Attempt, CallId, ListenerName, ThreadId};
 use crate::limits;
+use crate::locks::locked;
 
 /// The source of live events: one attempt of an agent to handle a call.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -200,20 +201,16 @@ impl PendingEvents {
 }
 
 impl LiveQueue {
-    fn pending(&self) -> MutexGuard<'_, PendingEvents> {
-        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Queues an event. If the queue is full, counts the event as lost instead. Returns
     /// immediately.
     pub fn push(&self, event: LiveEvent) {
-        self.pending().push(event);
+        locked(&self.pending).push(event);
         self.arrived.notify_waiters();
     }
 
     /// Queues `text` as one or more events, each with at most [`limits::LIVE_TEXT_BYTES`] of it.
     fn push_text(&self, source: &LiveSource, part: AnswerPart, text: &str) {
-        let mut pending = self.pending();
+        let mut pending = locked(&self.pending);
         for text in pieces(text) {
             let source = source.clone();
             let text = text.to_owned();
@@ -236,7 +233,7 @@ impl LiveQueue {
         loop {
             // Registers before the queue is read, so that an event queued in between is not missed.
             arrived.as_mut().enable();
-            if let Some(taken) = take(&mut self.pending()) {
+            if let Some(taken) = take(&mut locked(&self.pending)) {
                 return taken;
             }
             arrived.as_mut().await;
@@ -308,10 +305,6 @@ impl Default for LiveChannel {
 }
 
 impl LiveChannel {
-    fn state(&self) -> MutexGuard<'_, ChannelState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Whether any reader gets text. Cheap, because it takes no lock.
     pub fn has_text_readers(&self) -> bool {
         self.text_readers.load(Ordering::Relaxed) > 0
@@ -330,7 +323,7 @@ impl LiveChannel {
         let source = source.clone();
         let call = RunningCall { source, state: state.clone(), since: Time::now(), streams };
 
-        let mut channel = self.state();
+        let mut channel = locked(&self.state);
         send(&channel.readers, &call.source.thread, || call.event());
         if *state == ModelState::Ended {
             channel.running.remove(&key);
@@ -346,7 +339,7 @@ impl LiveChannel {
             return;
         }
 
-        let mut channel = self.state();
+        let mut channel = locked(&self.state);
         let Some(mut ended) = channel.running.remove(&(call, attempt)) else { return };
         ended.state = ModelState::Ended;
         ended.since = Time::now();
@@ -360,7 +353,7 @@ impl LiveChannel {
             return;
         }
 
-        for (filter, queue) in &self.state().readers {
+        for (filter, queue) in &locked(&self.state).readers {
             if filter.text && filter.fits(&source.thread) {
                 queue.push_text(source, part, text);
             }
@@ -370,7 +363,7 @@ impl LiveChannel {
     /// Reports to the readers that `events` live events of this call were lost before they reached
     /// this channel.
     pub fn lost(&self, source: &LiveSource, events: u64) {
-        for (filter, queue) in &self.state().readers {
+        for (filter, queue) in &locked(&self.state).readers {
             if filter.text && filter.fits(&source.thread) {
                 // 0 would announce a new subscription.
                 queue.push(LiveEvent::Lost { events: events.max(1) });
@@ -383,7 +376,7 @@ impl LiveChannel {
         let queue = Arc::new(LiveQueue::default());
         queue.push(LiveEvent::Opened { text: filter.text });
 
-        let mut channel = self.state();
+        let mut channel = locked(&self.state);
         let running = channel.running.values();
         running.filter(|call| filter.fits(&call.source.thread)).for_each(|call| {
             queue.push(call.event());
@@ -426,7 +419,7 @@ impl LiveReader {
 
     /// Returns the next event, or `None` if the queue is empty. Does not wait.
     pub fn next_queued(&self) -> Option<LiveEvent> {
-        self.queue.pending().pop()
+        locked(&self.queue.pending).pop()
     }
 
     /// Waits until the queue of this reader contains an event. Leaves the event in the queue.
@@ -438,7 +431,7 @@ impl LiveReader {
 
 impl Drop for LiveReader {
     fn drop(&mut self) {
-        let mut channel = self.channel.state();
+        let mut channel = locked(&self.channel.state);
         let own = channel.readers.iter().position(|(_, queue)| Arc::ptr_eq(queue, &self.queue));
         let Some(own) = own else { return };
         let (filter, _) = channel.readers.swap_remove(own);
@@ -503,7 +496,7 @@ mod tests {
         let source = source("sess-aaaaaaaa");
         let most = 4 * limits::LIVE_QUEUE_BYTES;
         channel.text(&source, AnswerPart::Answer, &"x".repeat(most));
-        let held = reader.queue.pending().bytes;
+        let held = locked(&reader.queue.pending).bytes;
         assert!(held <= limits::LIVE_QUEUE_BYTES, "{held}");
         channel.model_state(&source, &ModelState::Ended, true);
 
@@ -515,7 +508,7 @@ mod tests {
         assert!(lost > 0);
         assert_eq!(*before, LiveEvent::Lost { events: lost });
         assert!(matches!(last, LiveEvent::Model { state: ModelState::Ended, .. }), "{last:?}");
-        assert_eq!(reader.queue.pending().bytes, 0);
+        assert_eq!(locked(&reader.queue.pending).bytes, 0);
 
         channel.text(&source, AnswerPart::Answer, &"x".repeat(most));
         let last = read(&reader).pop();
@@ -557,6 +550,6 @@ mod tests {
         drop(reader);
         assert!(!*watched.borrow_and_update());
         assert!(!channel.has_text_readers());
-        assert!(channel.state().readers.is_empty());
+        assert!(locked(&channel.state).readers.is_empty());
     }
 }

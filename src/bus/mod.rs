@@ -174,6 +174,11 @@ pub trait Sink: Send + Sync + 'static {
     fn denied(&self, listener: &ListenerName, operations: String, count: u64) {
         let _ = (listener, operations, count);
     }
+    /// Reports why NATS servers deny the pump the listener's answers. Until the host reports
+    /// `None`, the listener's deliveries end by [`Sink::not_taken`].
+    fn answers_denied(&self, listener: &ListenerName, why: Option<String>) {
+        let _ = (listener, why);
+    }
     /// Reports that a process of the listener ended unexpectedly and is being restarted.
     fn restarted(&self, listener: &ListenerName) {
         let _ = listener;

@@ -10,7 +10,7 @@ use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -23,6 +23,7 @@ use tracing::Instrument as _;
 use crate::envelope::{AttemptFailure, NotReserved, Reservation};
 use crate::ids::{Attempt, CallId, ListenerName, ThreadId};
 use crate::limits;
+use crate::locks::locked;
 
 use super::live::{AnswerPart, LiveSource};
 use super::{Delivery, DeliveryPreview, Host, ModelState, Outcome, Sink};
@@ -295,9 +296,9 @@ impl NativeHost {
 
     /// Refuses new deliveries, and stops each handler that has not ended within `patience`.
     async fn end_within(&self, patience: Duration) {
-        self.shared.state().draining = true;
+        locked(&self.shared.state).draining = true;
         if timeout(patience, self.shared.idle()).await.is_err() {
-            self.shared.state().running.values().for_each(|stop| stop.raise(StopLevel::Now));
+            locked(&self.shared.state).running.values().for_each(|stop| stop.raise(StopLevel::Now));
             self.shared.idle().await;
         }
     }
@@ -320,7 +321,7 @@ impl Host for NativeHost {
     }
 
     fn cancel(&self, call: CallId, attempt: Attempt) {
-        if let Some(stop) = self.shared.state().running.get(&(call, attempt)) {
+        if let Some(stop) = locked(&self.shared.state).running.get(&(call, attempt)) {
             stop.raise(StopLevel::Cancelled);
         }
     }
@@ -345,10 +346,6 @@ enum AdmissionResult {
 }
 
 impl NativeShared {
-    fn state(&self) -> MutexGuard<'_, HandlerQueue> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn admit(self: &Arc<Self>, delivery: Delivery, workers_max: usize) -> AdmissionResult {
         let call = delivery.call;
         let attempt = delivery.attempt;
@@ -358,7 +355,7 @@ impl NativeShared {
         let thread = delivery.thread.clone();
         let signal = Arc::clone(&stop);
         let context = HandlerContext { listener, thread, call, attempt, sink, stop: signal };
-        let mut state = self.state();
+        let mut state = locked(&self.state);
         if state.draining {
             return AdmissionResult::Refused;
         }
@@ -402,7 +399,7 @@ impl NativeShared {
     }
 
     fn next(&self) -> Option<(Delivery, HandlerContext)> {
-        let mut state = self.state();
+        let mut state = locked(&self.state);
         let next = state.line.pop_front();
         if next.is_none() {
             state.workers -= 1;
@@ -416,7 +413,7 @@ impl NativeShared {
         // taken after it.
         self.sink.ended(&self.listener, call, attempt, result);
 
-        let mut state = self.state();
+        let mut state = locked(&self.state);
         state.running.remove(&(call, attempt));
         if state.running.is_empty() {
             self.idle.notify_waiters();
@@ -427,7 +424,7 @@ impl NativeShared {
         let mut notified = pin!(self.idle.notified());
         loop {
             notified.as_mut().enable();
-            if self.state().running.is_empty() {
+            if locked(&self.state).running.is_empty() {
                 return;
             }
             notified.as_mut().await;

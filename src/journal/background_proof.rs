@@ -11,14 +11,15 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::thread::JoinHandle;
 
 use uuid::Uuid;
 
 use crate::failpoint::failpoint;
 use crate::ids::Position;
 use crate::limits;
+use crate::locks::locked;
 use crate::mutant::mutant;
+use crate::owned_tasks::JoinOnDrop;
 use crate::thread::AcceptedLoss;
 
 use super::external_marks::{ExternalMarks, agree};
@@ -75,7 +76,7 @@ impl ProofProgress {
     /// Returns true only if all records before the snapshot are verified.
     pub fn wait(&self, is_stopped: &dyn Fn() -> bool) -> bool {
         // Lock: the thread of the proof holds it only for a moment, when it ends.
-        let mut has_ended = self.has_ended.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut has_ended = locked(&self.has_ended);
         while !*has_ended && !is_stopped() {
             let waited = self.ended.wait_timeout(has_ended, limits::PROOF_WAIT_INTERVAL);
             (has_ended, _) = waited.unwrap_or_else(PoisonError::into_inner);
@@ -85,7 +86,7 @@ impl ProofProgress {
     }
 
     fn end(&self) {
-        *self.has_ended.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        *locked(&self.has_ended) = true;
         self.ended.notify_all();
     }
 
@@ -104,7 +105,7 @@ impl ProofProgress {
     /// has not failed, or if the error was already returned once.
     pub(super) fn take_failure(&self) -> Option<Error> {
         // Lock: held only to take the value, once for each append.
-        self.failure.lock().unwrap_or_else(PoisonError::into_inner).take()
+        locked(&self.failure).take()
     }
 
     /// Returns true if the background verification has found errors in the journal's table of
@@ -116,7 +117,7 @@ impl ProofProgress {
     }
 
     fn fail(&self, error: Error) {
-        *self.failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+        *locked(&self.failure) = Some(error);
     }
 }
 
@@ -151,7 +152,7 @@ pub(super) struct ProofClaim {
 #[derive(Debug)]
 pub(super) struct BackgroundProof {
     is_stopped: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
+    _thread: JoinOnDrop,
 }
 
 impl BackgroundProof {
@@ -164,16 +165,13 @@ impl BackgroundProof {
         let run = move || claim.prove(&shared, &flag);
         let thread = std::thread::Builder::new().name("proof".to_owned()).spawn(run);
         let thread = thread.map_err(Error::io("starting the thread of the proof"))?;
-        Ok((Self { is_stopped, thread: Some(thread) }, progress))
+        Ok((Self { is_stopped, _thread: JoinOnDrop::new(thread) }, progress))
     }
 }
 
 impl Drop for BackgroundProof {
     fn drop(&mut self) {
         self.is_stopped.store(true, Ordering::Release);
-        if let Some(thread) = self.thread.take() {
-            thread.join().ok();
-        }
     }
 }
 

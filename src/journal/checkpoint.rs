@@ -177,34 +177,65 @@ impl CheckpointFile {
     }
 
     /// Returns all checkpoints of the file, oldest first; none if the file does not exist. Ignores
-    /// an incomplete last line that a crash has left.
+    /// an incomplete last line that a crash has left. An error names the first damaged line, with
+    /// advice.
     pub fn read(&self) -> Result<Vec<Checkpoint>, Error> {
-        let context = || format!("the checkpoints in {}", self.path.display());
-        let bytes = durable_file::read(&self.path).map_err(Error::io(context()))?;
-        let text = String::from_utf8(bytes.unwrap_or_default()).map_err(std::io::Error::other);
-        let text = text.map_err(Error::io(context()))?;
-        let whole = text.rfind('\n').and_then(|end| text.get(..end)).unwrap_or_default();
-        let read = |line: &str| serde_json::from_str(line).map_err(std::io::Error::other);
-        let lines = whole.lines().filter(|line| !line.is_empty()).map(read);
-        lines.collect::<Result<_, _>>().map_err(Error::io(context()))
+        let (lines, damage) = self.read_intact()?;
+        match damage {
+            Some(damage) => Err(Error::io(self.shown())(std::io::Error::other(format!(
+                "{damage}: move the file away; the journal itself has its checkpoints \
+                 (docs/OPERATIONS.md, Repair)"
+            )))),
+            None => Ok(lines),
+        }
+    }
+
+    /// Returns the intact checkpoints of the file as [`CheckpointFile::read`] does, and a
+    /// description of the first damaged line. The description is `None` if all lines are intact.
+    pub fn read_intact(&self) -> Result<(Vec<Checkpoint>, Option<String>), Error> {
+        let bytes = durable_file::read(&self.path).map_err(Error::io(self.shown()))?;
+        let bytes = bytes.unwrap_or_default();
+        let end = memchr::memrchr(b'\n', &bytes).unwrap_or_default();
+        let whole = bytes.get(..end).unwrap_or_default();
+
+        let lines = (1_u64..).zip(whole.split(|byte| *byte == b'\n'));
+        let mut intact = Vec::new();
+        let mut damage = None;
+        for (number, line) in lines.filter(|(_, line)| !line.trim_ascii().is_empty()) {
+            match serde_json::from_slice(line) {
+                Ok(line) => intact.push(line),
+                Err(error) if damage.is_none() => {
+                    let column = error.column();
+                    damage = Some(format!("line {number} is damaged at column {column}"));
+                }
+                Err(_) => {}
+            }
+        }
+
+        Ok((intact, damage))
+    }
+
+    /// Returns the name of the file for errors.
+    fn shown(&self) -> String {
+        format!("the checkpoints in {}", self.path.display())
     }
 
     /// Returns the last checkpoint of the file; `None` if the file contains no checkpoint. Reads
     /// only the end of the file, because the file of an old journal is long.
     pub fn last(&self) -> Result<Option<Checkpoint>, Error> {
-        let context = || format!("the checkpoints in {}", self.path.display());
         let end = durable_file::read_end(&self.path, limits::CHECKPOINT_LINE_BYTES_MAX);
-        let end = end.map_err(Error::io(context()))?.unwrap_or_default();
+        let end = end.map_err(Error::io(self.shown()))?.unwrap_or_default();
         let whole = memchr::memrchr(b'\n', &end).and_then(|at| end.get(..at)).unwrap_or_default();
         // Ignores empty lines at the end, as `read` does.
         let whole = whole.trim_ascii_end();
         // If the bytes read contain no earlier line end, the last line may be longer than these
         // bytes.
         match memchr::memrchr(b'\n', whole).and_then(|at| whole.get(at + 1..)) {
-            Some(line) => {
-                let line = serde_json::from_slice(line).map_err(std::io::Error::other);
-                line.map(Some).map_err(Error::io(context()))
-            }
+            Some(line) => match serde_json::from_slice(line) {
+                Ok(line) => Ok(Some(line)),
+                // The error of `read` names the number of the line.
+                Err(_) => Ok(self.read()?.pop()),
+            },
             None => Ok(self.read()?.pop()),
         }
     }
@@ -272,4 +303,38 @@ fn drop_cut_line(file: &mut File) -> std::io::Result<()> {
     file.read_to_end(&mut bytes)?;
     let whole = memchr::memrchr(b'\n', &bytes).map_or(0, |end| end + 1);
     file.set_len(whole as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_names_the_damaged_line_of_a_checkpoint_file() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = CheckpointFile::new(directory.path(), Uuid::nil());
+        let line = Checkpoint {
+            journal: Uuid::nil(),
+            position: Position(1),
+            count: 1,
+            merkle_root: Digest::ZERO,
+            time: Time(0),
+            proved_from: None,
+            key: String::new(),
+            signature: String::new(),
+        };
+        file.append(&[line.clone(), line.clone()]).unwrap();
+        assert_eq!(file.read().unwrap().len(), 2);
+
+        let mut damaged = OpenOptions::new().append(true).open(file.path()).unwrap();
+        damaged.write_all(b"garbage\n\xff\n").unwrap();
+        for error in [file.read().unwrap_err().to_string(), file.last().unwrap_err().to_string()] {
+            assert!(error.contains("line 3 is damaged at column 1: move the file away"), "{error}");
+        }
+
+        file.append(&[line]).unwrap();
+        let (intact, damage) = file.read_intact().unwrap();
+        assert_eq!(intact.len(), 3);
+        assert_eq!(damage.as_deref(), Some("line 3 is damaged at column 1"));
+    }
 }

@@ -27,8 +27,10 @@ use super::checkpoint::CheckpointFile;
 pub struct CheckpointCopies {
     /// Path of the file with the copies of this journal's checkpoints.
     pub file: PathBuf,
-    /// Copied checkpoints in order of position.
+    /// Copied checkpoints in order of position. Contains only those in intact lines.
     pub lines: Vec<Checkpoint>,
+    /// Description of the first damaged line of the file; `None` if all lines are intact.
+    pub damage: Option<String>,
 }
 
 impl CheckpointCopies {
@@ -38,18 +40,18 @@ impl CheckpointCopies {
     }
 
     /// Reads the copied checkpoints of `journal` from their file in `directory`. Returns no copies
-    /// if this file does not exist yet. `Err` explains why the copies cannot be read, or states
-    /// that the read took longer than [`limits::BOUNDS_TIMEOUT`].
+    /// if this file does not exist yet, and leaves out damaged lines. `Err` explains why the copies
+    /// cannot be read, or states that the read took longer than [`limits::BOUNDS_TIMEOUT`].
     pub fn read(directory: &Path, journal: Uuid) -> Result<Self, String> {
         let file = Self::file_in(directory, journal);
         let (sender, receiver) = channel();
         let outside = CheckpointFile::at(&file);
         let reader = std::thread::Builder::new().name("checkpoint-copies".to_owned());
         // On its own thread, because a file on an unreachable server may block forever.
-        let reader = reader.spawn(move || sender.send(outside.read()).ok());
+        let reader = reader.spawn(move || sender.send(outside.read_intact()).ok());
         reader.map_err(|error| error.to_string())?;
-        let lines = match receiver.recv_timeout(limits::BOUNDS_TIMEOUT) {
-            Ok(lines) => lines.map_err(|error| error.to_string())?,
+        let (lines, damage) = match receiver.recv_timeout(limits::BOUNDS_TIMEOUT) {
+            Ok(read) => read.map_err(|error| error.to_string())?,
             Err(_) => {
                 let seconds = limits::BOUNDS_TIMEOUT.as_secs();
                 return Err(format!("{} gave nothing within {seconds} s", file.display()));
@@ -58,7 +60,7 @@ impl CheckpointCopies {
 
         let mut lines: Vec<_> = lines.into_iter().filter(|line| line.journal == journal).collect();
         lines.sort_by_key(|line| line.position);
-        Ok(Self { file, lines })
+        Ok(Self { file, lines, damage })
     }
 
     /// Returns the position of the last copied checkpoint; 0 if no checkpoint is copied.
@@ -298,6 +300,19 @@ mod tests {
         copier.finish();
         let copies = CheckpointCopies::read(&directory, journal).unwrap();
         assert_eq!(copies.lines, [line(journal, 1), line(journal, 2)]);
+    }
+
+    #[test]
+    fn a_damaged_line_hides_none_of_the_other_copies() {
+        let home = tempfile::tempdir().unwrap();
+        let journal = Uuid::now_v7();
+        let file = CheckpointFile::new(home.path(), journal);
+        std::fs::write(file.path(), "garbage\n").unwrap();
+        file.append(&[line(journal, 1)]).unwrap();
+
+        let copies = CheckpointCopies::read(home.path(), journal).unwrap();
+        assert_eq!(copies.lines, [line(journal, 1)]);
+        assert_eq!(copies.damage.as_deref(), Some("line 1 is damaged at column 1"));
     }
 
     #[test]

@@ -30,6 +30,10 @@ impl CommitWatermark {
         let path = Self::path(state, journal);
         let file = OpenOptions::new().write(true).create(true).truncate(false).open(&path);
         let file = file.map_err(Error::io(path.display().to_string()))?;
+        // A longer file is damaged, and would stay so, because a mark is written over its start.
+        let is_longer = file.metadata().map(|found| found.len() > MARK_BYTES as u64);
+        let is_cut = is_longer.and_then(|longer| if longer { file.set_len(0) } else { Ok(()) });
+        is_cut.map_err(Error::io(path.display().to_string()))?;
         Ok(Self { file, path })
     }
 
@@ -43,13 +47,15 @@ impl CommitWatermark {
     }
 
     /// Reads the watermark of `journal` from the directory `state`: position and hash of the last
-    /// acknowledged record. Returns `None` if no record was acknowledged yet.
+    /// acknowledged record. Returns `None` if no record was acknowledged yet, and zeros if the file
+    /// is damaged: it then names no record (see [`damaged_watermark`]).
     pub fn read(state: &Path, journal: Uuid) -> Result<Option<(Position, Digest)>, Error> {
         Self::read_at(Self::path(state, journal))
     }
 
     /// Reads the watermark that earlier versions of this program kept beside the journal, in the
-    /// directory `data`. Returns `None` if `data` contains no watermark.
+    /// directory `data`. Returns `None` if `data` contains no watermark, and zeros if the file is
+    /// damaged.
     pub fn read_beside(data: &Path) -> Result<Option<(Position, Digest)>, Error> {
         Self::read_at(data.join(WATERMARK))
     }
@@ -63,18 +69,17 @@ impl CommitWatermark {
 
     fn read_at(path: PathBuf) -> Result<Option<(Position, Digest)>, Error> {
         let bytes = durable_file::read(&path).map_err(Error::io(path.display().to_string()))?;
-        let Some(bytes) = bytes.filter(|bytes| !bytes.is_empty()) else { return Ok(None) };
-        let parsed =
-            parse(&bytes).filter(|(position, hash)| mark(*position, *hash).as_slice() == bytes);
-        let damaged = || Error::broken(0, format!("{} is damaged", path.display()));
-        parsed.map(Some).ok_or_else(damaged)
+        let bytes = bytes.filter(|bytes| !bytes.is_empty());
+        Ok(bytes.map(|bytes| parse(&bytes).unwrap_or_default()))
     }
 }
 
+/// Decodes a watermark. Returns `None` if it is damaged.
 fn parse(bytes: &[u8]) -> Option<(Position, Digest)> {
     let (position, rest) = bytes.split_first_chunk()?;
     let (hash, _) = rest.split_first_chunk()?;
-    Some((Position(u64::from_be_bytes(*position)), Digest(*hash)))
+    let noted = (Position(u64::from_be_bytes(*position)), Digest(*hash));
+    (mark(noted.0, noted.1).as_slice() == bytes).then_some(noted)
 }
 
 /// Encodes the watermark: `position`, `hash`, and the first bytes of a digest over these two
@@ -89,7 +94,29 @@ fn mark(position: Position, hash: Digest) -> [u8; MARK_BYTES] {
 }
 
 /// Returns the position and the hash of the last acknowledged record, from the watermark in
-/// `state`. Returns zeros if no record was acknowledged.
+/// `state`. Returns zeros if no record was acknowledged, or if the watermark is damaged.
 pub fn acknowledged(state: &Path, journal: Uuid) -> Result<(Position, Digest), Error> {
     Ok(CommitWatermark::read(state, journal)?.unwrap_or_default())
+}
+
+/// Returns the path of the watermark of `journal` in the directory `state` if the file is damaged,
+/// as after a power cut; `None` if the file is intact or missing. A damaged watermark is no
+/// evidence about the journal. The next start on the journal replaces it.
+pub fn damaged_watermark(state: &Path, journal: Uuid) -> Result<Option<PathBuf>, Error> {
+    let path = CommitWatermark::path(state, journal);
+    let bytes = durable_file::read(&path).map_err(Error::io(path.display().to_string()))?;
+    let is_damaged = bytes.is_some_and(|bytes| !bytes.is_empty() && parse(&bytes).is_none());
+    Ok(is_damaged.then_some(path))
+}
+
+/// Logs a warning if the watermark of `journal` in `state` is damaged.
+pub(super) fn warn_of_damaged_watermark(state: &Path, journal: Uuid) -> Result<(), Error> {
+    if let Some(file) = damaged_watermark(state, journal)? {
+        tracing::warn!(
+            "the watermark {} is damaged, so a loss of records after the last checkpoint would not \
+             be noticed; the start replaces it",
+            file.display()
+        );
+    }
+    Ok(())
 }

@@ -13,7 +13,7 @@ use crate::mutant::mutant;
 use crate::thread::{AcceptedLoss, Input};
 
 use super::checkpoint::CheckpointFile;
-use super::commit_watermark::CommitWatermark;
+use super::commit_watermark::{CommitWatermark, damaged_watermark, warn_of_damaged_watermark};
 use super::signers::CheckpointSigners;
 use super::sqlite::{DATABASE, noted_journal};
 use super::{Checkpoint, CheckpointCopies, Error, HashedRecord, TreeHeads, partition_in};
@@ -74,14 +74,15 @@ pub(super) struct ExternalMarks {
 impl ExternalMarks {
     /// Reads the marks that show which records `journal` had: the watermark and the latest
     /// checkpoint from `state`, and the copied checkpoints from `copies`. `data` contains the
-    /// journal's file. If the copied checkpoints cannot be read, logs the reason and continues
-    /// without them.
+    /// journal's file. If the watermark or a copied checkpoint is damaged, or the copied
+    /// checkpoints cannot be read, logs this and continues without them.
     pub fn read(
         data: &Path,
         state: &Path,
         copies: Option<&Path>,
         journal: Uuid,
     ) -> Result<Self, Error> {
+        warn_of_damaged_watermark(state, journal)?;
         let noted = CommitWatermark::read(state, journal)?;
         let mark = noted.or(CommitWatermark::read_beside(data)?).unwrap_or_default();
         let latest = CheckpointFile::new(state, journal).read()?.pop();
@@ -313,9 +314,15 @@ impl ExternalMarks {
 }
 
 /// Reads the copied checkpoints of `journal` from `directory`. If they cannot be read, logs the
-/// reason and returns no copies.
+/// reason and returns no copies. If a line is damaged, logs this, and leaves the line out.
 fn read_copies(directory: &Path, journal: Uuid) -> CheckpointCopies {
-    CheckpointCopies::read(directory, journal).unwrap_or_else(|reason| {
+    let copies = CheckpointCopies::read(directory, journal).inspect(|copies| {
+        if let Some(damage) = &copies.damage {
+            let file = copies.file.display();
+            tracing::warn!("the journal is not compared with all copies in {file}: {damage}");
+        }
+    });
+    copies.unwrap_or_else(|reason| {
         let directory = directory.display();
         tracing::warn!(
             "the copies of checkpoints in {directory} cannot be read, so the journal is not \
@@ -325,9 +332,9 @@ fn read_copies(directory: &Path, journal: Uuid) -> CheckpointCopies {
     })
 }
 
-/// Returns the journal that was in `data` before `journal`, with its last acknowledged record.
-/// Returns `None` if no journal was in `data` before, or if that journal had no acknowledged
-/// records.
+/// Returns the journal that was in `data` before `journal`, with the last record that is known to
+/// be acknowledged. Returns `None` if no journal was in `data` before, or if that journal had no
+/// acknowledged records. A damaged watermark or checkpoint of that journal counts as one record.
 pub fn replaced(
     data: &Path,
     state: &Path,
@@ -336,8 +343,12 @@ pub fn replaced(
     let noted = noted_journal(data, state).filter(|noted| *noted != journal);
     let Some(noted) = noted else { return Ok(None) };
     let mark = CommitWatermark::read(state, noted)?.unwrap_or_default();
-    let latest = CheckpointFile::new(state, noted).read()?.pop().map(|line| line.position);
-    let records = mark.0.max(latest.unwrap_or_default());
+    let (lines, damage) = CheckpointFile::new(state, noted).read_intact()?;
+    let latest = lines.last().map(|line| line.position).unwrap_or_default();
+    // A damaged file shows that the journal had records, but not how many.
+    let is_damaged = damage.is_some() || damaged_watermark(state, noted)?.is_some();
+    let least = Position(u64::from(is_damaged));
+    let records = mark.0.max(latest).max(least);
     let is_lost = records > Position(0) && !mutant("trust-any-journal");
     Ok(is_lost.then_some((noted, records)))
 }
@@ -371,15 +382,27 @@ pub fn unreadable(data: &Path, state: &Path, error: Error) -> Error {
 }
 
 fn refuse_lost(data: &Path, state: &Path, how: &str, way_on: &str) -> Result<(), Error> {
-    let noted = match noted_journal(data, state) {
+    let journal = noted_journal(data, state);
+    let noted = match journal {
         Some(journal) => CommitWatermark::read(state, journal)?,
         None => None,
     };
 
+    let file = data.join(DATABASE);
+    let file = file.display();
+    if let Some(journal) = journal
+        && let Some(damaged) = damaged_watermark(state, journal)?
+    {
+        let damaged = damaged.display();
+        let detail = format!(
+            "{file} {how}, and {damaged}, which notes how many records were acknowledged, is \
+             damaged; {way_on}"
+        );
+        return Err(Error::broken(1, detail));
+    }
+
     match noted.or(CommitWatermark::read_beside(data)?) {
         Some((position, _)) if position > Position(0) => {
-            let file = data.join(DATABASE);
-            let file = file.display();
             let detail =
                 format!("{file} {how}, but {position} records were acknowledged; {way_on}");
             Err(Error::broken(1, detail))
@@ -388,7 +411,7 @@ fn refuse_lost(data: &Path, state: &Path, how: &str, way_on: &str) -> Result<(),
     }
 }
 
-/// Returns the error for a journal that replaced `journal`. The records of `journal` up to
+/// Returns the error for a journal that replaced `journal`. At least the records of `journal` up to
 /// `records` were acknowledged.
 pub fn replaced_journal(journal: Uuid, records: Position) -> Error {
     another_journal(journal, records, false)
@@ -397,8 +420,8 @@ pub fn replaced_journal(journal: Uuid, records: Position) -> Error {
 fn another_journal(journal: Uuid, records: Position, with_key: bool) -> Error {
     let way_on = way_on(with_key);
     let detail = format!(
-        "this is another journal than the journal {journal} that lay here, of which {records} \
-         records were acknowledged; {way_on}"
+        "this is another journal than the journal {journal} that lay here, of which at least \
+         {records} records were acknowledged; {way_on}"
     );
     Error::broken(1, detail)
 }

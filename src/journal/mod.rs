@@ -43,7 +43,7 @@ use sqlite::StoredState;
 pub use background_proof::ProofProgress;
 pub use checkpoint::{Checkpoint, HostKey, host_key};
 pub use checkpoint_copies::{CheckpointCopies, CopyMetrics, directory_problem};
-pub use commit_watermark::acknowledged;
+pub use commit_watermark::{acknowledged, damaged_watermark};
 pub use external_marks::{refuse_lost_file, replaced, replaced_journal, unreadable};
 pub use hash_chain::{HashedRecord, RecordHeader, record_hash};
 pub use heads::{TreeHead, TreeHeads};
@@ -242,8 +242,9 @@ pub enum Error {
          the journal"
     )]
     Resting { name: String, detail: String },
-    /// A record is missing, or differs from the record that was acknowledged at its position.
-    #[error("the journal is broken at position {position}: {detail}")]
+    /// A record is missing, or differs from the record that was acknowledged at its position. The
+    /// position is 0 if the damage concerns the journal as a whole.
+    #[error("the journal is broken{}: {detail}", at_position(*position))]
     Broken { position: u64, detail: String },
     /// A record is missing or wrong, as in [`Error::Broken`]; this error also contains the name of
     /// the journal.
@@ -257,6 +258,13 @@ pub enum Error {
          repair` where the projection goes farthest: it publishes the rest again"
     )]
     StreamShorter { stream: String, end: String, sources: String },
+    /// A repair on this host was refused, because another host has later records of the stream, or
+    /// may have them.
+    #[error(
+        "the stream {stream} was not repaired on this host: {reason} \
+         (docs/errors/stream-shorter.md)"
+    )]
+    OtherHostAhead { stream: String, reason: String },
     /// The stream's record at `position` is not the record that was acknowledged there: two pumps
     /// have continued the stream differently.
     #[error(
@@ -352,11 +360,7 @@ impl Error {
 /// Returns the error message for a broken journal. The message contains the journal's name, the
 /// position and the damage. It also contains advice, unless `detail` already does.
 fn damage(journal: &str, position: u64, detail: &str) -> String {
-    let at = match position {
-        0 => String::new(),
-        position => format!(" at position {position}"),
-    };
-
+    let at = at_position(position);
     let way_on = if detail.contains("`organism ") {
         ""
     } else {
@@ -365,6 +369,15 @@ fn damage(journal: &str, position: u64, detail: &str) -> String {
     };
 
     format!("the journal {journal} is broken{at}: {detail}{way_on}")
+}
+
+/// Returns the place of damage in a journal, for an error message. Returns an empty text for the
+/// position 0, which stands for the journal as a whole.
+pub fn at_position(position: u64) -> String {
+    match position {
+        0 => String::new(),
+        position => format!(" at position {position}"),
+    }
 }
 
 /// Returns the flags of `organism repair` that accept another key. If `lost` is set, they also

@@ -6,17 +6,19 @@
 
 mod blocking_client;
 mod permission_errors;
+mod renewed_subscription;
 mod shared_runtime;
 
 use std::error::Error as _;
 use std::fmt;
 use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use async_nats::{ConnectError, ConnectErrorKind, ConnectOptions, Event, ServerAddr};
 use futures_util::StreamExt as _;
 
+use crate::locks::locked;
 use crate::{durable_file, limits};
 
 pub use async_nats::client::PublishErrorKind;
@@ -27,6 +29,9 @@ pub use async_nats::{
 };
 pub use blocking_client::{BlockingClient, NatsRequest, NoResponse, ReplyBytes};
 pub use permission_errors::{PermissionError, PermissionErrors};
+pub(crate) use renewed_subscription::{
+    RenewedSubscription, SubscriptionFailure, SubscriptionReport, subscribe_checked,
+};
 pub use shared_runtime::SharedRuntime;
 
 /// Addresses of the NATS servers, and the credentials for them.
@@ -295,7 +300,7 @@ impl ConnectionLog {
     }
 
     fn note(&self, event: &Event) {
-        let mut outage = self.outage.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut outage = locked(&self.outage);
 
         match event {
             Event::Connected => {

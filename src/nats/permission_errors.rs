@@ -3,13 +3,14 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use tokio::sync::watch;
 
 use super::NatsCredentials;
 use crate::limits;
+use crate::locks::locked;
 
 /// The servers refused an operation because the connection's credentials do not permit it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -114,7 +115,7 @@ impl PermissionErrors {
             who: Arc::clone(&self.0.who),
             what: DeniedOperation::parse(server_error)?,
         };
-        let mut recent = self.recent();
+        let mut recent = locked(&self.0.recent);
         if recent.len() >= limits::NATS_DENIALS_MAX {
             recent.pop_front();
         }
@@ -128,18 +129,15 @@ impl PermissionErrors {
     /// Forgets every denied subscription, because a client that reconnects subscribes again, and
     /// the server then reports each denial again.
     pub(super) fn forget_subscriptions(&self) {
-        self.recent().retain(|(_, denied)| matches!(denied.what, DeniedOperation::Publish(_)));
-    }
-
-    fn recent(&self) -> MutexGuard<'_, VecDeque<(Instant, PermissionError)>> {
-        self.0.recent.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.0.recent)
+            .retain(|(_, denied)| matches!(denied.what, DeniedOperation::Publish(_)));
     }
 
     fn last(
         &self,
         mut is: impl FnMut(Instant, &DeniedOperation) -> bool,
     ) -> Option<PermissionError> {
-        let recent = self.recent();
+        let recent = locked(&self.0.recent);
         let found = recent.iter().rev().find(|(at, denied)| is(*at, &denied.what));
         found.map(|(_, denied)| denied.clone())
     }
@@ -165,7 +163,7 @@ impl PermissionErrors {
         prefix: &str,
         after: Instant,
     ) -> Vec<(Instant, PermissionError)> {
-        let recent = self.recent();
+        let recent = locked(&self.0.recent);
         let denied = recent.iter().filter(|(at, denied)| {
             let is_beneath =
                 matches!(&denied.what, DeniedOperation::Publish(subject) if subject.starts_with(prefix));
@@ -176,7 +174,7 @@ impl PermissionErrors {
 
     /// Returns every permission error later than `after`, the oldest first.
     pub fn all_after(&self, after: Instant) -> Vec<(Instant, PermissionError)> {
-        let recent = self.recent();
+        let recent = locked(&self.0.recent);
         recent.iter().filter(|(at, _)| *at > after).cloned().collect()
     }
 
@@ -273,6 +271,6 @@ mod tests {
         for n in 0..2 * limits::NATS_DENIALS_MAX {
             denials.note(&format!("Permissions Violation for Publish to \"{n}\"")).unwrap();
         }
-        assert_eq!(denials.recent().len(), limits::NATS_DENIALS_MAX);
+        assert_eq!(locked(&denials.0.recent).len(), limits::NATS_DENIALS_MAX);
     }
 }

@@ -207,7 +207,8 @@ impl HostedAgents {
             return Ok(ReloadReport::Unchanged { config: before.digest });
         }
         if !restart.is_empty() {
-            return Ok(ReloadReport::NeedsRestart { keys: restart.into_iter().collect() });
+            let keys = restart.into_iter().collect();
+            return Ok(ReloadReport::NeedsRestart { keys, reason: None });
         }
         let specs: Vec<_> =
             specs.into_iter().filter_map(|(agent, spec)| Some((agent, spec?))).collect();

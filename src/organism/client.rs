@@ -105,10 +105,20 @@ impl OrganismClient {
         self.own.is_some()
     }
 
-    /// Stops the organism if it was started for this client. Any other organism continues to run.
+    /// Stops the organism if it was started for this client, when every other client that is
+    /// connected to it has its results. Any other organism continues to run.
     pub async fn close(self) -> Result<(), Error> {
+        self.close_or_stop(std::future::pending()).await
+    }
+
+    /// Closes the client as [`OrganismClient::close`] does, but stops the organism at once when
+    /// `stop` returns the reason for this. Deliveries in flight may still end.
+    pub async fn close_or_stop(
+        self,
+        stop: impl Future<Output = &'static str>,
+    ) -> Result<(), Error> {
         match self.own {
-            Some(organism) => organism.stop_when_served("the command is done").await,
+            Some(organism) => organism.stop_when_served("the command is done", stop).await,
             None => Ok(()),
         }
     }

@@ -482,14 +482,14 @@ pub(super) fn refused(request: &ServiceRequest, refusal: Refusal) -> ServiceResp
         | ServiceRequest::Cancel { .. }
         | ServiceRequest::Pause(_)
         | ServiceRequest::Fork(_)
-        | ServiceRequest::Retry(_) => ServiceResponse::Ruled(Some(Box::new(refusal))),
+        | ServiceRequest::Retry(_)
+        | ServiceRequest::Reload { .. } => ServiceResponse::Ruled(Some(Box::new(refusal))),
         ServiceRequest::AwaitResults(_)
         | ServiceRequest::HeldThread { .. }
         | ServiceRequest::HeldCalls { .. }
         | ServiceRequest::JournalId { .. }
         | ServiceRequest::FollowJournals
         | ServiceRequest::FollowLive(_)
-        | ServiceRequest::Reload { .. }
         | ServiceRequest::Status => ServiceResponse::Failed(refusal.to_string()),
     }
 }

@@ -40,6 +40,14 @@ impl PumpHealth {
         self.counts.under_way()
     }
 
+    /// Returns all reasons why the pump refuses submissions, or cannot have them carried out.
+    fn problems(&self, partition: Option<u32>) -> Vec<ReadinessProblem> {
+        let unready = self.counts.unready().into_iter().map(|unready| problem(unready, partition));
+        let denied = self.counts.denied_answers().into_iter();
+        let denied = denied.map(|why| ReadinessProblem { what: "nats", why, partition });
+        unready.chain(denied).collect()
+    }
+
     fn write(&self, page: &mut MetricsPage) {
         self.counts.write(page, Time::now());
         if let Some(lag) = &self.index {
@@ -164,9 +172,7 @@ impl HealthMonitor {
     /// accepts submissions.
     pub fn problems(&self) -> Vec<ReadinessProblem> {
         match &self.pumps {
-            WatchedPumps::One(health) => {
-                health.counts.unready().into_iter().map(|unready| problem(unready, None)).collect()
-            }
+            WatchedPumps::One(health) => health.problems(None),
             WatchedPumps::Several(map) => partition_problems(map),
             WatchedPumps::Elsewhere(hosted) => hosted.problems(),
         }
@@ -245,8 +251,7 @@ fn partition_problems(map: &PartitionMap) -> Vec<ReadinessProblem> {
             }
             PartitionStatus::Here => {
                 let health = map.watched().get(&partition).cloned();
-                let unready = health.map(|health| health.counts.unready()).unwrap_or_default();
-                problems.extend(unready.into_iter().map(|unready| problem(unready, here)));
+                problems.extend(health.iter().flat_map(|health| health.problems(here)));
                 let denied = map.requests_denied(partition);
                 let denied =
                     denied.map(|why| ReadinessProblem { what: "nats", why, partition: here });

@@ -2,7 +2,7 @@
 //! runs one listener for the pump.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use tokio::runtime;
 use tokio::task::JoinHandle;
@@ -17,6 +17,7 @@ use crate::bus::process::{Options, ProcessHost, PumpMark};
 use crate::bus::{Host, Sink};
 use crate::config::{Config, ProcessSpec};
 use crate::ids::ListenerName;
+use crate::locks::locked;
 use crate::memory::JournalMemory;
 use crate::pump::driver::PumpSink;
 use crate::trace::SpanTracer;
@@ -51,12 +52,8 @@ impl SharedHosts {
         Self { hosts: Arc::new(Mutex::new(Some(hosts))), _presence: Some(presence) }
     }
 
-    fn all(&self) -> MutexGuard<'_, Option<Vec<HostedListener>>> {
-        self.hosts.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     pub fn of(&self, listener: &ListenerName) -> Option<Arc<dyn Host>> {
-        let hosts = self.all();
+        let hosts = locked(&self.hosts);
         let found = hosts.iter().flatten().find(|(name, _)| name == listener);
         found.map(|(_, host)| Arc::clone(host))
     }
@@ -65,7 +62,7 @@ impl SharedHosts {
     /// taken its hosts in order to end them, returns `hosts` instead, and the caller must end them
     /// at once.
     pub fn replace(&self, hosts: Vec<HostedListener>) -> Vec<Arc<dyn Host>> {
-        match &mut *self.all() {
+        match &mut *locked(&self.hosts) {
             Some(in_use) => {
                 *in_use = hosts;
                 Vec::new()
@@ -76,7 +73,7 @@ impl SharedHosts {
 
     /// Returns those of the given hosts that the pump does not use at present.
     pub fn without_those_in_use(&self, hosts: Vec<HostedListener>) -> Vec<Arc<dyn Host>> {
-        let in_use = self.all();
+        let in_use = locked(&self.hosts);
         let is_used =
             |host: &Arc<dyn Host>| in_use.iter().flatten().any(|(_, used)| Arc::ptr_eq(used, host));
         hosts.into_iter().map(|(_, host)| host).filter(|host| !is_used(host)).collect()
@@ -84,7 +81,7 @@ impl SharedHosts {
 
     /// Removes and returns all hosts, so that the pump can end them. Later calls return no hosts.
     pub fn take(&self) -> Vec<Arc<dyn Host>> {
-        let hosts = self.all().take();
+        let hosts = locked(&self.hosts).take();
         hosts.into_iter().flatten().map(|(_, host)| host).collect()
     }
 }

@@ -51,6 +51,7 @@ use crate::ids::{ListenerName, ScheduleName};
 use crate::journal::jetstream::{self, JoiningHost};
 use crate::journal::{self, Journal, sqlite};
 use crate::nats;
+use crate::owned_tasks::AbortOnDrop;
 use crate::pump::ResidentCore;
 use crate::pump::core::Core;
 use crate::pump::driver::{Handle, PumpStopped, PumpUnavailable};
@@ -62,7 +63,6 @@ use crate::telemetry::SpanExporter;
 use crate::trace::SpanTracer;
 use crate::workflow::run_schema;
 use pump_runtime::{PumpRuntime, gate_of};
-use start::AbortOnDrop;
 use workflow_runs::WorkflowRuns;
 
 pub use access::is_hosted_peer;
@@ -126,11 +126,8 @@ pub enum Error {
          needs one that is whole"
     )]
     Divided { partitions: u32 },
-    /// The running organism cannot take another config until it is restarted.
-    #[error(
-        "this organism takes another config at a restart alone: workflow runs that were open at its \
-         start are on definitions of an earlier config, or another program embeds it"
-    )]
+    /// The program that embeds the organism has no config file to load again.
+    #[error("this organism takes another config at a restart alone: another program embeds it")]
     NotReloadable,
     /// Another process has announced that it starts the organism, but has not opened the control
     /// socket in time. The command has had no effect.
@@ -283,10 +280,20 @@ impl Organism {
     }
 
     /// Stops the organism as [`Organism::stop`] does, but first waits until every connected client
-    /// has its results.
-    pub async fn stop_when_served(mut self, reason: &str) -> Result<(), Error> {
+    /// has its results. Waits no longer when `stop` returns another reason for the stop.
+    pub async fn stop_when_served(
+        mut self,
+        mut reason: &str,
+        stop: impl Future<Output = &'static str>,
+    ) -> Result<(), Error> {
         if let Some(control) = self.control.take() {
-            control.close().all().await;
+            let connections = control.close();
+            tokio::select! {
+                // Looks at `stop` first, so that a stop that was requested earlier is the reason.
+                biased;
+                other = stop => reason = other,
+                () = connections.all() => {}
+            }
         }
         let ended = self.runtime.drain(reason).await;
         flush_spans(self.exporter).await;

@@ -1,12 +1,13 @@
 //! Counts the model calls of each agent and model, with their tokens and cost.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use crate::config::{AgentSpec, Config, ModelSpec, ProviderConfig};
 use crate::envelope::Money;
 use crate::ids::ListenerName;
+use crate::locks::locked;
 use crate::metrics::{Counter, Histogram, MetricUnit, MetricsPage};
 use crate::model::{
     self, CallFuture, ModelRequest, ModelRoute, ModelTerms, OnChunk, RouteTerms, SharedModel,
@@ -39,12 +40,8 @@ impl AgentModelCounters {
         }
     }
 
-    fn costs(&self) -> MutexGuard<'_, BTreeMap<String, u64>> {
-        self.costs.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn add_cost(&self, currency: &str, cost: Money) {
-        let mut costs = self.costs();
+        let mut costs = locked(&self.costs);
         let sum = costs.entry(currency.to_owned()).or_default();
         *sum = sum.saturating_add(cost.0);
     }
@@ -130,7 +127,7 @@ impl ModelCounts {
         );
 
         for (agent, model, own) in &self.rows {
-            for (currency, sum) in &*own.costs() {
+            for (currency, sum) in &*locked(&own.costs) {
                 let labels = [("agent", agent.as_str()), ("model", model), ("currency", currency)];
                 cost.decimal(&labels, *sum, 9);
             }
@@ -196,7 +193,7 @@ mod tests {
         own.add_cost("EUR", Money(5));
         own.add_cost("USD", Money(7));
         own.add_cost("USD", Money(1));
-        let costs: Vec<_> = own.costs().clone().into_iter().collect();
+        let costs: Vec<_> = locked(&own.costs).clone().into_iter().collect();
         assert_eq!(costs, [("EUR".to_owned(), 5), ("USD".to_owned(), 8)]);
     }
 }

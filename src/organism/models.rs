@@ -8,6 +8,7 @@ use super::agent_spans::TracedModel;
 use super::model_metrics::ModelCounts;
 use crate::config::{Config, ModelSpec, ProviderConfig};
 use crate::ids::{ListenerName, ThreadId};
+use crate::limits;
 use crate::model::http::HttpClient;
 use crate::model::router::{RateLimits, RoutedModel, RoutingStrategy};
 use crate::model::{
@@ -120,7 +121,7 @@ impl ConfiguredModels {
             tools: Vec::new(),
             tool_choice: None,
             one_call: false,
-            max_tokens: Some(1),
+            max_tokens: Some(limits::PROBE_ANSWER_TOKENS_MAX),
             default_max_tokens: None,
         };
 

@@ -18,7 +18,7 @@ use super::access;
 use super::control;
 use super::health::HealthMonitor;
 use super::project;
-use super::pump_rpc::{KnownMembers, ProjectionResponder, PumpRpc};
+use super::pump_rpc::{KnownMembers, PumpRpc};
 use super::reload::{ReloadService, SharedRules};
 use super::{
     Error, check_start, exporter, flush_spans, open_control_socket, tracer, with_core_words,
@@ -26,6 +26,7 @@ use super::{
 use crate::config::{Config, StorageConfig};
 use crate::journal;
 use crate::journal::sqlite::{DATABASE, DirectoryLock, hold};
+use crate::owned_tasks::AbortOnDrop;
 use crate::pump::driver::WriteObstacle;
 use crate::telemetry::SpanExporter;
 use membership::GroupMembership;
@@ -69,7 +70,7 @@ pub struct PartitionedOrganism {
     exporter: Option<SpanExporter>,
     /// Responder that reports to other processes up to which position this process has copies of
     /// its partitions' journals. The responder includes broken partitions.
-    _responder: Option<ProjectionResponder>,
+    _responder: Option<AbortOnDrop>,
     // Declared last, so that the locks of the directories are released after everything in the
     // directories is closed.
     _locks: [DirectoryLock; 2],

@@ -151,6 +151,25 @@ pub fn check(directories: &ProjectFolders) -> Result<(), Error> {
     is_bound(directories).map(drop)
 }
 
+/// Refuses directories as [`check`] does. Also refuses directories without a journal if there are
+/// journals of organisms with the same name. One of these may be the journal that a command looks
+/// for, because the project was moved.
+pub fn check_to_read(directories: &ProjectFolders) -> Result<(), Error> {
+    if is_bound(directories)? {
+        return Ok(());
+    }
+    refuse_earlier(directories)
+}
+
+fn refuse_earlier(directories: &ProjectFolders) -> Result<(), Error> {
+    let ProjectFolders { project, data, .. } = directories;
+    let earlier = earlier(project, data)?;
+    if earlier.is_empty() {
+        return Ok(());
+    }
+    Err(Error::Earlier { ours: project.path.clone(), earlier })
+}
+
 /// Whether the directories are bound to the project in `directories`. Returns false if they are
 /// bound to no project. Fails if they are bound to another project, or contain a journal without a
 /// project.
@@ -179,12 +198,11 @@ pub fn begin(directories: &ProjectFolders, anew: bool) -> Result<(), Error> {
     }
 
     failpoint("directory-unbound");
-    let ProjectFolders { project, data, .. } = directories;
-    let earlier = earlier(project, data)?;
-    if !earlier.is_empty() && !anew {
-        return Err(Error::Earlier { ours: project.path.clone(), earlier });
+    if !anew {
+        refuse_earlier(directories)?;
     }
 
+    let ProjectFolders { project, data, .. } = directories;
     make_directory(data)?;
     // The lock decides between two projects that begin in one directory at the same moment: one of
     // them is refused.

@@ -3,19 +3,18 @@
 //! are local copies of a journal on JetStream.
 
 mod projection_positions;
-mod renewed_subscription;
 mod server;
-
-use std::time::Instant;
 
 use serde::Serialize;
 
 use super::Error;
-use crate::nats::{self, Subscriber};
+use crate::nats::{
+    self, RenewedSubscription, Subscriber, SubscriptionFailure, SubscriptionReport,
+    subscribe_checked,
+};
 use crate::service::{self, NatsTransport};
-use renewed_subscription::RenewedSubscription;
 
-pub(super) use projection_positions::{KnownMembers, ProjectionResponder};
+pub(super) use projection_positions::KnownMembers;
 
 /// Last token of the subject on which processes announce themselves.
 const MEMBERS: &str = "roll";
@@ -30,23 +29,26 @@ impl PumpRpc {
         Ok(Self { transport: NatsTransport::connect(servers, organism).await? })
     }
 
-    /// Subscribes to `subject`. The servers may deny the subscription later, and report this only
-    /// on the connection.
-    async fn begin_subscription(&self, subject: String) -> Result<Subscriber, Error> {
-        let subscribed = self.transport.client().subscribe(subject).await;
-        Ok(subscribed.map_err(service::Error::failed)?)
+    /// Subscribes to `subject`, and again whenever the servers deny it and may permit it later.
+    async fn subscribe_renewed(
+        &self,
+        subject: String,
+        report: SubscriptionReport,
+    ) -> Result<RenewedSubscription, Error> {
+        let client = self.transport.client().clone();
+        let denials = self.transport.denials().clone();
+        let opened = RenewedSubscription::open(client, denials, subject, report).await;
+        Ok(opened.map_err(service::Error::failed)?)
     }
 
     /// Subscribes to `subject`. Returns a permission error if the servers deny the subscription.
     async fn subscribe(&self, subject: String) -> Result<Subscriber, Error> {
-        let since = Instant::now();
-        let messages = self.begin_subscription(subject.clone()).await?;
-        let denials = self.transport.denials();
-        nats::flush_and_await_denials(self.transport.client(), denials).await;
-        match denials.subscription_denied_since(&subject, since) {
-            Some(denied) => Err(nats::Error::Denied(denied).into()),
-            None => Ok(messages),
-        }
+        let client = self.transport.client();
+        let subscribed = subscribe_checked(client, self.transport.denials(), subject).await;
+        subscribed.map_err(|failure| match failure {
+            SubscriptionFailure::Denied(denied) => nats::Error::Denied(denied).into(),
+            failure @ SubscriptionFailure::Unsent(_) => service::Error::failed(failure).into(),
+        })
     }
 
     /// Returns an error if the servers deny this process a subscription without which it cannot

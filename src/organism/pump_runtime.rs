@@ -41,8 +41,8 @@ pub(super) struct PumpRuntime {
     /// Name of the journal, for error messages.
     journal: String,
     hosts: SharedHosts,
-    /// Makes the hosts of another config at a reload; `None` if this pump cannot reload.
-    factory: Option<Arc<HostFactory>>,
+    /// Makes the hosts of another config at a reload, or states why this pump cannot reload.
+    factory: Result<Arc<HostFactory>, &'static str>,
     pump: JoinHandle<Result<(), journal::Error>>,
     /// Closes when the pump has ended.
     ended: watch::Receiver<()>,
@@ -74,11 +74,9 @@ impl PumpRuntime {
         let runtime = runtime::Handle::current();
         let open = OpenDefinitions::also_outside(&core)?;
         let WorkflowRuns { config: extended, definitions } = workflow_runs::at_start(config, open);
-        // An embedding program has its own handlers, and a test case its own clock. A reload does
-        // not know the definitions of runs that are open on earlier configs.
-        let is_reloadable = natives.is_empty()
-            && matches!(clock, PumpClockMode::Running)
-            && Arc::ptr_eq(config, &extended);
+        // An embedding program has its own handlers, and a test case its own clock.
+        let is_embedded = !natives.is_empty() || matches!(clock, PumpClockMode::Frozen);
+        let has_earlier_runs = !Arc::ptr_eq(config, &extended);
         let config = &extended;
         let contracts = Arc::new(config.contracts.clone());
         let core = core.map(|core| core.with_contracts(contracts));
@@ -137,7 +135,7 @@ impl PumpRuntime {
         let alerts = health.alert_watch(config, &factory, &handle, &ended, last_time);
         let pump = run_pump(pump, running, Arc::clone(&alerts))?;
         let hosts = SharedHosts::new(hosts, Arc::clone(&factory.presence));
-        let factory = is_reloadable.then(|| Arc::new(factory));
+        let factory = for_reloads(factory, is_embedded, has_earlier_runs);
         let data = config.data.clone();
         let journal = config.journal_name();
         let index = None;
@@ -168,8 +166,9 @@ impl PumpRuntime {
         &self.hosts
     }
 
-    /// Returns the factory for the hosts of another config; `None` if this pump cannot reload.
-    pub fn factory(&self) -> Option<Arc<HostFactory>> {
+    /// Returns the factory for the hosts of another config. Fails with the reason if this pump
+    /// takes another config only at a restart.
+    pub fn factory(&self) -> Result<Arc<HostFactory>, &'static str> {
         self.factory.clone()
     }
 
@@ -264,6 +263,25 @@ impl PumpRuntime {
         drop(tokio::spawn(async move { drain_all(&hosts).await }));
         self.join().await
     }
+}
+
+/// Returns the factory with which a reload makes hosts. Fails with the reason if the pump takes
+/// another config only at a restart.
+fn for_reloads(
+    factory: HostFactory,
+    is_embedded: bool,
+    has_earlier_runs: bool,
+) -> Result<Arc<HostFactory>, &'static str> {
+    if is_embedded {
+        return Err("another program embeds the organism");
+    }
+    // A reload does not know the definitions of these runs.
+    if has_earlier_runs {
+        return Err(
+            "a workflow run that was open at the start is on a definition of an earlier config",
+        );
+    }
+    Ok(Arc::new(factory))
 }
 
 /// Logs why a stopping pump is ended, after the time `waited`, before its work is done.

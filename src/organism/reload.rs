@@ -7,7 +7,7 @@
 //! **Invariant:** the config in force is the config of the last boot or reload on record.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use futures_util::future::join_all;
 use tokio::sync::{Mutex as AsyncMutex, watch};
@@ -21,6 +21,7 @@ use crate::bus::Host;
 use crate::config::{self, Config, ConfigEnvironment, ConfigProblems, ReloadComparison};
 use crate::ids::{Digest, ListenerName};
 use crate::limits;
+use crate::locks::locked;
 use crate::pump::driver::{ConfigExchange, Handle, PumpUnavailable, RetireHost, WriteObstacle};
 use crate::service::handshake::OrganismIdentity;
 use crate::service::{self, ReloadReport};
@@ -70,11 +71,11 @@ struct ReloadState {
     /// Lock that a reload holds until its end, so that only one reload runs at a time.
     reloading: AsyncMutex<()>,
     /// The pumps that run in this process, by partition. An organism without partitions has one
-    /// pump. The value is `None` for a pump that cannot reload.
+    /// pump.
     ///
     /// Lock: held while the config in force is replaced or compared. Never held across an await,
     /// because a pump that starts or ends must not wait for other pumps.
-    pumps: Mutex<BTreeMap<u32, Option<Arc<ReloadablePump>>>>,
+    pumps: Mutex<BTreeMap<u32, JoinedPump>>,
     config: watch::Sender<Arc<Config>>,
     rules: Arc<SharedRules>,
 }
@@ -88,6 +89,10 @@ struct ReloadablePump {
     pump: Handle,
     alerts: Arc<AlertWatch>,
 }
+
+/// A pump that a reload gives another config, or the reason why the pump takes another config only
+/// at a restart.
+type JoinedPump = Result<Arc<ReloadablePump>, &'static str>;
 
 type PumpsByPartition = Vec<(u32, Arc<ReloadablePump>)>;
 
@@ -130,8 +135,8 @@ impl ReloadService {
         let note = "started while the config was reloaded".to_owned();
         let origin = DecisionOrigin { who: operator::this_user(), note, signature: None };
         let mut started = Arc::clone(config);
-        while let Some(in_force) = self.0.insert_if(&started, partition, pump.as_ref()) {
-            let Some(pump) = &pump else { return Ok(false) };
+        while let Some(in_force) = self.0.insert_if(&started, partition, &pump) {
+            let Ok(pump) = &pump else { return Ok(false) };
             let prepared = pump.prepare(&in_force.of_partition(partition), &origin)?;
             match pump.exchange(prepared).await {
                 // The pump takes the config once its journal accepts records again.
@@ -150,13 +155,13 @@ impl ReloadService {
     /// Removes the pump of a partition, so that later reloads leave it out. The partition's worker
     /// calls this when the pump has ended or is about to end.
     pub(super) fn leave(&self, partition: u32) {
-        self.0.pumps().remove(&partition);
+        locked(&self.0.pumps).remove(&partition);
     }
 
     /// Returns the obstacle that keeps a pump of this process from writing records, and so from
     /// recording a reload; `None` if there is none.
     pub(super) fn waits_for(&self) -> Option<WriteObstacle> {
-        self.0.pumps().values().flatten().find_map(|pump| pump.pump.waits_for())
+        locked(&self.0.pumps).values().flatten().find_map(|pump| pump.pump.waits_for())
     }
 
     /// Loads the config file again and puts it in force, if the config is valid and every pump of
@@ -178,7 +183,13 @@ impl ReloadService {
             return Ok(ReloadReport::Unchanged { config: before.digest });
         }
         if !restart.is_empty() {
-            return Ok(ReloadReport::NeedsRestart { keys: restart.into_iter().collect() });
+            let keys = restart.into_iter().collect();
+            return Ok(ReloadReport::NeedsRestart { keys, reason: None });
+        }
+        let obstacle = locked(&self.0.pumps).values().find_map(|pump| pump.as_ref().err().copied());
+        if let Some(obstacle) = obstacle {
+            let keys = changes.into_iter().map(|change| change.path).collect();
+            return Ok(ReloadReport::NeedsRestart { keys, reason: Some(obstacle.to_owned()) });
         }
 
         // Checked first, so that either all pumps take the config or none does.
@@ -187,9 +198,6 @@ impl ReloadService {
         }
 
         let after = Arc::new(run_blocking(move || with_core_words(after)).await??);
-        if self.0.pumps().values().any(Option::is_none) {
-            return Err(Error::NotReloadable);
-        }
         self.0.exchange_all(&after, &origin).await?;
         self.0.rules.replace(&after);
 
@@ -199,30 +207,21 @@ impl ReloadService {
 }
 
 impl ReloadState {
-    fn pumps(&self) -> MutexGuard<'_, BTreeMap<u32, Option<Arc<ReloadablePump>>>> {
-        self.pumps.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Adds a pump and returns `None`, if the pump's config, `config`, is in force. If another
     /// config is in force, returns that config and does not add the pump.
-    fn insert_if(
-        &self,
-        config: &Config,
-        partition: u32,
-        pump: Option<&Arc<ReloadablePump>>,
-    ) -> Option<Arc<Config>> {
-        let mut pumps = self.pumps();
+    fn insert_if(&self, config: &Config, partition: u32, pump: &JoinedPump) -> Option<Arc<Config>> {
+        let mut pumps = locked(&self.pumps);
         let in_force = Arc::clone(&self.config.borrow());
         if differs(config, &in_force) {
             return Some(in_force);
         }
-        pumps.insert(partition, pump.cloned());
+        pumps.insert(partition, pump.clone());
         None
     }
 
     fn remove(&self, partition: u32, pump: &Arc<ReloadablePump>) {
-        let mut pumps = self.pumps();
-        let found = pumps.get(&partition).and_then(Option::as_ref);
+        let mut pumps = locked(&self.pumps);
+        let found = pumps.get(&partition).and_then(|found| found.as_ref().ok());
         if found.is_some_and(|found| Arc::ptr_eq(found, pump)) {
             pumps.remove(&partition);
         }
@@ -268,9 +267,9 @@ impl ReloadState {
     /// Ignores a pump that cannot reload. Such a pump may have joined after the reload began, and
     /// keeps its config until it ends.
     fn without(&self, config: &Arc<Config>) -> Option<PumpsByPartition> {
-        let pumps = self.pumps();
+        let pumps = locked(&self.pumps);
         let lacking = pumps.iter().filter_map(|(partition, pump)| {
-            let pump = pump.as_ref().filter(|pump| differs(&pump.config(), config))?;
+            let pump = pump.as_ref().ok().filter(|pump| differs(&pump.config(), config))?;
             Some((*partition, Arc::clone(pump)))
         });
         let lacking: Vec<_> = lacking.collect();
@@ -322,10 +321,10 @@ fn differs(before: &Config, after: &Config) -> bool {
 }
 
 impl ReloadablePump {
-    /// Makes a reloadable pump. Returns `None` if the pump can take another config only at a
+    /// Makes a reloadable pump. Fails with the reason if the pump takes another config only at a
     /// restart.
-    fn of(config: &Arc<Config>, runtime: &PumpRuntime) -> Option<Self> {
-        Some(Self {
+    fn of(config: &Arc<Config>, runtime: &PumpRuntime) -> Result<Self, &'static str> {
+        Ok(Self {
             config: Mutex::new(Arc::clone(config)),
             factory: runtime.factory()?,
             hosts: runtime.hosts().clone(),
@@ -335,7 +334,7 @@ impl ReloadablePump {
     }
 
     fn config(&self) -> Arc<Config> {
-        Arc::clone(&self.config.lock().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&locked(&self.config))
     }
 
     fn prepare(&self, after: &Config, origin: &DecisionOrigin) -> Result<PreparedExchange, Error> {
@@ -374,7 +373,7 @@ impl ReloadablePump {
         drain_all(&unused).await;
         exchanged?;
 
-        *self.config.lock().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&config);
+        *locked(&self.config) = Arc::clone(&config);
         // The config is in force on record, whether or not the alerts follow it.
         if let Err(error) = self.alerts.reconfigure(&config).await {
             tracing::error!("the alerts of the reloaded config do not run: {error}");

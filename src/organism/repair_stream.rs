@@ -11,59 +11,65 @@ use super::access::refuse_hosted_start;
 use super::repair::AcceptedDamage;
 use super::{Error, core, open_stream, operator};
 
-/// Repair of one partition's stream.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// Result of the repair of one partition's stream.
+#[derive(Debug)]
 pub struct PartitionRepair {
     pub stream: String,
-    pub repair: StreamRepair,
+    /// The repair, which is on record; or the error that prevented the repair or its record.
+    pub result: Result<StreamRepair, Error>,
 }
 
-/// Repairs the stream of each partition that needs a repair, and records each repair as an action.
+/// Repairs the streams of `partitions` that need a repair, and records each repair as an action.
 /// If the stream and the projection (the local copy of the stream) differ, `from` states which of
 /// them is kept. If `from` is `None`:
 ///
 /// - An interrupted repair continues, and keeps the side with which it began.
 /// - A new repair publishes those records again that the stream has lost and the projection still
 ///   has. It gives up no records.
+///
+/// A partition that cannot be repaired does not prevent the repair of the others. The result omits
+/// partitions in which nothing needs repair.
 pub fn repair_stream(
     config: &Config,
+    partitions: &[u32],
     from: Option<RepairSource>,
     note: &str,
 ) -> Result<Vec<PartitionRepair>, Error> {
     refuse_hosted_start(config)?;
     let mut due = Vec::new();
-    let mut refused = None;
-    for partition in 0..config.partitions() {
-        let config = config.of_partition(partition);
+    for partition in partitions {
+        let config = config.of_partition(*partition);
         let StorageConfig::JetStream { servers, journal } = &config.storage else {
             return Err(Error::NotOnJetStream);
         };
-        // A partition whose repair needs `from` does not prevent the repair of other partitions.
-        match jetstream::repair(servers, journal, &config.data, &config.state, from) {
-            Ok(repair) => due.extend(repair.map(|repair| (partition, repair))),
-            Err(error) => drop(refused.get_or_insert(error)),
-        }
-    }
-    if let Some(error) = refused {
-        return Err(error.into());
+        let repaired = jetstream::repair(servers, journal, &config.data, &config.state, from);
+        let repaired = repaired.map_err(Error::from).transpose();
+        due.extend(repaired.map(|result| (*partition, journal.stream(), result)));
     }
 
     // Ordering rule: all partitions are repaired before the first repair is recorded. Recording
     // needs a start, which fails while another source shows more records than the stream of a
     // partition has.
     let mut repairs = Vec::new();
-    for (partition, repair) in due {
+    for (partition, stream, result) in due {
         let config = config.of_partition(partition);
-        let StorageConfig::JetStream { journal, .. } = &config.storage else {
-            return Err(Error::NotOnJetStream);
-        };
-        let action = operator::action(OperatorVerb::Repair, note, details(&repair))?;
-        operator::record_offline(&config, None, action, AcceptedDamage::default())?;
-        jetstream::recorded(journal, &config.state)?;
-        repairs.push(PartitionRepair { stream: journal.stream(), repair });
+        let result = result.and_then(|repair| record(&config, repair, note));
+        repairs.push(PartitionRepair { stream, result });
     }
 
     Ok(repairs)
+}
+
+/// Records a finished repair in the journal of a partition, and removes the note of the repair.
+fn record(config: &Config, repair: StreamRepair, note: &str) -> Result<StreamRepair, Error> {
+    let StorageConfig::JetStream { journal, .. } = &config.storage else {
+        return Err(Error::NotOnJetStream);
+    };
+
+    let action = operator::action(OperatorVerb::Repair, note, details(&repair))?;
+    operator::record_offline(config, None, action, AcceptedDamage::default())?;
+    jetstream::recorded(journal, &config.state)?;
+    Ok(repair)
 }
 
 /// Damage in one partition's stream that an operator has accepted by a recorded action.

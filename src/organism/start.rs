@@ -4,8 +4,6 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use tokio::task::JoinHandle;
-
 use super::health::HealthMonitor;
 use super::pump_rpc::PumpRpc;
 use super::pump_runtime::{PumpClockMode, PumpRuntime};
@@ -18,6 +16,7 @@ use crate::config::{Config, StorageConfig};
 use crate::ids::ListenerName;
 use crate::journal::{self, jetstream};
 use crate::limits;
+use crate::owned_tasks::AbortOnDrop;
 use crate::service::announcement::{self, Announcement, CommandPresence};
 
 /// Purpose of a start. Decides whether schedules run and whether the clock is frozen.
@@ -177,7 +176,7 @@ fn start_projection_responder(config: &Arc<Config>) -> Option<AbortOnDrop> {
     let servers = servers.clone();
     let config = Arc::clone(config);
     let members = BTreeMap::from([(jetstream::MemberId::here(), jetstream::this_process())]);
-    Some(AbortOnDrop(tokio::spawn(async move {
+    Some(AbortOnDrop::new(tokio::spawn(async move {
         let started = async {
             let rpc = PumpRpc::connect(&servers, &config.name).await?;
             rpc.answer_for_projections(&config, Arc::new(move || members.clone())).await
@@ -193,13 +192,4 @@ fn start_projection_responder(config: &Arc<Config>) -> Option<AbortOnDrop> {
             }
         }
     })))
-}
-
-/// A spawned task that is aborted when this value is dropped.
-pub(super) struct AbortOnDrop(JoinHandle<()>);
-
-impl Drop for AbortOnDrop {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
 }

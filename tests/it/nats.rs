@@ -209,6 +209,50 @@ impl Server {
     }
 }
 
+/// A server whose clients may do everything but subscribe to one subject.
+pub struct DenyingServer {
+    pub server: Server,
+    /// File with the rights of the clients, which the server's config includes.
+    rights: TempDir,
+}
+
+impl DenyingServer {
+    /// Starts a server that denies subscriptions to `denied`.
+    pub fn start(jetstream: Option<&'static str>, denied: &str) -> Self {
+        let rights = TempDir::new().unwrap();
+        write_rights(rights.path(), denied);
+        let more = format!("include \"{}\"\n", included(&rights.path().join("rights.conf")));
+        let server = Server::start_with(Settings { jetstream, more: more.leak() });
+        Self { server, rights }
+    }
+
+    /// Makes the running server deny subscriptions to `denied` alone. Returns when the server has
+    /// reloaded its config.
+    pub fn deny(&self, denied: &str) {
+        write_rights(self.rights.path(), denied);
+        let reloaded = || self.server.log().matches("Reloaded server configuration").count();
+        let before = reloaded();
+        self.server.signal("-HUP");
+        let until = Instant::now() + PATIENCE;
+        while reloaded() == before {
+            assert!(Instant::now() < until, "it does not reload:\n{}", self.server.log());
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+}
+
+/// Writes a part of a server's config: the clients may do everything but subscribe to `denied`.
+fn write_rights(directory: &Path, denied: &str) {
+    let text = format!(
+        "authorization {{ users: [{{ user: a, password: a, permissions: {{\n\
+         publish: {{ allow: [\">\"] }}\n\
+         subscribe: {{ allow: [\">\"], deny: [\"{denied}\"] }}\n\
+         }} }}] }}\n\
+         no_auth_user: a\n"
+    );
+    std::fs::write(directory.join("rights.conf"), text).unwrap();
+}
+
 fn copy_directory(from: &Path, to: &Path) {
     let copied = Command::new("cp").arg("-a").args([from, to]).status().unwrap();
     assert!(copied.success());

@@ -8,6 +8,7 @@ use crate::envelope::{AttemptFailure, Money, Reservation, RouteLimit, Spending, 
 use crate::ids::{Digest, Position};
 use crate::limits;
 use crate::nats::{HeaderMap, Message};
+use crate::shorten::truncate_chars;
 
 use super::header_names;
 
@@ -276,10 +277,7 @@ fn shortened(mut failure: AttemptFailure) -> AttemptFailure {
     | AttemptFailure::Spent { detail }
     | AttemptFailure::TooLarge { detail }
     | AttemptFailure::Garbage { detail }) = &mut failure;
-    if let Some((end, _)) = detail.char_indices().nth(limits::FAILURE_CHARS_MAX) {
-        detail.truncate(end);
-    }
-
+    truncate_chars(detail, limits::FAILURE_CHARS_MAX);
     failure
 }
 

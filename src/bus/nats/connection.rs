@@ -4,13 +4,14 @@
 //! Outbound messages are queued until a flush. A message that is sent alone would wake the
 //! connection's thread and the server.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 use crate::limits;
+use crate::locks::locked;
 use crate::nats::{self, BlockingClient, Client, HeaderMap, PublishErrorKind};
 
 /// A NATS connection with its queue of outbound messages.
@@ -110,12 +111,12 @@ impl NatsConnection {
     }
 
     pub(super) fn put(&self, message: OutboundPublish) {
-        self.outbox().messages.push(message);
+        locked(&self.outbox).messages.push(message);
     }
 
     /// Sends all queued messages, in their order.
     pub(super) fn send(self: &Arc<Self>) {
-        let mut outbox = self.outbox();
+        let mut outbox = locked(&self.outbox);
         if outbox.messages.is_empty() || outbox.is_sending {
             return;
         }
@@ -135,7 +136,7 @@ impl NatsConnection {
     /// Sends all queued messages, and waits for a limited time until the server has processed them.
     pub async fn send_and_confirm(self: &Arc<Self>) {
         self.send();
-        let sent = self.outbox().until_sent();
+        let sent = locked(&self.outbox).until_sent();
         // The queue never sends a value: it drops its end when everything is sent.
         timeout(limits::NATS_ROUND_TRIP, sent).await.ok();
         // The server handles the messages of a connection in order, and the round trip comes last.
@@ -143,11 +144,7 @@ impl NatsConnection {
     }
 
     fn next_messages(&self) -> Option<Vec<OutboundPublish>> {
-        self.outbox().take_messages()
-    }
-
-    fn outbox(&self) -> MutexGuard<'_, SendQueue> {
-        self.outbox.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.outbox).take_messages()
     }
 }
 

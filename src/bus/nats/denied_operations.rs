@@ -2,11 +2,13 @@
 //! this (docs/PROTOCOL.md, section 12). All reports of one interval become one record, so that a
 //! program with many reports does not fill the journal.
 
-use std::sync::{Arc, MutexGuard, PoisonError};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, MutexGuard};
 use std::time::Instant;
 
 use super::host::NatsShared;
 use crate::limits;
+use crate::locks::locked;
 
 /// Reports about denied operations that are not recorded yet. An interval begins with the first of
 /// them. At its end, they become one record.
@@ -90,8 +92,39 @@ impl NatsShared {
         }
     }
 
+    /// Sets the reason why the servers deny this pump the listener's answers; `None` if they permit
+    /// them. While they are denied, the host publishes no deliveries, and gives up no attempt in
+    /// flight: its replica may still answer when the servers permit the answers again. Then the
+    /// host gives up the attempts without a lease, because their answers may be lost.
+    pub(super) fn set_answers_denied(&self, denied: Option<String>) {
+        let mut known = self.answers_denied();
+        // A denial is reported each time. A host that was replaced may have withdrawn its own.
+        if *known == denied && denied.is_none() {
+            return;
+        }
+        known.clone_from(&denied);
+        drop(known);
+
+        if denied.is_none() {
+            self.in_flight().lose_answers();
+            // Replicas may have announced themselves meanwhile.
+            self.is_probe_due.store(true, Ordering::Release);
+        }
+        self.sink().answers_denied(&self.options.listener, denied);
+    }
+
+    /// Returns the locked reason why the servers deny this pump the listener's answers; `None` if
+    /// they permit them.
+    pub(super) fn answers_denied(&self) -> MutexGuard<'_, Option<String>> {
+        locked(&self.answers_denied)
+    }
+
+    pub(super) fn are_answers_denied(&self) -> bool {
+        self.answers_denied().is_some()
+    }
+
     pub(super) fn denied_operations(&self) -> MutexGuard<'_, DeniedOperations> {
-        self.denied_operations.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.denied_operations)
     }
 
     /// Reports to the sink which operations the servers denied to programs of the listener.

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use futures_util::stream::BoxStream;
 use futures_util::{Stream, StreamExt as _};
 use rand_core::{OsRng, RngCore as _};
 use tokio::runtime;
@@ -17,7 +18,10 @@ use crate::envelope::AttemptFailure;
 use crate::ids::{Attempt, CallId};
 use crate::limits;
 use crate::mutant::mutant;
-use crate::nats::{Client, HeaderMap, HeaderName, Message, PublishErrorKind, State, Subscriber};
+use crate::nats::{
+    Client, HeaderMap, HeaderName, Message, PublishErrorKind, RenewedSubscription, State,
+    SubscriptionReport,
+};
 
 use super::agent_requests;
 use super::connection::{NatsConnection, OutboundPublish, SendError};
@@ -47,7 +51,7 @@ pub(super) struct NatsShared {
     idle: Notify,
     /// Whether the host must publish a probe, to which replicas respond with their lease. True
     /// after the listener has become reachable again.
-    is_probe_due: AtomicBool,
+    pub(super) is_probe_due: AtomicBool,
     /// Number of attempts that were removed from the in-flight table, but whose end is not reported
     /// to the sink yet.
     ending: AtomicUsize,
@@ -55,6 +59,9 @@ pub(super) struct NatsShared {
     pub(super) strays: AtomicU64,
     /// Reports of denied operations. Locked only by the connection's thread while the host runs.
     pub denied_operations: Mutex<DeniedOperations>,
+    /// Reason why the servers deny this pump the listener's answers; `None` if they permit them.
+    /// Locked by two OS threads, as `in_flight` is, and never during a call of the sink.
+    pub(super) answers_denied: Mutex<Option<String>>,
     /// Number of keep-alives with an unreadable lease, to limit the log lines about them.
     bad_leases: AtomicU64,
     /// Number of requests whose reply subject is no inbox of the agent, to limit the log lines
@@ -111,6 +118,7 @@ impl NatsShared {
             ending,
             strays,
             denied_operations: Mutex::default(),
+            answers_denied: Mutex::default(),
             bad_leases: AtomicU64::default(),
             refused_requests: AtomicU64::default(),
             remote_agents,
@@ -119,17 +127,28 @@ impl NatsShared {
     }
 
     /// Subscribes to three subjects of the listener: its replies to this pump, its announcements,
-    /// and its reports of denied operations.
-    pub async fn subscribe(&self) -> Result<[Subscriber; 3], Error> {
-        let subscribe_to = async |subject: String| {
-            let subscribed = self.client().subscribe(subject.clone()).await;
-            subscribed.map_err(|e| Error::Subscribe { subject, detail: e.to_string() })
-        };
+    /// and its reports of denied operations. While the servers deny one of these subscriptions, it
+    /// is tried again.
+    pub async fn subscribe(self: &Arc<Self>) -> Result<[BoxStream<'static, Message>; 3], Error> {
+        let shared = Arc::clone(self);
+        let answers_denied = Box::new(move |denied| shared.set_answers_denied(denied));
         Ok([
-            subscribe_to(self.subjects.answers_to(&self.name)).await?,
-            subscribe_to(self.subjects.here()).await?,
-            subscribe_to(self.subjects.denied()).await?,
+            self.subscribe_to(self.subjects.answers_to(&self.name), answers_denied).await?,
+            self.subscribe_to(self.subjects.here(), Box::new(|_| {})).await?,
+            self.subscribe_to(self.subjects.denied(), Box::new(|_| {})).await?,
         ])
+    }
+
+    async fn subscribe_to(
+        &self,
+        subject: String,
+        report: SubscriptionReport,
+    ) -> Result<BoxStream<'static, Message>, Error> {
+        let client = self.client().clone();
+        let denials = self.wire.denials().clone();
+        let opened = RenewedSubscription::open(client, denials, subject.clone(), report).await;
+        let opened = opened.map_err(|e| Error::Subscribe { subject, detail: e.to_string() })?;
+        Ok(opened.into_stream())
     }
 
     pub(super) fn subjects(&self) -> &ListenerSubjects {
@@ -209,6 +228,12 @@ impl NatsShared {
     pub fn deliver(self: &Arc<Self>, delivery: &Delivery) {
         let token = self.tokens.next();
         let key = (delivery.call, delivery.attempt);
+        let denied = self.answers_denied().clone();
+        if let Some(denied) = denied {
+            // The listener would do the work, and its answer could not arrive.
+            return self.not_taken(key, denied);
+        }
+
         let connection = self.connection_of_publish();
         let now = Instant::now();
         if !self.in_flight().take(token, key, connection, now) {
@@ -345,6 +370,9 @@ impl NatsShared {
                         self.ask_who_is_there().await;
                     }
                     self.give_up_what_is_denied(connection);
+                    // While its answers are denied, the host gets no signs of life, as without a
+                    // connection.
+                    let connection = connection.filter(|_| !self.are_answers_denied());
                     self.deliver_what_was_denied(connection);
                     let _ending = self.ending();
                     let overdue = self.in_flight().overdue(connection, Instant::now());

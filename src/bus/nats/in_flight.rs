@@ -400,6 +400,12 @@ impl InFlightTable {
         self.attempts.extract_if(is_untaken).map(|(_, attempt)| attempt.key).collect()
     }
 
+    /// Treats the attempts without a lease as sent on a connection that has broken, because their
+    /// answers may be lost.
+    pub fn lose_answers(&mut self) {
+        self.attempts.values_mut().for_each(|attempt| attempt.connection = 0);
+    }
+
     /// Gives up the attempts that will get no answer, and returns each with one of these reasons:
     /// - Its cancellation deadline has passed.
     /// - Its replica has stopped renewing the lease.
@@ -490,7 +496,9 @@ impl InFlightAttempt {
             // The answer may have been sent while this host was disconnected, and no event would
             // report that.
             None if connection.is_some_and(|connection| self.connection < connection) => {
-                let detail = "the connection to NATS broke while it was out".to_owned();
+                let detail = "the connection to NATS broke, or its answers were denied, while it \
+                              was out"
+                    .to_owned();
                 Some(AttemptFailure::Lost { detail })
             }
             _ => None,
@@ -603,6 +611,19 @@ mod tests {
         in_flight.record_heartbeat(3, now + LEASE);
         assert_eq!(overdue(&mut in_flight, 1, now + LEASE, long - LEASE), [key(1)]);
         assert_eq!(overdue(&mut in_flight, 1, now + long, LEASE), [key(3)]);
+    }
+
+    #[test]
+    fn without_a_lease_an_attempt_is_given_up_after_its_answer_was_denied() {
+        let (mut in_flight, now) = in_flight();
+        in_flight.take(1, key(1), 1, now);
+        in_flight.lose_answers();
+        assert_eq!(overdue(&mut in_flight, 1, now, LEASE / 2), [key(1)]);
+
+        in_flight.leases(Some(LEASE), now);
+        in_flight.take(2, key(2), 1, now);
+        in_flight.lose_answers();
+        assert_eq!(overdue(&mut in_flight, 1, now, LEASE / 2), []);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! while an operator reads it, and a host sends text only to pumps with a recent request.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use tokio::time::{sleep, timeout};
@@ -17,6 +17,7 @@ use crate::bus::live::{AnswerPart, LiveChannel, LiveEvent, LiveFilter, LiveReade
 use crate::clock::Time;
 use crate::ids::{Attempt, CallId};
 use crate::limits;
+use crate::locks::locked;
 use crate::nats::{HeaderMap, HeaderName, Message};
 
 /// Values of the header [`header_names::MODEL_TEXT`]. Each value stands for one part of an answer.
@@ -137,24 +138,16 @@ struct LiveRelay {
 }
 
 impl HostTexts {
-    fn watchers(&self) -> MutexGuard<'_, TextWatchers> {
-        self.watchers.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn reported(&self) -> MutexGuard<'_, HashMap<(CallId, Attempt), (String, ModelState)>> {
-        self.reported.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Whether a relay runs. A relay sends all events to the pumps, so states of model calls need
     /// not be sent directly then.
     pub fn is_relaying(&self) -> bool {
-        self.watchers().relay.is_some()
+        locked(&self.watchers).relay.is_some()
     }
 
     /// Whether the pump behind the reply subject `reply` requested the text of models during the
     /// last [`limits::LIVE_INTEREST_VALIDITY`].
     fn is_watched_at(&self, reply: &str) -> bool {
-        let watchers = self.watchers();
+        let watchers = locked(&self.watchers);
         let last_request = reply.rsplit('.').nth(1).and_then(|pump| watchers.pumps.get(pump));
         last_request.is_some_and(|since| since.elapsed() < limits::LIVE_INTEREST_VALIDITY)
     }
@@ -162,7 +155,7 @@ impl HostTexts {
     /// Records that `pump` requested the text of models. If no relay runs, returns a new one, and
     /// the caller must start the task that sends its events.
     fn watch(&self, pump: &str) -> Option<Arc<LiveRelay>> {
-        let mut watchers = self.watchers();
+        let mut watchers = locked(&self.watchers);
         watchers.remove_expired();
         let is_known = watchers.pumps.contains_key(pump);
         if is_known || watchers.pumps.len() < limits::LIVE_PUMPS_MAX {
@@ -185,7 +178,7 @@ impl HostTexts {
     /// end, or `None` if the relay continues. The caller must report the states from before the end
     /// that are still in the relay's queue.
     fn end_relay(&self) -> Option<Time> {
-        let mut watchers = self.watchers();
+        let mut watchers = locked(&self.watchers);
         watchers.remove_expired();
         if !watchers.pumps.is_empty() {
             return None;
@@ -197,7 +190,7 @@ impl HostTexts {
 
     /// Whether the last report about this attempt was `state`, sent to the subject `reply`.
     fn was_reported(&self, source: &LiveSource, reply: &str, state: &ModelState) -> bool {
-        let reported = self.reported();
+        let reported = locked(&self.reported);
         let last = reported.get(&(source.call, source.attempt));
         last.is_some_and(|(subject, last)| subject == reply && last == state)
     }
@@ -211,7 +204,7 @@ impl HostTexts {
         state: &ModelState,
         is_held: impl Fn((CallId, Attempt)) -> bool,
     ) {
-        let mut reported = self.reported();
+        let mut reported = locked(&self.reported);
         reported.retain(|key, _| is_held(*key));
         let key = (source.call, source.attempt);
         if *state == ModelState::Ended {
@@ -261,7 +254,7 @@ impl RemoteSink {
     /// Sends every queued event. Called before an answer is sent, so that the answer does not
     /// overtake the text of its turn.
     pub(super) async fn relay_queued(&self) {
-        let relay = self.texts().watchers().relay.clone();
+        let relay = locked(&self.texts().watchers).relay.clone();
         if let Some(relay) = relay {
             self.relay_queued_of(&relay).await;
         }
@@ -389,7 +382,7 @@ mod tests {
         texts.note_report(&other, REPLY, &streaming(), |key| key.1 != source().attempt);
         assert!(!texts.was_reported(&source(), REPLY, state), "its attempt has ended");
         texts.note_report(&other, REPLY, &ModelState::Ended, |_| true);
-        assert!(texts.reported().is_empty());
+        assert!(locked(&texts.reported).is_empty());
     }
 
     #[test]
@@ -401,7 +394,7 @@ mod tests {
         texts.channel.model_state(&source(), &streaming(), true);
         texts.channel.model_state(&source(), &ModelState::Ended, true);
 
-        texts.watchers().pumps.clear();
+        locked(&texts.watchers).pumps.clear();
         let ended = texts.end_relay().unwrap();
         assert!(!texts.is_relaying());
         let second = texts.watch("pump-a").unwrap();

@@ -4,13 +4,14 @@
 //! Such a delivery is published on a subject of this replica alone, because another replica of the
 //! queue group could not handle it.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use crate::bus::Delivery;
 use crate::bus::memory::{CallMemory, MemoryMark};
 use crate::envelope::AttemptFailure;
 use crate::limits;
+use crate::locks::locked;
 use crate::mutant::mutant;
 use crate::nats::{HeaderMap, Message};
 
@@ -65,14 +66,6 @@ impl ReplicaMemory {
         Self { calls: Mutex::default(), denial: Mutex::new(denial) }
     }
 
-    fn denial(&self) -> MutexGuard<'_, ReplicaDenial> {
-        self.denial.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn calls(&self) -> MutexGuard<'_, CallMemory<(String, MemoryMark)>> {
-        self.calls.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Removes the entry for the delivery's call, and returns the replica that remembers the call's
     /// messages. Returns `None` if the delivery must be sent with all messages. This is so for
     /// every retry, because the first attempt has removed the entry.
@@ -82,9 +75,9 @@ impl ReplicaMemory {
         connection: u64,
         now: Instant,
     ) -> Option<RecalledDelivery> {
-        let (subject, mark) = self.calls().take(&delivery.call)?;
+        let (subject, mark) = locked(&self.calls).take(&delivery.call)?;
         let count = mark.known_of(delivery)?;
-        let is_denied = self.denial().applies(connection, now);
+        let is_denied = locked(&self.denial).applies(connection, now);
         (!is_denied).then_some(RecalledDelivery { subject, count })
     }
 }
@@ -130,7 +123,7 @@ impl NatsShared {
         };
 
         if let (Some((call, _)), Some(mark)) = (key, mark) {
-            self.memory.calls().put(call, (subject, mark), 0);
+            locked(&self.memory.calls).put(call, (subject, mark), 0);
         }
     }
 
@@ -175,7 +168,7 @@ impl NatsShared {
         }
 
         let inboxes = format!("{}.", self.subjects().inbox());
-        let known_until = self.memory.denial().known_until;
+        let known_until = locked(&self.memory.denial).known_until;
         let denials = self.wire.denials().publishes_denied_below(&inboxes, known_until);
         let (Some((first, _)), Some((last, denied))) = (denials.first(), denials.last()) else {
             return;
@@ -187,7 +180,7 @@ impl NatsShared {
             "deliveries to replicas are denied, so each delivery now carries all messages of its \
              call: {denied}"
         );
-        *self.memory.denial() = ReplicaDenial { known_until: *last, connection };
+        *locked(&self.memory.denial) = ReplicaDenial { known_until: *last, connection };
 
         let begin = first.checked_sub(limits::NATS_ROUND_TRIP).unwrap_or(*first);
         let partials = self.in_flight().denied_partials(begin..=*last);

@@ -185,5 +185,6 @@ impl Drop for NatsHost {
         if let Some(asking) = &self.asking {
             asking.abort();
         }
+        self.shared.set_answers_denied(None);
     }
 }

@@ -5,7 +5,7 @@
 //! attempt, up to the position of the delivery.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use tokio::sync::{OnceCell, Semaphore};
@@ -14,6 +14,7 @@ use crate::bus::Delivery;
 use crate::envelope::{NotReserved, Reservation};
 use crate::ids::{Digest, Position, ThreadId};
 use crate::limits;
+use crate::locks::locked;
 use crate::mutant::mutant;
 use crate::nats::{HeaderMap, HeaderName, Message};
 
@@ -75,11 +76,11 @@ impl PromptConfig {
 
     /// Sets the config with which the prompts of later deliveries are rendered.
     pub fn set(&self, config: Digest) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = config;
+        *locked(&self.0) = config;
     }
 
     fn digest(&self) -> Digest {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        *locked(&self.0)
     }
 }
 
@@ -127,15 +128,11 @@ impl RemoteAgentAttempts {
         Self { options: remote, open: Mutex::default(), permits }
     }
 
-    fn open(&self) -> MutexGuard<'_, HashMap<AttemptToken, RemoteAttempt>> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Adds an attempt that is about to be published, and encodes its delivery, without messages:
     /// the agent host requests the thread instead.
     pub fn take(&self, token: AttemptToken, delivery: &Delivery) -> EncodedDelivery {
         let about = Some((delivery.thread.clone(), delivery.position));
-        self.open().insert(token, RemoteAttempt { about, ..RemoteAttempt::default() });
+        locked(&self.open).insert(token, RemoteAttempt { about, ..RemoteAttempt::default() });
         let mut headers = encode::headers(delivery);
         let mut put = |name, value: String| headers.insert(HeaderName::from_static(name), value);
         put(header_names::POSITION, delivery.position.to_string());
@@ -145,7 +142,7 @@ impl RemoteAgentAttempts {
 
     /// Returns the thread of an attempt, or `None` if the attempt is not open.
     pub fn thread_of(&self, token: AttemptToken) -> Option<ThreadId> {
-        let open = self.open();
+        let open = locked(&self.open);
         open.get(&token)?.about.as_ref().map(|(thread, _)| thread.clone())
     }
 
@@ -153,7 +150,7 @@ impl RemoteAgentAttempts {
     /// memory of attempts that were given up: drops the encoded thread and, if no part of the
     /// answer has arrived for [`limits::NATS_REQUEST_TOTAL_TIMEOUT`], the received parts.
     pub fn keep(&self, status: impl Fn(AttemptToken) -> AttemptStatus) {
-        self.open().retain(|token, open| {
+        locked(&self.open).retain(|token, open| {
             let status = status(*token);
             if status == AttemptStatus::GivenUp {
                 open.transfer = Default::default();
@@ -182,7 +179,7 @@ impl RemoteAgentAttempts {
             return Err(RequestRefusal::new(RequestRefusal::TOO_LARGE, detail));
         }
 
-        let mut open = self.open();
+        let mut open = locked(&self.open);
         let open = open.entry(token).or_default();
         open.came = Some(Instant::now());
         let kept = &mut open.answer;
@@ -329,7 +326,7 @@ impl NatsShared {
         known: Option<ThreadMark>,
     ) -> Result<Arc<ThreadTransfer>, RequestRefusal> {
         self.require_open(token)?;
-        let open = remote_agents.open().get_mut(&token).map(|open| {
+        let open = locked(&remote_agents.open).get_mut(&token).map(|open| {
             if open.transfer.0 != known {
                 open.transfer = (known, Arc::default());
             }
@@ -422,25 +419,25 @@ mod tests {
         });
         for token in [1, 2, 3] {
             assert!(remote_agents.part(token, 0, 9, b"part").is_ok_and(|whole| whole.is_none()));
-            let mut open = remote_agents.open();
+            let mut open = locked(&remote_agents.open);
             let transfer = NothingToSend.thread(&ThreadId::organism(), None, Position(9)).unwrap();
             open.get_mut(&token).unwrap().transfer.1.set(Arc::new(transfer)).unwrap();
         }
 
         let long_ago = Instant::now().checked_sub(limits::NATS_REQUEST_TOTAL_TIMEOUT);
-        remote_agents.open().get_mut(&2).unwrap().came = long_ago;
+        locked(&remote_agents.open).get_mut(&2).unwrap().came = long_ago;
         remote_agents.keep(|token| match token {
             3 => AttemptStatus::Out,
             _ => AttemptStatus::GivenUp,
         });
         let kept = |token| {
-            let open = remote_agents.open();
+            let open = locked(&remote_agents.open);
             let open = open.get(&token).unwrap();
             (open.transfer.1.initialized(), open.answer.len())
         };
 
         assert_eq!([kept(1), kept(2), kept(3)], [(false, 4), (false, 0), (true, 4)]);
         remote_agents.keep(|_| AttemptStatus::Unknown);
-        assert!(remote_agents.open().is_empty());
+        assert!(locked(&remote_agents.open).is_empty());
     }
 }

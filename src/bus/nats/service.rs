@@ -1,6 +1,6 @@
 //! Discovery responses of a NATS service (ADR-32), so that `nats micro` lists listeners.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use rand_core::{OsRng, RngCore as _};
@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use super::ListenerSubjects;
 use crate::clock::Time;
 use crate::ids::ListenerName;
+use crate::locks::locked;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ServiceVerb {
@@ -71,7 +72,7 @@ impl Service {
     }
 
     pub fn count(&self, took: Duration, failed: Option<String>) {
-        let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut counts = locked(&self.counts);
         counts.requests += 1;
         counts.time += took;
         if let Some(why) = failed {
@@ -111,7 +112,7 @@ impl Service {
     }
 
     fn counted(&self, mut endpoint: Value) -> Value {
-        let counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        let counts = locked(&self.counts);
         let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         let average = nanos(counts.time).checked_div(counts.requests).unwrap_or_default();
         put(&mut endpoint, "num_requests", json!(counts.requests));

@@ -1,8 +1,10 @@
 //! Random tokens of attempts, fetched from the operating system in advance.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use rand_core::{OsRng, RngCore as _};
+
+use crate::locks::locked;
 
 /// The random number in the reply subject of an attempt.
 pub(super) type AttemptToken = u128;
@@ -16,7 +18,7 @@ pub(super) struct TokenPool(Mutex<Vec<AttemptToken>>);
 
 impl TokenPool {
     pub fn next(&self) -> AttemptToken {
-        let mut stock = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut stock = locked(&self.0);
         stock.pop().unwrap_or_else(|| {
             let mut bytes = [0; STOCK * size_of::<AttemptToken>()];
             OsRng.fill_bytes(&mut bytes);

@@ -3,7 +3,7 @@
 
 use std::io;
 use std::process::ExitStatus;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
@@ -16,6 +16,7 @@ use crate::bus::nats::header_names::URL_VARIABLE;
 use crate::children::OwnedChild;
 use crate::ids::ListenerName;
 use crate::limits;
+use crate::locks::locked;
 use crate::trace::TraceParent;
 use crate::xml::invisible_characters::visible;
 
@@ -124,7 +125,7 @@ impl Child {
 
     /// Sets the trace context with which later lines of the child's standard error are logged.
     pub fn set_log_trace(&self, trace: Option<TraceParent>) {
-        self.words.lock().unwrap_or_else(PoisonError::into_inner).about = trace;
+        locked(&self.words).about = trace;
     }
 
     /// Returns when the process has ended, even if another process holds its pipes.
@@ -189,7 +190,7 @@ impl Child {
             }
         }
 
-        let words = self.words.lock().unwrap_or_else(PoisonError::into_inner);
+        let words = locked(&self.words);
         if words.last.is_empty() { how } else { format!("{how}; its last words: {}", words.last) }
     }
 
@@ -260,7 +261,7 @@ fn log(listener: &ListenerName, instance: usize, line: &[u8], words: &Mutex<Stde
 
     // The log is read on terminals, which must not interpret what a listener writes.
     let text = visible(&String::from_utf8_lossy(line));
-    let mut words = words.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut words = locked(words);
 
     match words.about {
         None => tracing::info!(target: "listener", %listener, instance, "{text}"),

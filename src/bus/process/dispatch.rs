@@ -7,7 +7,7 @@
 //! For every accepted delivery, the [`Sink`] gets exactly one report of its end, whatever happens
 //! to the instance. The sink is never called under the lock, because the sink may block.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::sync::mpsc;
@@ -16,6 +16,7 @@ use crate::bus::memory::{CallMemory, MemoryMark};
 use crate::bus::{Delivery, Outcome, Sink};
 use crate::envelope::AttemptFailure;
 use crate::ids::{Attempt, CallId, ListenerName};
+use crate::locks::locked;
 use crate::mutant::mutant;
 
 /// Report that a listener is reachable again.
@@ -99,19 +100,15 @@ impl Dispatch {
         (dispatch, handles)
     }
 
-    fn state(&self) -> MutexGuard<'_, DispatchState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     pub fn has_left(&self) -> bool {
-        self.state().has_left
+        locked(&self.state).has_left
     }
 
     /// Reports to the sink that the listener is reachable again: at once if a process of the
     /// listener runs, otherwise as soon as one runs.
     pub fn report_return(&self) {
         let is_running = {
-            let mut state = self.state();
+            let mut state = locked(&self.state);
             let is_running = state.instances.iter().any(|instance| instance.is_running);
             state.has_left = !is_running;
             is_running
@@ -125,14 +122,14 @@ impl Dispatch {
         let call = delivery.call;
         let attempt = delivery.attempt;
         // A statement of its own: the lock must be free before the sink is called.
-        let taken = self.state().take(delivery);
+        let taken = locked(&self.state).take(delivery);
         if let Err(detail) = taken {
             self.sink.not_taken(&self.listener, call, attempt, detail);
         }
     }
 
     pub fn cancel(&self, call: CallId, attempt: Attempt) {
-        if self.state().cancel(call, attempt) {
+        if locked(&self.state).cancel(call, attempt) {
             self.never_handed_over(call, attempt);
         }
     }
@@ -146,7 +143,7 @@ impl Dispatch {
     /// deliveries, and reports to the sink that the deliveries in the mailboxes were not begun.
     pub fn drain(&self, patience: Duration) {
         let waiting = {
-            let mut state = self.state();
+            let mut state = locked(&self.state);
             state.draining = true;
             for instance in &state.instances {
                 instance.send(InstanceCommand::Drain(patience));
@@ -161,7 +158,7 @@ impl Dispatch {
     /// delivery.
     pub fn close(&self) {
         let waiting = {
-            let mut state = self.state();
+            let mut state = locked(&self.state);
             state.draining = true;
             state.instances.iter_mut().for_each(|instance| instance.orders = None);
             state.empty_mailboxes()
@@ -313,7 +310,7 @@ impl InstanceHandle {
     /// the instance as idle and returns `None`. An idle instance gets [`InstanceCommand::Deliver`]
     /// as soon as a delivery is in its mailbox.
     pub fn ready(&self) -> Option<Delivery> {
-        let mut state = self.dispatch.state();
+        let mut state = locked(&self.dispatch.state);
         let next = state.take_from_mailbox(self.instance);
         let serving = next.as_ref().map(|d| (d.call, d.attempt));
         if let Some(instance) = state.instances.get_mut(self.instance) {
@@ -328,7 +325,7 @@ impl InstanceHandle {
     /// Returns how many messages at the beginning of this delivery the instance's process
     /// remembers; the number is at least 1. Returns `None` if the process must get all messages.
     pub fn recall(&self, delivery: &Delivery) -> Option<usize> {
-        let (instance, mark) = self.dispatch.state().memory.take(&delivery.call)?;
+        let (instance, mark) = locked(&self.dispatch.state).memory.take(&delivery.call)?;
         let is_holder = instance == self.instance || mutant("remember-for-another");
         is_holder.then(|| mark.known_of(delivery)).flatten()
     }
@@ -336,14 +333,14 @@ impl InstanceHandle {
     /// Records which messages of the call the process of this instance remembers: those that `mark`
     /// identifies.
     pub fn remember(&self, call: CallId, mark: MemoryMark) {
-        self.dispatch.state().memory.put(call, (self.instance, mark), 0);
+        locked(&self.dispatch.state).memory.put(call, (self.instance, mark), 0);
     }
 
     /// Marks the process of this instance as ended. A delivery in the instance's mailbox moves to
     /// an idle instance, if there is one. Returns whether this instance must end, too.
     pub fn leave(&mut self) -> bool {
         {
-            let mut state = self.dispatch.state();
+            let mut state = locked(&self.dispatch.state);
             state.idle.retain(|instance| *instance != self.instance);
             if !mutant("remember-for-another") {
                 state.memory.retain(|(instance, _)| *instance != self.instance);
@@ -389,7 +386,7 @@ impl InstanceHandle {
     /// Reports the end of the delivery that this instance served. Marks the instance as free before
     /// the report, because the pump may immediately hand over the next delivery.
     pub fn ended(&self, call: CallId, attempt: Attempt, result: Result<Outcome, AttemptFailure>) {
-        if let Some(instance) = self.dispatch.state().instances.get_mut(self.instance) {
+        if let Some(instance) = locked(&self.dispatch.state).instances.get_mut(self.instance) {
             instance.serving = None;
         }
         self.dispatch.ended(call, attempt, result);
@@ -407,7 +404,7 @@ impl InstanceHandle {
     /// the sink that it is reachable again.
     pub fn up(&self) {
         let has_returned = {
-            let mut state = self.dispatch.state();
+            let mut state = locked(&self.dispatch.state);
             let has_returned = std::mem::take(&mut state.has_left);
             if let Some(instance) = state.instances.get_mut(self.instance) {
                 instance.down = None;
@@ -429,7 +426,7 @@ impl InstanceHandle {
     /// listener is unreachable, empties all mailboxes, and reports their deliveries as not begun.
     pub fn down(&self, reason: &str) {
         let (has_left, waiting) = {
-            let mut state = self.dispatch.state();
+            let mut state = locked(&self.dispatch.state);
             let was_down = state.down().is_some();
             if let Some(instance) = state.instances.get_mut(self.instance) {
                 instance.down = Some(reason.to_owned());

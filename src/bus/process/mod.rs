@@ -18,7 +18,7 @@ mod restarts;
 
 use std::path::PathBuf;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::runtime;
@@ -26,6 +26,7 @@ use tokio::task::JoinHandle;
 
 use crate::ids::{Attempt, CallId, ListenerName};
 use crate::limits;
+use crate::locks::locked;
 
 use super::{Delivery, Host, Sink};
 use dispatch::Dispatch;
@@ -121,8 +122,7 @@ impl ProcessHost {
     /// Ends all instances. Each instance that has a delivery may work on it for `patience`.
     async fn end_within(&self, patience: Duration) {
         self.dispatch.drain(patience);
-        let instances =
-            std::mem::take(&mut *self.instances.lock().unwrap_or_else(PoisonError::into_inner));
+        let instances = std::mem::take(&mut *locked(&self.instances));
         for instance in instances {
             if let Err(error) = instance.await {
                 tracing::error!(%error, "the task of a listener instance panicked");

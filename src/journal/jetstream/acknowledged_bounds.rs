@@ -21,6 +21,7 @@ use uuid::Uuid;
 
 use crate::ids::{Digest, Position};
 use crate::journal::checkpoint::CheckpointFile;
+use crate::journal::commit_watermark::warn_of_damaged_watermark;
 use crate::journal::sqlite::{self, JournalReader};
 use crate::journal::{CheckpointCopies, Error, acknowledged, jetstream};
 use crate::limits;
@@ -170,29 +171,8 @@ impl StreamBounds {
         host: &PumpDirectories,
         lease: &Lease,
     ) -> Result<Self, Error> {
-        let mut bounds = Self::of_projection(options, &host.data)?;
-        if !mutant("ignore-the-state") {
-            bounds.add_state(host)?;
-        }
-
-        let mut unread = Vec::new();
-        if let Some(directory) = &options.checkpoints {
-            unread.extend(bounds.add_copies(host, directory).err());
-        }
-
-        if let Some(acknowledged) = lease.acknowledged().filter(|_| !mutant("ignore-the-lease")) {
-            let AcknowledgedMark { journal, seq, position, hash } = acknowledged;
-            let source = format!("the lease in {}", options.bucket());
-            let hash = Some(hash);
-            let seq = Some(seq);
-            bounds.all.push(StreamBound { source, journal, position, hash, seq });
-        }
-
-        if !mutant("ignore-the-members") {
-            bounds.ask_members(api, options);
-        }
-
-        bounds.unreachable.extend(unread);
+        let mut bounds = Self::of_host(options, host, lease)?;
+        bounds.ask_members(api, options);
         if !bounds.unreachable.is_empty() {
             tracing::warn!(
                 stream = bounds.stream,
@@ -203,6 +183,61 @@ impl StreamBounds {
         }
 
         Ok(bounds)
+    }
+
+    /// Collects the lower bounds that this host and the lease know. Queries no other process.
+    pub fn of_host(
+        options: &Options,
+        host: &PumpDirectories,
+        lease: &Lease,
+    ) -> Result<Self, Error> {
+        let mut bounds = Self::of_projection(options, &host.data)?;
+        if !mutant("ignore-the-state") {
+            bounds.add_state(host)?;
+        }
+
+        if let Some(directory) = &options.checkpoints {
+            let unread = bounds.add_copies(host, directory).err();
+            bounds.unreachable.extend(unread);
+        }
+
+        if let Some(acknowledged) = lease.acknowledged().filter(|_| !mutant("ignore-the-lease")) {
+            let AcknowledgedMark { journal, seq, position, hash } = acknowledged;
+            let source = format!("the lease in {}", options.bucket());
+            let hash = Some(hash);
+            let seq = Some(seq);
+            bounds.all.push(StreamBound { source, journal, position, hash, seq });
+        }
+
+        Ok(bounds)
+    }
+
+    /// Collects the lower bounds that the other processes know: the last records of their
+    /// projections.
+    pub fn of_members(api: &JetStreamApi, options: &Options) -> Self {
+        let mut bounds = Self { stream: options.stream(), ..Self::default() };
+        bounds.ask_members(api, options);
+        bounds
+    }
+
+    /// Queries the other processes for the last records of their projections. Names those that know
+    /// a later record than `last`. Returns `None` if there are none. If no process answers and
+    /// `waits` is true, queries them once more after a second.
+    pub fn members_beyond(
+        api: &JetStreamApi,
+        options: &Options,
+        last: Position,
+        waits: bool,
+    ) -> Option<String> {
+        let mut bounds = Self::of_members(api, options);
+        if bounds.all.is_empty() && waits {
+            // After an outage or a freeze, the other processes may reconnect later than this one,
+            // and this process may not know them yet.
+            std::thread::sleep(2 * limits::MEMBER_ANNOUNCE_INTERVAL);
+            bounds = Self::of_members(api, options);
+        }
+
+        bounds.beyond(last)
     }
 
     fn add_head(&mut self, source: String, head: ProjectionHead) {
@@ -229,12 +264,16 @@ impl StreamBounds {
             self.all.push(StreamBound { source, journal, position, hash: None, seq: None });
         }
 
-        Ok(())
+        match copies.damage {
+            Some(damage) => Err(format!("some copies in {} ({damage})", copies.file.display())),
+            None => Ok(()),
+        }
     }
 
     fn add_state(&mut self, host: &PumpDirectories) -> Result<(), Error> {
         let PumpDirectories { state, .. } = host;
         let Some(journal) = self.journal_of(host) else { return Ok(()) };
+        warn_of_damaged_watermark(state, journal)?;
         let (position, hash) = acknowledged(state, journal)?;
         if position > Position(0) {
             let source = format!("the watermark in {}", state.display());
@@ -256,6 +295,10 @@ impl StreamBounds {
     /// that its sender believes to be running. Waits for the reports of all of these, but at most
     /// [`limits::BOUNDS_TIMEOUT`].
     fn ask_members(&mut self, api: &JetStreamApi, options: &Options) {
+        if mutant("ignore-the-members") {
+            return;
+        }
+
         let patience = limits::BOUNDS_TIMEOUT;
         let until = Instant::now() + patience;
         let subject = options.bound_subject();
@@ -287,7 +330,24 @@ impl StreamBounds {
         }
 
         expected.retain(|member, _| !answered.contains(member));
-        self.unreachable = expected.into_values().collect();
+        self.unreachable.extend(expected.into_values());
+    }
+
+    /// Returns the positions of all bounds.
+    pub fn positions(&self) -> BTreeSet<Position> {
+        self.all.iter().map(|bound| bound.position).collect()
+    }
+
+    /// Names the sources that know a later record than `last`. Returns `None` if there are none.
+    pub fn beyond(&self, last: Position) -> Option<String> {
+        let sources = named(self.all.iter().filter(|bound| bound.position > last));
+        (!sources.is_empty()).then_some(sources)
+    }
+
+    /// Names the sources that did not answer in time, or could not be read. Returns `None` if
+    /// there are none.
+    pub fn silent(&self) -> Option<String> {
+        (!self.unreachable.is_empty()).then(|| self.unreachable.join(", "))
     }
 
     /// Returns the highest message number that any of the sources knows; 0 if no source knows a
@@ -449,6 +509,23 @@ mod tests {
         assert!(matches!(refused, Err(Error::StreamShorter { .. })), "a message was lost");
         assert!(bounds(journal, None).check_empty().unwrap_err().to_string().contains("is gone"));
         StreamBounds::default().check_empty().unwrap();
+    }
+
+    #[test]
+    fn a_damaged_watermark_is_no_bound_and_is_in_the_log() {
+        let home = tempfile::tempdir().unwrap();
+        let journal = Uuid::now_v7();
+        std::fs::write(home.path().join(format!("{journal}.watermark")), "garbage").unwrap();
+        let host = PumpDirectories { data: home.path().join("data"), state: home.path().into() };
+
+        let file = home.path().join("log");
+        let log = std::sync::Mutex::new(std::fs::File::create(&file).unwrap());
+        let logs = tracing_subscriber::fmt().with_writer(log).finish();
+        let mut known = bounds(journal, None);
+        tracing::subscriber::with_default(logs, || known.add_state(&host).unwrap());
+        assert_eq!(known.positions(), BTreeSet::from([Position(7), Position(9)]));
+        let log = std::fs::read_to_string(&file).unwrap();
+        assert!(log.contains(".watermark is damaged, so a loss of records"), "{log}");
     }
 
     #[test]

@@ -137,7 +137,11 @@ fn own_name(home: &std::path::Path) -> String {
 #[derive(Debug)]
 pub struct Lease {
     api: JetStreamApi,
+    options: Options,
     bucket: String,
+    /// Time at which the server created the bucket, as the server writes it. A bucket with another
+    /// time replaces one that was lost with all its leases, whose holders may still run.
+    created: Mutex<String>,
     subject: String,
     mine: LeaseEntry,
     first_id: Uuid,
@@ -163,8 +167,8 @@ pub enum RenewalResult {
     Renewed,
     /// Another process wrote the lease's key.
     Taken,
-    /// The server did not answer.
-    Unavailable,
+    /// The server did not confirm the renewal, for the contained reason.
+    Unavailable(String),
     /// The servers do not permit this process to write the lease's key.
     Denied(PermissionError),
 }
@@ -178,14 +182,25 @@ pub enum LeaseAvailability {
     Held(String),
     /// The process with this name holds the lease and is alive.
     Lives(String),
-    /// The last holder released the lease and chose an heir other than this process.
+    /// The lease is reserved for a while: for the heir that its last holder chose, or for its
+    /// holder itself if the lease was lost with its bucket.
     Left,
+    /// The bucket of the leases does not exist any more.
+    BucketGone,
 }
 
 /// The revision of the lease at the last check, and the time since which the revision has not
 /// changed.
 #[derive(Debug, Default)]
 pub struct LastSeen(Option<(u64, Instant)>);
+
+impl LastSeen {
+    /// Returns the result of a look at a bucket that was just created in place of a lost one. It
+    /// has no lease yet.
+    pub fn in_new_bucket() -> Self {
+        Self(Some((0, Instant::now())))
+    }
+}
 
 impl Lease {
     /// Creates a lease that is not held yet.
@@ -197,18 +212,21 @@ impl Lease {
     ) -> Result<Self, Error> {
         let bucket = format!("KV_{}", options.bucket());
         let subject = options.lease();
-        make(api, &bucket, options)?;
+        let created = Mutex::new(make(api, &bucket, options)?);
         let organism = super::partition_count::agree(api, options, &bucket, member)?;
         let first_id = member.first_id(options, organism);
         let revision = AtomicU64::default();
         let heir = OnceLock::new();
         let taken_at = OnceLock::new();
         let api = api.clone();
+        let options = options.clone();
         let acknowledged = Mutex::default();
         let renewing = Mutex::default();
         Ok(Self {
             api,
+            options,
             bucket,
+            created,
             subject,
             mine,
             first_id,
@@ -251,6 +269,7 @@ impl Lease {
             match self.look(&mut seen)? {
                 LeaseAvailability::Free(revision) => return Ok(revision),
                 LeaseAvailability::Lives(_) => return Err(self.held(options)),
+                LeaseAvailability::BucketGone => return Err(self.bucket_gone()),
                 LeaseAvailability::Held(_) | LeaseAvailability::Left => {
                     std::thread::sleep(limits::STREAM_RETRY_INTERVAL)
                 }
@@ -266,9 +285,7 @@ impl Lease {
             RenewalResult::Renewed => Ok(()),
             RenewalResult::Taken => Err(self.held(options)),
             RenewalResult::Denied(denied) => Err(Error::Denied(denied)),
-            RenewalResult::Unavailable => {
-                Err(Error::Unavailable { detail: "the lease was not confirmed".to_owned() })
-            }
+            RenewalResult::Unavailable(why) => Err(unconfirmed(&why)),
         }
     }
 
@@ -277,12 +294,20 @@ impl Lease {
     /// - at once, if the last holder released it and chose no heir or this process as heir;
     /// - at once, if its holder was an earlier process of this directory;
     /// - after [`limits::LEASE_LAPSE`] without a renewal;
-    /// - after [`limits::LEASE_RESERVED_FOR_HEIR`], if another process is the heir.
+    /// - after [`limits::LEASE_RESERVED_FOR_HEIR`], if another process is the heir;
+    /// - after [`limits::LEASE_LAPSE`], if it was lost with its bucket, and there is a new bucket.
     pub fn look(&self, seen: &mut LastSeen) -> Result<LeaseAvailability, Error> {
+        let found = match self.api.last(&self.bucket, &self.subject) {
+            Err(failed) if failed.is(code::STREAM_NOT_FOUND) => {
+                return Ok(LeaseAvailability::BucketGone);
+            }
+            found => found.map_err(|failed| self.failed(&failed)),
+        };
         // Time without access to the server does not count: the holder may renew the lease
         // meanwhile.
-        let found = self.found().inspect_err(|_| seen.0 = None)?;
-        let Some(found) = found else { return Ok(LeaseAvailability::Free(0)) };
+        let Some(found) = found.inspect_err(|_| seen.0 = None)? else {
+            return self.look_without_entry(seen);
+        };
         let Ok(theirs) = serde_json::from_slice::<LeaseEntry>(&found.body) else {
             let left = serde_json::from_slice::<HandoverMark>(&found.body).ok();
             left.as_ref().and_then(|left| left.acknowledged).into_iter().for_each(|known| {
@@ -308,6 +333,37 @@ impl Lease {
         }
 
         Ok(LeaseAvailability::Held(theirs.holder))
+    }
+
+    /// Checks whether a lease without an entry is free. Usually, no process ever held it. But if
+    /// the bucket is a new one, the holder may still run: it takes its lease again at its next
+    /// renewal.
+    fn look_without_entry(&self, seen: &mut LastSeen) -> Result<LeaseAvailability, Error> {
+        let found = self.api.info(&self.bucket).map_err(|failed| self.failed(&failed))?;
+        if self.record_bucket(found.created) {
+            *seen = LastSeen::in_new_bucket();
+        }
+
+        match seen.0 {
+            Some((0, since)) if since.elapsed() < limits::LEASE_LAPSE => {
+                Ok(LeaseAvailability::Left)
+            }
+            _ => Ok(LeaseAvailability::Free(0)),
+        }
+    }
+
+    /// Records when the bucket that the server has now was created. Returns true if it is another
+    /// bucket than before.
+    fn record_bucket(&self, created: String) -> bool {
+        let mut known = self.created.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_new = *known != created;
+        *known = created;
+        is_new
+    }
+
+    /// Returns the error for a bucket that does not exist any more.
+    fn bucket_gone(&self) -> Error {
+        Error::Unavailable { detail: format!("the bucket {} with the leases is gone", self.bucket) }
     }
 
     /// Returns the name of this process and, if it has taken the lease, the time since which it
@@ -353,7 +409,10 @@ impl Lease {
             Err(ApiFailure::NoResponse(NoResponse::Denied(denied))) => {
                 RenewalResult::Denied(denied)
             }
-            Err(_) => RenewalResult::Unavailable,
+            Err(failed @ ApiFailure::NoResponse(NoResponse::NoResponders(_))) => {
+                RenewalResult::Unavailable(self.begin_again(&failed.to_string()))
+            }
+            Err(failed) => RenewalResult::Unavailable(format!("{}: {failed}", self.bucket)),
         }
     }
 
@@ -361,7 +420,18 @@ impl Lease {
     /// had changed. An earlier renewal by this process, whose response was lost, may have changed
     /// the key.
     fn whose(&self) -> RenewalResult {
-        let Ok(Some(found)) = self.found() else { return RenewalResult::Unavailable };
+        let found = match self.api.last(&self.bucket, &self.subject) {
+            Ok(Some(found)) => found,
+            Ok(None) => {
+                let why = self.begin_again("the entry of the lease is gone");
+                // The next renewal creates the entry, unless another process creates it first.
+                self.revision.store(0, Ordering::Release);
+                return RenewalResult::Unavailable(why);
+            }
+            Err(failed) => {
+                return RenewalResult::Unavailable(format!("{}: {failed}", self.bucket));
+            }
+        };
         match serde_json::from_slice::<LeaseEntry>(&found.body) {
             Ok(holder) if holder.id == self.mine.id => {
                 self.revision.store(found.seq, Ordering::Release);
@@ -369,6 +439,24 @@ impl Lease {
             }
             _ => RenewalResult::Taken,
         }
+    }
+
+    /// Handles a lease that cannot be renewed, perhaps because its bucket is gone: creates a
+    /// missing bucket again. In a new bucket, the next renewal takes the lease again. Returns a
+    /// description of the cause, which is `why` if the bucket is the same as before.
+    fn begin_again(&self, why: &str) -> String {
+        let created = match make(&self.api, &self.bucket, &self.options) {
+            Ok(created) => created,
+            Err(error) => return error.to_string(),
+        };
+        if !self.record_bucket(created) {
+            return format!("{}: {why}", self.bucket);
+        }
+
+        self.revision.store(0, Ordering::Release);
+        let bucket = &self.bucket;
+        tracing::warn!("the bucket {bucket} with the leases was gone; there is a new one");
+        format!("the bucket {bucket} is a new one")
     }
 
     /// Releases the lease, so that the next pump need not wait until the lease lapses.
@@ -423,9 +511,15 @@ fn vacancy(
     LeaseAvailability::Left
 }
 
+/// Returns the error for a lease whose renewal the server did not confirm.
+pub(super) fn unconfirmed(why: &str) -> Error {
+    Error::Unavailable { detail: format!("the lease was not confirmed: {why}") }
+}
+
 /// Creates a key-value bucket by creating the stream that stores the bucket. NATS clients create
-/// buckets with another request, but older servers refuse that request.
-fn make(api: &JetStreamApi, bucket: &str, options: &Options) -> Result<(), Error> {
+/// buckets with another request, but older servers refuse that request. Returns the time at which
+/// the server created the bucket, perhaps earlier, as the server writes it.
+fn make(api: &JetStreamApi, bucket: &str, options: &Options) -> Result<String, Error> {
     let config = json!({
         "name": bucket,
         "description": "who pumps an organism",
@@ -441,13 +535,15 @@ fn make(api: &JetStreamApi, bucket: &str, options: &Options) -> Result<(), Error
         Err(failed) if failed.is(code::STREAM_NOT_FOUND) => api.create(bucket, &config),
         other => other,
     };
+    let made = match made {
+        // Another process created it at the same moment.
+        Err(failed) if failed.is(code::STREAM_NAME_IN_USE) => api.info(bucket),
+        other => other,
+    };
 
-    match made {
-        Err(failed) if !failed.is(code::STREAM_NAME_IN_USE) => {
-            Err(super::creation_failed(api.link.server(), &format!("the bucket {bucket}"), failed))
-        }
-        _ => Ok(()),
-    }
+    made.map(|bucket| bucket.created).map_err(|failed| {
+        super::creation_failed(api.link.server(), &format!("the bucket {bucket}"), failed)
+    })
 }
 
 #[cfg(test)]

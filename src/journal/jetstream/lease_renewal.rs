@@ -6,12 +6,14 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use crate::clock::since_boot;
 use crate::journal::Error;
 use crate::limits;
 
 use super::Options;
 use super::acknowledged_bounds::AcknowledgedMark;
-use super::lease::{Lease, RenewalResult};
+use super::lease::{Lease, RenewalResult, unconfirmed};
+use super::lease_lapse::LeaseLapses;
 use super::periodic_thread::PeriodicThread;
 
 /// Why the pump must stop.
@@ -38,6 +40,7 @@ impl FoundCondition {
 pub struct LeaseRenewal {
     pub(super) found: FoundCondition,
     pub(super) lease: Arc<Lease>,
+    pub(super) lapses: LeaseLapses,
     _renewing: PeriodicThread,
 }
 
@@ -49,13 +52,25 @@ impl LeaseRenewal {
         let stream = options.stream();
         let renewed = Arc::clone(&lease);
         let taken = found.clone();
+        let lapses = LeaseLapses::since(since_boot());
+        let noted = lapses.clone();
         let renew = move || {
-            let is_taken = renewed.renew() == RenewalResult::Taken;
-            if is_taken {
-                tracing::error!(stream, "another pump took the lease; this pump stops");
-                *taken.fatal() = Some(FatalCondition::Taken);
+            let requested_at = since_boot();
+            match renewed.renew() {
+                RenewalResult::Renewed => {
+                    if noted.record_renewal(requested_at) {
+                        tracing::warn!(stream, "the lease is renewed again");
+                    }
+                }
+                RenewalResult::Taken => {
+                    tracing::error!(stream, "another pump took the lease; this pump stops");
+                    *taken.fatal() = Some(FatalCondition::Taken);
+                    return false;
+                }
+                RenewalResult::Unavailable(why) => report_lapse(&noted, &stream, &why),
+                RenewalResult::Denied(denied) => report_lapse(&noted, &stream, &denied.to_string()),
             }
-            !is_taken
+            true
         };
 
         let let_go = Arc::clone(&lease);
@@ -67,7 +82,7 @@ impl LeaseRenewal {
                 let_go.let_go();
             },
         )?;
-        Ok(Self { found, lease, _renewing: renewing })
+        Ok(Self { found, lease, lapses, _renewing: renewing })
     }
 
     /// Returns the last acknowledged record that the next renewal of the lease will state; `None`
@@ -89,14 +104,24 @@ impl LeaseRenewal {
         match self.lease.renew() {
             RenewalResult::Renewed => Ok(()),
             RenewalResult::Denied(denied) => Err(Error::Denied(denied)),
-            RenewalResult::Taken | RenewalResult::Unavailable => {
-                Err(Error::Unavailable { detail: "the lease was not confirmed".to_owned() })
-            }
+            RenewalResult::Taken => Err(unconfirmed("another pump took it")),
+            RenewalResult::Unavailable(why) => Err(unconfirmed(&why)),
         }
     }
 
     /// Removes the last acknowledged record from the lease, so that the following renewals omit it.
     pub fn forget(&self) {
         self.lease.forget();
+    }
+}
+
+/// Logs, once in each lapse, that the lease was not renewed for [`limits::LEASE_LAPSE`].
+fn report_lapse(lapses: &LeaseLapses, stream: &str, why: &str) {
+    if lapses.take_report(since_boot()) {
+        tracing::warn!(
+            stream,
+            "the lease was not renewed for {} s; this pump goes on, but another may take over: {why}",
+            limits::LEASE_LAPSE.as_secs()
+        );
     }
 }

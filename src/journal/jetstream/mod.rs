@@ -15,6 +15,7 @@ mod fencing;
 mod first_message;
 pub mod identity;
 mod lease;
+mod lease_lapse;
 mod lease_renewal;
 mod open;
 mod partition_count;
@@ -164,6 +165,7 @@ impl Log for StreamLog {
     }
 
     fn verify_lead(&self) -> Result<(), Error> {
+        self.watch.verify_after_lapse(self.publisher.epoch)?;
         self.publisher.verify_lead()
     }
 
@@ -173,6 +175,7 @@ impl Log for StreamLog {
         _: &mut JournalFile,
         _: &mut TreeHeads,
     ) -> Result<LogMark, Error> {
+        self.watch.verify_after_lapse(self.publisher.epoch)?;
         let (seq, digest) = self.publisher.publish(&CommitEncoder::of(group))?;
         Ok(LogMark { seq, digest })
     }

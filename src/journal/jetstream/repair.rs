@@ -4,26 +4,31 @@
 //! - The missing records are published again, from a projection that has all records of the stream.
 //! - An operator continues with the stream as it is.
 //!
+//! Neither kind begins while another process shows records that the repair would lose.
+//!
 //! Before a repair begins, this module writes a note about it into the state directory. The caller
 //! records the finished repair in the journal, and then removes the note. So an interrupted repair
 //! can be resumed, and every repair is recorded only once.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
+use uuid::Uuid;
 
 use crate::durable_file;
 use crate::failpoint::failpoint;
 use crate::ids::Position;
 use crate::journal::checkpoint::CheckpointFile;
+use crate::journal::commit_watermark::warn_of_damaged_watermark;
 use crate::journal::log::StreamItem;
 use crate::journal::sqlite::{self, DATABASE, JournalReader, LockedJournalDir};
-use crate::journal::{CheckpointCopies, Error, acknowledged};
+use crate::journal::{CheckpointCopies, Error, KeyId, acknowledged};
 use crate::mutant::mutant;
 use crate::nats;
 
-use super::acknowledged_bounds::{AcknowledgedMark, hash_at};
+use super::acknowledged_bounds::{AcknowledgedMark, PumpDirectories, StreamBounds, hash_at};
 use super::api::{JetStreamApi, StreamDescription, code};
 use super::commit_codec::CommitEncoder;
 use super::identity::JoiningHost;
@@ -62,6 +67,9 @@ pub struct StreamRepair {
 
 /// Reconciles stream and projection. Returns `None` if nothing needs repair. The caller must record
 /// the returned repair, then call [`recorded`].
+///
+/// Returns [`Error::OtherHostAhead`] if a repair on another host could keep more records. Nothing
+/// was changed then.
 pub fn repair(
     servers: &nats::Options,
     options: &Options,
@@ -77,9 +85,10 @@ pub fn repair(
     let renewal = LeaseRenewal::start(options, Arc::new(lease))?;
     let noted = read_note(options, state)?;
     let host = LockedHost { api: &api, options, data, state, opening: &opening, renewal };
+    let is_pending = noted.is_some();
     let noted = noted.filter(|noted| from.is_none_or(|from| from == noted.from));
     match from.or(noted.as_ref().map(|noted| noted.from)) {
-        Some(RepairSource::Stream) => host.keep_stream(noted),
+        Some(RepairSource::Stream) => host.keep_stream(noted, is_pending),
         _ => host.publish_rest(noted, from),
     }
 }
@@ -178,6 +187,12 @@ impl LockedHost<'_> {
             return Err(self.unpublished(first, last));
         }
 
+        // Ordering rule: checked before anything is published, because the host then appends the
+        // record of the repair, and no later records can be published after it.
+        if kept < last {
+            self.check_other_hosts(journal, &projection, from.is_some() || noted.is_some())?;
+        }
+
         let from = from.unwrap_or(RepairSource::Projection);
         let fresh = StreamRepair { from, kept, acknowledged: last, aside: None };
         let note = noted.unwrap_or(fresh);
@@ -208,6 +223,68 @@ impl LockedHost<'_> {
         Ok(Some(note))
     }
 
+    /// Refuses to publish from `projection` if another process has later records of `journal`, or
+    /// another record at one position.
+    ///
+    /// Unless the operator chose this projection (`is_chosen`), also refuses it if a host that
+    /// cannot be queried may have later records: a process that runs and does not answer, or the
+    /// host whose pump wrote the last record.
+    fn check_other_hosts(
+        &self,
+        journal: Uuid,
+        projection: &ComparedProjection,
+        is_chosen: bool,
+    ) -> Result<(), Error> {
+        let last = projection.last;
+        let members = StreamBounds::of_members(self.api, self.options);
+        if let Some(sources) = members.beyond(last) {
+            let ours = format!("its projection goes up to record {last}");
+            return Err(self.ahead(&ours, &sources));
+        }
+
+        members.check(journal, 0, last, &|at| hash_at(self.data, at))?;
+        if is_chosen {
+            return Ok(());
+        }
+
+        let advice = match (members.silent(), self.other_writer(projection)?) {
+            (Some(silent), _) => format!(
+                "{silent} did not answer and may have later ones. Repeat the command when it \
+                 answers or has ended"
+            ),
+            (None, Some(key)) => format!(
+                "the host with the key {key} (`organism key show`) wrote this record, and may have \
+                 later ones. Run `organism repair` on that host first"
+            ),
+            (None, None) => return Ok(()),
+        };
+
+        let partition = self.options.partition;
+        let reason = format!(
+            "its projection goes up to record {last}, and {advice}; if its records are lost, \
+             `organism repair --from projection --partitions {partition}` publishes from here"
+        );
+        Err(Error::OtherHostAhead { stream: self.options.stream(), reason })
+    }
+
+    /// Returns the id of the key with which another host's pump wrote the last record of
+    /// `projection`. Returns `None` if this host's pump wrote the record, or if it has no MAC.
+    fn other_writer(&self, projection: &ComparedProjection) -> Result<Option<KeyId>, Error> {
+        let sealed = projection.reader.record(projection.last)?;
+        let writer = sealed.and_then(|sealed| sealed.mac).map(|mac| mac.key());
+        let other = writer.filter(|writer| *writer != self.opening.key_id());
+        Ok(other.filter(|_| !mutant("publish-for-another-host")))
+    }
+
+    /// Returns the error for a repair that would lose records. `ours` states how far this repair
+    /// would go, and `sources` names the processes that go farther.
+    fn ahead(&self, ours: &str, sources: &str) -> Error {
+        let reason = format!(
+            "{ours}, and {sources}. Stop the organism there, and run `organism repair` on that host"
+        );
+        Error::OtherHostAhead { stream: self.options.stream(), reason }
+    }
+
     /// Verifies that the stream has every record that the state directory, the copied checkpoints
     /// or the lease name. Called on a host without a projection, which cannot publish missing
     /// records.
@@ -215,16 +292,7 @@ impl LockedHost<'_> {
         let known = self.renewal.acknowledged().map_or(Position(0), |known| known.position);
         let known = known.max(self.shown_outside()?);
         let last_seq = self.info()?.map_or(0, |info| info.state.last_seq);
-        let mut last = Position(0);
-        StreamReader::new(self.api, self.options).each_group(last_seq, &mut |_, contents| {
-            for item in &contents.taken {
-                if let StreamItem::Step(row) = item {
-                    last = row.place.position;
-                }
-            }
-            Ok(())
-        })?;
-
+        let (last, _) = self.read_stream(last_seq)?;
         if known <= last {
             return Ok(());
         }
@@ -312,7 +380,14 @@ impl LockedHost<'_> {
 
     /// Keeps the stream as it is. Moves the projection aside, together with the state directory's
     /// notes about the projection, and returns the description of the repair.
-    fn keep_stream(self, noted: Option<StreamRepair>) -> Result<Option<StreamRepair>, Error> {
+    ///
+    /// Returns `None`, and moves nothing, if the stream has everything that this host and the lease
+    /// know. Exception: `is_pending` states that an interrupted repair has to be ended.
+    fn keep_stream(
+        self,
+        noted: Option<StreamRepair>,
+        is_pending: bool,
+    ) -> Result<Option<StreamRepair>, Error> {
         let Some(info) = self.info()? else {
             let end = "is gone".to_owned();
             let sources = "there is nothing to go on with".to_owned();
@@ -326,7 +401,20 @@ impl LockedHost<'_> {
 
         let note = match noted {
             Some(note) => note,
-            None => self.note_of_stream(&info)?,
+            None => {
+                let (last, is_whole) = self.read_stream(info.state.last_seq)?;
+                if is_whole && !is_pending {
+                    return Ok(None);
+                }
+
+                let members = StreamBounds::of_members(self.api, self.options);
+                if let Some(sources) = members.beyond(last) {
+                    let ours = format!("the stream goes up to record {last}");
+                    return Err(self.ahead(&ours, &sources));
+                }
+
+                self.note_of_stream(info.state.last_seq, last)?
+            }
         };
 
         write_note(self.options, self.state, &note)?;
@@ -336,9 +424,58 @@ impl LockedHost<'_> {
         Ok(Some(note))
     }
 
-    fn note_of_stream(&self, info: &StreamDescription) -> Result<StreamRepair, Error> {
-        let last_seq = info.state.last_seq;
-        let mut kept = Position(0);
+    /// Reads the stream up to message `last_seq`. Returns its last record, and whether it has
+    /// everything that this host and the lease know: all records and files of the projection, and
+    /// each record that the state directory, the copied checkpoints or the lease name.
+    fn read_stream(&self, last_seq: u64) -> Result<(Position, bool), Error> {
+        let data = self.data.to_owned();
+        let state = self.state.to_owned();
+        let host = PumpDirectories { data, state };
+        let bounds = StreamBounds::of_host(self.options, &host, &self.renewal.lease)?;
+        if last_seq == 0 {
+            return Ok((Position(0), bounds.check_empty().is_ok()));
+        }
+
+        let known = bounds.positions();
+        let mut hashes = BTreeMap::new();
+        let mut last = Position(0);
+        StreamReader::new(self.api, self.options).each_group(last_seq, &mut |_, contents| {
+            for item in &contents.taken {
+                if let StreamItem::Step(row) = item {
+                    last = row.place.position;
+                    if known.contains(&last) {
+                        hashes.insert(last, row.hash);
+                    }
+                }
+            }
+            Ok(())
+        })?;
+
+        let journal = first_message::journal(self.api, self.options)?;
+        match bounds.check(journal, last_seq, last, &|at| Ok(hashes.get(&at).copied())) {
+            Err(Error::StreamShorter { .. } | Error::StreamForked { .. }) => Ok((last, false)),
+            checked => {
+                checked?;
+                Ok((last, self.has_projection(last_seq)?))
+            }
+        }
+    }
+
+    /// Whether the stream has all records and files of this host's projection, if there is one.
+    fn has_projection(&self, last_seq: u64) -> Result<bool, Error> {
+        if !self.opening.exists() {
+            return Ok(true);
+        }
+
+        let projection = ComparedProjection::open(self.data)?;
+        let compared = projection.compare(self.api, self.options, last_seq)?;
+        Ok(matches!(compared.alignment, ProjectionAlignment::Whole { .. }))
+    }
+
+    /// Describes a repair that keeps the stream, whose last record is `end`. If the stream is
+    /// forked, it counts as kept only up to the fork.
+    fn note_of_stream(&self, last_seq: u64, end: Position) -> Result<StreamRepair, Error> {
+        let mut kept = end;
         let mut last = Position(0);
         let mut aside = None;
 
@@ -360,6 +497,7 @@ impl LockedHost<'_> {
     fn shown_outside(&self) -> Result<Position, Error> {
         let noted = sqlite::noted_journal(self.data, self.state);
         let Some(journal) = noted else { return Ok(Position(0)) };
+        warn_of_damaged_watermark(self.state, journal)?;
         let (mark, _) = acknowledged(self.state, journal)?;
         let copies = self.options.checkpoints.as_ref();
         let copies = copies.and_then(|at| CheckpointCopies::read(at, journal).ok());

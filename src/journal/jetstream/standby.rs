@@ -43,8 +43,8 @@ pub struct Standby {
 pub enum LeaseCheck {
     /// The process with this name holds the lease. The standby continues.
     Held(Standby, String),
-    /// The last holder released the lease and chose another process as its heir. The standby
-    /// continues.
+    /// The lease is reserved: the last holder chose another process as its heir, or the lease was
+    /// lost with its bucket. The standby continues.
     Left(Standby),
     /// The server does not answer. The standby continues.
     Unavailable(Standby, Error),
@@ -107,6 +107,28 @@ impl Standby {
                 Ok(LeaseCheck::Held(self, holder))
             }
             Ok(LeaseAvailability::Left) => Ok(LeaseCheck::Left(self)),
+            Ok(LeaseAvailability::BucketGone) => self.make_bucket_again(),
+            Err(error @ Error::Unavailable { .. }) => Ok(LeaseCheck::Unavailable(self, error)),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Creates the bucket of the leases in place of a lost one. The pumps that run take their
+    /// leases again, so the standby continues.
+    fn make_bucket_again(mut self) -> Result<LeaseCheck, Error> {
+        let StreamHost { api, options, directories, damage, .. } = &self.host;
+        let PumpDirectories { data, state } = directories;
+        let member = JoiningHost { damage: *damage, ..JoiningHost::new(data, state) };
+        match Lease::of(api, options, LeaseEntry::here(data), &member) {
+            Ok(lease) => {
+                tracing::warn!(
+                    "the bucket KV_{} with the leases was gone; made it again",
+                    options.bucket()
+                );
+                self.lease = lease;
+                self.seen = LastSeen::in_new_bucket();
+                Ok(LeaseCheck::Left(self))
+            }
             Err(error @ Error::Unavailable { .. }) => Ok(LeaseCheck::Unavailable(self, error)),
             Err(error) => Err(error),
         }

@@ -8,17 +8,20 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
+use crate::clock::since_boot;
 use crate::journal::Error;
 use crate::limits;
+use crate::mutant::mutant;
 
 use super::Options;
-use super::acknowledged_bounds::AcknowledgedMark;
+use super::acknowledged_bounds::{AcknowledgedMark, StreamBounds};
 use super::api::{JetStreamApi, code};
 use super::lease::LeaseHandover;
 use super::lease_renewal::{FatalCondition, LeaseRenewal};
 use super::periodic_thread::PeriodicThread;
 use super::publish::lost;
 use super::settings::differences;
+use super::unavailable;
 
 /// Monitors the stream and renews the lease. Dropping this value releases the lease.
 #[derive(Debug)]
@@ -26,6 +29,8 @@ pub struct LeadershipWatch {
     // Ordering rule: fields drop in this order. The monitor stops before the lease is released.
     _looking: PeriodicThread,
     renewal: LeaseRenewal,
+    api: JetStreamApi,
+    options: Options,
 }
 
 struct StreamMonitor {
@@ -65,8 +70,13 @@ impl LeadershipWatch {
     ) -> Result<Self, Error> {
         let api = api.clone();
         let options = options.clone();
-        let mut watcher =
-            StreamMonitor { api, options, created, last, doubt: SuspectSince::default() };
+        let mut watcher = StreamMonitor {
+            api: api.clone(),
+            options: options.clone(),
+            created,
+            last,
+            doubt: SuspectSince::default(),
+        };
         let lost = renewal.found.clone();
         let look = move || {
             let wrong = watcher.changed();
@@ -78,7 +88,7 @@ impl LeadershipWatch {
 
         let looking =
             PeriodicThread::start("journal-watch", limits::STREAM_CHECK_INTERVAL, look, || {})?;
-        Ok(Self { _looking: looking, renewal })
+        Ok(Self { _looking: looking, renewal, api, options })
     }
 
     /// Returns a handle with which the next holder of the lease can be set.
@@ -92,8 +102,77 @@ impl LeadershipWatch {
         self.renewal.acknowledge(acknowledged);
     }
 
-    /// Returns an error if a fatal condition was found. `ours` is the epoch of this pump.
+    /// Returns an error if a fatal condition was found. `ours` is the epoch of this pump. Compares
+    /// the stream first if the lease was renewed after a lapse.
     pub fn check(&self, ours: u32) -> Result<(), Error> {
+        if self.renewal.lapses.is_comparison_due()
+            && let Err(error) = self.compare_with_members()
+        {
+            // The next append or delivery compares again.
+            tracing::debug!("could not compare the stream after a lapse of the lease: {error}");
+        }
+
+        self.check_fatal(ours)
+    }
+
+    /// Compares the stream if the lease may have lapsed since the last comparison. Returns an error
+    /// if a fatal condition was found, or if no comparison is possible. Must be called directly
+    /// before each append and delivery, when nothing else is being written.
+    pub fn verify_after_lapse(&self, ours: u32) -> Result<(), Error> {
+        if self.renewal.lapses.may_have_lapsed(since_boot()) && !mutant("write-after-a-lapse") {
+            self.compare_with_members()?;
+        }
+
+        self.check_fatal(ours)
+    }
+
+    /// Compares the stream with the projections of the other processes. If one of them has a record
+    /// after the last one of this pump, another pump has led, and the servers have lost its
+    /// records: sets the fatal condition.
+    fn compare_with_members(&self) -> Result<(), Error> {
+        // During an outage, the callers of the pump do not wait long for an error.
+        if !self.api.link.is_connected() {
+            let detail = "there is no connection to the servers".to_owned();
+            return Err(Error::Unavailable { detail });
+        }
+
+        let requested_at = since_boot();
+        let Some(known) = self.renewal.acknowledged() else { return Ok(()) };
+        if self.last_of_stream()? != known.seq {
+            // The server refuses the next message, or the monitor finds the loss.
+            return Ok(());
+        }
+
+        let position = known.position;
+        // Without a renewal, a comparison follows each lapse of the last one. Only the first waits
+        // for members, so that a pump without any does not stand still again and again.
+        let waits = !self.renewal.lapses.was_compared();
+        match StreamBounds::members_beyond(&self.api, &self.options, position, waits) {
+            // A commit of this pump that arrived late may be what another process has.
+            Some(_) if self.last_of_stream()? != known.seq => {}
+            Some(sources) => {
+                let stream = self.options.stream();
+                tracing::error!(
+                    stream,
+                    "the stream ends at record {position}, and more was acknowledged while the \
+                     lease of this pump had lapsed: {sources}; this pump stops"
+                );
+                *self.renewal.found.fatal() = Some(FatalCondition::Taken);
+            }
+            None => self.renewal.lapses.record_comparison(requested_at),
+        }
+        Ok(())
+    }
+
+    /// Returns the sequence number of the stream's last message.
+    fn last_of_stream(&self) -> Result<u64, Error> {
+        let stream = self.options.stream();
+        let info = self.api.info(&stream);
+        let info = info.map_err(|failed| unavailable(&format!("the stream {stream}"), &failed))?;
+        Ok(info.state.last_seq)
+    }
+
+    fn check_fatal(&self, ours: u32) -> Result<(), Error> {
         match self.renewal.found.fatal().clone() {
             None => Ok(()),
             // The new holder of the lease writes with the next epoch, now or soon.

@@ -15,7 +15,11 @@ pub const DATABASE: &str = "journal.db";
 /// Creates a directory that only its owner may access.
 pub fn make(directory: &Path) -> Result<(), Error> {
     let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(directory);
-    made.map_err(Error::io(directory.display().to_string()))
+    made.map_err(Error::io(format!(
+        "the directory {} cannot be made; name another one (`data` and `state` of [organism] are \
+         those of the journal), or check the permissions above it",
+        directory.display()
+    )))
 }
 
 /// Returns the path of the note in the directory `state` that names the journal in `data`. The note
@@ -50,4 +54,20 @@ pub fn note_journal(data: &Path, state: &Path, journal: Uuid) -> Result<(), Erro
 /// Returns `None` if there is no note.
 pub fn noted_journal(data: &Path, state: &Path) -> Option<Uuid> {
     std::fs::read_to_string(link(data, state)).ok()?.trim().parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_that_cannot_be_made_is_named_with_the_keys_that_name_it() {
+        let place = tempfile::tempdir().unwrap();
+        let file = place.path().join("file");
+        std::fs::write(&file, "a file where a directory should be").unwrap();
+        let refused = make(&file.join("data")).unwrap_err().to_string();
+        let named = format!("the directory {}/data cannot be made", file.display());
+        assert!(refused.starts_with(&named), "{refused}");
+        assert!(refused.contains("`data` and `state` of [organism]"), "{refused}");
+    }
 }

@@ -19,7 +19,7 @@ use crate::journal::mac::{HeadSealer, MacCoverage};
 use crate::journal::record_codec::RecordBatch;
 use crate::journal::redactions::RedactedRecords;
 use crate::journal::writer::{JournalRecovery, JournalWriter};
-use crate::journal::{Error, EveryRecord, FORMAT, HashedRecord, StateRecovery, TreeHeads};
+use crate::journal::{Error, EveryRecord, FORMAT, HashedRecord, KeyId, StateRecovery, TreeHeads};
 use crate::limits;
 use crate::mutant::mutant;
 use crate::thread::AcceptedLoss;
@@ -96,6 +96,11 @@ impl LockedJournalDir {
         &self.data
     }
 
+    /// Returns the id of this host's key. Every MAC that this host makes contains the id.
+    pub fn key_id(&self) -> KeyId {
+        self.key.mac().id()
+    }
+
     /// Creates the file of a journal. If the file is a projection, `mark` is the projection's
     /// position in its stream.
     pub fn create(&self, journal: Uuid, mark: Option<LogMark>) -> Result<(), Error> {
@@ -153,6 +158,7 @@ impl LockedJournalDir {
         let reader = JournalReader::open(&self.data)?;
         reader.check_write_version()?;
         reader.check_tables()?;
+        reader.check_first_position()?;
         let file = self.data.join(DATABASE);
         let db = connect(&self.data).map_err(write::failed_on(&file, "opening the journal"))?;
         // SQLite opens a file that this user may not write, and fails only when it writes.

@@ -356,8 +356,8 @@ impl JournalReader {
         Ok(digests)
     }
 
-    /// Verifies that the tables and views have the schema that this program expects, and that the
-    /// file's structure is sound.
+    /// Verifies that the tables and views have the schema that this program expects, that no row is
+    /// before the first record, and that the file's structure is sound.
     pub fn check_structure(&self) -> Result<(), Error> {
         let failed = |error| self.read_error("its structure", error);
         let (ours, found) = self.catalogues().map_err(failed)?;
@@ -365,7 +365,22 @@ impl JournalReader {
             return Err(Error::broken(0, "its tables or views were changed"));
         }
         self.check_write_version()?;
+        self.check_first_position()?;
         self.check_sound("PRAGMA quick_check(1)")
+    }
+
+    /// Verifies that no row is before the first record, which has the position 1. Such a row
+    /// belongs to no record, but the views show it.
+    pub fn check_first_position(&self) -> Result<(), Error> {
+        let sql = "SELECT position FROM step WHERE position < 1 ORDER BY position LIMIT 1";
+        let found = self.query_cached(sql, [], |row| row.get::<_, i64>(0)).optional();
+        match found.map_err(|error| self.read_error("its first position", error))? {
+            Some(found) => {
+                let detail = format!("a row before the first record has the position {found}");
+                Err(Error::broken(1, detail))
+            }
+            None => Ok(()),
+        }
     }
 
     /// Verifies that SQLite can write the file: the write version in the file's header must not be

@@ -11,12 +11,13 @@
 use std::io;
 use std::path::Path;
 use std::sync::mpsc::{Sender, channel};
-use std::thread::{Builder, JoinHandle};
+use std::thread::Builder;
 
 use crate::config::{Config, StorageConfig};
 use crate::ids::Digest;
 use crate::journal::partitions_in;
 use crate::organism::project;
+use crate::owned_tasks::JoinOnDrop;
 
 /// Number of hexadecimal digits in the name of a thread. With the prefix, the name has 15 bytes,
 /// which is the most that Linux keeps.
@@ -36,8 +37,8 @@ pub struct HostPresence {
 #[derive(Debug)]
 struct ShownName {
     /// Sender of a channel on which the thread waits. Dropping the sender ends the thread.
-    held: Option<Sender<()>>,
-    thread: Option<JoinHandle<()>>,
+    _held: Sender<()>,
+    _thread: JoinOnDrop,
 }
 
 impl HostPresence {
@@ -67,16 +68,7 @@ impl ShownName {
         let thread = Builder::new().name(name).spawn(run)?;
         // A thread has its name once it runs.
         is_started.recv().ok();
-        Ok(Self { held: Some(held), thread: Some(thread) })
-    }
-}
-
-impl Drop for ShownName {
-    fn drop(&mut self) {
-        drop(self.held.take());
-        if let Some(thread) = self.thread.take() {
-            thread.join().ok();
-        }
+        Ok(Self { _held: held, _thread: JoinOnDrop::new(thread) })
     }
 }
 

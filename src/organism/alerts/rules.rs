@@ -33,6 +33,11 @@ pub type FindRequest<'a> = &'a mut dyn FnMut(&Record, CallId) -> Option<CallRequ
 /// Kind and subject of an alert.
 type AlertKey = (AlertKind, String);
 
+/// Returns the key of the collective alert about calls that wait for a person.
+fn all_waiting() -> AlertKey {
+    (AlertKind::Waiting, ALL_OTHERS.to_owned())
+}
+
 /// An alert whose cause has not ended.
 #[derive(Debug, Clone)]
 struct OpenAlert {
@@ -55,6 +60,8 @@ struct UndecidedCall {
     hold: Hold,
     request: Option<CallRequest>,
     is_alerted: bool,
+    /// Whether the collective alert of the kind counts this call (see [`ALL_OTHERS`]).
+    is_collective: bool,
 }
 
 /// One occurrence of the cause of an alert.
@@ -64,6 +71,9 @@ struct Occurrence {
     count: u64,
     position: Position,
     time: Time,
+    /// Time up to which the cause counts as seen. Later than `time` if the next occurrence is on
+    /// record only some time after it happens.
+    seen: Time,
     thread: Option<ThreadId>,
     detail: String,
 }
@@ -153,7 +163,8 @@ impl AlertRules {
     ) {
         let is_alerted = self.open.contains_key(&(AlertKind::Waiting, call.to_string()));
         let request = Some(request);
-        let waiting = UndecidedCall { since, cause, hold, request, is_alerted };
+        let waiting =
+            UndecidedCall { since, cause, hold, request, is_alerted, is_collective: false };
         self.waiting.entry(call).or_insert(waiting);
     }
 
@@ -165,6 +176,25 @@ impl AlertRules {
         let gone: Vec<_> = open.filter(|(_, subject)| !calls.contains(subject)).cloned().collect();
         for key in gone.into_iter().filter(|(_, subject)| subject != ALL_OTHERS) {
             self.end(&key, "nobody has to decide any more");
+        }
+
+        let Some(all) = self.open.get_mut(&all_waiting()) else { return };
+        // The records do not name the calls that the collective alert counts.
+        let mut others = 0;
+        for waiting in self.waiting.values_mut().filter(|waiting| !waiting.is_alerted) {
+            waiting.is_alerted = true;
+            waiting.is_collective = true;
+            others += 1;
+        }
+        all.report.count = all.report.count.max(others);
+        self.end_all_waiting();
+    }
+
+    /// Ends the collective alert about calls that wait, if it counts none of the calls that wait
+    /// now.
+    fn end_all_waiting(&mut self) {
+        if !self.waiting.values().any(|waiting| waiting.is_collective) {
+            self.end(&all_waiting(), "nobody has to decide any more");
         }
     }
 
@@ -181,7 +211,7 @@ impl AlertRules {
         for fact in &record.facts {
             match fact {
                 Fact::Refused { sender, refusal, .. } => {
-                    self.refused(record, sender, 1, refusal.rule.code());
+                    self.refused(record, sender, 1, refusal.rule.as_str());
                 }
                 Fact::CallClosed { call, how } => {
                     self.stop_waiting(*call);
@@ -202,12 +232,18 @@ impl AlertRules {
             return;
         }
         let detail = format!("payloads of `{sender}` are refused; the last one by the rule {rule}");
+        // The next sum of `busy` refusals is recorded at the end of its interval.
+        let seen = match record.input {
+            Input::Busy { .. } => record.time.plus(limits::BUSY_INTERVAL),
+            _ => record.time,
+        };
         self.occur(Occurrence {
             kind: AlertKind::Refusals,
             subject: sender.to_string(),
             count,
             position: record.position,
             time: record.time,
+            seen,
             thread: None,
             detail,
         });
@@ -226,6 +262,7 @@ impl AlertRules {
             count: 1,
             position: record.position,
             time: record.time,
+            seen: record.time,
             thread: request.map(|request| request.thread),
             detail,
         });
@@ -256,12 +293,17 @@ impl AlertRules {
         let request = find(record, call);
         let is_alerted = self.open.contains_key(&(AlertKind::Waiting, call.to_string()));
         let cause = record.position;
-        let waiting = UndecidedCall { since: record.time, cause, hold, request, is_alerted };
+        let since = record.time;
+        let waiting =
+            UndecidedCall { since, cause, hold, request, is_alerted, is_collective: false };
         self.waiting.insert(call, waiting);
     }
 
     fn stop_waiting(&mut self, call: CallId) {
-        if self.waiting.remove(&call).is_some_and(|waiting| waiting.is_alerted) {
+        let Some(stopped) = self.waiting.remove(&call) else { return };
+        if stopped.is_collective {
+            self.end_all_waiting();
+        } else if stopped.is_alerted {
             let key = (AlertKind::Waiting, call.to_string());
             self.end(&key, "nobody has to decide any more");
         }
@@ -278,7 +320,7 @@ impl AlertRules {
         if let Some(open) = self.open.get_mut(&key).filter(|_| !mutant("alert-for-each")) {
             open.report.count += found.count;
             open.report.through = found.position;
-            open.last = found.time;
+            open.last = found.seen;
             return;
         }
 
@@ -312,6 +354,9 @@ impl AlertRules {
             detail: found.detail,
         };
         self.raise(report, found.time);
+        if let Some(open) = self.open.get_mut(&key) {
+            open.last = found.seen;
+        }
     }
 
     /// Raises the alert of `report`, with two exceptions:
@@ -339,9 +384,13 @@ impl AlertRules {
         raised.push_back(now);
         let report = if is_flood {
             let most = limits::ALERTS_PER_WINDOW_MAX;
+            let until = match report.kind {
+                AlertKind::Waiting => "until none of them waits",
+                _ => "until there is none for as long",
+            };
             let detail = format!(
                 "more than {most} alerts about {} within {window:?}; the others are counted here, \
-                 until there is none for as long",
+                 {until}",
                 report.kind.as_str()
             );
             AlertReport { subject: ALL_OTHERS.to_owned(), count: 1, detail, ..report }
@@ -370,9 +419,13 @@ impl AlertRules {
     }
 
     /// Whether an alert of this kind and subject ends once its cause has not occurred for the whole
-    /// time window of the config.
+    /// time window of the config. An alert about calls that wait ends with the last decision.
     fn ends_by_quiet((kind, subject): &AlertKey) -> bool {
-        matches!(kind, AlertKind::Refusals | AlertKind::Failures) || subject == ALL_OTHERS
+        match kind {
+            AlertKind::Refusals | AlertKind::Failures => true,
+            AlertKind::Waiting => false,
+            _ => subject == ALL_OTHERS,
+        }
     }
 
     /// Applies the passage of time. Raises alerts about calls that wait for too long. Ends alerts
@@ -433,6 +486,12 @@ impl AlertRules {
                 detail,
             };
             self.raise(report, now);
+
+            let own = (AlertKind::Waiting, call.to_string());
+            let is_collective = !self.open.contains_key(&own);
+            if let Some(waiting) = self.waiting.get_mut(&call) {
+                waiting.is_collective = is_collective;
+            }
         }
     }
 
@@ -504,5 +563,121 @@ impl AlertRules {
     /// Returns the number of alerts whose cause has not ended.
     pub fn open(&self) -> usize {
         self.open.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::ids::{Digest, MessageId};
+
+    const SECOND: i64 = 1_000_000;
+
+    fn rules() -> AlertRules {
+        AlertRules::new(AlertRulesConfig {
+            on: vec![AlertKind::Waiting],
+            window: Duration::from_secs(10),
+            waiting: Duration::from_secs(5),
+            refusals: 1,
+            failures: 1,
+        })
+    }
+
+    fn call(n: u64) -> CallId {
+        CallId(MessageId(Uuid::from_u128(u128::from(n))))
+    }
+
+    /// Adds calls with the numbers up to `count` that have waited for a person since `Time(0)`.
+    fn wait_for_all(rules: &mut AlertRules, count: u64) {
+        for n in 1..=count {
+            let listener = ListenerName::parse("boss").unwrap();
+            let request = CallRequest { listener, thread: ThreadId::organism() };
+            rules.recall_waiting(call(n), Hold::Approval, (Time(0), Position(n)), request);
+        }
+        rules.end_recalled();
+    }
+
+    fn ended(rules: &mut AlertRules) -> Vec<(String, u64)> {
+        let reports = rules.take_reports();
+        let ended = reports.into_iter().filter(|report| report.event == AlertEvent::Ended);
+        ended.map(|report| (report.subject, report.count)).collect()
+    }
+
+    #[test]
+    fn a_collective_alert_about_waiting_calls_ends_with_the_last_decision() {
+        let most = limits::ALERTS_PER_WINDOW_MAX as u64;
+        let mut rules = rules();
+        wait_for_all(&mut rules, most + 2);
+        rules.tick(Time(6 * SECOND));
+        let raised = rules.take_reports();
+        assert_eq!(raised.len() as u64, most + 1, "the last alert is collective");
+        let collective = raised.last().unwrap();
+        assert_eq!(collective.subject, ALL_OTHERS);
+        assert_eq!(rules.next_tick(), None, "only a decision ends one of them");
+
+        rules.tick(Time(600 * SECOND));
+        assert_eq!(ended(&mut rules), [], "all of them still wait");
+        rules.stop_waiting(call(most + 1));
+        assert_eq!(ended(&mut rules), []);
+
+        // Another run of the organism finds the rest.
+        let mut restarted = self::rules();
+        raised.iter().for_each(|report| restarted.recall(report, Time(6 * SECOND)));
+        wait_for_all(&mut restarted, most);
+        assert_eq!(ended(&mut restarted), [(ALL_OTHERS.to_owned(), 1)], "each has its own alert");
+
+        rules.stop_waiting(call(most + 2));
+        assert_eq!(ended(&mut rules), [(ALL_OTHERS.to_owned(), 2)]);
+        rules.stop_waiting(call(1));
+        assert_eq!(ended(&mut rules), [(call(1).to_string(), 1)]);
+    }
+
+    #[test]
+    fn a_burst_that_is_recorded_in_sums_raises_one_alert() {
+        let mut rules = rules();
+        let kinds = vec![AlertKind::Refusals];
+        rules.configure(AlertRulesConfig { on: kinds, ..rules.config.clone() });
+        let client = ListenerName::parse("cron").unwrap();
+        let times = [1, 11, 21].map(|seconds| Time(seconds * SECOND));
+        for (position, time) in (1..).zip(times) {
+            let record = Record {
+                position: Position(position),
+                tree: ThreadId::organism(),
+                previous: Position(0),
+                previous_hash: Digest::ZERO,
+                time,
+                input: Input::Busy { client: client.clone(), since: time, count: 30 },
+                facts: Vec::new(),
+            };
+            rules.tick(time);
+            rules.take(&record, &mut |_, _| None);
+        }
+        assert_eq!(rules.take_reports().len(), 1, "the burst goes on");
+        rules.tick(Time(40 * SECOND));
+        assert_eq!(ended(&mut rules), []);
+        rules.tick(Time(41 * SECOND));
+        assert_eq!(ended(&mut rules), [("cron".to_owned(), 90)]);
+    }
+
+    #[test]
+    fn a_restart_raises_no_alert_again_that_a_collective_alert_counts() {
+        let most = limits::ALERTS_PER_WINDOW_MAX as u64;
+        let mut before = rules();
+        wait_for_all(&mut before, most + 2);
+        before.tick(Time(6 * SECOND));
+
+        let mut rules = rules();
+        let raised = before.take_reports();
+        raised.iter().for_each(|report| rules.recall(report, Time(6 * SECOND)));
+        wait_for_all(&mut rules, most + 2);
+        rules.tick(Time(600 * SECOND));
+        assert_eq!(rules.take_reports(), []);
+        rules.stop_waiting(call(most + 1));
+        rules.stop_waiting(call(most + 2));
+        assert_eq!(ended(&mut rules), [(ALL_OTHERS.to_owned(), 2)]);
     }
 }

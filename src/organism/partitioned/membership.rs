@@ -95,7 +95,12 @@ impl GroupMembership {
 
         loop {
             tokio::select! {
-                Some(message) = announcements.next() => self.receive_announcement(&message.payload),
+                Some(message) = announcements.next() => {
+                    self.receive_announcement(&message.payload);
+                    // Now, and not only at the next beat: a takeover waits for the reports of all
+                    // members, and a process that has left does not report.
+                    self.map.set_members(self.known.holders());
+                }
                 _ = beat.tick() => {
                     rpc.announce_member(&self.entry(false)).await?;
                     self.consider();

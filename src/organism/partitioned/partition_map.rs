@@ -2,7 +2,7 @@
 //! to the owners.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Instant;
 
 use futures_util::future::join_all;
@@ -12,6 +12,7 @@ use super::PartitionStatus;
 use crate::ids::Position;
 use crate::journal::jetstream::{MemberId, this_process};
 use crate::limits;
+use crate::locks::locked;
 use crate::organism::access::DeniedCaller;
 use crate::organism::health::PumpHealth;
 use crate::organism::pump_rpc::PumpRpc;
@@ -117,23 +118,19 @@ impl PartitionMap {
         }
     }
 
-    fn all(&self) -> MutexGuard<'_, Vec<PartitionLocation>> {
-        self.places.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     pub(in crate::organism) fn statuses(&self) -> Vec<PartitionStatus> {
-        self.all().iter().map(PartitionLocation::status).collect()
+        locked(&self.places).iter().map(PartitionLocation::status).collect()
     }
 
     /// Locks the table of the pumps that run in this process.
     pub(in crate::organism) fn watched(&self) -> MutexGuard<'_, BTreeMap<u32, PumpHealth>> {
-        self.watched.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.watched)
     }
 
     /// Sets the reason why the servers deny the pump of a partition its requests. `None` removes
     /// the reason.
     pub(in crate::organism) fn set_requests_denied(&self, partition: u32, why: Option<String>) {
-        let mut denied = self.requests_denied.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut denied = locked(&self.requests_denied);
         match why {
             Some(why) => denied.insert(partition, why),
             None => denied.remove(&partition),
@@ -143,7 +140,7 @@ impl PartitionMap {
     /// Returns the reason why the servers deny the pump of a partition its requests; `None` if they
     /// do not.
     pub(in crate::organism) fn requests_denied(&self, partition: u32) -> Option<String> {
-        let denied = self.requests_denied.lock().unwrap_or_else(PoisonError::into_inner);
+        let denied = locked(&self.requests_denied);
         denied.get(&partition).cloned()
     }
 
@@ -154,7 +151,7 @@ impl PartitionMap {
             return BTreeMap::new();
         }
 
-        let known = self.members.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = locked(&self.members);
         let is_fresh = |at: &Instant| at.elapsed() < limits::MEMBER_FRESH;
         let fresh = known.iter().filter(|(_, (_, at))| is_fresh(at));
         let mut members: BTreeMap<_, _> =
@@ -164,31 +161,27 @@ impl PartitionMap {
     }
 
     pub(super) fn set_members(&self, members: BTreeMap<MemberId, (String, Instant)>) {
-        *self.members.lock().unwrap_or_else(PoisonError::into_inner) = members;
-    }
-
-    fn takeover_plan(&self) -> MutexGuard<'_, TakeoverPlan> {
-        self.takeover_plan.lock().unwrap_or_else(PoisonError::into_inner)
+        *locked(&self.members) = members;
     }
 
     pub(super) fn set_ready(&self, partition: u32, ready: bool) {
         if ready {
-            self.takeover_plan().ready.insert(partition)
+            locked(&self.takeover_plan).ready.insert(partition)
         } else {
-            self.takeover_plan().ready.remove(&partition)
+            locked(&self.takeover_plan).ready.remove(&partition)
         };
     }
 
     pub(super) fn arrives(&self, partition: u32) {
-        let mut poise = self.takeover_plan();
+        let mut poise = locked(&self.takeover_plan);
         poise.ready.remove(&partition);
         poise.arriving.insert(partition);
     }
 
     /// Returns the state of this process, for its announcements.
     pub(super) fn member_state(&self) -> MemberState {
-        let places = self.all();
-        let poise = self.takeover_plan();
+        let places = locked(&self.places);
+        let poise = locked(&self.takeover_plan);
         let of = |fits: fn(&PartitionLocation) -> bool| {
             let fitting = (0..).zip(places.iter()).filter(move |(_, place)| fits(place));
             fitting.map(|(partition, _)| partition)
@@ -202,7 +195,7 @@ impl PartitionMap {
     }
 
     pub(super) fn put(&self, partition: u32, place: PartitionLocation) {
-        let mut plan = self.takeover_plan();
+        let mut plan = locked(&self.takeover_plan);
         plan.arriving.remove(&partition);
         // A partition whose worker has ended cannot be taken over by this process.
         if matches!(place, PartitionLocation::Broken(_)) {
@@ -210,7 +203,7 @@ impl PartitionMap {
         }
         drop(plan);
 
-        if let Some(found) = self.all().get_mut(partition as usize) {
+        if let Some(found) = locked(&self.places).get_mut(partition as usize) {
             *found = place;
         }
         self.arrivals.notify_waiters();
@@ -218,7 +211,7 @@ impl PartitionMap {
 
     /// Records that the partition's journal can now be read on this machine up to `position`.
     pub(super) fn set_recorded(&self, partition: u32, position: Position) {
-        if let Some(recorded) = self.recorded().get(partition as usize) {
+        if let Some(recorded) = locked(&self.recorded).get(partition as usize) {
             recorded.send_replace(position);
         }
     }
@@ -226,27 +219,23 @@ impl PartitionMap {
     /// Ends all tasks that follow the journals, because no more records will become readable on
     /// this machine.
     pub(super) fn end_followers(&self) {
-        self.recorded().clear();
+        locked(&self.recorded).clear();
     }
 
     /// Whether all tasks that follow the journals must end. If so, no more records will become
     /// readable on this machine.
     pub(super) fn has_ended(&self) -> bool {
-        self.recorded().is_empty()
-    }
-
-    fn recorded(&self) -> MutexGuard<'_, Vec<watch::Sender<Position>>> {
-        self.recorded.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.recorded).is_empty()
     }
 
     fn place(&self, partition: u32) -> PartitionLocation {
-        self.all().get(partition as usize).cloned().unwrap_or(PartitionLocation::Foreign)
+        locked(&self.places).get(partition as usize).cloned().unwrap_or(PartitionLocation::Foreign)
     }
 
     /// Records a refusal in the journal of one of the pumps that run in this process. If no pump
     /// runs here, logs the refusal as a warning.
     pub(in crate::organism) async fn record_denied(&self, denied: &DeniedCaller) {
-        let pump = self.all().iter().find_map(|place| match place {
+        let pump = locked(&self.places).iter().find_map(|place| match place {
             PartitionLocation::Here(pump) => Some(PumpService::clone(pump)),
             _ => None,
         });
@@ -263,7 +252,7 @@ impl PartitionMap {
     /// the submission's partition counts it. If that pump does not run here, any other pump of this
     /// process counts it. If no pump runs here, logs the refusal as a warning.
     pub(in crate::organism) fn count_busy(&self, submission: &SubmitRequest) {
-        let places = self.all();
+        let places = locked(&self.places);
         let partitions = u32::try_from(places.len()).unwrap_or(1);
         let own = places.get(submission.partition(partitions) as usize);
         let pump = own.into_iter().chain(places.iter()).find_map(|place| match place {
@@ -317,7 +306,7 @@ impl PartitionMap {
     }
 
     fn count(&self) -> u32 {
-        u32::try_from(self.all().len()).unwrap_or(1)
+        u32::try_from(locked(&self.places).len()).unwrap_or(1)
     }
 
     /// Sends a request to the pump of a partition, in this process or elsewhere.
@@ -380,7 +369,8 @@ impl PartitionMap {
     /// Reports to the requester, for each partition, the last position of the journal that can be
     /// read on this machine. Reports each new position until the last worker has ended.
     async fn follow(&self, responses: &ResponseSender) -> Result<(), Error> {
-        let journals: Vec<_> = self.recorded().iter().map(watch::Sender::subscribe).collect();
+        let journals: Vec<_> =
+            locked(&self.recorded).iter().map(watch::Sender::subscribe).collect();
         if journals.is_empty() {
             return Err(Error::Stopped);
         }

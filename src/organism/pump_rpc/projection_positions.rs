@@ -5,45 +5,27 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use tokio::task::JoinHandle;
-
 use super::PumpRpc;
 use super::server::is_inbox;
 use crate::config::{Config, StorageConfig};
 use crate::journal::jetstream::{MemberId, ProjectionReport};
 use crate::nats::Message;
 use crate::organism::Error;
+use crate::owned_tasks::AbortOnDrop;
 
 /// A function that returns the live processes of the organism, as far as this process knows them.
 /// The result includes this process itself.
 pub(in crate::organism) type KnownMembers =
     Arc<dyn Fn() -> BTreeMap<MemberId, String> + Send + Sync>;
 
-/// A task that reports the positions of this process's projections on request. Dropping this value
-/// ends the task.
-pub(in crate::organism) struct ProjectionResponder(JoinHandle<()>);
-
-impl ProjectionResponder {
-    /// Returns when the responder's NATS subscription has ended.
-    pub async fn ended(&mut self) {
-        (&mut self.0).await.ok();
-    }
-}
-
-impl Drop for ProjectionResponder {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
-}
-
 impl PumpRpc {
-    /// Starts the task that reports the positions of this process's projections. Returns `None` if
-    /// the journal is embedded.
+    /// Starts the task that reports the positions of this process's projections on request. The
+    /// task ends with its NATS subscription. Returns `None` if the journal is embedded.
     pub async fn answer_for_projections(
         &self,
         config: &Config,
         members: KnownMembers,
-    ) -> Result<Option<ProjectionResponder>, Error> {
+    ) -> Result<Option<AbortOnDrop>, Error> {
         let StorageConfig::JetStream { journal, .. } = &config.storage else { return Ok(None) };
         let subject = format!("{}.*", journal.bound_subjects());
         let mut questions = self.subscribe_renewed(subject, Box::new(|_| {})).await?;
@@ -75,7 +57,7 @@ impl PumpRpc {
             }
         });
 
-        Ok(Some(ProjectionResponder(answering)))
+        Ok(Some(AbortOnDrop::new(answering)))
     }
 }
 

@@ -6,7 +6,6 @@ use std::time::Instant;
 
 use futures_util::StreamExt as _;
 use tokio::sync::{Semaphore, mpsc};
-use tokio::task::JoinHandle;
 use tokio::time::{interval, sleep, timeout};
 
 use super::PumpRpc;
@@ -16,6 +15,7 @@ use crate::nats::{Client, Message};
 use crate::organism::Error;
 use crate::organism::control::{refused, unanswered};
 use crate::organism::partitioned::PartitionMap;
+use crate::owned_tasks::AbortOnDrop;
 use crate::service::chunks::{ChunkDecoder, ChunkEncoder, ChunkKind, DecodedChunk};
 use crate::service::encoding;
 use crate::service::{
@@ -34,7 +34,7 @@ pub(super) fn is_inbox(subject: &str) -> bool {
 /// Subscription to the requests of a partition.
 pub(in crate::organism) struct PartitionSubscription {
     client: Client,
-    receiving: JoinHandle<()>,
+    receiving: AbortOnDrop,
     responded: mpsc::Receiver<()>,
 }
 
@@ -57,7 +57,7 @@ impl PumpRpc {
         let client = self.transport.client().clone();
         let handler = RequestHandler { client: client.clone(), map: Arc::clone(map), partition };
 
-        let receiving = tokio::spawn(async move {
+        let receiving = AbortOnDrop::new(tokio::spawn(async move {
             let mut partial = PartialRequests::default();
             // Bounds the requests in progress, so that clients elsewhere cannot exhaust this
             // process.
@@ -74,7 +74,7 @@ impl PumpRpc {
                     drop(permit);
                 }));
             }
-        });
+        }));
 
         Ok(PartitionSubscription { client, receiving, responded })
     }
@@ -97,12 +97,6 @@ impl PartitionSubscription {
             .await
             .map(drop)
             .unwrap_or_default();
-    }
-}
-
-impl Drop for PartitionSubscription {
-    fn drop(&mut self) {
-        self.receiving.abort();
     }
 }
 

@@ -44,6 +44,7 @@ pub fn replay(
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<ReplayReport, Error> {
     let reader = JournalReader::open(data)?;
+    reader.check_first_position()?;
     let journal = reader.about()?.journal;
     let last = reader.last()?;
     let nothing = Arc::new(Contracts::default());

@@ -5,6 +5,7 @@ use uuid::Uuid;
 
 use crate::config::BootConfig;
 use crate::ids::{Digest, Position, ThreadId};
+use crate::shorten::shorten;
 use crate::thread::Record;
 
 /// Maximum number of characters that a [`DecisionDifference`] shows of each value.
@@ -182,17 +183,17 @@ impl DecisionDifference {
     pub(super) fn between(recorded: &Record, decided: Option<&Record>) -> Option<Self> {
         let Some(decided) = decided else {
             let part = "the whole record";
-            return Some(Self::of(recorded, part, text(&recorded.input), String::new()));
+            return Some(Self::of(recorded, part, &text(&recorded.input), ""));
         };
 
         if recorded.tree != decided.tree {
             let trees = [&recorded.tree, &decided.tree].map(ToString::to_string);
             let [recorded_tree, decided_tree] = trees;
-            return Some(Self::of(recorded, "tree", recorded_tree, decided_tree));
+            return Some(Self::of(recorded, "tree", &recorded_tree, &decided_tree));
         }
         if recorded.input != decided.input {
             let input = text(&recorded.input);
-            return Some(Self::of(recorded, "input", input, text(&decided.input)));
+            return Some(Self::of(recorded, "input", &input, &text(&decided.input)));
         }
 
         let count = recorded.facts.len().max(decided.facts.len());
@@ -207,7 +208,7 @@ impl DecisionDifference {
             let was = was.map(text).unwrap_or_default();
             let is = is.map(text).unwrap_or_default();
             let part = format!("fact {}", index + 1);
-            (was != is).then(|| Self::of(recorded, part, was, is))
+            (was != is).then(|| Self::of(recorded, part, &was, &is))
         })
     }
 
@@ -216,7 +217,7 @@ impl DecisionDifference {
     pub(super) fn of_gate(record: &Record) -> Self {
         let decided = "the gate of that config does not pass a payload of this input, or a part of \
                        the input is missing";
-        Self::of(record, "gate", text(&record.input), decided.to_owned())
+        Self::of(record, "gate", &text(&record.input), decided)
     }
 
     /// Describes a difference at the end of an epoch, which contains the records from one boot to
@@ -232,24 +233,17 @@ impl DecisionDifference {
         }
     }
 
-    fn of(record: &Record, part: impl Into<String>, recorded: String, decided: String) -> Self {
+    fn of(record: &Record, part: impl Into<String>, recorded: &str, decided: &str) -> Self {
         Self {
             position: record.position,
             thread: record.tree.clone(),
             part: part.into(),
-            recorded: shortened(recorded),
-            decided: shortened(decided),
+            recorded: shorten(recorded, VALUE_CHARS_MAX),
+            decided: shorten(decided, VALUE_CHARS_MAX),
         }
     }
 }
 
 fn text(value: &impl Serialize) -> String {
     serde_json::to_string(value).unwrap_or_default()
-}
-
-fn shortened(text: String) -> String {
-    match text.char_indices().nth(VALUE_CHARS_MAX) {
-        Some((end, _)) => format!("{}…", text.get(..end).unwrap_or_default()),
-        None => text,
-    }
 }

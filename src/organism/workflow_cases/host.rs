@@ -2,11 +2,12 @@
 //! delivery until the runner of the test case takes the delivery.
 
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use crate::bus::{Delivery, DeliveryPreview, Host, Outcome, Sink};
 use crate::envelope::AttemptFailure;
 use crate::ids::{Attempt, CallId, ListenerName};
+use crate::locks::locked;
 
 /// Deliveries that wait for an answer from the test case, oldest first.
 #[derive(Clone, Default)]
@@ -39,7 +40,7 @@ impl ScriptedDelivery {
 impl PendingDeliveries {
     /// Locks the queue. Never hold the guard while calling a sink, which may block.
     fn queue(&self) -> MutexGuard<'_, CaseQueue> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.0)
     }
 
     pub fn all(&self) -> Vec<ScriptedDelivery> {

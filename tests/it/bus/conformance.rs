@@ -52,11 +52,6 @@ fn the_shell_listener_keeps_to_the_protocol() {
     assert_eq!((code, lines.lines().count()), (0, 10), "{lines}");
 }
 
-/// Runs the conformance kit on a listener of a kit, with these options.
-fn test_kit(options: &[&str], listener: &Command) -> String {
-    test_with("<do xmlns=\"urn:test\">echo hello</do>", options, listener)
-}
-
 /// Runs the conformance kit on a listener with this request. All checks must pass.
 fn test_with(payload: &str, options: &[&str], listener: &Command) -> String {
     let request = tempfile::NamedTempFile::new().unwrap();
@@ -72,34 +67,22 @@ fn test_with(payload: &str, options: &[&str], listener: &Command) -> String {
 }
 
 #[test]
-fn the_kits_pass_every_check() {
-    // A listener of the Rust kit.
+fn a_listener_of_the_rust_kit_passes_every_check() {
     let mut search =
         Command::new(Path::new(env!("CARGO_BIN_EXE_organism")).with_file_name("code-search"));
     search.arg(repository().join("tests/data/listeners"));
     let namespace = "https://xml-pipeline.org/ns/code-search/v1";
     let query = format!("<search xmlns=\"{namespace}\"><query>careless</query></search>");
-    let address = shared().address();
-
-    let passes = |checklist: String, count: usize| {
-        assert_eq!(checklist.matches("  ok").count(), count, "{checklist}");
-    };
-    std::thread::scope(|scope| {
-        for language in KitLanguage::ALL {
-            scope.spawn(move || passes(test_kit(&[], &language.listener("obedient")), 10));
-        }
-        scope.spawn(|| passes(test_with(&query, &[], &search), 10));
-        scope.spawn(|| {
-            let listener = KitLanguage::TypeScript.on_nats("obedient");
-            passes(test_kit(&["--nats", &address], &listener), 9);
-        });
-    });
+    let checklist = test_with(&query, &[], &search);
+    assert_eq!(checklist.matches("  ok").count(), 10, "{checklist}");
 }
 
 #[test]
 fn the_same_program_is_tried_on_nats() {
     let address = shared().address();
-    let checklist = test_kit(&["--nats", &address], &KitLanguage::Python.on_nats("obedient"));
+    let echo = "<do xmlns=\"urn:test\">echo hello</do>";
+    let nats = ["--nats", &address];
+    let checklist = test_with(echo, &nats, &KitLanguage::Python.on_nats("obedient"));
     expect_test::expect![[r#"
         ok    starts, and is quiet until it is asked (2)
         ok    answers {urn:test}do (4)
@@ -119,8 +102,9 @@ fn the_same_program_is_tried_on_nats() {
     assert!(checklist.contains("it ended, exit status: 1"), "{checklist}");
 }
 
+/// With `--previews`, the checks of previews follow all others.
 #[test]
-fn previews_are_checked_where_the_author_declares_them() {
+fn the_kits_of_programs_pass_every_check_and_those_of_previews() {
     let address = shared().address();
     let request = "<do xmlns=\"urn:test\">if-shown hello</do>";
     let remote = ["--previews", "--nats", &address];

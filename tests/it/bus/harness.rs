@@ -31,6 +31,8 @@ pub enum SinkEvent {
     Left(String),
     /// The denied operations, and how often they were reported.
     Denied(String, u64),
+    /// The reason why the answers of the listener are denied; `None` if they are permitted again.
+    AnswersDenied(Option<String>),
 }
 
 type Callback = Box<dyn Fn() + Send + Sync>;
@@ -85,6 +87,10 @@ impl Sink for ReportingSink {
 
     fn denied(&self, _: &ListenerName, operations: String, count: u64) {
         self.report(SinkEvent::Denied(operations, count));
+    }
+
+    fn answers_denied(&self, _: &ListenerName, why: Option<String>) {
+        self.report(SinkEvent::AnswersDenied(why));
     }
 }
 

@@ -190,6 +190,50 @@ fn a_kit_takes_one_element_as_the_children_of_an_element() {
     }
 }
 
+/// Elements of the kits have no prefixes, and are written with prefixes of the kit's own.
+#[test]
+fn an_element_that_a_kit_passes_on_keeps_the_namespaces_of_the_prefixes_in_its_values() {
+    let schema = "http://www.w3.org/2001/XMLSchema-instance";
+    let payload = format!(
+        "<t:do xmlns:t=\"urn:test\" xmlns:k=\"urn:kinds\" xmlns:s=\"{schema}\">pass-on\
+         <t:done s:type=\"k:kind\"/><t:done s:type=\"kind\"/><t:done>see k:kind e:x</t:done></t:do>"
+    );
+    let passed_on = format!(
+        "<done xmlns=\"urn:test\"><done xmlns:k=\"urn:kinds\" xmlns:a1=\"{schema}\" a1:type=\"k:kind\"/>\
+         <a0:done xmlns=\"\" xmlns:a0=\"urn:test\" xmlns:a1=\"{schema}\" a1:type=\"kind\"/>\
+         <done xmlns:k=\"urn:kinds\">see k:kind e:x</done></done>"
+    );
+    for language in KitLanguage::ALL {
+        let request = super::kit::delivery(&[&payload]) + "\0";
+        let output = output(language, request.as_bytes());
+        let frame = text(&output.stdout);
+        assert!(frame.contains(&passed_on), "{language:?}: {frame}");
+    }
+}
+
+/// Python and Node.js would first wait for work that the handler has begun, and the pump for the
+/// end of the process.
+#[test]
+fn a_handler_that_fails_ends_the_process_although_work_of_its_own_goes_on() {
+    for language in KitLanguage::ALL {
+        let output = output(language, &delivery("crash-with-work careless"));
+        let log = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{language:?}: {log}");
+        assert!(log.contains("Error: careless"), "{language:?}: {log}");
+        assert!(!log.contains("the work has ended"), "{language:?}: {log}");
+    }
+}
+
+#[test]
+fn a_python_handler_that_fails_loses_nothing_that_an_answered_call_has_buffered() {
+    let input = [delivery("buffer kept-line"), delivery("crash careless")].concat();
+    let output = output(KitLanguage::Python, &input);
+    let log = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{log}");
+    assert!(text(&output.stdout).contains(&done("buffered")), "{log}");
+    assert!(log.contains("kept-line"), "{log}");
+}
+
 #[test]
 fn a_kit_writes_infinite_numbers_as_xml_schema_does() {
     for language in KitLanguage::ALL {

@@ -19,6 +19,7 @@ macro_rules! each_kit {
     };
 }
 
+mod denied_answers;
 mod drain;
 mod kits;
 pub mod leaving;

@@ -2,11 +2,12 @@
 //! the digest of its config, and goes to the host of this config.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use crate::bus::{Delivery, Host};
 use crate::ids::{Attempt, CallId, Digest};
 use crate::limits;
+use crate::locks::locked;
 
 type HostOfConfig = (Digest, Arc<dyn Host>);
 
@@ -24,14 +25,10 @@ impl ConfiguredHosts {
         Self { hosts: Arc::new(Mutex::new(VecDeque::from([(config, host)]))) }
     }
 
-    fn all(&self) -> MutexGuard<'_, VecDeque<HostOfConfig>> {
-        self.hosts.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Adds the host of a new config. If there are too many hosts then, removes the host of the
     /// oldest config and returns it; the caller must drain it.
     pub fn add(&self, config: Digest, host: Arc<dyn Host>) -> Option<Arc<dyn Host>> {
-        let mut hosts = self.all();
+        let mut hosts = locked(&self.hosts);
         hosts.push_front((config, host));
         if hosts.len() > limits::AGENT_HOST_CONFIGS_MAX {
             return hosts.pop_back().map(|(_, host)| host);
@@ -43,7 +40,7 @@ impl ConfiguredHosts {
     /// the newest config as the error.
     pub(super) fn deliver(&self, config: &str, delivery: Delivery) -> Result<(), Digest> {
         let host = {
-            let hosts = self.all();
+            let hosts = locked(&self.hosts);
             let found = hosts.iter().find(|(digest, _)| digest.to_string() == config);
             match (found, hosts.front()) {
                 (Some((_, host)), _) => Arc::clone(host),
@@ -62,6 +59,6 @@ impl ConfiguredHosts {
     }
 
     pub(super) fn hosts(&self) -> Vec<Arc<dyn Host>> {
-        self.all().iter().map(|(_, host)| Arc::clone(host)).collect()
+        locked(&self.hosts).iter().map(|(_, host)| Arc::clone(host)).collect()
     }
 }

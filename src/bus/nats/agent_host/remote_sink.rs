@@ -4,7 +4,7 @@
 
 use std::collections::HashMap;
 use std::pin::pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use tokio::runtime;
@@ -22,6 +22,7 @@ use crate::bus::{Delivery, ModelState, Outcome, Reserved, Sink};
 use crate::envelope::{AttemptFailure, NotReserved, Reservation};
 use crate::ids::{Attempt, CallId, ListenerName};
 use crate::limits;
+use crate::locks::locked;
 use crate::nats::{Client, HeaderMap, Message, Request, RequestErrorKind};
 
 /// A [`Sink`] that reports to a pump over NATS. Cheap to clone.
@@ -72,21 +73,17 @@ impl RemoteSink {
         &self.0.subjects
     }
 
-    fn held(&self) -> MutexGuard<'_, HashMap<AttemptKey, String>> {
-        self.0.held.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Returns the reply subjects of all deliveries in progress.
     pub(super) fn replies(&self) -> Vec<String> {
-        self.held().values().cloned().collect()
+        locked(&self.0.held).values().cloned().collect()
     }
 
     pub(super) fn hold(&self, key: AttemptKey, reply: String) {
-        self.held().insert(key, reply);
+        locked(&self.0.held).insert(key, reply);
     }
 
     pub(in crate::bus::nats) fn reply(&self, key: AttemptKey) -> Option<String> {
-        self.held().get(&key).cloned()
+        locked(&self.0.held).get(&key).cloned()
     }
 
     /// Waits until the pump has received the answers to all deliveries, except those that it can no
@@ -95,7 +92,7 @@ impl RemoteSink {
         let mut notified = pin!(self.0.idle.notified());
         loop {
             notified.as_mut().enable();
-            if self.held().is_empty() {
+            if locked(&self.0.held).is_empty() {
                 return;
             }
             notified.as_mut().await;
@@ -238,7 +235,7 @@ impl RemoteSink {
             }
         }
 
-        self.held().remove(&key);
+        locked(&self.0.held).remove(&key);
         self.0.idle.notify_waiters();
     }
 

@@ -13,7 +13,7 @@ use super::{Kit, Meeting, wait};
 use crate::bus::harness::{SinkEvent, done, message, name};
 use crate::bus::kit_language::KitLanguage;
 use crate::nats::shared;
-use crate::organism::PATIENCE;
+use crate::organism::{PATIENCE, Running, until};
 
 /// A listener of the Rust kit on a thread.
 pub struct Rust {
@@ -130,19 +130,11 @@ fn refuses_environment(language: KitLanguage, name: &str, value: &str, reason: &
         .env("ORGANISM_LISTENER", "tested")
         .env(name, value);
     let log = tempfile::NamedTempFile::new().unwrap();
-    let mut child = command.stderr(log.reopen().unwrap()).spawn().unwrap();
-    let begun = std::time::Instant::now();
-    let ended = loop {
-        match child.try_wait().unwrap() {
-            None if begun.elapsed() < PATIENCE => std::thread::yield_now(),
-            ended => break ended.and_then(|status| status.code()),
-        }
-    };
-    // Bounds the loop of a listener that does not stop.
-    child.kill().ok();
-    child.wait().unwrap();
+    let child = command.stderr(log.reopen().unwrap()).spawn().unwrap();
+    let mut running = Running { child };
+    let ended = until("the listener ends", || running.child.try_wait().unwrap());
     let lines = std::fs::read_to_string(log.path()).unwrap();
-    assert_eq!(ended, Some(1), "{name}={value}: {lines}");
+    assert_eq!(ended.code(), Some(1), "{name}={value}: {lines}");
     assert_eq!(lines, format!("{name} is `{value}`, {reason}\n"));
 }
 

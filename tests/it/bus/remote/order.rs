@@ -1,14 +1,13 @@
 //! Messages are sent in the order in which they were queued, also in large numbers.
 
 use std::sync::atomic::Ordering;
-use std::time::Instant;
 
 use organism::envelope::MessageKind;
 
 use super::Meeting;
 use crate::bus::harness::message;
 use crate::nats::{Server, Settings};
-use crate::organism::PATIENCE;
+use crate::organism::until;
 
 /// Number of deliveries, more than a connection queues before it writes: async-nats queues 2048
 /// commands.
@@ -34,11 +33,7 @@ async fn a_cancel_never_overtakes_its_delivery() {
     let put = |_| ear.put(vec![message(1, MessageKind::Call, &text)], 1);
     let last = (0..DELIVERIES).map(put).last().unwrap();
     ear.host.flush();
-    let until = Instant::now() + PATIENCE;
-    while sent() == before {
-        assert!(Instant::now() < until, "nothing is sent");
-        std::thread::yield_now();
-    }
+    until("something is sent", || (sent() != before).then_some(()));
     ear.cancel(last);
     server.signal("-CONT");
     let mut came = Vec::new();

@@ -2,18 +2,23 @@
 //! the projection, the state directory, the lease, and the projection of another host. If at least
 //! one of them does, no pump becomes leader of the stream.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::StreamExt as _;
 use organism::clock::Time;
 use organism::ids::{Digest, Position};
-use organism::journal::jetstream::{MemberId, ProjectionHead, ProjectionReport};
+use organism::journal::jetstream::{
+    self, MemberId, ProjectionHead, ProjectionReport, RepairSource, StreamRepair,
+};
 use organism::journal::{Error, Journal as _};
+use organism::limits;
 use serde_json::json;
 
 use super::Place;
 use crate::journal::script::Script;
-use crate::organism::PATIENCE;
+use crate::nats::Server;
+use crate::organism::{PATIENCE, until};
 
 /// Maximum time of a refusal that waits for answers of other hosts.
 const ANSWER_MAX: Duration = Duration::from_secs(30);
@@ -132,20 +137,18 @@ fn a_renewed_lease_names_the_last_record() {
     let hashes = journal.append(&mut [script.boot(1), script.boot(1)]).unwrap();
     let (admin, lease) = (place.admin(), place.options.lease());
     let bucket = format!("STREAM.MSG.GET.KV_{}", place.options.bucket());
-    let begun = Instant::now();
-    loop {
+    until("the lease names it", || {
         use base64::Engine as _;
         let found = admin.must(&bucket, &json!({ "last_by_subj": lease }));
         let data = found["message"]["data"].as_str().unwrap().to_owned();
         let value = base64::engine::general_purpose::STANDARD.decode(data).unwrap();
         let value: serde_json::Value = serde_json::from_slice(&value).unwrap();
         let acknowledged = &value["acknowledged"];
-        if acknowledged["position"] == 2 && acknowledged["hash"] == hashes[1].to_string() {
-            assert_eq!(acknowledged["seq"], 3);
-            break;
-        }
-        assert!(begun.elapsed() < PATIENCE, "{value}");
-    }
+        let is_last =
+            acknowledged["position"] == 2 && acknowledged["hash"] == hashes[1].to_string();
+        assert!(!is_last || acknowledged["seq"] == 3, "{value}");
+        is_last.then_some(())
+    });
 }
 
 /// Another process of the organism. On request, it reports the position of a projection.
@@ -228,4 +231,129 @@ fn a_stream_that_another_host_continued_is_a_fork_without_a_leader() {
     let refused = refused(&place);
     assert!(matches!(refused, Error::StreamForked { position: Position(4), .. }), "{refused}");
     assert!(refused.to_string().contains("the projection in"), "{refused}");
+}
+
+fn repair(place: &Place, from: Option<RepairSource>) -> Result<Option<StreamRepair>, Error> {
+    let servers = place.server().options();
+    jetstream::repair(&servers, &place.options, &place.data(), &place.state(), from)
+}
+
+/// Asserts that a repair on this host is refused for a reason with `text`, and changes nothing.
+fn assert_other_host_ahead(place: &Place, from: Option<RepairSource>, text: &str) {
+    let messages = || place.admin().info(&place.options.stream())["state"]["messages"].as_u64();
+    let before = (messages(), place.records().len());
+    let refused = repair(place, from).unwrap_err();
+    assert!(matches!(refused, Error::OtherHostAhead { .. }), "{from:?}: {refused}");
+    assert!(refused.to_string().contains(&place.options.stream()), "{from:?}: {refused}");
+    assert!(refused.to_string().contains(text), "{from:?}: {refused}");
+    assert_eq!((messages(), place.records().len()), before, "{from:?}");
+}
+
+/// Asserts that a repair on this host publishes records 4 to 7 again.
+fn assert_published(place: &Place, from: Option<RepairSource>) {
+    let published = repair(place, from).unwrap().unwrap();
+    assert_eq!(published.from, RepairSource::Projection);
+    assert_eq!((published.kept, published.acknowledged), (Position(3), Position(7)));
+}
+
+#[test]
+fn a_repair_publishes_nothing_while_another_process_has_later_records() {
+    let place = with_records(5);
+    let behind = place.copy();
+    append(&place, 2);
+    cut(&place, 3);
+    place.let_lapse();
+    let _member = Member::answers(&place, head(&place), &[]);
+    for from in [None, Some(RepairSource::Projection), Some(RepairSource::Stream)] {
+        let text = "process 7 on attic goes up to record 7. Stop the organism there, and run \
+                    `organism repair` on that host";
+        assert_other_host_ahead(&behind, from, text);
+    }
+    assert_published(&place, None);
+}
+
+#[test]
+fn a_repair_waits_for_a_process_that_runs_and_does_not_answer() {
+    let place = with_records(7);
+    cut(&place, 3);
+    place.let_lapse();
+    let _member = Member::answers(&place, head(&place), &["process 9 on cellar"]);
+    assert_other_host_ahead(&place, None, "process 9 on cellar did not answer");
+}
+
+/// The other host does not run, so it cannot state that it has later records.
+#[test]
+fn records_of_another_hosts_pump_are_published_again_only_on_request() {
+    let place = with_records(3);
+    append(&place.elsewhere(), 4);
+    place.open().unwrap().close(Time(0)).unwrap();
+    cut(&place, 3);
+    place.let_lapse();
+    let text = "`organism repair --from projection --partitions 0` publishes from here";
+    assert_other_host_ahead(&place, None, text);
+    assert_published(&place, Some(RepairSource::Projection));
+}
+
+#[test]
+fn a_repair_that_keeps_the_stream_changes_no_host_whose_records_are_all_in_it() {
+    let place = with_records(5);
+    let behind = place.copy();
+    append(&place, 2);
+    let empty = place.elsewhere();
+    empty.belongs_to(head(&place).journal);
+    for host in [&place, &behind, &empty] {
+        assert_eq!(repair(host, Some(RepairSource::Stream)).unwrap(), None);
+        assert!(!host.data().join("set-aside-1").exists());
+    }
+    assert_eq!(behind.records().len(), 5);
+}
+
+/// Stops the server until the lease of the open journal has lapsed.
+fn lapse(place: &Place, journal: &mut jetstream::StreamJournal) {
+    place.server().kill();
+    let begun = Instant::now();
+    until("the lease has lapsed", || {
+        // An idle pump calls this again and again. No checkpoint is due.
+        assert!(!journal.checkpoint_if_due(Time(0)).unwrap());
+        (begun.elapsed() >= limits::LEASE_LAPSE).then_some(())
+    });
+    place.server().restart();
+}
+
+/// While the lease had lapsed, another pump may have written records that the servers have lost
+/// since then. Here, another process states that it has one.
+#[test]
+fn a_pump_whose_lease_lapsed_writes_nothing_while_another_projection_goes_farther() {
+    let place = Place::on(&Arc::new(Server::start()));
+    let mut journal = place.open().unwrap();
+    let mut script = Script::default();
+    journal.append(&mut [script.boot(1)]).unwrap();
+    // The connection of the journal may come back later than the server.
+    let mut append = |journal: &mut jetstream::StreamJournal| {
+        let begun = Instant::now();
+        let mut record = [script.boot(1)];
+        loop {
+            match journal.append(&mut record) {
+                Err(Error::Unavailable { .. }) if begun.elapsed() < PATIENCE => {}
+                appended => return appended,
+            }
+        }
+    };
+
+    lapse(&place, &mut journal);
+    let member = Member::answers(&place, head(&place), &[]);
+    append(&mut journal).unwrap();
+    assert_eq!(journal.epoch(), 1, "no other process has more, so it goes on");
+    drop(member);
+
+    lapse(&place, &mut journal);
+    let last = head(&place);
+    let farther = ProjectionHead { position: Position(last.position.0 + 1), ..last };
+    let _member = Member::answers(&place, farther, &[]);
+    let admin = place.admin();
+    let messages = || admin.info(&place.options.stream())["state"]["messages"].clone();
+    let before = messages();
+    let refused = append(&mut journal).unwrap_err();
+    assert!(matches!(refused, Error::Fenced { ours: 1, theirs: 2 }), "{refused}");
+    assert_eq!(messages(), before, "nothing was written");
 }

@@ -11,7 +11,7 @@ use serde_json::json;
 use super::Place;
 use crate::journal::script::Script;
 use crate::nats::Admin;
-use crate::organism::PATIENCE;
+use crate::organism::until;
 
 #[test]
 fn a_second_pump_elsewhere_is_refused_within_a_second_with_the_holders_name() {
@@ -74,14 +74,7 @@ fn an_idle_pump_detects_that_its_lease_was_taken() {
     let mut idle = first.open().unwrap();
     first.let_lapse();
     let _second = first.elsewhere().open().unwrap();
-    let begun = Instant::now();
-    let fenced = loop {
-        if let Err(error) = idle.checkpoint_if_due(organism::clock::Time(0)) {
-            break error;
-        }
-        assert!(begun.elapsed() < PATIENCE, "it never hears of it");
-        std::thread::yield_now();
-    };
+    let fenced = until("it hears of it", || idle.checkpoint_if_due(organism::clock::Time(0)).err());
     assert!(matches!(fenced, Error::Fenced { .. }), "{fenced}");
 }
 

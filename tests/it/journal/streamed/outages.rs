@@ -12,7 +12,7 @@ use organism::journal::{Error, Journal as _};
 use super::Place;
 use crate::journal::script::Script;
 use crate::nats::{Server, Settings};
-use crate::organism::PATIENCE;
+use crate::organism::{PATIENCE, until};
 
 /// Appends `record`, and repeats this while the journal is unavailable. Returns whether the first
 /// append succeeded within 100 ms.
@@ -122,13 +122,10 @@ fn a_stream_at_its_limit_is_a_full_disk_and_does_not_stop_the_journal() {
 fn told(journal: &mut organism::journal::jetstream::StreamJournal) -> String {
     let mut script = Script::default();
     let begun = Instant::now();
-    let told = loop {
-        match journal.append(&mut [script.boot(1)]) {
-            Ok(_) | Err(Error::Unavailable { .. } | Error::Full { .. }) => {}
-            Err(error) => break error,
-        }
-        assert!(begun.elapsed() < PATIENCE, "nobody notices");
-    };
+    let told = until("the journal notices", || match journal.append(&mut [script.boot(1)]) {
+        Ok(_) | Err(Error::Unavailable { .. } | Error::Full { .. }) => None,
+        Err(error) => Some(error),
+    });
     // Five seconds, and a margin for a busy machine.
     assert!(begun.elapsed() < Duration::from_secs(8), "{:?}", begun.elapsed());
     assert!(matches!(told, Error::Broken { .. }), "{told}");
@@ -184,12 +181,10 @@ fn a_stream_that_was_replaced_is_noticed() {
     admin.delete(&stream);
     admin.must(&format!("STREAM.CREATE.{stream}"), &config);
     let mut script = Script::default();
-    let told = loop {
-        match journal.append(&mut [script.boot(1)]) {
-            Ok(_) | Err(Error::Unavailable { .. }) => {}
-            Err(error) => break error,
-        }
-    };
+    let told = until("the journal notices", || match journal.append(&mut [script.boot(1)]) {
+        Ok(_) | Err(Error::Unavailable { .. }) => None,
+        Err(error) => Some(error),
+    });
     assert!(matches!(told, Error::Broken { .. }), "{told}");
 }
 

@@ -103,6 +103,7 @@ impl Place {
 
     /// Notes that the host belongs to the organism of this journal.
     pub fn belongs_to(&self, journal: Uuid) {
+        std::fs::create_dir_all(self.state()).unwrap();
         identity::note(&self.state(), &self.options, journal).unwrap();
     }
 

@@ -11,6 +11,7 @@ use organism::limits;
 use super::Place;
 use super::bounds::cut;
 use crate::journal::script::Script;
+use crate::organism::until;
 
 pub fn standby(place: &Place) -> Result<Standby, Error> {
     let servers = place.server().options();
@@ -102,18 +103,21 @@ fn a_released_lease_goes_to_its_heir_at_once_and_to_others_only_after_a_delay() 
         let mut journal = first.open().unwrap();
         journal.append(&mut [Script::default().boot(1)]).unwrap();
         let second = first.elsewhere();
-        let mut standby = held(standby(&second).unwrap().follow(&mut |_| Ok(())).unwrap());
+        let standby = held(standby(&second).unwrap().follow(&mut |_| Ok(())).unwrap());
         assert!(standby.is_ready());
         journal.handover().to(heir);
         journal.close(Time(0)).unwrap();
         let left = Instant::now();
-        let elect = loop {
-            match standby.look().unwrap() {
-                LeaseCheck::Ours(elect) => break elect,
-                LeaseCheck::Left(again) => standby = again,
+        let mut looking = Some(standby);
+        let elect =
+            until("the standby is elected", || match looking.take().unwrap().look().unwrap() {
+                LeaseCheck::Ours(elect) => Some(elect),
+                LeaseCheck::Left(again) => {
+                    looking = Some(again);
+                    None
+                }
                 LeaseCheck::Held(..) | LeaseCheck::Unavailable(..) => panic!("nobody has it"),
-            }
-        };
+            });
         let waited = left.elapsed() >= limits::LEASE_RESERVED_FOR_HEIR;
         assert_eq!(waited, !at_once, "{:?}", left.elapsed());
         assert_eq!(elect.lead(&mut |_| Ok(())).unwrap().next(), Position(2));
@@ -158,4 +162,32 @@ fn a_standby_leads_no_stream_that_differs_from_what_it_has_followed() {
         assert!(is_expected, "{refused}");
         assert_eq!(second.records().len(), 3, "its projection is as it was");
     }
+}
+
+/// An administrator deletes the bucket with the leases while a pump and its standby run.
+#[test]
+fn a_standby_creates_a_lost_bucket_again_and_the_running_pump_keeps_its_lease() {
+    let first = Place::new();
+    let mut script = Script::default();
+    let mut journal = first.open().unwrap();
+    journal.append(&mut [script.boot(1)]).unwrap();
+    let second = first.elsewhere();
+    let standby = held(standby(&second).unwrap().follow(&mut |_| Ok(())).unwrap());
+    first.admin().delete(&format!("KV_{}", first.options.bucket()));
+
+    let mut looking = Some(standby);
+    let standby =
+        until("the pump takes its lease again", || match looking.take().unwrap().look().unwrap() {
+            LeaseCheck::Held(again, _) => Some(again),
+            LeaseCheck::Left(again) => {
+                looking = Some(again);
+                None
+            }
+            LeaseCheck::Unavailable(_, error) => panic!("{error}"),
+            LeaseCheck::Ours(_) => panic!("its pump runs"),
+        });
+    journal.append(&mut [script.boot(1)]).unwrap();
+    journal.close(Time(0)).unwrap();
+    let LeaseCheck::Ours(elect) = standby.look().unwrap() else { panic!("it was let go of") };
+    assert_eq!(elect.lead(&mut |_| Ok(())).unwrap().next(), Position(3));
 }

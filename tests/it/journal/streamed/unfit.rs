@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use super::Place;
 use crate::journal::script::Script;
 use crate::nats::{Server, Settings};
+use crate::organism::until;
 
 /// The error on opening a stream with this setting; `None` if the server does not know the setting.
 fn refused_with(key: &str, value: Value) -> Option<String> {
@@ -261,7 +262,8 @@ fn a_stream_that_looks_shorter_for_a_moment_is_waited_for() {
     let before = beats();
     let journal = std::thread::scope(|scope| {
         let opened = scope.spawn(|| place.open());
-        while beats() == before && !opened.is_finished() {}
+        let has_begun = || beats() != before || opened.is_finished();
+        until("the pump renews its lease", || has_begun().then_some(()));
         admin.publish(&subject, &bodies[3]);
         opened.join().unwrap()
     });

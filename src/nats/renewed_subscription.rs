@@ -3,23 +3,50 @@
 
 use std::time::Instant;
 
-use futures_util::StreamExt as _;
+use async_nats::{Client, Message, SubscribeError, Subscriber};
 use futures_util::future::{BoxFuture, FutureExt as _};
+use futures_util::stream::{BoxStream, StreamExt as _, unfold};
 use tokio::time::sleep_until;
 
-use super::PumpRpc;
+use super::{PermissionError, PermissionErrors, flush_and_await_denials};
 use crate::limits;
-use crate::nats::{Message, Subscriber};
-use crate::organism::Error;
 
 /// Function that receives the error when the servers deny a subscription, and `None` when they
 /// permit it.
-type SubscriptionReport = Box<dyn Fn(Option<String>) + Send + Sync>;
+pub type SubscriptionReport = Box<dyn Fn(Option<String>) + Send + Sync>;
+
+/// Why a subscription could not be made.
+#[derive(Debug, thiserror::Error)]
+pub enum SubscriptionFailure {
+    #[error(transparent)]
+    Denied(PermissionError),
+    /// The subject is invalid, or the connection is closed.
+    #[error(transparent)]
+    Unsent(SubscribeError),
+}
+
+/// Subscribes to `subject`, and waits until the servers have processed this. Returns a permission
+/// error if the servers deny the subscription.
+pub async fn subscribe_checked(
+    client: &Client,
+    denials: &PermissionErrors,
+    subject: String,
+) -> Result<Subscriber, SubscriptionFailure> {
+    let since = Instant::now();
+    let subscribed = client.subscribe(subject.clone()).await;
+    let messages = subscribed.map_err(SubscriptionFailure::Unsent)?;
+    flush_and_await_denials(client, denials).await;
+    match denials.subscription_denied_since(&subject, since) {
+        Some(denied) => Err(SubscriptionFailure::Denied(denied)),
+        None => Ok(messages),
+    }
+}
 
 /// A subscription of this process. While the servers deny it, [`RenewedSubscription::next`]
 /// subscribes again at each [`limits::SUBSCRIBE_RETRY`].
-pub(in crate::organism) struct RenewedSubscription {
-    rpc: PumpRpc,
+pub struct RenewedSubscription {
+    client: Client,
+    denials: PermissionErrors,
     subject: String,
     state: SubscriptionState,
     /// Time of the last attempt to subscribe. Earlier permission errors do not count any more.
@@ -37,35 +64,45 @@ enum SubscriptionState {
     /// Ordering rule: the future is kept here, so that it outlasts [`RenewedSubscription::next`].
     /// Callers often cancel that method, and the servers may take longer to respond than a caller
     /// waits.
-    Denied(BoxFuture<'static, (Instant, Result<Subscriber, Error>)>),
-}
-
-impl PumpRpc {
-    /// Subscribes to `subject`, and again whenever the servers deny it and may permit it later.
-    pub(super) async fn subscribe_renewed(
-        &self,
-        subject: String,
-        report: SubscriptionReport,
-    ) -> Result<RenewedSubscription, Error> {
-        let since = Instant::now();
-        // The servers may deny it later; `next` notices this.
-        let state = SubscriptionState::Open(self.begin_subscription(subject.clone()).await?);
-        report(None);
-        let rpc = self.clone();
-        Ok(RenewedSubscription { rpc, subject, state, since, known_errors: 0, report })
-    }
+    Denied(BoxFuture<'static, (Instant, Result<Subscriber, SubscriptionFailure>)>),
 }
 
 impl RenewedSubscription {
+    /// Subscribes to `subject`, and again whenever the servers deny it and may permit it later.
+    /// `denials` are the permission errors of the connection of `client`.
+    pub async fn open(
+        client: Client,
+        denials: PermissionErrors,
+        subject: String,
+        report: SubscriptionReport,
+    ) -> Result<Self, SubscribeError> {
+        let since = Instant::now();
+        // The servers may deny it later; `next` notices this.
+        let state = SubscriptionState::Open(client.subscribe(subject.clone()).await?);
+        report(None);
+        Ok(Self { client, denials, subject, state, since, known_errors: 0, report })
+    }
+
+    /// Returns a stream of all messages. The stream ends when the connection is closed for good.
+    pub fn into_stream(self) -> BoxStream<'static, Message> {
+        let next = |mut messages: Self| async move {
+            let message = messages.next().await?;
+            Some((message, messages))
+        };
+        unfold(self, next).boxed()
+    }
+
     /// Returns the next message. Returns `None` if the connection is closed for good. May be
     /// cancelled without losing a message or an attempt to subscribe again.
     pub async fn next(&mut self) -> Option<Message> {
         loop {
-            let denials = self.rpc.transport.denials();
             match &mut self.state {
                 SubscriptionState::Open(messages) => tokio::select! {
+                    // Messages that arrived before the servers denied the subscription are not
+                    // lost.
+                    biased;
                     message = messages.next() => return message,
-                    () = denials.changed(&mut self.known_errors) => {}
+                    () = self.denials.changed(&mut self.known_errors) => {}
                 },
                 SubscriptionState::Denied(renewal) => {
                     let (since, renewed) = renewal.await;
@@ -75,7 +112,7 @@ impl RenewedSubscription {
                 }
             }
 
-            let denied = denials.subscription_denied_since(&self.subject, self.since);
+            let denied = self.denials.subscription_denied_since(&self.subject, self.since);
             if let Some(denied) = denied {
                 self.since = Instant::now();
                 self.deny(denied.to_string());
@@ -83,7 +120,7 @@ impl RenewedSubscription {
         }
     }
 
-    fn end_renewal(&mut self, renewed: Result<Subscriber, Error>) {
+    fn end_renewal(&mut self, renewed: Result<Subscriber, SubscriptionFailure>) {
         match renewed {
             Ok(messages) => {
                 tracing::warn!("subscribed to `{}` again", self.subject);
@@ -97,12 +134,13 @@ impl RenewedSubscription {
     /// Begins to wait for the next attempt to subscribe.
     fn deny(&mut self, error: String) {
         let due = self.since + limits::SUBSCRIBE_RETRY;
-        let rpc = self.rpc.clone();
+        let client = self.client.clone();
+        let denials = self.denials.clone();
         let subject = self.subject.clone();
         let renewal = async move {
             sleep_until(due.into()).await;
             let since = Instant::now();
-            (since, rpc.subscribe(subject).await)
+            (since, subscribe_checked(&client, &denials, subject).await)
         };
         self.state = SubscriptionState::Denied(renewal.boxed());
         (self.report)(Some(error));
@@ -116,7 +154,7 @@ mod tests {
     use tokio::sync::oneshot;
 
     use super::*;
-    use crate::nats::{NatsCredentials, Options};
+    use crate::nats::{NatsCredentials, Options, connect_with_denials};
 
     const INFO: &[u8] = b"INFO {\"version\":\"2.12.0\",\"proto\":1,\"max_payload\":65536}\r\n";
 
@@ -146,12 +184,13 @@ mod tests {
         let _server = tokio::spawn(serve(listener));
         let servers = vec![format!("nats://{address}")];
         let options = Options { servers, credentials: NatsCredentials::Anonymous, ca: None };
-        let rpc = PumpRpc::connect(&options, "talk").await.unwrap();
+        let (client, denials) = connect_with_denials(&options, "talk").await.unwrap();
 
         let (respond, response) = oneshot::channel();
         let renewal = async move { response.await.unwrap() };
         let mut messages = RenewedSubscription {
-            rpc: rpc.clone(),
+            client: client.clone(),
+            denials,
             subject: "members".to_owned(),
             state: SubscriptionState::Denied(renewal.boxed()),
             since: Instant::now(),
@@ -163,7 +202,8 @@ mod tests {
             assert!(received.is_none(), "the servers have not responded yet");
         }
 
-        let renewed = rpc.begin_subscription("members".to_owned()).await;
+        let renewed =
+            client.subscribe("members".to_owned()).await.map_err(SubscriptionFailure::Unsent);
         let is_awaited = respond.send((Instant::now(), renewed)).is_ok();
         assert!(is_awaited, "the attempt has ended with its caller");
         let received = messages.next().await.unwrap();
