@@ -63,13 +63,16 @@ pub(super) struct CopyEvidence {
     lacking: Option<String>,
     /// Position of the last checkpoint in the journal itself when the copies were read.
     due: Position,
-    /// Position of the last record that a copy proves. Only copies outside the directories of the
-    /// journal and of its key are proofs.
-    vouched: Position,
+    /// Positions of the copies that agree with the journal. Contains only copies outside the
+    /// directories of the journal and of its key, because only these are proofs.
+    agreeing: BTreeSet<Position>,
+    /// Whether a copy contradicts the journal, and no operator has accepted the loss of the records
+    /// that it covers.
+    pub is_contradicted: bool,
     /// Copies of checkpoints that are newer than the journal's last checkpoint, newest first.
     later: Vec<LaterCopy>,
     later_differences: Vec<CopyDifference>,
-    /// For each file that the auditor named but that cannot serve as proof, the reason.
+    /// For each named file or directory whose copies cannot serve as proof, the reason.
     pub unread: Vec<String>,
     /// Public keys of the checkpoints in the files that the auditor named.
     pub pinned_keys: BTreeSet<String>,
@@ -95,8 +98,10 @@ impl CopyEvidence {
 
         if let Some(state) = &options.state {
             let outside = CheckpointFile::new(state, journal);
-            let lines = outside.read()?;
+            let (lines, unread) = read_lines(&outside);
             copies.add(outside.path(), lines, false, !options.distrust_state);
+            // The auditor expects no proof from a state directory that is distrusted.
+            copies.unread.extend(unread.filter(|_| !options.distrust_state));
         }
 
         Ok(copies)
@@ -116,8 +121,13 @@ impl CopyEvidence {
         journal: Uuid,
         path: &Path,
     ) -> Result<(), Error> {
-        let mut lines = CheckpointFile::at(path).read()?;
+        let (mut lines, unread) = read_lines(&CheckpointFile::at(path));
         lines.retain(|line| line.journal == journal);
+        let is_whole = unread.is_none();
+        self.unread.extend(unread);
+        if lines.is_empty() && !is_whole {
+            return Ok(());
+        }
         if lines.is_empty() {
             let detail = format!(
                 "{} contains no checkpoint of the journal {journal}: either the journal or the \
@@ -156,6 +166,8 @@ impl CopyEvidence {
                         continue;
                     }
 
+                    let damage = copies.damage.map(|damage| not_compared(&copies.file, &damage));
+                    self.unread.extend(damage);
                     if copies.lines.is_empty() {
                         let none = || {
                             format!("{} contains no copy of the checkpoints", directory.display())
@@ -206,7 +218,7 @@ impl CopyEvidence {
             if !is_same {
                 self.later_differences.push(CopyDifference { position, file: later.file });
             } else if later.is_elsewhere {
-                self.vouched = self.vouched.max(position);
+                self.agreeing.insert(position);
             }
         }
     }
@@ -229,7 +241,7 @@ impl CopyEvidence {
                 if found.ok().and_then(|at| inside.get(at)) != Some(line) {
                     differences.push(CopyDifference { position, file: file.path.clone() });
                 } else if file.is_elsewhere || mutant("trust-the-state") {
-                    self.vouched = self.vouched.max(position);
+                    self.agreeing.insert(position);
                 }
             }
         }
@@ -238,16 +250,22 @@ impl CopyEvidence {
     }
 
     pub fn state(&self) -> OutsideVerdict {
+        if self.is_contradicted {
+            return OutsideVerdict::Disagrees;
+        }
+
         match self.files.iter().find(|file| file.counts) {
-            Some(_) if self.vouched > Position(0) => OutsideVerdict::Agrees,
+            Some(_) if !self.agreeing.is_empty() => OutsideVerdict::Agrees,
             Some(_) => OutsideVerdict::StateAgrees,
             None if self.has_state => OutsideVerdict::Missing,
             None => OutsideVerdict::NotCompared,
         }
     }
 
-    pub fn vouched(&self) -> Position {
-        self.vouched
+    /// Returns the position of the last record up to `end` that a copy proves; 0 if there is none.
+    /// Only copies outside the directories of the journal and of its key are proofs.
+    pub fn vouched(&self, end: Position) -> Position {
+        self.agreeing.range(..=end).next_back().copied().unwrap_or_default()
     }
 
     /// Returns the files whose copies of checkpoints can prove the journal. Excludes the file in a
@@ -258,9 +276,9 @@ impl CopyEvidence {
     }
 
     /// Returns why the copies do not protect the journal from an attacker who knows its key.
-    /// Returns `None` if they do protect it.
+    /// Returns `None` if they do protect it, or if they contradict it, which is a violation.
     pub fn reason(&self) -> Option<String> {
-        let vouched = self.vouched;
+        let vouched = self.agreeing.last().copied().unwrap_or_default();
         let due = self.due;
         if vouched > Position(0) && vouched >= due {
             return None;
@@ -278,11 +296,28 @@ impl CopyEvidence {
                 "only the state directory vouches for it: a holder of the key could have rewritten \
                  journal and state together; {way_on}"
             ),
+            OutsideVerdict::Disagrees => return None,
             OutsideVerdict::Missing | OutsideVerdict::NotCompared => {
                 format!("no checkpoint outside the journal was seen; {way_on}")
             }
         })
     }
+}
+
+/// Reads the intact copies in `file`. Also returns why not all copies can be compared with the
+/// journal; `None` if they all can.
+fn read_lines(file: &CheckpointFile) -> (Vec<Checkpoint>, Option<String>) {
+    match file.read_intact() {
+        Ok((lines, damage)) => (lines, damage.map(|damage| not_compared(file.path(), &damage))),
+        Err(error) => {
+            (Vec::new(), Some(format!("the copies of checkpoints were not compared: {error}")))
+        }
+    }
+}
+
+/// Returns why not all copies in `file` can be compared with the journal.
+fn not_compared(file: &Path, damage: &str) -> String {
+    format!("not all copies of checkpoints in {} were compared: {damage}", file.display())
 }
 
 /// Whether `file` is in `directory`. Compares the paths both as written and with symbolic links

@@ -193,14 +193,16 @@ impl ThreadComparison {
     }
 
     /// Returns the requests of the two turns in a form that can be compared: with places in the
-    /// thread instead of ids, and both with the environment of the left turn, which includes the
-    /// date.
+    /// thread instead of ids, without the times of timers and approvals, and both with the
+    /// environment of the left turn, which includes the date.
     pub fn comparable_prompts(&self, pair: &PromptPair, left: &str, right: &str) -> [String; 2] {
         let right = match (&pair.left.environment, &pair.right.environment) {
             (Some(one), Some(other)) if !other.is_empty() => right.replace(other, one),
             _ => right.to_owned(),
         };
-        [self.left_ids.without_ids(left), self.right_ids.without_ids(&right)]
+        let left = self.left_ids.without_ids_and_times(left);
+        let right = self.right_ids.without_ids_and_times(&right);
+        [left, right]
     }
 }
 
@@ -487,6 +489,70 @@ impl ThreadTotals {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Returns a thread with two messages of the core: about a timer, and about an approval.
+    fn timed(thread: &str, timer: u128, time: &str, label: &str) -> ThreadTimeline {
+        let thread = ThreadId::parse(thread).unwrap();
+        let mut timeline = ThreadTimeline::new(thread.clone(), ListenerName::core(), Time(0));
+        let timer = uuid::Uuid::from_u128(timer);
+        let attributes = format!("timer_id=\"{timer}\" fires_at=\"{time}\" label=\"{label}\"");
+        let payloads = [
+            ("timer-set", attributes),
+            ("approval-requested", format!("listener=\"ledger\" until=\"{time}\"")),
+        ];
+        for (seq, (word, attributes)) in (1..).zip(payloads) {
+            let payload = format!("<{word} xmlns=\"{}\" {attributes}/>", system::NAMESPACE);
+            let what = TimelineEvent::Message(MessageView {
+                position: Position(seq),
+                id: MessageId(uuid::Uuid::now_v7()),
+                thread: thread.clone(),
+                seq,
+                kind: MessageKind::System,
+                from: ListenerName::core(),
+                to: ListenerName::parse("writer").unwrap(),
+                cause: None,
+                call: None,
+                time: Time(0).to_string(),
+                at: Time(0),
+                name: system::name(word),
+                digest: Digest::of(payload.as_bytes()),
+                payload: Some(payload),
+                disposition: None,
+                hold: None,
+                is_handed_over: None,
+            });
+            timeline.items.push(TimelineEntry { position: Position(seq), at: Time(0), seq, what });
+        }
+        timeline
+    }
+
+    #[test]
+    fn the_times_of_timers_and_approvals_are_no_difference_of_events_and_prompts() {
+        let left = timed("sess-abcdefgh", 1, "2026-11-28T18:24:00.126827Z", "tea");
+        let right = timed("sess-ijklmnop", 2, "2026-11-28T18:44:37.200411Z", "tea");
+        let comparison = compare_threads(&left, &right);
+        assert_eq!((comparison.differences.len(), comparison.equal), (0, 2));
+
+        let turn = |timeline: &ThreadTimeline| ComparedTurn {
+            thread: timeline.thread.clone(),
+            agent: ListenerName::core(),
+            turn: 1,
+            position: Position(1),
+            prompt: Digest::ZERO,
+            environment: None,
+        };
+        let pair = PromptPair { order: Position(1), left: turn(&left), right: turn(&right) };
+        let [left_text, right_text] = [&left, &right].map(|timeline| {
+            let messages = messages_of(timeline).filter_map(|message| message.payload.clone());
+            messages.collect::<String>()
+        });
+        assert_ne!(left_text, right_text);
+        let [left_text, right_text] = comparison.comparable_prompts(&pair, &left_text, &right_text);
+        assert_eq!(left_text, right_text);
+
+        let other = timed("sess-ijklmnop", 2, "2026-11-28T18:44:37.200411Z", "coffee");
+        assert_eq!(compare_threads(&left, &other).differences.len(), 1);
+    }
 
     #[test]
     fn the_date_of_the_environment_and_ids_are_no_difference_of_prompts() {

@@ -1,6 +1,8 @@
 //! Short forms of the core's payloads. Each has a summary line, and further lines beneath it.
 
 use super::payload_lines::{self, leave_out, take_children};
+use crate::agent::protocol::feedback::REJECTED;
+use crate::envelope::located_message;
 use crate::system::MODEL_TURN;
 use crate::xml::element::Element;
 
@@ -87,14 +89,14 @@ fn reasons(mut root: Element) -> Vec<String> {
     let mut lines = Vec::new();
     for reason in take_children(&mut root, "reason") {
         let get = |name: &str| reason.attribute(name);
-        let mut line = reason.own_text().trim().to_owned();
-        if let (Some(at), Some(column)) = (get("line"), get("column")) {
-            line.push_str(&format!(" at line {at}, column {column}"));
-        }
-        if let Some(path) = get("path") {
-            line.push_str(&format!(" ({path})"));
-        }
-        lines.push(line);
+        let text = reason.own_text().trim().to_owned();
+        let path = get("path").map(|path| format!(" ({path})")).unwrap_or_default();
+        lines.push(match (get("line"), get("column")) {
+            (Some(line), Some(column)) => {
+                located_message(&text, &format!("line {line}, column {column}{path}"))
+            }
+            _ => format!("{text}{path}"),
+        });
     }
 
     // The refusal above this payload already shows the attempt.
@@ -123,7 +125,7 @@ fn warnings(mut root: Element) -> Vec<String> {
 }
 
 /// Returns one line for each request that failed before a model answered, and one line for the
-/// route that answered.
+/// route that answered. If the provider rejected the turn's last request, no route answered.
 fn failover(root: &mut Element) -> Vec<String> {
     let tried = take_children(root, "tried");
     if tried.is_empty() {
@@ -134,6 +136,12 @@ fn failover(root: &mut Element) -> Vec<String> {
     let failed =
         tried.iter().map(|one| format!("{} failed: {}", get(one, "route"), get(one, "reason")));
     let mut lines: Vec<_> = failed.collect();
+    let is_rejected = |child: &Element| {
+        child.local_name() == "finding" && child.attribute("code") == Some(REJECTED)
+    };
+    if root.children().any(is_rejected) {
+        return lines;
+    }
 
     let provider = get(root, "provider");
     let model = get(root, "model");
@@ -230,6 +238,12 @@ mod tests {
                 "<a agent=\"r\" turn=\"1\" iteration=\"1\" stop=\"normal\" provider=\"q\" model=\"m\" answered_by=\"m-7\" tokens_in=\"5\" tokens_out=\"6\" latency_ms=\"7\"><tried route=\"p/m\" reason=\"denied\"/></a>",
                 "r turn 1  normal  5 + 6 tokens  7 ms",
                 "p/m failed: denied|answered by q/m (m-7)",
+            ),
+            (
+                "model-turn",
+                "<a agent=\"r\" turn=\"2\" iteration=\"2\" stop=\"unknown\" provider=\"p\" model=\"m\" tokens_in=\"0\" tokens_out=\"0\" latency_ms=\"7\"><tried route=\"p/m\" reason=\"rejected\"/><finding code=\"request-rejected\" line=\"0\" column=\"0\">no</finding></a>",
+                "r turn 2  unknown  0 + 0 tokens  7 ms",
+                "p/m failed: rejected",
             ),
         ];
         for (word, payload, head, body) in cases {

@@ -1,7 +1,7 @@
 //! The content of a thread's events, for comparing two threads. Ids, times, positions and durations
 //! are no content, because they differ even if the same events happen again.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use super::payload_lines::{leave_out, lines, take_children};
 use super::timeline::{ThreadTimeline, TimelineEvent};
@@ -33,6 +33,14 @@ const MEASURED: [&str; 14] = [
     "tokens_out",
 ];
 
+/// Attributes with times in payloads of the core, by the name of the payload. The times differ each
+/// time the same events happen again.
+const TIMES: [(&str, &[&str]); 3] = [
+    ("timer-set", &["fires_at"]),
+    ("approval-requested", &["until"]),
+    ("schedule-event", &["due", "until", "next"]),
+];
+
 /// Title and text of one event, without ids, times and measured values.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct EventContent {
@@ -50,23 +58,32 @@ impl EventContent {
 }
 
 /// Reader of the content of the events in one tree of threads. Replaces each id of a thread or a
-/// message by its place in the tree, such as `thread.1#2`.
+/// message by its place in the tree, such as `thread.1#2`, and each id of a timer by its number.
 pub(super) struct ContentReader {
     root: String,
     threads: HashMap<String, String>,
     messages: HashMap<String, String>,
+    timers: HashMap<String, String>,
+    /// Times that payloads of the core state in the tree, as texts.
+    times: BTreeSet<String>,
 }
 
 impl ContentReader {
     pub fn new(timeline: &ThreadTimeline) -> Self {
         let root = timeline.thread.root().as_str().to_owned();
-        let mut reader = Self { root, threads: HashMap::new(), messages: HashMap::new() };
+        let mut reader = Self {
+            root,
+            threads: HashMap::new(),
+            messages: HashMap::new(),
+            timers: HashMap::new(),
+            times: BTreeSet::new(),
+        };
         reader.number(timeline, "thread".to_owned());
         reader
     }
 
-    /// Numbers the messages of a thread, and the subthreads of the thread in the order in which
-    /// they were opened. `name` is the thread's place in the tree.
+    /// Numbers the messages and timers of a thread, and the subthreads of the thread in the order
+    /// in which they were opened. `name` is the thread's place in the tree.
     fn number(&mut self, timeline: &ThreadTimeline, name: String) {
         let mut opened = 0;
         let mut count = 0;
@@ -76,6 +93,7 @@ impl ContentReader {
                     count += 1;
                     let place = format!("{name}#{count}");
                     self.messages.insert(message.id.to_string(), place);
+                    self.take_times(message);
                 }
                 TimelineEvent::Subthread(child) => {
                     opened += 1;
@@ -86,6 +104,18 @@ impl ContentReader {
             }
         }
         self.threads.insert(timeline.thread.as_str().to_owned(), name);
+    }
+
+    /// Remembers the timer and the times that `message` states, if it is from the core.
+    fn take_times(&mut self, message: &MessageView) {
+        let Some(attributes) = time_attributes(message) else { return };
+        let Some(payload) = message.payload.as_deref().and_then(Element::head) else { return };
+        if let Some(timer) = payload.attribute("timer_id") {
+            let number = self.timers.len() + 1;
+            self.timers.insert(timer.to_owned(), format!("timer {number}"));
+        }
+        let times = attributes.iter().filter_map(|name| payload.attribute(name));
+        self.times.extend(times.filter(|time| !time.is_empty()).map(str::to_owned));
     }
 
     /// Returns the content of an event; `None` for a subthread or an event without content.
@@ -129,22 +159,34 @@ impl ContentReader {
             // The definition is no content: it shows in the actions of the run, and its digest is
             // in the totals.
             Some(_) if *name == run_definition_name() => String::new(),
-            Some(payload) => payload.clone(),
+            Some(payload) => match time_attributes(message) {
+                Some(attributes) => without_attributes(payload, attributes),
+                None => payload.clone(),
+            },
             None => format!("redacted: sha256 {digest}"),
         };
         let is_core = &*name.namespace == system::NAMESPACE;
         EventContent { title, text: self.replace_ids(&text, is_core) }
     }
 
+    /// Replaces each id of a thread, message or timer of this tree in `text`, and each time that
+    /// the core has stated in this tree. For prompts, which show the payloads of the core.
+    pub fn without_ids_and_times(&self, text: &str) -> String {
+        let times = self.times.iter();
+        let text = times.fold(text.to_owned(), |text, time| text.replace(time.as_str(), "TIME"));
+        self.without_ids(&text)
+    }
+
     /// Replaces each id of a thread or message of this tree in `text` by the place of that thread
-    /// or message.
+    /// or message, and each id of a timer by the number of that timer.
     pub fn without_ids(&self, text: &str) -> String {
         self.replace_ids(text, false)
     }
 
     /// Replaces each id of a thread or message of this tree in `text` by the place of that thread
-    /// or message. If `is_core` is true, `text` is a payload of the core: its other UUIDs, which
-    /// identify calls and timers, are replaced by the word `id`.
+    /// or message, and each id of a timer by the number of that timer. If `is_core` is true, `text`
+    /// is a payload of the core: its other UUIDs, which identify calls and timers, are replaced by
+    /// the word `id`.
     fn replace_ids(&self, text: &str, is_core: bool) -> String {
         let mut out = String::with_capacity(text.len());
         let mut rest = text;
@@ -184,7 +226,10 @@ impl ContentReader {
         match id.map(|id| self.messages.get(id)) {
             Some(Some(place)) => (UUID_CHARS, place),
             Some(None) if is_core => (UUID_CHARS, "id"),
-            _ => (0, ""),
+            _ => match id.and_then(|id| self.timers.get(id)) {
+                Some(number) => (UUID_CHARS, number),
+                None => (0, ""),
+            },
         }
     }
 }
@@ -203,6 +248,20 @@ fn is_uuid(text: &str) -> bool {
         b'-' => UUID_HYPHENS.contains(&at),
         _ => byte.is_ascii_hexdigit() && !UUID_HYPHENS.contains(&at),
     })
+}
+
+/// Returns the attributes of `message` that contain times; `None` if it is no message of the core
+/// with such attributes.
+fn time_attributes(message: &MessageView) -> Option<&'static [&'static str]> {
+    let found = TIMES.iter().find(|(word, _)| **word == *message.name.local);
+    let is_core = message.from.is_core() && &*message.name.namespace == system::NAMESPACE;
+    found.filter(|_| is_core).map(|(_, attributes)| *attributes)
+}
+
+fn without_attributes(payload: &str, attributes: &[&str]) -> String {
+    let Some(mut payload) = Element::read(payload) else { return payload.to_owned() };
+    leave_out(&mut payload, attributes);
+    payload.to_xml()
 }
 
 /// Returns the note of a turn as text, without its environment and its measured values.
@@ -253,6 +312,8 @@ mod tests {
             ]
             .into(),
             messages: [(id.to_owned(), "thread#3".to_owned())].into(),
+            timers: HashMap::new(),
+            times: BTreeSet::new(),
         };
         let text = format!("sess-abcdefgh.draft.x, `sess-abcdefgh` é {id}{}", &id[..8]);
         assert_eq!(reader.without_ids(&text), "thread.1.x, `thread` é thread#301a2097f");

@@ -26,18 +26,40 @@ pub fn charge_text(reserved: &Spending) -> String {
     format!("its result is lost: all {tokens} tokens{money} that it had reserved are charged")
 }
 
-/// States whose signature a decision has, and whether the signature is valid.
+/// States whose signature a decision has, and whether the signature is valid. A refused signature
+/// may have the key of an operator, so its text says nothing about a right to decide.
 pub fn signature_text(signed: &SignedBy) -> String {
     let SignedBy { operator, key, holds } = signed;
-    let who = operator.as_ref().map_or("a signer without the right", |operator| operator.as_str());
     let verdict = if *holds { "valid" } else { "INVALID" };
-    format!("signed by {who}, {key}: the signature is {verdict}")
+    match operator {
+        Some(operator) => format!("signed by {operator}, {key}: the signature is {verdict}"),
+        None => format!(
+            "signed with {key}, whose owner is not on record here: the signature is {verdict}"
+        ),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::envelope::Money;
+    use crate::ids::ListenerName;
+    use crate::thread::OperatorPublicKey;
+
+    #[test]
+    fn a_refused_signature_says_nothing_about_the_right_of_its_key() {
+        let pair = ed25519_dalek::SigningKey::from_bytes(&[7; 32]);
+        let key = OperatorPublicKey::of(&pair);
+        let refused = signature_text(&SignedBy { operator: None, key, holds: true });
+        assert_eq!(
+            refused,
+            format!("signed with {key}, whose owner is not on record here: the signature is valid")
+        );
+
+        let operator = Some(ListenerName::parse("ana").unwrap());
+        let signed = signature_text(&SignedBy { operator, key, holds: true });
+        assert_eq!(signed, format!("signed by ana, {key}: the signature is valid"));
+    }
 
     #[test]
     fn a_charge_states_its_tokens_and_its_money() {

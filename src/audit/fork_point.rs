@@ -72,7 +72,7 @@ impl ForkedTurn {
     fn of(record: &Record) -> Option<Self> {
         let Input::Outcome { call, turn: Some(_), .. } = record.input else { return None };
         let word = system::name(system::MODEL_TURN);
-        let note = accepted(record).find(|own| own.name == word && own.from.is_core())?;
+        let note = record.accepted_messages().find(|own| own.name == word && own.from.is_core())?;
         let past = PastTurn::read(note.payload.as_str()).filter(|past| past.call == call)?;
         let prompt = past.position;
         let turn = Self { agent: past.agent, call, note: note.id, seq: note.seq, prompt };
@@ -90,7 +90,7 @@ fn turn_of_note(record: &Record, note: MessageId) -> Option<(CallId, Option<Posi
 
     let Input::Outcome { call, turn: Some(_), .. } = record.input else { return None };
     let word = system::name(system::MODEL_TURN);
-    let note = accepted(record).find(|own| own.id == note && own.name == word)?;
+    let note = record.accepted_messages().find(|own| own.id == note && own.name == word)?;
     (note.from.is_core() && note.payload.is_redacted()).then_some((call, None))
 }
 
@@ -124,7 +124,7 @@ impl ForkPoint {
         let records = reader.walk(position)?;
         let Some(last) = records.last() else { return Ok(None) };
         let root = last.record.tree.clone();
-        let named = accepted(&last.record).find(|own| own.id == message);
+        let named = last.record.accepted_messages().find(|own| own.id == message);
         let Some(named) = named.filter(|_| root.as_str() != ThreadId::ORGANISM) else {
             return Ok(None);
         };
@@ -337,7 +337,7 @@ impl RecordedFork {
         let calls: Vec<_> = calls.collect();
         let again: BTreeSet<_> =
             calls.iter().flat_map(ReopenedCall::messages).map(|(own, _)| own).collect();
-        let messages = accepted(record).filter(|own| again.contains(&own.id)).cloned();
+        let messages = record.accepted_messages().filter(|own| again.contains(&own.id)).cloned();
         Some(Self {
             position: record.position,
             thread: thread.clone(),
@@ -428,8 +428,17 @@ impl RecordedFork {
     }
 
     /// Whether the calls that the fork has opened again are exactly those in `work`. Ignores the
-    /// payload of each message for which [`is_rewritten_and_redacted`] returns true.
+    /// payload of each message for which [`is_rewritten_and_redacted`] returns true, and the failed
+    /// rounds of each call for which [`has_redacted_result`] does.
     fn is_same_work(&self, work: &ReopenedCalls) -> bool {
+        let same_calls = work.calls.len() == self.calls.len()
+            && work.calls.iter().zip(&self.calls).all(|(expected, own)| {
+                let mut expected = expected.clone();
+                if has_redacted_result(work, &expected) {
+                    expected.failed_rounds = own.failed_rounds;
+                }
+                expected == *own
+            });
         let same_messages = work.messages.len() == self.messages.len()
             && work.messages.iter().zip(&self.messages).all(|((expected, _), own)| {
                 let Message { seq, time, .. } = own;
@@ -438,14 +447,17 @@ impl RecordedFork {
                     || is_rewritten_and_redacted(expected);
                 is_same_payload && Message { payload: own.payload.clone(), ..stamped } == *own
             });
-        work.calls == self.calls && same_messages
+        same_calls && same_messages
     }
 
-    /// Whether `work` contains a redacted payload that cannot be compared with that of the fork.
+    /// Whether `work` contains a redacted payload that cannot be compared with that of the fork, or
+    /// a number of failed rounds that cannot, because a result that counts for it is redacted.
     fn has_redacted_work(&self, work: &ReopenedCalls) -> bool {
-        work.messages.iter().zip(&self.messages).any(|((expected, _), own)| {
+        let mut messages = work.messages.iter().zip(&self.messages);
+        let mut calls = work.calls.iter().zip(&self.calls);
+        messages.any(|((expected, _), own)| {
             is_rewritten_and_redacted(expected) && expected.payload.digest != own.payload.digest
-        })
+        }) || calls.any(|(expected, own)| expected.failed_rounds != own.failed_rounds)
     }
 }
 
@@ -454,6 +466,16 @@ impl RecordedFork {
 /// the redacted payload.
 fn is_rewritten_and_redacted(message: &Message) -> bool {
     message.from.is_core() && message.payload.is_redacted()
+}
+
+/// Whether a result of another thread among the messages of `call` is redacted. The number of the
+/// call's failed rounds is then unknown, because the payload states whether the thread completed.
+fn has_redacted_result(work: &ReopenedCalls, call: &ReopenedCall) -> bool {
+    let results = work.messages.iter().map(|(message, _)| message).filter(|message| {
+        is_rewritten_and_redacted(message) && &*message.name.local == "thread-result"
+    });
+    let redacted: BTreeSet<MessageId> = results.map(|message| message.id).collect();
+    call.messages().any(|(own, _)| redacted.contains(&own))
 }
 
 /// Removes the bound of each thread, except if it is one of the calls in `reopened`, which the fork
@@ -493,13 +515,6 @@ fn is_at_rest(state: &State, root: &ThreadId) -> bool {
     state.trees.get(root).is_none_or(|tree| tree.calls.is_empty())
 }
 
-fn accepted(record: &Record) -> impl Iterator<Item = &Message> {
-    record.facts.iter().filter_map(|fact| match fact {
-        Fact::Accepted { message, .. } => Some(&**message),
-        _ => None,
-    })
-}
-
 /// Returns the request of the first call that a client opened in `record`. Returns `None` if there
 /// is no such call, or if the record begins a fork that opens calls of its source again.
 fn first_request(record: &Record) -> Option<&Message> {
@@ -524,6 +539,6 @@ fn last_result(record: &Record, wanted: MessageId) -> Option<&Message> {
         return None;
     }
     let is_result = |own: &&Message| matches!(own.kind, MessageKind::Reply | MessageKind::System);
-    let named = accepted(record).find(|own| own.id == wanted);
-    named.or_else(|| accepted(record).filter(is_result).last())
+    let named = record.accepted_messages().find(|own| own.id == wanted);
+    named.or_else(|| record.accepted_messages().rfind(is_result))
 }

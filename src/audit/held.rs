@@ -14,7 +14,7 @@ use crate::journal::Error;
 use crate::journal::sqlite::JournalReader;
 use crate::limits;
 use crate::system;
-use crate::thread::{Fact, Hold, Record};
+use crate::thread::{Fact, Hold, PauseTarget, Record};
 use crate::xml::element::Element;
 use crate::xml::scan::attributes;
 
@@ -80,7 +80,8 @@ pub struct HeldCall {
     /// Beginning of the wait, in RFC 3339, so that the texts sort by time.
     #[serde(rename = "since")]
     pub since: String,
-    /// Time at which the wait ends without a decision; `None` if there is no such deadline.
+    /// Time at which the wait ends without a decision. `None` if there is no such deadline, and
+    /// while a pause covers the call, because its time stands still then.
     #[serde(rename = "until", default, skip_serializing_if = "Option::is_none")]
     pub until: Option<String>,
     /// The preview of the call; `None` if its listener declares no previews.
@@ -221,6 +222,12 @@ fn held_in_all(
     let read = |index: &IndexReader, trees: &[_]| held_in_trees(index.journal(), trees);
     let shares = index.read_in_shares(&trees, limits::SHARE_PATIENCE, read)?;
     let mut held: Vec<_> = shares.into_iter().flatten().collect();
+    let pauses = index.pauses()?;
+    for call in &mut held {
+        if pauses.iter().any(|pause| pause.covers(&call.thread, &call.to)) {
+            call.until = None;
+        }
+    }
     HeldCall::sort(&mut held);
     Ok(held)
 }
@@ -252,6 +259,8 @@ fn held_in_trees(
 #[derive(Default)]
 struct OpenCalls {
     calls: BTreeMap<CallId, WaitingCall>,
+    /// Targets of the pauses in force, among those whose records were read.
+    pauses: Vec<PauseTarget>,
 }
 
 struct WaitingCall {
@@ -265,6 +274,11 @@ impl OpenCalls {
     /// Returns the calls that wait for a person.
     fn held(self) -> Vec<HeldCall> {
         let mut held: Vec<_> = self.calls.into_values().filter_map(WaitingCall::held).collect();
+        for call in &mut held {
+            if self.pauses.iter().any(|target| target.covers(&call.thread, &call.to)) {
+                call.until = None;
+            }
+        }
         HeldCall::sort(&mut held);
         held
     }
@@ -302,6 +316,8 @@ impl OpenCalls {
                 Fact::CallClosed { call, .. } => {
                     self.calls.remove(call);
                 }
+                Fact::Paused { target, .. } => self.pauses.push(target.clone()),
+                Fact::Resumed { target } => self.pauses.retain(|paused| paused != target),
                 _ => {}
             }
         }

@@ -21,6 +21,7 @@ mod message_report;
 mod message_state;
 pub mod past_time;
 pub mod payload_lines;
+mod proof_checks;
 mod report;
 mod result_pairs;
 mod retry_messages;

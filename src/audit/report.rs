@@ -47,6 +47,9 @@ pub enum OutsideVerdict {
     StateAgrees,
     #[serde(rename = "agrees")]
     Agrees,
+    /// At least one copy of a checkpoint contradicts the journal, so the journal is broken.
+    #[serde(rename = "disagrees")]
+    Disagrees,
 }
 
 /// Result of the whole proof of a journal: proved, broken, or not proved for lack of evidence.
@@ -125,7 +128,8 @@ pub struct AcceptedRecords {
 pub struct ProofReport {
     #[serde(rename = "verdict")]
     pub verdict: ProofVerdict,
-    /// Reasons why the journal is not proved although no violation was found.
+    /// Reasons why the journal is not proved. If there is a violation, contains only the reasons
+    /// that were found before, and the evidence that could not be read.
     #[serde(rename = "unproved")]
     pub unproved: Vec<String>,
     #[serde(rename = "journal")]
@@ -151,7 +155,8 @@ pub struct ProofReport {
     #[serde(rename = "outside")]
     pub outside: OutsideVerdict,
     /// Position of the last record that a copy of a checkpoint proves. The copy must be outside the
-    /// directories of the journal and of its key. 0 if there is no such copy.
+    /// directories of the journal and of its key, and before the violation if the journal is
+    /// broken. 0 if there is no such copy.
     #[serde(rename = "vouched")]
     pub vouched: Position,
     /// Files outside the journal with copies of checkpoints that were compared with the journal.

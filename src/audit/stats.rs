@@ -14,36 +14,25 @@ use crate::index::{
     AttemptTimes, Error, EventNames, EventTotals, HOUR_MICROS, IndexReader, NO_NAME, TurnUsage,
     hour_of, hour_span, read_hours,
 };
+use crate::word_enum::word_enum;
 
 /// Microseconds of a day.
 const DAY_MICROS: i64 = 86_400_000_000;
 
-/// A property by which statistics are grouped.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum StatsKey {
-    /// The agent of a model call, or the sender of a refused payload.
-    Agent,
-    /// The model that answered.
-    Model,
-    /// The listener of an attempt or of a model call, or the sender of a refused payload.
-    Listener,
-    /// The rule of a refusal.
-    Rule,
-    /// The day in UTC.
-    Day,
-}
-
-impl StatsKey {
-    pub const ALL: [Self; 5] = [Self::Agent, Self::Model, Self::Listener, Self::Rule, Self::Day];
-
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Agent => "agent",
-            Self::Model => "model",
-            Self::Listener => "listener",
-            Self::Rule => "rule",
-            Self::Day => "day",
-        }
+word_enum! {
+    /// A property by which statistics are grouped.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum StatsKey {
+        /// The agent of a model call, or the sender of a refused payload.
+        Agent = "agent",
+        /// The model that answered.
+        Model = "model",
+        /// The listener of an attempt or of a model call, or the sender of a refused payload.
+        Listener = "listener",
+        /// The rule of a refusal.
+        Rule = "rule",
+        /// The day in UTC.
+        Day = "day",
     }
 }
 

@@ -6,7 +6,6 @@ use crate::index::{Error, IndexReader, ThreadPageRows};
 use crate::thread::{Fact, Input, Record};
 
 use super::fork_origin::ForkOrigin;
-use super::threads::ThreadPhase;
 use super::timeline::{ThreadTimeline, TimelineBuilder, TimelineEntry, TimelineEvent};
 
 /// A page of a thread, and the positions of the pages before and after it.
@@ -118,7 +117,7 @@ fn complete(
     timeline: &mut ThreadTimeline,
     rows: &ThreadPageRows,
 ) -> Result<(), Error> {
-    add_totals(index, timeline)?;
+    set_totals(index, timeline)?;
     for item in &mut timeline.items {
         match &mut item.what {
             TimelineEvent::Message(view) => {
@@ -128,7 +127,7 @@ fn complete(
                 view.hold = held.map(|(_, hold)| *hold);
                 view.is_handed_over = Some(rows.handed_over.contains(&view.id));
             }
-            TimelineEvent::Subthread(child) => add_totals(index, child)?,
+            TimelineEvent::Subthread(child) => set_totals(index, child)?,
             _ => {}
         }
     }
@@ -136,13 +135,9 @@ fn complete(
 }
 
 /// Sets the totals of a thread's timeline from the index.
-fn add_totals(index: &IndexReader, timeline: &mut ThreadTimeline) -> Result<(), Error> {
-    let Some(totals) = index.timeline_summary(&timeline.thread)? else { return Ok(()) };
-    timeline.messages = totals.messages;
-    timeline.updated = totals.updated;
-    timeline.spent = totals.spent;
-    if let Some(status) = ThreadPhase::named(&totals.status) {
-        timeline.status = status;
+fn set_totals(index: &IndexReader, timeline: &mut ThreadTimeline) -> Result<(), Error> {
+    if let Some(totals) = index.timeline_summary(&timeline.thread)? {
+        timeline.set_totals(totals);
     }
     Ok(())
 }

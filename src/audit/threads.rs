@@ -12,47 +12,29 @@ use crate::index::HoldCount;
 use crate::journal::sqlite::JournalReader;
 use crate::journal::{Error, HashedRecord};
 use crate::system::is_thread_cancelled;
-use crate::thread::{Closing, Fact, Opener, Opening, Record};
+use crate::thread::{Closing, Fact, Record};
+use crate::word_enum::word_enum;
 
 use super::ledger::{MessageLedger, ThreadCounts};
 
-/// Phase of a thread, derived from the calls in the thread and beneath it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
-pub enum ThreadPhase {
-    /// No call has been opened in the thread yet.
-    #[serde(rename = "idle")]
-    Idle,
-    #[serde(rename = "running")]
-    Running,
-    /// The call that opened the thread has its result, but calls beneath the thread still run.
-    #[serde(rename = "draining")]
-    Draining,
-    #[serde(rename = "completed")]
-    Completed,
-    #[serde(rename = "failed")]
-    Failed,
-    #[serde(rename = "cancelled")]
-    Cancelled,
-}
-
-impl ThreadPhase {
-    pub const ALL: [Self; 6] =
-        [Self::Idle, Self::Running, Self::Draining, Self::Completed, Self::Failed, Self::Cancelled];
-
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Idle => "idle",
-            Self::Running => "running",
-            Self::Draining => "draining",
-            Self::Completed => "completed",
-            Self::Failed => "failed",
-            Self::Cancelled => "cancelled",
-        }
-    }
-
-    /// Returns the phase whose name is `name`, or `None` if there is no such phase.
-    pub fn named(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|phase| phase.as_str() == name)
+word_enum! {
+    /// Phase of a thread, derived from the calls in the thread and beneath it.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+    pub enum ThreadPhase {
+        /// No call has been opened in the thread yet.
+        #[serde(rename = "idle")]
+        Idle,
+        #[serde(rename = "running")]
+        Running,
+        /// The call that opened the thread has its result, but calls beneath the thread still run.
+        #[serde(rename = "draining")]
+        Draining,
+        #[serde(rename = "completed")]
+        Completed,
+        #[serde(rename = "failed")]
+        Failed,
+        #[serde(rename = "cancelled")]
+        Cancelled,
     }
 }
 
@@ -113,7 +95,7 @@ impl TreeCalls {
     pub(super) fn take(&mut self, fact: &Fact) {
         match fact {
             Fact::Accepted { message, opening: Some(opening), .. } => {
-                let outside = from_outside(opening, &message.thread);
+                let outside = opening.is_from_outside(&message.thread);
                 let call = CallId(message.id);
                 self.threads.insert(call, message.thread.clone());
                 self.open.insert(call, (message.thread.clone(), outside));
@@ -167,13 +149,6 @@ fn is_failed_run(message: &Message) -> bool {
         && message.call.is_none()
         && message.thread.is_root()
         && is_run_failure(&message.from, &message.name)
-}
-
-fn from_outside(opening: &Opening, thread: &ThreadId) -> bool {
-    match &opening.opener {
-        Opener::Client { .. } => true,
-        Opener::Call { thread: of, .. } => of != thread,
-    }
 }
 
 /// Summary of one tree.

@@ -6,9 +6,9 @@ use std::collections::HashMap;
 use serde::{Serialize, Serializer};
 
 use crate::clock::Time;
-use crate::envelope::{AttemptFailure, Disposition, RefusalRule, Spending, SpendingTotals};
+use crate::envelope::{AttemptFailure, Disposition, Spending, SpendingTotals};
 use crate::ids::{Attempt, CallId, ListenerName, MessageId, Position, ThreadId, TimerId};
-use crate::index::HoldCount;
+use crate::index::{HoldCount, TimelineSummary};
 use crate::journal::sqlite::JournalReader;
 use crate::journal::{Error, HashedRecord};
 use crate::thread::{
@@ -33,6 +33,8 @@ pub struct ThreadTimeline {
     pub status: ThreadPhase,
     #[serde(skip)]
     pub opened: Time,
+    /// Time of the last event that is neither a refusal nor a decision of a person. Time of the
+    /// first event if there is no such event.
     #[serde(skip)]
     pub updated: Time,
     /// Tokens and money that model calls have used in the thread and in its subthreads. In JSON,
@@ -71,6 +73,16 @@ impl ThreadTimeline {
             before: 0,
             items: Vec::new(),
             rest: None,
+        }
+    }
+
+    /// Sets the totals of the thread as the index has them.
+    pub(super) fn set_totals(&mut self, totals: TimelineSummary) {
+        self.messages = totals.messages;
+        self.updated = totals.updated;
+        self.spent = totals.spent;
+        if let Some(status) = ThreadPhase::parse(&totals.status) {
+            self.status = status;
         }
     }
 
@@ -166,6 +178,14 @@ pub enum TimelineEvent {
     },
     #[serde(rename = "subthread")]
     Subthread(ThreadTimeline),
+}
+
+impl TimelineEvent {
+    /// Whether the event extends the time that the thread took. A refusal or a decision of a person
+    /// does not: it may come long after the thread has settled.
+    fn is_work(&self) -> bool {
+        !matches!(self, Self::Refused(_) | Self::Busy(_) | Self::Decision { .. })
+    }
 }
 
 /// The signature of a person's decision, and whether the record shows it to be valid.
@@ -302,7 +322,7 @@ impl TimelineBuilder {
                     TimelineEvent::Findings { by: listener.clone(), findings },
                 );
             }
-            Input::Cancel { by, reason, .. } if !is_refused(record) => {
+            Input::Cancel { by, reason, .. } if !record.is_cancel_refused() => {
                 let event = TimelineEvent::Cancelled { by: by.clone(), reason: reason.clone() };
                 self.add(thread, record, event);
             }
@@ -399,7 +419,9 @@ impl TimelineBuilder {
     fn add(&mut self, thread: &ThreadId, record: &Record, what: TimelineEvent) -> usize {
         self.open(thread, &ListenerName::core(), record.time);
         let Some(timeline) = self.timelines.get_mut(thread) else { return 0 };
-        timeline.updated = record.time;
+        if what.is_work() || timeline.items.is_empty() {
+            timeline.updated = record.time;
+        }
 
         let mut seq = timeline.items.last().map_or(0, |last| last.seq);
         if let TimelineEvent::Message(message) = &what {
@@ -473,14 +495,6 @@ fn serialize_calls<S: Serializer>(waits: &HoldCount, serializer: S) -> Result<S:
 
 const fn is_zero(count: &u64) -> bool {
     *count == 0
-}
-
-/// Whether the record refuses a cancellation, because it was not signed or because the thread had
-/// already ended.
-fn is_refused(record: &Record) -> bool {
-    let rules = [RefusalRule::NotSigned, RefusalRule::NotWaiting];
-    let refused = |fact: &Fact| matches!(fact, Fact::Refused { refusal, .. } if rules.contains(&refusal.rule));
-    record.facts.iter().any(refused)
 }
 
 /// Checks the signature of a decision. `record` is the record of the decision. Returns `None` if

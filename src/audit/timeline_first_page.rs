@@ -7,7 +7,6 @@ use crate::index::{Error, HoldCount, IndexReader, WaitingMessage};
 use crate::limits;
 use crate::thread::Fact;
 
-use super::threads::ThreadPhase;
 use super::timeline::{ThreadTimeline, TimelineBuilder, TimelineEvent};
 
 /// Maximum number of times that the records of a page are read. If a subthread on the page
@@ -113,13 +112,9 @@ impl FirstPage<'_> {
         if let Some(rest) = &mut timeline.rest {
             rest.events = totals.events_beneath.saturating_sub(shown);
         }
-        timeline.messages = totals.messages;
-        timeline.updated = totals.updated;
-        timeline.spent = totals.spent;
-        if let Some(status) = ThreadPhase::named(&totals.status) {
-            timeline.status = status;
-        }
-        Ok(totals.events_beneath)
+        let events = totals.events_beneath;
+        timeline.set_totals(totals);
+        Ok(events)
     }
 
     /// Returns the disposition of a message, from the record that the index names. Returns `None`

@@ -4,6 +4,7 @@ use serde::Serialize;
 
 use crate::envelope::{AttemptFailure, MessageKind};
 use crate::system;
+use crate::word_enum::word_enum;
 
 use super::timeline::{ThreadTimeline, TimelineEvent};
 
@@ -18,57 +19,31 @@ pub struct TimelineRest {
     pub from_seq: u64,
 }
 
-/// Class of events in a timeline. A timeline can be restricted to some classes. An event may belong
-/// to several classes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum EventClass {
-    Calls,
-    Replies,
-    /// Messages of an agent to itself.
-    Own,
-    Notes,
-    /// Payloads of the core.
-    System,
-    /// Refused payloads.
-    Refused,
-    /// Model calls: their notes, findings, failures and charges.
-    Model,
-    /// Failed attempts, and cancellations.
-    Failed,
-    /// Decisions of people.
-    Decisions,
-    Timers,
+word_enum! {
+    /// Class of events in a timeline. A timeline can be restricted to some classes. An event may
+    /// belong to several classes.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum EventClass {
+        Calls = "calls",
+        Replies = "replies",
+        /// Messages of an agent to itself.
+        Own = "self",
+        Notes = "notes",
+        /// Payloads of the core.
+        System = "system",
+        /// Refused payloads.
+        Refused = "refused",
+        /// Model calls: their notes, findings, failures and charges.
+        Model = "model",
+        /// Failed attempts, and cancellations.
+        Failed = "failed",
+        /// Decisions of people.
+        Decisions = "decisions",
+        Timers = "timers",
+    }
 }
 
 impl EventClass {
-    pub const ALL: [Self; 10] = [
-        Self::Calls,
-        Self::Replies,
-        Self::Own,
-        Self::Notes,
-        Self::System,
-        Self::Refused,
-        Self::Model,
-        Self::Failed,
-        Self::Decisions,
-        Self::Timers,
-    ];
-
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Calls => "calls",
-            Self::Replies => "replies",
-            Self::Own => "self",
-            Self::Notes => "notes",
-            Self::System => "system",
-            Self::Refused => "refused",
-            Self::Model => "model",
-            Self::Failed => "failed",
-            Self::Decisions => "decisions",
-            Self::Timers => "timers",
-        }
-    }
-
     /// Whether an event belongs to this class. Always false for the entry of a subthread, because
     /// only the events inside the subthread have classes.
     fn has(self, event: &TimelineEvent) -> bool {

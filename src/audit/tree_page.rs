@@ -144,6 +144,7 @@ mod tests {
             costs: CurrencyTotals::default(),
             opened: Time(updated),
             updated: Time(updated),
+            worked: Time(updated),
             requested_by: None,
             request: None,
             request_local: None,

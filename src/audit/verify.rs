@@ -22,6 +22,9 @@ use super::checkpoint_copies::{CopyDifference, CopyEvidence};
 use super::fork_point::RecordedFork;
 use super::ledger::MessageLedger;
 use super::mac_ranges::{MacRange, accepted_records, add_mac};
+use super::proof_checks::{
+    actions_behind, first_violation, is_accepted, judge_end, recorded_loss, watermark_damage,
+};
 use super::report::{
     AcceptedRecords, ChainBreak, NOT_COMPARED, ProofReport, ProofVerdict, RecordedLoss,
     RedactedPayload,
@@ -86,10 +89,6 @@ pub fn verify_with(
     Ok(proof.report(broken))
 }
 
-fn ends_early(last: Position, known: &str) -> Error {
-    Error::Broken { position: last.0 + 1, detail: format!("it ends here, but {known}") }
-}
-
 /// The way in which records refer to a blob, which is a stored text. If a blob has several uses,
 /// the one that stands last in this list of variants counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -126,6 +125,9 @@ struct JournalProof {
     /// Positions of records from which an operator has redacted payloads, as other records state.
     redactions: BTreeSet<Position>,
     losses: Vec<RecordedLoss>,
+    /// Actions of operators in records behind a broken one. The proof does not read these records,
+    /// but such an action may accept an earlier violation.
+    later_actions: Vec<OperatorAction>,
     forks: Vec<RecordedFork>,
     accepted: Vec<AcceptedRecords>,
     mac_ranges: Vec<MacRange>,
@@ -169,6 +171,9 @@ impl JournalProof {
         let replaced = state.map(|state| replaced(data, state, about.journal)).transpose()?;
         let replaced = replaced.flatten();
 
+        let damage = state.map(|state| watermark_damage(state, about.journal)).transpose()?;
+        self.unproved.extend(damage.flatten());
+
         self.select_keys(options)?;
 
         let due = JournalReader::open(data)?.checkpoints()?.pop().map(|line| line.position);
@@ -189,10 +194,6 @@ impl JournalProof {
             self.copies.set_later_aside(last);
         }
 
-        if mark.0 > last {
-            return Err(ends_early(last, &format!("records up to {} were acknowledged", mark.0)));
-        }
-
         let mut differs = self.copies.differences(&checkpoints);
         // The two checks run concurrently: each reads the whole file, and neither needs the other's
         // result.
@@ -201,18 +202,28 @@ impl JournalProof {
             let records = self.read_all(data, last, mark, &checkpoints, progress);
             (check.join(), records)
         });
-        structure.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
-        records?;
+        let structure = structure.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         differs.extend(self.copies.later_differences());
-        self.judge_copies(differs)?;
-        if let Some(beyond) = checkpoints.iter().find(|checkpoint| checkpoint.position > last) {
-            let detail = format!("a checkpoint speaks of position {}", beyond.position);
-            return Err(ends_early(last, &detail));
+
+        // A record that is broken ends the reading. An earlier violation counts then, too.
+        let is_read = records.is_ok();
+        if !is_read {
+            self.later_actions = actions_behind(&reader, self.heads.last());
         }
 
-        self.judge_place(replaced)?;
-        self.judge_macs(mark.0)?;
-        self.judge_redactions()?;
+        let mut checks = vec![
+            records,
+            judge_end(last, mark.0, &checkpoints),
+            self.judge_copies(differs),
+            self.judge_place(replaced),
+            self.judge_macs(mark.0, is_read),
+        ];
+        if is_read {
+            checks.push(self.judge_redactions());
+        }
+        checks.push(structure);
+        first_violation(checks)?;
+
         self.check_trees(&reader, last)?;
         self.check_blobs(&reader)?;
         for fork in &self.forks {
@@ -271,7 +282,7 @@ impl JournalProof {
             checkpoints.iter().map(|checkpoint| (checkpoint.position, checkpoint)).collect();
 
         let mut heads = std::mem::take(&mut self.heads);
-        let result = scan(data, last, &mut heads, &mut |sealed, heads| {
+        let mut visit = |sealed: HashedRecord, heads: &mut TreeHeads| -> Result<(), Error> {
             let position = sealed.record.position;
             if position == mark.0 && sealed.hash != mark.1 {
                 let detail = "it is not the record that was acknowledged".to_owned();
@@ -291,11 +302,22 @@ impl JournalProof {
             }
 
             self.copies.compare_later(heads);
-            if position.0 % limits::SCAN_RECORDS == 0 || position == last {
+            if position.0.is_multiple_of(limits::SCAN_RECORDS) || position == last {
                 progress(position.0, last.0);
             }
             Ok(())
-        });
+        };
+
+        let result = match scan(data, last, &mut heads, &mut visit) {
+            // A scan visits no record of a chunk with a broken record. Those before the broken one
+            // are visited now.
+            Err(Error::Broken { position, detail }) if heads.last().0 + 1 < position => {
+                let before = Position(position - 1);
+                let visited = scan(data, before, &mut heads, &mut visit);
+                visited.and(Err(Error::Broken { position, detail }))
+            }
+            result => result,
+        };
 
         self.heads = heads;
         result
@@ -355,22 +377,27 @@ impl JournalProof {
         }
 
         self.redactions.extend(action.redacted());
-        self.losses.extend(action.accepted_loss().map(|loss| RecordedLoss {
-            kept: loss.kept,
-            acknowledged: loss.acknowledged,
-            journal: loss.journal,
-        }));
+        self.losses.extend(recorded_loss(action));
+    }
+
+    /// Returns the losses that operators have accepted, also those in records behind a broken one.
+    fn accepted_losses(&self) -> Vec<RecordedLoss> {
+        let later = self.later_actions.iter().filter_map(recorded_loss);
+        self.losses.iter().copied().chain(later).collect()
     }
 
     /// Reports a violation if a copy of a checkpoint contradicts the journal, unless an operator
     /// has accepted the loss of the records that the copy covers.
     fn judge_copies(&mut self, differs: Vec<CopyDifference>) -> Result<(), Error> {
+        let losses = self.accepted_losses();
         let is_lost = |position: Position| {
-            let mut losses = self.losses.iter().filter(|loss| loss.journal.is_none());
+            let mut losses = losses.iter().filter(|loss| loss.journal.is_none());
             losses.any(|loss| loss.kept < position && position <= loss.acknowledged)
         };
 
-        if let Some(differs) = differs.iter().find(|differs| !is_lost(differs.position)) {
+        let contradictions = differs.iter().filter(|differs| !is_lost(differs.position));
+        if let Some(differs) = contradictions.min_by_key(|differs| differs.position) {
+            self.copies.is_contradicted = true;
             let file = differs.file.display();
             let detail = format!("the checkpoint in {file} is not the one in the journal");
             return Err(Error::Broken { position: differs.position.0, detail });
@@ -391,7 +418,7 @@ impl JournalProof {
     /// unless an operator has accepted the loss of the other journal.
     fn judge_place(&self, replaced: Option<(Uuid, Position)>) -> Result<(), Error> {
         let Some((journal, records)) = replaced else { return Ok(()) };
-        if self.losses.iter().any(|loss| loss.journal == Some(journal)) {
+        if self.accepted_losses().iter().any(|loss| loss.journal == Some(journal)) {
             Ok(())
         } else {
             Err(replaced_journal(journal, records))
@@ -401,8 +428,10 @@ impl JournalProof {
     /// Reports a violation if records have a wrong MAC, or if no MAC covers the last records
     /// although a MAC covers earlier ones: a pump writes no such records. A journal without any MAC
     /// is a violation only if `mark` is not 0. `mark` is the position of the last acknowledged
-    /// record, or 0 if it is unknown.
-    fn judge_macs(&self, mark: Position) -> Result<(), Error> {
+    /// record, or 0 if it is unknown. If `is_read` is false, not all records were read. Then only
+    /// wrong MACs of the records that were read are violations, unless an operator has accepted
+    /// them in a later record.
+    fn judge_macs(&mut self, mark: Position, is_read: bool) -> Result<(), Error> {
         let covered = self.coverage.covered();
         let last = self.heads.last();
         let broken = |position: Position, detail: &str| {
@@ -410,9 +439,17 @@ impl JournalProof {
         };
 
         match (self.coverage.wrong(), self.coverage.last()) {
+            (Some(wrong), _) if covered < wrong && is_accepted(&self.later_actions, wrong) => {
+                self.unproved.push(format!(
+                    "the records up to {wrong} are not those that their MAC covers; a record that \
+                     was not proved says that an operator accepted them"
+                ));
+                Ok(())
+            }
             (Some(wrong), _) if covered < wrong => {
                 broken(wrong, "the records up to here are not those that their MAC covers")
             }
+            _ if !is_read => Ok(()),
             (_, Some((at, _))) if at < last => {
                 broken(Position(at.0 + 1), "the records from here on have no MAC")
             }
@@ -531,9 +568,15 @@ impl JournalProof {
         signed.chain(of_macs.map(KeyId::to_string)).collect()
     }
 
-    /// Returns why the journal is not proved, if no violation was found.
-    fn reasons(&mut self) -> Vec<String> {
+    /// Returns why the journal is not proved. If a violation has ended the proof, returns only the
+    /// reasons that were found before, and the evidence that could not be read.
+    fn reasons(&mut self, is_broken: bool) -> Vec<String> {
         let mut reasons = std::mem::take(&mut self.unproved);
+        if is_broken {
+            reasons.append(&mut self.copies.unread);
+            return reasons;
+        }
+
         let covered = self.covered();
         let last = self.heads.last();
         if covered < last {
@@ -555,9 +598,18 @@ impl JournalProof {
         reasons
     }
 
+    /// Returns the position of the last record that was read before the violation `broken`.
+    fn sound_end(&self, broken: Option<&ChainBreak>) -> Position {
+        let last = self.heads.last();
+        match broken.and_then(|broken| broken.position.checked_sub(1)) {
+            Some(before) => last.min(Position(before)),
+            None => last,
+        }
+    }
+
     fn report(mut self, broken: Option<ChainBreak>) -> ProofReport {
         let messages = self.ledger.total();
-        let unproved = self.reasons();
+        let unproved = self.reasons(broken.is_some());
         let verdict = match (&broken, unproved.is_empty()) {
             (Some(_), _) => ProofVerdict::Broken,
             (None, false) => ProofVerdict::NotProved,
@@ -577,7 +629,7 @@ impl JournalProof {
             blobs: self.blobs,
             checkpoints: self.checkpoints,
             outside: self.copies.state(),
-            vouched: self.copies.vouched(),
+            vouched: self.copies.vouched(self.sound_end(broken.as_ref())),
             covered: self.covered(),
             unknown_keys: self.unknown_keys(),
             redacted: self.redacted,

@@ -3,7 +3,7 @@
 
 use serde::Serialize;
 
-use crate::envelope::{Disposition, Message, MessageKind, Refusal, RefusalRule};
+use crate::envelope::{Disposition, Message, MessageKind, Refusal, RefusalRule, located_message};
 use crate::ids::{CallId, Digest, ListenerName, MessageId, PayloadName, Position, ThreadId};
 use crate::thread::{Hold, Input, Record};
 use crate::xml::findings::TextLocation;
@@ -160,6 +160,14 @@ impl RefusalView {
     /// payload.
     pub fn is_of_action(&self) -> bool {
         self.sender == ListenerName::operator()
+    }
+
+    /// Returns the message with the place of the first defect in the refused text, if it is known.
+    pub fn located_message(&self) -> String {
+        match self.place.as_ref().filter(|place| place.is_known()) {
+            Some(place) => located_message(&self.message, &place.to_string()),
+            None => self.message.clone(),
+        }
     }
 
     pub fn new(

@@ -19,8 +19,9 @@ pub struct ThreadBranch {
     pub status: String,
     pub opened_by: String,
     pub opened: Time,
-    /// Time of the last record of the thread, or of a thread beneath it.
-    pub updated: Time,
+    /// Time of the last record that is work of the thread, or of a thread beneath it. Refusals and
+    /// decisions of persons are no work.
+    pub worked: Time,
     /// Number of threads that the thread opened.
     pub children: u64,
     /// Number of all threads beneath the thread.
@@ -46,7 +47,7 @@ fn branch_sql(picked: &str) -> String {
         "SELECT t.id, CASE WHEN t.n = t.tree THEN r.status WHEN t.open_calls > 0 THEN 'running' \
          ELSE coalesce(t.ended_how, 'idle') END, \
          coalesce((SELECT text FROM name WHERE n = t.opened_by), ''), t.opened, \
-         max(t.updated, coalesce(max(b.updated), 0)), coalesce(sum(b.parent = t.n), 0), count(b.n), \
+         max(t.worked, coalesce(max(b.worked), 0)), coalesce(sum(b.parent = t.n), 0), count(b.n), \
          t.messages + coalesce(sum(b.messages), 0), t.refusals + coalesce(sum(b.refusals), 0), \
          t.errors + coalesce(sum(b.errors), 0), t.turns + coalesce(sum(b.turns), 0), \
          t.tokens_in + t.tokens_out + t.tokens_charged \
@@ -113,7 +114,7 @@ impl IndexReader {
                 status: row.get(1)?,
                 opened_by: row.get(2)?,
                 opened: Time(row.get(3)?),
-                updated: Time(row.get(4)?),
+                worked: Time(row.get(4)?),
                 children: row.get(5)?,
                 beneath: row.get(6)?,
                 messages: row.get(7)?,

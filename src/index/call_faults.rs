@@ -9,7 +9,7 @@ use crate::envelope::{Message, MessageKind};
 use crate::ids::CallId;
 use crate::limits;
 use crate::system;
-use crate::thread::{Fact, Record};
+use crate::thread::Record;
 use crate::xml::element::Element;
 use crate::xml::scan::attributes;
 
@@ -19,10 +19,6 @@ use super::words;
 /// no such message. Skips a `thread-result`, which only reports the end of the call to the thread
 /// that waits for it.
 pub fn fault_of(record: &Record, call: CallId) -> Option<&Message> {
-    let messages = record.facts.iter().filter_map(|fact| match fact {
-        Fact::Accepted { message, .. } => Some(&**message),
-        _ => None,
-    });
     let thread_result = system::name("thread-result");
     let is_fault = |message: &&Message| {
         message.kind == MessageKind::System
@@ -30,7 +26,7 @@ pub fn fault_of(record: &Record, call: CallId) -> Option<&Message> {
             && message.call != Some(call)
             && message.name != thread_result
     };
-    messages.rev().find(is_fault)
+    record.accepted_messages().rfind(is_fault)
 }
 
 /// Error text in the index for a failed call whose error message contains no text.

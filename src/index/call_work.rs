@@ -5,10 +5,10 @@ use crate::clock::Time;
 use crate::ids::{MessageId, Position, ThreadId};
 use crate::limits;
 use crate::thread::Hold;
+use crate::word_enum::word_enum;
 
 use super::listener_load::IS_QUEUED;
 use super::lookup::id;
-use super::waiting::hold_of;
 use super::{Error, IndexReader};
 
 /// A call, with everything that one page of its thread shows about it: attempts, model turns, and
@@ -83,29 +83,18 @@ pub struct WorkSpan {
     pub end: Option<Time>,
 }
 
-/// The activity of a call during a period. A period of [`WorkKind::Model`] lies within a period of
-/// [`WorkKind::Work`], because the call is with the agent while the model answers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum WorkKind {
-    /// The call is ready for its listener, but not handed over to it yet.
-    Queue,
-    /// The call is with its listener.
-    Work,
-    Model,
-    /// The call waits for a person.
-    Person,
-}
-
-impl WorkKind {
-    pub const ALL: [Self; 4] = [Self::Queue, Self::Work, Self::Model, Self::Person];
-
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Queue => "queue",
-            Self::Work => "work",
-            Self::Model => "model",
-            Self::Person => "person",
-        }
+word_enum! {
+    /// The activity of a call during a period. A period of [`WorkKind::Model`] lies within a period
+    /// of [`WorkKind::Work`], because the call is with the agent while the model answers.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+    pub enum WorkKind {
+        /// The call is ready for its listener, but not handed over to it yet.
+        Queue = "queue",
+        /// The call is with its listener.
+        Work = "work",
+        Model = "model",
+        /// The call waits for a person.
+        Person = "person",
     }
 }
 
@@ -266,7 +255,7 @@ impl IndexReader {
             Ok((span, row.get::<_, String>(2)?))
         })?;
         let open = waits.iter().find(|(span, _)| span.end.is_none());
-        work.hold = open.and_then(|(_, hold)| hold_of(hold));
+        work.hold = open.and_then(|(_, hold)| Hold::parse(hold));
         work.spans.extend(waits.into_iter().map(|(span, _)| span));
         Ok(())
     }

@@ -1,7 +1,6 @@
 //! Counts the entries that a record adds to timelines (`src/audit/timeline.rs`). With these counts,
 //! a page of a long thread can state how many entries follow the page, without reading them.
 
-use crate::envelope::RefusalRule;
 use crate::ids::{CallId, ThreadId};
 use crate::thread::{Fact, Input, PauseAction, PauseTarget, Record};
 
@@ -41,19 +40,23 @@ pub fn count(
     thread: Option<i64>,
 ) -> rusqlite::Result<()> {
     let mut own = of_input(record);
+    let mut are_work = is_work_of_input(record);
     for fact in &record.facts {
         match fact {
             Fact::Accepted { message, .. } => {
                 let n = fold.threads.number(&message.thread, None, record)?;
-                fold.threads.count_events(n, record, 1)?;
+                fold.threads.count_events(n, record, 1, true)?;
             }
             Fact::Refused { thread: named, .. } => {
                 // A refusal that names a thread that does not exist appears in no timeline.
                 if let Some(n) = fold.threads.find(named.as_ref().unwrap_or(&record.tree))? {
-                    fold.threads.count_events(n, record, 1)?;
+                    fold.threads.count_events(n, record, 1, false)?;
                 }
             }
-            Fact::AttemptFailed { .. } | Fact::Charged { .. } | Fact::TimerEnded { .. } => own += 1,
+            Fact::AttemptFailed { .. } | Fact::Charged { .. } | Fact::TimerEnded { .. } => {
+                own += 1;
+                are_work = true;
+            }
             Fact::ThreadOpened { thread, .. } => count_subthread(fold, record, thread)?,
             Fact::Forked { threads, .. } => {
                 for inherited in threads {
@@ -71,7 +74,7 @@ pub fn count(
         Some(n) => n,
         None => fold.threads.number(&record.tree, None, record)?,
     };
-    fold.threads.count_events(n, record, own)
+    fold.threads.count_events(n, record, own, are_work)
 }
 
 /// Counts the entry of a subthread in the timeline of the thread above it. A root thread has no
@@ -83,7 +86,17 @@ fn count_subthread(
 ) -> rusqlite::Result<()> {
     let Some(parent) = thread.parent() else { return Ok(()) };
     let n = fold.threads.number(&parent, None, record)?;
-    fold.threads.count_events(n, record, 1)
+    fold.threads.count_events(n, record, 1, true)
+}
+
+/// Whether a timeline entry for the input of a record is work: the findings about a turn, or a
+/// cancellation. The other entries are decisions of persons, or refusals.
+fn is_work_of_input(record: &Record) -> bool {
+    match &record.input {
+        Input::Outcome { .. } => true,
+        Input::Cancel { .. } => !record.is_cancel_refused(),
+        _ => false,
+    }
 }
 
 /// Returns the number of timeline entries for the input of a record.
@@ -97,17 +110,11 @@ fn of_input(record: &Record) -> i64 {
         // The decision counts if a person made it, and the cancellation counts if it was not
         // refused.
         Input::Cancel { origin, .. } => {
-            return i64::from(origin.is_some()) + i64::from(!is_cancel_refused(record));
+            return i64::from(origin.is_some()) + i64::from(!record.is_cancel_refused());
         }
         Input::Busy { .. } => true,
         Input::Outcome { turn: Some(turn), .. } => !turn.findings.is_empty(),
         _ => false,
     };
     i64::from(is_shown)
-}
-
-fn is_cancel_refused(record: &Record) -> bool {
-    let rules = [RefusalRule::NotSigned, RefusalRule::NotWaiting];
-    let refused = |fact: &Fact| matches!(fact, Fact::Refused { refusal, .. } if rules.contains(&refusal.rule));
-    record.facts.iter().any(refused)
 }

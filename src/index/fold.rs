@@ -10,7 +10,7 @@ use crate::envelope::{Message, MessageKind, Refusal, RefusalRule, Spending};
 use crate::ids::{CallId, ListenerName, ThreadId};
 use crate::limits;
 use crate::system::{self, AlertReport};
-use crate::thread::{Closing, Fact, Input, Opener, Opening, Record};
+use crate::thread::{Closing, Fact, Input, Opening, Record};
 
 use super::actions;
 use super::call_faults::{
@@ -85,7 +85,7 @@ impl<'d> IndexFold<'d> {
                            VALUES (?1, ?2, ?3, ?4, ?5)";
                 let row = params![record.position.0, record.time.0, client_n, since.0, count];
                 self.db.prepare_cached(sql)?.execute(row)?;
-                let rule = self.names.number(RefusalRule::Busy.code())?;
+                let rule = self.names.number(RefusalRule::Busy.as_str())?;
                 let names = EventNames::of_refusal(client_n, rule);
                 self.hours.add_refusals(record.time.0, None, names, *count);
                 self.count_refusals(record, None, i64::try_from(*count).unwrap_or(i64::MAX))
@@ -300,7 +300,7 @@ impl<'d> IndexFold<'d> {
                 thread,
                 caller: sender,
                 listener: recipient,
-                outside: is_from_outside(opening, &message.thread),
+                outside: opening.is_from_outside(&message.thread),
                 opened: record.time.0,
                 ready: record.time.0,
                 waits: None,
@@ -377,7 +377,7 @@ impl<'d> IndexFold<'d> {
             _ => None,
         };
         let sender = self.names.number(sender.as_str())?;
-        let rule = self.names.number(refusal.rule.code())?;
+        let rule = self.names.number(refusal.rule.as_str())?;
         let names = EventNames::of_refusal(sender, rule);
         self.hours.add_refusals(record.time.0, Some(self.last), names, 1);
         self.db.prepare_cached(sql)?.execute(params![
@@ -407,7 +407,7 @@ impl<'d> IndexFold<'d> {
             Some(thread) => thread,
             None => self.threads.number(&record.tree, None, record)?,
         };
-        self.threads.add(thread, record, |sums| sums.refusals += refusals)
+        self.threads.add_refusals(thread, record, refusals)
     }
 
     fn close(&mut self, record: &Record, id: CallId, how: Closing) -> rusqlite::Result<()> {
@@ -556,12 +556,4 @@ pub fn last_number(db: &Connection) -> rusqlite::Result<i64> {
 fn has_failed_attempt(record: &Record, id: CallId) -> bool {
     let mut facts = record.facts.iter();
     facts.any(|fact| matches!(fact, Fact::AttemptFailed { call, .. } if *call == id))
-}
-
-/// Whether a call was opened from outside its thread: by a client, or by a call in another thread.
-fn is_from_outside(opening: &Opening, thread: &ThreadId) -> bool {
-    match &opening.opener {
-        Opener::Client { .. } => true,
-        Opener::Call { thread: of, .. } => of != thread,
-    }
 }

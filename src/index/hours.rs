@@ -8,6 +8,7 @@ use std::ops::Range;
 use rusqlite::{Connection, Row, params};
 
 use crate::envelope::CurrencyTotals;
+use crate::word_enum::word_enum;
 
 use super::duration_histogram::{DurationHistogram, LAST_BUCKET, bucket_bounds};
 
@@ -98,23 +99,13 @@ impl EventTotals {
     }
 }
 
-/// A kind of duration. Rows store each kind as one word.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Measure {
-    Latency,
-    Queue,
-    Work,
-}
-
-impl Measure {
-    const ALL: [Self; 3] = [Self::Latency, Self::Queue, Self::Work];
-
-    const fn as_str(self) -> &'static str {
-        match self {
-            Self::Latency => "latency",
-            Self::Queue => "queue",
-            Self::Work => "work",
-        }
+word_enum! {
+    /// A kind of duration. Rows store each kind as one word.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    enum Measure {
+        Latency = "latency",
+        Queue = "queue",
+        Work = "work",
     }
 }
 
@@ -340,9 +331,8 @@ pub fn read_hours(
     let mut rows = statement.query([hours.start, hours.end])?;
     while let Some(row) = rows.next()? {
         let word: String = row.get(5)?;
-        let measure = Measure::ALL.into_iter().find(|measure| measure.as_str() == word);
         let mut sums = EventTotals::default();
-        if let Some(measure) = measure {
+        if let Some(measure) = Measure::parse(&word) {
             sums.measured(measure).count_in(row.get(6)?, row.get(7)?);
         }
         take(row.get(0)?, names_of(row)?, &sums);

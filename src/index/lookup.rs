@@ -13,7 +13,6 @@ use crate::limits;
 use crate::thread::Hold;
 
 use super::search::HitCount;
-use super::waiting::hold_of;
 use super::{Error, IndexReader};
 
 /// All hexadecimal digits of a message's id, or its first digits.
@@ -523,10 +522,9 @@ fn message(row: &Row<'_>) -> rusqlite::Result<IndexedMessage> {
         to: row.get(7)?,
         name: row.get(8)?,
         time: Time(row.get(9)?).to_string(),
-        disposition: disposition
-            .and_then(|word| Disposition::ALL.into_iter().find(|known| known.as_str() == word)),
+        disposition: disposition.as_deref().and_then(Disposition::parse),
         disposed: row.get::<_, Option<u64>>(11)?.map(Position),
-        hold: hold.and_then(|word| hold_of(&word)),
+        hold: hold.as_deref().and_then(Hold::parse),
         cause: row.get(12)?,
         call: call.map(|call| if call.is_empty() { own } else { id(&call) }),
         is_handed_over: row.get(15)?,

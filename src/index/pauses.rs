@@ -9,7 +9,7 @@ use super::threads::TreeNameRole;
 use super::trees::ListedTree;
 use super::{Error, IndexReader};
 use crate::clock::Time;
-use crate::ids::ThreadId;
+use crate::ids::{ListenerName, ThreadId};
 use crate::thread::{Fact, Record};
 
 /// A pause in force.
@@ -26,6 +26,18 @@ pub struct IndexedPause {
     /// Name of the machine on which the command ran, if the record states it.
     pub host: Option<String>,
     pub note: String,
+}
+
+impl IndexedPause {
+    /// Whether the pause covers calls of `thread` to `listener`.
+    pub fn covers(&self, thread: &ThreadId, listener: &ListenerName) -> bool {
+        match self.target.split_once(' ') {
+            Some(("listener", paused)) => paused == listener.as_str(),
+            Some(("thread", paused)) => ThreadId::parse(paused)
+                .is_ok_and(|paused| *thread == paused || thread.is_beneath(&paused)),
+            _ => self.target == "all",
+        }
+    }
 }
 
 impl fmt::Display for IndexedPause {

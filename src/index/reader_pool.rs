@@ -2,12 +2,13 @@
 //! longer than most queries.
 
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use super::reader::{self, IndexReader};
 use super::{Error, file};
 use crate::limits;
+use crate::locks::locked;
 
 /// Index readers that stay open while no query uses them.
 #[derive(Debug, Default)]
@@ -48,13 +49,13 @@ impl IndexReaderPool {
     }
 
     fn take(&self, data: &Path) -> Option<IndexReader> {
-        let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut free = locked(&self.free);
         let at = free.iter().rposition(|reader| reader.journal().data() == data)?;
         Some(free.swap_remove(at))
     }
 
     fn add(&self, reader: IndexReader) {
-        let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut free = locked(&self.free);
         if free.len() < limits::INDEX_READERS_KEPT {
             free.push(reader);
         }

@@ -43,7 +43,7 @@ fn message_words(message: &Message) -> String {
 
 fn refusal_words(sender: &ListenerName, refusal: &Refusal) -> String {
     let mut text = String::new();
-    for part in [sender.as_str(), refusal.rule.code(), &refusal.message, &refusal.head] {
+    for part in [sender.as_str(), refusal.rule.as_str(), &refusal.message, &refusal.head] {
         add_words(part, &mut text);
     }
     text

@@ -151,7 +151,7 @@ impl IndexReader {
 /// literals.
 fn text_rules() -> String {
     let rules = RefusalRule::ALL.into_iter().filter(|rule| rule.is_of_text());
-    rules.map(|rule| format!("'{}'", rule.code())).collect::<Vec<_>>().join(", ")
+    rules.map(|rule| format!("'{}'", rule.as_str())).collect::<Vec<_>>().join(", ")
 }
 
 fn candidate(row: &Row<'_>) -> rusqlite::Result<RetryCandidate> {

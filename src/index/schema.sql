@@ -19,6 +19,8 @@ CREATE TABLE thread_row(
   opened_by INTEGER,
   opened INTEGER NOT NULL,
   updated INTEGER NOT NULL,
+  -- Time of the last record that is work: of more than refusals and decisions of persons.
+  worked INTEGER NOT NULL,
   position INTEGER NOT NULL,
   -- The first call of the thread: who sent it to whom, its payload, and its first words.
   requested_by INTEGER,
@@ -38,7 +40,7 @@ CREATE TABLE thread_row(
   open_calls INTEGER NOT NULL,
   -- Calls that wait for a person.
   held INTEGER NOT NULL,
-  -- Entries of the timeline of `organism thread`, and the time of the last one.
+  -- Entries of the timeline of `organism thread`, and the time of the last one that is work.
   events INTEGER NOT NULL,
   last_event INTEGER NOT NULL,
   -- How and when the last call from outside the thread ended.
@@ -54,6 +56,8 @@ CREATE TABLE tree_row(
   status TEXT NOT NULL,
   opened INTEGER NOT NULL,
   updated INTEGER NOT NULL,
+  -- Time of the last record that is work of one of the threads.
+  worked INTEGER NOT NULL,
   first INTEGER NOT NULL,
   head INTEGER NOT NULL,
   records INTEGER NOT NULL,

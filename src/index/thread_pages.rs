@@ -8,7 +8,6 @@ use crate::limits;
 use crate::thread::Hold;
 
 use super::lookup::{IS_HANDED_OVER, id};
-use super::waiting::hold_of;
 use super::{Error, IndexReader};
 
 /// A page of the messages of a thread.
@@ -143,9 +142,8 @@ impl IndexReader {
                 id: id(&row.get::<_, Vec<u8>>(1)?),
                 seq: row.get(2)?,
                 position: row.get(3)?,
-                disposition: disposition
-                    .and_then(|word| Disposition::ALL.into_iter().find(|how| how.as_str() == word)),
-                hold: hold.and_then(|word| hold_of(&word)),
+                disposition: disposition.as_deref().and_then(Disposition::parse),
+                hold: hold.as_deref().and_then(Hold::parse),
                 is_handed_over: row.get(6)?,
             })
         })

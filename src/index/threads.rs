@@ -92,6 +92,7 @@ struct IndexedThread {
     opened_by: Option<i64>,
     opened: i64,
     updated: i64,
+    worked: i64,
     position: u64,
     first: Option<FirstCall>,
     totals: RowTotals,
@@ -118,6 +119,7 @@ pub enum TreeNameRole {
 struct IndexedTree {
     opened: i64,
     updated: i64,
+    worked: i64,
     first: u64,
     head: u64,
     records: u64,
@@ -140,13 +142,13 @@ pub struct ThreadRows<'d> {
 
 const COLUMNS: &str = "tree, parent, opened_by, opened, updated, position, requested_by, listener, \
                        request, first_words, ended_how, ended, \
-                       last_event";
+                       last_event, worked";
 
 static SAVE_THREAD: LazyLock<String> =
     LazyLock::new(|| replace_sql("thread_row", &format!("n, id, {COLUMNS}, {TOTALS}")));
 
 static SAVE_TREE: LazyLock<String> = LazyLock::new(|| {
-    let columns = "n, status, opened, updated, first, head, records, subthreads";
+    let columns = "n, status, opened, updated, first, head, records, subthreads, worked";
     replace_sql("tree_row", &format!("{columns}, {TOTALS}"))
 });
 
@@ -220,6 +222,7 @@ impl<'d> ThreadRows<'d> {
             opened_by,
             opened: time,
             updated: time,
+            worked: time,
             position: record.position.0,
             first: None,
             totals: RowTotals::default(),
@@ -248,18 +251,45 @@ impl<'d> ThreadRows<'d> {
         Ok(())
     }
 
-    /// Applies `change` to the totals of a thread and to the totals of its tree.
+    /// Applies `change` to the totals of a thread and to the totals of its tree. The record counts
+    /// as work of the thread.
     pub fn add(
         &mut self,
         n: i64,
         record: &Record,
         change: impl Fn(&mut RowTotals),
     ) -> rusqlite::Result<()> {
+        self.change_totals(n, record, true, change)
+    }
+
+    /// Adds `refusals` to the totals of a thread and to the totals of its tree. A refusal is no
+    /// work: a refused action of a person does not change how long a finished thread took.
+    pub fn add_refusals(&mut self, n: i64, record: &Record, refusals: i64) -> rusqlite::Result<()> {
+        self.change_totals(n, record, false, |sums| sums.refusals += refusals)
+    }
+
+    /// Applies `change` to the totals of a thread and to the totals of its tree. `is_work` states
+    /// whether the record counts as work of the thread.
+    fn change_totals(
+        &mut self,
+        n: i64,
+        record: &Record,
+        is_work: bool,
+        change: impl Fn(&mut RowTotals),
+    ) -> rusqlite::Result<()> {
+        let time = record.time.0;
         let Some(thread) = self.thread(n)? else { return Ok(()) };
-        thread.updated = record.time.0;
+        thread.updated = time;
+        if is_work {
+            thread.worked = time;
+        }
         change(&mut thread.totals);
+
         let root = thread.tree;
         if let Some(tree) = self.tree(root)? {
+            if is_work {
+                tree.worked = time;
+            }
             change(&mut tree.totals);
         }
         Ok(())
@@ -292,10 +322,20 @@ impl<'d> ThreadRows<'d> {
         Ok(self.threads.get(&n).map(|thread| thread.tree))
     }
 
-    /// Adds `events` to the number of timeline entries of a thread.
-    pub fn count_events(&mut self, n: i64, record: &Record, events: i64) -> rusqlite::Result<()> {
-        self.add(n, record, |sums| sums.events += events)?;
-        if let Some(thread) = self.thread(n)? {
+    /// Adds `events` to the number of timeline entries of a thread. `are_work` is false if all of
+    /// them are refusals or decisions of persons. Such entries do not count as the last entry, unless
+    /// the thread has no earlier one.
+    pub fn count_events(
+        &mut self,
+        n: i64,
+        record: &Record,
+        events: i64,
+        are_work: bool,
+    ) -> rusqlite::Result<()> {
+        self.change_totals(n, record, are_work, |sums| sums.events += events)?;
+        if let Some(thread) = self.thread(n)?
+            && (are_work || thread.totals.events == events)
+        {
             thread.last_event = record.time.0;
         }
         Ok(())
@@ -377,8 +417,8 @@ impl<'d> ThreadRows<'d> {
         self.threads.insert(n, row);
         if is_root {
             let sql = format!(
-                "SELECT opened, updated, first, head, records, subthreads, {TOTALS} FROM tree_row \
-                 WHERE n = ?1"
+                "SELECT opened, updated, first, head, records, subthreads, worked, {TOTALS} \
+                 FROM tree_row WHERE n = ?1"
             );
             let row = self.db.prepare_cached(&sql)?.query_row([n], read_tree).optional()?;
             if let Some(row) = row {
@@ -420,7 +460,8 @@ impl<'d> ThreadRows<'d> {
             tree.first,
             tree.head,
             tree.records,
-            tree.subthreads
+            tree.subthreads,
+            tree.worked
         ];
         let totals = tree.totals.values();
         let values = with_totals(values, &totals);
@@ -435,6 +476,7 @@ impl IndexedTree {
         Self {
             opened: record.time.0,
             updated: record.time.0,
+            worked: record.time.0,
             first: record.position.0,
             head: record.position.0,
             records: 0,
@@ -489,7 +531,8 @@ fn read_thread(row: &Row<'_>) -> rusqlite::Result<Option<IndexedThread>> {
         position: row.get(6)?,
         first,
         last_event: row.get(13)?,
-        totals: RowTotals::read(row, 14)?,
+        worked: row.get(14)?,
+        totals: RowTotals::read(row, 15)?,
         ended: how.zip(ended),
         is_changed: false,
     }))
@@ -503,7 +546,8 @@ fn read_tree(row: &Row<'_>) -> rusqlite::Result<IndexedTree> {
         head: row.get(3)?,
         records: row.get(4)?,
         subthreads: row.get(5)?,
-        totals: RowTotals::read(row, 6)?,
+        worked: row.get(6)?,
+        totals: RowTotals::read(row, 7)?,
         names: Vec::new(),
         is_changed: false,
     })
@@ -527,7 +571,8 @@ fn save_thread(db: &Connection, n: i64, row: &IndexedThread) -> rusqlite::Result
         first.and_then(|first| first.words.as_deref()),
         ended.map(|(how, _)| how),
         ended.map(|(_, time)| time),
-        row.last_event
+        row.last_event,
+        row.worked
     ];
     let totals = row.totals.values();
     let values = with_totals(values, &totals);

@@ -20,7 +20,8 @@ pub struct TimelineSummary {
     /// Number of timeline entries of the thread, without the threads beneath it. Each subthread
     /// counts as one entry.
     pub events: u64,
-    /// Time of the last entry of the timeline.
+    /// Time of the last entry of the timeline that is neither a refusal nor a decision of a person.
+    /// Time of the first entry if there is no such entry.
     pub updated: Time,
     /// Number of timeline entries of the thread and all threads beneath it.
     pub events_beneath: u64,

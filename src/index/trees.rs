@@ -9,11 +9,12 @@ use crate::clock::Time;
 use crate::envelope::{CurrencyTotals, Money};
 use crate::ids::{Position, ThreadId};
 use crate::limits;
+use crate::thread::Hold;
 
 use super::overview::last_failure;
 use super::pauses::PausedPart;
 use super::threads::TreeNameRole;
-use super::waiting::{HoldCount, hold_of};
+use super::waiting::HoldCount;
 use super::words::match_query;
 use super::{Error, IndexReader};
 
@@ -77,6 +78,9 @@ pub struct ListedTree {
     pub costs: CurrencyTotals,
     pub opened: Time,
     pub updated: Time,
+    /// Time of the last record that is work, and not only a refusal or a decision of a person. A
+    /// settled tree took the time until then.
+    pub worked: Time,
     pub requested_by: Option<String>,
     pub request: Option<String>,
     pub request_local: Option<String>,
@@ -105,7 +109,8 @@ pub(super) const COLUMNS: &str = "SELECT t.id, r.status, r.subthreads, r.records
                        r.tokens_charged, r.cost, r.opened, r.updated, \
                        (SELECT text FROM name WHERE n = t.requested_by), \
                        (SELECT text FROM name WHERE n = t.request), \
-                       (SELECT local FROM name WHERE n = t.request), t.first_words, r.head";
+                       (SELECT local FROM name WHERE n = t.request), t.first_words, r.head, \
+                       r.worked";
 
 /// SQL expression for the kind of decision that the calls of a tree wait for, such as an approval.
 /// `NULL` if no call waits for a person, or if the calls wait for different kinds. The expression
@@ -444,10 +449,10 @@ pub(super) fn read(row: &Row<'_>) -> rusqlite::Result<ListedTree> {
         settled: row.get(5)?,
         refusals: row.get(6)?,
         errors: row.get(7)?,
-        denials: row.get(22)?,
+        denials: row.get(23)?,
         waits: HoldCount {
             calls: row.get(8)?,
-            hold: row.get::<_, Option<String>>(21)?.and_then(|hold| hold_of(&hold)),
+            hold: row.get::<_, Option<String>>(22)?.and_then(|hold| Hold::parse(&hold)),
         },
         turns: row.get(9)?,
         tokens_in: row.get(10)?,
@@ -457,12 +462,13 @@ pub(super) fn read(row: &Row<'_>) -> rusqlite::Result<ListedTree> {
         costs: CurrencyTotals::default(),
         opened: Time(row.get(14)?),
         updated: Time(row.get(15)?),
+        worked: Time(row.get(21)?),
         requested_by: row.get(16)?,
         request: row.get(17)?,
         request_local: row.get(18)?,
         first_words: row.get(19)?,
         pause: None,
-        fault: row.get(23)?,
+        fault: row.get(24)?,
         head: Position(row.get(20)?),
     })
 }

@@ -110,7 +110,7 @@ impl IndexReader {
                    ON h.call = m.n AND h.ended IS NULL WHERE m.id = ?1";
         let found =
             self.rows(sql, &[&call.0.as_bytes().as_slice()], |row| row.get::<_, String>(0))?;
-        Ok(found.first().and_then(|word| hold_of(word)))
+        Ok(found.first().and_then(|word| Hold::parse(word)))
     }
 
     /// Returns the first `most` calls that wait for a person in a thread and in the threads beneath
@@ -173,11 +173,6 @@ impl IndexReader {
     }
 }
 
-/// Returns the kind of decision that the index stores as `word`; `None` for an unknown word.
-pub(super) fn hold_of(word: &str) -> Option<Hold> {
-    [Hold::Approval, Hold::Answer].into_iter().find(|hold| hold.as_str() == word)
-}
-
 fn waiting(row: &Row<'_>) -> rusqlite::Result<WaitingMessage> {
     let root: String = row.get(2)?;
     Ok(WaitingMessage {
@@ -186,7 +181,7 @@ fn waiting(row: &Row<'_>) -> rusqlite::Result<WaitingMessage> {
         root: ThreadId::parse(&root).map_err(|_| wrong_thread())?,
         position: Position(row.get(3)?),
         thread: ThreadId::parse(&row.get::<_, String>(4)?).map_err(|_| wrong_thread())?,
-        hold: hold_of(&row.get::<_, String>(5)?),
+        hold: Hold::parse(&row.get::<_, String>(5)?),
     })
 }
 

@@ -7,11 +7,11 @@
 
 use std::path::Path;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
-use std::thread::JoinHandle;
 
 use rusqlite::Connection;
 
 use crate::limits;
+use crate::owned_tasks::JoinOnDrop;
 
 use super::WORDS_SCHEMA;
 
@@ -71,10 +71,10 @@ enum WordRequest {
 /// full-text table during the first build of an index. The thread ends when the handle is dropped.
 pub struct WordThread {
     batch: WordBatch,
-    /// Queue of requests to the thread; `None` once the handle is dropped. The length of the queue
-    /// is bounded, because the builder may make texts faster than the thread writes their words.
-    requests: Option<SyncSender<WordRequest>>,
-    thread: Option<JoinHandle<()>>,
+    /// Queue of requests to the thread. Dropping it ends the thread. The length of the queue is
+    /// bounded, because the builder may make texts faster than the thread writes their words.
+    requests: SyncSender<WordRequest>,
+    _thread: JoinOnDrop,
 }
 
 impl WordThread {
@@ -87,7 +87,7 @@ impl WordThread {
         let (requests, queue) = sync_channel(limits::INDEX_WORD_BATCHES);
         let thread = std::thread::Builder::new().name("index-words".to_owned());
         let thread = thread.spawn(move || writer.run(&queue))?;
-        Ok(Self { batch: WordBatch::default(), requests: Some(requests), thread: Some(thread) })
+        Ok(Self { batch: WordBatch::default(), requests, _thread: JoinOnDrop::new(thread) })
     }
 
     /// Adds the words of the message or refusal with the number `n`. An error in the OS thread that
@@ -121,19 +121,7 @@ impl WordThread {
     }
 
     fn send(&self, request: WordRequest) {
-        let requests = self.requests.as_ref().expect("only `drop` takes the channel");
-        requests.send(request).expect("the thread of words runs until its channel is closed");
-    }
-}
-
-impl Drop for WordThread {
-    fn drop(&mut self) {
-        drop(self.requests.take());
-        if let Some(thread) = self.thread.take()
-            && thread.join().is_err()
-        {
-            tracing::error!("the thread that writes the words of the index panicked");
-        }
+        self.requests.send(request).expect("the thread of words runs until its channel is closed");
     }
 }
 

@@ -6,6 +6,7 @@
 //! of a run can be found.
 
 use crate::envelope::Payload;
+use crate::shorten::truncate_chars;
 use crate::xml::element::{Element, Node};
 
 /// First character of the special word that the index adds to each message to name the message's
@@ -24,9 +25,7 @@ pub fn first_words(payload: &Payload, most: usize) -> Option<String> {
 
     let mut words = String::new();
     collect(&Element::read(payload.as_str())?, most, &mut words);
-    if let Some((end, _)) = words.char_indices().nth(most) {
-        words.truncate(end);
-    }
+    truncate_chars(&mut words, most);
     (!words.is_empty()).then_some(words)
 }
 

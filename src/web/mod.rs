@@ -19,12 +19,12 @@ use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::get;
 use tokio::net::TcpListener;
-use tokio::task::JoinHandle;
 
 use crate::config::Config;
 use crate::journal;
 use crate::limits;
 use crate::organism::{Error, HealthMonitor};
+use crate::owned_tasks::AbortOnDrop;
 use connections::HttpListener;
 pub use view::{OperateOptions, TlsFiles, ViewError, ViewOptions, ViewPerson, ViewToken, WebView};
 
@@ -35,7 +35,7 @@ type HealthSource = Arc<OnceLock<HealthMonitor>>;
 pub struct WebServer {
     address: SocketAddr,
     health: HealthSource,
-    serving: JoinHandle<()>,
+    _serving: AbortOnDrop,
 }
 
 impl WebServer {
@@ -61,14 +61,14 @@ impl WebServer {
         let listener = TcpListener::bind(address).await?;
         let address = listener.local_addr().unwrap_or(address);
         let health = HealthSource::default();
-        let serving = {
+        let _serving = {
             let router = router(Arc::clone(&health));
             let connections_max = limits::HTTP_CONNECTIONS_MAX;
             let is_keep_alive = false;
             let server = HttpListener { listener, connections_max, is_keep_alive, tls: None };
-            tokio::spawn(connections::serve(server, move |_| router.clone()))
+            AbortOnDrop::new(tokio::spawn(connections::serve(server, move |_| router.clone())))
         };
-        Ok(Self { address, health, serving })
+        Ok(Self { address, health, _serving })
     }
 
     pub fn address(&self) -> SocketAddr {
@@ -79,12 +79,6 @@ impl WebServer {
     pub fn set_health_source(&self, watcher: HealthMonitor) {
         // Only the first monitor counts: it belongs to the running organism.
         self.health.set(watcher).ok();
-    }
-}
-
-impl Drop for WebServer {
-    fn drop(&mut self) {
-        self.serving.abort();
     }
 }
 

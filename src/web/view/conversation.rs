@@ -15,10 +15,10 @@ use super::thread_status;
 use super::url_query::UrlQuery;
 use crate::audit::amounts::{count, offset};
 use crate::audit::{
-    BusyRefusals, MessageView, RefusalView, SignedBy, ThreadPage, ThreadTimeline, TimelineEntry,
-    TimelineEvent, core_words, event_text,
+    BusyRefusals, MessageState, MessageView, RefusalView, SignedBy, ThreadPage, ThreadPhase,
+    ThreadTimeline, TimelineEntry, TimelineEvent, core_words, event_text, is_open_phase,
 };
-use crate::envelope::MessageKind;
+use crate::envelope::{MessageKind, located_message};
 use crate::ids::{ListenerName, Position};
 use crate::index::WaitingMessage;
 use crate::limits;
@@ -251,6 +251,8 @@ pub(super) fn message(
     };
     let anchor = is_in_thread.then(|| format!("seq-{}", message.seq));
     let mark = message.unusual_state().filter(|_| is_in_thread);
+    // The page's script loads entries with this attribute again, because their state may change.
+    let is_open = !matches!(message.state(), MessageState::Settled(_));
     let is_core = &*message.name.namespace == system::NAMESPACE;
     // Only the core writes the person of a decision into its payloads. The record may contain
     // payloads of others, too, such as the request of a fork.
@@ -281,7 +283,7 @@ pub(super) fn message(
         @if is_in_thread && is_core && local == system::MODEL_TURN {
             " " a href=(super::prompt::path(message.id)) { "the prompt" }
         }
-        @if let Some(mark) = mark { " " span.mark { (mark) } }
+        @if let Some(mark) = mark { " " span.mark data-open[is_open] { (mark) } }
     };
 
     // Notes are folded, because few readers need what a model thought, or what a model call took.
@@ -353,7 +355,10 @@ pub(super) fn refused(
 ) -> Markup {
     let place = refusal.place.as_ref().filter(|place| place.is_known());
     let text_of = if is_in_turn { " of the raw text of the turn" } else { "" };
-    let place = place.map(|place| format!(" at {place}{text_of}")).unwrap_or_default();
+    let message = match place {
+        Some(place) => located_message(&refusal.message, &format!("{place}{text_of}")),
+        None => refusal.message.clone(),
+    };
     let record = record_entry::path(refusal.position);
     let head = html! {
         @if person.is_some() || refusal.is_of_action() {
@@ -366,7 +371,7 @@ pub(super) fn refused(
         }
         ": " code { (refusal.rule) }
     };
-    let text = format!("{}{place}\n{}", refusal.message, refusal.head);
+    let text = format!("{message}\n{}", refusal.head);
     event("refused", time, &head, &text, room)
 }
 
@@ -381,8 +386,9 @@ fn busy(busy: &BusyRefusals, time: &Markup, room: &PageRoom) -> Markup {
 fn subthread(child: &ThreadTimeline, waiting: &[WaitingMessage], time: &Markup) -> Markup {
     let id = child.thread.as_str();
     let tokens = child.spent.tokens;
+    let is_open = is_open_phase(child.status.as_str()) || child.status == ThreadPhase::Idle;
     html! {
-        li.event data-kind="subthread" {
+        li.event data-kind="subthread" data-open[is_open] {
             (time)
             div {
                 p.head {

@@ -143,10 +143,8 @@ fn threads(costliest: &[ListedTree], query: &UrlQuery) -> Markup {
 
 fn read(query: &UrlQuery) -> Result<StatsQuery, String> {
     let time = |name: &str| query.get(name).map(past_time::parse).transpose();
-    let key = |text: &str| {
-        let found = StatsKey::ALL.into_iter().find(|key| key.as_str() == text);
-        found.ok_or_else(|| format!("`{text}` is no key of a sum"))
-    };
+    let key =
+        |text: &str| StatsKey::parse(text).ok_or_else(|| format!("`{text}` is no key of a sum"));
     let by = query.get("by").unwrap_or(KEYS).split(',').map(key).collect::<Result<_, _>>()?;
     Ok(StatsQuery { by, since: time("since")?, until: time("until")? })
 }

@@ -17,7 +17,7 @@ use crate::audit::amounts::count;
 use crate::clock::Time;
 use crate::config::{ConfigHistory, ExtractedConfig, StoredConfig};
 use crate::envelope::{Message, SpendingTotals};
-use crate::ids::{Position, ThreadId};
+use crate::ids::{CallId, Position, ThreadId};
 use crate::index::{self, IndexReader};
 use crate::limits;
 use crate::memory::with_history;
@@ -182,10 +182,20 @@ fn progress(
     for record in records {
         tree.take(record);
     }
-    let last = records.last().map_or(Time(0), |record| record.time);
+    let now = time_of_rows(records, request.call, Time::now());
     let threads = (0..graph.len()).map(|goal| tree.threads_of_goal(goal).cloned().collect());
     let threads = threads.collect();
-    Ok((tree.rows(last), threads))
+    Ok((tree.rows(now), threads))
+}
+
+/// Returns the time up to which a running goal counts: `now` or, if the call of the run has ended,
+/// the time of the last record.
+fn time_of_rows(records: &[Record], call: Option<CallId>, now: Time) -> Time {
+    let last = records.last().map_or(Time(0), |record| record.time);
+    let mut facts = records.iter().flat_map(|record| &record.facts);
+    let has_ended = facts
+        .any(|fact| matches!(fact, Fact::CallClosed { call: closed, .. } if Some(*closed) == call));
+    if has_ended || call.is_none() { last } else { now.max(last) }
 }
 
 fn content(id: &str, goals: &RecordedGoals) -> Markup {
@@ -445,5 +455,30 @@ fn links(threads: &[&ThreadId]) -> Markup {
             a data-entry href=(thread_path(thread.as_str())) { (inline(thread.label())) }
         }
         @if left > 0 { ", " (count(left, "more thread")) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::{Digest, MessageId};
+    use crate::thread::{Closing, Input};
+
+    #[test]
+    fn a_running_goal_counts_until_now_and_in_a_run_that_has_ended_until_the_last_record() {
+        let call = CallId(MessageId(uuid::Uuid::from_u128(7)));
+        let record = |facts: Vec<Fact>| Record {
+            position: Position(1),
+            tree: ThreadId::parse("sess-goals001").unwrap(),
+            previous: Position(0),
+            previous_hash: Digest::ZERO,
+            time: Time(5),
+            input: Input::Standstill { stood_micros: 0, stepped_micros: 0 },
+            facts,
+        };
+        let closed = Fact::CallClosed { call, how: Closing::Cancelled };
+        assert_eq!(time_of_rows(&[record(Vec::new())], Some(call), Time(9)), Time(9));
+        assert_eq!(time_of_rows(&[record(vec![closed])], Some(call), Time(9)), Time(5));
+        assert_eq!(time_of_rows(&[record(Vec::new())], None, Time(9)), Time(5));
     }
 }

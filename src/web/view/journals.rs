@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use tokio::sync::Semaphore;
 
@@ -10,6 +10,7 @@ use crate::ids::Position;
 use crate::index::{self, IndexReader, IndexReaderPool};
 use crate::journal::partitions_in;
 use crate::limits;
+use crate::locks::locked;
 
 /// The journals that the pages show, each with its index.
 #[derive(Debug, Clone)]
@@ -115,7 +116,7 @@ impl ViewedJournals {
     /// Starts to build the index of a journal on a separate OS thread, unless this view is already
     /// building it. Returns [`index::Error::Building`].
     fn build(&self, journal: &Path) -> index::Error {
-        let mut building = self.building.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut building = locked(&self.building);
         if building.insert(journal.to_owned()) {
             let journals = Arc::clone(&self.building);
             let journal = journal.to_owned();
@@ -123,7 +124,7 @@ impl ViewedJournals {
                 if let Err(error) = index::read(&journal, &mut |_, _| {}, &mut |_| Ok(())) {
                     tracing::warn!("the index for the web view cannot be made: {error}");
                 }
-                journals.lock().unwrap_or_else(PoisonError::into_inner).remove(&journal);
+                locked(&journals).remove(&journal);
             });
         }
         index::Error::building(journal)

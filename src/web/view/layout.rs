@@ -15,7 +15,7 @@ use crate::xml::invisible_characters::visible;
 
 use super::ViewPerson;
 use super::pauses;
-use super::present_facts::{PauseOfAll, PresentFacts};
+use super::present_facts::{PauseOfAll, PresentFacts, StreamCopies};
 
 const WAITING: &str = "/waiting";
 
@@ -103,17 +103,36 @@ pub(super) fn page(frame: &PageFrame<'_>, content: &Markup) -> Markup {
                     }
                 }
                 @if let Some(present) = frame.present {
-                    p.strip #stopped role="status" hidden[!present.is_stopped()] {
-                        "No organism runs on this host: nothing moves, and decisions wait, until one \
-                         starts."
-                    }
-                }
-                @if let Some(present) = frame.present {
+                    (stopped_strip(present.is_stopped(), present.copies()))
                     (pause_strip(present.pause().as_ref(), frame.may_act))
                 }
                 (frame.key_warning)
                 main #content tabindex="-1" { (content) }
                 @if frame.person.is_some() { (footer()) }
+            }
+        }
+    }
+}
+
+/// Draws the strip which states that no organism runs on this host. On a live page, the page's
+/// script shows or hides this strip. `copies` are the copies of streams that the pages show, if
+/// any: organisms on other hosts may write to these streams.
+fn stopped_strip(is_stopped: bool, copies: Option<StreamCopies>) -> Markup {
+    html! {
+        p.strip #stopped role="status" hidden[!is_stopped] {
+            @match copies {
+                None => {
+                    "No organism runs on this host: nothing moves, and decisions wait, until one \
+                     starts."
+                }
+                Some(copies) => {
+                    "No organism runs on this host: the pages show what this host has received"
+                    @if let Some(newest) = copies.newest.filter(|_| is_stopped) {
+                        " up to " (moment(newest))
+                    }
+                    ". Organisms on other hosts may go on. " code { "organism approvals" }
+                    " asks them which calls wait."
+                }
             }
         }
     }
@@ -262,11 +281,6 @@ pub(super) fn length(time: Duration) -> String {
     if time < Duration::from_secs(10) { micros(time.as_micros()) } else { duration(time) }
 }
 
-/// Whether a thread with this status has open work.
-pub(super) fn is_open(status: &str) -> bool {
-    matches!(status, "running" | "draining")
-}
-
 /// Writes a number as [`grouped`] does, but nothing for 0, because most values in a table are 0.
 pub(super) fn unless_zero(number: u64) -> String {
     if number == 0 { String::new() } else { grouped(number) }
@@ -299,6 +313,21 @@ mod tests {
             "<bdi>&lt;script&gt;alert(1)&lt;/script&gt;\\u{202e}&amp; &quot;'\\u{1b}</bdi>"
         );
         assert!(!shown(hostile).into_string().contains('<'));
+    }
+
+    #[test]
+    fn a_host_with_a_copy_of_a_stream_states_that_other_hosts_may_go_on() {
+        let own = stopped_strip(true, None).into_string();
+        assert!(own.contains("nothing moves"), "{own}");
+        let newest = Some(Time::parse("2026-11-28T18:41:45Z").unwrap());
+        let copy = stopped_strip(true, Some(StreamCopies { newest })).into_string();
+        assert!(copy.contains("2026-11-28 18:41:45Z") && copy.contains("other hosts may go on"));
+        // The script may show the strip long after it was drawn.
+        let hidden = stopped_strip(false, Some(StreamCopies { newest })).into_string();
+        assert!(hidden.contains(" hidden") && !hidden.contains("18:41"), "{hidden}");
+        for strip in [copy, hidden] {
+            assert!(!strip.contains("nothing moves"), "{strip}");
+        }
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! peers that it has called.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use axum::extract::State;
@@ -22,6 +22,7 @@ use crate::clock::Time;
 use crate::config::{ConfigHistory, effective_config_of};
 use crate::index::{self, CalledPeer, CountedCalls, IndexReader, ListedRefusal, ListenerLoad};
 use crate::limits;
+use crate::locks::locked;
 
 const PATH: &str = "/listeners";
 /// Maximum length, in characters, of the refusal reason that a list shows.
@@ -60,7 +61,7 @@ impl CallCounts {
         partition: u32,
         index: &IndexReader,
     ) -> Result<Vec<CalledPeer>, index::Error> {
-        let counts = || self.partitions.lock().unwrap_or_else(PoisonError::into_inner);
+        let counts = || locked(&self.partitions);
         let mut counted = counts().get(&partition).cloned().unwrap_or_default();
         let peers = index.called_peers(&mut counted)?;
         counts().insert(partition, counted);

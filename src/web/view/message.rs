@@ -511,11 +511,9 @@ fn checks(report: &MessageReport) -> Markup {
 }
 
 fn refused(refusal: &RefusalView) -> Markup {
-    let place = refusal.place.as_ref().filter(|place| place.is_known());
-    let place = place.map(|place| format!(" at {place}")).unwrap_or_default();
     html! {
         code { (refusal.rule) } " of " (inline(refusal.sender.as_str())) ": "
-        (inline(&format!("{}{place}", refusal.message))) ", " (record_entry::link(refusal.position))
+        (inline(&refusal.located_message())) ", " (record_entry::link(refusal.position))
     }
 }
 

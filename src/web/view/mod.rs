@@ -64,13 +64,13 @@ use axum::response::{IntoResponse, Redirect, Response};
 use axum::routing::{get, post};
 use maud::{Markup, html};
 use tokio::net::TcpListener;
-use tokio::task::JoinHandle;
 
 use super::connections::{self, HttpListener};
 use crate::audit::VerifyOptions;
 use crate::ids::ListenerName;
 use crate::index::{self, IndexReader};
 use crate::limits;
+use crate::owned_tasks::AbortOnDrop;
 pub use access::ViewToken;
 use access::{GuardOptions, RequestGuard};
 use connection_peer::ConnectionPeer;
@@ -178,7 +178,7 @@ pub enum ViewError {
 pub struct WebView {
     address: SocketAddr,
     state: Arc<ViewState>,
-    serving: JoinHandle<()>,
+    _serving: AbortOnDrop,
 }
 
 /// State that all requests share.
@@ -240,16 +240,16 @@ impl WebView {
             shared_pages: SharedPages::default(),
             call_counts: CallCounts::default(),
         });
-        let serving = {
+        let _serving = {
             let router = router(Arc::clone(&state));
             let connections_max = limits::WEB_CONNECTIONS_MAX;
             let is_keep_alive = true;
             let server = HttpListener { listener, connections_max, is_keep_alive, tls };
-            tokio::spawn(connections::serve(server, move |stream| {
+            AbortOnDrop::new(tokio::spawn(connections::serve(server, move |stream| {
                 router.clone().layer(Extension(ConnectionPeer::of(stream)))
-            }))
+            })))
         };
-        Ok(Self { address, state, serving })
+        Ok(Self { address, state, _serving })
     }
 
     pub fn address(&self) -> SocketAddr {
@@ -258,12 +258,6 @@ impl WebView {
 
     pub fn token(&self) -> &ViewToken {
         self.state.guard.token()
-    }
-}
-
-impl Drop for WebView {
-    fn drop(&mut self) {
-        self.serving.abort();
     }
 }
 
@@ -407,9 +401,14 @@ impl ViewState {
         (status, self.page(title, "", &content)).into_response()
     }
 
-    /// Draws the page for something that the index does not contain.
+    /// Draws the page for something that the index does not contain. A copy of a stream that no
+    /// organism on this host keeps up to date may lack it, too.
     fn not_in_index(&self, title: &str, text: &str) -> Response {
-        let mut page = self.failed(StatusCode::NOT_FOUND, title, text);
+        let may_lack = self.present.is_stopped() && self.present.copies().is_some();
+        let elsewhere = " Organisms on other hosts may have recorded it: this host has a copy of \
+                         the record, and no organism here that keeps it up to date.";
+        let text = format!("{text}{}", if may_lack { elsewhere } else { "" });
+        let mut page = self.failed(StatusCode::NOT_FOUND, title, &text);
         page.extensions_mut().insert(NotInIndex);
         page
     }

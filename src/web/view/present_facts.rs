@@ -1,10 +1,10 @@
 //! Facts about the present that every page shows around its content: whether an organism runs,
 //! whether everything is paused, and how many calls wait for a person.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use axum::extract::{Request, State};
@@ -12,9 +12,12 @@ use axum::middleware::Next;
 use axum::response::Response;
 
 use super::ViewState;
+use crate::clock::Time;
 use crate::index::IndexedPause;
-use crate::journal::sqlite::{LockHolder, lock_holder};
+use crate::journal::partitions_in;
+use crate::journal::sqlite::{JournalReader, LockHolder, lock_holder};
 use crate::limits;
+use crate::locks::locked;
 use crate::service::SocketTransport;
 use crate::service::handshake::Handshake;
 
@@ -29,9 +32,36 @@ pub(super) struct PresentFacts {
     /// only to read or set the time.
     looked: Mutex<Option<Instant>>,
     is_stopped: AtomicBool,
+    /// The copies of streams that the pages show; `None` if they show journals of this host alone.
+    /// Lock: held only to read or set the value.
+    copies: Mutex<Option<StreamCopies>>,
     waiting: AtomicU64,
     /// The pause of everything, if one is in force. Lock: held only to read or set the pause.
     pause: Mutex<Option<PauseOfAll>>,
+}
+
+/// Journals that are copies of streams. Organisms on other hosts may write to these streams while
+/// no organism runs on this host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct StreamCopies {
+    /// Time of the newest record in the copies; `None` if they have no records.
+    pub newest: Option<Time>,
+}
+
+impl StreamCopies {
+    /// Reads the copies of streams among the journals in `data`. Returns `None` if there are none.
+    fn read(data: &Path) -> Option<Self> {
+        let readers = partitions_in(data).into_iter();
+        let readers = readers.filter_map(|(_, journal)| JournalReader::open(&journal).ok());
+        let copies: Vec<_> =
+            readers.filter(|reader| reader.is_projection().unwrap_or_default()).collect();
+        let time = |reader: &JournalReader| {
+            let last = reader.record(reader.last().ok()?).ok()??;
+            Some(last.record.time)
+        };
+        let newest = copies.iter().filter_map(time).max();
+        (!copies.is_empty()).then_some(Self { newest })
+    }
 }
 
 /// A pause of everything, and the number of partitions in which it is in force.
@@ -57,13 +87,20 @@ impl PresentFacts {
     pub fn new(data: PathBuf) -> Self {
         let looked = Mutex::new(None);
         let is_stopped = AtomicBool::new(false);
+        let copies = Mutex::new(None);
         let pause = Mutex::new(None);
-        Self { data, looked, is_stopped, waiting: AtomicU64::new(0), pause }
+        Self { data, looked, is_stopped, copies, waiting: AtomicU64::new(0), pause }
     }
 
     /// Whether no organism ran on this machine at the last check.
     pub fn is_stopped(&self) -> bool {
         self.is_stopped.load(Ordering::Relaxed)
+    }
+
+    /// Returns the copies of streams that the pages show, as the last check found them. Returns
+    /// `None` if the pages show journals to which only organisms on this host write.
+    pub fn copies(&self) -> Option<StreamCopies> {
+        *locked(&self.copies)
     }
 
     /// Returns the number of calls that wait for a person, at most [`limits::WEB_WAITING_COUNTED`].
@@ -78,11 +115,11 @@ impl PresentFacts {
     /// Returns the pause whose target is everything, as the last query of the indexes found it.
     /// Returns `None` if there was no such pause, or if a person has since resumed everything.
     pub fn pause(&self) -> Option<PauseOfAll> {
-        self.pause.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        locked(&self.pause).clone()
     }
 
     pub fn set_pause(&self, pause: Option<PauseOfAll>) {
-        *self.pause.lock().unwrap_or_else(PoisonError::into_inner) = pause;
+        *locked(&self.pause) = pause;
     }
 
     /// Whether a check for a running organism is due, because there was none within the last
@@ -90,7 +127,7 @@ impl PresentFacts {
     /// which the caller must then make.
     fn begin_check_if_due(&self) -> bool {
         let now = Instant::now();
-        let mut looked = self.looked.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut looked = locked(&self.looked);
         if looked.is_some_and(|time| now.duration_since(time) < limits::WEB_LOOK_INTERVAL) {
             return false;
         }
@@ -108,6 +145,13 @@ impl PresentFacts {
         let is_absent = matches!(located, Ok(Ok(false)));
         let is_stopped = is_absent && lock_holder(&self.data) == LockHolder::Nobody;
         self.is_stopped.store(is_stopped, Ordering::Relaxed);
+
+        // While an organism runs, no page states how new the copies are.
+        if is_stopped || self.copies().is_none() {
+            let data = self.data.clone();
+            let copies = tokio::task::spawn_blocking(move || StreamCopies::read(&data)).await;
+            *locked(&self.copies) = copies.ok().flatten();
+        }
     }
 }
 

@@ -96,7 +96,7 @@ impl TurnPayloads {
         let written = |message: &&Message| {
             message.from.as_str() == turn.agent && message.kind != MessageKind::Note
         };
-        let messages: Vec<_> = accepted_in(&sealed).filter(written).collect();
+        let messages: Vec<_> = sealed.record.accepted_messages().filter(written).collect();
         let refused: Vec<_> = refused_in(&sealed, &turn.agent).collect();
         let most = limits::WEB_PAGE_ROWS;
         let left = messages.len().saturating_sub(most) + refused.len().saturating_sub(most);
@@ -144,13 +144,6 @@ pub(super) fn refused(refusal: &RefusalView) -> Markup {
         (refused_payload(refusal)) ": the gate refused it, " code { (refusal.rule) } ", "
         (record_entry::link(refusal.position))
     }
-}
-
-fn accepted_in(sealed: &HashedRecord) -> impl Iterator<Item = &Message> {
-    sealed.record.facts.iter().filter_map(|fact| match fact {
-        Fact::Accepted { message, .. } => Some(&**message),
-        _ => None,
-    })
 }
 
 /// Reads from a record the refusals of payloads that `agent` wrote.

@@ -4,7 +4,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use axum::extract::State;
 use axum::response::Response;
@@ -19,6 +19,7 @@ use crate::ids::{Digest, Position};
 use crate::journal::sqlite::{DATABASE, JournalReader};
 use crate::journal::{Checkpoint, KeyId, partitions_in};
 use crate::limits;
+use crate::locks::locked;
 use crate::organism::replay::{ReplayReport, ReplayVerdict, replay};
 use crate::thread_priority;
 
@@ -83,10 +84,6 @@ impl RecordProver {
         Self { data, options, state: Mutex::default() }
     }
 
-    fn state(&self) -> MutexGuard<'_, ProverState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Begins a proof of all journals, on an OS thread of its own. Does nothing if a proof is under
     /// way, if the last proof is younger than [`limits::WEB_PROOF_AGE`], or if no journal exists
     /// yet.
@@ -96,7 +93,7 @@ impl RecordProver {
             return;
         }
 
-        let mut state = self.state();
+        let mut state = locked(&self.state);
         let is_recent =
             |last: &Arc<ProvedRecord>| Time::now().since(last.at) < limits::WEB_PROOF_AGE;
         if state.is_running || state.last.as_ref().is_some_and(is_recent) {
@@ -114,7 +111,7 @@ impl RecordProver {
                 let proved = journals.map(|(partition, journal)| prover.prove(partition, journal));
                 ProvedRecord { journals: proved.collect(), at: Time::now() }
             }));
-            let mut state = prover.state();
+            let mut state = locked(&prover.state);
             state.is_running = false;
             state.last = proved.ok().map(Arc::new);
         });
@@ -142,7 +139,7 @@ impl RecordProver {
     /// Draws the result of the last proof in one line, with a link to the page of the proof.
     /// `heads` contains, for each partition, the present position of its journal's last record.
     pub fn summary(&self, heads: &[(u32, Position)]) -> Markup {
-        let last = self.state().last.clone();
+        let last = locked(&self.state).last.clone();
         let head = |journal: &ProvedJournal| {
             let partition = journal.partition.unwrap_or_default();
             heads.iter().find(|(of, _)| *of == partition).map(|(_, head)| *head)
@@ -175,11 +172,18 @@ fn checked(journal: &ProvedJournal, at: Time, head: Option<Position>) -> Markup 
     let newer = head.map_or(0, |head| head.0.saturating_sub(proof.records));
     let is_replayed =
         matches!(&journal.replay, Ok(replay) if replay.verdict() != ReplayVerdict::Undecided);
-    let is_broken = proof.verdict == ProofVerdict::Broken;
+    if let Some(broken) = &proof.broken {
+        // The proof ends at the break, so records after it are not newer.
+        return html! {
+            (of_partition(journal)) "checked at " (moment(at)) ", " b.broken { "BROKEN" }
+            @if broken.position > 0 { " at record " (grouped(broken.position)) }
+            ": " (inline(&broken.detail)) "."
+        };
+    }
+
     html! {
         (of_partition(journal))
-        "records 1 to " (grouped(proof.records)) " checked at " (moment(at)) ", "
-        @if is_broken { b.broken { "BROKEN" } } @else { "no change found" }
+        "records 1 to " (grouped(proof.records)) " checked at " (moment(at)) ", no change found"
         @if newer > 0 { "; " (count(newer, "newer record")) " not checked yet" }
         "."
         @if proof.verdict == ProofVerdict::NotProved {
@@ -216,7 +220,7 @@ fn verdict(journal: &ProvedJournal) -> Markup {
 
 pub(super) async fn show(State(view): State<Arc<ViewState>>) -> Response {
     view.prover.begin();
-    let last = view.prover.state().last.clone();
+    let last = locked(&view.prover.state).last.clone();
     let content = html! {
         h1 { "Record" }
         @match last {
@@ -224,7 +228,7 @@ pub(super) async fn show(State(view): State<Arc<ViewState>>) -> Response {
                 p.empty { "The record is being proved. Load this page again in a moment." }
             }
             Some(last) => {
-                p { "Proved at " (moment(last.at)) "." }
+                p { "Checked at " (moment(last.at)) "." }
                 @for journal in &last.journals { (self::journal(journal, &view.prover.options)) }
                 p.hint {
                     "The same proof at the terminal: " code { "organism verify" } " and "
@@ -264,8 +268,11 @@ fn journal(journal: &ProvedJournal, options: &VerifyOptions) -> Markup {
                          and each checkpoint's Ed25519 signature"
                     }
                 }
-                div { dt { "Redacted" } dd { (count(proof.redacted.len() as u64, "payload")) } }
-                div { dt { "Checkpoints" } dd { (proof.checkpoints) } }
+                // The proof ends at a break, so it has not counted what follows.
+                @if proof.broken.is_none() {
+                    div { dt { "Redacted" } dd { (count(proof.redacted.len() as u64, "payload")) } }
+                    div { dt { "Checkpoints" } dd { (proof.checkpoints) } }
+                }
             }
             div { dt { "Decided again" } dd { (replayed(&journal.replay)) } }
         }

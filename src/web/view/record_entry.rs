@@ -98,7 +98,7 @@ fn record(found: &FoundRecord) -> Markup {
     let json = serde_json::to_value(record).unwrap_or_default();
     let pretty = serde_json::to_string_pretty(&json).unwrap_or_default();
     let text = Excerpt::as_written(&pretty);
-    let messages: Vec<_> = record.facts.iter().filter_map(accepted).collect();
+    let messages: Vec<_> = record.accepted_messages().collect();
     html! {
         dl.facts.long {
             div { dt { "Time" } dd { (moment(record.time)) } }
@@ -136,13 +136,6 @@ fn kind_of(record: &serde_json::Value) -> String {
     let name = input.and_then(serde_json::Value::as_object).and_then(|input| input.keys().next());
     let word = input.and_then(serde_json::Value::as_str);
     name.map(String::as_str).or(word).unwrap_or("?").to_owned()
-}
-
-fn accepted(fact: &Fact) -> Option<&Message> {
-    match fact {
-        Fact::Accepted { message, .. } => Some(message),
-        _ => None,
-    }
 }
 
 fn refusals(sealed: &HashedRecord, note: Option<MessageId>) -> Markup {

@@ -10,11 +10,12 @@ use axum::response::Response;
 use maud::{Markup, html};
 
 use super::ViewState;
-use super::layout::{grouped, inline, is_open, took, unless_zero};
+use super::layout::{grouped, inline, took, unless_zero};
 use super::thread::{self, ThreadHeader, path as thread_path};
 use super::thread_status::{self, waits_in};
 use super::thread_view::ThreadView;
 use super::url_query::UrlQuery;
+use crate::audit::is_open_phase;
 use crate::envelope::SpendingTotals;
 use crate::ids::ThreadId;
 use crate::index::{self, HoldCount, IndexReader, ThreadBranch, WaitingMessage};
@@ -236,7 +237,7 @@ fn row(
             }
             td { (status(branch, &header.waiting)) }
             td data-label="Opened by" { (inline(opened_by)) }
-            td.number data-label="Took" { (took(branch.opened, branch.updated, is_open(&branch.status))) }
+            td.number data-label="Took" { (took(branch.opened, branch.worked, is_open_phase(&branch.status))) }
             td.number data-label="Threads" { (unless_zero(branch.beneath)) }
             td.number data-label="Messages" { (grouped(branch.messages)) }
             td.number data-label="Turns" { (unless_zero(branch.turns)) }

@@ -2,39 +2,32 @@
 
 use maud::{Markup, html};
 
+use crate::word_enum::word_enum;
+
 use super::url_query::UrlQuery;
 
 /// Name of the URL parameter that selects the view.
 const NAME: &str = "view";
 
-/// The form in which a page shows the messages of a thread.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum ThreadView {
-    Conversation,
-    /// The view shows the messages as arrows between listeners.
-    Sequence,
-    /// The view shows bars for the time that the calls took.
-    Timeline,
+word_enum! {
+    /// The form in which a page shows the messages of a thread.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub(super) enum ThreadView {
+        Conversation = "conversation",
+        /// The view shows the messages as arrows between listeners.
+        Sequence = "sequence",
+        /// The view shows bars for the time that the calls took.
+        Timeline = "timeline",
+    }
 }
 
 impl ThreadView {
-    const ALL: [Self; 3] = [Self::Conversation, Self::Sequence, Self::Timeline];
-
     /// Reads the view from a URL.
     pub fn read(query: &UrlQuery) -> Result<Self, String> {
         let Some(text) = query.get(NAME) else { return Ok(Self::Conversation) };
-        let found = Self::ALL.into_iter().find(|view| view.as_str() == text);
-        found.ok_or_else(|| {
+        Self::parse(text).ok_or_else(|| {
             format!("`{text}` is no view of a thread; write conversation, sequence or timeline")
         })
-    }
-
-    const fn as_str(self) -> &'static str {
-        match self {
-            Self::Conversation => "conversation",
-            Self::Sequence => "sequence",
-            Self::Timeline => "timeline",
-        }
     }
 
     const fn title(self) -> &'static str {

@@ -11,12 +11,12 @@ use maud::{Markup, html};
 use super::ViewState;
 use super::filters::more_filters;
 use super::journals::PartitionAnswer;
-use super::layout::{grouped, inline, is_open, moment, shown, took, unless_zero};
+use super::layout::{grouped, inline, moment, shown, took, unless_zero};
 use super::live;
 use super::pauses;
 use super::thread_status;
 use super::url_query::UrlQuery;
-use crate::audit::{PageCursor, PagedTree, ThreadPhase, TreePage, past_time};
+use crate::audit::{PageCursor, PagedTree, ThreadPhase, TreePage, is_open_phase, past_time};
 use crate::envelope::Money;
 use crate::index::{IndexReader, ListedTree, TreeFilter, check_words};
 use crate::limits;
@@ -86,7 +86,7 @@ fn read(query: &UrlQuery) -> Result<(TreeFilter, PageCursor, usize), String> {
     let time = |name: &str| query.get(name).map(past_time::parse).transpose();
     let status = text("status");
     if let Some(status) = &status
-        && ThreadPhase::named(status).is_none()
+        && ThreadPhase::parse(status).is_none()
     {
         return Err(format!("`{status}` is no status of a thread"));
     }
@@ -278,7 +278,7 @@ fn row(tree: &ListedTree) -> Markup {
                 @if let Some(fault) = &tree.fault { div.reason { (inline(fault)) } }
             }
             td data-label="Changed" { (moment(tree.updated)) }
-            td.number data-label="Took" { (took(tree.opened, tree.updated, is_open(&tree.status))) }
+            td.number data-label="Took" { (took(tree.opened, tree.worked, is_open_phase(&tree.status))) }
             td.number data-label="Messages" {
                 (grouped(tree.messages))
                 @if open > tree.waits.calls { span.open { ", " (grouped(open)) " unsettled" } }

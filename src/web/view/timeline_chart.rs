@@ -7,7 +7,7 @@ use std::time::Duration;
 use maud::{Markup, html};
 
 use super::conversation::refused_payload;
-use super::layout::{grouped, inline, length, unless_zero};
+use super::layout::{grouped, inline, length, took, unless_zero};
 use super::message::path as message_path;
 use super::thread::path as thread_path;
 use super::time_axis::{self, AxisTick};
@@ -15,7 +15,7 @@ use super::time_scale::{TimeCut, TimeScale};
 use super::timeline_rows::{self, RowContent, TimelineRow, UndeliveredMessage};
 use super::{record_entry, thread_status};
 use crate::audit::amounts::count;
-use crate::audit::{MessageState, RefusalView, ThreadPage, ThreadTimeline};
+use crate::audit::{MessageState, RefusalView, ThreadPage, ThreadTimeline, is_open_phase};
 use crate::clock::Time;
 use crate::index::{CallWork, TurnWork, WaitingMessage, WorkKind, WorkSpan};
 
@@ -118,13 +118,17 @@ fn scale_of(
     let last = timeline.items.last().map(|item| item.at);
     let last = ends.chain(last).max().unwrap_or(Time(0));
     let has_open = !undelivered.is_empty() || spans().any(|span| span.end.is_none());
+    let has_open = has_open || children.iter().any(|child| is_open_thread(child));
     let last = if has_open { last.max(Time::now()) } else { last };
     // During these spans, nothing is at work for the call.
     let is_wait = |span: &WorkSpan| matches!(span.kind, WorkKind::Person | WorkKind::Queue);
     let with_ends = |span: &WorkSpan| (span.begin, span.end.unwrap_or(last));
     let bars = spans().filter(|span| !is_wait(span)).map(with_ends);
     let bars = bars.chain(children.iter().map(|child| (child.opened, child.updated)));
+    // Since its last record, an open subthread may only wait.
+    let open = children.iter().filter(|child| is_open_thread(child));
     let waits = spans().filter(|span| is_wait(span)).map(with_ends);
+    let waits = waits.chain(open.map(|child| (child.updated, last)));
     let waits = waits.chain(undelivered.iter().map(|found| (found.message.at, last)));
     TimeScale::new(bars.collect(), waits.collect(), last)
 }
@@ -429,18 +433,27 @@ fn subthread_row(
 ) -> Markup {
     let id = child.thread.as_str();
     let own = id.rsplit_once('.').map_or(id, |(_, own)| own);
-    let span = WorkSpan { kind: WorkKind::Work, begin: child.opened, end: Some(child.updated) };
+    let is_open = is_open_thread(child);
+    let end = (!is_open).then_some(child.updated);
+    let span = WorkSpan { kind: WorkKind::Work, begin: child.opened, end };
+    let took = took(child.opened, child.updated, is_open);
     html! {
         tr {
             th.(indent) scope="row" {
                 "subthread " a data-entry href=(thread_path(id)) { (inline(own)) }
             }
             td.bar { (bar([("subthread", &span)].into_iter(), scale)) }
-            td.number colspan="4" data-label="Took" { (length(child.updated.since(child.opened))) }
+            // The time contains queues, work, models and people, so it is in none of their columns.
+            td colspan="4" data-label="Duration" { @if !is_open { "took " } (took) }
             td.number {}
             td { (thread_status::of_thread(child, waiting)) }
         }
     }
+}
+
+/// Whether a subthread has open work. Its bar then goes on until now.
+fn is_open_thread(child: &ThreadTimeline) -> bool {
+    is_open_phase(child.status.as_str())
 }
 
 /// Converts a place on a bar, from 0 to 1, to units of the drawing.
@@ -494,5 +507,56 @@ fn bar<'s>(spans: impl Iterator<Item = (&'s str, &'s WorkSpan)>, scale: &ChartSc
                     width=(format!("{:.1}", (to - from).max(BAR_MIN))) height=(height) {}
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::audit::{ThreadPhase, TimelineEntry, TimelineEvent};
+    use crate::ids::{ListenerName, Position, ThreadId};
+
+    /// The row of a subthread that was opened 5 s before the last record of its thread, in a chart
+    /// that is drawn 10 s after this record.
+    fn row_of_subthread(status: ThreadPhase) -> String {
+        let opened = Time(Time::now().0 - 15_000_000);
+        let timeline = |id: &str| {
+            let thread = ThreadId::parse(id).unwrap();
+            ThreadTimeline::new(thread, ListenerName::operator(), opened)
+        };
+        let updated = opened.plus(Duration::from_secs(5));
+        let child = ThreadTimeline { status, updated, ..timeline("sess-chart001.check") };
+        let what = TimelineEvent::Subthread(child);
+        let item = TimelineEntry { position: Position(1), at: opened, seq: 0, what };
+        let page = ThreadPage {
+            timeline: ThreadTimeline { items: vec![item], ..timeline("sess-chart001") },
+            from_seq: 0,
+            previous_seq: None,
+            next_seq: None,
+            is_cut: false,
+            earlier_decisions: Vec::new(),
+            fork: None,
+        };
+        let drawn = chart(&page, &[], &[]).into_string();
+        drawn.split("<tr>").find(|row| row.contains("subthread ")).unwrap().to_owned()
+    }
+
+    #[test]
+    fn the_time_of_a_subthread_is_in_no_column_of_a_kind_of_work() {
+        let ended = row_of_subthread(ThreadPhase::Completed);
+        let cell = "<td colspan=\"4\" data-label=\"Duration\">took 5.00 s</td>";
+        assert!(ended.contains(cell), "{ended}");
+        assert!(!ended.contains("data-open"), "{ended}");
+    }
+
+    #[test]
+    fn an_open_subthread_has_a_bar_and_a_time_until_now() {
+        let open = row_of_subthread(ThreadPhase::Running);
+        let time = open.split("data-label=\"Duration\">").nth(1).unwrap();
+        assert!(time.starts_with("open 1"), "15 s or some more: {time}");
+        let bar = open.split("data-span=\"subthread\"").nth(1).unwrap().split('>').next().unwrap();
+        assert!(bar.contains("data-open"), "{bar}");
+        let width = bar.split(" width=\"").nth(1).unwrap().split('"').next().unwrap();
+        assert!(width.parse::<f64>().unwrap() > 990.0, "{bar}");
     }
 }

@@ -104,6 +104,7 @@ function live(line) {
       isRunning = JSON.parse(event.data).running;
       hasState = true;
       problem = "";
+      if (!isRunning) forgetAll();
       describe();
     });
     source.addEventListener("grown", (event) => load(JSON.parse(event.data).version));
@@ -120,8 +121,7 @@ function live(line) {
     source?.close();
     source = null;
     clearTimeout(retry);
-    calls.forEach(({ part }) => part.remove());
-    calls.clear();
+    forgetAll();
   }
 
   pause.addEventListener("click", () => {
@@ -206,24 +206,34 @@ function live(line) {
           else if (!old.isEqualNode(row)) renew(old, document.importNode(row, true));
         }
       }
-      markEnds(page);
+      markEnds(page, "Threads that wait for a person", ".needs-you .pages", "waits no longer");
+      markEnds(page, "Threads, newest first", "a[rel=next]", reasonForAbsence());
       newest = document.adoptNode(page.getElementById("live-rows"));
       fresh.hidden = count === 0;
       fresh.textContent = `${count} new`;
     }
 
-    /** Threads of the lane in which nothing waits any more stay in their places, with a mark. */
-    function markEnds(page) {
-      const lane = "Threads that wait for a person";
-      const there = new Set(rows(page, lane).map(key));
-      const isCut = page.querySelector("#live-rows .needs-you .pages") !== null;
-      const all = rows(document, lane);
-      for (const row of all) {
-        const mark = row.querySelector(".waits");
-        if (mark && isGone(row, all, (row) => there.has(key(row)), isCut)) {
-          row.classList.add("gone");
-          mark.textContent = "waits no longer";
-        }
+    /** Why a thread can be absent from this list, apart from the end of the page. */
+    function reasonForAbsence() {
+      const query = new URLSearchParams(location.search);
+      // A thread that changes moves to the first page.
+      if (query.has("before")) return "no longer on this page";
+      return query.has("needs_you") ? "waits no longer" : "no longer in this list";
+    }
+
+    /** Threads that have left a list stay in their places, with a mark. The threads that changed
+     * last come first. So an absent row may be beyond the end of the list only if the list goes on,
+     * which the link `more` shows, and if the row is not newer than the last one. */
+    function markEnds(page, name, more, text) {
+      const present = rows(page, name);
+      const there = new Set(present.map(key));
+      const changed = (row) => row?.querySelector("[data-label=Changed] time")?.dateTime ?? "";
+      const end = page.querySelector(`#live-rows ${more}`) ? changed(present.at(-1)) : "";
+      for (const row of rows(document, name)) {
+        if (there.has(key(row)) || changed(row) <= end) continue;
+        row.classList.add("gone");
+        const state = row.querySelector("[data-label=Status] .status");
+        if (state) state.textContent = text;
       }
     }
 
@@ -296,46 +306,86 @@ function live(line) {
     return { address: () => location.pathname + location.search, take };
   }
 
-  /** A thread gets its new entries at the end, up to the size of a page. */
+  /** A thread renews the entries from the first open one on, and gets its new entries at the end,
+   * up to the size of a page. */
   function thread() {
     const most = 500;
     const events = document.getElementById("live-events");
-    const messages = () => events.querySelectorAll(":scope > [id^=seq-]");
-    const last = () => Array.from(messages()).at(-1);
-
-    function address() {
-      const query = new URLSearchParams(location.search);
-      const from = last()?.id.slice("seq-".length);
-      if (from && isAtEnd()) query.set("from", from);
-      return `${location.pathname}?${query}`;
-    }
+    const messages = () => Array.from(events.querySelectorAll(":scope > [id^=seq-]"));
+    const count = (root) => root.querySelector("main dl.facts [data-messages]")?.dataset.messages;
+    // Number of the thread's messages when the page had the last one, or was opened.
+    let known = count(document);
+    // The message from which on the present load replaces entries; null for all entries.
+    let first = null;
 
     function isAtEnd() {
       return !document.querySelector("a[rel=next]") && messages().length < most;
     }
 
+    /** The message at or before the first entry whose state may still change, or the last one. */
+    function firstToRenew() {
+      const open = events.querySelector("[data-open]");
+      if (!open) return messages().at(-1);
+      let entry = open.closest("#live-events > *");
+      while (entry && !entry.id.startsWith("seq-")) entry = entry.previousElementSibling;
+      return entry;
+    }
+
+    /** The address of the entries to renew, and of those that may follow. */
+    function address() {
+      const query = new URLSearchParams(location.search);
+      const all = messages();
+      const at = Math.max(0, all.indexOf(firstToRenew()));
+      // Before the first message there may be other entries, which belong to the same load.
+      first = at > 0 ? all[at] : null;
+      if (all.length > 0) {
+        const isBeginning = !first && !document.querySelector("a[rel=prev]");
+        if (isBeginning) query.delete("from");
+        else query.set("from", all[at].id.slice("seq-".length));
+        query.set("limit", (isAtEnd() ? most : all.length) - at);
+      }
+      return `${location.pathname}?${query}`;
+    }
+
     function take(page) {
+      const newest = count(page);
+      const hasAll = isAtEnd() && !page.querySelector("a[rel=next]");
       for (const part of ["main dl.facts", "#pauses", "#needs-you", "#operate-bar"]) {
         renew(document.querySelector(part), page.querySelector(part));
       }
       calls.forEach((call, id) => call.hasEnded && forget(id));
-      if (!isAtEnd()) {
-        fresh.hidden = false;
-        fresh.textContent = "New messages";
-        return;
-      }
+      takeEntries(page);
+      if (hasAll) known = newest;
+      fresh.hidden = known === newest;
+      fresh.textContent = "New messages";
+    }
+
+    function takeEntries(page) {
       document.querySelector("main p.empty")?.remove();
-      const from = last();
-      const known = [];
-      for (let node = from ?? events.firstElementChild; node; node = node.nextElementSibling) {
-        known.push(node);
+      const old = [];
+      for (let node = first ?? events.firstElementChild; node; node = node.nextElementSibling) {
+        old.push(node);
       }
       for (const entry of Array.from(page.getElementById("live-events")?.children ?? [])) {
-        const old = known.shift();
-        if (!old) events.append(entry);
-        else if (!old.isEqualNode(entry)) old.replaceWith(entry);
+        const present = old.shift();
+        if (!present) {
+          events.append(entry);
+          continue;
+        }
+        keepFolds(present, entry);
+        renew(present, entry);
       }
-      known.forEach((old) => old.remove());
+      old.forEach((entry) => entry.remove());
+    }
+
+    /** Leaves what a person has folded or unfolded in an entry as it is. */
+    function keepFolds(old, newest) {
+      const folds = (entry) =>
+        [entry, ...entry.querySelectorAll("details")].filter((part) => part.matches("details"));
+      const known = folds(old);
+      folds(newest).forEach((fold, at) => {
+        if (known[at]) fold.open = known[at].open;
+      });
     }
 
     /** Replaces a part of the page if it has changed. Focus stays on the link to the same page. */
@@ -349,7 +399,8 @@ function live(line) {
     }
 
     fresh.addEventListener("click", () => {
-      const query = new URLSearchParams({ from: "last" });
+      const query = new URLSearchParams(location.search);
+      query.set("from", "last");
       location.assign(`${location.pathname}?${query}`);
     });
     return { address, take };
@@ -357,6 +408,9 @@ function live(line) {
 
   /** Shows what a model call does, and the text that it writes. Only text becomes part of the page. */
   function take(event) {
+    // A new subscription begins. The ends of earlier calls may not have come; those that go on are
+    // announced again.
+    if (event.live === "opened" || (event.live === "lost" && event.events === 0)) forgetAll();
     const calm = { "opened": 1, "lost": 1, "unwatched": 1 };
     if (calm[event.live]) return;
     const id = `${event.call} ${JSON.stringify(event.attempt)}`;
@@ -379,6 +433,10 @@ function live(line) {
     calls.delete(id);
     const section = document.getElementById("live-calls");
     section.hidden = calls.size === 0;
+  }
+
+  function forgetAll() {
+    Array.from(calls.keys()).forEach(forget);
   }
 
   function begin(id, event) {

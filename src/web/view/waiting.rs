@@ -273,7 +273,7 @@ fn content_of(shown: &CallToDecide, room: &PageRoom) -> Markup {
             div { dt { "Since" } dd { (since(call)) } }
             div {
                 dt { "Until" }
-                dd { @if let Some(until) = &call.until { time { (until) } } @else { "it does not lapse" } }
+                dd { @if let Some(until) = &call.until { time { (until) } } @else { "no time limit runs" } }
             }
             @if let Some(why) = &call.why { div { dt { "Why" } dd { (inline(why)) } } }
             div {

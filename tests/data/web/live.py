@@ -104,6 +104,52 @@ def watch_thread(walk, view, page, thread):
     walk.expect(page.locator("#live-events").inner_text() == whole, "a reload shows something else")
 
 
+def watch_first_page(walk, page, thread):
+    """The first page of a longer thread announces new messages only if there are some."""
+
+    def answer(route):
+        if "x-live-version" not in route.request.headers:
+            route.continue_()
+            return
+        response = route.fetch()
+        # A page takes this part and its other parts at once.
+        text = response.text().replace('id="paused"', 'id="paused" data-loaded')
+        route.fulfill(response=response, body=text.replace('data-messages="', added))
+
+    for added, is_new in (('data-messages="', False), ('data-messages="9', True)):
+        other = page.context.new_page()
+        other.route(lambda url: urlsplit(url).path == f"/threads/{thread}", answer)
+        other.goto(f"/threads/{thread}?limit=1")
+        walk.expect(other.locator("a[rel=next]").count() > 0, "the thread has one message")
+        other.locator("#paused[data-loaded]").wait_for(state="attached")
+        button = other.locator("#live-new").is_visible()
+        walk.expect(button == is_new, f"new messages: {is_new}, but announced: {button}")
+        other.close()
+
+
+def watch_lost_call(walk, page, thread):
+    """The organism ends while a model writes, and the events miss the end of the model call."""
+    other = page.context.new_page()
+    connections = []
+    call = {"thread": thread, "agent": "lost", "call": "c", "attempt": {"epoch": 1, "n": 1}}
+    text = {"live": "text", "part": "answer", "text": "never finished"}
+
+    def answer(route):
+        connections.append(route.request.url)
+        events = [("state", {"running": True}), ("live", {"live": "opened", "text": True})]
+        if len(connections) == 1:
+            events.append(("live", {**text, **call}))
+        body = "".join(f"event: {name}\ndata: {json.dumps(data)}\n\n" for name, data in events)
+        route.fulfill(content_type="text/event-stream", body=f"retry: 100\n\n{body}")
+
+    other.route(lambda url: urlsplit(url).path == f"/live/threads/{thread}", answer)
+    other.goto(f"/threads/{thread}")
+    shows(other, "#live-calls", "never finished")
+    other.wait_for_function("() => document.getElementById('live-calls').hidden")
+    walk.expect(len(connections) > 1, f"the text went without a new connection: {connections}")
+    other.close()
+
+
 def watch_without_script(walk, view):
     address, token = view["address"].split("#token=")
     page = walk.page_of(view, java_script_enabled=False)
@@ -128,6 +174,8 @@ def main():
             watch_list(walk, view, page)
             watch_failed_load(walk, page)
             watch_thread(walk, view, page, order["thread"])
+            watch_first_page(walk, page, order["thread"])
+            watch_lost_call(walk, page, order["thread"])
             watch_without_script(walk, view)
         except Late as late:
             walk.fault(f"{page.url}: {late.message}")

@@ -1,7 +1,7 @@
 """Acts in web views in a real Chromium, as an operator does.
 
-Reads a JSON object from the first line of standard input: `chromium`, `pictures`, `view`, `retries` and
-`signed` (each with `name` and `address`), and `message`, a client's request. When the browser has made
+Reads a JSON object from the first line of standard input: `chromium`, `pictures` (or null), `view`,
+`retries` and `signed` (each with `name` and `address`), and `message`, a client's request. When the browser has made
 its key, writes `key ` and the command that enrols it, and goes on after the next line of standard input.
 Writes a line for each fault, and ends with exit code 1 if there is one.
 """

@@ -1,9 +1,9 @@
 """Opens pages with calls that wait for a person in a real Chromium, while others decide.
 
-Reads a line of JSON from standard input: `chromium` (the program), `address` (with its token) and `call`
-(the second of three calls that wait). Then it writes what is to happen (`approve`: that call; `hold`:
-one more call), a line each, and reads a line when it has. Every other line is a fault, and ends with
-exit code 1.
+Reads a line of JSON from standard input: `chromium` (the program), `address` (with its token), `call`
+(the second of three calls that wait) and `thread` (of this call). Then it writes what is to happen
+(`approve`: that call; `hold`: one more call), a line each, and reads a line when it has. Every other
+line is a fault, and ends with exit code 1.
 """
 
 import json
@@ -14,6 +14,8 @@ from walk import Walk, launched, open_with_token
 
 CALLS = "#live-waiting > article.call"
 LANE = "section.needs-you tbody tr"
+ROWS = "#live-rows tbody tr"
+EVENTS = "#live-events"
 
 
 def happen(what):
@@ -35,20 +37,26 @@ def counts_waiting(page, number):
     )
 
 
-def watch(walk, page, call):
+def watch(walk, page, call, thread):
     page.goto("/waiting")
     one = page.context.new_page()
     one.goto(f"/waiting?call={call}")
     lane = page.context.new_page()
     lane.goto("/threads")
+    filtered = page.context.new_page()
+    filtered.goto("/threads?needs_you=on")
+    conversation = page.context.new_page()
+    conversation.goto(f"/threads/{thread}")
     pages = (page, one, lane)
-    for each in pages:
+    for each in (*pages, filtered, conversation):
         is_live(each)
     before = page.locator(CALLS).all_inner_texts()
     walk.expect(len(before) == 3, f"not three calls: {before}")
     walk.expect(one.locator(CALLS).count() == 1, "not one call on its own page")
     rows = lane.locator(LANE).count()
     walk.expect(rows == 3, f"not three threads in the lane: {rows}")
+    mark = conversation.locator(f"{EVENTS} .mark").all_inner_texts()
+    walk.expect(mark == ["waits for an approval"], f"not marked as waiting: {mark}")
 
     happen("approve")
     decided = f"article.call[aria-labelledby='call-{call}'].gone"
@@ -57,6 +65,10 @@ def watch(walk, page, call):
         text = each.locator(decided).inner_text()
         walk.expect("waits no longer" in text and "Approve" not in text, f"not marked: {text}")
     lane.locator(f"{LANE}.gone").wait_for()
+    filtered.locator(f"{ROWS}.gone").wait_for()
+    text = filtered.locator(f"{ROWS}.gone").inner_text()
+    walk.expect(thread in text and "waits no longer" in text, f"not marked: {text}")
+    walk.expect(filtered.locator(ROWS).count() == 3, "the filtered list has moved")
     walk.expect(page.locator(CALLS).count() == 3, "the calls have moved")
     walk.expect(page.locator(f"{CALLS}:not(.gone) .buttons").count() == 2, "others lost buttons")
     walk.expect(lane.locator(LANE).count() == 3, "the lane has moved")
@@ -65,6 +77,19 @@ def watch(walk, page, call):
     for each in pages:
         counts_waiting(each, 2)
         walk.check(each, "decided elsewhere")
+
+    # The call is above the entries of its approval. All of them are as on a loaded page.
+    conversation.wait_for_function(
+        "(events) => document.querySelector(`${events} [data-open]`) === null", arg=EVENTS
+    )
+    text = conversation.locator(EVENTS).inner_text()
+    conversation.reload()
+    loaded = conversation.locator(EVENTS).inner_text()
+    walk.expect(text == loaded, f"a load shows something else: {text} {loaded}")
+    walk.expect("waits for an approval" not in text, f"still marked as waiting: {text}")
+    # A browser has few connections for one server, and each live page keeps one.
+    conversation.close()
+    filtered.close()
 
     happen("hold")
     fresh = page.locator("#live-new:not([hidden])")
@@ -84,7 +109,7 @@ def main():
         try:
             page = open_with_token(walk, view)
             page.context.set_default_timeout(60_000)
-            watch(walk, page, order["call"])
+            watch(walk, page, order["call"], order["thread"])
         except Late as late:
             walk.fault(f"{page.url}: {late.message}")
     for fault in walk.faults:

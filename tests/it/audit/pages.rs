@@ -129,6 +129,14 @@ fn positions_threads_and_rules_that_do_not_exist_are_refused() {
         (&["thread", ROOT, "--at", "99999"][..], "position 99999 is not on record; the last is "),
         (&["thread", ROOT, "--limit", "-1"], "write a number of at least 1"),
         (&["search", "--thread", "sess-absent00"], "no thread sess-absent00 is on record"),
+        (
+            &["tail", "--no-follow", "--thread", "sess-absent00"],
+            "no thread sess-absent00 is on record",
+        ),
+        (
+            &["tail", "--until", "2h", "--thread", "sess-absent00", "--json"],
+            "no thread sess-absent00 is on record",
+        ),
         (&["search", "--rule", "schema_invalid"], "it is one of too-large, not-utf8, "),
         (&["search", "--limit", "-1"], "write a number of at least 1"),
         (&["threads", "--limit", "0"], "write a number of at least 1"),
@@ -144,6 +152,10 @@ fn positions_threads_and_rules_that_do_not_exist_are_refused() {
     let subthread = format!("{ROOT}.absent");
     let unknown = organism(&place, &["search", "--thread", &subthread]);
     assert_eq!(unknown.status.code(), Some(2));
+    let later = organism(&place, &["tail", "--thread", "sess-absent00"]);
+    assert_eq!(later.status.code(), Some(0));
+    let text = String::from_utf8_lossy(&later.stderr).into_owned();
+    assert!(text.contains("sess-absent00 is not on record yet\n"), "{text}");
     let nobody = organism(&place, &["search", "--from", "nobody"]);
     assert_eq!(nobody.status.code(), Some(1));
     assert_eq!(String::from_utf8_lossy(&nobody.stderr), "nothing matches\n");

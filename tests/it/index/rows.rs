@@ -9,7 +9,7 @@ use organism::ids::{Attempt, CallId, MessageId, ThreadId};
 use organism::thread::{Closing, Decision, DecisionOrigin, Fact, Hold, Input, Record};
 
 use super::{contents, rows, with_index};
-use crate::fixtures::stored_journals;
+use crate::fixtures::compared_journals;
 use crate::journal::script::{CORE, NAMESPACE, Script, name, research, thread};
 use crate::journal::{Place, streamed};
 
@@ -94,24 +94,24 @@ fn indexed_trees(place: &Place) -> Vec<String> {
 }
 
 /// Issue 17, 3.2: the messages and trees of the index are those of a walk over the journal. The
-/// test covers journals of every generation, with every kind of fact that a pump records.
+/// test covers journals of every generation, with every kind of fact that a pump records today.
 #[test]
 fn messages_and_trees_are_those_that_a_walk_over_the_journal_gives() {
     let mut messages = 0;
-    for (journal, place) in stored_journals() {
+    for (journal, place) in compared_journals() {
         let indexed = indexed_messages(&place);
         assert_eq!(indexed, walked_messages(&place), "{journal}");
         assert_eq!(indexed_trees(&place), walked_trees(&place), "{journal}");
         messages += indexed.len();
     }
-    assert!(messages > 500, "{messages}");
+    assert!(messages > 300, "{messages}");
 }
 
 /// Issue 17, 3.2: for each refusal, call, delivery and the like in the records, the index has one
 /// row.
 #[test]
 fn the_other_rows_are_as_many_as_the_facts_that_they_come_from() {
-    for (journal, place) in stored_journals() {
+    for (journal, place) in compared_journals() {
         let mut facts: BTreeMap<&str, u64> = BTreeMap::new();
         let mut count = |view| *facts.entry(view).or_default() += 1;
         for sealed in place.records() {
@@ -405,7 +405,7 @@ fn sums_of_trees_are_those_of_their_timelines() {
     assert_eq!(rows(&place.data(), sums), ["340 | 7000000"]);
 
     let mut spent = 0;
-    for (journal, place) in stored_journals() {
+    for (journal, place) in compared_journals() {
         let reader = organism::journal::sqlite::JournalReader::open(&place.data()).unwrap();
         let sums = "SELECT thread, tokens_in + tokens_out + tokens_charged, cost_nano FROM tree";
         for row in rows(&place.data(), sums) {

@@ -11,6 +11,7 @@ use super::{organism, rows, text, with_index};
 use crate::fixtures::compared_journals;
 use crate::journal::Place;
 use crate::journal::script::{CORE, Script, thread};
+use crate::organism::kill::torture;
 
 pub fn stats(place: &Place, more: &[&str]) -> Vec<Json> {
     let output = organism(place, &[&["stats", "--json"], more].concat());
@@ -161,7 +162,8 @@ fn a_redacted_turn_keeps_its_tokens_and_its_cost() {
 #[test]
 fn the_groups_equal_those_of_sql_on_the_rows() {
     let mut compared = 0;
-    for (journal, place) in compared_journals() {
+    let step = if torture() { 1 } else { 2 };
+    for (journal, place) in compared_journals().step_by(step) {
         let data = place.data();
         let expected = rows(
             &data,
@@ -190,7 +192,7 @@ fn the_groups_equal_those_of_sql_on_the_rows() {
             .sum();
         assert_eq!(rows(&data, "SELECT count(*) FROM turn"), [turns.to_string()], "{journal}");
     }
-    assert!(compared > 50, "{compared}");
+    assert!(compared > 25, "{compared}");
 }
 
 fn percentiles_agree(data: &std::path::Path, groups: &[Json]) {

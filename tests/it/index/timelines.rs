@@ -5,7 +5,7 @@ use organism::audit::{self, ThreadTimeline, TimelineEvent};
 use organism::clock::Time;
 use organism::envelope::{AttemptFailure, Disposition, MessageKind, Money, RefusalRule, Spending};
 use organism::ids::{Attempt, CallId, Digest, MessageId, Position, ThreadId};
-use organism::index::{self, HoldCount};
+use organism::index::{self, HoldCount, TreeFilter};
 use organism::limits;
 use organism::thread::{
     Closing, Decision, DecisionOrigin, Fact, ForkSource, Hold, InheritedThread, Input,
@@ -247,6 +247,42 @@ fn a_first_page_made_with_the_index_is_that_of_the_whole_thread() {
         }
     }
     assert!(cut > 100, "{cut}");
+}
+
+/// A person may try to cancel a thread long after it has settled.
+#[test]
+fn a_refused_action_does_not_change_how_long_a_settled_thread_took() {
+    let mut script = Script::default();
+    let tree = thread(ROOT);
+    let (asked, first) = script.question(&tree, "Who?");
+    let mut step = script.outcome(&tree, "researcher", asked);
+    step.within(&tree);
+    step.say(MessageKind::Reply, "researcher", "desk", "answer", "<answer/>", Some(asked));
+    step.dispose(asked, Disposition::Handled);
+    step.close(asked, Closing::Completed);
+    let settled = step.end();
+    let end = settled.time;
+
+    let origin = Some(DecisionOrigin::default());
+    let reason = "enough".to_owned();
+    let cancel = Input::Cancel { thread: tree.clone(), by: name("operator"), reason, origin };
+    let mut step = script.step(&tree, cancel);
+    step.refuse("operator", RefusalRule::NotWaiting, "it has ended", "cancel");
+    let mut records = vec![first, settled, step.end()];
+    let place = Place::with(&mut records);
+
+    let whole = audit::thread_timeline(&place.reader(), &tree, None).unwrap().unwrap();
+    assert_eq!(whole.updated, end);
+    let rows = with_index(&place.data(), &mut |index: &mut index::IndexReader| {
+        let listed = index.trees(&TreeFilter::default(), 1)?.pop();
+        Ok((listed, index.branch(&tree)?, index.timeline_summary(&tree)?))
+    });
+    let (listed, branch, summary) = rows.unwrap();
+    let listed = listed.unwrap();
+    assert_eq!(listed.worked, end);
+    assert!(listed.updated > end, "the refusal is its last record: {listed:?}");
+    assert_eq!(branch.unwrap().worked, end);
+    assert_eq!(summary.unwrap().updated, end);
 }
 
 /// Returns the thread's own events as JSON, with only the totals of each subthread. Leaves out the

@@ -176,7 +176,7 @@ fn a_wide_list_shows_cost_tokens_refusals_and_first_words() {
     let shown = text(&output.stdout);
     let row = shown.lines().nth(1).unwrap_or_default();
     let cells: Vec<&str> = row.split("  ").map(str::trim).filter(|cell| !cell.is_empty()).collect();
-    assert_eq!(cells[cells.len() - 4..], ["0", "127", "0.0042", "Who?"], "{shown}");
+    assert_eq!(cells[cells.len() - 4..], ["0", "127", "0.0042 EUR", "Who?"], "{shown}");
 }
 
 /// If the last attempt of a call failed, the tree states the failure of this attempt, which says

@@ -14,7 +14,7 @@ use organism::system::WaitFor;
 use organism::thread::{Closing, Fact, Hold, Record};
 
 use super::{organism, text, with_index};
-use crate::fixtures::stored_journals;
+use crate::fixtures::compared_journals;
 use crate::journal::Place;
 use crate::journal::script::{CORE, Script, research, thread};
 
@@ -183,7 +183,7 @@ fn held_calls_found_with_the_index_are_those_of_the_journal() {
     assert_pages(&place);
 
     let mut found = 0;
-    for (journal, place) in stored_journals() {
+    for (journal, place) in compared_journals() {
         let held = audit::held(&place.reader()).unwrap();
         assert_eq!(indexed(&place), held, "{journal}");
         found += held.len();

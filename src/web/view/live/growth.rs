@@ -3,16 +3,17 @@
 use std::collections::{BTreeMap, HashMap};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
-use tokio::task::JoinHandle;
 
 use crate::ids::{Position, ThreadId};
 use crate::journal::partitions_in;
 use crate::journal::sqlite::JournalReader;
 use crate::limits;
+use crate::locks::locked;
 use crate::organism::project;
+use crate::owned_tasks::AbortOnDrop;
 use crate::service::handshake::Handshake;
 use crate::service::{ServiceClient, ServiceTransport, SocketTransport};
 
@@ -37,7 +38,7 @@ pub(in super::super) struct GrowthFollower {
     /// Limits the number of live pages.
     permits: Arc<Semaphore>,
     shared: Arc<FollowerShared>,
-    task: JoinHandle<()>,
+    _task: AbortOnDrop,
 }
 
 /// State that the pages and the follower share.
@@ -59,7 +60,7 @@ impl GrowthFollower {
         let permits = Arc::new(Semaphore::new(limits::WEB_LIVE_PAGES_MAX));
         let shared = Arc::new(FollowerShared { trees: Mutex::default(), opened: Notify::new() });
         let task = tokio::spawn(follow(data.clone(), Arc::clone(&shared)));
-        Self { data, permits, shared, task }
+        Self { data, permits, shared, _task: AbortOnDrop::new(task) }
     }
 
     /// Registers a live page; returns `None` if there are too many pages. `is_running` states
@@ -79,12 +80,6 @@ impl GrowthFollower {
     }
 }
 
-impl Drop for GrowthFollower {
-    fn drop(&mut self) {
-        self.task.abort();
-    }
-}
-
 impl std::fmt::Debug for GrowthFollower {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("GrowthFollower").field("data", &self.data).finish_non_exhaustive()
@@ -93,7 +88,7 @@ impl std::fmt::Debug for GrowthFollower {
 
 impl FollowerShared {
     fn with_trees<T>(&self, take: impl FnOnce(&mut FollowedTrees) -> T) -> T {
-        take(&mut self.trees.lock().unwrap_or_else(PoisonError::into_inner))
+        take(&mut locked(&self.trees))
     }
 
     /// Returns the receiver for the state of a tree. If no page has followed the tree so far, the

@@ -11,7 +11,6 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use futures_util::stream::unfold;
 use tokio::sync::watch;
-use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::super::{ViewPerson, ViewState};
@@ -20,6 +19,7 @@ use crate::bus::live::{LiveEvent, LiveQueue};
 use crate::ids::ThreadId;
 use crate::limits;
 use crate::mutant::mutant;
+use crate::owned_tasks::AbortOnDrop;
 use crate::service::{LiveRequest, ServiceClient};
 use crate::xml::invisible_characters::visible;
 
@@ -134,7 +134,7 @@ fn written(name: &str, json: &str) -> String {
 /// The events of a thread's model calls. Dropping the feed ends the subscription.
 struct ModelCallFeed {
     queue: Arc<LiveQueue>,
-    task: JoinHandle<()>,
+    _task: AbortOnDrop,
 }
 
 impl ModelCallFeed {
@@ -146,13 +146,7 @@ impl ModelCallFeed {
     ) -> Self {
         let queue = Arc::new(LiveQueue::default());
         let task = tokio::spawn(feed(client, thread, state, is_text_shown, Arc::clone(&queue)));
-        Self { queue, task }
-    }
-}
-
-impl Drop for ModelCallFeed {
-    fn drop(&mut self) {
-        self.task.abort();
+        Self { queue, _task: AbortOnDrop::new(task) }
     }
 }
 

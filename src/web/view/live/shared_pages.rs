@@ -2,7 +2,7 @@
 //! server draws the content once, and sends a copy to each browser.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use axum::body::{Body, Bytes, to_bytes};
@@ -14,6 +14,7 @@ use tokio::sync::OnceCell;
 
 use super::super::ViewState;
 use crate::limits;
+use crate::locks::locked;
 
 /// Request header with which an open live page reloads its content. The value is the version of the
 /// new content, which the page knows from an event of the server.
@@ -40,7 +41,7 @@ impl SharedPages {
     /// Returns the shared entry for `key`. A new entry is empty until its first caller has drawn
     /// the content. Also removes old entries.
     fn get(&self, key: PageKey) -> Arc<DrawnPage> {
-        let mut pages = self.pages.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut pages = locked(&self.pages);
         pages.retain(|_, page| page.since.elapsed() < limits::WEB_LIVE_INTERVAL);
         if pages.len() >= limits::WEB_SHARED_PAGES_MAX {
             pages.clear();

@@ -12,7 +12,8 @@ use super::super::layout::shown;
 use super::super::url_query::UrlQuery;
 use crate::limits;
 use crate::schema::{
-    BOOLEAN_WORDS, FormField, PayloadDescription, PayloadParameter, TextContent, fill as fill_in,
+    BOOLEAN_WORDS, FormField, PayloadDescription, PayloadParameter, TextContent, choice_groups,
+    fill as fill_in, has_form, path_of_choice,
 };
 
 /// Kinds of content that a text field cannot express.
@@ -23,9 +24,11 @@ const ADD_IT: &str = "add it,";
 /// Kind of the field in which a person chooses one of several alternative parts of the payload.
 const ONE_OF: &str = "one of";
 
-/// Draws the fields of a payload; returns `None` if a form would have too many fields.
+/// Draws the fields of a payload; returns `None` if a form would have too many fields, or cannot
+/// express the choices of the payload.
 pub(super) fn draw(description: &PayloadDescription, typed: &UrlQuery) -> Option<Markup> {
-    if count(&description.parameters) > limits::WEB_FORM_FIELDS_MAX {
+    let fields = count(&description.parameters);
+    if fields > limits::WEB_FORM_FIELDS_MAX || !has_form(&description.parameters) {
         return None;
     }
     let drawing = FieldDrawing { typed, next: Cell::new(0) };
@@ -82,33 +85,35 @@ impl FieldDrawing<'_> {
     ) -> Markup {
         let label = path.rsplit(" / ").next().unwrap_or(path);
         let own = FieldText { is_required: true, part, ..FieldText::labelled(label) };
-        let alternatives = parameters.iter().filter(|parameter| is_alternative(parameter));
-        let alternatives: Vec<_> = alternatives.map(|parameter| parameter.name.clone()).collect();
         html! {
-            @for parameter in parameters {
-                @if is_alternative(parameter) && alternatives.first() == Some(&parameter.name) {
-                    (self.choice(path, &alternatives))
+            @for group in choice_groups(parameters) {
+                @if group.len() > 1 { (self.choice(path, group, part)) }
+                @for parameter in group.iter().filter(|parameter| parameter.name != "*") {
+                    (self.parameter(path, parameter, is_needed(parameter, group), part))
                 }
-                @if parameter.name != "*" { (self.parameter(path, parameter, part)) }
             }
             @if let Some(text) = text { (self.value(path, text, &own)) }
         }
     }
 
-    fn choice(&self, path: &str, alternatives: &[String]) -> Markup {
-        let content = TextContent {
-            kind: ONE_OF.to_owned(),
-            choices: alternatives.to_vec(),
-            more_choices: 0,
-            range: None,
-        };
+    fn choice(&self, path: &str, alternatives: &[PayloadParameter], part: Option<&str>) -> Markup {
+        let choices = alternatives.iter().map(|parameter| parameter.name.clone()).collect();
+        let content =
+            TextContent { kind: ONE_OF.to_owned(), choices, more_choices: 0, range: None };
         let doc = Some("The fields of the others do not count.");
-        let label = "One of these";
-        let text = FieldText { doc, ..FieldText::labelled(label) };
-        self.value(path, &content, &text)
+        let choice = alternatives.first().and_then(|parameter| parameter.choice);
+        let is_required = choice.is_some_and(|own| own.is_choice_required);
+        let text = FieldText { doc, is_required, part, ..FieldText::labelled("One of these") };
+        self.value(&path_of_choice(path, alternatives), &content, &text)
     }
 
-    fn parameter(&self, parent: &str, parameter: &PayloadParameter, part: Option<&str>) -> Markup {
+    fn parameter(
+        &self,
+        parent: &str,
+        parameter: &PayloadParameter,
+        is_needed: bool,
+        part: Option<&str>,
+    ) -> Markup {
         let path = format!("{parent} / {}", parameter.name);
         let text = FieldText {
             label: &parameter.name,
@@ -126,13 +131,13 @@ impl FieldDrawing<'_> {
 
         let content = is_text(&parameter.content).then_some(&parameter.content);
         let part = if parameter.required { part } else { Some(&*parameter.name) };
-        let kind = if parameter.required { "" } else { "optional" };
+        let kind = if is_needed { "" } else { "optional" };
         html! {
             fieldset.(kind) {
                 legend { (shown(&parameter.name)) }
                 @if let Some(doc) = &parameter.doc { p.hint { (shown(doc)) } }
                 @if parameter.repeated { p.hint { "For more than one, write the XML." } }
-                @if !parameter.required {
+                @if !is_needed {
                     div.part { (self.question(&path)) }
                     p.hint.off { "The fields of this part count only if it is part of the answer." }
                 }
@@ -222,8 +227,10 @@ fn explain(content: &TextContent, text: &FieldText<'_>) -> Markup {
     }
 }
 
-fn is_alternative(parameter: &PayloadParameter) -> bool {
-    parameter.alternative && !parameter.attribute
+/// Whether a parameter of this group must stand in the payload. An alternative must, once it is
+/// chosen.
+fn is_needed(parameter: &PayloadParameter, group: &[PayloadParameter]) -> bool {
+    if group.len() > 1 { parameter.is_needed() } else { parameter.required }
 }
 
 fn is_text(content: &TextContent) -> bool {
@@ -240,6 +247,9 @@ fn field_name(path: &str, kind: &str) -> String {
 
 /// Builds the payload from the entered values. If this fails, the error names the wrong field.
 pub(super) fn fill(description: &PayloadDescription, typed: &UrlQuery) -> Result<String, String> {
+    if !has_form(&description.parameters) {
+        return Err("No form can express the choices of this answer: write the XML.".to_owned());
+    }
     let mut repeated = BTreeSet::new();
     add_repeated(&description.name.local, &description.parameters, &mut repeated);
     let mut values: BTreeMap<String, VecDeque<String>> = BTreeMap::new();
@@ -285,10 +295,12 @@ fn add_entered(
     typed: &UrlQuery,
     fields: &mut Vec<EnteredField>,
 ) {
-    let chosen = typed.written(&field_name(parent, ONE_OF));
-    for parameter in parameters.iter().filter(|parameter| parameter.name != "*") {
+    let groups = choice_groups(parameters);
+    for (group, parameter) in groups.flat_map(|group| group.iter().map(move |own| (group, own))) {
+        let chosen = || typed.written(&field_name(&path_of_choice(parent, group), ONE_OF));
         // The fields of an alternative that was not chosen do not count.
-        if is_alternative(parameter) && parameter.name != chosen.trim() {
+        let is_left_out = group.len() > 1 && parameter.name != chosen().trim();
+        if is_left_out || parameter.name == "*" {
             continue;
         }
         let path = format!("{parent} / {}", parameter.name);
@@ -301,7 +313,7 @@ fn add_entered(
         }
 
         let is_included = typed.written(&field_name(&path, ADD_IT)).trim() == "yes";
-        if !parameter.required && !is_included {
+        if !is_needed(parameter, group) && !is_included {
             let value = "not part of the answer".to_owned();
             fields.push(EnteredField { path: shown_path(root, &path), value });
             continue;

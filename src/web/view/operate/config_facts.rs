@@ -1,13 +1,14 @@
 //! The facts of the config file that pages need, loaded once per change of the config's files.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Instant, SystemTime};
 
 use super::retry_outlook::RetryPredictor;
 use crate::config::{self, Config, ConfigEnvironment};
 use crate::ids::ListenerName;
 use crate::limits;
+use crate::locks::locked;
 use crate::organism;
 
 /// The values that the web view takes from a config file: the predictor of retries, and the public
@@ -98,7 +99,7 @@ impl SharedConfigFacts {
     }
 
     fn loaded(&self) -> Option<Arc<LoadedFacts>> {
-        self.loaded.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        locked(&self.loaded).clone()
     }
 
     /// Returns the [`ConfigFacts`] of the config as it is in the files now. If the config cannot be
@@ -111,7 +112,7 @@ impl SharedConfigFacts {
         };
         let Ok(loaded) = tokio::task::spawn_blocking(load).await else { return Arc::default() };
         let facts = Arc::clone(&loaded.facts);
-        *self.loaded.lock().unwrap_or_else(PoisonError::into_inner) = Some(loaded);
+        *locked(&self.loaded) = Some(loaded);
         facts
     }
 }

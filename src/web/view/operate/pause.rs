@@ -401,9 +401,8 @@ fn present_pause(verb: PauseVerb, pause: Option<&IndexedPause>, facts: &PauseFac
 }
 
 fn verb_of(text: &str) -> Result<PauseVerb, OperateFailure> {
-    let verbs = [PauseVerb::Pause, PauseVerb::PauseAndCancel, PauseVerb::Resume];
-    let found = verbs.into_iter().find(|verb| verb.as_str() == text);
-    found.ok_or_else(|| OperateFailure::unusable(format!("`{text}` is no action of this page")))
+    PauseVerb::parse(text)
+        .ok_or_else(|| OperateFailure::unusable(format!("`{text}` is no action of this page")))
 }
 
 fn target_of(context: &ActionContext, text: &str) -> Result<PauseTarget, OperateFailure> {

@@ -3,13 +3,14 @@
 //! Each action has a token of its own, which confirms this action once. A token belongs to the
 //! session that saw the page.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::Instant;
 
 use super::super::access::ViewToken;
 use super::super::url_query::UrlQuery;
 use crate::ids::Digest;
 use crate::limits;
+use crate::locks::locked;
 use crate::mutant::mutant;
 use crate::service::ServiceRequest;
 use crate::service::signing::SignaturePlace;
@@ -77,7 +78,7 @@ impl PendingActions {
         let token = ViewToken::generate();
         let digest = Digest::of(token.reveal().as_bytes());
         let made = Instant::now();
-        let mut pending = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut pending = locked(&self.0);
         let excess = (pending.len() + 1).saturating_sub(limits::WEB_PENDING_ACTIONS_MAX);
         pending.drain(..excess);
         pending.push(PendingAction { token: digest, session, made, action });
@@ -88,7 +89,7 @@ impl PendingActions {
     /// session has no such action, or if the action was already taken or has waited too long.
     pub fn take(&self, session: Digest, token: &str) -> Option<PreparedAction> {
         let token = Digest::of(token.as_bytes());
-        let mut pending = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut pending = locked(&self.0);
         pending.retain(|known| known.made.elapsed() <= limits::WEB_CONFIRMATION_VALIDITY);
         if mutant("act-without-a-confirmation") {
             return pending.pop().map(|found| found.action);

@@ -3,11 +3,13 @@
 
 use maud::{Markup, html};
 
-use super::super::layout::{grouped, inline, is_open, length, moment};
+use super::super::layout::{grouped, inline, length, moment};
 use super::super::operate::{self, ThreadActions};
 use super::super::{ViewState, fork_history, pauses, thread_status, waiting as waiting_page};
 use super::path;
-use crate::audit::{ForkOrigin, HeldCall, ThreadPage, ThreadTimeline, held_of, thread_page};
+use crate::audit::{
+    ForkOrigin, HeldCall, ThreadPage, ThreadTimeline, held_of, is_open_phase, thread_page,
+};
 use crate::clock::Time;
 use crate::contract::run_definition_name;
 use crate::envelope::SpendingTotals;
@@ -123,7 +125,7 @@ impl ThreadHeader {
     fn facts(&self) -> Markup {
         let timeline = &self.timeline;
         let spent = &timeline.spent;
-        let is_open = is_open(timeline.status.as_str()) && self.actions.is_some();
+        let is_open = is_open_phase(timeline.status.as_str()) && self.actions.is_some();
         let id = timeline.thread.as_str();
         html! {
             dl.facts {
@@ -141,7 +143,11 @@ impl ThreadHeader {
                 } @else {
                     div { dt { "Took" } dd { (length(timeline.updated.since(timeline.opened))) } }
                 }
-                div { dt { "Messages" } dd { (grouped(timeline.messages)) } }
+                // The page's script compares this number to find new messages.
+                div {
+                    dt { "Messages" }
+                    dd data-messages=(timeline.messages) { (grouped(timeline.messages)) }
+                }
                 @if spent.tokens > 0 { div { dt { "Tokens" } dd { (grouped(spent.tokens)) } } }
                 @if spent.tokens > 0 || !spent.money.is_zero() {
                     div { dt { "Cost" } dd { (cost(spent)) } }

@@ -323,6 +323,31 @@ fn the_line_on_the_record_names_the_records_that_are_not_checked_yet() {
     assert_eq!(running.stop(), Some(0));
 }
 
+/// A break in the first records ends the proof before it has counted any record.
+#[test]
+fn a_record_that_is_broken_near_its_beginning_is_not_shown_as_proved_or_empty() {
+    let house = House::new();
+    assert_eq!(house.send_text(&say("hello"), &[]).code, Some(0));
+    // The index is made before the break, which would end its making.
+    assert_eq!(house.organism(&["sql", "SELECT 1"]).code, Some(0));
+    let journal = rusqlite::Connection::open(house.data().join("journal.db")).unwrap();
+    journal.execute("UPDATE step SET time = time + 1 WHERE position = 2", []).unwrap();
+    drop(journal);
+
+    let view = ViewServer::start(&house, &[]);
+    let text = until("the record is checked", || {
+        Some(text_of(&view.page("/record"))).filter(|text| text.contains("Decided again"))
+    });
+    assert!(text.contains("Checked at 20") && text.contains("UnchangedBROKEN"), "{text}");
+    assert!(text.contains("Broken at2: its hash does not match"), "{text}");
+    for wrong in ["Proved at", "Missing", "is empty", "Checkpoints0", "Redacted"] {
+        assert!(!text.contains(wrong), "{wrong} in {text}");
+    }
+    let threads = text_of(&view.page("/threads"));
+    assert!(threads.contains("BROKEN at record 2: its hash does not match"), "{threads}");
+    assert!(!threads.contains("newer record") && !threads.contains("1 to 0"), "{threads}");
+}
+
 #[test]
 fn pages_about_a_quiet_record_say_that_there_is_nothing() {
     let house = House::new();

@@ -290,9 +290,9 @@ fn the_page_of_a_prompt_names_what_the_turn_wrote_and_what_the_gate_refused() {
 fn hostile_payloads_in_diagrams_are_text_and_the_pages_are_bounded() {
     let house = House::new();
     let running = house.run();
-    let hostile = format!("<![CDATA[<script>alert(1)</script>]]>\u{202e}{}", "x".repeat(1_000_000));
+    let hostile = format!("<![CDATA[<script>alert(1)</script>]]>\u{202e}{}", "x".repeat(300_000));
     assert_eq!(house.send_text(&say(&hostile), &["--new", "sess-hostile1"]).code, Some(0));
-    let siblings = "&lt;b&gt;1&lt;/b&gt;\n".repeat(10_000);
+    let siblings = "&lt;b&gt;1&lt;/b&gt;\n".repeat(3_000);
     for _ in 0..20 {
         let sent = house.send_text(&say(&siblings), &["--thread", "sess-hostile1"]);
         assert_eq!(sent.code, Some(0));

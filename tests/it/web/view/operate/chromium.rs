@@ -8,7 +8,7 @@ use organism::thread::OperatorPublicKey;
 use serde_json::json;
 
 use super::super::ViewServer;
-use super::super::browser::{PICTURES, PYTHON, chromium, repository};
+use super::super::browser::{PYTHON, chromium, pictures, repository};
 use super::retries::{self, let_go, time_out};
 use super::{CONFIG, ask, held, hold, house, house_with, operating, rows};
 use crate::organism::{House, numbered};
@@ -59,8 +59,6 @@ fn an_operator_acts_in_a_browser_by_keyboard_without_script_and_with_a_key() {
     // The test that opens every page reports a Chromium that is not found.
     let Some(chromium) = chromium() else { return };
 
-    let pictures = repository().join(PICTURES);
-    std::fs::create_dir_all(&pictures).unwrap();
     let house = house();
     let running = house.run();
     let message = prepare(&house);
@@ -80,7 +78,7 @@ fn an_operator_acts_in_a_browser_by_keyboard_without_script_and_with_a_key() {
     signed.write("let-go", "");
     let signed_view = ViewServer::start(&signed, &["--operate", "--as", "ana"]);
     let order = json!({
-        "chromium": chromium, "pictures": pictures, "message": message,
+        "chromium": chromium, "pictures": pictures(), "message": message,
         "view": {"name": "operate", "address": view.address()},
         "retries": {"name": "retries", "address": failed_view.address()},
         "signed": {"name": "signed", "address": signed_view.address()},

@@ -143,5 +143,16 @@ fn a_call_is_decided_while_a_lower_partition_has_no_pump() {
     let done = view.confirm(&approve, &[]);
     assert_eq!(done.status, 200, "{}", text_of(&done.body));
     assert!(text_of(&done.body).contains("Done."), "{}", done.body);
+
+    // Without an organism here, pumps on other hosts may go on.
     assert_eq!(running.stop(), Some(0));
+    let page = until("the view notices the end", || {
+        let page = view.page("/waiting");
+        (!page.contains("id=\"stopped\" role=\"status\" hidden")).then_some(page)
+    });
+    let text = text_of(&page);
+    assert!(text.contains("the pages show what this host has received up to 20"), "{text}");
+    assert!(!text.contains("nothing moves"), "{text}");
+    let missing = text_of(&view.get("/threads/sess-unknown1").body);
+    assert!(missing.contains("Organisms on other hosts may have recorded it"), "{missing}");
 }

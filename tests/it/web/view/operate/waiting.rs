@@ -30,8 +30,11 @@ fn a_call_that_waits_for_a_person_says_so_in_every_view_of_its_thread() {
     {
         let thread = thread_of(&house, message);
         let path = format!("/threads/{thread}");
-        let conversation = text_of(&view.page(&path));
-        assert!(conversation.contains(state), "{conversation}");
+        let conversation = view.page(&path);
+        // The page's script loads entries with this attribute again.
+        let mark = format!("<span class=\"mark\" data-open>{state}</span>");
+        assert!(conversation.contains(&mark), "{conversation}");
+        let conversation = text_of(&conversation);
         let sequence = text_of(&view.page(&format!("{path}?view=sequence")));
         assert!(sequence.contains(&format!("{name}, {state}")), "{sequence}");
         let page = text_of(&view.page(&format!("/messages/{message}")));
@@ -156,7 +159,10 @@ fn a_browser_marks_calls_that_were_decided_elsewhere() {
     walk.arg(repository().join("tests/data/web/waiting.py")).stdin(Stdio::piped());
     let mut walk = walk.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut orders = walk.stdin.take().unwrap();
-    let order = json!({"chromium": chromium, "address": view.address(), "call": messages[1]});
+    let [_, call, _] = &messages;
+    let thread = thread_of(&house, call);
+    let address = view.address();
+    let order = json!({"chromium": chromium, "address": address, "call": call, "thread": thread});
     writeln!(orders, "{order}").unwrap();
 
     // The script names what is to happen, and continues when it has.
