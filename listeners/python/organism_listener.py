@@ -12,20 +12,20 @@ also needs nats-py, and `organism_bus.py` beside it.
 
     listener.serve()
 
-A handler returns an element, a text holding one element, or a list of these. With an empty list the
-caller gets an acknowledgement; with None, too, and the log a warning, as a `return` may be missing. An exception prints its traceback to standard error and ends the
-process with code 1, or on NATS answers an error: the attempt counts as crashed and the pump tries
-again. To tell the caller of a failure instead, return a payload that says so.
+A handler returns an element, a text holding one element, or a list of these; an empty list acknowledges.
+After an exception, the pump tries again. To tell the caller of a failure instead, return a payload that
+says so. The README of the kit has the rest.
 
-The protocol of listeners (PROTOCOL in the documentation) describes the frames; the comments cite its
-sections.
+PROTOCOL in the documentation describes the frames; the comments cite its sections.
 """
 
+import contextlib
 import os
 import re
 import select
 import sys
 import threading
+import weakref
 import xml.etree.ElementTree as ET
 
 __all__ = [
@@ -35,6 +35,7 @@ __all__ = [
 
 _ENVELOPE = "{https://xml-pipeline.org/ns/envelope/v1}"
 _CORE = "{https://xml-pipeline.org/ns/core/v1}"
+_XSI_TYPE = "{http://www.w3.org/2001/XMLSchema-instance}type"
 _HEARTBEAT_SECONDS = 10
 _FRAME_BYTES_MAX = 16 << 20
 # What XML 1.0 cannot contain: control characters, two that are no characters, and half surrogate pairs.
@@ -43,6 +44,11 @@ _NOT_XML = re.compile("[^\t\n\r\x20-\uD7FF\uE000-\uFFFD\U00010000-\U0010FFFF]")
 _EXPONENT = re.compile("-?[0-9.]+[eE][-+]?[0-9]+")
 # Numbers that are not finite, as Python writes floats and decimals, and as XML Schema does.
 _NOT_FINITE = {"inf": "INF", "-inf": "-INF", "Infinity": "INF", "-Infinity": "-INF", "nan": "NaN"}
+# A prefix within a value, such as in `p:circle`. The search begins at the beginnings of words alone: a value may
+# be one long word, which it would else read again from each of its characters.
+_PREFIX = re.compile(r"(?<![\w.-])([\w.-]+):")
+# Namespaces of the prefixes in the values of parsed elements, which ElementTree does not keep, by element.
+_value_namespaces = weakref.WeakKeyDictionary()
 # Maximum calls that are remembered between deliveries, and maximum bytes of their deliveries.
 _REMEMBERED_CALLS_MAX = 1024
 _REMEMBERED_BYTES_MAX = 16 << 20
@@ -89,7 +95,7 @@ def element(name, text=None, attributes=None, children=()):
     made.text = None if text is None else _text_of(text, f"the text of element({name!r})")
     for child in children if hasattr(children, "__iter__") else [children]:
         if not isinstance(child, ET.Element):
-            raise NotAnElement(name, child)
+            raise UnfitPart(child, f"a child of element({name!r})")
         made.append(child)
     return made
 
@@ -98,11 +104,10 @@ def spawn(payload, label=None, bound=False, tokens=None, money=None, timeout=Non
     """Opens a thread beneath this one, with `payload` as its first call (section 11). A `bound` thread
     is cancelled when this call ends. `tokens`, `money` and `timeout` (such as `PT10M`) are the most that
     it may use."""
-    attributes = {
-        "suggested_sub_id": label, "tokens": tokens, "money": money, "timeout": timeout,
-        "bound": bool(bound) or None,
-    }
-    return _core("spawn-thread", attributes, _core("initial-payload", {}, _writable(payload), True))
+    limits = {"tokens": tokens, "money": money, "timeout": timeout}
+    attributes = {"suggested_sub_id": label, **limits, "bound": bool(bound) or None}
+    inner = f"<c:initial-payload>{_writable(payload)}</c:initial-payload>"
+    return _core("spawn-thread", attributes, inner)
 
 
 def send_to_thread(thread, payload):
@@ -115,11 +120,10 @@ def wait(until="all"):
     return _core("wait", {"for": until})
 
 
-def _core(local, attributes, inner="", is_within=False):
+def _core(local, attributes, inner=""):
     """Creates a core payload with a prefix. A default namespace would change the payloads inside it."""
-    bound = "" if is_within else f' xmlns:c="{_CORE[1:-1]}"'
     words = "".join(f" {key}={quoted(text)}" for key, text in _texts_of(attributes, local).items())
-    start = f"c:{local}{bound}{words}"
+    start = f'c:{local} xmlns:c="{_CORE[1:-1]}"{words}'
     return f"<{start}>{inner}</c:{local}>" if inner else f"<{start}/>"
 
 
@@ -131,15 +135,14 @@ def _texts_of(attributes, owner):
 
 def _text_of(value, place):
     """A value as XML Schema writes it: `true` or `false`, a number without an exponent, and `INF` or
-    `NaN`. Raises NotAText for a value with no text of its own, of which Python would only show the
-    representation, such as `<generator object ...>`."""
+    `NaN`. Raises UnfitPart for a value with no text of its own, such as a generator."""
     if isinstance(value, str):
         return value
     if isinstance(value, bool):
         return "true" if value else "false"
     has_text = isinstance(value, (int, float)) or type(value).__str__ is not object.__str__
     if not has_text or isinstance(value, (bytes, bytearray)):
-        raise NotAText(value, place)
+        raise UnfitPart(value, place)
     text = str(value)
     if not hasattr(value, "__float__"):
         return text  # no number, but for example a path
@@ -175,9 +178,8 @@ class Message:
     def text(self, path, default=_REQUIRED):
         """The text of a child element of the payload, in the payload's own namespace. Without such a
         child, returns `default`, or raises a LookupError if none is given."""
-        namespace = self.payload.tag.rpartition("}")[0]
-        prefix = namespace + "}" if namespace else ""
-        found = self.payload.find(prefix + path)
+        namespace, end, local = self.payload.tag.rpartition("}")
+        found = self.payload.find(namespace + end + path)
         if found is None:
             found = self.payload.find(path)
         if found is not None:
@@ -186,8 +188,8 @@ class Message:
             return default
         known = ", ".join(child.tag.rpartition("}")[2] for child in self.payload) or "no children"
         raise LookupError(
-            f"<{self.payload.tag.rpartition('}')[2]}> has no child `{path}`, it has {known}; for a child "
-            f"that may be missing, write text({path!r}, default)")
+            f"<{local}> has no child `{path}`, it has {known}; for a child that may be missing, write "
+            f"text({path!r}, default)")
 
 
 class Request(Message):
@@ -227,10 +229,24 @@ class Request(Message):
         """Sends a heartbeat, which extends the deadline of the attempt (section 5)."""
         self._connection.write("<heartbeat/>")
 
+    @contextlib.contextmanager
     def keep_alive(self):
         """Sends heartbeats while a `with` block runs, the first at once: the time-out may be shorter than
         the time between two heartbeats."""
-        return _Alive(self)
+        stop = threading.Event()
+
+        def run():
+            self.heartbeat()
+            while not stop.wait(_HEARTBEAT_SECONDS):
+                self.heartbeat()
+
+        thread = threading.Thread(target=run, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            stop.set()
+            thread.join()
 
     @property
     def cancelled(self):
@@ -253,33 +269,12 @@ class ThreadResult:
         return self.thread.rpartition(".")[2]
 
 
-class _Alive:
-    def __init__(self, request):
-        self._request = request
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
-
-    def _run(self):
-        self._request.heartbeat()
-        while not self._stop.wait(_HEARTBEAT_SECONDS):
-            self._request.heartbeat()
-
-    def __enter__(self):
-        self._thread.start()
-
-    def __exit__(self, *_):
-        self._stop.set()
-        self._thread.join()
-
-
 class CallMemory:
     """The messages of calls, kept between deliveries (section 3). Beyond a bound, the oldest call is
-    dropped.
-
-    The memory keeps the bytes of deliveries and parses them again, because parsed elements take about
-    40 times as much room."""
+    dropped."""
 
     def __init__(self):
+        # The bytes of deliveries, which are parsed again: parsed elements take about 40 times as much room.
         self._calls = {}
         self._bytes = 0
         self._lock = threading.Lock()
@@ -292,7 +287,7 @@ class CallMemory:
         after = delivery.get("after")
         if after is None:
             return [], []
-        messages = [message for frame in frames for message in ET.fromstring(frame)]
+        messages = [message for frame in frames for message in parse_delivery(frame)]
         return (messages, frames) if len(messages) == int(after) else None
 
     def put(self, call, frames):
@@ -334,12 +329,9 @@ class _Connection:
         self._pump_has_ended = False
 
     def watch(self):
-        """Ends this program when the pump ends while a handler works (section 8). The pump has ended if
-        both pipes have lost their other end. The end of standard input alone is no sign, because a
-        delivery may also be read from a file."""
-        threading.Thread(target=self._wait_for_pump_end, daemon=True).start()
-
-    def _wait_for_pump_end(self):
+        """Ends this program when the pump ends while a handler works (section 8)."""
+        # The pump has ended if both pipes have lost their other end. The end of standard input alone is no
+        # sign, because a delivery may also be read from a file.
         for pipe in (self._source, self._sink):
             poller = select.poll()
             poller.register(pipe, 0)  # a hang-up and an error are always reported
@@ -366,10 +358,9 @@ class _Connection:
 
     def read(self):
         """Returns the next frame, or None when the pump has closed the pipe."""
-        while not self._frames:
-            if not self._fill():
-                return None
-        return self._frames.pop(0)
+        while not self._frames and self._fill():
+            pass
+        return self._frames.pop(0) if self._frames else None
 
     def write(self, text):
         data = memoryview(text.encode("utf-8") + b"\0")
@@ -388,8 +379,7 @@ class _Connection:
         data = os.read(self._source, 1 << 16)
         *whole, rest = data.split(b"\0")
         for part in whole:
-            self._partial.append(part)
-            self._frames.append(b"".join(self._partial))
+            self._frames.append(b"".join([*self._partial, part]))
             self._partial = []
         self._partial.append(rest)
         self._ended = not data
@@ -408,25 +398,31 @@ def quoted(value):
 
 
 def to_xml(source, default=""):
-    """An element as text, with default namespaces and no invented prefixes on elements."""
+    """An element as text, with default namespaces. Elements have prefixes only where a parsed value needs it."""
     namespace, _, local = source.tag.rpartition("}")
-    namespace = namespace[1:]
-    opening = [local]
-    if namespace != default:
-        opening.append(f"xmlns={quoted(namespace)}")
-    for index, (key, value) in enumerate(source.attrib.items()):
-        bound, _, key = key.rpartition("}")
-        if bound == "{http://www.w3.org/XML/1998/namespace":
-            key = f"xml:{key}"
-        elif bound:
-            opening.append(f"xmlns:a{index}={quoted(bound[1:])}")
-            key = f"a{index}:{key}"
-        opening.append(f"{key}={quoted(value)}")
+    bound = {"": namespace[1:], **_value_namespaces.get(source, {})}
+    tag = local if bound[""] == namespace[1:] else _prefixed(namespace, local, bound)
+    words = []
+    for key, value in source.attrib.items():
+        outer, _, key = key.rpartition("}")
+        words.append(f"{_prefixed(outer, key, bound) if outer else key}={quoted(value)}")
+    declared = [
+        f"xmlns:{prefix}={quoted(uri)}" if prefix else f"xmlns={quoted(uri)}"
+        for prefix, uri in bound.items() if prefix or uri != default]
     inner = escaped(source.text or "")
     for child in source:
-        inner += to_xml(child, namespace) + escaped(child.tail or "")
-    start = " ".join(opening)
-    return f"<{start}>{inner}</{local}>" if inner else f"<{start}/>"
+        inner += to_xml(child, bound[""]) + escaped(child.tail or "")
+    start = " ".join([tag, *declared, *words])
+    return f"<{start}>{inner}</{tag}>" if inner else f"<{start}/>"
+
+
+def _prefixed(namespace, local, bound):
+    """A name with a prefix of its own, which is added to the `bound` ones."""
+    if namespace == "{http://www.w3.org/XML/1998/namespace":
+        return f"xml:{local}"
+    prefix = next(f"a{n}" for n in range(len(bound) - 1, 2 * len(bound)) if f"a{n}" not in bound)
+    bound[prefix] = namespace[1:]
+    return f"{prefix}:{local}"
 
 
 def _answer(returned):
@@ -448,25 +444,18 @@ class UnwritableAnswer(Exception):
     """The answer of a handler cannot be sent. A retry would repeat the effects of the handler, so the call
     ends (section 7)."""
 
+    def __init__(self, reason):
+        super().__init__(f"the answer cannot be sent: {reason}")
 
-class NotAText(UnwritableAnswer, TypeError):
-    """A handler passed something else than a text as the text or an attribute of an element. The handler
+
+class UnfitPart(UnwritableAnswer, TypeError):
+    """A handler passed a value of another type as a text, an attribute or a child of an element. The handler
     may have acted already, so a retry could repeat its effects."""
 
     def __init__(self, value, place):
         super().__init__(
-            f"the answer cannot be sent: {place} is of type {type(value).__name__}: pass elements as "
-            "children=[...], attributes as attributes={...}, and anything else as a string or a number")
-
-
-class NotAnElement(UnwritableAnswer, TypeError):
-    """A handler passed something else than an element as a child of an element. The handler may have acted
-    already, so a retry could repeat its effects."""
-
-    def __init__(self, name, child):
-        super().__init__(
-            f"the answer cannot be sent: a child of element({name!r}) is of type {type(child).__name__}: "
-            "pass elements as children=[...], and a text as the text of an element")
+            f"{place} is of type {type(value).__name__}: pass elements as children=[...], attributes as "
+            "attributes={...}, and each text as a string or a number")
 
 
 def _writable(returned):
@@ -475,13 +464,11 @@ def _writable(returned):
     try:
         payloads = _answer(returned)
     except Exception as error:
-        raise UnwritableAnswer(
-            "the answer cannot be sent: return elements, texts or lists of these, and make the texts and "
-            f"attributes of elements strings ({type(error).__name__}: {error})") from error
+        advice = "return elements, texts or lists of these; make texts and attributes of elements strings"
+        raise UnwritableAnswer(f"{advice} ({type(error).__name__}: {error})") from error
     found = _NOT_XML.search(payloads)
     if found:
-        raise UnwritableAnswer(
-            f"the answer cannot be sent: XML cannot contain the character U+{ord(found[0]):04X}")
+        raise UnwritableAnswer(f"XML cannot contain the character U+{ord(found[0]):04X}")
     return payloads
 
 
@@ -503,9 +490,9 @@ def _names(delivery):
 
 def _take_over():
     """Takes over standard input and standard output for frames. Everything that a handler prints goes
-    to the log, line by line. A program that a handler starts finds its standard input empty: it would
-    otherwise take the next frames, or wait for an end of input that does not come."""
+    to the log, line by line. A program that a handler starts finds its standard input empty."""
     source, sink = os.dup(0), os.dup(1)
+    # Such a program would otherwise take the next frames, or wait for an end of input that does not come.
     empty = os.open(os.devnull, os.O_RDONLY)
     os.dup2(empty, 0)
     os.close(empty)
@@ -523,7 +510,7 @@ def serve():
 
         return organism_bus.Bus(_answered, CallMemory(), missing_memory, bool(_previews)).serve()
     connection = _take_over()
-    connection.watch()
+    threading.Thread(target=connection.watch, daemon=True).start()
     memory = CallMemory()
     while (frame := connection.read()) is not None:
         if frame.startswith(b"<cancel"):
@@ -533,7 +520,11 @@ def serve():
         try:
             answer = _frame(frame, memory, connection)
         except Exception:
-            _print_exception()
+            sys.excepthook(*sys.exc_info())
+            # At its exit, Python writes what is buffered, and waits for the threads of the handler, which may not end.
+            late_end = threading.Timer(1, os._exit, [1])
+            late_end.daemon = True
+            late_end.start()
             sys.exit(1)
         connection.end()
         connection.write(answer)
@@ -547,32 +538,51 @@ def _frame(frame, memory, connection):
         payloads, is_remembered = _answered(delivery, frame, memory, connection)
         if payloads is None:
             return missing_memory(delivery)
-        return _bounded(_named(delivery, payloads, is_remembered))
+        answer = _named(delivery, payloads, is_remembered)
+        size = len(answer.encode("utf-8"))
+        if size > _FRAME_BYTES_MAX:
+            raise UnwritableAnswer(f"it has {size} bytes, and a frame has at most {_FRAME_BYTES_MAX}")
+        return answer
     except (UnreadableDelivery, UnwritableAnswer) as reason:
         print(f"organism_listener: {reason}", file=sys.stderr, flush=True)
-        return _named(_first_tag(frame), escaped(str(reason)), False)
+        first_tag = frame.partition(b">")[0] + b"/>"  # written by the pump
+        return _named(ET.fromstring(first_tag), escaped(str(reason)), False)
 
 
 def parse_delivery(frame):
-    """The element of a delivery. The parser of Python knows only the names of the fourth edition of XML
-    1.0, and the pump admits those of the fifth."""
+    """The element of a delivery."""
+    has_prefixes = frame.count(b"xmlns:") > 1  # the envelope has one
     try:
-        return ET.fromstring(frame)
+        return ET.fromstring(frame, ET.XMLParser(target=_Builder()) if has_prefixes else None)
+    # The parser knows only the names of the fourth edition of XML 1.0, and the pump admits those of the fifth.
     except ET.ParseError as error:
         raise UnreadableDelivery(f"the delivery cannot be read: {error}") from None
 
 
-def _first_tag(frame):
-    """The first tag of a delivery, which the pump writes, as an element."""
-    return ET.fromstring(frame.partition(b">")[0] + b"/>")
+class _Builder(ET.TreeBuilder):
+    """Builds elements, and notes the namespaces of the prefixes in their values."""
 
+    def __init__(self):
+        super().__init__()
+        self._declared = [("", "")]
 
-def _bounded(frame):
-    size = len(frame.encode("utf-8"))
-    if size > _FRAME_BYTES_MAX:
-        raise UnwritableAnswer(
-            f"the answer cannot be sent: it has {size} bytes, and a frame has at most {_FRAME_BYTES_MAX}")
-    return frame
+    def start_ns(self, prefix, uri):
+        self._declared.append((prefix, uri))
+
+    def end_ns(self, prefix):
+        self._declared.pop()
+
+    def end(self, tag):
+        built = super().end(tag)
+        values = [built.text or "", *built.attrib.values()]
+        prefixes = {prefix for value in values for prefix in _PREFIX.findall(value)}
+        if ":" not in built.get(_XSI_TYPE, ":"):
+            prefixes.add("")  # a type without a prefix is in the default namespace
+        bound = {prefix: uri for prefix, uri in self._declared
+                 if prefix in prefixes and uri != _ENVELOPE[1:-1]}
+        if bound:
+            _value_namespaces[built] = bound
+        return built
 
 
 def _warn_of_nothing(handler):
@@ -616,19 +626,12 @@ def _previewed(request):
         return ""
     try:
         text = _previews[0](request)
-        if text is None:
-            print("no preview: the handler for previews returned nothing", file=sys.stderr, flush=True)
-            return ""
-        return _shown(text)
+        if text is not None:
+            return _shown(text)
+        print("no preview: the handler for previews returned nothing", file=sys.stderr, flush=True)
     except Exception:
-        _print_exception()
-        return ""
-
-
-def _print_exception():
-    import traceback
-
-    traceback.print_exc()
+        sys.excepthook(*sys.exc_info())
+    return ""
 
 
 def _shown(text):

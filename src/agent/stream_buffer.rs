@@ -1,6 +1,8 @@
 //! Buffers a model's answer while it streams. Also counts the tokens of failed requests. A failed
 //! request is charged if the provider may have worked on it.
 
+use std::time::Duration;
+
 use tokio::time::Instant;
 
 use crate::bus::ModelState;
@@ -24,6 +26,8 @@ pub(super) struct AnswerBuffer {
     bytes: usize,
     /// Route of the latest request: its provider and its model. `None` before the first request.
     route: Option<ModelRoute>,
+    /// Time at which the latest request was sent; `None` before the first request.
+    sent: Option<Instant>,
     is_under_way: bool,
     /// Whether the stream of the current request's answer has begun.
     has_begun: bool,
@@ -52,7 +56,14 @@ impl AnswerBuffer {
         self.bytes = 0;
         self.has_begun = false;
         self.route = Some(route);
+        self.sent = Some(Instant::now());
         self.is_under_way = true;
+    }
+
+    /// Returns the time since the latest request was sent. The time of earlier requests and of
+    /// pauses is not included. Returns zero before the first request.
+    pub fn latency(&self) -> Duration {
+        self.sent.map(|sent| sent.elapsed()).unwrap_or_default()
     }
 
     /// Returns the new state of the model call, if the chunk changes it, otherwise `None`.
@@ -231,6 +242,20 @@ mod tests {
         assert!(charged(|route| Error::InvalidEvent { route, detail: String::new() }) > 0);
         assert_eq!(charged(|route| Error::Cut { route, bytes: 0 }), 0);
         assert_eq!(charged(|route| Error::Empty { route, status: 200 }), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_latency_is_that_of_the_latest_request() {
+        let route = ModelRoute { provider: "fake".to_owned(), model: "m".to_owned() };
+        let mut buffer = AnswerBuffer::default();
+        assert_eq!(buffer.latency(), Duration::ZERO);
+
+        buffer.begin(route.clone());
+        tokio::time::advance(Duration::from_secs(3)).await;
+        buffer.fail(&Error::Empty { route: route.clone(), status: 200 });
+        buffer.begin(route);
+        tokio::time::advance(Duration::from_millis(20)).await;
+        assert_eq!(buffer.latency(), Duration::from_millis(20));
     }
 
     #[test]

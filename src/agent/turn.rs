@@ -6,7 +6,6 @@ mod recorded_answer;
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Instant;
 
 use crate::bus::native_host::{self, HandlerContext, NativeHandler};
 use crate::bus::{Delivery, Outcome};
@@ -150,23 +149,17 @@ impl ModelAgent {
     ) -> Result<Outcome, AttemptFailure> {
         let memory = self.extended(memory, delivery.position).await?;
         let rendered = self.render(memory, delivery)?;
-        let started = Instant::now();
         let (recorded, answered) = match self.recorded_answer(&rendered, delivery).await? {
             Some((turn, answered)) => (Some(turn), answered),
             None => (None, self.answer(&rendered, context, delivery.timeout).await?),
         };
 
-        let latency_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
         let route = &answered.end.route;
         let inputs = self.inputs(&rendered, route);
         let own_form = self.request_for(&rendered, &route.provider);
         let sent = SentDigests::of(own_form.as_ref().unwrap_or(&rendered.request), &inputs);
-        let note = self.note(
-            delivery,
-            &rendered,
-            &answered,
-            (&sent, latency_ms, recorded.map(|turn| turn.note)),
-        );
+        let note =
+            self.note(delivery, &rendered, &answered, (&sent, recorded.map(|turn| turn.note)));
         let spent = self.spent(&rendered, &answered);
         let ModelAnswer { reading, end, money, .. } = answered;
         let turn = Turn {
@@ -213,9 +206,9 @@ impl ModelAgent {
         delivery: &Delivery,
         rendered: &RenderedTurn,
         answered: &ModelAnswer,
-        (sent, latency_ms, recorded): (&SentDigests, u64, Option<MessageId>),
+        (sent, recorded): (&SentDigests, Option<MessageId>),
     ) -> String {
-        let ModelAnswer { raw, reading, end, money, tries } = answered;
+        let ModelAnswer { raw, reading, end, money, latency, tries } = answered;
         let slotted = self.options.transport == ActionTransport::XmlFinal;
         let terms = &self.options.terms;
         let cost = terms.currency().map(|currency| (*money, currency));
@@ -232,7 +225,7 @@ impl ModelAgent {
             environment: &rendered.environment,
             stop: end.stop,
             usage: end.usage,
-            latency_ms,
+            latency_ms: u64::try_from(latency.as_millis()).unwrap_or(u64::MAX),
             prompt: sent.prompt,
             inputs: sent.inputs,
             raw,

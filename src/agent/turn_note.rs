@@ -222,8 +222,9 @@ pub struct PastTurn {
     pub stop: Option<StopReason>,
     /// The nonce that the names of the turn's slots contain; `None` if the turn has no slots.
     pub nonce: Option<String>,
-    /// Whether the provider rejected the request, so that the turn has no answer of a model.
-    pub is_rejected: bool,
+    /// Feedback that the provider rejected the request, so that the turn has no answer of a model;
+    /// `None` for a turn with an answer.
+    pub rejection: Option<String>,
     /// Renderer version of the turn's prompt; empty if the turn's note does not state it.
     pub renderer: String,
     /// The agent's environment, as the lines that the turn's prompt contains; `None` if the turn's
@@ -281,7 +282,9 @@ impl PastTurn {
             answered_by: note.attribute("answered_by").map(str::to_owned),
             stop: note.attribute("stop").and_then(StopReason::parse),
             nonce: note.attribute("nonce").map(str::to_owned),
-            is_rejected: named("finding").any(|own| own.attribute("code") == Some(REJECTED)),
+            rejection: named("finding")
+                .find(|own| own.attribute("code") == Some(REJECTED))
+                .map(Element::text),
             renderer: note.attribute("renderer").unwrap_or_default().to_owned(),
             environment: note.child("environment").map(Element::text),
             prompt: note.attribute("prompt").and_then(|digest| Digest::parse(digest).ok()),

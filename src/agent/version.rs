@@ -3,86 +3,59 @@
 //! Each turn records its version. Later programs rebuild the turn's prompt in that version, so the
 //! output of a version must never change. The files `tests/data/agent/renderer-N.txt` guard this.
 
-/// A version of the prompt renderer and its texts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum RendererVersion {
-    /// Third version of the renderer. It escapes each result as text, so the special characters of
-    /// a payload are escaped twice. It shows results in their order of arrival. If the agent clears
-    /// its context, the request of the open call is no longer shown.
-    V3,
-    /// Fourth version of the renderer. Special characters in the results of actions are escaped
-    /// only once, and the results are shown in the order of the actions. The request of the open
-    /// call always stays visible.
-    V4,
-    /// Fifth version of the renderer. It adds the payload `cancel-thread`, and the attribute
-    /// `bound` of `spawn-thread`. A bound thread is cancelled when the call that spawned it closes.
-    V5,
-    /// Sixth version of the renderer. It adds attributes of `spawn-thread` that limit the spawned
-    /// thread.
-    V6,
-    /// Seventh version of the renderer. It differs from the sixth in one rule: a goal for another
-    /// agent in the same thread is shown like any message.
-    V7,
-    /// Eighth version of the renderer. It differs from the seventh in two rules. The system prompt
-    /// describes each tool and each peer only once. A native tool whose payload contains an inner
-    /// payload does not repeat the schemas of the tools for inner payloads.
-    V8,
-    /// Ninth version of the renderer. It differs from the eighth in one rule: the result of a
-    /// native call to a group of peers shows the answers of the peers in the order of the config.
-    /// Earlier versions show them in the order in which they arrived.
-    V9,
-    /// Tenth version of the renderer. It differs from the ninth in six rules:
-    /// - A message of the core to another listener, or of another listener to itself, is shown like
-    ///   all messages between other listeners.
-    /// - A fault in a `first` group of the agent is not shown if another peer of the group has
-    ///   replied.
-    /// - An error reply with attributes or child elements is shown as a whole.
-    /// - A native call that the core refused has the refusal as its result.
-    /// - A native call without an answer has an error as its result.
-    /// - With `transport = "xml"`, the system prompt names the elements whose content is any XML,
-    ///   in which special characters must be escaped.
-    V10,
-    /// Eleventh version of the renderer. It differs from the tenth in two rules. A native call that
-    /// was written without arguments has an empty object as its arguments. A fault in a `first`
-    /// group of another listener is no longer shown if another peer of that group has replied.
-    V11,
+use crate::word_enum::word_enum;
+
+word_enum! {
+    /// A version of the prompt renderer and its texts. A record states the version by its word. The
+    /// prompt of an old turn can be rendered again only if this program has the turn's version.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    pub enum RendererVersion {
+        /// Third version of the renderer. It escapes each result as text, so the special characters
+        /// of a payload are escaped twice. It shows results in their order of arrival. If the agent
+        /// clears its context, the request of the open call is no longer shown.
+        V3 = "3",
+        /// Fourth version of the renderer. Special characters in the results of actions are escaped
+        /// only once, and the results are shown in the order of the actions. The request of the
+        /// open call always stays visible.
+        V4 = "4",
+        /// Fifth version of the renderer. It adds the payload `cancel-thread`, and the attribute
+        /// `bound` of `spawn-thread`. A bound thread is cancelled when the call that spawned it
+        /// closes.
+        V5 = "5",
+        /// Sixth version of the renderer. It adds attributes of `spawn-thread` that limit the
+        /// spawned thread.
+        V6 = "6",
+        /// Seventh version of the renderer. It differs from the sixth in one rule: a goal for
+        /// another agent in the same thread is shown like any message.
+        V7 = "7",
+        /// Eighth version of the renderer. It differs from the seventh in two rules. The system
+        /// prompt describes each tool and each peer only once. A native tool whose payload contains
+        /// an inner payload does not repeat the schemas of the tools for inner payloads.
+        V8 = "8",
+        /// Ninth version of the renderer. It differs from the eighth in one rule: the result of a
+        /// native call to a group of peers shows the answers of the peers in the order of the
+        /// config. Earlier versions show them in the order in which they arrived.
+        V9 = "9",
+        /// Tenth version of the renderer. It differs from the ninth in six rules:
+        /// - A message of the core to another listener, or of another listener to itself, is shown
+        ///   like all messages between other listeners.
+        /// - A fault in a `first` group of the agent is not shown if another peer of the group has
+        ///   replied.
+        /// - An error reply with attributes or child elements is shown as a whole.
+        /// - A native call that the core refused has the refusal as its result.
+        /// - A native call without an answer has an error as its result.
+        /// - With `transport = "xml"`, the system prompt names the elements whose content is any
+        ///   XML, in which special characters must be escaped.
+        V10 = "10",
+        /// Eleventh version of the renderer. It differs from the tenth in two rules. A native call
+        /// that was written without arguments has an empty object as its arguments. A fault in a
+        /// `first` group of another listener is no longer shown if another peer of that group has
+        /// replied.
+        V11 = "11",
+    }
 }
 
 impl RendererVersion {
     /// Version of the renderer that writes the prompts of new turns.
     pub const CURRENT: Self = Self::V11;
-
-    /// All versions of the renderer that this program contains. The prompt of an old turn can be
-    /// rendered again only if the turn's version is among them.
-    pub const ALL: [Self; 9] = [
-        Self::V3,
-        Self::V4,
-        Self::V5,
-        Self::V6,
-        Self::V7,
-        Self::V8,
-        Self::V9,
-        Self::V10,
-        Self::V11,
-    ];
-
-    /// Returns the name under which records state the version.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::V3 => "3",
-            Self::V4 => "4",
-            Self::V5 => "5",
-            Self::V6 => "6",
-            Self::V7 => "7",
-            Self::V8 => "8",
-            Self::V9 => "9",
-            Self::V10 => "10",
-            Self::V11 => "11",
-        }
-    }
-
-    /// Parses a recorded version. Returns `None` if this program lacks the version.
-    pub fn parse(text: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|version| version.as_str() == text)
-    }
 }

@@ -57,16 +57,18 @@ fn final_format(
     };
 
     let Some(path) = path else { return FinalFormat::Text };
-    let full = directory.join(&path.value.value);
-    let read = file::text(&full).map_err(|reason| format!("cannot be read: {reason}"));
-    let schema = read.and_then(|text| ReportSchema::parse(&text).map_err(|e| e.to_string()));
+    let schema = match file::text(&directory.join(&path.value.value)) {
+        Ok(text) => ReportSchema::parse(&text)
+            .map_err(|error| (error.to_string(), "write a JSON Schema into this file".to_owned())),
+        Err(unreadable) => Err((format!("cannot be read: {unreadable}"), unreadable.help)),
+    };
 
     match schema {
         Ok(schema) => FinalFormat::Json(Arc::new(schema)),
-        Err(reason) => {
+        Err((reason, help)) => {
             let message = format!("the report's schema `{}`: {reason}", path.value.written);
             let problem = ConfigProblem::new(ProblemCode::ReportSchema, &path.place, message);
-            problems.push(problem.help(file::near_or_rule(&full)));
+            problems.push(problem.help(help));
             FinalFormat::Text
         }
     }

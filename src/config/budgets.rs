@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeSet, HashSet};
 
+use crate::envelope::Money;
 use crate::ids::ListenerName;
 
 use super::config_problem::{ConfigProblem, ConfigProblems, ProblemCode};
@@ -18,6 +19,26 @@ pub(super) fn check(sections: &DeclaredSections, problems: &mut ConfigProblems) 
     }
 
     check_members(sections, problems);
+}
+
+/// Returns one note for each budget of money of zero in [limits] and of an agent.
+pub(super) fn notes(sections: &DeclaredSections) -> Vec<String> {
+    let limits = [
+        ("[limits]: `money`".to_owned(), sections.limits.money),
+        ("[limits]: `per_request_money`".to_owned(), sections.limits.per_request_money),
+    ];
+    let members = sections.members.iter();
+    let members =
+        members.map(|member| (format!("{}: `money`", member.name.value), member.budget.money));
+    let budgets = limits.into_iter().chain(members);
+    budgets.filter_map(|(key, money)| note_of_zero(&key, money)).collect()
+}
+
+/// Returns a note if a budget of money is zero, because it then permits only calls that cost
+/// nothing. `key` names the budget.
+pub(super) fn note_of_zero(key: &str, money: Option<Money>) -> Option<String> {
+    let is_zero = money == Some(Money(0));
+    is_zero.then(|| format!("{key} is 0, so only models whose prices are 0 can be called"))
 }
 
 /// A budget of money of a workflow or of one of its goals.

@@ -5,116 +5,106 @@ use std::fmt;
 
 use serde::Serialize;
 
+use crate::word_enum::word_enum;
+
 use super::source_text::SourceRange;
 
-macro_rules! codes {
-    ($($(#[doc = $doc:literal])* $variant:ident = $code:literal,)*) => {
-        /// Kind of a problem, from a closed list. Each kind has a line in `docs/CONFIG.md`.
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        pub enum ProblemCode { $($(#[doc = $doc])* $variant,)* }
-
-        impl ProblemCode {
-            pub const ALL: &[Self] = &[$(Self::$variant,)*];
-
-            pub const fn as_str(self) -> &'static str {
-                match self { $(Self::$variant => $code,)* }
-            }
-        }
-    };
-}
-
-codes! {
-    // Codes about the file.
-    FileMissing = "file-missing",
-    FileIsDirectory = "file-is-directory",
-    FileUnreadable = "file-unreadable",
-    FileNotUtf8 = "file-not-utf8",
-    FileEmpty = "file-empty",
-    Syntax = "syntax",
-    // Codes about keys and values.
-    DuplicateKey = "duplicate-key",
-    UnknownSection = "unknown-section",
-    UnknownKey = "unknown-key",
-    MissingKey = "missing-key",
-    WrongType = "wrong-type",
-    EmptyValue = "empty-value",
-    BadType = "bad-type",
-    BadDuration = "bad-duration",
-    OutOfRange = "out-of-range",
-    UnknownChoice = "unknown-choice",
-    UnsetVariable = "unset-variable",
-    BadVariable = "bad-variable",
-    UnknownOverride = "unknown-override",
-    // Codes about names.
-    BadName = "bad-name",
-    ReservedName = "reserved-name",
-    DuplicateName = "duplicate-name",
-    DuplicateEntry = "duplicate-entry",
-    UnknownPeer = "unknown-peer",
-    ClientAsPeer = "client-as-peer",
-    UnknownClient = "unknown-client",
-    SelfAsPeer = "self-as-peer",
-    UnknownModel = "unknown-model",
-    NoClient = "no-client",
-    NoListener = "no-listener",
-    // Codes about payloads.
-    SchemaMissing = "schema-missing",
-    SchemaBroken = "schema-broken",
-    BadPayloadName = "bad-payload-name",
-    ReservedPayload = "reserved-payload",
-    UndeclaredPayload = "undeclared-payload",
-    AmbiguousPayload = "ambiguous-payload",
-    DuplicatePayload = "duplicate-payload",
-    CallOrReply = "call-or-reply",
-    ForwardCycle = "forward-cycle",
-    // Workflows.
-    GoalCycle = "goal-cycle",
-    GoalUnreachable = "goal-unreachable",
-    UnknownGoal = "unknown-goal",
-    GoalInTwoLists = "goal-in-two-lists",
-    GoalSetting = "goal-setting",
-    InputUnused = "input-unused",
-    BadExpression = "bad-expression",
-    ExpressionNeverMatches = "expression-never-matches",
-    LabelTooLong = "label-too-long",
-    BudgetTooLarge = "budget-too-large",
-    // Cases.
-    CaseFailed = "case-failed",
-    AnswerMissing = "answer-missing",
-    AnswerUnused = "answer-unused",
-    AnswerRefused = "answer-refused",
-    // Schedules.
-    BadTime = "bad-time",
-    UnknownZone = "unknown-zone",
-    SendMissing = "send-missing",
-    SendRefused = "send-refused",
-    // Codes about directories and files that a config names.
-    DirectoryShared = "directory-shared",
-    DirectoryIsFile = "directory-is-file",
-    CommandMissing = "command-missing",
-    CommandNotExecutable = "command-not-executable",
-    PromptMissing = "prompt-missing",
-    WrittenTwice = "written-twice",
-    SecretMissing = "secret-missing",
-    SecretWeak = "secret-weak",
-    SecretReadable = "secret-readable",
-    OperatorKey = "operator-key",
-    CheckpointsInside = "checkpoints-inside",
-    RecordingMissing = "recording-missing",
-    RecordingUnreadable = "recording-unreadable",
-    // Codes about transports.
-    ToolChoice = "tool-choice",
-    ReportSchema = "report-schema",
-    FinalByText = "final-by-text",
-    NotNative = "not-native",
-    // Codes about models.
-    UnknownRoute = "unknown-route",
-    BadAddress = "bad-address",
-    KeyMissing = "key-missing",
-    BadKey = "bad-key",
-    PriceMissing = "price-missing",
-    TwoCurrencies = "two-currencies",
-    PromptTooLarge = "prompt-too-large",
+word_enum! {
+    /// Kind of a problem, from a closed list. Each kind has a line in `docs/CONFIG.md`.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    pub enum ProblemCode {
+        // Codes about the file.
+        FileMissing = "file-missing",
+        FileIsDirectory = "file-is-directory",
+        FileUnreadable = "file-unreadable",
+        FileNotUtf8 = "file-not-utf8",
+        FileEmpty = "file-empty",
+        Syntax = "syntax",
+        // Codes about keys and values.
+        DuplicateKey = "duplicate-key",
+        UnknownSection = "unknown-section",
+        UnknownKey = "unknown-key",
+        MissingKey = "missing-key",
+        WrongType = "wrong-type",
+        EmptyValue = "empty-value",
+        BadType = "bad-type",
+        BadDuration = "bad-duration",
+        OutOfRange = "out-of-range",
+        UnknownChoice = "unknown-choice",
+        UnsetVariable = "unset-variable",
+        BadVariable = "bad-variable",
+        UnknownOverride = "unknown-override",
+        // Codes about names.
+        BadName = "bad-name",
+        ReservedName = "reserved-name",
+        DuplicateName = "duplicate-name",
+        DuplicateEntry = "duplicate-entry",
+        UnknownPeer = "unknown-peer",
+        ClientAsPeer = "client-as-peer",
+        UnknownClient = "unknown-client",
+        SelfAsPeer = "self-as-peer",
+        UnknownModel = "unknown-model",
+        NoClient = "no-client",
+        NoListener = "no-listener",
+        // Codes about payloads.
+        SchemaMissing = "schema-missing",
+        SchemaBroken = "schema-broken",
+        BadPayloadName = "bad-payload-name",
+        ReservedPayload = "reserved-payload",
+        UndeclaredPayload = "undeclared-payload",
+        AmbiguousPayload = "ambiguous-payload",
+        DuplicatePayload = "duplicate-payload",
+        CallOrReply = "call-or-reply",
+        ForwardCycle = "forward-cycle",
+        // Workflows.
+        GoalCycle = "goal-cycle",
+        GoalUnreachable = "goal-unreachable",
+        UnknownGoal = "unknown-goal",
+        GoalInTwoLists = "goal-in-two-lists",
+        GoalSetting = "goal-setting",
+        InputUnused = "input-unused",
+        BadExpression = "bad-expression",
+        ExpressionNeverMatches = "expression-never-matches",
+        LabelTooLong = "label-too-long",
+        BudgetTooLarge = "budget-too-large",
+        // Cases.
+        CaseFailed = "case-failed",
+        AnswerMissing = "answer-missing",
+        AnswerUnused = "answer-unused",
+        AnswerRefused = "answer-refused",
+        // Schedules.
+        BadTime = "bad-time",
+        UnknownZone = "unknown-zone",
+        SendMissing = "send-missing",
+        SendRefused = "send-refused",
+        // Codes about directories and files that a config names.
+        DirectoryShared = "directory-shared",
+        DirectoryIsFile = "directory-is-file",
+        CommandMissing = "command-missing",
+        CommandNotExecutable = "command-not-executable",
+        PromptMissing = "prompt-missing",
+        WrittenTwice = "written-twice",
+        SecretMissing = "secret-missing",
+        SecretWeak = "secret-weak",
+        SecretReadable = "secret-readable",
+        OperatorKey = "operator-key",
+        CheckpointsInside = "checkpoints-inside",
+        RecordingMissing = "recording-missing",
+        RecordingUnreadable = "recording-unreadable",
+        // Codes about transports.
+        ToolChoice = "tool-choice",
+        ReportSchema = "report-schema",
+        FinalByText = "final-by-text",
+        NotNative = "not-native",
+        // Codes about models.
+        UnknownRoute = "unknown-route",
+        BadAddress = "bad-address",
+        KeyMissing = "key-missing",
+        BadKey = "bad-key",
+        PriceMissing = "price-missing",
+        TwoCurrencies = "two-currencies",
+        PromptTooLarge = "prompt-too-large",
+    }
 }
 
 impl fmt::Display for ProblemCode {

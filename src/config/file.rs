@@ -1,6 +1,7 @@
 //! Reads the files that make up a config.
 
-use std::io::Read as _;
+use std::fmt;
+use std::io::{Error, ErrorKind, Read as _};
 use std::path::{Path, PathBuf};
 
 use crate::{durable_file, limits};
@@ -40,16 +41,16 @@ pub(super) fn read_with(
     }
 
     let bytes = bytes(&full).map_err(|error| match error.kind() {
-        std::io::ErrorKind::NotFound => {
+        ErrorKind::NotFound => {
             let help = near_or(&full, || format!("check the path, or {instead}"));
             fail(ProblemCode::FileMissing, format!("there is no file `{shown}`"), &help)
         }
-        std::io::ErrorKind::FileTooLarge => {
+        ErrorKind::FileTooLarge => {
             let message = format!("`{shown}` cannot be read: {error}");
             let help = "split it: a workflow may have a file of its own";
             fail(ProblemCode::FileUnreadable, message, help)
         }
-        std::io::ErrorKind::InvalidInput => {
+        ErrorKind::InvalidInput => {
             let message = format!("`{shown}` cannot be read: {error}");
             let help = "give the path of a file; `/dev/stdin` reads standard input";
             fail(ProblemCode::FileUnreadable, message, help)
@@ -81,7 +82,7 @@ fn bytes(path: &Path) -> std::io::Result<Vec<u8>> {
     durable_file::open_regular(path)?.take(most + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > most {
         let message = format!("larger than {most} bytes");
-        return Err(std::io::Error::new(std::io::ErrorKind::FileTooLarge, message));
+        return Err(Error::new(ErrorKind::FileTooLarge, message));
     }
 
     Ok(bytes)
@@ -127,6 +128,45 @@ fn neighbour(path: &Path) -> Option<String> {
     nearest(name, names.iter().map(String::as_str)).map(str::to_owned)
 }
 
+/// The reason why a file that the config names cannot be read.
+#[derive(Debug)]
+pub(super) struct UnreadableFile {
+    reason: String,
+    /// Advice on what to correct.
+    pub help: String,
+}
+
+impl UnreadableFile {
+    /// Makes the reason from an error that occurred when the file at `path` was read.
+    pub fn new(path: &Path, error: &Error) -> Self {
+        if path.is_dir() {
+            let help = "name the file in it".to_owned();
+            return Self { reason: "it is a directory".to_owned(), help };
+        }
+
+        let (reason, help) = match error.kind() {
+            ErrorKind::NotFound | ErrorKind::NotADirectory => {
+                ("there is no such file".to_owned(), near_or_rule(path))
+            }
+            ErrorKind::PermissionDenied => {
+                (error.to_string(), "check its permissions, and those of its directory".to_owned())
+            }
+            ErrorKind::InvalidData => {
+                ("it is not UTF-8".to_owned(), "save the file as UTF-8".to_owned())
+            }
+            ErrorKind::FileTooLarge => (error.to_string(), "name a smaller file".to_owned()),
+            _ => (error.to_string(), "name a regular file".to_owned()),
+        };
+        Self { reason, help }
+    }
+}
+
+impl fmt::Display for UnreadableFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.reason)
+    }
+}
+
 /// Reads the file that `named` names. If the file cannot be read, returns `None` and reports a
 /// problem with the code `code`. The message contains `noun` and the path of the file.
 pub(super) fn named_text(
@@ -139,27 +179,21 @@ pub(super) fn named_text(
     let full = directory.join(&named.value.value);
     match text(&full) {
         Ok(text) => Some(text),
-        Err(reason) => {
+        Err(unreadable) => {
             let written = &named.value.written;
-            let message = format!("the {noun} `{written}` cannot be read: {reason}");
+            let message = format!("the {noun} `{written}` cannot be read: {unreadable}");
             let problem = ConfigProblem::new(code, &named.place, message);
-            problems.push(problem.help(near_or_rule(&full)));
+            problems.push(problem.help(unreadable.help));
             None
         }
     }
 }
 
 /// Reads a file that the config names. If the file cannot be read, `Err` contains the reason.
-pub(super) fn text(path: &Path) -> Result<String, String> {
-    if path.is_dir() {
-        return Err("it is a directory".to_owned());
-    }
-
-    let bytes = bytes(path).map_err(|error| match error.kind() {
-        std::io::ErrorKind::NotFound => "there is no such file".to_owned(),
-        _ => error.to_string(),
-    })?;
-    String::from_utf8(bytes).map_err(|_| "it is not UTF-8".to_owned())
+pub(super) fn text(path: &Path) -> Result<String, UnreadableFile> {
+    let bytes = bytes(path).map_err(|error| UnreadableFile::new(path, &error))?;
+    let not_text = |_| UnreadableFile::new(path, &ErrorKind::InvalidData.into());
+    String::from_utf8(bytes).map_err(not_text)
 }
 
 #[cfg(test)]
@@ -169,11 +203,29 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_advice_for_an_unreadable_file_fits_the_reason() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("words.xsd");
+        for (error, help) in [
+            (ErrorKind::NotFound, PATH_RULE),
+            (ErrorKind::PermissionDenied, "check its permissions, and those of its directory"),
+            (ErrorKind::InvalidData, "save the file as UTF-8"),
+        ] {
+            assert_eq!(UnreadableFile::new(&path, &error.into()).help, help);
+        }
+        let unreadable = text(directory.path()).unwrap_err();
+        assert_eq!(unreadable.to_string(), "it is a directory");
+        assert_eq!(unreadable.help, "name the file in it");
+    }
+
+    #[test]
     fn a_named_pipe_in_place_of_a_file_is_a_problem_and_not_a_wait() {
         let directory = tempfile::tempdir().unwrap();
         let pipe = directory.path().join("words.xsd");
         mknodat(CWD, &pipe, FileType::Fifo, Mode::RUSR, 0).unwrap();
-        assert_eq!(text(&pipe).unwrap_err(), "it is not a regular file");
+        let unreadable = text(&pipe).unwrap_err();
+        assert_eq!(unreadable.to_string(), "it is not a regular file");
+        assert_eq!(unreadable.help, "name a regular file");
 
         let around = ConfigEnvironment::of_process();
         let problems = read(&pipe, &around).unwrap_err().to_string();

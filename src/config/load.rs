@@ -190,7 +190,10 @@ fn read_as(
         sections.storage.forget_authority();
     }
 
-    check_sections(&sections, &source, path, around, problems);
+    check_sections(&mut sections, &source, path, around, problems);
+    if keys != KeyRequirement::Stored {
+        transports::check_thinking(&sections, problems);
+    }
     Ok(sections)
 }
 
@@ -206,16 +209,18 @@ fn storage_of(
     sections.storage.storage(name, directory, around, problems)
 }
 
-/// Checks the sections of a config against each other.
+/// Checks the sections of a config against each other. Adds members whose declarations have a
+/// problem to `sections.invalid`.
 fn check_sections(
-    sections: &DeclaredSections,
+    sections: &mut DeclaredSections,
     source: &Arc<ConfigSource>,
     path: &Path,
     around: &ConfigEnvironment,
     problems: &mut ConfigProblems,
 ) {
     sections::check_directories(sections, path, around, problems);
-    names::check(sections, source, problems);
+    let invalid = names::check(sections, source, problems);
+    sections.invalid.extend(invalid);
     budgets::check(sections, problems);
     check_proof(sections, path, around, problems);
 }
@@ -242,8 +247,8 @@ fn resolve(
     let is_stored = keys == KeyRequirement::Stored;
     payloads.declare(&sections.payloads, problems);
     let workflows = workflows::read(sections, payloads, (place.0, place.1, is_stored), problems);
-    let of_workflows = workflows.contracts(payloads, problems);
-    let contracts = payloads.contracts(&sections.members, of_workflows, problems);
+    let of_workflows = workflows.contracts((sections, is_stored), payloads, problems);
+    let contracts = payloads.contracts(sections, of_workflows, problems);
     if let Some(contracts) = &contracts {
         undo::check(&sections.members, (contracts, is_stored), &payloads.schemas, problems);
     }
@@ -256,7 +261,7 @@ fn resolve(
 
 /// Checks that the payloads of each agent fit the agent's transport, the form in which a model
 /// writes its actions. Returns notes about valid settings that may surprise the author of the
-/// config. Some of these notes are about the concurrency of members.
+/// config. Some of these notes are about the concurrency of members and about budgets.
 fn transport_notes(
     sections: &DeclaredSections,
     contracts: Option<&Contracts>,
@@ -266,7 +271,8 @@ fn transport_notes(
     let notes = contracts.map(|contracts| {
         transports::check(&sections.members, contracts, &payloads.schemas, problems)
     });
-    notes.into_iter().flatten().chain(concurrency_notes(sections)).collect()
+    let others = concurrency_notes(sections).into_iter().chain(budgets::notes(sections));
+    notes.into_iter().flatten().chain(others).collect()
 }
 
 /// Returns one note for each member on NATS with `concurrency = 1` if there are several partitions.
@@ -322,7 +328,7 @@ fn load_with(
     let agents = agents::agents(&sections.members, &payloads, (&*directory, keys), &mut problems);
 
     let mut missing = MissingKeys::default();
-    let models = models::specs(&sections.models, &directory, around, &mut missing, &mut problems);
+    let models = models::specs(&sections, (&directory, keys), around, &mut missing, &mut problems);
     let storage = storage_of(&sections, &directory, around, &mut problems);
 
     let mut hints = shipped_listeners::notes(&sections.members, &directory);

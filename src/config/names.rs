@@ -12,22 +12,29 @@ use super::sections::DeclaredSections;
 use super::source_text::{ConfigSource, SourceRange};
 use super::tree::{ExpandedText, Located};
 
+/// Checks the names of all members, and the names in their declarations. Returns the names of
+/// members whose declarations have a problem.
 pub(super) fn check(
     sections: &DeclaredSections,
     source: &Arc<ConfigSource>,
     problems: &mut ConfigProblems,
-) {
+) -> HashSet<String> {
     let members = &sections.members;
-    duplicates(members, problems);
-    someone(members, source, problems);
+    let mut invalid = duplicates(sections, problems);
+    someone(sections, source, problems);
 
     for member in members {
+        let before = problems.len();
         peers(member, sections, problems);
         models(member, sections, problems);
         entries_once(&member.peers, problems);
+        if problems.len() > before {
+            invalid.insert(member.name.value.to_string());
+        }
     }
 
     own_clients(sections, problems);
+    invalid
 }
 
 const fn role(role: Role) -> &'static str {
@@ -40,10 +47,16 @@ const fn role(role: Role) -> &'static str {
     }
 }
 
-fn duplicates(members: &[DeclaredMember], problems: &mut ConfigProblems) {
+/// Reports names that several members share. Returns these names, and the names that a member
+/// shares with a workflow, which the check of workflows reports.
+fn duplicates(sections: &DeclaredSections, problems: &mut ConfigProblems) -> HashSet<String> {
+    let mut shared = HashSet::new();
     let mut seen = HashMap::new();
-    for member in members {
+    for member in &sections.members {
         let name = &member.name;
+        if sections.workflow_names().any(|workflow| workflow == name.value.as_str()) {
+            shared.insert(name.value.to_string());
+        }
         if let Some(first) = seen.insert(name.value.as_str(), member) {
             let (line, _) = first.name.place.line_and_column();
             let message = format!("`{}` is already {} (line {line})", name.value, role(first.role));
@@ -51,12 +64,21 @@ fn duplicates(members: &[DeclaredMember], problems: &mut ConfigProblems) {
             problems.push(
                 ConfigProblem::new(ProblemCode::DuplicateName, &name.place, message).help(help),
             );
+            shared.insert(name.value.to_string());
         }
     }
+
+    shared
 }
 
 /// Reports a problem if the config has no client to send payloads, or no listener to receive them.
-fn someone(members: &[DeclaredMember], source: &Arc<ConfigSource>, problems: &mut ConfigProblems) {
+/// Reports none if members could not be read, because they may be the missing ones.
+fn someone(sections: &DeclaredSections, source: &Arc<ConfigSource>, problems: &mut ConfigProblems) {
+    let members = &sections.members;
+    if !sections.unread.is_empty() {
+        return;
+    }
+
     let place = SourceRange::start(source);
     if !members.iter().any(|member| member.role == Role::Client) {
         let message = "there is no client, so no payload can be sent";

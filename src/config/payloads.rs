@@ -18,6 +18,7 @@ use super::config_problem::{ConfigProblem, ConfigProblems, ProblemCode};
 use super::keys::did_you_mean_value;
 use super::load::KeyRequirement;
 use super::members::DeclaredMember;
+use super::sections::DeclaredSections;
 use super::short_types::DeclaredPayloads;
 use super::source_text::{ConfigSource, SourceRange};
 use super::stored::portable;
@@ -28,6 +29,8 @@ use super::{file, shipped_schemas, vocabulary};
 /// A resolver that finds, for each payload name in a config, the payload that the schemas declare.
 pub(super) struct PayloadResolver {
     directory: PathBuf,
+    /// Whether the config comes from a journal.
+    is_stored: bool,
     pub schemas: Schemas,
     compiler: SchemaCompiler,
     /// Payload names that each file declares; `None` for a file with a problem that is already
@@ -89,6 +92,7 @@ impl PayloadResolver {
             .permitting_costly_patterns(keys == KeyRequirement::Stored);
         Self {
             directory: directory.to_owned(),
+            is_stored: keys == KeyRequirement::Stored,
             schemas,
             compiler,
             documents: BTreeMap::new(),
@@ -155,16 +159,18 @@ impl PayloadResolver {
     }
 
     /// Returns the contracts of all members, with resolved payload names, and the contracts in
-    /// `workflows`. Returns `None` after a problem.
+    /// `workflows`. Leaves out the contract of each member whose declaration has a problem. Returns
+    /// `None` if the contracts do not fit together.
     pub fn contracts(
         &mut self,
-        members: &[DeclaredMember],
+        sections: &DeclaredSections,
         workflows: Vec<Contract>,
         problems: &mut ConfigProblems,
     ) -> Option<Contracts> {
         let mut resolved = Vec::new();
-        for member in members {
-            resolved.push(self.resolve(member, problems));
+        for member in &sections.members {
+            let is_valid = !sections.invalid.contains(member.name.value.as_str());
+            resolved.extend(self.resolve(member, is_valid, problems));
         }
 
         let contracts = resolved.iter().map(|r| r.contract.clone()).chain(workflows).collect();
@@ -181,14 +187,21 @@ impl PayloadResolver {
         }
     }
 
+    /// Resolves the payload names of a member, and builds its contract. `is_valid` states whether
+    /// the declaration has no problem so far. Returns `None` if it has a problem, or if one of its
+    /// names cannot be resolved, because the contract is then unknown.
     fn resolve<'d>(
         &mut self,
         member: &'d DeclaredMember,
+        is_valid: bool,
         problems: &mut ConfigProblems,
-    ) -> ResolvedMember<'d> {
-        let names = self.known_of(&member.schema, problems);
+    ) -> Option<ResolvedMember<'d>> {
+        let names = self.known_of(&member.schema, is_valid, problems);
         let accepts = names.all(&member.accepts, problems);
         let mut replies = names.all(&member.replies, problems);
+        let mut is_known = is_valid
+            && accepts.len() == member.accepts.len()
+            && replies.len() == member.replies.len();
         if let Some(agent) = &member.agent {
             let own = agent.final_name.as_ref().filter(|text| text.value.value != FINAL_DEFAULT);
             let ends = match own {
@@ -201,16 +214,22 @@ impl PayloadResolver {
                     Some(Located { value: goal_answer(), place })
                 }
             };
+            is_known &= ends.is_some();
             if let Some(ends) = ends {
                 self.finals.insert(member.name.value.clone(), ends.value.clone());
                 replies.insert(0, ends);
             }
         }
 
+        // A stored config may have names that nothing declares, see `known_of`.
+        if !is_known && !self.is_stored {
+            return None;
+        }
+
         let approval = self.approval(member, &accepts, problems);
         let undo = undo::resolve(member, &accepts, problems);
         let contract = Contract { approval, undo, ..contract(member, &accepts, &replies) };
-        ResolvedMember { member, contract, accepts, replies }
+        Some(ResolvedMember { member, contract, accepts, replies })
     }
 
     /// Decides which calls to a member need approval. If the member has the setting `approval`,
@@ -268,15 +287,21 @@ impl PayloadResolver {
     }
 
     /// Returns the payload names that the given schemas and the section `payloads` declare.
+    /// `is_valid` states whether the declaration that names the schemas has no problem so far.
     pub fn known_of(
         &mut self,
         schemas: &[Located<ExpandedText>],
+        is_valid: bool,
         problems: &mut ConfigProblems,
     ) -> KnownPayloads {
+        // The problem may concern the key that names the schemas.
+        let may_lack_schemas = schemas.is_empty() && !is_valid;
+        // Earlier versions of the program ignored names in a config that declares no payloads.
+        let is_ignored = schemas.is_empty() && self.section.is_none() && self.is_stored;
         let mut known = KnownPayloads {
             schemas: self.schemas.clone(),
             names: self.declared.clone(),
-            is_complete: self.section.unwrap_or(!schemas.is_empty()),
+            is_complete: self.section.unwrap_or(true) && !may_lack_schemas && !is_ignored,
             files: Vec::new(),
         };
         for schema in schemas {
@@ -542,8 +567,11 @@ impl KnownPayloads {
     }
 
     fn undeclared(&self, text: &Located<ExpandedText>, name: &PayloadName) -> ConfigProblem {
-        let message =
-            format!("`{}` is not declared in {}", text.value.written, self.files.join(", "));
+        let written = &text.value.written;
+        let message = match self.files.as_slice() {
+            [] => format!("`{written}` is not declared: there is neither a schema nor [payloads]"),
+            files => format!("`{written}` is not declared in {}", files.join(", ")),
+        };
         let locals: HashSet<&str> = self.names.iter().map(|known| &*known.local).collect();
         let same = self.names.iter().find(|known| known.local == name.local);
         let help = match same {

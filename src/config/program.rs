@@ -82,23 +82,58 @@ fn find(
              \"{written}\"]"
         );
         ConfigProblem::new(ProblemCode::CommandNotExecutable, &program.place, message).help(help)
-    } else if name.contains('/') {
-        let help = file::near_or_rule(&directory.join(name));
-        let message = format!("there is no program `{written}`");
-        ConfigProblem::new(ProblemCode::CommandMissing, &program.place, message).help(help)
     } else {
-        let programs = programs_in(&search_path(directory, around));
-        let help = did_you_mean(name, programs.iter().map(String::as_str), || {
-            "it is neither beside the organism executable, nor beside the config, nor on PATH; a \
-             path with a slash is relative to the config"
-                .to_owned()
-        });
-        let message = format!("there is no program `{written}`");
+        let (message, help) = missing(program, directory, around);
         ConfigProblem::new(ProblemCode::CommandMissing, &program.place, message).help(help)
     };
 
     problems.push(problem);
     None
+}
+
+/// Returns the message and the advice for a program that was not found.
+fn missing(
+    program: &Located<ExpandedText>,
+    directory: &Path,
+    around: &ConfigEnvironment,
+) -> (String, String) {
+    let name = &program.value.value;
+    let written = &program.value.written;
+    let message = format!("there is no program `{written}`");
+
+    let first = name.split_whitespace().next().unwrap_or_default();
+    let is_command_line = first != name && is_program(first, directory, around);
+    if is_command_line {
+        let words: Vec<_> = written.split_whitespace().map(|word| format!("{word:?}")).collect();
+        let help = format!("write each word apart: command = [{}]", words.join(", "));
+        return (message, help);
+    }
+
+    let path = directory.join(name);
+    if name.contains('/') && path.is_dir() {
+        let help = "name the program in it".to_owned();
+        return (format!("`{written}` is a directory"), help);
+    }
+    if name.contains('/') {
+        return (message, file::near_or_rule(&path));
+    }
+
+    let programs = programs_in(&search_path(directory, around));
+    let help = did_you_mean(name, programs.iter().map(String::as_str), || {
+        "it is neither beside the organism executable, nor beside the config, nor on PATH; a path \
+         with a slash is relative to the config"
+            .to_owned()
+    });
+    (message, help)
+}
+
+/// Whether `name` is a program, as a path relative to the config or as a bare name.
+fn is_program(name: &str, directory: &Path, around: &ConfigEnvironment) -> bool {
+    if name.contains('/') {
+        is_executable(&directory.join(name))
+    } else {
+        is_installed(name, directory, around)
+    }
 }
 
 /// Reports a problem if the script that an interpreter gets as its argument is missing. Without the
@@ -220,11 +255,11 @@ pub(super) fn secret(
 ) -> Option<String> {
     match file::text(&directory.join(&path.value.value)) {
         Ok(text) => Some(text.trim_end_matches(['\r', '\n']).to_owned()),
-        Err(reason) => {
+        Err(unreadable) => {
             let message =
-                format!("the secret in `{}` cannot be read: {reason}", path.value.written);
+                format!("the secret in `{}` cannot be read: {unreadable}", path.value.written);
             let problem = ConfigProblem::new(ProblemCode::SecretMissing, &path.place, message);
-            problems.push(problem.help(file::PATH_RULE));
+            problems.push(problem.help(unreadable.help));
             None
         }
     }

@@ -27,6 +27,11 @@ pub(super) struct TableReader<'a> {
     required: Vec<String>,
     /// All keys that the table may have.
     known: Vec<&'static str>,
+    /// Whether the table has a text with a variable that could not be filled in. Such variables are
+    /// reported before the table is read.
+    has_failed_text: bool,
+    /// Number of problems that were reported before this table was read.
+    problems_before: usize,
     pub problems: &'a mut ConfigProblems,
 }
 
@@ -39,6 +44,7 @@ impl<'a> TableReader<'a> {
         place: SourceRange,
         problems: &'a mut ConfigProblems,
     ) -> Self {
+        let problems_before = problems.len();
         let mut mistyped = Vec::new();
         for entry in &table.entries {
             let key = &entry.key;
@@ -60,8 +66,23 @@ impl<'a> TableReader<'a> {
             }
         }
 
-        let known = section.key_names().collect();
-        Self { table, place, what, mistyped, required: Vec::new(), known, problems }
+        Self {
+            table,
+            place,
+            what,
+            mistyped,
+            required: Vec::new(),
+            known: section.key_names().collect(),
+            has_failed_text: false,
+            problems_before,
+            problems,
+        }
+    }
+
+    /// Whether the values read so far have a problem. Values that a later part of the config
+    /// derives from the table may then be wrong.
+    pub fn has_problem(&self) -> bool {
+        self.has_failed_text || self.problems.len() > self.problems_before
     }
 
     /// Returns the range of the key in the source. If the key is missing, returns the range of the
@@ -209,7 +230,10 @@ impl<'a> TableReader<'a> {
     pub fn duration(&mut self, key: &str, most: Duration) -> Option<Duration> {
         let node = self.table.get(key)?;
         let text = match &node.value {
-            TomlValue::Text(text) if text.failed => return None,
+            TomlValue::Text(text) if text.failed => {
+                self.has_failed_text = true;
+                return None;
+            }
             TomlValue::Text(text) => text,
             TomlValue::Integer(Some(n)) => {
                 let seconds = (*n > 0).then(|| format!("\"{n}s\""));
@@ -345,6 +369,11 @@ impl<'a> TableReader<'a> {
         self.wrong::<()>(key, node, wanted, None);
     }
 
+    /// Returns the description of the table in messages, such as "listener `search`".
+    pub fn description(&self) -> &str {
+        &self.what
+    }
+
     /// Returns a description, for error messages, of the inner table under `key` in this table.
     pub fn what_within(&self, key: &str) -> String {
         let key = if key.contains('`') { key.to_owned() } else { format!("`{key}`") };
@@ -369,7 +398,10 @@ impl<'a> TableReader<'a> {
     fn as_text(&mut self, key: &str, node: &TomlNode) -> Option<Located<ExpandedText>> {
         match &node.value {
             // The variables that could not be filled in were already reported.
-            TomlValue::Text(text) if text.failed => None,
+            TomlValue::Text(text) if text.failed => {
+                self.has_failed_text = true;
+                None
+            }
             TomlValue::Text(text) => {
                 Some(Located { value: text.clone(), place: node.place.clone() })
             }

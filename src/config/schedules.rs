@@ -223,7 +223,8 @@ fn client(
 }
 
 /// Checks that the client of a schedule may send the schedule's payload. If not, reports a problem
-/// and returns `None`. `send` is the key that names the file of the payload.
+/// and returns `None`. Reports no problem if it may follow from a reported one. `send` is the key
+/// that names the file of the payload.
 fn check_payload(
     send: &Located<ExpandedText>,
     (client, payload): (&ListenerName, &str),
@@ -235,10 +236,15 @@ fn check_payload(
         Err(refusal) => refusal,
     };
 
+    let is_of_names = refusal.rule == RefusalRule::NotInVocabulary;
+    if is_of_names && has_unknown_contract(client, &gate.contracts) {
+        return None;
+    }
+
     let written = &send.value.written;
     let (line, _) = send.place.line_and_column();
     let problem = match refusal.place {
-        _ if refusal.rule == RefusalRule::NotInVocabulary => {
+        _ if is_of_names => {
             let message = format!("no peer of `{client}` accepts the payload of `{written}`");
             ConfigProblem::new(ProblemCode::SendRefused, &send.place, message)
                 .help(sendable(client, gate))
@@ -259,6 +265,13 @@ fn check_payload(
 
     problems.push(problem);
     None
+}
+
+/// Whether the contract of the client or of one of its peers is unknown, because the declaration
+/// has a problem. What the client may send is then unknown, too.
+fn has_unknown_contract(client: &ListenerName, contracts: &Contracts) -> bool {
+    let Some(contract) = contracts.get(client) else { return true };
+    contract.peers.iter().any(|peer| contracts.get(peer).is_none())
 }
 
 /// Returns a help text that lists the payloads which the peers of a client accept.

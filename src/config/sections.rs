@@ -60,6 +60,10 @@ pub(super) struct DeclaredSections {
     /// Names of members that could not be read. References to these members are not reported as
     /// unknown.
     pub unread: HashSet<String>,
+    /// Names of members whose declarations have a problem. The contract of such a member is
+    /// unknown: it is left out of the contracts, and nothing is derived from it. Otherwise one
+    /// mistake would lead to false problems elsewhere.
+    pub invalid: HashSet<String>,
 }
 
 impl DeclaredSections {
@@ -142,16 +146,19 @@ pub(super) fn read(
         (None, None) => SchemaSource::File,
     };
 
-    each(root, &keys::CLIENTS, problems, |name, reader| declared.extend(client(name, reader)));
-    each(root, &keys::LISTENERS, problems, |name, reader| {
+    let mut invalid = HashSet::new();
+    invalid.extend(each(root, &keys::CLIENTS, problems, |name, reader| {
+        declared.extend(client(name, reader));
+    }));
+    invalid.extend(each(root, &keys::LISTENERS, problems, |name, reader| {
         declared.extend(listener(name, source_of, reader));
-    });
-    each(root, &keys::HUMANS, problems, |name, reader| {
+    }));
+    invalid.extend(each(root, &keys::HUMANS, problems, |name, reader| {
         declared.extend(human(name, source_of, reader));
-    });
-    each(root, &keys::AGENTS, problems, |name, reader| {
+    }));
+    invalid.extend(each(root, &keys::AGENTS, problems, |name, reader| {
         declared.extend(agent(name, source_of, reader));
-    });
+    }));
 
     let mut models = Vec::new();
     each(root, &keys::MODELS, problems, |name, reader| models.push(models::read(name, reader)));
@@ -184,6 +191,7 @@ pub(super) fn read(
         workflows: None,
         root: TomlTable::default(),
         unread,
+        invalid,
     }
 }
 
@@ -269,14 +277,16 @@ pub(super) fn in_section<T>(
     read(&mut TableReader::new(known, table, what, place, problems))
 }
 
-/// Calls `read` for each member of a section.
+/// Calls `read` for each member of a section. Returns the names of members whose tables have a
+/// problem.
 fn each(
     root: &TomlTable,
     known: &KnownSection,
     problems: &mut ConfigProblems,
     mut read: impl FnMut(&Located<String>, &mut TableReader<'_>),
-) {
-    let Some((table, _)) = section(root, known, problems) else { return };
+) -> HashSet<String> {
+    let mut invalid = HashSet::new();
+    let Some((table, _)) = section(root, known, problems) else { return invalid };
     let member = known.member.unwrap_or(known.name);
     for entry in &table.entries {
         let name = &entry.key;
@@ -288,8 +298,14 @@ fn each(
             continue;
         };
         let what = format!("{member} `{}`", name.value);
-        read(name, &mut TableReader::new(known, table, what, name.place.clone(), problems));
+        let mut reader = TableReader::new(known, table, what, name.place.clone(), problems);
+        read(name, &mut reader);
+        if reader.has_problem() {
+            invalid.insert(name.value.clone());
+        }
     }
+
+    invalid
 }
 
 struct OrganismSection {

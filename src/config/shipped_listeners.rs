@@ -20,8 +20,9 @@ pub(super) fn notes(members: &[DeclaredMember], directory: &Path) -> Vec<String>
     folders.iter().filter_map(|folder| note(folder, directory)).collect()
 }
 
-/// Returns the directories that may contain the manifest of this member's listener: the directories
-/// of the listener's program and schemas, and their parents. The paths are relative to the config.
+/// Returns the directories that may contain the manifest of this member's listener, or of the kit
+/// that the listener uses: the directories of the listener's program and schemas, their parents,
+/// and the directories in its `PYTHONPATH`. The paths are relative to the config.
 fn folders_of(member: &DeclaredMember) -> BTreeSet<PathBuf> {
     let schemas = member.schema.iter().map(|schema| schema.value.value.as_str());
     let of_process = member.process.iter().flat_map(|process| &process.command);
@@ -32,6 +33,13 @@ fn folders_of(member: &DeclaredMember) -> BTreeSet<PathBuf> {
     for path in schemas.chain(words).filter(is_path) {
         let above = Path::new(path).ancestors().skip(1).take(2);
         folders.extend(above.filter(|folder| !folder.as_os_str().is_empty()).map(Path::to_owned));
+    }
+
+    let variables = member.process.iter().flat_map(|process| &process.env);
+    for (_, paths) in variables.filter(|(name, _)| name.value == "PYTHONPATH") {
+        let kits = paths.value.value.split(':').filter(|path| !path.is_empty());
+        // Without a `/` at the end, which messages and commands would repeat.
+        folders.extend(kits.map(|path| Path::new(path).components().collect::<PathBuf>()));
     }
     folders
 }

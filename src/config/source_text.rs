@@ -84,6 +84,7 @@ impl SourceRange {
 
     /// Makes the range from `column` to the end of `line`. Both are counted from 1. Column 0 stands
     /// for the first character of the line that is not white space, and line 0 for the first line.
+    /// A line after the last one stands for the end of the text, such as for a missing end tag.
     pub fn of_line(source: &Arc<ConfigSource>, line: u32, column: u32) -> Self {
         let text = &source.text;
         let mut start = 0;
@@ -92,7 +93,8 @@ impl SourceRange {
             (start - line.len(), line.trim_end())
         });
         let Some((start, line)) = lines.skip(line.saturating_sub(1) as usize).take(1).last() else {
-            return Self::start(source);
+            let end = text.trim_end().len();
+            return Self::new(source, end..end);
         };
 
         let indent = line.len() - line.trim_start().len();
@@ -128,4 +130,22 @@ fn mask(text: &str, private: &[Range<usize>]) -> String {
 
     let shown = |(at, c): (usize, char)| if hidden(at) { cover(c) } else { String::from(c) };
     text.char_indices().map(shown).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_after_the_last_one_is_the_end_of_the_text() {
+        let source = ConfigSource::new("words.xsd", "<a>\n  <b/>\n\n");
+        for (line, column, place) in
+            [(1, 1, (1, 1)), (2, 0, (2, 3)), (2, 99, (2, 7)), (4, 1, (2, 7)), (9, 0, (2, 7))]
+        {
+            let range = SourceRange::of_line(&source, line, column);
+            assert_eq!(range.line_and_column(), place, "{line}:{column}");
+        }
+        let empty = SourceRange::of_line(&ConfigSource::new("words.xsd", ""), 1, 1);
+        assert_eq!(empty.line_and_column(), (1, 1));
+    }
 }

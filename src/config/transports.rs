@@ -6,11 +6,13 @@ use crate::agent::FinalMode;
 use crate::agent::protocol::takes_report;
 use crate::contract::Contracts;
 use crate::ids::PayloadName;
+use crate::model::ToolChoice;
 use crate::schema::Schemas;
 
 use super::ActionTransport;
 use super::config_problem::{ConfigProblem, ConfigProblems, ProblemCode};
 use super::members::{DeclaredAgent, DeclaredMember, FormatWord};
+use super::sections::DeclaredSections;
 
 /// Reports agents whose payloads do not fit the agent's transport. A transport is the form in which
 /// a model writes its actions. Returns notes about valid settings that may surprise the user.
@@ -45,6 +47,29 @@ pub(super) fn check(
     }
 
     notes
+}
+
+/// Reports agents that must call a tool in each turn, but whose model, or a route of it, thinks:
+/// Anthropic refuses each request that forces a tool call and enables thinking.
+pub(super) fn check_thinking(sections: &DeclaredSections, problems: &mut ConfigProblems) {
+    let named = |name: &str| sections.models.iter().find(|model| model.name.value == name);
+    let agents = sections.members.iter().filter_map(|member| member.agent.as_ref());
+    for agent in agents.filter(|agent| agent.tool_choice == Some(ToolChoice::Required)) {
+        let Some(place) = agent.model.as_ref() else { continue };
+        let Some(model) = named(&place.value.value) else { continue };
+        let routes = model.routes().iter().filter_map(|route| named(&route.value.value));
+        let mut all = std::iter::once(model).chain(routes);
+        let Some(thinking) = all.find(|model| model.refuses_forced_calls()) else { continue };
+
+        let message = format!(
+            "`{}` has thinking_tokens, and its provider then refuses tool_choice = \"required\"",
+            thinking.name.value
+        );
+        let problem = ConfigProblem::new(ProblemCode::ToolChoice, &place.place, message);
+        problems.push(problem.help(
+            "write tool_choice = \"auto\" for the agent, or leave thinking_tokens out of the model",
+        ));
+    }
 }
 
 /// Checks that JSON can express all payloads that an agent sends as native tool calls.

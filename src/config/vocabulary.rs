@@ -3,7 +3,7 @@
 
 use std::collections::HashSet;
 
-use crate::contract::VocabularyError;
+use crate::contract::{Role, VocabularyError};
 use crate::ids::{ListenerName, PayloadName};
 
 use super::config_problem::{ConfigProblem, ConfigProblems, ProblemCode};
@@ -23,8 +23,21 @@ pub(super) fn problem(error: &VocabularyError, resolved: &[ResolvedMember<'_>]) 
         VocabularyError::CallOrReply { sender, name } => {
             let member = of(sender);
             let place = member.and_then(|r| place_in(&r.replies, name));
-            let help = "take it out of `replies`, or write forward = true if its peer's result \
-                        shall be its own";
+            let is_agent = member.is_some_and(|r| r.member.role == Role::Agent);
+            let is_accepted = member.is_some_and(|r| place_in(&r.accepts, name).is_some());
+            let help = match (is_agent, is_accepted) {
+                (false, _) => {
+                    "take it out of `replies`, or write forward = true if its peer's result shall \
+                     be its own"
+                }
+                (true, true) => {
+                    "an agent sends itself what it accepts: take another payload for `final`, or \
+                     another one for `accepts`"
+                }
+                (true, false) => {
+                    "take another payload for `final`, or drop the peer that accepts it"
+                }
+            };
             problem_at(ProblemCode::CallOrReply, place, member, error).help(help)
         }
         VocabularyError::TwoAgents { name, second, .. } => {

@@ -18,6 +18,7 @@ use crate::clock::Time;
 use crate::envelope::{AttemptFailure, Message, MessageKind, Payload};
 use crate::ids::{Attempt, CallId, ListenerName, MessageId, PayloadName, Position, ThreadId};
 use crate::limits;
+use crate::shorten::shorten;
 use crate::system;
 pub use harness::HarnessTransport;
 use harness::TrialHarness;
@@ -584,16 +585,9 @@ fn delivery_of_call(
 fn judge_payloads(payloads: Vec<Vec<u8>>, judge: PayloadJudge<'_>) -> Result<(), String> {
     for payload in payloads {
         let text = String::from_utf8(payload).map_err(|e| format!("is not UTF-8: {e}"))?;
-        judge(&text).map_err(|why| format!("{why}: {}", shortened(&text)))?;
+        judge(&text)
+            .map_err(|why| format!("{why}: {}", shorten(&text, limits::ID_ECHO_CHARS_MAX)))?;
     }
 
     Ok(())
-}
-
-fn shortened(text: &str) -> String {
-    let mut short: String = text.chars().take(limits::ID_ECHO_CHARS_MAX).collect();
-    if short.len() < text.len() {
-        short.push('…');
-    }
-    short
 }

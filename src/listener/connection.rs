@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -19,6 +19,7 @@ use super::pump_watch::PumpWatch;
 use crate::envelope::NAMESPACE;
 use crate::ids::{Attempt, CallId};
 use crate::limits;
+use crate::locks::locked;
 use crate::xml::escape::escape_text;
 
 const END: u8 = 0;
@@ -214,6 +215,6 @@ impl FrameOutput {
         let mut frame = Vec::new();
         parts.for_each(|part| frame.extend_from_slice(part.as_bytes()));
         frame.push(END);
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).write_all(&frame)
+        locked(&self.0).write_all(&frame)
     }
 }

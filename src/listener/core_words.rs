@@ -3,9 +3,8 @@
 //! results.
 
 use crate::ids::ThreadId;
-use crate::system::{NAMESPACE, ThreadStatus};
+use crate::system::{NAMESPACE, ThreadStatus, spawn_thread};
 use crate::xml::element::{Element, Node};
-use crate::xml::escape::escape_attribute;
 
 use super::payload::{Reply, TypedPayload, write};
 use super::request::{Received, Request};
@@ -37,12 +36,8 @@ impl Reply {
         payload: &T,
         bound: &str,
     ) -> Result<Self, String> {
-        let label = escape_attribute(label);
         let payload = write(payload)?;
-        Ok(self.and_raw(format!(
-            "<c:spawn-thread xmlns:c=\"{NAMESPACE}\" suggested_sub_id=\"{label}\"{bound}>\
-             <c:initial-payload>{payload}</c:initial-payload></c:spawn-thread>"
-        )))
+        Ok(self.and_raw(spawn_thread(label, &payload, bound)))
     }
 
     /// Opens a call in the thread `thread`, which must be beneath the thread of this call.

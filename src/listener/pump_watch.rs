@@ -8,10 +8,12 @@
 
 use std::io::Write as _;
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
+
+use crate::locks::locked;
 
 /// Whether a handler runs, and whether the pump has ended. The main loop and the OS thread that
 /// watches the pump share this state.
@@ -64,7 +66,7 @@ impl PumpWatch {
     }
 
     fn state(&self) -> MutexGuard<'_, WatchedPump> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.0)
     }
 }
 

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::bus::memory::CallMemory;
 use crate::ids::{Attempt, CallId, Digest, ListenerName, MessageId, PayloadName, ThreadId};
+use crate::owned_tasks::JoinOnDrop;
 use crate::trace::TraceParent;
 
 use super::delivery_channel::{DeliveryChannel, HeartbeatFn};
@@ -171,7 +172,7 @@ impl Request {
                 }
             }
         });
-        HeartbeatGuard { stop: Some(stop), thread: Some(thread) }
+        HeartbeatGuard { _stop: stop, _thread: JoinOnDrop::new(thread) }
     }
 
     /// Whether the handler may carry out the call: the person approved a preview equal to
@@ -195,16 +196,7 @@ impl Request {
 /// Guard that keeps sending heartbeats until it is dropped; see [`Request::keep_alive`].
 #[derive(Debug)]
 pub struct HeartbeatGuard {
-    stop: Option<mpsc::Sender<()>>,
-    thread: Option<std::thread::JoinHandle<()>>,
-}
-
-impl Drop for HeartbeatGuard {
-    fn drop(&mut self) {
-        drop(self.stop.take());
-        if let Some(thread) = self.thread.take() {
-            // The thread only writes heartbeats, so it cannot have panicked.
-            let _ = thread.join();
-        }
-    }
+    /// Sender of a channel on which the thread waits. Dropping the sender ends the thread.
+    _stop: mpsc::Sender<()>,
+    _thread: JoinOnDrop,
 }

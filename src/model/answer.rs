@@ -3,6 +3,8 @@
 use serde_json::value::RawValue;
 use tokio::time::Instant;
 
+use crate::word_enum::word_enum;
+
 use super::error::Error;
 
 /// A piece of a streamed answer, or an event between two attempts to get the answer.
@@ -63,19 +65,21 @@ pub struct OwnBlock {
     pub json: String,
 }
 
-/// Reason why a model stopped writing its answer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum StopReason {
-    /// The model ended its answer by itself.
-    Normal,
-    /// The model stopped in order to get the results of its native calls.
-    Calls,
-    /// The answer reached its maximum length, so its text may be cut short.
-    Length,
-    /// The provider or the model declined to answer.
-    Refused,
-    /// The provider gave no reason, or an unknown one.
-    Unknown,
+word_enum! {
+    /// Reason why a model stopped writing its answer.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+    pub enum StopReason {
+        /// The model ended its answer by itself.
+        Normal = "normal",
+        /// The model stopped in order to get the results of its native calls.
+        Calls = "calls",
+        /// The answer reached its maximum length, so its text may be cut short.
+        Length = "length",
+        /// The provider or the model declined to answer.
+        Refused = "refused",
+        /// The provider gave no reason, or an unknown one.
+        Unknown = "unknown",
+    }
 }
 
 impl StopReason {
@@ -89,23 +93,6 @@ impl StopReason {
     /// may mean a cut. Without a stated reason, the answer counts as complete.
     pub const fn may_be_cut(self, is_stated: bool) -> bool {
         self.is_cut() || (is_stated && matches!(self, Self::Unknown))
-    }
-
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Normal => "normal",
-            Self::Calls => "calls",
-            Self::Length => "length",
-            Self::Refused => "refused",
-            Self::Unknown => "unknown",
-        }
-    }
-
-    /// Parses the text of [`StopReason::as_str`]. Returns `None` for any other text.
-    pub fn parse(text: &str) -> Option<Self> {
-        [Self::Normal, Self::Calls, Self::Length, Self::Refused, Self::Unknown]
-            .into_iter()
-            .find(|reason| reason.as_str() == text)
     }
 }
 

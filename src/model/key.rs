@@ -69,12 +69,55 @@ impl ProviderKey {
         }
     }
 
+    /// Replaces the key in the JSON text `json` by `HIDDEN`, also where characters of the key are
+    /// written as escapes, such as `\/` or `\u0041`. The text may be cut short.
+    pub(super) fn hide_in_json(&self, json: &str) -> String {
+        if !json.contains('\\') || mutant("show-the-key") {
+            return self.hide_in(json);
+        }
+
+        let mut hidden = String::with_capacity(json.len());
+        let mut rest = json;
+        while let Some(first) = rest.chars().next() {
+            let key_length = json_length(rest, &self.value);
+            // An escape is never split: its second half is no character of its own.
+            let escaped = rest.chars().nth(1).filter(|_| first == '\\');
+            let next_length = first.len_utf8() + escaped.map_or(0, char::len_utf8);
+            let (piece, after) = rest.split_at(key_length.unwrap_or(next_length));
+            hidden.push_str(if key_length.is_some() { HIDDEN } else { piece });
+            rest = after;
+        }
+
+        // A text that is no JSON may contain the key as it is.
+        self.hide_in(&hidden)
+    }
+
     /// Returns a filter that hides the key in a streamed answer; `None` if the key is so short that
     /// an answer may contain it by chance.
     pub(super) fn filter(&self) -> Option<KeyFilter> {
         let long = self.value.len() >= limits::KEY_BYTES_HIDDEN_IN_ANSWERS;
         long.then(|| KeyFilter { key: Arc::clone(&self.value), held: String::new() })
     }
+}
+
+/// Returns the number of bytes in which the beginning of `json` writes `text`, which is ASCII.
+/// Returns `None` if `json` begins with another text. Any character may be written as an escape.
+fn json_length(json: &str, text: &str) -> Option<usize> {
+    let mut rest = json;
+    for c in text.chars() {
+        let written = match rest.strip_prefix('\\') {
+            None => rest.starts_with(c).then_some(1),
+            Some(escape) if escape.starts_with('u') => {
+                let digits = escape.get(1..5)?;
+                let code = u32::from_str_radix(digits, 16).ok()?;
+                (code == u32::from(c)).then_some(6)
+            }
+            Some(escape) => (escape.starts_with(c) && matches!(c, '"' | '\\' | '/')).then_some(2),
+        };
+        rest = rest.get(written?..)?;
+    }
+
+    Some(json.len() - rest.len())
 }
 
 impl fmt::Debug for ProviderKey {
@@ -147,5 +190,30 @@ impl KeyFilter {
             end.is_some() && end == self.key.as_bytes().get(..*length)
         };
         (1..=most).rev().find(begins).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_is_hidden_in_json_however_it_is_escaped() {
+        let source = KeySource::Variable("KEY".to_owned());
+        let key = ProviderKey::new("Abc/DEF\\0123456789\"xyz==", source).unwrap();
+        let cases = [
+            (r#"{"q":"key Abc/DEF\\0123456789\"xyz==."}"#, r#"{"q":"key ***."}"#),
+            (r#"{"q":"key Abc\/DEF\\0123456789\"xyz==."}"#, r#"{"q":"key ***."}"#),
+            (r#"{"q":"\u0041bc\u002fDEF\u005C0123456789\u0022xyz\u003d="}"#, r#"{"q":"***"}"#),
+            (r#"{"q":"\nAbc\/DEF\\0123456789\"xyz=="#, r#"{"q":"\n***"#),
+            // These texts do not contain the key.
+            (r#"{"q":"\\u0041bc\/DEF\\0123456789\"xyz=="}"#, ""),
+            (r#"{"q":"Abc\/DEF\\0123456789\"xy \u00e9 ü \ud800"}"#, ""),
+            (r#"{"q":"Abc\"#, ""),
+        ];
+        for (json, hidden) in cases {
+            let hidden = if hidden.is_empty() { json } else { hidden };
+            assert_eq!(key.hide_in_json(json), hidden);
+        }
     }
 }

@@ -71,9 +71,9 @@ pub struct DefinitionContext<'a> {
     /// Names whose definitions in the config could not be read. The checks do not report references
     /// to these names.
     pub unread: Vec<String>,
-    /// Whether the definition lacks goals that could not be read. The checks then do not report
-    /// what only these goals may use.
-    pub lacks_goals: bool,
+    /// Whether the definition may lack a part that could not be read, such as a goal. The checks
+    /// then do not report what only this part may use or declare.
+    pub is_partial: bool,
     /// Whether the config is a stored one. If so, the checks do not report problems that an earlier
     /// version of the program accepted, because that version may have run the config.
     pub is_stored: bool,

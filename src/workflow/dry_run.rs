@@ -1,9 +1,10 @@
 //! Shows the documents that the agents of a run would get, without calling models. Placeholder
 //! texts stand for the outputs of earlier goals.
 //!
-//! The documents cover one pass of each loop, one item of each list, and every branch of a choice.
+//! The documents cover one pass of each loop, every branch of a choice, each item of a list that the
+//! input contains, and one item of any other list.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::convert::Infallible;
 
 use serde::Serialize;
@@ -11,7 +12,8 @@ use serde::Serialize;
 use crate::xml::element::Element;
 
 use super::definition::{
-    GoalCondition, GoalDefinition, GoalForm, GoalTarget, Placed, Supervision, WorkflowDefinition,
+    EachItem, GoalCondition, GoalDefinition, GoalForm, GoalTarget, Placed, Supervision,
+    WorkflowDefinition,
 };
 use super::document::{ContextEntry, GoalDocument, IterationEntry, LoopPass, TaskDocument};
 use super::expression::{self, ValueShape};
@@ -38,7 +40,10 @@ pub fn dry_run(definition: &WorkflowDefinition, input: &Element) -> Vec<DryRunDo
     let mut run = DryRun {
         definition,
         graph: &graph,
-        view: RunView::new(&[entry]).ok(),
+        view: RunView::new(std::slice::from_ref(&entry)).ok(),
+        input: entry,
+        item: None,
+        item_counts: HashMap::new(),
         ended: HashSet::new(),
         seen: HashSet::new(),
         documents: Vec::new(),
@@ -61,9 +66,24 @@ struct DryRun<'a> {
     definition: &'a WorkflowDefinition,
     graph: &'a GoalGraph<'a>,
     view: Option<RunView>,
+    /// The input of the run, as an entry of the view.
+    input: ViewEntry,
+    /// The item whose documents are being made; `None` outside of lists.
+    item: Option<DryRunItem>,
+    /// Numbers of items of the lists that have ended, by the numbers of their goals.
+    item_counts: HashMap<usize, usize>,
     ended: HashSet<usize>,
     seen: HashSet<usize>,
     documents: Vec<DryRunDocument>,
+}
+
+/// An item of a list for which documents are shown.
+struct DryRunItem {
+    /// Number of the item, counted from 1.
+    number: usize,
+    /// The view with the input and the item; `None` if an output contains the list, so that the
+    /// item is not known.
+    view: Option<RunView>,
 }
 
 impl DryRun<'_> {
@@ -79,7 +99,7 @@ impl DryRun<'_> {
                     self.put(&format!(", {label}"), goal, &document.text());
                 }
             }
-            GoalForm::Each(each) => self.item(number, goal, &each.target),
+            GoalForm::Each(each) => self.items(number, goal, each),
             GoalForm::Loop { until, .. } => {
                 self.graph.members(number).into_iter().for_each(|member| self.goal(member));
                 self.condition(number, goal, until);
@@ -100,7 +120,10 @@ impl DryRun<'_> {
         }
 
         self.roles(goal);
-        self.supervision(number, goal);
+        // Each item of a list has its own supervision.
+        if !matches!(goal.form, GoalForm::Each(_)) {
+            self.supervision(number, goal);
+        }
         self.ended.insert(number);
         if let Some(fallback) = self.graph.fallback(number) {
             self.goal(fallback);
@@ -113,20 +136,51 @@ impl DryRun<'_> {
         let membership = self.graph.membership(number);
         let title = match (&document.pass, membership.map(|membership| membership.kind)) {
             (Some(pass), _) => format!(", iteration {}", pass.iteration),
-            (None, Some(MemberKind::Verify)) => ", item 1".to_owned(),
+            (None, Some(MemberKind::Verify)) => format!(", item {}", self.item_number()),
             _ => String::new(),
         };
         self.put(&title, goal, &document.text());
     }
 
-    fn item(&mut self, number: usize, goal: &GoalDefinition, target: &GoalTarget) {
-        if let GoalTarget::Agent { prompt, .. } = target {
+    fn items(&mut self, number: usize, goal: &GoalDefinition, each: &EachItem) {
+        let views = self.item_views(each);
+        self.item_counts.insert(number, views.len());
+        for (position, view) in views.into_iter().enumerate() {
+            self.item = Some(DryRunItem { number: position + 1, view });
+            self.item(number, goal, each);
+            self.supervision(number, goal);
+        }
+
+        self.item = None;
+    }
+
+    /// Returns a view for each item of a list that the input contains. For any other list, returns
+    /// one item that is not known.
+    fn item_views(&self, each: &EachItem) -> Vec<Option<RunView>> {
+        let expression = each.items.value.as_str();
+        let report = expression::read(expression, &ValueShape::Open);
+        let is_input = report.references.iter().all(|(name, _)| name == "input");
+        let view = self.view.as_ref().filter(|_| is_input);
+        let items = view.and_then(|view| view.items(expression).ok()).unwrap_or_default();
+        if items.is_empty() {
+            return vec![None];
+        }
+
+        let items = items.into_iter().take(each.max_items as usize);
+        items
+            .map(|item| RunView::new(&[self.input.clone(), ViewEntry::new("item", item)]).ok())
+            .collect()
+    }
+
+    /// Returns the number of the item whose documents are being made; 1 outside of lists.
+    fn item_number(&self) -> usize {
+        self.item.as_ref().map_or(1, |item| item.number)
+    }
+
+    fn item(&mut self, number: usize, goal: &GoalDefinition, each: &EachItem) {
+        if let GoalTarget::Agent { prompt, .. } = &each.target {
             let document = self.document(number, goal, prompt);
-            let role = match &goal.form {
-                GoalForm::Each(each) => each.role.as_ref(),
-                _ => None,
-            };
-            let text = match role {
+            let text = match &each.role {
                 Some(role) => {
                     let task = TaskDocument {
                         role: self.inserted(&role.value),
@@ -138,10 +192,12 @@ impl DryRun<'_> {
                 }
                 None => document.text(),
             };
-            self.put(", item 1", goal, &text);
+            self.put(&format!(", item {}", self.item_number()), goal, &text);
         }
 
         if let Some(verifier) = self.graph.verifier(number) {
+            // It judges each item.
+            self.seen.remove(&verifier);
             self.goal(verifier);
         }
     }
@@ -152,7 +208,7 @@ impl DryRun<'_> {
             if let GoalForm::Loop { members, .. } = &goal.form {
                 // The judge of a loop sees the outputs of the pass that it judges.
                 let members = members.iter().filter_map(|id| self.definition.goal(&id.value));
-                document.context.extend(members.flat_map(entries));
+                document.context.extend(members.flat_map(|member| self.entries(member)));
             }
             self.put(", judge", goal, &document.text());
         }
@@ -176,13 +232,18 @@ impl DryRun<'_> {
         };
         let Some(prompt) = prompt_of(goal) else { return };
         let mut document = self.document(number, goal, prompt);
-        document.add_judged(entries(goal));
+        document.add_judged(match &goal.form {
+            GoalForm::Each(_) => vec![self.item_entry(goal)],
+            _ => self.entries(goal),
+        });
         document.ask_supervisor(supervise);
+        let item = self.item.as_ref().map(|item| format!(", item {}", item.number));
+        let title = format!("{}, supervisor", item.unwrap_or_default());
         if *is_human {
-            let title = format!(", supervisor, question to {}", supervisor.value);
+            let title = format!("{title}, question to {}", supervisor.value);
             return self.put(&title, goal, document.prompt.trim());
         }
-        self.put(", supervisor", goal, &document.text());
+        self.put(&title, goal, &document.text());
     }
 
     fn document(
@@ -209,9 +270,9 @@ impl DryRun<'_> {
         for shown in self.shown(number, goal) {
             let Some(earlier) = self.graph.goal(shown) else { continue };
             if same_pass.contains(&shown) {
-                pass.extend(entries(earlier));
+                pass.extend(self.entries(earlier));
             } else {
-                document.context.extend(entries(earlier));
+                document.context.extend(self.entries(earlier));
             }
         }
 
@@ -219,7 +280,7 @@ impl DryRun<'_> {
             owner.filter(|(membership, _)| membership.kind == MemberKind::Verify)
         {
             debug_assert_eq!(Some(membership.owner), self.graph.number(&owner.id.value));
-            document.context.extend(entries(owner));
+            document.context.push(self.item_entry(owner));
         }
         if !pass.is_empty() {
             document.iterations.push(IterationEntry { number: 1, entries: pass });
@@ -247,12 +308,14 @@ impl DryRun<'_> {
         }
     }
 
-    /// Returns the value of an expression that uses only the input. For any other expression,
-    /// returns a placeholder text.
+    /// Returns the value of an expression that uses only the input and a known item. For any other
+    /// expression, returns a placeholder text.
     fn inserted(&self, expression: &str) -> String {
         let report = expression::read(expression, &ValueShape::Open);
-        let is_input = report.references.iter().all(|(name, _)| name == "input");
-        let value = self.view.as_ref().filter(|_| is_input);
+        let item = self.item.as_ref().and_then(|item| item.view.as_ref());
+        let is_known = |name: &str| name == "input" || (name == "item" && item.is_some());
+        let has_value = report.references.iter().all(|(name, _)| is_known(name));
+        let value = item.or(self.view.as_ref()).filter(|_| has_value);
         match value.map(|view| view.insert(expression)) {
             Some(Ok(text)) => text,
             _ if self.definition.goals.iter().any(|goal| goal.id.value.as_str() == expression) => {
@@ -266,18 +329,33 @@ impl DryRun<'_> {
         let title = format!("{}{suffix}", goal.id.value);
         self.documents.push(DryRunDocument { title, text: text.to_owned() });
     }
+
+    /// Returns a placeholder text for the output of the current item of the list `goal`.
+    fn item_entry(&self, goal: &GoalDefinition) -> ContextEntry {
+        output_entry(format!("{}[{}]", goal.id.value, self.item_number()))
+    }
+
+    /// Returns placeholder texts for the outputs of a goal.
+    fn entries(&self, goal: &GoalDefinition) -> Vec<ContextEntry> {
+        let id = &goal.id.value;
+        match &goal.form {
+            GoalForm::Loop { .. } | GoalForm::Choose(_) => Vec::new(),
+            GoalForm::All { agents, vote: None, .. } => {
+                let labels = labels(agents).into_iter();
+                labels.map(|label| output_entry(format!("{id}[{label}]"))).collect()
+            }
+            GoalForm::Each(_) => {
+                let number = self.graph.number(id);
+                let count = number.and_then(|number| self.item_counts.get(&number));
+                let items = 1..=count.copied().unwrap_or(1);
+                items.map(|item| output_entry(format!("{id}[{item}]"))).collect()
+            }
+            _ => vec![output_entry(id.to_string())],
+        }
+    }
 }
 
-/// Returns placeholder texts for the outputs of a goal.
-fn entries(goal: &GoalDefinition) -> Vec<ContextEntry> {
-    let entry = |id: String| ContextEntry { body: format!("[output of {id}]"), id };
-    let id = &goal.id.value;
-    match &goal.form {
-        GoalForm::Loop { .. } | GoalForm::Choose(_) => Vec::new(),
-        GoalForm::All { agents, vote: None, .. } => {
-            labels(agents).into_iter().map(|label| entry(format!("{id}[{label}]"))).collect()
-        }
-        GoalForm::Each(_) => vec![entry(format!("{id}[1]"))],
-        _ => vec![entry(id.to_string())],
-    }
+/// Returns a placeholder text for the output `id`.
+fn output_entry(id: String) -> ContextEntry {
+    ContextEntry { body: format!("[output of {id}]"), id }
 }

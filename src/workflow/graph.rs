@@ -228,7 +228,11 @@ impl<'a> GoalGraph<'a> {
     /// as a loop, these include the goals outside of it that its members name in their setting
     /// `needs`.
     pub fn direct_needs(&self, number: usize) -> Vec<usize> {
-        let mut needs = self.needs_of(number);
+        let mut needs = self.own_needs(number);
+        if let Some(membership) = self.membership(number) {
+            needs.extend(self.needs_of_member(membership));
+        }
+
         let own = self.lists_of(number);
         let outside = own.iter().flat_map(|member| self.named_needs(*member));
         for need in outside {
@@ -258,24 +262,12 @@ impl<'a> GoalGraph<'a> {
     }
 
     fn named_needs(&self, number: usize) -> Vec<usize> {
-        let named = self.goal(number).and_then(|goal| goal.needs.as_ref());
-        named.into_iter().flatten().filter_map(|id| self.number(&id.value)).collect()
+        let named = self.goal(number).and_then(|goal| goal.needs.as_deref());
+        self.numbers_of(named.unwrap_or_default())
     }
 
-    fn needs_of(&self, number: usize) -> Vec<usize> {
-        let Some(goal) = self.goal(number) else { return Vec::new() };
-        let mut needs: Vec<usize> = match &goal.needs {
-            Some(named) => named.iter().filter_map(|id| self.number(&id.value)).collect(),
-            None => Vec::new(),
-        };
-
-        match self.membership(number) {
-            None if goal.needs.is_none() => needs.extend(self.goal_above(number)),
-            None => {}
-            Some(membership) => needs.extend(self.needs_of_member(membership)),
-        }
-
-        needs
+    fn numbers_of(&self, ids: &[Placed<GoalId>]) -> Vec<usize> {
+        ids.iter().filter_map(|id| self.number(&id.value)).collect()
     }
 
     /// Returns the nearest goal above this one in the file that is no member of another goal;
@@ -298,7 +290,7 @@ impl<'a> GoalGraph<'a> {
             }
             _ => &[],
         };
-        needs.extend(list.iter().filter_map(|id| self.number(&id.value)));
+        needs.extend(self.numbers_of(list));
         needs
     }
 
@@ -382,7 +374,7 @@ impl<'a> GoalGraph<'a> {
     fn own_needs(&self, number: usize) -> Vec<usize> {
         let Some(goal) = self.goal(number) else { return Vec::new() };
         match &goal.needs {
-            Some(named) => named.iter().filter_map(|id| self.number(&id.value)).collect(),
+            Some(named) => self.numbers_of(named),
             None if self.membership(number).is_none() => {
                 self.goal_above(number).into_iter().collect()
             }

@@ -6,7 +6,7 @@
 //! computes it again from all messages of the call.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use crate::bus::memory::CallMemory;
 use crate::bus::native_host::{self, HandlerContext, NativeHandler};
@@ -15,7 +15,9 @@ use crate::contract::{Contracts, delegated_goal};
 use crate::envelope::{AttemptFailure, Message};
 use crate::ids::{Digest, ListenerName, MessageId};
 use crate::limits;
+use crate::locks::locked;
 use crate::schema::Schemas;
+use crate::system::spawn_thread;
 
 use super::begun_run::{BeginError, RunBasis, definition_changed};
 use super::call_fold::{CallFold, RunRequest, RunThreads, UndoSource};
@@ -23,7 +25,7 @@ use super::definition::WorkflowDefinition;
 use super::delegation;
 use super::forked_run::source_definition;
 use super::graph::{GoalGraph, GoalIndex};
-use super::payloads;
+use super::payloads::{self, BOUND};
 use super::questions;
 use super::retry_rules::{addressed_once, called_once};
 use super::run_clock::UncountedTimes;
@@ -118,7 +120,7 @@ impl WorkflowHandler {
     }
 
     fn graph<'a>(&self, digest: Digest, definition: &'a WorkflowDefinition) -> GoalGraph<'a> {
-        let mut indexes = self.indexes.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut indexes = locked(&self.indexes);
         if let Some(index) = indexes.get(&digest) {
             return GoalGraph::indexed(definition, Arc::clone(index));
         }
@@ -126,10 +128,6 @@ impl WorkflowHandler {
         let (graph, _) = GoalGraph::new(definition);
         indexes.insert(digest, graph.index());
         graph
-    }
-
-    fn remembered(&self) -> MutexGuard<'_, CallMemory<Box<RememberedRun>>> {
-        self.remembered.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Computes the outcome that follows from the new messages of a delivery.
@@ -355,7 +353,7 @@ impl WorkflowHandler {
         let undo = self.undo_source(delivery);
         let uncounted = UncountedTimes::Known(&delivery.uncounted);
         let last = known.checked_sub(1).and_then(|at| delivery.messages.get(at));
-        let run = self.remembered().take(&delivery.call);
+        let run = locked(&self.remembered).take(&delivery.call);
         let is_next = |run: &RememberedRun| {
             run.messages == known && last.is_some_and(|message| message.id == run.last)
         };
@@ -383,7 +381,7 @@ impl WorkflowHandler {
         let bytes = state.kept_bytes().min(limits::REMEMBERED_BYTES_MAX);
         let messages = delivery.messages.len();
         let run = RememberedRun { messages, last: last.id, state, threads };
-        self.remembered().put(delivery.call, Box::new(run), bytes);
+        locked(&self.remembered).put(delivery.call, Box::new(run), bytes);
     }
 
     /// Builds the payloads of an outcome: usually the requests of the run, followed by a `wait` for
@@ -410,7 +408,7 @@ impl WorkflowHandler {
                     continue;
                 }
                 RunRequest::Undo(UndoStep::Undo { label, payload }) => {
-                    let spawn = payloads::spawn_thread(&label, &payload, Some("bound=\"true\""));
+                    let spawn = spawn_thread(&label, &payload.to_xml(), BOUND);
                     payloads.push(spawn.into_bytes());
                     continue;
                 }
@@ -418,7 +416,7 @@ impl WorkflowHandler {
                     let report = questions::report(definition, goal.as_str(), &failure, &left);
                     // The run does not wait for an answer to the report, so the report outlives the
                     // run.
-                    let spawn = payloads::spawn_thread(REPORT_LABEL, &report, None);
+                    let spawn = spawn_thread(REPORT_LABEL, &report.to_xml(), "");
                     return vec![spawn.into_bytes()];
                 }
             };

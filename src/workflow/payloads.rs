@@ -7,7 +7,7 @@ use crate::contract::{RUN_FAILED, WORKFLOW_NAMESPACE, retry_name, write_goal_req
 use crate::envelope::Message;
 use crate::ids::{ListenerName, PayloadName, ThreadId};
 use crate::schema::{FieldCount, ShortField, ShortType, short_form_xsd};
-use crate::system;
+use crate::system::{self, spawn_thread};
 use crate::xml::element::Element;
 use crate::xml::escape::{escape_attribute, escape_text};
 use crate::xml::shape::QName;
@@ -264,19 +264,9 @@ pub fn failure_type() -> ShortType {
 
 const NOT_UNDONE: &str = "not-undone";
 
-/// Writes the request for a thread that begins with `payload`. `bound` is an XML attribute of the
-/// request, which makes the core cancel the thread when the workflow's call closes. With `None`,
-/// the thread may outlive the call.
-pub fn spawn_thread(label: &str, payload: &Element, bound: Option<&str>) -> String {
-    let namespace = system::NAMESPACE;
-    let label = escape_attribute(label);
-    let bound = bound.map(|bound| format!(" {bound}")).unwrap_or_default();
-    let payload = payload.to_xml();
-    format!(
-        "<c:spawn-thread xmlns:c=\"{namespace}\" suggested_sub_id=\"{label}\"{bound}>\
-         <c:initial-payload>{payload}</c:initial-payload></c:spawn-thread>"
-    )
-}
+/// Attribute of a request for a thread. With it, the core cancels the thread when the call of the
+/// workflow's run closes. Without it, the thread may outlive the call.
+pub const BOUND: &str = " bound=\"true\"";
 
 /// Writes the request for a thread that begins with `call`, the call of a goal. The core cancels
 /// the thread when the call of the workflow's run closes.
@@ -287,13 +277,8 @@ pub fn spawn(label: &str, call: &GoalCall, limits: RunLimits) -> String {
         }
         GoalCall::Payload { payload, .. } => payload.to_xml(),
     };
-    let namespace = system::NAMESPACE;
-    let label = escape_attribute(label);
     let limits = limit_attributes(limits);
-    format!(
-        "<c:spawn-thread xmlns:c=\"{namespace}\" suggested_sub_id=\"{label}\" bound=\"true\"{limits}>\
-         <c:initial-payload>{payload}</c:initial-payload></c:spawn-thread>"
-    )
+    spawn_thread(label, &payload, &format!("{BOUND}{limits}"))
 }
 
 fn limit_attributes(limits: RunLimits) -> String {

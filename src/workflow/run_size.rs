@@ -38,7 +38,33 @@ pub fn exceeded_limits(
     note(limits.threads.into(), threads, "open threads up to", "threads");
     let agents = all.agents.saturating_add(all.delegated);
     note(limits.model_calls, agents, "make at least as many model calls as", "model_calls");
+    notes.extend(time_beyond_limit(definition, limits));
     notes
+}
+
+/// Returns a sentence if the time-out of the run or of one of its goals exceeds the time for which a
+/// tree may be at work. Time in which a run waits only for people does not count as work, so
+/// returns `None` for a definition that asks a person.
+fn time_beyond_limit(definition: &WorkflowDefinition, limits: &TreeLimits) -> Option<String> {
+    let asks_person = |goal: &GoalDefinition| {
+        let is_human = goal.supervision.as_ref().is_some_and(|by| by.is_human);
+        is_human || matches!(goal.form, GoalForm::Ask { .. })
+    };
+    if definition.goals.iter().any(asks_person) {
+        return None;
+    }
+
+    let name = &definition.name.value;
+    let run = definition.timeout.map(|timeout| (format!("workflow `{name}`"), timeout));
+    let goals = definition.goals.iter().filter_map(|goal| {
+        Some((format!("goal `{}` of workflow `{name}`", goal.id.value), goal.timeout?))
+    });
+    let mut all = run.into_iter().chain(goals);
+    let (whose, _) = all.find(|(_, timeout)| *timeout > limits.wall_time)?;
+    Some(format!(
+        "`timeout` of {whose} is longer than `wall_time` in [limits]: a run at work ends after \
+         `wall_time`, as `budget-spent`"
+    ))
 }
 
 /// Returns a sentence if a run of `definition` can open so many threads that the limit on children

@@ -19,6 +19,7 @@ use std::time::Duration;
 use crate::contract::{Budget, GoalRoles};
 use crate::ids::{ListenerName, PayloadName};
 use crate::schema::XPathError;
+use crate::word_enum::word_enum;
 use crate::xml::element::Element;
 
 use super::definition::{GoalForm, GoalId, WorkflowDefinition};
@@ -85,32 +86,18 @@ pub enum RunEvent {
     },
 }
 
-/// The phase of a goal, as it is shown to people.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum GoalPhase {
-    Waiting,
-    Running,
-    Done,
-    Skipped,
-    /// The goal failed. Either the run ended because of this, or another goal ran in its place.
-    Failed,
-    /// The goal was running when the run ended.
-    Cancelled,
-}
-
-impl GoalPhase {
-    pub const ALL: [Self; 6] =
-        [Self::Waiting, Self::Running, Self::Done, Self::Skipped, Self::Failed, Self::Cancelled];
-
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Waiting => "waiting",
-            Self::Running => "running",
-            Self::Done => "done",
-            Self::Skipped => "skipped",
-            Self::Failed => "failed",
-            Self::Cancelled => "cancelled",
-        }
+word_enum! {
+    /// The phase of a goal, as it is shown to people.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum GoalPhase {
+        Waiting = "waiting",
+        Running = "running",
+        Done = "done",
+        Skipped = "skipped",
+        /// The goal failed. Either the run ended because of this, or another goal ran in its place.
+        Failed = "failed",
+        /// The goal was running when the run ended.
+        Cancelled = "cancelled",
     }
 }
 

@@ -6,6 +6,10 @@
 import { SaxesParser } from "saxes";
 
 const XML_NAMESPACE = "http://www.w3.org/XML/1998/namespace";
+const ENVELOPE_NAMESPACE = "https://xml-pipeline.org/ns/envelope/v1";
+const XSI_TYPE = "{http://www.w3.org/2001/XMLSchema-instance}type";
+/** A prefix within a value, such as in `p:circle`. The search begins at the beginnings of words alone. */
+const PREFIX = /(?<![\p{L}\p{M}\p{N}_.-])([\p{L}\p{M}\p{N}_.-]+):/gu;
 /** What XML 1.0 cannot contain: control characters, two that are no characters, and half surrogate pairs. */
 const NOT_XML = /[^\t\n\r\u0020-\uD7FF\uE000-\uFFFD\u{10000}-\u{10FFFF}]/u;
 
@@ -20,6 +24,8 @@ export class Element {
     readonly name: string,
     readonly attributes: ReadonlyMap<string, string> = new Map(),
     readonly children: readonly (Element | string)[] = [],
+    /** Namespaces of the prefixes in the values of a parsed element. That of `""` is the default namespace. */
+    readonly valueNamespaces: ReadonlyMap<string, string> = new Map(),
   ) {}
 
   get namespace(): string {
@@ -125,7 +131,7 @@ function textOfNumber(value: number): string {
 /** Parses a text that holds one element. Throws where it is not well-formed, or declares a document type. */
 export function parse(text: string): Element {
   const parser = new SaxesParser({ xmlns: true, position: false });
-  const open: { name: string; attributes: Map<string, string>; children: (Element | string)[] }[] = [];
+  const open: OpenElement[] = [];
   let root: Element | undefined;
 
   const refuse = (what: string) => {
@@ -147,11 +153,13 @@ export function parse(text: string): Element {
         attributes.set(joined(uri, local), value);
       }
     }
-    open.push({ name: joined(tag.uri, tag.local), attributes, children: [] });
+    const outer = open.at(-1)?.declared ?? new Map([["", ""]]);
+    const own = Object.entries(tag.ns);
+    const declared = own.length === 0 ? outer : new Map([...outer, ...own]);
+    open.push({ name: joined(tag.uri, tag.local), attributes, children: [], declared });
   });
   parser.on("closetag", () => {
-    const { name, attributes, children } = open.pop()!;
-    const closed = new Element(name, attributes, children);
+    const closed = closedElement(open.pop()!);
     const parent = open.at(-1);
     if (parent) {
       parent.children.push(closed);
@@ -165,6 +173,32 @@ export function parse(text: string): Element {
     throw new Error("there is no element");
   }
   return root;
+}
+
+/** An element before its end, and the namespaces of all prefixes in force. */
+interface OpenElement {
+  readonly name: string;
+  readonly attributes: Map<string, string>;
+  readonly children: (Element | string)[];
+  readonly declared: ReadonlyMap<string, string>;
+}
+
+function closedElement({ name, attributes, children, declared }: OpenElement): Element {
+  const texts = children.filter((child) => typeof child === "string");
+  const values = [...attributes.values(), ...texts].filter((value) => value.includes(":"));
+  const prefixes = new Set(values.flatMap((value) => Array.from(value.matchAll(PREFIX), ([, prefix]) => prefix!)));
+  if (attributes.get(XSI_TYPE)?.includes(":") === false) {
+    prefixes.add(""); // a type without a prefix is in the default namespace
+  }
+
+  const namespaces = new Map<string, string>();
+  for (const prefix of prefixes) {
+    const namespace = declared.get(prefix);
+    if (namespace !== undefined && namespace !== ENVELOPE_NAMESPACE) {
+      namespaces.set(prefix, namespace);
+    }
+  }
+  return new Element(name, attributes, children, namespaces);
 }
 
 /** The first character that XML cannot contain, such as `U+0000`. NUL would end the frame that the text stands in. */
@@ -200,25 +234,39 @@ function joined(namespace: string, local: string): string {
 
 function written(source: Element, outer: string): string {
   const [namespace, local] = split(source.name);
-  let start = local;
-  if (namespace !== outer) {
-    start += ` xmlns=${quoted(namespace)}`;
+  const bound = new Map([["", namespace], ...source.valueNamespaces]);
+  const inner = bound.get("")!;
+  const tag = inner === namespace ? local : prefixed(namespace, local, bound);
+  let attributes = "";
+  for (const [name, value] of source.attributes) {
+    const [own, attribute] = split(name);
+    attributes += ` ${own ? prefixed(own, attribute, bound) : attribute}=${quoted(value)}`;
   }
 
-  let prefixes = 0;
-  for (const [name, value] of source.attributes) {
-    const [bound, own] = split(name);
-    if (!bound) {
-      start += ` ${own}=${quoted(value)}`;
-    } else if (bound === XML_NAMESPACE) {
-      start += ` xml:${own}=${quoted(value)}`;
-    } else {
-      start += ` xmlns:a${prefixes}=${quoted(bound)} a${prefixes}:${own}=${quoted(value)}`;
-      prefixes += 1;
+  let start = tag;
+  for (const [prefix, uri] of bound) {
+    if (prefix) {
+      start += ` xmlns:${prefix}=${quoted(uri)}`;
+    } else if (uri !== outer) {
+      start += ` xmlns=${quoted(uri)}`;
     }
   }
+  start += attributes;
 
-  const parts = source.children.map((child) => (typeof child === "string" ? escaped(child) : written(child, namespace)));
-  const inner = parts.join("");
-  return inner ? `<${start}>${inner}</${local}>` : `<${start}/>`;
+  const parts = source.children.map((child) => (typeof child === "string" ? escaped(child) : written(child, inner)));
+  const content = parts.join("");
+  return content ? `<${start}>${content}</${tag}>` : `<${start}/>`;
+}
+
+/** A name with a prefix of its own, which is added to the `bound` ones. */
+function prefixed(namespace: string, local: string, bound: Map<string, string>): string {
+  if (namespace === XML_NAMESPACE) {
+    return `xml:${local}`;
+  }
+  let number = bound.size - 1;
+  while (bound.has(`a${number}`)) {
+    number += 1;
+  }
+  bound.set(`a${number}`, namespace);
+  return `a${number}:${local}`;
 }

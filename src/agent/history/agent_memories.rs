@@ -1,7 +1,7 @@
 //! Memories that agents keep between turns. A memory contains the rendered messages of one thread,
 //! and tables that were made from the records of the thread.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use crate::agent::MemoryScope;
 use crate::agent::protocol::render::RenderedConversation;
@@ -9,6 +9,7 @@ use crate::bounded_cache::BoundedCache;
 use crate::ids::{Digest, ListenerName, Position, ThreadId};
 use crate::journal;
 use crate::limits;
+use crate::locks::locked;
 use crate::memory::ThreadHistory;
 use crate::thread::{ForkSource, Record};
 
@@ -78,7 +79,9 @@ pub struct AgentMemories {
     history: Arc<dyn ThreadHistory>,
     /// The journal from which the source threads of forks are read.
     source_history: Arc<dyn ThreadHistory>,
-    kept: Mutex<BoundedCache<(ListenerName, ThreadId), ThreadMemory>>,
+    /// Each memory is boxed, so that the empty entries of the cache's hash table take little
+    /// memory. Up to half of the entries are empty.
+    kept: Mutex<BoundedCache<(ListenerName, ThreadId), Box<ThreadMemory>>>,
     /// Turns that an agent took in the source of a fork. The key is the agent and the thread of the
     /// fork.
     sources: Mutex<BoundedCache<(ListenerName, ThreadId), Arc<SourceTurns>>>,
@@ -100,10 +103,6 @@ impl AgentMemories {
         Self { source_history, ..self }
     }
 
-    fn kept(&self) -> MutexGuard<'_, BoundedCache<(ListenerName, ThreadId), ThreadMemory>> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Removes the kept memory of `agent` for `thread`, and returns it. Returns an empty memory if:
     /// - no memory is kept,
     /// - the kept memory contains records after `up_to`, or
@@ -115,8 +114,9 @@ impl AgentMemories {
         scope: MemoryScope,
         up_to: Position,
     ) -> ThreadMemory {
-        let kept = self.kept().take(&(agent.clone(), thread.clone()));
+        let kept = locked(&self.kept).take(&(agent.clone(), thread.clone()));
         let usable = kept.filter(|memory| memory.up_to() <= up_to && memory.fold.scope() == scope);
+        let usable = usable.map(|memory| *memory);
         usable.unwrap_or_else(|| ThreadMemory::new(agent.clone(), thread.clone(), scope))
     }
 
@@ -136,7 +136,7 @@ impl AgentMemories {
         let key = memory.fold.key();
         // Keeps the thread with the latest turn whatever its size. Otherwise, each of its turns
         // would read the thread again from the beginning.
-        self.kept().put(key, memory, bytes.min(limits::MEMORY_THREADS_BYTES_MAX));
+        locked(&self.kept).put(key, Box::new(memory), bytes.min(limits::MEMORY_THREADS_BYTES_MAX));
     }
 
     /// Returns the turns that `agent` took in the source of a fork after the fork point. `thread`
@@ -148,10 +148,9 @@ impl AgentMemories {
         thread: &ThreadId,
         source: &ForkSource,
     ) -> Result<Arc<SourceTurns>, journal::Error> {
-        let locked = || self.sources.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(original) = thread.under(&source.thread) else { return Ok(Arc::default()) };
         let key = (agent.clone(), thread.clone());
-        let kept = locked().take(&key);
+        let kept = locked(&self.sources).take(&key);
         let mut turns = kept.unwrap_or_else(|| Arc::new(SourceTurns::after(source.history)));
         let new = self.source_history.records_since(&original, turns.up_to())?;
         if !new.is_empty() {
@@ -159,7 +158,7 @@ impl AgentMemories {
         }
 
         let bytes = turns.bytes().min(limits::MEMORY_THREADS_BYTES_MAX);
-        locked().put(key, Arc::clone(&turns), bytes);
+        locked(&self.sources).put(key, Arc::clone(&turns), bytes);
         Ok(turns)
     }
 }

@@ -107,16 +107,16 @@ impl SourceTurns {
         }
     }
 
-    /// Returns the turns in which a model gave an answer: first the turn with the number `turn`,
-    /// because a fork that repeats its source needs this one, then all others in the order of the
-    /// source.
+    /// Returns the turns in which a model gave an answer or the provider rejected the request. The
+    /// turn with the number `turn` comes first, because a fork that repeats its source needs this
+    /// one, then all others in the order of the source.
     pub(in crate::agent) fn nearest_first(
         &self,
         turn: u32,
     ) -> impl Iterator<Item = &Arc<SourceTurn>> {
         let same = self.turns.iter().filter(move |own| own.past.turn == turn);
         let others = self.turns.iter().filter(move |own| own.past.turn != turn);
-        same.chain(others).filter(|own| own.past.stop.is_some() && !own.past.is_rejected)
+        same.chain(others).filter(|own| own.past.stop.is_some())
     }
 
     /// Returns the timers that the agent set, oldest first.

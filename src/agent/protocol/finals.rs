@@ -11,7 +11,7 @@ use super::vocabulary::AgentVocabulary;
 use crate::agent::{FinalFormat, FinalMode, RendererVersion};
 use crate::ids::PayloadName;
 use crate::mutant::mutant;
-use crate::schema::{PayloadDescription, Schemas};
+use crate::schema::{PayloadDescription, Schemas, repeated_member};
 use crate::xml::element::Element;
 use crate::xml::extract::{ExtractedItem, Extraction};
 use crate::xml::findings::{Finding, TextLocation};
@@ -191,6 +191,12 @@ impl AgentFinals {
             }
         };
 
+        // The schema checks only one member of each name, and a reader may use another one.
+        if let Some(path) = repeated_member(report) {
+            let message = format!("the final report gives `{path}` twice");
+            return Err(Finding::new(FINAL_INVALID, place, message));
+        }
+
         let mistakes = schema.mistakes(&json);
         if mistakes.is_empty() {
             return Ok(());
@@ -259,7 +265,12 @@ impl AgentFinals {
     /// write a JSON report as the value itself: the value then becomes a string. A report that is a
     /// string already stays as it is. It is encoded only if the string itself is a valid report and
     /// its content is not one.
-    pub fn arguments(&self, name: &PayloadName, arguments: &str) -> String {
+    ///
+    /// # Errors
+    ///
+    /// Returns a finding if an object in the arguments contains a name twice and the agent's
+    /// reports are JSON.
+    pub fn arguments(&self, name: &PayloadName, arguments: &str) -> Result<String, Finding> {
         let is_fitting =
             |json: &Json| self.format.schema().is_some_and(|own| own.mistakes(json).is_empty());
         let is_text = |report: &Json| {
@@ -269,6 +280,11 @@ impl AgentFinals {
         };
 
         let key = self.report_key(name).filter(|_| self.format.schema().is_some());
+        if let Some(path) = key.as_ref().and_then(|_| repeated_member(arguments)) {
+            let message = format!("`{path}` is given twice");
+            return Err(Finding::new("json-duplicate", TextLocation::default(), message));
+        }
+
         let unpacked = key.and_then(|key| {
             let mut json: Json = serde_json::from_str(arguments).ok()?;
             let place = json.as_object_mut()?.get_mut(&key)?;
@@ -277,7 +293,7 @@ impl AgentFinals {
             }
             Some(json.to_string())
         });
-        unpacked.unwrap_or_else(|| arguments.to_owned())
+        Ok(unpacked.unwrap_or_else(|| arguments.to_owned()))
     }
 }
 

@@ -54,6 +54,14 @@ pub struct ParsedTurn {
 }
 
 impl ParsedTurn {
+    /// Creates the turn for a request that the provider rejected. The turn does nothing except that
+    /// the agent gets the rejection as feedback.
+    pub fn of_rejection(rejection: Finding) -> Self {
+        let findings = vec![rejection.clone()];
+        let feedback = vec![rejection];
+        Self { findings, feedback, ..Self::default() }
+    }
+
     /// Whether the turn consists of text alone: it has no action, no native call, and no mistake
     /// except the missing action.
     pub fn is_text_alone(&self, raw: &str) -> bool {

@@ -2,7 +2,7 @@
 //! cancellation of the attempt.
 
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::agent::inputs::append_notice;
@@ -15,6 +15,7 @@ use crate::envelope::{
     AttemptFailure, Money, NotReserved, Reservation, RouteLimit, RouteTry, Spending,
 };
 use crate::limits;
+use crate::locks::locked;
 use crate::model::{
     AdmissionFuture, AnswerChunk, CallAdmission, Error, ModelRequest, ModelRoute, ModelTerms,
     StopReason, StreamEnd, TokenUsage,
@@ -78,6 +79,8 @@ pub(super) struct ModelAnswer {
     pub reading: ParsedTurn,
     pub end: StreamEnd,
     pub money: Money,
+    /// Duration of the request that was answered.
+    pub latency: Duration,
     /// Earlier requests of the model call, which failed before this answer arrived.
     pub tries: Vec<RouteTry>,
 }
@@ -88,6 +91,8 @@ struct FailedModelCall {
     error: Option<Error>,
     usage: Option<TokenUsage>,
     money: Money,
+    /// Duration of the last request; zero if no request was sent.
+    latency: Duration,
     tries: Vec<RouteTry>,
 }
 
@@ -99,6 +104,8 @@ struct AdmittedRequests<'a, C> {
     context: &'a C,
     terms: &'a ModelTerms,
     request: &'a ModelRequest,
+    /// Lock: held only to add one chunk, never across an await. The same task admits requests and
+    /// receives chunks, and would wait for itself forever.
     buffer: Mutex<AnswerBuffer>,
     /// Number of requests for which a reservation was made.
     count: AtomicU32,
@@ -128,15 +135,9 @@ impl ProgressReporter {
 }
 
 impl<C: TurnServices> AdmittedRequests<'_, C> {
-    /// Locks the buffer. Hold the lock only to add one chunk, never across an await: the same task
-    /// admits requests and receives chunks, and would wait for itself forever.
-    fn buffer(&self) -> MutexGuard<'_, AnswerBuffer> {
-        self.buffer.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Returns usage and cost of the requests that failed so far.
     fn lost(&self) -> Spending {
-        let lost = self.buffer().lost(self.terms, self.request);
+        let lost = locked(&self.buffer).lost(self.terms, self.request);
         lost.map_or_else(Spending::default, |(usage, money)| spending(&usage, money))
     }
 
@@ -176,7 +177,7 @@ impl<C: TurnServices> CallAdmission for AdmittedRequests<'_, C> {
             match self.reserve(RouteLimit { route: name, most }, own_form.as_ref()).await {
                 Some(Ok(())) => {
                     self.context.model_state(ModelState::Requested(route.to_string()));
-                    self.buffer().begin(route);
+                    locked(&self.buffer).begin(route);
                     Ok(())
                 }
                 Some(Err(NotReserved::Spent(detail))) => Err(Error::NoBudget { detail }),
@@ -231,7 +232,7 @@ impl ModelAgent {
 
         let mut on_chunk = |chunk: AnswerChunk<'_>| {
             progress.take(&chunk, context);
-            let mut buffer = requests.buffer();
+            let mut buffer = locked(&requests.buffer);
             if let Some(state) = buffer.changed_state(&chunk) {
                 context.model_state(state);
             }
@@ -275,10 +276,11 @@ impl ModelAgent {
             None => buffer.cancel(),
         }
 
+        let latency = buffer.latency();
         let (usage, money) = buffer.lost(terms, request).unzip();
         let money = money.unwrap_or_default();
         let tries = buffer.tries();
-        Err(FailedModelCall { error, usage, money, tries })
+        Err(FailedModelCall { error, usage, money, latency, tries })
     }
 
     /// Completes an answer, and adds usage and cost of the requests that failed before it.
@@ -290,6 +292,7 @@ impl ModelAgent {
         mut end: StreamEnd,
     ) -> Result<ModelAnswer, FailedModelCall> {
         let terms = &self.options.terms;
+        let latency = buffer.latency();
         let mut money = terms.cost(&end.route, &end.usage);
         if let Some((usage, lost)) = buffer.lost(terms, &rendered.request) {
             end.usage = end.usage.and(Some(usage));
@@ -301,12 +304,12 @@ impl ModelAgent {
             let error = Some(error);
             let usage = Some(end.usage);
             let tries = buffer.tries();
-            return Err(FailedModelCall { error, usage, money, tries });
+            return Err(FailedModelCall { error, usage, money, latency, tries });
         }
 
         let reading = reading.finish(&buffer.raw, &buffer.thoughts, &end);
         let tries = buffer.tries();
-        Ok(ModelAnswer { raw: buffer.raw, reading, end, money, tries })
+        Ok(ModelAnswer { raw: buffer.raw, reading, end, money, latency, tries })
     }
 
     /// Calls the model and returns its answer. If the provider rejects a request that contains
@@ -342,13 +345,9 @@ impl ModelAgent {
         let own = Vec::new();
         let model = None;
         let end = StreamEnd { stop, usage, calls, own, route: self.model.route(), model };
-        let finding = feedback::rejected(message);
-        let findings = vec![finding.clone()];
-        let feedback = vec![finding];
-        let reading = ParsedTurn { findings, feedback, ..ParsedTurn::default() };
-        let money = broken.money;
-        let tries = broken.tries;
-        Ok(ModelAnswer { raw: String::new(), reading, end, money, tries })
+        let reading = ParsedTurn::of_rejection(feedback::rejected(message));
+        let FailedModelCall { money, latency, tries, .. } = broken;
+        Ok(ModelAnswer { raw: String::new(), reading, end, money, latency, tries })
     }
 }
 
@@ -357,7 +356,7 @@ fn spending(usage: &TokenUsage, money: Money) -> Spending {
 }
 
 fn failure(broken: FailedModelCall) -> AttemptFailure {
-    let FailedModelCall { error, usage, money, tries } = broken;
+    let FailedModelCall { error, usage, money, tries, .. } = broken;
     let spent = spending(&usage.unwrap_or_default(), money);
     let Some(error) = error else {
         let detail = "its caller no longer wants the answer: the model's stream was closed";

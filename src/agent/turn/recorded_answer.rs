@@ -7,11 +7,14 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::model_call::ModelAnswer;
 use super::{ModelAgent, RenderedTurn, TurnSlots, unreadable};
 use crate::agent::ActionTransport;
 use crate::agent::history::{SourceTurn, SourceTurns, ThreadFold, TimerNames};
+use crate::agent::protocol::ParsedTurn;
+use crate::agent::protocol::feedback::REJECTED;
 use crate::agent::system_prompt;
 use crate::bus::Delivery;
 use crate::bus::native_host;
@@ -22,6 +25,7 @@ use crate::model::{
 };
 use crate::system;
 use crate::xml::element::Element;
+use crate::xml::findings::{Finding, TextLocation};
 
 /// A turn in the source of a fork, whose recorded answer a turn of the fork gets.
 #[derive(Debug, Clone, Copy)]
@@ -231,7 +235,14 @@ fn answer_of(rendered: &RenderedTurn, turn: &SourceTurn, names: &ForkedNames) ->
     {
         reading = parse(&names.in_fork(&reasoning));
     }
-    ModelAnswer { raw, reading, end, money: Money::default(), tries: Vec::new() }
+    if let Some(rejection) = &past.rejection {
+        let rejection = names.in_fork(rejection);
+        let finding = Finding::new(REJECTED, TextLocation::default(), rejection);
+        reading = ParsedTurn::of_rejection(finding);
+    }
+    let money = Money::default();
+    let latency = Duration::ZERO;
+    ModelAnswer { raw, reading, end, money, latency, tries: Vec::new() }
 }
 
 fn reasoning_of(note: &str) -> Option<String> {

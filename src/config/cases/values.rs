@@ -1,5 +1,7 @@
 //! Input, answers and faults that a case supplies to a run.
 
+use crate::word_enum::word_enum;
+
 use super::super::config_problem::{ConfigProblem, ConfigProblems, ProblemCode};
 use super::super::keys::{KeyKind, KnownSection, did_you_mean_value};
 use super::super::read::TableReader;
@@ -47,50 +49,25 @@ impl CaseTurn {
     }
 }
 
-/// A fault that a case causes in place of an answer, so that the goal fails. Each variant has the
-/// name of the goal's failure code.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum CaseFault {
-    /// The deadline passes without an answer. The clock of the case moves to the deadline at once.
-    Timeout,
-    /// Every attempt of the call ends without an answer.
-    ListenerFailed,
-    /// The listener or agent cannot be reached.
-    Undeliverable,
-    /// The listener gets the call, but its answer is lost.
-    UnknownOutcome,
-    BudgetSpent,
-    /// A person refuses the approval, or declines to answer.
-    Denied,
-    /// An operator cancels the thread.
-    Cancelled,
-}
-
-impl CaseFault {
-    pub const ALL: [Self; 7] = [
-        Self::Timeout,
-        Self::ListenerFailed,
-        Self::Undeliverable,
-        Self::UnknownOutcome,
-        Self::BudgetSpent,
-        Self::Denied,
-        Self::Cancelled,
-    ];
-
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Timeout => "timeout",
-            Self::ListenerFailed => "listener-failed",
-            Self::Undeliverable => "undeliverable",
-            Self::UnknownOutcome => "unknown-outcome",
-            Self::BudgetSpent => "budget-spent",
-            Self::Denied => "denied",
-            Self::Cancelled => "cancelled",
-        }
-    }
-
-    pub fn parse(text: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|fault| fault.as_str() == text)
+word_enum! {
+    /// A fault that a case causes in place of an answer, so that the goal fails. Each variant has
+    /// the name of the goal's failure code.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum CaseFault {
+        /// The deadline passes without an answer. The clock of the case moves to the deadline at
+        /// once.
+        Timeout = "timeout",
+        /// Every attempt of the call ends without an answer.
+        ListenerFailed = "listener-failed",
+        /// The listener or agent cannot be reached.
+        Undeliverable = "undeliverable",
+        /// The listener gets the call, but its answer is lost.
+        UnknownOutcome = "unknown-outcome",
+        BudgetSpent = "budget-spent",
+        /// A person refuses the approval, or declines to answer.
+        Denied = "denied",
+        /// An operator cancels the thread.
+        Cancelled = "cancelled",
     }
 }
 

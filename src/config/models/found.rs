@@ -1,37 +1,43 @@
 //! Resolves the recordings, keys, addresses and routes that the declarations of language models
 //! name.
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value as Json, json};
 
 use crate::model::http::{BadAddress, ProviderEndpoint};
-use crate::model::playback::PlaybackModel;
+use crate::model::playback::{LoadError, PlaybackModel};
 use crate::model::remote::Options;
 use crate::model::{KeySource, ProviderKey};
 
 use super::super::agents::digest_of;
 use super::super::config_problem::{ConfigProblem, ConfigProblems, ProblemCode};
 use super::super::environment::ConfigEnvironment;
+use super::super::file::UnreadableFile;
 use super::super::keys::{did_you_mean_value, nearest};
+use super::super::load::KeyRequirement;
+use super::super::sections::DeclaredSections;
 use super::super::source_text::SourceRange;
 use super::super::tree::{ExpandedText, Located};
 use super::super::{MissingKeys, ModelSpec, ProviderConfig, duration, file};
 use super::{DeclaredKind, DeclaredModel, DeclaredRemote, PLAYBACK, STRATEGIES};
 
-/// Resolves the files, keys and routes that the declarations of models name. Adds missing keys to
+/// Resolves the files, keys and routes that the models of `sections` name. Adds missing keys to
 /// `missing` and all other problems to `problems`, because only some commands need the keys.
 pub fn specs(
-    models: &[DeclaredModel],
-    directory: &Path,
+    sections: &DeclaredSections,
+    (directory, keys): (&Path, KeyRequirement),
     around: &ConfigEnvironment,
     missing: &mut MissingKeys,
     problems: &mut ConfigProblems,
 ) -> Vec<ModelSpec> {
+    let is_stored = keys == KeyRequirement::Stored;
+    let models = &sections.models;
     let specs = models.iter().filter_map(|model| {
         let provider = match model.kind.as_ref()? {
             DeclaredKind::Playback { recording, chunk_delay, max_tokens } => {
-                let recording = recording_file(recording, directory, problems);
+                let recording = recording_file(recording, (directory, is_stored), problems);
                 let chunk_delay = *chunk_delay;
                 let max_tokens = *max_tokens;
                 ProviderConfig::Playback { recording, chunk_delay, max_tokens }
@@ -64,25 +70,42 @@ pub fn specs(
     specs.collect()
 }
 
-/// Returns the full path of a recording.
+/// Returns the full path of a recording. Reports a recording that is missing or that cannot be
+/// played. `is_stored` states whether the config comes from a journal.
 fn recording_file(
     recording: &Located<ExpandedText>,
-    directory: &Path,
+    (directory, is_stored): (&Path, bool),
     problems: &mut ConfigProblems,
 ) -> PathBuf {
     let full = directory.join(&recording.value.value);
-    if !full.is_file() {
-        let message = format!("there is no recording `{}`", recording.value.written);
-        let problem = ConfigProblem::new(ProblemCode::RecordingMissing, &recording.place, message);
-        problems.push(problem.help(file::near_or_rule(&full)));
-    } else if let Err(error) = PlaybackModel::load(&full) {
-        let written = &recording.value.written;
-        let message = format!("the recording `{written}` cannot be played: {}", error.reason());
-        let code = ProblemCode::RecordingUnreadable;
-        let problem = ConfigProblem::new(code, &recording.place, message);
-        problems.push(problem.help("docs/AGENTS.md describes the form of a recording"));
-    }
+    let written = &recording.value.written;
+    let not_played = |reason: String| {
+        let message = format!("the recording `{written}` cannot be played: {reason}");
+        let help = "docs/AGENTS.md describes the form of a recording".to_owned();
+        (ProblemCode::RecordingUnreadable, message, help)
+    };
 
+    let (code, message, help) = match PlaybackModel::load(&full) {
+        Ok(playback) => {
+            // Earlier versions of the program accepted turn 0, and never played it.
+            let agent = playback.agent_of_turn_zero().filter(|_| !is_stored);
+            let Some(agent) = agent else { return full };
+            not_played(format!("it holds turn 0 of agent `{agent}`, and the first turn is 1"))
+        }
+        Err(LoadError::Io { source, .. }) => {
+            let unreadable = UnreadableFile::new(&full, &source);
+            if matches!(source.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) {
+                let message = format!("there is no recording `{written}`");
+                (ProblemCode::RecordingMissing, message, unreadable.help)
+            } else {
+                let message = format!("the recording `{written}` cannot be read: {unreadable}");
+                (ProblemCode::RecordingUnreadable, message, unreadable.help)
+            }
+        }
+        Err(error) => not_played(error.reason()),
+    };
+
+    problems.push(ConfigProblem::new(code, &recording.place, message).help(help));
     full
 }
 

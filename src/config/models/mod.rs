@@ -117,6 +117,17 @@ impl DeclaredModel {
         self.has_price
     }
 
+    /// Whether the provider refuses requests that force a tool call. Anthropic does so for a model
+    /// that thinks. Other servers of Anthropic's format, at a `base_url`, may accept them.
+    pub fn refuses_forced_calls(&self) -> bool {
+        match &self.kind {
+            Some(DeclaredKind::Remote(remote)) => {
+                remote.settings.thinking_tokens.is_some() && remote.base_url.is_none()
+            }
+            _ => false,
+        }
+    }
+
     /// Returns the names of the models to which this model routes calls; empty for a model with a
     /// provider.
     pub fn routes(&self) -> &[Located<ExpandedText>] {

@@ -68,14 +68,22 @@ pub(super) struct DeclaredWorkflows {
 
 impl DeclaredWorkflows {
     /// Builds the contract of each workflow. Also registers the payloads that are generated for the
-    /// workflow.
+    /// workflow. Leaves out each workflow that has a problem, because its contract is unknown.
+    /// `is_stored` states whether the config comes from a journal.
     pub fn contracts(
         &self,
+        (sections, is_stored): (&DeclaredSections, bool),
         payloads: &mut PayloadResolver,
         problems: &mut ConfigProblems,
     ) -> Vec<Contract> {
         self.declare_verdicts(payloads, problems);
-        let contracts = self.workflows.iter().map(|workflow| {
+        let known = self.workflows.iter().filter(|workflow| {
+            let name = &workflow.definition.name.value;
+            let is_invalid = workflow.is_partial() || sections.invalid.contains(name.as_str());
+            // Earlier versions of the program ran a definition without goals of an unknown type.
+            is_stored || !is_invalid
+        });
+        let contracts = known.map(|workflow| {
             let definition = &workflow.definition;
             let name = &definition.name;
             let label = format!("[workflows.{}]", name.value);
@@ -177,6 +185,8 @@ pub(super) struct DeclaredWorkflow {
     /// Names of goals with a reported problem. References to these goals are not reported as
     /// unknown.
     pub unread: Vec<String>,
+    /// Whether a value in the table of the workflow has a problem. The definition may lack it.
+    pub has_problem: bool,
     /// Names of the fields of the workflow's input, if the config declares the input as fields.
     /// Empty if the input is a payload from a schema.
     pub inputs: Vec<Located<String>>,
@@ -185,6 +195,11 @@ pub(super) struct DeclaredWorkflow {
 }
 
 impl DeclaredWorkflow {
+    /// Whether the definition may lack a part that could not be read.
+    pub fn is_partial(&self) -> bool {
+        self.has_problem || !self.unread.is_empty()
+    }
+
     /// Returns the budgets of money of the workflow and of its goals. `contracts` state whom each
     /// listener may call.
     fn budgets<'a>(&'a self, contracts: &'a Contracts) -> Vec<WorkflowBudget<'a>> {
@@ -288,7 +303,7 @@ impl WorkflowReader<'_> {
         let name = token(name, read.problems);
         let description = read.text("description").map(|text| text.value.value).unwrap_or_default();
         let schema = read.one_or_more("schema");
-        let known = self.payloads.known_of(&schema, read.problems);
+        let known = self.payloads.known_of(&schema, !read.has_problem(), read.problems);
 
         let input = self.input(&known, read);
         let inputs = input_fields(read);
@@ -321,6 +336,7 @@ impl WorkflowReader<'_> {
         let nothing = WorkflowInput::Types(ShortType::Fields(Vec::new()));
         let input = input.unwrap_or(nothing);
         let goals = self.goals(&known, read, &mut unread);
+        let has_problem = read.has_problem();
         let name = name?;
         let place = self.places.add(&name.place);
 
@@ -337,12 +353,14 @@ impl WorkflowReader<'_> {
             goals,
         };
         let money = std::mem::take(&mut self.money);
-        Some(DeclaredWorkflow { definition, unread, inputs, money })
+        Some(DeclaredWorkflow { definition, unread, has_problem, inputs, money })
     }
 
     /// Notes the key `money` if `budget` limits money. The key belongs to the goal `goal` or, if
     /// `goal` is `None`, to the workflow.
     fn note_money(&mut self, goal: Option<&str>, budget: Budget, read: &TableReader<'_>) {
+        let key = format!("`money` of {}", read.description());
+        self.payloads.notes.extend(budgets::note_of_zero(&key, budget.money));
         if budget.money.is_some() {
             let goal = goal.map(str::to_owned);
             self.money.push(MoneyKey { goal, place: read.place_of("money") });

@@ -34,7 +34,10 @@ pub(in super::super) fn check(
             problems.push(problem.help("workflows and members share one set of names; rename one"));
         }
 
-        let unread = workflow.unread.iter().chain(&sections.unread).cloned().collect();
+        let is_read = |name: &&str| names.iter().any(|read| read.as_str() == *name);
+        let workflows = sections.workflow_names().filter(|name| !is_read(name));
+        let unread = workflow.unread.iter().chain(&sections.unread).cloned();
+        let unread = unread.chain(workflows.map(str::to_owned)).collect();
         let context = DefinitionContext {
             members: members.clone(),
             workflows: names.clone(),
@@ -42,7 +45,7 @@ pub(in super::super) fn check(
             schemas,
             limits: &sections.limits,
             unread,
-            lacks_goals: !workflow.unread.is_empty(),
+            is_partial: workflow.is_partial(),
             is_stored,
         };
         for found in check_definition(&workflow.definition, &context) {

@@ -6,11 +6,12 @@ use tokio::time::{sleep, timeout};
 
 use super::{
     ASK_AGAIN, ListenerTrial, MissingOutcome, PayloadJudge, TrialRequest, delivery_of_call,
-    judge_payloads, new_call, shortened,
+    judge_payloads, new_call,
 };
 use crate::bus::{Delivery, DeliveryPreview, Outcome};
 use crate::ids::{Attempt, CallId, Digest, PayloadName};
 use crate::limits;
+use crate::shorten::shorten;
 use crate::system;
 use crate::xml::element::Element;
 use crate::xml::scan::scan;
@@ -126,7 +127,7 @@ fn payload_of(outcome: Outcome) -> Result<String, String> {
         let expected = core_name(system::PREVIEW);
         Err(format!(
             "a preview is {expected} with a text, and this is none: {}",
-            shortened(&payload)
+            shorten(&payload, limits::ID_ECHO_CHARS_MAX)
         ))
     }
 }
@@ -141,7 +142,7 @@ fn unchanged(first: &str, second: &str) -> Result<(), String> {
         return Ok(());
     }
 
-    let shown = [first, second].map(shortened);
+    let shown = [first, second].map(|text| shorten(text, limits::ID_ECHO_CHARS_MAX));
     Err(format!(
         "it shows `{}`, and then `{}` of the same call: a preview changes nothing, and contains no \
          times (3)",

@@ -9,7 +9,7 @@ mod endpoint;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use futures_util::StreamExt as _;
@@ -28,6 +28,7 @@ use crate::bus::memory::CallMemory;
 use crate::bus::nats::service::{Service, ServiceVerb};
 use crate::bus::nats::{ListenerSubjects, header_names};
 use crate::limits;
+use crate::locks::locked;
 use crate::nats::{
     Client, HeaderMap, Message, PermissionError, PermissionErrors, SharedRuntime, SubscribeError,
     Subscriber, connect_with_denials,
@@ -207,10 +208,6 @@ impl KitState {
         }
     }
 
-    fn held(&self) -> MutexGuard<'_, Vec<Arc<DeliveryTask>>> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Queues arriving deliveries until the program must stop and all subscriptions are drained.
     async fn take(
         self: Arc<Self>,
@@ -229,7 +226,7 @@ impl KitState {
                     let Some(message) = message else { return };
                     let Some(task) = DeliveryTask::of(&message, &self.sender) else { continue };
                     let task = Arc::new(task);
-                    self.held().push(Arc::clone(&task));
+                    locked(&self.held).push(Arc::clone(&task));
                     if work.send((message, task)).is_err() {
                         return;
                     }
@@ -280,7 +277,7 @@ impl KitState {
     async fn receive_cancels(self: Arc<Self>, mut cancels: Subscriber) {
         while let Some(message) = cancels.next().await {
             let Some(headers) = &message.headers else { continue };
-            let held = self.held();
+            let held = locked(&self.held);
             held.iter().filter(|task| task.is_named(headers)).for_each(|task| task.cancel());
         }
     }
@@ -295,7 +292,7 @@ impl KitState {
         loop {
             beat.tick().await;
             let connection = connections(&self.sender.client);
-            let mut subjects: Vec<_> = self.held().iter().map(|t| t.reply.clone()).collect();
+            let mut subjects: Vec<_> = locked(&self.held).iter().map(|t| t.reply.clone()).collect();
             if announced != connection && !self.is_leaving() {
                 announced = connection;
                 subjects.push(self.subjects.here());
@@ -349,7 +346,7 @@ impl KitState {
             let line = Rc::new(Arc::clone(task));
             let mut request = of_message(headers, &message.payload, &self.place.listener, line)
                 .map_err(|why| (BAD_REQUEST, why))?;
-            if !request.complete(&mut self.memory()) {
+            if !request.complete(&mut locked(&self.memory)) {
                 return Ok((HeaderMap::new(), missing_memory(request.call, request.attempt)));
             }
             let reply = handle(&request).map_err(|failure| match failure {
@@ -372,16 +369,12 @@ impl KitState {
         }
     }
 
-    fn memory(&self) -> MutexGuard<'_, CallMemory<Vec<Received>>> {
-        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Remembers the messages of a call for the next delivery of the call. Returns answer headers
     /// that permit the pump to omit these messages from that delivery. Returns no headers if the
     /// messages are not remembered.
     fn remember(&self, request: Request) -> HeaderMap {
         let mut headers = HeaderMap::new();
-        if !request.asks_preview && request.remember(&mut self.memory()) {
+        if !request.asks_preview && request.remember(&mut locked(&self.memory)) {
             headers.insert(header_names::REMEMBERS, self.own_subject.as_str());
         }
         headers
@@ -411,7 +404,7 @@ impl KitState {
 
     fn settle(&self, task: &Arc<DeliveryTask>, verdict: TaskResult, took: Duration) {
         // Removed before the answer is sent: no keep-alive may follow the answer of a delivery.
-        self.held().retain(|held| !Arc::ptr_eq(held, task));
+        locked(&self.held).retain(|held| !Arc::ptr_eq(held, task));
         let failed = verdict.as_ref().err().map(|(_, why)| why.clone());
         self.service.count(took, failed);
         task.answer(verdict);

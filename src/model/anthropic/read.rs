@@ -73,6 +73,16 @@ enum PartialBlock {
     Unknown,
 }
 
+/// Token counts as the events of a stream state them; `None` for a count that no event stated. The
+/// input does not include the tokens of the cache.
+#[derive(Default)]
+struct StatedCounts {
+    input: Option<u64>,
+    cache_read: Option<u64>,
+    cache_written: Option<u64>,
+    output: Option<u64>,
+}
+
 /// Reader of one event stream of the messages API.
 #[derive(Default)]
 pub(super) struct AnthropicReader {
@@ -84,7 +94,7 @@ pub(super) struct AnthropicReader {
     unfilled: Option<String>,
     own: Vec<String>,
     stop: Option<String>,
-    counted: ReportedUsage,
+    counts: StatedCounts,
     /// Name of the model as the stream states it; `None` if it has stated none.
     model: Option<String>,
 }
@@ -202,24 +212,6 @@ impl AnthropicReader {
         Ok(())
     }
 
-    /// Updates the token counts from `usage`. A count in `usage` replaces the count that an earlier
-    /// event stated.
-    fn count(&mut self, usage: &Json) {
-        let of = |key: &str| plausible(usage.get(key));
-        if let Some(input) = of("input_tokens") {
-            let read = of("cache_read_input_tokens");
-            let written = of("cache_creation_input_tokens");
-            let cache = read.unwrap_or_default() + written.unwrap_or_default();
-            self.counted.tokens_in = Some(input + cache);
-            self.counted.cached = read;
-            self.counted.cache_written = written;
-        }
-
-        if usage.get("output_tokens").is_some() {
-            self.counted.tokens_out = of("output_tokens");
-        }
-    }
-
     fn stop(&self) -> StopReason {
         match self.stop.as_deref() {
             Some("end_turn" | "stop_sequence") => StopReason::Normal,
@@ -228,6 +220,34 @@ impl AnthropicReader {
             Some("refusal") => StopReason::Refused,
             // `pause_turn` concerns tools that the provider runs itself, which are never requested.
             _ => StopReason::Unknown,
+        }
+    }
+}
+
+impl StatedCounts {
+    /// Updates the counts from `usage`. The counts of a stream are cumulative, so a smaller count
+    /// of the input does not replace a larger one that an earlier event stated: some servers repeat
+    /// `input_tokens` as 0, or leave out the tokens of the cache. A count of the output always
+    /// replaces the earlier one, which was stated before the answer.
+    fn update(&mut self, usage: &Json) {
+        let stated = |key: &str| plausible(usage.get(key));
+        self.input = self.input.max(stated("input_tokens"));
+        self.cache_read = self.cache_read.max(stated("cache_read_input_tokens"));
+        self.cache_written = self.cache_written.max(stated("cache_creation_input_tokens"));
+
+        if usage.get("output_tokens").is_some() {
+            self.output = stated("output_tokens");
+        }
+    }
+
+    fn usage(&self) -> ReportedUsage {
+        let cache = self.cache_read.unwrap_or_default() + self.cache_written.unwrap_or_default();
+        let is_input_stated = self.input.is_some();
+        ReportedUsage {
+            tokens_in: self.input.map(|input| input + cache),
+            tokens_out: self.output,
+            cached: self.cache_read.filter(|_| is_input_stated),
+            cache_written: self.cache_written.filter(|_| is_input_stated),
         }
     }
 }
@@ -249,7 +269,7 @@ impl AnswerReader for AnthropicReader {
                     .message
                     .and_then(|m| serde_json::from_str(m.get()).ok())
                     .unwrap_or_default();
-                self.count(message.get("usage").unwrap_or(&Json::Null));
+                self.counts.update(message.get("usage").unwrap_or(&Json::Null));
                 self.model = message.get("model").and_then(Json::as_str).map(str::to_owned);
             }
             "message_delta" => {
@@ -257,7 +277,7 @@ impl AnswerReader for AnthropicReader {
                     self.stop = Some(reason.get().trim_matches('"').to_owned());
                 }
                 let usage = read.usage.and_then(|u| serde_json::from_str(u.get()).ok());
-                self.count(&usage.unwrap_or(Json::Null));
+                self.counts.update(&usage.unwrap_or(Json::Null));
             }
             "message_stop" => return Ok(ReadProgress::Done),
             "error" => {
@@ -286,7 +306,8 @@ impl AnswerReader for AnthropicReader {
             remove_cut_call(&mut calls);
         }
         let own = std::mem::take(&mut self.own);
-        StreamSummary { stop, counted: self.counted, calls, own, model: self.model.take() }
+        let counted = self.counts.usage();
+        StreamSummary { stop, counted, calls, own, model: self.model.take() }
     }
 }
 
@@ -296,5 +317,48 @@ fn append(block: &mut serde_json::Map<String, Json>, key: &str, piece: &str) {
         _ => {
             block.insert(key.to_owned(), piece.into());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_later_event_without_the_counts_of_the_cache_leaves_them() {
+        let begin = json!({"input_tokens": 10, "cache_read_input_tokens": 50_000,
+            "cache_creation_input_tokens": 200, "output_tokens": 1});
+        let ends = [
+            json!({"output_tokens": 20}),
+            json!({"input_tokens": 10, "output_tokens": 20}),
+            json!({"input_tokens": 10, "cache_read_input_tokens": null,
+                "cache_creation_input_tokens": null, "output_tokens": 20}),
+            json!({"input_tokens": 0, "cache_read_input_tokens": 0, "output_tokens": 20}),
+        ];
+        for end in ends {
+            let mut counts = StatedCounts::default();
+            counts.update(&begin);
+            counts.update(&end);
+            let expected = ReportedUsage {
+                tokens_in: Some(50_210),
+                tokens_out: Some(20),
+                cached: Some(50_000),
+                cache_written: Some(200),
+            };
+            assert_eq!(counts.usage(), expected, "{end}");
+        }
+    }
+
+    #[test]
+    fn a_later_count_of_the_input_replaces_a_smaller_one() {
+        let mut counts = StatedCounts::default();
+        counts.update(&json!({"input_tokens": 0, "output_tokens": 0}));
+        counts
+            .update(&json!({"input_tokens": 30, "cache_read_input_tokens": 4, "output_tokens": 2}));
+
+        let usage = counts.usage();
+        assert_eq!((usage.tokens_in, usage.tokens_out), (Some(34), Some(2)));
     }
 }

@@ -339,15 +339,47 @@ fn finish_word(json: &str) -> String {
     word.trim().to_ascii_lowercase()
 }
 
+/// Reads the token counts of an answer. xAI counts reasoning only in `total_tokens`, not in
+/// `completion_tokens`. All tokens of the total beside the prompt count as output, because
+/// providers charge reasoning as output.
 fn counted(usage: &RawValue) -> ReportedUsage {
     let usage: Json = serde_json::from_str(usage.get()).unwrap_or_default();
     let tokens_in = plausible(usage.get("prompt_tokens"));
+    let total = plausible(usage.get("total_tokens"));
+    let beside_prompt = total.zip(tokens_in).map(|(total, prompt)| total.saturating_sub(prompt));
+    let completion = plausible(usage.get("completion_tokens"));
     let details = usage.get("prompt_tokens_details").and_then(|d| d.get("cached_tokens"));
     let cached = plausible(details.or_else(|| usage.get("prompt_cache_hit_tokens")));
     ReportedUsage {
         tokens_in,
-        tokens_out: plausible(usage.get("completion_tokens")),
+        tokens_out: completion.map(|completion| completion.max(beside_prompt.unwrap_or_default())),
         cached: cached.filter(|cached| Some(*cached) <= tokens_in),
         cache_written: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reasoning_that_only_the_total_contains_counts_as_output() {
+        let cases = [
+            // xAI: reasoning only in the total.
+            (
+                json!({"prompt_tokens": 10_120, "completion_tokens": 1_499, "total_tokens": 14_428}),
+                4_308,
+            ),
+            // OpenAI: reasoning in the completion.
+            (json!({"prompt_tokens": 20, "completion_tokens": 424, "total_tokens": 444}), 424),
+            (json!({"prompt_tokens": 20, "completion_tokens": 424}), 424),
+            (json!({"prompt_tokens": 20, "completion_tokens": 424, "total_tokens": 3}), 424),
+            (json!({"completion_tokens": 424, "total_tokens": 1_016}), 424),
+            (json!({"prompt_tokens": 20, "completion_tokens": 424, "total_tokens": null}), 424),
+        ];
+        for (usage, tokens_out) in cases {
+            let raw = RawValue::from_string(usage.to_string()).unwrap();
+            assert_eq!(counted(&raw).tokens_out, Some(tokens_out), "{usage}");
+        }
     }
 }

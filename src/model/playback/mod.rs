@@ -54,6 +54,12 @@ impl LoadError {
     }
 }
 
+/// HTTP status of a played rejection. The recording does not contain the status of the original.
+const REJECTED_STATUS: u16 = 400;
+
+/// Name of this provider in the routes of answers.
+const PROVIDER: &str = "playback";
+
 type TurnKey = (ListenerName, String, u32);
 
 /// A provider that plays recorded turns. Cheap to clone.
@@ -110,6 +116,13 @@ impl PlaybackModel {
         self
     }
 
+    /// Returns the agent of a recorded turn with the number 0, which can never be played, because
+    /// the first turn of an agent has the number 1. Returns `None` if there is no such turn.
+    pub fn agent_of_turn_zero(&self) -> Option<&ListenerName> {
+        let keys = self.shelf.turns.keys();
+        keys.filter(|(_, _, turn)| *turn == 0).map(|(agent, ..)| agent).min()
+    }
+
     /// Returns the description of the recording, as its file states it.
     pub fn recorded(&self) -> &str {
         &self.shelf.recorded
@@ -121,6 +134,12 @@ impl PlaybackModel {
         on_chunk: OnChunk<'_>,
     ) -> Result<StreamEnd, Error> {
         let turn = self.find(request)?;
+        if let Some(message) = &turn.rejected {
+            let route = self.route();
+            let message = message.clone();
+            return Err(Error::Rejected { route, status: REJECTED_STATUS, message });
+        }
+
         let messages = request.messages.iter().filter(|message| message.role == ChatRole::User);
         let nonce = nonce::nonce_of(request);
         let text = match (turn.verbatim, nonce) {
@@ -174,7 +193,7 @@ impl ModelProvider for PlaybackModel {
     }
 
     fn route(&self) -> ModelRoute {
-        ModelRoute { provider: "playback".to_owned(), model: self.shelf.model.clone() }
+        ModelRoute { provider: PROVIDER.to_owned(), model: self.shelf.model.clone() }
     }
 }
 

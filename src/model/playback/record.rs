@@ -1,4 +1,5 @@
-//! Recording: writes every answer of a live run to a file that playback can play.
+//! Recording: writes every answer of a live run to a file that playback can play. Also writes the
+//! rejections of requests, because an agent gets a rejection as feedback and continues.
 //!
 //! A recording identifies a turn by agent, thread labels and turn number, without the root thread.
 //! If turns of several root threads have the same three values, the recording keeps only the turn
@@ -8,10 +9,11 @@
 use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
-use super::nonce;
-use super::recording_file::{RecordedTurn, RecordingFile};
+use super::recording_file::{RecordedStop, RecordedTurn, RecordingFile};
+use super::{PROVIDER, nonce};
+use crate::locks::locked;
 use crate::model::answer::{AnswerChunk, ModelRoute, StreamEnd};
 use crate::model::request::ModelRequest;
 use crate::model::{
@@ -24,6 +26,8 @@ pub struct TurnRecorder {
     path: PathBuf,
     /// Description of the recording, written into its file.
     recorded: String,
+    /// Whether the description states which models answered: live ones, or recorded turns.
+    states_models: bool,
     /// The turns collected so far. The lock is also held while the file is written. Otherwise an
     /// older state of the turns could replace a newer one in the file.
     collected: Mutex<CollectedTurns>,
@@ -41,6 +45,8 @@ struct CollectedTurns {
 #[derive(Debug)]
 struct CollectedTurn {
     root: String,
+    /// Whether the answer was played from a recording, so that no live model was called.
+    is_played: bool,
     turn: RecordedTurn,
 }
 
@@ -65,12 +71,20 @@ impl TurnRecorder {
         let recorder = Self {
             path: path.to_owned(),
             recorded: recorded.to_owned(),
+            states_models: false,
             collected: Mutex::default(),
         };
         let beside = recorder.beside();
         std::fs::File::create(&beside)?;
         std::fs::remove_file(&beside)?;
         Ok(recorder)
+    }
+
+    /// Adds to the description of the recording whether live models answered, or recorded turns
+    /// were played.
+    pub fn with_models_stated(mut self) -> Self {
+        self.states_models = true;
+        self
     }
 
     /// Returns the path of the file that is written first, and then renamed to the recording.
@@ -86,31 +100,27 @@ impl TurnRecorder {
     }
 
     pub fn summary(&self) -> RecorderSummary {
-        let collected = self.collected();
+        let collected = locked(&self.collected);
         let failure = collected.failure.clone();
         RecorderSummary { turns: collected.turns.len(), skipped: collected.skipped, failure }
     }
 
-    fn collected(&self) -> MutexGuard<'_, CollectedTurns> {
-        self.collected.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Adds an answer to the recording, unless the recording has an answer of another root thread
-    /// with the same agent, thread labels and turn number. Replaces such an answer of the same root
-    /// thread.
-    fn keep(&self, request: &ModelRequest, answer: AnswerText, end: &StreamEnd) {
+    /// Adds a turn to the recording, unless the recording has a turn of another root thread with
+    /// the same agent, thread labels and turn number. Replaces such a turn of the same root thread.
+    /// `route` answered the request or rejected it.
+    fn keep(&self, request: &ModelRequest, turn: RecordedTurn, route: &ModelRoute) {
         let origin = &request.origin;
         let root = origin.thread.as_str().split('.').next().unwrap_or_default().to_owned();
-        let turn = answer.turn(request, end);
         let key = (turn.agent.to_string(), turn.thread.clone(), turn.turn);
-        let mut collected = self.collected();
+        let mut collected = locked(&self.collected);
         if collected.turns.get(&key).is_some_and(|kept| kept.root != root) {
             collected.skipped += 1;
             return;
         }
 
-        collected.turns.insert(key, CollectedTurn { root, turn });
-        collected.model.get_or_insert_with(|| end.route.to_string());
+        let is_played = route.provider == PROVIDER;
+        collected.turns.insert(key, CollectedTurn { root, is_played, turn });
+        collected.model.get_or_insert_with(|| route.to_string());
         if let Err(error) = self.write(&collected) {
             tracing::error!("{}: {error}", self.path.display());
             collected.failure = Some(error.to_string());
@@ -119,8 +129,13 @@ impl TurnRecorder {
 
     /// Writes the whole recording, and replaces the old file atomically.
     fn write(&self, collected: &CollectedTurns) -> std::io::Result<()> {
+        let mut recorded = self.recorded.clone();
+        if self.states_models {
+            recorded.push_str(collected.models());
+        }
+
         let recording = RecordingFile {
-            recorded: self.recorded.clone(),
+            recorded,
             model: collected.model.clone().unwrap_or_else(|| "recorded".to_owned()),
             turns: collected.turns.values().map(|kept| kept.turn.clone()).collect(),
         };
@@ -131,6 +146,18 @@ impl TurnRecorder {
         file.write_all(text.as_bytes())?;
         file.sync_all()?;
         std::fs::rename(&beside, &self.path)
+    }
+}
+
+impl CollectedTurns {
+    /// States for people which models answered, as the end of a description.
+    fn models(&self) -> &'static str {
+        let played = self.turns.values().filter(|kept| kept.is_played).count();
+        match self.turns.len() - played {
+            0 => " with played turns",
+            _ if played == 0 => " with live models",
+            _ => " with live models and played turns",
+        }
     }
 }
 
@@ -169,6 +196,7 @@ impl AnswerText {
                 Some(nonce) => self.text.replace(nonce, nonce::PLACEHOLDER),
                 None => self.text,
             },
+            rejected: None,
             stop: end.stop.into(),
             tokens_in: counted(end.usage.tokens_in),
             tokens_out: counted(end.usage.tokens_out),
@@ -177,6 +205,27 @@ impl AnswerText {
             calls: end.calls.iter().map(Into::into).collect(),
             own: end.own.iter().map(Into::into).collect(),
         }
+    }
+}
+
+/// Makes the turn for a request that the provider rejected with `message`.
+fn rejected_turn(request: &ModelRequest, message: &str) -> RecordedTurn {
+    let origin = &request.origin;
+    RecordedTurn {
+        agent: origin.agent.clone(),
+        thread: origin.labels().to_owned(),
+        turn: origin.turn,
+        reasoning: None,
+        text: String::new(),
+        rejected: Some(message.to_owned()),
+        verbatim: false,
+        stop: RecordedStop::Unknown,
+        tokens_in: None,
+        tokens_out: None,
+        cached: None,
+        cache_written: None,
+        calls: Vec::new(),
+        own: Vec::new(),
     }
 }
 
@@ -205,8 +254,15 @@ impl RecordingModel {
             None => self.model.call(request, &mut take).await,
         };
 
-        if let Ok(end) = &end {
-            self.recorder.keep(request, answer, end);
+        match &end {
+            Ok(end) => self.recorder.keep(request, answer.turn(request, end), &end.route),
+            // The rejection of an agent's first request ends the call and is no turn.
+            Err(error) if request.origin.turn > 1 => {
+                if let (Some(message), Some(route)) = (error.feedback(), error.route()) {
+                    self.recorder.keep(request, rejected_turn(request, message), route);
+                }
+            }
+            Err(_) => {}
         }
 
         end

@@ -38,6 +38,10 @@ pub(super) struct RecordedTurn {
     pub reasoning: Option<String>,
     #[serde(rename = "text")]
     pub text: String,
+    /// The provider's message if the provider rejected the request, so that the turn has no answer;
+    /// `None` for a turn with an answer.
+    #[serde(rename = "rejected", default, skip_serializing_if = "Option::is_none")]
+    pub rejected: Option<String>,
     /// Whether `{{nonce}}` is the only placeholder in the text. If so, playback leaves every other
     /// `{{` unchanged, and also `{{nonce}}` if the turn has no nonce. The recorder sets this field
     /// for an answer that itself contains `{{`.

@@ -12,6 +12,7 @@ use crate::model::ModelProvider as _;
 use crate::model::error::{Error, is_retried_status};
 use crate::model::http::HttpResponse;
 use crate::model::sse::OverlongEvent;
+use crate::shorten::shorten;
 
 const WHOLE_ANSWER: &str = "a whole answer where a stream was asked for: a server or gateway \
                             ignores `stream: true`; let it stream, or name another `base_url`";
@@ -90,10 +91,7 @@ impl RemoteModel {
         let visible = |c: char| if c.is_control() { ' ' } else { c };
         let text: String = text.chars().map(visible).collect();
         let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
-        match words.char_indices().nth(limits::ERROR_MESSAGE_CHARS_MAX) {
-            Some((end, _)) => format!("{}…", words.get(..end).unwrap_or_default()),
-            None => words,
-        }
+        shorten(&words, limits::ERROR_MESSAGE_CHARS_MAX)
     }
 
     fn key_source(&self) -> String {

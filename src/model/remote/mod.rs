@@ -231,17 +231,21 @@ impl RemoteModel {
             Some(key) if key.filter().is_some() => key.hide_in(&text),
             _ => text,
         };
+        let hidden_in_json = |json: String| match &self.options.key {
+            Some(key) if key.filter().is_some() => key.hide_in_json(&json),
+            _ => json,
+        };
 
         let provider = self.options.preset.name.to_owned();
         let own = summary.own.into_iter().map(|json| {
             let provider = provider.clone();
-            let json = hidden(json);
+            let json = hidden_in_json(json);
             OwnBlock { provider, json }
         });
         let calls = summary.calls.into_iter().map(|call| ToolCall {
             id: hidden(call.id),
             name: hidden(call.name),
-            arguments: hidden(call.arguments),
+            arguments: hidden_in_json(call.arguments),
         });
         StreamEnd {
             stop: summary.stop,

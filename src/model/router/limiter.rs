@@ -4,13 +4,14 @@
 //! The configured limit is the maximum. Each "too many requests" response halves the current limit,
 //! and each answer raises the current limit a little (additive increase, multiplicative decrease).
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::limits;
+use crate::locks::locked;
 use crate::model::answer::TokenUsage;
 use crate::model::error::Error;
 
@@ -94,7 +95,7 @@ impl RateLimiter {
             let freed = self.freed.notified();
             let mut freed = std::pin::pin!(freed);
             freed.as_mut().enable();
-            let wait = match self.state().enter(real(tokens)) {
+            let wait = match locked(&self.state).enter(real(tokens)) {
                 LimiterEntry::In { taken, is_more } => {
                     if is_more {
                         self.freed.notify_one();
@@ -113,25 +114,21 @@ impl RateLimiter {
 
     /// Returns the number of running calls as a share of the current limit of concurrent calls.
     pub fn load(&self) -> f64 {
-        let state = self.state();
+        let state = locked(&self.state);
         f64::from(state.under_way) / state.allowed
     }
 
     /// Returns the current limits of concurrent calls and of tokens per minute. The second limit is
     /// `None` if the config sets no limit of tokens.
     pub fn allowed(&self) -> (f64, Option<f64>) {
-        let state = self.state();
+        let state = locked(&self.state);
         (state.allowed, self.pace.tokens_per_minute.map(|_| state.rate))
     }
 
     /// Returns the end of the pause that the provider requested, or `None` if there is no pause
     /// now.
     pub fn rests_until(&self) -> Option<Instant> {
-        self.state().rests_until.filter(|until| *until > Instant::now())
-    }
-
-    fn state(&self) -> MutexGuard<'_, LimiterLoad> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.state).rests_until.filter(|until| *until > Instant::now())
     }
 }
 
@@ -182,7 +179,7 @@ impl LimiterLoad {
 impl CallPermit<'_> {
     pub fn succeeded(self, usage: &TokenUsage) {
         let pace = self.limiter.pace;
-        let mut state = self.limiter.state();
+        let mut state = locked(&self.limiter.state);
         let most = f64::from(pace.concurrency.max(1));
         state.allowed = (state.allowed + 1.0 / state.allowed).min(most);
         state.rests_until = None;
@@ -195,7 +192,7 @@ impl CallPermit<'_> {
     }
 
     pub fn failed(self, error: &Error) {
-        let mut state = self.limiter.state();
+        let mut state = locked(&self.limiter.state);
         let now = Instant::now();
         if matches!(error.cause(), Error::Connect { .. }) && state.rate.is_finite() {
             state.tokens += self.taken;
@@ -227,7 +224,7 @@ impl CallPermit<'_> {
 
 impl Drop for CallPermit<'_> {
     fn drop(&mut self) {
-        let mut state = self.limiter.state();
+        let mut state = locked(&self.limiter.state);
         state.under_way = state.under_way.saturating_sub(1);
         drop(state);
         self.limiter.freed.notify_one();

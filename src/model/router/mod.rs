@@ -10,7 +10,7 @@ mod backoff;
 mod limiter;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -25,6 +25,7 @@ use super::{
     CallAdmission, CallFuture, ModelProvider, OnChunk, SharedModel, WireSettings, estimate,
 };
 use crate::limits;
+use crate::locks::locked;
 use crate::mutant::mutant;
 
 /// Order in which routes are tried.
@@ -124,7 +125,7 @@ impl ModelRouter {
 
         for round in 0..self.attempts.max(1) {
             if round > 0 {
-                let pause = self.jitter.lock().unwrap_or_else(PoisonError::into_inner).pause(round);
+                let pause = locked(&self.jitter).pause(round);
                 tokio::time::sleep(pause).await;
             }
             for route in trial.routes_without_pause(&mut order).await {

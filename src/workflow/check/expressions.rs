@@ -31,7 +31,7 @@ pub(super) fn check(
         problems,
         unread: &context.unread,
         is_stored: context.is_stored,
-        lacks_goals: context.lacks_goals,
+        is_partial: context.is_partial,
         checked: None,
         used_inputs: BTreeSet::new(),
         uses_all_inputs: false,
@@ -53,8 +53,8 @@ struct ExpressionCheck<'a, 'p> {
     problems: &'p mut ProblemList,
     unread: &'a [String],
     is_stored: bool,
-    /// Whether the definition lacks goals that could not be read.
-    lacks_goals: bool,
+    /// Whether the definition may lack a part that could not be read.
+    is_partial: bool,
     /// Number of the goal whose expressions are being checked; `None` for the output of the
     /// workflow.
     checked: Option<usize>,
@@ -285,9 +285,10 @@ impl ExpressionCheck<'_, '_> {
         let is_own = number.is_some() && number == self.checked;
         let first = missing.path.split('/').next().filter(|first| !first.is_empty());
         let first = first.unwrap_or(name);
-        // An `item` may belong to a goal that could not be read.
-        let is_item_unread = self.lacks_goals && first == "item";
-        if is_item_unread || self.unread.iter().any(|unread| unread == first) {
+        // An `item` may belong to a goal that could not be read. Without any goal, each name may be
+        // that of a goal.
+        let is_goal_unread = first == "item" || (goals.is_empty() && first != "input");
+        if (self.is_partial && is_goal_unread) || self.unread.iter().any(|unread| unread == first) {
             return;
         }
 
@@ -318,7 +319,7 @@ impl ExpressionCheck<'_, '_> {
     }
 
     fn unused_inputs(&mut self) {
-        if self.uses_all_inputs || self.lacks_goals {
+        if self.uses_all_inputs || self.is_partial {
             return;
         }
 

@@ -75,9 +75,11 @@ impl MemberCheck<'_, '_> {
     /// whose role is one of `roles`. Does not report a name whose own definition could not be read.
     fn require(&mut self, name: &Placed<ListenerName>, roles: &[Role]) {
         let members = &self.context.members;
-        let found = members.iter().find(|(known, _)| **known == name.value);
+        // Several members have the name if the config has a problem.
+        let mut named = members.iter().filter(|(known, _)| **known == name.value);
+        let found = named.clone().next();
         let is_unread = self.context.unread.iter().any(|unread| unread == name.value.as_str());
-        if found.is_some_and(|(_, role)| roles.contains(role)) || (found.is_none() && is_unread) {
+        if named.any(|(_, role)| roles.contains(role)) || (found.is_none() && is_unread) {
             return;
         }
 

@@ -97,7 +97,7 @@ pub(super) fn check(
         (true, _) => definition.name.place,
         (false, Some(goal)) => goal.id.place,
         (false, None) => {
-            if let Some(human) = &definition.report_to {
+            if let Some(human) = definition.report_to.as_ref().filter(|_| !context.is_partial) {
                 let message = "nothing is reported: no goal has on_failure = \"undo\"";
                 let help = "take `report_to` out, or set on_failure";
                 problems.add(DefinitionFault::Setting, human.place, message, help);
@@ -114,7 +114,7 @@ pub(super) fn check(
         else {
             continue;
         };
-        if !peers.contains(listener) && context.lacks_goals {
+        if !peers.contains(listener) && context.is_partial {
             continue;
         }
         if !peers.contains(listener) {

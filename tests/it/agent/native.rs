@@ -295,6 +295,37 @@ fn a_report_that_is_a_json_string_ends_the_call() {
     }
 }
 
+#[test]
+fn a_report_in_json_that_gives_a_name_twice_is_refused() {
+    let schema = r#"{"properties":{"a":{"type":"integer","maximum":5}}}"#;
+    for (way, turn, finding) in [
+        (
+            ActionTransport::Native,
+            reply("").call("attempt_completion", r#"{"result":{"a":9,"a":1}}"#),
+            "`$.result.a` is given twice",
+        ),
+        (
+            ActionTransport::Native,
+            reply("").call("attempt_completion", r#"{"result":"{\"a\":9,\"a\":1}"}"#),
+            "the final report gives `$.a` twice",
+        ),
+        (
+            ActionTransport::Xml,
+            reply(r#"<attempt_completion><result>{"a":9,"a":1}</result></attempt_completion>"#),
+            "the final report gives `$.a` twice",
+        ),
+    ] {
+        let mut options = researcher(way);
+        options.final_format = FinalFormat::Json(Arc::new(ReportSchema::parse(schema).unwrap()));
+        let model = Scripted::new(way, vec![Says::Exactly(turn), Says::Ends("{}")]);
+        let mut stage = Stage::with(options, model.clone());
+        stage.ask();
+        assert_eq!(stage.results[0].0, Closing::Completed);
+        let feedback = shown(&model.requests()[1]);
+        assert!(feedback.contains(finding), "{finding}: {feedback}");
+    }
+}
+
 /// Section 10.6: the refusal of a call is its result.
 #[test]
 fn a_request_that_the_core_refuses_has_the_refusal_as_its_result() {

@@ -19,6 +19,17 @@ fn name(text: &str) -> ListenerName {
 }
 
 #[test]
+fn a_budget_of_no_money_is_noted() {
+    let recording = "recording = \"turns.recording.xml\"";
+    let free = format!(
+        "{recording}\nprice_in = 0\nprice_out = 0\ncurrency = \"EUR\"\n[limits]\nmoney = 0"
+    );
+    let notes = load_text(good_with(recording, &free), &[]).unwrap().notes;
+    let expected = "[limits]: `money` is 0, so only models whose prices are 0 can be called";
+    assert_eq!(notes, [expected]);
+}
+
+#[test]
 fn a_good_config_becomes_contracts_processes_agents_and_models() {
     let config = load(Path::new("good.toml"), &surroundings(&data(), &[])).unwrap();
     assert_eq!(config.name, "desk");

@@ -123,6 +123,61 @@ fn a_misspelled_workflow_is_reported_without_any_listener_or_agent() {
     assert!(said.iter().any(|line| line == expected), "{said:?}");
 }
 
+/// The contract of a declaration with a problem is unknown, so no other problem follows from it.
+#[test]
+fn one_mistake_in_a_declaration_is_the_only_problem() {
+    let good = std::fs::read_to_string(data().join("good-undo.toml")).unwrap();
+    let two = "[agents.room]\nmodel = \"recorded\"\n\n[agents.guide]";
+    let file = "[workflows.other]\nfile = \"other.toml\"\n\n[workflows.visit]";
+    for (from, to, expected) in [
+        ("room.xsd", "broken.xsd", "schema-broken broken.xsd:4:3"),
+        ("room.xsd", "rooms.xsd", "schema-missing 12:10"),
+        ("accepts =", "acepts =", "unknown-key 13:1"),
+        ("[\"reserve\",", "[\"reserv\",", "undeclared-payload 13:12"),
+        ("[\"reserved\"]", "[\"${REPLY}\"]", "unset-variable 14:13"),
+        ("\"1h\"", "\"1 hour\"", "bad-duration 15:20"),
+        ("clock]\npeers = [\"visit\"]", "clock]\npeers = [\"vist\"]", "unknown-peer 8:10"),
+        ("[agents.guide]", two, "duplicate-name 22:9"),
+        ("visit.goals]", "visit.goal]", "unknown-key 35:18"),
+        ("[\"date\"]", "[\"dat\"]", "bad-type 30:18"),
+        ("\"undo\"", "\"undoo\"", "unknown-choice 32:14"),
+        ("[workflows.visit]", file, "file-missing 30:8"),
+    ] {
+        assert!(good.contains(from), "the good config has no `{from}`");
+        let said = said(&load_text(good.replacen(from, to, 1), &[]));
+        assert_eq!(said.len(), 1, "{to}: {said:?}");
+        assert!(said[0].starts_with(expected), "{to}: {said:?}");
+    }
+}
+
+#[test]
+fn a_client_with_a_bad_name_is_not_missing() {
+    let said = said(&load_text(good_with("[clients.user]", "[clients.User]"), &[]));
+    assert_eq!(said, ["bad-name 4:10 did you mean `user`?"]);
+}
+
+/// With a workflow, a member needs no schema, but the names of its payloads need a declaration.
+#[test]
+fn payloads_that_nothing_declares_are_reported_beside_a_workflow() {
+    let without = |name: &str, from: &str, to: &str| {
+        let good = std::fs::read_to_string(data().join(name)).unwrap();
+        assert!(good.contains(from), "{name} has no `{from}`");
+        said(&load_text(good.replacen(from, to, 1), &[]))
+    };
+    assert_eq!(
+        without("good-undo.toml", "schema = \"room.xsd\"\n", ""),
+        [
+            "undeclared-payload 12:12 add [payloads.reserve]",
+            "undeclared-payload 12:23 add [payloads.release]",
+            "undeclared-payload 13:12 add [payloads.reserved]",
+        ]
+    );
+    assert_eq!(
+        without("good-workflow.toml", "{ topic = \"text\" }", "\"topic\""),
+        ["undeclared-payload 15:9 add [payloads.topic]"]
+    );
+}
+
 #[test]
 fn missing_files_and_directories_give_different_errors() {
     let around = surroundings(&data(), &[]);

@@ -62,7 +62,8 @@ async fn a_run_is_recorded_and_plays_the_same() {
     assert!(live.out.contains("with {{braces}} &amp; ü"), "{live:?}");
     assert!(live.err.contains("1 turns in out.toml"), "{live:?}");
     let recording = std::fs::read_to_string(house.path("out.toml")).unwrap();
-    for part in ["I know one.", "tokens_in = 21", "verbatim = true", "openai/m-1"] {
+    let parts = ["I know one.", "tokens_in = 21", "verbatim = true", "openai/m-1", "live models"];
+    for part in parts {
         assert!(recording.contains(part), "{part}: {recording}");
     }
     assert!(!recording.contains(KEY));
@@ -129,6 +130,40 @@ async fn a_recorded_run_of_xml_final_plays_although_its_nonces_are_others() {
     assert_eq!((again.code, &again.out), (Some(0), &live.out), "{again:?}");
 }
 
+/// A rejected request is a turn of the agent, which gets the rejection as feedback. Playback and a
+/// trial of the unchanged config repeat it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_recorded_run_with_a_rejected_request_plays_the_same() {
+    let says =
+        |text| Script::stream(&(OPENAI.events)(&Scene { text: vec![text], ..Scene::default() }));
+    let error = (OPENAI.complaint)("invalid_request_error", "too many tools");
+    let rejects = Script::whole("400 Bad Request", "Content-Type: application/json\r\n", &error);
+    let last = says("<attempt_completion><result>A poem</result></attempt_completion>");
+    let server = Server::start(vec![says("Let me see."), rejects, last]).await;
+    let house = house(&format!(
+        "[models.live]\nprovider = \"openai\"\nmodel = \"m-1\"\nbase_url = \"{}\"\n\
+         api_key_env = \"LIVE_KEY\"\n",
+        server.url()
+    ));
+    let variables = BTreeMap::from([("LIVE_KEY".to_owned(), KEY.to_owned())]);
+    let live = run(house.command(&["record", "out.toml", "write.xml"]), &variables);
+    assert_eq!(live.code, Some(0), "{live:?}");
+    assert!(live.err.contains("3 turns in out.toml"), "{live:?}");
+    let recording = std::fs::read_to_string(house.path("out.toml")).unwrap();
+    assert!(recording.contains("rejected = \"too many tools\""), "{recording}");
+
+    let tried = run(house.command(&["try", "organism.toml", "--threads", "all"]), &variables);
+    assert!(tried.err.contains(" 0 with other finals"), "{tried:?}");
+    assert_eq!(server.requests().len(), 3);
+
+    let config = std::fs::read_to_string(house.path("organism.toml")).unwrap();
+    let (before, _) = config.split_once("[models.live]").unwrap();
+    let played = "[models.live]\nprovider = \"playback\"\nrecording = \"out.toml\"\n";
+    house.write("organism.toml", format!("{before}{played}"));
+    let again = run(house.command(&["send", "write.xml"]), &BTreeMap::new());
+    assert_eq!((again.code, &again.out), (Some(0), &live.out), "{again:?}");
+}
+
 /// Checks that playback of a recording restores every part of an answer.
 #[tokio::test]
 async fn an_answer_with_everything_in_it_plays_as_it_was() {
@@ -165,6 +200,14 @@ async fn an_answer_with_everything_in_it_plays_as_it_was() {
         call(recorder.around(live).as_ref(), &request).await.0.unwrap();
         let so_far = recorder.summary();
         assert_eq!((so_far.turns, so_far.skipped, so_far.failure), (1, 1, None));
+
+        let copy = directory.path().join("copy.toml");
+        let recorder = TurnRecorder::create(&copy, "by a test").unwrap().with_models_stated();
+        let again: SharedModel = std::sync::Arc::new(played);
+        let recording = std::sync::Arc::new(recorder).around(again);
+        call(recording.as_ref(), &request).await.0.unwrap();
+        let copied = PlaybackModel::load(&copy).unwrap();
+        assert_eq!(copied.recorded(), "by a test with played turns");
         assert_eq!(request.origin.agent, ListenerName::parse("writer").unwrap());
     }
 }
@@ -195,7 +238,8 @@ async fn models_are_listed_with_their_keys_present_or_not() {
     assert_eq!(how("live"), (Json::Bool(false), "answered".into()));
     assert_eq!(how("keyless"), (Json::Bool(true), "failed".into()));
     assert_eq!(how("either"), (Json::Bool(false), Json::Null));
-    assert_eq!(server.body(0)["max_tokens"], 1);
+    // A model that must reason first refuses a call for one token.
+    assert_eq!(server.body(0)["max_tokens"], 1_024);
     let one = run(house.command(&["models", "live", "--try"]), &none);
     assert_eq!(one.code, Some(0), "{one:?}");
     assert!(one.out.contains("live: answered in"), "{one:?}");

@@ -4,6 +4,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 use organism::model::{ChatBlock, ChatMessage, ChatRole, ModelRequest, ModelTool, StopReason};
 use serde_json::{Value as Json, json};
@@ -151,10 +152,11 @@ async fn elsewhere(directory: &Path) -> (Ended, u16) {
         .spawn()
         .unwrap();
     let mut child = Ended(child);
+    let mut looks = tokio::time::interval(Duration::from_millis(20));
     while TcpStream::connect(("127.0.0.1", port)).await.is_err() {
         let log = std::fs::read_to_string(directory.join("log")).unwrap();
         assert_eq!(child.0.try_wait().unwrap(), None, "{log}");
-        tokio::task::yield_now().await;
+        looks.tick().await;
     }
     (child, port)
 }

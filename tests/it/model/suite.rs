@@ -49,7 +49,7 @@ provider_suite! {
     a_reset_at_any_byte_is_an_error_or_after_the_terminator
     a_stall_ends_the_call
     an_endless_answer_is_too_long
-    a_million_tiny_deltas_are_read_in_bounded_time
+    a_hundred_thousand_tiny_deltas_are_read_in_bounded_time
     usage_that_is_missing_or_absurd_is_estimated
     a_key_that_is_echoed_is_hidden
     a_dropped_call_closes_its_socket
@@ -559,22 +559,22 @@ async fn an_endless_answer_is_too_long(wire: &Wire) {
     server.ended(1).await;
 }
 
-async fn a_million_tiny_deltas_are_read_in_bounded_time(wire: &Wire) {
+async fn a_hundred_thousand_tiny_deltas_are_read_in_bounded_time(wire: &Wire) {
     let events = (wire.events)(&Scene { text: vec!["x"], ..Scene::default() });
     let at = events.iter().position(|event| event.contains("\"x\"")).unwrap();
     // A thousand events for each HTTP chunk; otherwise the test would measure the server.
     let thousand = http_chunk(events[at].repeat(1_000).as_bytes());
     let mut pieces = vec![STREAM_HEAD.to_vec()];
     pieces.extend(events[..at].iter().map(|event| http_chunk(event.as_bytes())));
-    pieces.extend(std::iter::repeat_n(thousand, 1_000));
+    pieces.extend(std::iter::repeat_n(thousand, 100));
     pieces.extend(events[at + 1..].iter().map(|event| http_chunk(event.as_bytes())));
     pieces.push(b"0\r\n\r\n".to_vec());
     let server = Server::answering(Script::new(pieces, Then::Close)).await;
     let started = Instant::now();
     let (end, heard) = call(&remote(options(wire.preset, &server.url())), &ask("Hello.")).await;
     assert_eq!(end.unwrap().stop, StopReason::Normal);
-    assert_eq!((heard.text.len(), heard.chunks), (1_000_000, 1_000_000));
-    assert!(started.elapsed() < Duration::from_secs(600), "{:?}", started.elapsed());
+    assert_eq!((heard.text.len(), heard.chunks), (100_000, 100_000));
+    assert!(started.elapsed() < Duration::from_secs(60), "{:?}", started.elapsed());
 }
 
 async fn usage_that_is_missing_or_absurd_is_estimated(wire: &Wire) {
@@ -603,7 +603,10 @@ async fn a_key_that_is_echoed_is_hidden(wire: &Wire) {
     let scene = Scene {
         reasoning: vec!["sk-", &KEY[3..], "."],
         text,
-        calls: vec![("call_1", "search", vec!["{\"query\":\"", KEY, "\"}"])],
+        calls: vec![
+            ("call_1", "search", vec!["{\"query\":\"", KEY, "\"}"]),
+            ("call_2", "search", vec!["{\"query\":\"\\u0073", &KEY[1..], "\"}"]),
+        ],
         stop: Stop::Calls,
         ..Scene::default()
     };
@@ -612,6 +615,8 @@ async fn a_key_that_is_echoed_is_hidden(wire: &Wire) {
     assert_eq!(heard.text, "The key is ***, or *** and sk-test-no.");
     assert_eq!(heard.reasoning, "***.");
     assert_eq!(end.calls[0].arguments, "{\"query\":\"***\"}");
+    // The first character of the key is written as an escape.
+    assert_eq!(end.calls[1].arguments, "{\"query\":\"***\"}");
     assert!(!format!("{end:?}").contains(KEY));
     for (status, headers) in [
         ("401 Unauthorized", ""),

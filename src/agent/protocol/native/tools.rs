@@ -270,7 +270,7 @@ impl NativeTools {
 
         let arguments = match entry.place {
             Some(place) => self.unpack(arguments, place)?,
-            None if entry.is_final => finals.arguments(&entry.word, arguments),
+            None if entry.is_final => finals.arguments(&entry.word, arguments)?,
             None => arguments.to_owned(),
         };
 
