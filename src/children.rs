@@ -8,9 +8,10 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 
 use crate::ids::ListenerName;
+use crate::locks::locked;
 
 /// Children whose exit codes are not collected yet. The value is the listener that the child runs,
 /// if any.
@@ -18,10 +19,6 @@ use crate::ids::ListenerName;
 /// [`spawn`] holds the lock from before the fork until the id is registered, so that a child that
 /// ends immediately never counts as an orphan.
 static OWNED: Mutex<BTreeMap<u32, Option<ListenerName>>> = Mutex::new(BTreeMap::new());
-
-fn owned() -> MutexGuard<'static, BTreeMap<u32, Option<ListenerName>>> {
-    OWNED.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// Entry of a started child in the register. While it exists, [`reap_orphans`] does not collect the
 /// child's exit code. The code that started the child must collect the exit code before it drops
@@ -34,7 +31,7 @@ pub struct OwnedChild {
 impl Drop for OwnedChild {
     fn drop(&mut self) {
         if let Some(id) = self.id {
-            owned().remove(&id);
+            locked(&OWNED).remove(&id);
         }
     }
 }
@@ -45,7 +42,7 @@ pub fn spawn<C>(
     start: impl FnOnce() -> io::Result<C>,
     id: impl FnOnce(&C) -> Option<u32>,
 ) -> io::Result<(C, OwnedChild)> {
-    let mut owned = owned();
+    let mut owned = locked(&OWNED);
     let child = start()?;
     let id = id(&child);
     if let Some(id) = id {
@@ -58,7 +55,7 @@ pub fn spawn<C>(
 /// Returns the listener that a child runs; `None` if the child is not registered or runs no
 /// listener.
 pub fn listener_of(pid: u32) -> Option<ListenerName> {
-    owned().get(&pid).cloned().flatten()
+    locked(&OWNED).get(&pid).cloned().flatten()
 }
 
 /// Status of a process, from the operating system.
@@ -102,7 +99,7 @@ mod subreaper {
 
     use rustix::process::{Pid, WaitOptions, getpid, set_child_subreaper, waitpid};
 
-    use super::{io, owned, status};
+    use super::{OWNED, io, locked, status};
 
     static IS_SUBREAPER: AtomicBool = AtomicBool::new(false);
 
@@ -122,7 +119,7 @@ mod subreaper {
     /// ended.
     pub fn reap_orphans() {
         // The lock is held throughout, so that no new child is taken for an orphan.
-        let owned = owned();
+        let owned = locked(&OWNED);
         let own = i64::from(std::process::id());
         let entries = std::fs::read_dir("/proc").into_iter().flatten().filter_map(Result::ok);
         let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());

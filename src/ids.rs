@@ -45,6 +45,41 @@ impl<T> serde::de::Visitor<'_> for Parsed<T> {
     }
 }
 
+/// Displays an identifier as the value that it wraps.
+macro_rules! displayed_as_inner {
+    ($id:ident) => {
+        impl fmt::Display for $id {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.fmt(f)
+            }
+        }
+    };
+}
+
+/// Deserialises an identifier from a text, which `$parse` parses.
+macro_rules! read_from_text {
+    ($id:ident, $parse:expr) => {
+        impl<'de> Deserialize<'de> for $id {
+            fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+                d.deserialize_str(Parsed($parse))
+            }
+        }
+    };
+}
+
+/// Serialises an identifier as the text that `Display` writes, and deserialises it with `$parse`.
+macro_rules! serialised_as_text {
+    ($id:ident, $parse:expr) => {
+        impl Serialize for $id {
+            fn serialize<S: serde::Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+                s.collect_str(self)
+            }
+        }
+
+        read_from_text!($id, $parse);
+    };
+}
+
 /// Id of a message. A message from outside gets a UUIDv7. A message of the pump gets a UUIDv5,
 /// derived from the journal's id, the position of the record, and the number of ids that were
 /// already derived for this record.
@@ -52,11 +87,7 @@ impl<T> serde::de::Visitor<'_> for Parsed<T> {
 #[serde(transparent)]
 pub struct MessageId(pub Uuid);
 
-impl fmt::Display for MessageId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
+displayed_as_inner!(MessageId);
 
 impl std::str::FromStr for MessageId {
     type Err = IdError;
@@ -70,11 +101,7 @@ impl std::str::FromStr for MessageId {
 #[serde(transparent)]
 pub struct CallId(pub MessageId);
 
-impl fmt::Display for CallId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
+displayed_as_inner!(CallId);
 
 /// Id of a timer. It is derived in the same way as the id of a message that the pump emits
 /// ([`MessageId`]).
@@ -82,11 +109,7 @@ impl fmt::Display for CallId {
 #[serde(transparent)]
 pub struct TimerId(pub Uuid);
 
-impl fmt::Display for TimerId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
+displayed_as_inner!(TimerId);
 
 /// A listener's or client's name: one token, `[a-z][a-z0-9-]{0,63}`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
@@ -152,11 +175,7 @@ impl fmt::Display for ListenerName {
     }
 }
 
-impl<'de> Deserialize<'de> for ListenerName {
-    fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-        d.deserialize_str(Parsed(Self::parse))
-    }
-}
+read_from_text!(ListenerName, ListenerName::parse);
 
 /// A schedule's name: one token in the format of a [`ListenerName`].
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -175,11 +194,7 @@ impl ScheduleName {
     }
 }
 
-impl fmt::Display for ScheduleName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
+displayed_as_inner!(ScheduleName);
 
 /// Id of a thread. A root thread's id is `sess-` and 8 to 59 lowercase alphanumerics; each level
 /// beneath the root adds `.label`.
@@ -338,11 +353,7 @@ impl fmt::Display for ThreadId {
     }
 }
 
-impl<'de> Deserialize<'de> for ThreadId {
-    fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-        d.deserialize_str(Parsed(Self::parse))
-    }
-}
+read_from_text!(ThreadId, ThreadId::parse);
 
 /// Returns the partition that the hash of a text selects.
 fn partition_of(text: &str, partitions: u32) -> u32 {
@@ -390,17 +401,7 @@ impl fmt::Display for PayloadName {
     }
 }
 
-impl Serialize for PayloadName {
-    fn serialize<S: serde::Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
-        s.collect_str(self)
-    }
-}
-
-impl<'de> Deserialize<'de> for PayloadName {
-    fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-        d.deserialize_str(Parsed(Self::parse))
-    }
-}
+serialised_as_text!(PayloadName, PayloadName::parse);
 
 /// Number of an attempt, written `epoch.n`. An attempt is one hand-over of a call to a listener.
 /// Each start of the pump raises the epoch.
@@ -437,17 +438,7 @@ impl std::str::FromStr for Attempt {
     }
 }
 
-impl Serialize for Attempt {
-    fn serialize<S: serde::Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
-        s.collect_str(self)
-    }
-}
-
-impl<'de> Deserialize<'de> for Attempt {
-    fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-        d.deserialize_str(Parsed(str::parse))
-    }
-}
+serialised_as_text!(Attempt, str::parse);
 
 /// Position of a record in the journal, counted from 1 without gaps.
 #[derive(
@@ -456,11 +447,7 @@ impl<'de> Deserialize<'de> for Attempt {
 #[serde(transparent)]
 pub struct Position(pub u64);
 
-impl fmt::Display for Position {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
+displayed_as_inner!(Position);
 
 /// A SHA-256 digest, written as 64 hexadecimal digits.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
@@ -511,17 +498,7 @@ impl fmt::Debug for Digest {
     }
 }
 
-impl Serialize for Digest {
-    fn serialize<S: serde::Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
-        s.collect_str(self)
-    }
-}
-
-impl<'de> Deserialize<'de> for Digest {
-    fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-        d.deserialize_str(Parsed(Self::parse))
-    }
-}
+serialised_as_text!(Digest, Digest::parse);
 
 #[cfg(test)]
 mod tests {

@@ -13,11 +13,15 @@ mod file_lock;
 mod hex;
 pub mod ids;
 pub mod limits;
+mod locks;
 pub mod metrics;
 pub mod mutant;
+mod owned_tasks;
 pub mod shipped;
+mod shorten;
 mod thread_priority;
 pub mod trace;
+mod word_enum;
 // Floor 1: language.
 pub mod xml;
 // Floor 2: law.

@@ -79,6 +79,11 @@ pub const PATTERN_REPEATS_MAX: u64 = 10_000;
 /// Maximum steps of libxml2 for all values of one payload that are matched against costly
 /// patterns. So many steps take about 0.3 s.
 pub const PATTERN_STEPS_MAX: u64 = 20_000_000;
+/// Maximum work of computing the steps of libxml2 for all values of one payload. So much work takes
+/// about 0.5 s.
+pub const PATTERN_COMPARISON_WORK_MAX: usize = 60_000_000;
+/// Maximum nesting of types that refer to one another, in the computation of steps of libxml2.
+pub const COMPARED_TYPES_DEPTH_MAX: usize = 200;
 /// Minimum length, in characters, up to which every value must be matched against a pattern within
 /// [`PATTERN_STEPS_MAX`]. A pattern that is too costly for this is refused.
 pub const PATTERN_LENGTH_MIN: usize = 64;
@@ -333,6 +338,9 @@ pub const KEY_BYTES_MAX: usize = 8 << 10;
 pub const KEY_BYTES_HIDDEN_IN_ANSWERS: usize = 16;
 /// Minimum length of an API key that is removed from error messages. A shorter key is not removed.
 pub const KEY_BYTES_HIDDEN_IN_ERRORS: usize = 4;
+/// Maximum tokens of the answer to a test call of `organism models --try`. It leaves room for the
+/// reasoning before a short answer: OpenAI refuses a call whose maximum the reasoning uses up.
+pub const PROBE_ANSWER_TOKENS_MAX: u32 = 1_024;
 /// Default maximum tokens of an answer, for wire formats that require a maximum.
 pub const ANSWER_TOKENS_DEFAULT: u32 = 8_192;
 /// Estimated tokens that a model API adds to the input of a model: once for each message, once for

@@ -225,7 +225,12 @@ pub const MUTANTS: &[(&str, &str)] = &[
     ("ignore-the-state", "no pump leads a stream that is shorter than its host's state shows"),
     ("ignore-the-lease", "no pump leads a stream that is shorter than its lease shows"),
     ("ignore-the-members", "no pump leads a stream that is shorter than another host's projection"),
+    (
+        "write-after-a-lapse",
+        "a pump whose lease lapsed writes nothing while another projection goes farther",
+    ),
     ("forget-the-repair", "a repair of a stream that was killed goes on, and is on record"),
+    ("publish-for-another-host", "a repair leaves another host's records to that host"),
     ("lead-a-fork", "no pump leads a stream that holds another record than was acknowledged"),
     ("trust-the-count", "a journal is never opened as one of another number of partitions"),
     ("watch-only-the-pipe", "the end of a listener's process is noticed at once"),

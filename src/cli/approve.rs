@@ -4,8 +4,10 @@
 use std::process::ExitCode;
 
 use crate::audit::HeldCall;
-use crate::ids::Digest;
+use crate::envelope::{Refusal, RefusalRule};
+use crate::ids::{Digest, MessageId};
 use crate::limits;
+use crate::service::SubmittedAnswer;
 use crate::thread::{Decision, Hold};
 
 use super::all_from::CallsOfThread;
@@ -81,16 +83,41 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
             confirm("approve exactly this?", options)?;
             decision::approval_of(call)
         }
-        (None, None) => {
-            let text =
-                format!("{message} waits for no approval; `organism approvals --all` shows all");
-            return Err(waiting.not_found(text));
-        }
+        (None, None) => return Err(waiting.not_found(waits_for_none(message))),
     };
+
+    if args.decision.sign.is_some()
+        && let Some(refusal) = refusal_of_part(&what)
+    {
+        if call.is_none() {
+            return Err(waiting.not_found(waits_for_none(message)));
+        }
+        if args.json {
+            decision::DecisionOutput::of_message(message, Some(&refusal)).print();
+        }
+        return decision::ruled(Some(refusal)).map(|()| CommandExit::Done.into());
+    }
 
     decision::decide(reach, message, what, &args.decision, args.json)?;
     note!("{message}: approved");
     Ok(CommandExit::Done.into())
+}
+
+fn waits_for_none(message: MessageId) -> String {
+    format!("{message} waits for no approval; `organism approvals --all` shows all")
+}
+
+/// Returns the refusal of an approval in which a hash is neither whole nor the beginning of the
+/// digest of what waits. A signature covers whole digests alone, so such an approval cannot be
+/// signed, and the pump would refuse it as unsigned.
+fn refusal_of_part(what: &Decision<SubmittedAnswer>) -> Option<Refusal> {
+    let Decision::Approve { hash, preview } = what else { return None };
+    let hashes = [("payload", Some(hash)), ("preview", preview.as_ref())];
+    let mut hashes = hashes.into_iter().filter_map(|(part, hash)| Some((part, hash?)));
+    let (part, hash) = hashes.find(|(_, hash)| Digest::parse(hash).is_err())?;
+
+    let text = format!("`{hash}` does not begin the hash of its {part}; look at it again");
+    Some(Refusal::new(RefusalRule::WrongHash, text, hash.as_bytes()))
 }
 
 /// Approves all given calls. Fails if the command line has a hash that is not the digest of exactly

@@ -9,6 +9,7 @@ use crate::journal::sqlite::JournalReader;
 use crate::journal::{self, partitions_in};
 use crate::service::{Error, ServiceRequest};
 
+use super::command_organism::remaining_work;
 use super::decision::{self, DecisionArgs, DecisionOutput};
 use super::exit::CommandExit;
 use super::journal_target;
@@ -47,9 +48,10 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
 
     let cancelled = startup::runtime()?.block_on(async {
         let organism = reach.client().await?;
-        let cancelled = organism.cancel(cancel, signer.as_ref()).await;
-        organism.close().await?;
-        anyhow::Ok(cancelled)
+        let cancelling = organism.cancel(cancel, signer.as_ref());
+        let cancelled = organism.until_stopped(cancelling).await;
+        organism.close(&remaining_work(Some(&thread))).await?;
+        anyhow::Ok(cancelled?)
     })?;
     let refusal = match cancelled {
         Err(Error::NoThread { thread }) => {

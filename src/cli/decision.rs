@@ -391,22 +391,23 @@ pub(super) fn decide_all(
 ) -> anyhow::Result<()> {
     runtime()?.block_on(async {
         let organism = reach.client().await?;
-        let mut sent = Ok(());
-        for (message, what) in decisions {
-            let by = ListenerName::operator();
-            let origin = Some(args.origin());
-            let decision = DecisionRequest { message, partition: None, by, what, origin };
-            match organism.decide(decision, signer).await {
-                Ok(ruled) => report(message, ruled),
-                Err(error) => {
-                    sent = Err(error);
-                    break;
-                }
+        let sending = async {
+            for (message, what) in decisions {
+                let by = ListenerName::operator();
+                let origin = Some(args.origin());
+                let decision = DecisionRequest { message, partition: None, by, what, origin };
+                let ruled = organism.decide(decision, signer).await?;
+                report(message, ruled);
             }
-        }
+            Ok::<(), service::Error>(())
+        };
+        let sent = organism.until_stopped(sending).await;
 
-        organism.close().await?;
-        anyhow::Ok(sent?)
+        let remains = "a decision that is on record counts, and its work goes on at the next \
+                       start; `organism approvals --all` and `organism answer --all` list what \
+                       still waits";
+        organism.close(remains).await?;
+        anyhow::Ok(sent??)
     })
 }
 

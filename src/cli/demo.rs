@@ -15,10 +15,11 @@ use crate::config::{self, Config, ConfigEnvironment};
 use crate::ids::{ListenerName, Position, ThreadId};
 use crate::journal::CheckpointCopies;
 use crate::journal::sqlite::JournalReader;
-use crate::organism::{Organism, OrganismClient};
+use crate::organism::Organism;
 use crate::service::{SubmitRequest, SubmitUpdate};
 use crate::{audit, thread};
 
+use super::command_organism::CommandOrganism;
 use super::exit::CommandFailure;
 use super::render::{RenderOutput, demo_view, payload_lines, put, wrap};
 use super::{CommandExit, config_error_carets};
@@ -122,7 +123,7 @@ async fn ask(
 ) -> anyhow::Result<Option<String>> {
     let data = config.data.clone();
     let client = ListenerName::parse("desk")?;
-    let organism = OrganismClient::from(Organism::start(config).await?);
+    let organism = CommandOrganism::of(Organism::start(config).await?.into())?;
     let question = SubmitRequest {
         client,
         thread: None,
@@ -138,7 +139,7 @@ async fn ask(
     let mut view = demo_view::DemoView::new(*output);
     let mut seen = Position(0);
     let mut shown = Ok(());
-    {
+    let asked = {
         let sending = organism.submit(question, |sent| match sent {
             SubmitUpdate::Result { how: thread::Closing::Completed, replies, .. } => {
                 answer = replies.into_iter().next().and_then(|reply| reply.payload);
@@ -163,19 +164,25 @@ async fn ask(
         });
 
         let mut sending = std::pin::pin!(sending);
-        tokio::select! {
-            sent = &mut sending => sent?,
-            // The follower ends early if the output is closed.
-            followed = following => {
-                followed?;
-                sending.await?;
+        let asking = async {
+            tokio::select! {
+                sent = &mut sending => sent,
+                // The follower ends early if the output is closed.
+                followed = following => {
+                    followed?;
+                    sending.await
+                }
             }
-        }
-    }
+        };
+        organism.until_stopped(asking).await
+    };
 
+    if let Ok(asked) = asked {
+        asked?;
+    }
     shown?;
     show_since(&data, &mut seen, &mut view)?;
-    organism.close().await?;
+    organism.close(&format!("the journal of this demo is in {}", data.display())).await?;
     Ok(answer)
 }
 

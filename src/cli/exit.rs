@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use super::config_error_carets;
 use super::render::show_hidden;
+use super::stop_signals::DrainSignal;
 use crate::{journal, organism, service};
 
 /// The result of a command. Its number is the exit code of the process.
@@ -24,6 +25,10 @@ pub enum CommandExit {
     Bug = 70,
     TryAgain = 75,
     Config = 78,
+    /// SIGINT stopped the command, after its organism was drained.
+    Interrupted = 130,
+    /// SIGTERM stopped the command, after its organism was drained.
+    Terminated = 143,
 }
 
 impl From<CommandExit> for ExitCode {
@@ -97,6 +102,8 @@ pub fn code(error: &anyhow::Error) -> CommandExit {
         of_organism(error)
     } else if let Some(error) = error.downcast_ref::<std::io::Error>() {
         of_io(error)
+    } else if let Some(signal) = error.downcast_ref::<DrainSignal>() {
+        signal.exit()
     } else {
         CommandExit::Bug
     }
@@ -165,6 +172,7 @@ pub fn of_journal(error: &journal::Error) -> CommandExit {
         | Error::UncoveredStream { .. }
         | Error::UnprovedStream { .. }
         | Error::StreamShorter { .. }
+        | Error::OtherHostAhead { .. }
         | Error::StreamForked { .. } => CommandExit::ChainBroken,
         Error::OtherKey { .. } => CommandExit::NotProved,
         Error::WithoutMac { .. } => CommandExit::Config,

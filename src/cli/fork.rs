@@ -11,11 +11,12 @@ use crate::audit::{ForkPoint, MessageView, answered_listeners, is_answered_from_
 use crate::config::{Config, nearest};
 use crate::envelope::MessageKind;
 use crate::ids::{CallId, ListenerName, MessageId, PayloadName, Position, ThreadId};
-use crate::organism::{OrganismClient, operator};
+use crate::organism::operator;
 use crate::service::signing::OperatorSigner;
 use crate::service::{ForkRequest, OpenedFork};
 use crate::thread::{Allotment, DecisionOrigin};
 
+use super::command_organism::{CommandOrganism, remaining_work};
 use super::decision;
 use super::exit::{CommandExit, CommandFailure};
 use super::journal_target::{self, JournalTarget};
@@ -241,34 +242,40 @@ async fn fork(
     permitted: &[PayloadName],
     args: &Args,
 ) -> anyhow::Result<ExitCode> {
-    let organism = OrganismClient::open(config).await?;
-    request.thread = organism.fork_id(&request.source);
+    let organism = CommandOrganism::open(config).await?;
+    let thread = organism.fork_id(&request.source);
+    request.thread = thread.clone();
     let source = request.source.clone();
     let message = request.message;
     let position = request.record;
 
     let mut exit = CommandExit::Done;
-    let forked = organism.fork(request, signer).await;
-    let waited = match &forked {
-        Ok(Ok(forked)) => {
-            print_fork(forked, &source, (message, position), args.json)?;
-            let is_group = forked.calls.len() > 1;
-            let wait = !args.no_wait && !forked.calls.is_empty();
-            let waiting = organism.fork_results(forked, |update| {
-                exit = worse(exit, exit_of(&update, true));
-                if args.json {
-                    print_json(None, &update);
-                } else {
-                    print_plain(&update, true, is_group);
-                }
-            });
-            if wait { waiting.await } else { Ok(()) }
-        }
-        _ => Ok(()),
+    let forking = async {
+        let forked = organism.fork(request, signer).await;
+        let waited = match &forked {
+            Ok(Ok(forked)) => {
+                print_fork(forked, &source, (message, position), args.json)?;
+                let is_group = forked.calls.len() > 1;
+                let wait = !args.no_wait && !forked.calls.is_empty();
+                let waiting = organism.fork_results(forked, |update| {
+                    exit = worse(exit, exit_of(&update, true));
+                    if args.json {
+                        print_json(None, &update);
+                    } else {
+                        print_plain(&update, true, is_group);
+                    }
+                });
+                if wait { waiting.await } else { Ok(()) }
+            }
+            _ => Ok(()),
+        };
+        anyhow::Ok((forked, waited))
     };
+    let ended = organism.until_stopped(forking).await;
 
     let is_own = organism.is_own();
-    organism.close().await?;
+    organism.close(&remaining_work(Some(&thread))).await?;
+    let (forked, waited) = ended??;
     let forked = forked?;
     waited?;
     if let Some(refusal) = forked.as_ref().err().filter(|_| !args.json) {

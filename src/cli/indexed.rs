@@ -3,12 +3,13 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use crate::clock::Time;
 use crate::ids::Position;
 use crate::index::{self, IndexReader, IndexedPause};
 use crate::journal::partitions_in;
+use crate::locks::locked;
 
 use super::exit::{CommandExit, CommandFailure};
 use super::journal_target::{self, JournalTarget};
@@ -94,7 +95,7 @@ pub fn read<T>(
 fn note_behind(data: &Path, position: Position, last: Position) {
     // Locked briefly: the pages of one command are read one after another.
     static NOTED: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
-    let mut noted = NOTED.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut noted = locked(&NOTED);
     if noted.insert(data.to_owned()) {
         note!(
             "the index is at record {position} of {last}, because its writer has not caught up; \
@@ -108,7 +109,7 @@ fn note_behind(data: &Path, position: Position, last: Position) {
 fn note_pauses(pauses: &[IndexedPause]) {
     // Locked briefly: the journals of one command are read one after another.
     static NOTED: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
-    let mut noted = NOTED.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut noted = locked(&NOTED);
     for pause in pauses {
         if noted.insert(pause.target.clone()) {
             note!("{}", clean(&pause.to_string()));

@@ -138,6 +138,14 @@ pub fn unknown(data: Option<&Path>, thread: &ThreadId) -> CommandFailure {
 
 /// Fails if no selected journal has a record of the thread.
 pub fn require_thread(place: &JournalTarget, thread: &ThreadId) -> anyhow::Result<()> {
+    if has_thread(place, thread)? {
+        return Ok(());
+    }
+    Err(unknown(place.data.as_deref(), thread).into())
+}
+
+/// Whether a selected journal has a record of the thread.
+pub fn has_thread(place: &JournalTarget, thread: &ThreadId) -> anyhow::Result<bool> {
     for reader in readers_of(place, thread)? {
         let head = reader.head(&thread.root()).map_err(|error| failed_in(&reader, error))?;
         if head.is_none() {
@@ -149,10 +157,10 @@ pub fn require_thread(place: &JournalTarget, thread: &ThreadId) -> anyhow::Resul
                 .map_err(|error| failed_in(&reader, error))?
                 .is_some();
         if is_known {
-            return Ok(());
+            return Ok(true);
         }
     }
-    Err(unknown(place.data.as_deref(), thread).into())
+    Ok(false)
 }
 
 /// Makes the same error as [`failed`], and adds the directory of the journal that could not be
@@ -191,6 +199,9 @@ pub fn failed_stored(error: StoredConfigError) -> anyhow::Error {
     let advice = match &error {
         StoredConfigError::NotStored { position, .. } => {
             format!("; `organism config --at {} --json` shows it", position.0)
+        }
+        StoredConfigError::Journal(Error::Broken { .. }) => {
+            "; `organism verify` shows how far the journal holds".to_owned()
         }
         _ => String::new(),
     };

@@ -2,13 +2,14 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use uuid::Uuid;
 
 use crate::ids::Position;
 use crate::journal::sqlite::DATABASE;
 use crate::journal::{partition_in, partitions_in, replaced};
+use crate::locks::locked;
 
 use super::journal_target;
 use super::organism_reach::partitioned_config;
@@ -27,9 +28,9 @@ impl MissingPartition {
         let partition = self.partition;
         match self.lost {
             Some((journal, records)) => format!(
-                "partition {partition}: this host had its journal {journal} with {records} \
-                 acknowledged records, and the journal is gone; `organism run` copies it again \
-                 from its stream"
+                "partition {partition}: this host had its journal {journal} with at least \
+                 {records} acknowledged records, and the journal is gone; `organism run` copies it \
+                 again from its stream"
             ),
             None => format!(
                 "partition {partition}: this host has no copy of its journal; a host that pumps \
@@ -74,7 +75,7 @@ fn missing_numbers(data: &Path) -> Vec<u32> {
 pub(super) fn noted_partitions_in(data: &Path) -> Vec<(Option<u32>, PathBuf)> {
     // Locked briefly: a command reads its journals one after another.
     static NOTED: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
-    let is_new = NOTED.lock().unwrap_or_else(PoisonError::into_inner).insert(data.to_owned());
+    let is_new = locked(&NOTED).insert(data.to_owned());
     let journals = partitions_in(data);
     // Without a journal of any partition, the command fails to open one, and its error says so.
     let is_divided = journals.iter().any(|(partition, _)| partition.is_some());

@@ -27,6 +27,7 @@ mod backup;
 mod cancel;
 mod check;
 mod child_commands;
+mod command_organism;
 mod config;
 mod config_error_carets;
 mod confirmation;
@@ -44,6 +45,7 @@ mod init;
 mod journal_target;
 mod key;
 mod listener;
+mod log_filter;
 mod message;
 mod message_lookup;
 mod missing_partitions;
@@ -277,10 +279,6 @@ impl CommandVerb {
     }
 }
 
-/// Log levels if `ORGANISM_LOG` is not set. They show warnings, the standard error of listeners,
-/// and each config that a reload has put in force.
-const LOG_DEFAULT: &str = "warn,listener=info,config=info";
-
 /// Target of the log lines that listeners wrote to their standard error.
 const LISTENER_TARGET: &str = "listener";
 
@@ -340,14 +338,19 @@ fn visible_log(text: &str) -> String {
 
 /// Starts logging to stderr. `ORGANISM_LOG` sets the level.
 fn log() {
-    let filter = tracing_subscriber::EnvFilter::try_from_env("ORGANISM_LOG");
-    let filter = filter.unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(LOG_DEFAULT));
+    let variable = std::env::var_os("ORGANISM_LOG");
+    let given = log_filter::from_variable(variable.as_deref()).unwrap_or_else(|problem| {
+        note!("{problem}");
+        None
+    });
+    let is_given = given.is_some();
+    let filter = given.unwrap_or_else(log_filter::by_default);
     let colour = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
         && std::io::IsTerminal::is_terminal(&std::io::stderr());
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(LogOutput)
-        .with_target(std::env::var_os("ORGANISM_LOG").is_some())
+        .with_target(is_given)
         .with_ansi(colour)
         // A closed stderr must not end the command.
         .log_internal_errors(false)

@@ -21,7 +21,7 @@ pub struct Args {
     /// Config file. Default: ORGANISM_CONFIG, ./organism.toml, or the only ./config/*.toml.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Ask each model for one token and print the result.
+    /// Ask each model for a short answer and print the result.
     #[arg(long = "try")]
     tries: bool,
     /// Write one line of JSON for each model.

@@ -4,16 +4,18 @@
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use crate::config::{self, Config, ConfigEnvironment, ProjectFolders};
 use crate::ids::{Digest, Position};
 use crate::journal::sqlite::JournalReader;
 use crate::limits;
+use crate::locks::locked;
 use crate::organism::{self, OrganismClient, project};
 use crate::service::handshake::Handshake;
 use crate::service::{self, ServiceClient, ServiceTransport, SocketTransport, socket_path};
 
+use super::command_organism::CommandOrganism;
 use super::exit::CommandFailure;
 use super::startup::{ConfigArg, runtime};
 use super::{CommandExit, journal_target, named_config};
@@ -38,17 +40,18 @@ impl OrganismReach {
     }
 
     /// Returns a client of the organism. Starts an organism if none runs and the config is known.
-    pub async fn client(self) -> Result<OrganismClient, organism::Error> {
-        match self {
+    pub async fn client(self) -> anyhow::Result<CommandOrganism> {
+        let client = match self {
             Self::Config { config, .. } => {
                 let socket = socket_in(&config.data, Handshake::of(&config));
-                OrganismClient::open_over(socket, *config, limits::ANNOUNCED_TIMEOUT).await
+                OrganismClient::open_over(socket, *config, limits::ANNOUNCED_TIMEOUT).await?
             }
             Self::Running { data, handshake } => {
                 let socket = socket_in(&data, handshake);
-                Ok(ServiceClient::of_running(&data, socket).await?.into())
+                ServiceClient::of_running(&data, socket).await?.into()
             }
-        }
+        };
+        CommandOrganism::of(client)
     }
 
     /// Whether [`OrganismReach::client`] will start an organism. False if an organism runs already,
@@ -112,7 +115,7 @@ pub(super) fn handshake_in(data: &Path) -> anyhow::Result<Handshake> {
 pub(super) fn note_once(text: String) {
     // The lock is held while the note is printed, so that no other thread prints the same note.
     static NOTED: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
-    let mut noted = NOTED.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut noted = locked(&NOTED);
     if !noted.contains(&text) {
         note!("{text}");
         noted.insert(text);
@@ -280,7 +283,7 @@ async fn wait_for_organism(socket: &SocketTransport) -> anyhow::Result<()> {
 /// even if their handshakes name different configs.
 pub(super) fn socket_in(data: &Path, handshake: Handshake) -> SocketTransport {
     static SHARED: Mutex<Option<SocketTransport>> = Mutex::new(None);
-    let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut shared = locked(&SHARED);
     let known = shared.take().filter(|known| known.data() == data);
     let socket = known.unwrap_or_else(|| SocketTransport::new(data, Handshake::default()));
     *shared = Some(socket.clone());

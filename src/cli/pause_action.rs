@@ -91,7 +91,7 @@ pub(super) fn run(verb: PauseVerb, args: PauseArgs) -> anyhow::Result<ExitCode> 
     let results = startup::runtime()?.block_on(async {
         let organism = reach.client().await?;
         let results = organism.pause(verb, &target, &origin, signer.as_ref()).await;
-        organism.close().await?;
+        organism.close("pauses that are on record stay in force").await?;
         anyhow::Ok(results)
     })?;
 

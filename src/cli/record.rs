@@ -11,12 +11,13 @@ use crate::clock::Time;
 use crate::config::Config;
 use crate::limits;
 use crate::model::playback::TurnRecorder;
-use crate::organism::{Organism, OrganismClient};
+use crate::organism::Organism;
 use crate::service::changed_config::forbids_new_work;
 use crate::service::handshake::Handshake;
 use crate::service::{self, SocketTransport, SubmitRequest, SubmitUpdate};
 
 use super::CommandExit;
+use super::command_organism::CommandOrganism;
 use super::config_error_carets;
 use super::exit::CommandFailure;
 use super::output::put_recorded_line;
@@ -68,7 +69,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         refuse_changed(&config).await?;
         match submission {
             Some(submission) => {
-                send(Organism::start_for_command(config).await?.into(), submission).await
+                let organism = Organism::start_for_command(config).await?;
+                send(CommandOrganism::of(organism.into())?, submission).await
             }
             None => until_stopped(Organism::start(config).await?).await,
         }
@@ -119,36 +121,38 @@ fn recorder(args: &Args, organism: &str) -> anyhow::Result<TurnRecorder> {
 
     let now = Time::now().to_string();
     let day = now.get(..10).unwrap_or(&now);
-    let recorded = format!("by organism record, {day}, of {organism} with live models");
-    TurnRecorder::create(path, &recorded).map_err(|error| {
+    let recorded = format!("by organism record, {day}, of {organism}");
+    let recorder = TurnRecorder::create(path, &recorded).map_err(|error| {
         let text = format!("{} cannot be written: {error}", path.display());
-        CommandFailure::new(CommandExit::Unavailable, text).into()
-    })
+        CommandFailure::new(CommandExit::Unavailable, text)
+    })?;
+    Ok(recorder.with_models_stated())
 }
 
-async fn send(organism: OrganismClient, submission: SubmitRequest) -> anyhow::Result<CommandExit> {
+async fn send(organism: CommandOrganism, submission: SubmitRequest) -> anyhow::Result<CommandExit> {
     let mut exit = CommandExit::Done;
-    let sent = organism
-        .submit(submission, |sent| match sent {
-            SubmitUpdate::Accepted { thread, .. } => note!("thread {thread}"),
-            SubmitUpdate::Refused { refusal, .. } => {
-                note!("refused: {refusal}");
-                exit = CommandExit::InvalidData;
+    let mut opened = None;
+    let sending = organism.submit(submission, |sent| match sent {
+        SubmitUpdate::Accepted { thread, .. } => {
+            note!("thread {thread}");
+            opened = Some(thread);
+        }
+        SubmitUpdate::Refused { refusal, .. } => {
+            note!("refused: {refusal}");
+            exit = CommandExit::InvalidData;
+        }
+        SubmitUpdate::NoThread { payload } => put_recorded_line(&payload),
+        SubmitUpdate::Waits(wait) => note!("{wait}"),
+        SubmitUpdate::Result { ref replies, .. } => {
+            replies.iter().for_each(|reply| put_recorded_line(reply.text()));
+            if sent.is_failure() {
+                exit = CommandExit::WorkflowFailed;
             }
-            SubmitUpdate::NoThread { payload } => put_recorded_line(&payload),
-            SubmitUpdate::Waits(wait) => note!("{wait}"),
-            SubmitUpdate::Result { ref replies, .. } => {
-                replies.iter().for_each(|reply| put_recorded_line(reply.text()));
-                if sent.is_failure() {
-                    exit = CommandExit::WorkflowFailed;
-                }
-            }
-        })
-        .await;
+        }
+    });
+    let sent = organism.until_stopped(sending).await;
 
-    let closed = organism.close().await;
-    sent?;
-    closed?;
+    organism.close_after(sent, opened.as_ref()).await?;
     Ok(exit)
 }
 

@@ -6,6 +6,7 @@ use crate::organism::operator;
 use crate::service::{ReloadReport, ServiceClient, ServiceTransport};
 use crate::thread::DecisionOrigin;
 
+use super::decision;
 use super::exit::{CommandExit, CommandFailure};
 use super::organism_reach::{handshake_in, socket_in};
 use super::output::put_json_line;
@@ -50,6 +51,9 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         );
         return Err(CommandFailure::new(CommandExit::Unavailable, text).into());
     };
+    let report = report.map_err(|refusal| {
+        CommandFailure::new(decision::exit_of_refusal(&refusal), refusal.to_string())
+    })?;
 
     if args.json {
         put_json_line(&serde_json::to_string_pretty(&report)?);

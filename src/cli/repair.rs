@@ -13,7 +13,7 @@ use crate::organism::repair::{AcceptedDamage, AcceptedKind, RepairedJournal, rep
 
 use super::exit::CommandExit;
 use super::render::{count, put, put_json};
-use super::startup::ConfigArg;
+use super::startup::{self, ConfigArg};
 
 #[derive(Debug, clap::Args)]
 #[command(group(clap::ArgGroup::new("accepted").multiple(true)))]
@@ -37,6 +37,9 @@ pub struct Args {
     /// records at one position.
     #[arg(long, value_enum, conflicts_with = "accepted")]
     from: Option<stream::RepairSide>,
+    /// On JetStream, the partitions whose streams may be repaired, such as 0,2. Default: all.
+    #[arg(long, value_name = "LIST", value_delimiter = ',', conflicts_with = "accepted")]
+    partitions: Vec<u32>,
     /// Reason for the repair, which goes on record.
     #[arg(long, value_name = "TEXT", default_value = "")]
     note: String,
@@ -49,7 +52,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let config = args.config.load_to_repair()?;
     let accepts = args.accept_loss || args.accept_key || args.accept_redaction;
     if !accepts {
-        return stream::run(&config, args.from, &args.note, args.json);
+        let partitions = startup::partitions(&config, args.partitions)?;
+        return stream::run(&config, &partitions, args.from, &args.note, args.json);
     }
 
     let accepted = AcceptedDamage {

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::audit::ChainBreak;
 use crate::ids::Position;
-use crate::journal::Error;
+use crate::journal::{Error, at_position};
 use crate::organism;
 use crate::organism::replay::{
     DecisionDifference, ReplayReport, ReplayVerdict, ReplayedEpoch, UndecidedReason, replay,
@@ -112,11 +112,9 @@ fn show_break(partition: Option<u32>, broken: ChainBreak, json: bool) -> anyhow:
     }
 
     let output = RenderOutput::stdout(false);
-    let at = broken.position;
-    let text = format!(
-        "BROKEN at position {at}: {}; `organism verify` shows the whole proof",
-        clean(&broken.detail)
-    );
+    let at = at_position(broken.position);
+    let text =
+        format!("BROKEN{at}: {}; `organism verify` shows the whole proof", clean(&broken.detail));
     put(&format!("{}{}\n", title(&output, partition), output.red(&text)))
 }
 

@@ -14,11 +14,11 @@ use crate::envelope::Refusal;
 use crate::ids::{CallId, MessageId, Position, ThreadId};
 use crate::index::RetryFilter;
 use crate::limits;
-use crate::organism::OrganismClient;
 use crate::service::signing::OperatorSigner;
 use crate::service::{self, RetryReport, RetryRequest};
 
 use self::candidates::{MatchingPages, NamedMessage, OldestMatches};
+use super::command_organism::CommandOrganism;
 use super::confirmation;
 use super::decision::{self, DecisionArgs};
 use super::exit::{CommandExit, CommandFailure};
@@ -137,7 +137,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let organism = runtime.block_on(reach.client())?;
     let mut session = RetrySession::new(&organism, signer.as_ref(), &args);
     let exit = session.retry_pages(&runtime, first, &mut selected);
-    runtime.block_on(organism.close())?;
+    let remains = "a retry that is on record goes on at the next start";
+    runtime.block_on(organism.close(remains))?;
     let exit = exit?;
     if is_own {
         note!("no organism was running; the work goes on with `organism run`");
@@ -213,7 +214,7 @@ fn list(listed: &OldestMatches, is_json: bool, is_filtered: bool) -> anyhow::Res
 /// The means with which one command retries messages: a client of the organism, the operator's key
 /// that signs the retries, and the options of the command.
 struct RetrySession<'a> {
-    organism: &'a OrganismClient,
+    organism: &'a CommandOrganism,
     signer: Option<&'a OperatorSigner>,
     args: &'a Args,
     /// Exit code of the first retry that failed.
@@ -224,7 +225,7 @@ struct RetrySession<'a> {
 
 impl<'a> RetrySession<'a> {
     fn new(
-        organism: &'a OrganismClient,
+        organism: &'a CommandOrganism,
         signer: Option<&'a OperatorSigner>,
         args: &'a Args,
     ) -> Self {
@@ -239,9 +240,10 @@ impl<'a> RetrySession<'a> {
         first: Vec<NamedMessage>,
         selected: &mut SelectedMessages,
     ) -> anyhow::Result<CommandExit> {
+        let organism = self.organism;
         let mut page = first;
         while !page.is_empty() {
-            runtime.block_on(self.retry_all(&page))?;
+            runtime.block_on(organism.until_stopped(self.retry_all(&page)))??;
             // Read outside of the runtime, because the read of an index blocks.
             page = selected.next_page()?;
         }
@@ -279,7 +281,7 @@ impl<'a> RetrySession<'a> {
 
         note!("{}: {}", message.message.id, clean(reason));
         note_part!("{}", attempts::draw(&message.attempts));
-        if confirmation::has_terminal() && confirmation::ask("do it a second time?")? {
+        if confirmation::has_terminal() && ask_for_confirmation().await? {
             return Ok(self.request(message, true).await);
         }
         Ok(result)
@@ -338,6 +340,13 @@ impl<'a> RetrySession<'a> {
             }
         })
     }
+}
+
+/// Asks the person at the terminal whether to do the work of a message again. Waits on a thread of
+/// its own, so that a signal can stop the command meanwhile.
+async fn ask_for_confirmation() -> anyhow::Result<bool> {
+    let asking = tokio::task::spawn_blocking(|| confirmation::ask("do it a second time?"));
+    Ok(asking.await??)
 }
 
 fn print_result(message: &NamedMessage, result: &RetryResult) -> anyhow::Result<()> {

@@ -21,6 +21,7 @@ use super::exit::CommandFailure;
 use super::journal_target::{self, JournalTarget};
 use super::render;
 use super::startup::{self, ConfigArg};
+use super::stop_signals::report_stopping;
 use super::web_view::{LISTEN, OpenView, ViewArgs, ViewContent};
 
 #[derive(Debug, clap::Args)]
@@ -45,7 +46,7 @@ pub struct Args {
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let config = args.config.load()?;
-    let partitions = partitions(&config, args.partitions)?;
+    let partitions = startup::partitions(&config, args.partitions)?;
     if args.new {
         project::begin(&config.directories(), true).map_err(organism::Error::from)?;
     }
@@ -188,24 +189,6 @@ fn publish_health(web: Option<&web::WebServer>, health: HealthMonitor) {
     }
 }
 
-/// Returns the partitions that the command line selects, or all partitions if it selects none.
-/// Fails if a selected partition does not exist.
-fn partitions(config: &Config, mut selected: Vec<u32>) -> anyhow::Result<Vec<u32>> {
-    let all = config.partitions();
-    if let Some(beyond) = selected.iter().find(|selected| **selected >= all) {
-        let text = format!("no partition {beyond}: the config has {all}, numbered from 0");
-        return Err(CommandFailure::usage(text).into());
-    }
-
-    if selected.is_empty() {
-        selected = (0..all).collect();
-    }
-
-    selected.sort_unstable();
-    selected.dedup();
-    Ok(selected)
-}
-
 /// Whether no partition of this process is still starting, and at least one partition has a pump,
 /// in this process or in another.
 fn is_settled(statuses: &[PartitionStatus]) -> bool {
@@ -251,14 +234,6 @@ fn report_change(partition: usize, was: &PartitionStatus, is: &PartitionStatus) 
         }
         _ => {}
     }
-}
-
-fn report_stopping(reason: &str) {
-    let patience = limits::DRAIN_TIMEOUT;
-    note!(
-        "stopping on {reason}: deliveries in flight may end within {patience:?}, waiting calls \
-         remain in the journal"
-    );
 }
 
 /// The signals that stop or reload the organism, with a timer for health checks.

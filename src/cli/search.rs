@@ -139,7 +139,7 @@ fn request(args: &Args) -> anyhow::Result<SearchRequest> {
     one_of("--kind", args.kind.as_deref(), &[&kinds[..], &["refusal"]].concat())?;
     let dispositions = Disposition::ALL.map(Disposition::as_str);
     one_of("--disposition", args.disposition.as_deref(), &dispositions)?;
-    let rules = RefusalRule::ALL.map(RefusalRule::code);
+    let rules = RefusalRule::ALL.map(RefusalRule::as_str);
     one_of("--rule", args.rule.as_deref(), &rules)?;
     let is_bounded = args.thread.is_some() || args.since.is_some() || args.until.is_some();
     if args.substring.is_some() && !is_bounded {

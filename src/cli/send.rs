@@ -9,11 +9,11 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::config::Config;
 use crate::ids::Digest;
-use crate::organism::OrganismClient;
 use crate::service::{self, BearerSecret, SubmitRequest, SubmitUpdate};
 use crate::trace::TraceParent;
 
 use super::CommandExit;
+use super::command_organism::CommandOrganism;
 use super::exit::CommandFailure;
 use super::named_config;
 use super::output::put_recorded_line;
@@ -104,7 +104,7 @@ async fn send_one(
     json: bool,
 ) -> anyhow::Result<ExitCode> {
     let permitted = permitted_names(&config.contracts, &submission.client);
-    let organism = OrganismClient::open(config).await?;
+    let organism = CommandOrganism::open(config).await?;
 
     let mut exit = CommandExit::Done;
     let mut opened = None;
@@ -112,28 +112,25 @@ async fn send_one(
     let wait = submission.wait;
     let thread = submission.thread.clone();
 
-    let sent = organism
-        .submit(submission, |sent| {
-            exit = worse(exit, exit_of(&sent, wait));
-            if let SubmitUpdate::Accepted { thread, calls, .. } = &sent {
-                opened = Some(thread.clone());
-                is_group = calls.len() > 1;
-            }
-            match (json, &sent, &thread) {
-                (true, ..) => print_json(None, &sent),
-                (false, SubmitUpdate::NoThread { .. }, Some(thread)) => note_unknown_thread(thread),
-                (false, ..) => print_plain(&sent, wait, is_group),
-            }
-            if let (SubmitUpdate::Refused { refusal, .. }, false) = (&sent, json) {
-                note_permitted(refusal, &permitted);
-            }
-        })
-        .await;
+    let sending = organism.submit(submission, |sent| {
+        exit = worse(exit, exit_of(&sent, wait));
+        if let SubmitUpdate::Accepted { thread, calls, .. } = &sent {
+            opened = Some(thread.clone());
+            is_group = calls.len() > 1;
+        }
+        match (json, &sent, &thread) {
+            (true, ..) => print_json(None, &sent),
+            (false, SubmitUpdate::NoThread { .. }, Some(thread)) => note_unknown_thread(thread),
+            (false, ..) => print_plain(&sent, wait, is_group),
+        }
+        if let (SubmitUpdate::Refused { refusal, .. }, false) = (&sent, json) {
+            note_permitted(refusal, &permitted);
+        }
+    });
+    let sent = organism.until_stopped(sending).await;
 
     let is_own = organism.is_own();
-    let closed = organism.close().await;
-    sent?;
-    closed?;
+    organism.close_after(sent, opened.as_ref()).await?;
     if is_own && !wait && !json && opened.is_some() {
         note!(
             "no organism was running, so one ran for this command alone: the payload is on record, \
@@ -156,7 +153,7 @@ async fn send_each(
     json: bool,
 ) -> anyhow::Result<ExitCode> {
     let is_divided = config.partitions() > 1;
-    let organism = OrganismClient::open(config).await?;
+    let organism = CommandOrganism::open(config).await?;
     let bar = progress(files.len());
     let mut tally = SendTally { wait, is_divided, ..SendTally::default() };
     let mut sent_files = 0;
@@ -179,7 +176,8 @@ async fn send_each(
                 (path, all, sent)
             }
         });
-        for (path, all, sent) in join_all(sending).await {
+        let Ok(results) = organism.until_stopped(join_all(sending)).await else { break };
+        for (path, all, sent) in results {
             is_reached |= sent.is_ok() || !all.is_empty();
             bar.suspend(|| match sent {
                 Ok(()) => tally.count(path, &all, json),
@@ -195,7 +193,12 @@ async fn send_each(
     }
 
     bar.finish_and_clear();
-    let closed = organism.close().await;
+    let closed = organism
+        .close(
+            "send the directory again later; files that were accepted are recognised by their \
+             keys, and their work goes on at the next start",
+        )
+        .await;
     if let Some(fatal) = tally.fatal.take() {
         return Err(fatal.into());
     }

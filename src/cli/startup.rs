@@ -3,7 +3,7 @@
 
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, Once, PoisonError};
+use std::sync::{Arc, Mutex, Once};
 use std::time::Duration;
 
 use tokio::runtime::{self, Runtime};
@@ -14,6 +14,7 @@ use crate::config::{
 };
 use crate::ids::{Digest, ListenerName};
 use crate::limits;
+use crate::locks::locked;
 use crate::mutant::mutant;
 use crate::organism::{self, project};
 use crate::service::handshake::Handshake;
@@ -102,7 +103,7 @@ pub(super) fn directories(given: Option<&Path>) -> anyhow::Result<ProjectFolders
         note!("a journal can be named without its config, with --data DIR");
         CommandFailure::silent(CommandExit::Config)
     })?;
-    belongs(&found)?;
+    project::check_to_read(&found).map_err(organism::Error::from)?;
     note_change(given, &found);
     Ok(found)
 }
@@ -217,6 +218,24 @@ pub(super) fn client(config: &Config, given: Option<&str>) -> anyhow::Result<Lis
     }
 }
 
+/// Returns the partitions that the command line selects, or all partitions if it selects none.
+/// Fails if a selected partition does not exist.
+pub(super) fn partitions(config: &Config, mut selected: Vec<u32>) -> anyhow::Result<Vec<u32>> {
+    let all = config.partitions();
+    if let Some(beyond) = selected.iter().find(|selected| **selected >= all) {
+        let text = format!("no partition {beyond}: the config has {all}, numbered from 0");
+        return Err(CommandFailure::usage(text).into());
+    }
+
+    if selected.is_empty() {
+        selected = (0..all).collect();
+    }
+
+    selected.sort_unstable();
+    selected.dedup();
+    Ok(selected)
+}
+
 /// Parses a number of at least 1 from the command line.
 pub(super) fn at_least_one(text: &str) -> Result<usize, String> {
     let number = text.parse::<usize>().ok().filter(|number| *number > 0);
@@ -253,7 +272,7 @@ static RUNTIME: Mutex<Option<Arc<Runtime>>> = Mutex::new(None);
 /// Returns the one runtime of this command. All connections of the command share it, because a
 /// connection ends with its runtime.
 pub(super) fn runtime() -> anyhow::Result<Arc<Runtime>> {
-    let mut shared = RUNTIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut shared = locked(&RUNTIME);
     if let Some(runtime) = &*shared {
         return Ok(Arc::clone(runtime));
     }
@@ -269,7 +288,7 @@ pub(super) fn end_runtime() {
 }
 
 fn end_runtime_within(wait: Duration) {
-    let runtime = RUNTIME.lock().unwrap_or_else(PoisonError::into_inner).take();
+    let runtime = locked(&RUNTIME).take();
     if let Some(runtime) = runtime.and_then(Arc::into_inner) {
         runtime.shutdown_timeout(wait);
     }
@@ -337,6 +356,9 @@ impl ConfigArg {
         let running = found.and_then(|found| running_config(&found).map(|config| (found, config)));
         let Some((directories, config)) = running else {
             let config = Box::new(self.load_without_keys()?);
+            if config.partitions() == 1 {
+                project::check_to_read(&config.directories()).map_err(organism::Error::from)?;
+            }
             return Ok(OrganismReach::Config { config, is_running: false });
         };
 

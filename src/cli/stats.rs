@@ -35,10 +35,8 @@ pub struct Args {
 }
 
 fn key(text: &str) -> Result<StatsKey, String> {
-    let found = StatsKey::ALL.into_iter().find(|key| key.as_str() == text);
-    found.ok_or_else(|| {
-        let names: Vec<_> = StatsKey::ALL.iter().map(|key| key.as_str()).collect();
-        format!("statistics are by {}", names.join(", "))
+    StatsKey::parse(text).ok_or_else(|| {
+        format!("statistics are by {}", StatsKey::ALL.map(StatsKey::as_str).join(", "))
     })
 }
 

@@ -77,6 +77,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let output = RenderOutput::stdout(args.full);
     let is_following = !args.no_follow && args.until.is_none();
     let mut tail = JournalTail { args, data, within, output, seen: BTreeMap::new(), calls: None };
+    tail.look_for_thread(is_following)?;
 
     match tail.show_new() {
         // This host may have no journal of the organism; `--live` watches its pumps on other hosts.
@@ -102,6 +103,22 @@ struct JournalTail {
 }
 
 impl JournalTail {
+    /// Looks for the thread to show. If no record of it exists, fails, because nothing would be
+    /// shown. A command that follows the journal only notes it, because the thread may still come.
+    /// With `--live`, does nothing: [`Self::follow_calls`] looks for the thread.
+    fn look_for_thread(&self, is_following: bool) -> anyhow::Result<()> {
+        let Some(thread) = self.within.as_ref().filter(|_| !self.args.live) else { return Ok(()) };
+        if journal_target::has_thread(&self.args.place, thread)? {
+            return Ok(());
+        }
+
+        if is_following {
+            note!("{thread} is not on record yet");
+            return Ok(());
+        }
+        Err(journal_target::unknown(self.args.place.data.as_deref(), thread).into())
+    }
+
     /// Shows new records until the organism ends or the watched thread is over.
     fn follow(&mut self) -> anyhow::Result<()> {
         let data = self.data.clone();

@@ -196,10 +196,8 @@ fn require_position(
 }
 
 fn event_class(text: &str) -> Result<EventClass, String> {
-    let found = EventClass::ALL.into_iter().find(|class| class.as_str() == text);
-    found.ok_or_else(|| {
-        let names: Vec<_> = EventClass::ALL.iter().map(|class| class.as_str()).collect();
-        format!("no such class; there are {}", names.join(", "))
+    EventClass::parse(text).ok_or_else(|| {
+        format!("no such class; there are {}", EventClass::ALL.map(EventClass::as_str).join(", "))
     })
 }
 

@@ -222,7 +222,7 @@ fn filter(args: &Args) -> anyhow::Result<TreeFilter> {
 
 /// Returns an error if `status` is not the name of a thread status.
 pub(super) fn known_status(status: &str) -> anyhow::Result<()> {
-    if ThreadPhase::named(status).is_some() {
+    if ThreadPhase::parse(status).is_some() {
         return Ok(());
     }
     let all = ThreadPhase::ALL.map(ThreadPhase::as_str).join(", ");
@@ -245,7 +245,7 @@ fn row(tree: &ListedTree, is_wide: bool) -> Vec<String> {
         tree.thread.clone(),
         tree.pause.map_or_else(|| state.to_owned(), |part| format!("{state}, {}", part.describe())),
         opened,
-        duration(tree.updated.since(tree.opened)),
+        duration(tree.worked.since(tree.opened)),
         messages,
         tree.request_local.clone().unwrap_or_default(),
     ];

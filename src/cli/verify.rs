@@ -9,7 +9,7 @@ use serde::Serialize;
 use crate::audit::{self, OutsideVerdict, ProofReport, ProofVerdict, VerifyOptions};
 use crate::config::{self, ConfigEnvironment, StorageConfig};
 use crate::ids::Position;
-use crate::journal::{Error, KeyId, jetstream, partitions_in};
+use crate::journal::{Error, KeyId, at_position, jetstream, partitions_in};
 use crate::nats;
 
 use super::exit::{CommandExit, CommandFailure};
@@ -272,16 +272,20 @@ fn summary(output: &RenderOutput, report: &ProofReport) -> String {
         };
         format!("accepted     records {first} to {last}, {macs}, by an operator")
     }));
+    if report.broken.is_some() {
+        let reasons = report.unproved.iter();
+        lines.extend(reasons.map(|reason| format!("not proved   {}", clean(reason))));
+    }
     lines.push(match &report.broken {
         None if report.verdict == ProofVerdict::Proved => output.green("ok"),
         None => {
             let reasons = report.unproved.iter().map(|reason| clean(reason));
             output.yellow(&format!("NOT PROVED: {}", reasons.collect::<Vec<_>>().join("; ")))
         }
-        Some(broken) => output.red(&match broken.position {
-            0 => format!("BROKEN: {}", clean(&broken.detail)),
-            at => format!("BROKEN at position {at}: {}", clean(&broken.detail)),
-        }),
+        Some(broken) => {
+            let at = at_position(broken.position);
+            output.red(&format!("BROKEN{at}: {}", clean(&broken.detail)))
+        }
     });
     lines.push(String::new());
     lines.join("\n")
@@ -310,5 +314,6 @@ fn outside(report: &ProofReport) -> &'static str {
         }
         OutsideVerdict::StateAgrees => ", those in the state directory agree",
         OutsideVerdict::Agrees => ", those outside agree",
+        OutsideVerdict::Disagrees => ", and one outside disagrees",
     }
 }

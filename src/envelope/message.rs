@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::clock::Time;
 use crate::ids::{CallId, Digest, ListenerName, MessageId, PayloadName, ThreadId};
+use crate::word_enum::word_enum;
 
 /// The checked bytes of one XML element, with their digest.
 ///
@@ -110,78 +111,53 @@ impl<'de> Deserialize<'de> for Payload {
     }
 }
 
-/// How a message relates to calls: it opens a call, answers a call, or does neither.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum MessageKind {
-    /// The message opens a call; its receiver owes exactly one result.
-    #[serde(rename = "call")]
-    Call,
-    /// The message is a part of a call's result. It is delivered to the caller, as a message of the
-    /// caller's own call.
-    #[serde(rename = "reply")]
-    Reply,
-    /// A listener sends the message to itself, to continue the call that it is handling. Agents
-    /// send such messages, and each run of a workflow records its definition with one.
-    #[serde(rename = "self")]
-    Own,
-    /// The message is recorded but not delivered.
-    #[serde(rename = "note")]
-    Note,
-    /// The pump's core wrote the message, such as an error message.
-    #[serde(rename = "system")]
-    System,
-}
-
-impl MessageKind {
-    pub const ALL: [Self; 5] = [Self::Call, Self::Reply, Self::Own, Self::Note, Self::System];
-
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Call => "call",
-            Self::Reply => "reply",
-            Self::Own => "self",
-            Self::Note => "note",
-            Self::System => "system",
-        }
+word_enum! {
+    /// How a message relates to calls: it opens a call, answers a call, or does neither.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+    pub enum MessageKind {
+        /// The message opens a call; its receiver owes exactly one result.
+        #[serde(rename = "call")]
+        Call,
+        /// The message is a part of a call's result. It is delivered to the caller, as a message of
+        /// the caller's own call.
+        #[serde(rename = "reply")]
+        Reply,
+        /// A listener sends the message to itself, to continue the call that it is handling. Agents
+        /// send such messages, and each run of a workflow records its definition with one.
+        #[serde(rename = "self")]
+        Own,
+        /// The message is recorded but not delivered.
+        #[serde(rename = "note")]
+        Note,
+        /// The pump's core wrote the message, such as an error message.
+        #[serde(rename = "system")]
+        System,
     }
 }
 
-/// How the handling of a message ended. Each message gets exactly one disposition.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum Disposition {
-    /// A listener handled the message, and its outcome is recorded.
-    #[serde(rename = "handled")]
-    Handled,
-    /// The message needs no handling. This is so for notes, and for results that go to a client.
-    #[serde(rename = "recorded")]
-    Recorded,
-    /// All attempts of the message failed.
-    #[serde(rename = "failed")]
-    Failed,
-    /// An attempt of the message timed out.
-    #[serde(rename = "expired")]
-    Expired,
-    /// The call of the message ended before a listener handled the message.
-    #[serde(rename = "cancelled")]
-    Cancelled,
-    /// The message arrived after its call had a result.
-    #[serde(rename = "late")]
-    Late,
-}
-
-impl Disposition {
-    pub const ALL: [Self; 6] =
-        [Self::Handled, Self::Recorded, Self::Failed, Self::Expired, Self::Cancelled, Self::Late];
-
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Handled => "handled",
-            Self::Recorded => "recorded",
-            Self::Failed => "failed",
-            Self::Expired => "expired",
-            Self::Cancelled => "cancelled",
-            Self::Late => "late",
-        }
+word_enum! {
+    /// How the handling of a message ended. Each message gets exactly one disposition.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+    pub enum Disposition {
+        /// A listener handled the message, and its outcome is recorded.
+        #[serde(rename = "handled")]
+        Handled,
+        /// The message needs no handling. This is so for notes, and for results that go to a
+        /// client.
+        #[serde(rename = "recorded")]
+        Recorded,
+        /// All attempts of the message failed.
+        #[serde(rename = "failed")]
+        Failed,
+        /// An attempt of the message timed out.
+        #[serde(rename = "expired")]
+        Expired,
+        /// The call of the message ended before a listener handled the message.
+        #[serde(rename = "cancelled")]
+        Cancelled,
+        /// The message arrived after its call had a result.
+        #[serde(rename = "late")]
+        Late,
     }
 }
 

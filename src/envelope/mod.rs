@@ -11,7 +11,7 @@ pub mod text;
 
 pub use message::{Disposition, Message, MessageKind, Payload};
 pub use outcome::{AttemptFailure, BrokenPayload, RouteTry, Spent, Turn, WrittenPayload};
-pub use refusal::{Refusal, RefusalRule};
+pub use refusal::{Refusal, RefusalRule, located_message};
 pub use spending::{Money, NotReserved, Reservation, RouteLimit, Spending};
 pub use spending_totals::{CurrencyTotals, SpendingTotals};
 

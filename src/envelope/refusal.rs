@@ -6,144 +6,114 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::ids::{Digest, PayloadName};
+use crate::word_enum::word_enum;
 use crate::xml::findings::TextLocation;
 
-/// Rules under which the pump refuses payloads, in the order in which they are checked. The first
-/// violated rule decides.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub enum RefusalRule {
-    /// The payload exceeds the size limit.
-    #[serde(rename = "too-large")]
-    TooLarge,
-    #[serde(rename = "not-utf8")]
-    NotUtf8,
-    /// The payload contains a DOCTYPE, an entity declaration or a processing instruction.
-    #[serde(rename = "forbidden")]
-    Forbidden,
-    /// The payload exceeds the limit of depth, attributes, namespaces or name length.
-    #[serde(rename = "too-complex")]
-    TooComplex,
-    #[serde(rename = "not-well-formed")]
-    NotWellFormed,
-    /// The text does not consist of exactly one root element.
-    #[serde(rename = "not-one-root")]
-    NotOneRoot,
-    /// Only the pump's core may write a payload of this name.
-    #[serde(rename = "reserved-name")]
-    ReservedName,
-    /// The thread does not exist, or the sender may not write to it.
-    #[serde(rename = "unknown-thread")]
-    UnknownThread,
-    /// The payload name is not in the sender's vocabulary. Unknown and forbidden names are treated
-    /// alike.
-    #[serde(rename = "not-in-vocabulary")]
-    NotInVocabulary,
-    #[serde(rename = "schema-invalid")]
-    SchemaInvalid,
-    #[serde(rename = "budget-spent")]
-    BudgetSpent,
-    // The pump checks the rules from here on, after the gate.
-    /// The outcome already contains the maximum number of actions.
-    #[serde(rename = "excess-action")]
-    ExcessAction,
-    /// The goal of the workflow has used up its delegations.
-    #[serde(rename = "delegations-spent")]
-    DelegationsSpent,
-    /// The outcome contains both a call and a reply.
-    #[serde(rename = "call-beside-reply")]
-    CallBesideReply,
-    /// The label of a child thread is invalid, or the id of a root thread is invalid or already in
-    /// use.
-    #[serde(rename = "bad-label")]
-    BadLabel,
-    /// The answer belongs to an outdated attempt.
-    #[serde(rename = "stale-attempt")]
-    StaleAttempt,
-    /// The answer names an attempt that its sender did not get, or has already answered.
-    #[serde(rename = "stray-answer")]
-    StrayAnswer,
-    /// The journal or a queue is full; the sender should try again.
-    #[serde(rename = "busy")]
-    Busy,
-    /// The client key, by which the pump recognizes a repeated submission, is in use: an earlier
-    /// submission with this key had another payload, or an operator retries a submission that the
-    /// client has already repeated itself.
-    #[serde(rename = "key-reused")]
-    KeyReused,
-    /// The payload calls an agent whose current call in this thread already waits for the sender's
-    /// call, directly or through other calls. Neither call could ever end.
-    #[serde(rename = "cycle")]
-    Cycle,
-    /// The action in the model's text is incomplete or malformed.
-    #[serde(rename = "malformed-action")]
-    MalformedAction,
-    /// The agent has no action of this name. The model used the name in a native tool call, or in
-    /// an XML element with an end tag.
-    #[serde(rename = "unknown-action")]
-    UnknownAction,
-    /// The pump is shutting down.
-    #[serde(rename = "draining")]
-    Draining,
-    /// The disk is full, so the payload cannot be recorded. The sender may send the payload again
-    /// when the disk has space.
-    #[serde(rename = "storage-full")]
-    StorageFull,
-    /// The call to which the payload belongs has already ended, or ends with the outcome that
-    /// contains the payload.
-    #[serde(rename = "call-closed")]
-    CallClosed,
-    /// No call waits for this decision: the decision was made before, or the call has ended.
-    #[serde(rename = "not-waiting")]
-    NotWaiting,
-    /// The hash in the approval does not match the payload.
-    #[serde(rename = "wrong-hash")]
-    WrongHash,
-    /// The decision has no valid signature of an operator.
-    #[serde(rename = "not-signed")]
-    NotSigned,
-    /// A process that the organism hosts sent a request that hosted processes may not send.
-    #[serde(rename = "hosted-process")]
-    HostedProcess,
-    /// The caller's origin is unknown, and the caller has not proved its identity in another way.
-    #[serde(rename = "unknown-caller")]
-    UnknownCaller,
+word_enum! {
+    /// Rules under which the pump refuses payloads, in the order in which they are checked. The
+    /// first violated rule decides. The word of a rule is its code in records, feedback and docs.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+    pub enum RefusalRule {
+        /// The payload exceeds the size limit.
+        #[serde(rename = "too-large")]
+        TooLarge,
+        #[serde(rename = "not-utf8")]
+        NotUtf8,
+        /// The payload contains a DOCTYPE, an entity declaration or a processing instruction.
+        #[serde(rename = "forbidden")]
+        Forbidden,
+        /// The payload exceeds the limit of depth, attributes, namespaces or name length.
+        #[serde(rename = "too-complex")]
+        TooComplex,
+        #[serde(rename = "not-well-formed")]
+        NotWellFormed,
+        /// The text does not consist of exactly one root element.
+        #[serde(rename = "not-one-root")]
+        NotOneRoot,
+        /// Only the pump's core may write a payload of this name.
+        #[serde(rename = "reserved-name")]
+        ReservedName,
+        /// The thread does not exist, or the sender may not write to it.
+        #[serde(rename = "unknown-thread")]
+        UnknownThread,
+        /// The payload name is not in the sender's vocabulary. Unknown and forbidden names are
+        /// treated alike.
+        #[serde(rename = "not-in-vocabulary")]
+        NotInVocabulary,
+        #[serde(rename = "schema-invalid")]
+        SchemaInvalid,
+        #[serde(rename = "budget-spent")]
+        BudgetSpent,
+        // The pump checks the rules from here on, after the gate.
+        /// The outcome already contains the maximum number of actions.
+        #[serde(rename = "excess-action")]
+        ExcessAction,
+        /// The goal of the workflow has used up its delegations.
+        #[serde(rename = "delegations-spent")]
+        DelegationsSpent,
+        /// The outcome contains both a call and a reply.
+        #[serde(rename = "call-beside-reply")]
+        CallBesideReply,
+        /// The label of a child thread is invalid, or the id of a root thread is invalid or already
+        /// in use.
+        #[serde(rename = "bad-label")]
+        BadLabel,
+        /// The answer belongs to an outdated attempt.
+        #[serde(rename = "stale-attempt")]
+        StaleAttempt,
+        /// The answer names an attempt that its sender did not get, or has already answered.
+        #[serde(rename = "stray-answer")]
+        StrayAnswer,
+        /// The journal or a queue is full; the sender should try again.
+        #[serde(rename = "busy")]
+        Busy,
+        /// The client key, by which the pump recognizes a repeated submission, is in use: an
+        /// earlier submission with this key had another payload, or an operator retries a
+        /// submission that the client has already repeated itself.
+        #[serde(rename = "key-reused")]
+        KeyReused,
+        /// The payload calls an agent whose current call in this thread already waits for the
+        /// sender's call, directly or through other calls. Neither call could ever end.
+        #[serde(rename = "cycle")]
+        Cycle,
+        /// The action in the model's text is incomplete or malformed.
+        #[serde(rename = "malformed-action")]
+        MalformedAction,
+        /// The agent has no action of this name. The model used the name in a native tool call, or
+        /// in an XML element with an end tag.
+        #[serde(rename = "unknown-action")]
+        UnknownAction,
+        /// The pump is shutting down.
+        #[serde(rename = "draining")]
+        Draining,
+        /// The disk is full, so the payload cannot be recorded. The sender may send the payload
+        /// again when the disk has space.
+        #[serde(rename = "storage-full")]
+        StorageFull,
+        /// The call to which the payload belongs has already ended, or ends with the outcome that
+        /// contains the payload.
+        #[serde(rename = "call-closed")]
+        CallClosed,
+        /// No call waits for this decision: the decision was made before, or the call has ended.
+        #[serde(rename = "not-waiting")]
+        NotWaiting,
+        /// The hash in the approval does not match the payload.
+        #[serde(rename = "wrong-hash")]
+        WrongHash,
+        /// The decision has no valid signature of an operator.
+        #[serde(rename = "not-signed")]
+        NotSigned,
+        /// A process that the organism hosts sent a request that hosted processes may not send.
+        #[serde(rename = "hosted-process")]
+        HostedProcess,
+        /// The caller's origin is unknown, and the caller has not proved its identity in another
+        /// way.
+        #[serde(rename = "unknown-caller")]
+        UnknownCaller,
+    }
 }
 
 impl RefusalRule {
-    /// All rules, in the order in which they are checked.
-    pub const ALL: [Self; 30] = [
-        Self::TooLarge,
-        Self::NotUtf8,
-        Self::Forbidden,
-        Self::TooComplex,
-        Self::NotWellFormed,
-        Self::NotOneRoot,
-        Self::ReservedName,
-        Self::UnknownThread,
-        Self::NotInVocabulary,
-        Self::SchemaInvalid,
-        Self::BudgetSpent,
-        Self::ExcessAction,
-        Self::DelegationsSpent,
-        Self::CallBesideReply,
-        Self::BadLabel,
-        Self::StaleAttempt,
-        Self::StrayAnswer,
-        Self::Busy,
-        Self::KeyReused,
-        Self::Cycle,
-        Self::MalformedAction,
-        Self::UnknownAction,
-        Self::Draining,
-        Self::StorageFull,
-        Self::CallClosed,
-        Self::NotWaiting,
-        Self::WrongHash,
-        Self::NotSigned,
-        Self::HostedProcess,
-        Self::UnknownCaller,
-    ];
-
     /// Whether the rule depends on the refused text alone. A text that breaks such a rule is
     /// refused under every config.
     pub const fn is_of_text(self) -> bool {
@@ -170,47 +140,11 @@ impl RefusalRule {
             _ => Self::MalformedAction,
         }
     }
-
-    /// Returns the code of the rule in records, feedback and docs.
-    pub const fn code(self) -> &'static str {
-        match self {
-            Self::TooLarge => "too-large",
-            Self::NotUtf8 => "not-utf8",
-            Self::Forbidden => "forbidden",
-            Self::TooComplex => "too-complex",
-            Self::NotWellFormed => "not-well-formed",
-            Self::NotOneRoot => "not-one-root",
-            Self::ReservedName => "reserved-name",
-            Self::UnknownThread => "unknown-thread",
-            Self::NotInVocabulary => "not-in-vocabulary",
-            Self::SchemaInvalid => "schema-invalid",
-            Self::BudgetSpent => "budget-spent",
-            Self::ExcessAction => "excess-action",
-            Self::DelegationsSpent => "delegations-spent",
-            Self::CallBesideReply => "call-beside-reply",
-            Self::BadLabel => "bad-label",
-            Self::StaleAttempt => "stale-attempt",
-            Self::StrayAnswer => "stray-answer",
-            Self::Busy => "busy",
-            Self::KeyReused => "key-reused",
-            Self::Cycle => "cycle",
-            Self::MalformedAction => "malformed-action",
-            Self::UnknownAction => "unknown-action",
-            Self::Draining => "draining",
-            Self::StorageFull => "storage-full",
-            Self::CallClosed => "call-closed",
-            Self::NotWaiting => "not-waiting",
-            Self::WrongHash => "wrong-hash",
-            Self::NotSigned => "not-signed",
-            Self::HostedProcess => "hosted-process",
-            Self::UnknownCaller => "unknown-caller",
-        }
-    }
 }
 
 impl fmt::Display for RefusalRule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.code())
+        f.write_str(self.as_str())
     }
 }
 
@@ -298,10 +232,44 @@ impl Refusal {
 
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.rule, self.message)?;
         match self.place.as_ref().filter(|place| place.is_known()) {
-            Some(place) => write!(f, " at {place}"),
-            None => Ok(()),
+            Some(place) => {
+                let message = located_message(&self.message, &place.to_string());
+                write!(f, "{}: {message}", self.rule)
+            }
+            None => write!(f, "{}: {}", self.rule, self.message),
         }
+    }
+}
+
+/// Adds the place of a refusal's first defect to the refusal's message. A message about several
+/// defects states the place of each other defect after it. The place of the first defect then
+/// precedes the message, because at the end it would seem to be a second place of the last defect.
+pub fn located_message(message: &str, place: &str) -> String {
+    let last = message.rsplit_once("; ").map(|(_, last)| last);
+    let is_list = last.is_some_and(|last| last.contains(" at line ") || last.contains(" at /"));
+    if is_list { format!("at {place}: {message}") } else { format!("{message} at {place}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_place_of_the_first_defect_never_stands_after_the_last_one() {
+        let shown = |message: &str| {
+            let refusal = Refusal::new(RefusalRule::SchemaInvalid, message, b"<a/>");
+            refusal.at(TextLocation::at(b"<a/>", 0)).to_string()
+        };
+        assert_eq!(shown("`b` is missing"), "schema-invalid: `b` is missing at line 1, column 1");
+        assert_eq!(
+            shown("`b; c` is missing; `d` is no number at line 3, column 2 (/a/d)"),
+            "schema-invalid: at line 1, column 1: `b; c` is missing; `d` is no number at line 3, \
+             column 2 (/a/d)"
+        );
+        assert_eq!(
+            located_message("`b` is missing; `d` at /a/d", "/a"),
+            "at /a: `b` is missing; `d` at /a/d"
+        );
     }
 }

@@ -1,7 +1,7 @@
 //! Reads threads from the journal on this machine.
 
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use super::tree_index::TreeIndex;
 use super::{ThreadHistory, tree_with_history};
@@ -10,6 +10,7 @@ use crate::ids::{Digest, Position, ThreadId};
 use crate::journal::Error;
 use crate::journal::sqlite::JournalReader;
 use crate::limits;
+use crate::locks::locked;
 use crate::thread::{ForkSource, Record, ReopenedNames};
 
 /// Reads threads from the journal in one data directory. All listeners of a process share one such
@@ -136,8 +137,4 @@ impl JournalMemory {
         let root = thread.root();
         Ok(records.into_iter().map(|record| record.under(&root, names)).collect())
     }
-}
-
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

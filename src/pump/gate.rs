@@ -11,12 +11,13 @@ mod primitive;
 mod submission;
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use crate::contract::{Contracts, Meaning};
 use crate::envelope::{self, Payload, Refusal, RefusalRule};
 use crate::ids::{Digest, ListenerName, PayloadName};
 use crate::limits;
+use crate::locks::locked;
 use crate::mutant::mutant;
 use crate::schema::Schemas;
 use crate::system::{self, Primitive};
@@ -241,7 +242,7 @@ impl Gate {
     fn example(&self, name: &PayloadName) -> Option<String> {
         // The lock is not held while an example is made, which takes long. Two threads may make the
         // same example.
-        let known = || self.examples.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = || locked(&self.examples);
         if let Some(example) = known().get(name) {
             return example.clone();
         }

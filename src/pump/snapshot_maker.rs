@@ -8,7 +8,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
-use std::thread::JoinHandle;
 use std::time::Instant;
 
 use uuid::Uuid;
@@ -27,16 +26,17 @@ use crate::journal::{
     RedactedRecords, TreeHeads,
 };
 use crate::limits;
+use crate::owned_tasks::JoinOnDrop;
 use crate::thread::{AcceptedLoss, Input};
 
 /// The OS thread that makes snapshots of one journal. Dropping this value ends that
 /// thread.
 #[derive(Debug)]
 pub struct SnapshotMaker {
-    /// Channel for the positions of checkpoints; `None` once the OS thread has to end.
-    checkpoints: Option<SyncSender<Position>>,
+    /// Channel for the positions of checkpoints. Dropping it ends the OS thread.
+    checkpoints: SyncSender<Position>,
     is_stopped: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
+    _thread: JoinOnDrop,
     /// Position of the last checkpoint that was sent to the OS thread.
     announced: Position,
 }
@@ -69,9 +69,9 @@ impl SnapshotMaker {
             source,
         })?;
         Ok(Self {
-            checkpoints: Some(checkpoints),
+            checkpoints,
             is_stopped,
-            thread: Some(thread),
+            _thread: JoinOnDrop::new(thread),
             announced: Position(0),
         })
     }
@@ -82,8 +82,7 @@ impl SnapshotMaker {
             return;
         }
 
-        let Some(checkpoints) = &self.checkpoints else { return };
-        match checkpoints.try_send(checkpoint) {
+        match self.checkpoints.try_send(checkpoint) {
             // A full queue holds an earlier checkpoint; a later call announces this one.
             Err(TrySendError::Full(_)) => {}
             Ok(()) | Err(TrySendError::Disconnected(_)) => self.announced = checkpoint,
@@ -93,11 +92,8 @@ impl SnapshotMaker {
 
 impl Drop for SnapshotMaker {
     fn drop(&mut self) {
+        // The thread looks at this flag in the middle of a snapshot.
         self.is_stopped.store(true, Ordering::Release);
-        self.checkpoints = None;
-        if let Some(thread) = self.thread.take() {
-            thread.join().ok();
-        }
     }
 }
 

@@ -111,11 +111,16 @@ impl ServiceClient {
         self.partitions().map_or(0, |partitions| thread.partition(partitions))
     }
 
-    /// Makes the organism load its config file again and put the config in force.
-    pub async fn reload(&self, origin: DecisionOrigin) -> Result<ReloadReport, Error> {
+    /// Makes the organism load its config file again and put the config in force. Returns the
+    /// refusal if the organism takes no such request from this process.
+    pub async fn reload(
+        &self,
+        origin: DecisionOrigin,
+    ) -> Result<Result<ReloadReport, Refusal>, Error> {
         let request = ServiceRequest::Reload { origin: Some(origin) };
         match self.response(0, &request).await? {
-            ServiceResponse::Reloaded(report) => Ok(report),
+            ServiceResponse::Reloaded(report) => Ok(Ok(report)),
+            ServiceResponse::Ruled(Some(refusal)) => Ok(Err(*refusal)),
             other => Err(unexpected(&other)),
         }
     }

@@ -93,87 +93,65 @@ pub enum ServiceRequest {
     Status,
 }
 
+/// The kind of a request. It decides whether the request can be repeated, lapses with its sender,
+/// or occupies its connection.
+enum ServiceRequestKind {
+    /// Sends messages, and may wait for their results.
+    Submission,
+    /// Carries out the decision of an operator.
+    Decision,
+    /// Loads the config again.
+    Reload,
+    /// Reads a present state.
+    Query,
+    /// Waits for results, and changes nothing.
+    Wait,
+    /// Follows the journals or the live channel.
+    Follower,
+}
+
 impl ServiceRequest {
-    /// Whether the request changes nothing. Such a request can be repeated safely.
-    pub fn is_query(&self) -> bool {
+    const fn kind(&self) -> ServiceRequestKind {
         match self {
-            Self::Submit(_)
-            | Self::Decide(_)
+            Self::Submit(_) => ServiceRequestKind::Submission,
+            Self::Decide(_)
             | Self::Cancel { .. }
             | Self::Pause(_)
             | Self::Fork(_)
-            | Self::Retry(_)
-            | Self::Reload { .. } => false,
-            Self::AwaitResults(_)
-            | Self::HeldThread { .. }
+            | Self::Retry(_) => ServiceRequestKind::Decision,
+            Self::Reload { .. } => ServiceRequestKind::Reload,
+            Self::HeldThread { .. }
             | Self::HeldCalls { .. }
             | Self::JournalId { .. }
-            | Self::FollowJournals
-            | Self::FollowLive(_)
-            | Self::Status => true,
+            | Self::Status => ServiceRequestKind::Query,
+            Self::AwaitResults(_) => ServiceRequestKind::Wait,
+            Self::FollowJournals | Self::FollowLive(_) => ServiceRequestKind::Follower,
         }
+    }
+
+    /// Whether the request changes nothing. Such a request can be repeated safely.
+    pub const fn is_query(&self) -> bool {
+        use ServiceRequestKind::{Follower, Query, Wait};
+        matches!(self.kind(), Query | Wait | Follower)
     }
 
     /// Whether the request follows the journals or the live channel. Its responses continue until
     /// the client leaves or the pump ends.
-    pub fn is_follower(&self) -> bool {
-        match self {
-            Self::FollowJournals | Self::FollowLive(_) => true,
-            Self::Submit(_)
-            | Self::Decide(_)
-            | Self::Cancel { .. }
-            | Self::Pause(_)
-            | Self::Fork(_)
-            | Self::Retry(_)
-            | Self::Reload { .. }
-            | Self::AwaitResults(_)
-            | Self::HeldThread { .. }
-            | Self::HeldCalls { .. }
-            | Self::JournalId { .. }
-            | Self::Status => false,
-        }
+    pub const fn is_follower(&self) -> bool {
+        matches!(self.kind(), ServiceRequestKind::Follower)
     }
 
     /// Whether the request lapses if its sender leaves before the pump has taken it. An operator
     /// who gives up must not find a pause or a decision carried out later.
-    pub fn lapses_with_sender(&self) -> bool {
-        match self {
-            Self::Decide(_)
-            | Self::Cancel { .. }
-            | Self::Pause(_)
-            | Self::Fork(_)
-            | Self::Retry(_) => true,
-            Self::Submit(_)
-            | Self::Reload { .. }
-            | Self::AwaitResults(_)
-            | Self::HeldThread { .. }
-            | Self::HeldCalls { .. }
-            | Self::JournalId { .. }
-            | Self::FollowJournals
-            | Self::FollowLive(_)
-            | Self::Status => false,
-        }
+    pub const fn lapses_with_sender(&self) -> bool {
+        matches!(self.kind(), ServiceRequestKind::Decision)
     }
 
     /// Whether the responses to the request depend on future work. Such a request may occupy its
     /// connection for a long time.
-    pub fn occupies_connection(&self) -> bool {
-        match self {
-            Self::Submit(_)
-            | Self::AwaitResults(_)
-            | Self::FollowJournals
-            | Self::FollowLive(_) => true,
-            Self::Decide(_)
-            | Self::Cancel { .. }
-            | Self::Pause(_)
-            | Self::Fork(_)
-            | Self::Retry(_)
-            | Self::Reload { .. }
-            | Self::HeldThread { .. }
-            | Self::HeldCalls { .. }
-            | Self::JournalId { .. }
-            | Self::Status => false,
-        }
+    pub const fn occupies_connection(&self) -> bool {
+        use ServiceRequestKind::{Follower, Submission, Wait};
+        matches!(self.kind(), Submission | Wait | Follower)
     }
 
     /// Returns the operating-system user, the note and the signature of the operator; `None` if the

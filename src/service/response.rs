@@ -165,6 +165,10 @@ pub enum ReloadReport {
     NeedsRestart {
         #[serde(rename = "keys")]
         keys: Vec<String>,
+        /// Why even changes that a reload usually applies need a restart of this organism; `None`
+        /// if the changed keys are the reason.
+        #[serde(rename = "reason", default, skip_serializing_if = "Option::is_none")]
+        reason: Option<String>,
     },
 }
 

@@ -6,7 +6,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd as _;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
@@ -20,6 +20,7 @@ use super::{
 use crate::ids::Digest;
 use crate::journal::sqlite::{LockHolder, lock_holder};
 use crate::limits;
+use crate::locks::locked;
 use crate::mutant::mutant;
 
 /// Returns the path of the control socket of the journal in `data`.
@@ -123,18 +124,14 @@ impl SocketTransport {
         Ok(is_found)
     }
 
-    fn idle(&self) -> MutexGuard<'_, Vec<IdleConnection>> {
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn take_idle(&self) -> Option<BufReader<UnixStream>> {
-        let mut idle = self.idle();
+        let mut idle = locked(&self.idle);
         idle.retain(IdleConnection::is_open);
         idle.pop().map(|idle| idle.stream)
     }
 
     fn put_idle(&self, stream: BufReader<UnixStream>) {
-        self.idle().push(IdleConnection { stream, since: Instant::now() });
+        locked(&self.idle).push(IdleConnection { stream, since: Instant::now() });
     }
 
     /// Returns the directory of the journal.

@@ -8,73 +8,52 @@ use super::core_payloads::StartTagText;
 use crate::clock::Time;
 use crate::envelope::Payload;
 use crate::ids::{Position, ThreadId};
+use crate::word_enum::word_enum;
 
-/// The kind of an alert's cause. The list of kinds is closed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub enum AlertKind {
-    /// Many refused payloads of one sender.
-    #[serde(rename = "refusals")]
-    Refusals,
-    /// Failed calls to one listener.
-    #[serde(rename = "failures")]
-    Failures,
-    /// A budget of which at least four fifths are used.
-    #[serde(rename = "budgets")]
-    Budgets,
-    /// A held call that has no decision yet.
-    #[serde(rename = "waiting")]
-    Waiting,
-    /// A problem with the journal, its copies or its index.
-    #[serde(rename = "record")]
-    Record,
-}
-
-impl AlertKind {
-    pub const ALL: [Self; 5] =
-        [Self::Refusals, Self::Failures, Self::Budgets, Self::Waiting, Self::Record];
-
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Refusals => "refusals",
-            Self::Failures => "failures",
-            Self::Budgets => "budgets",
-            Self::Waiting => "waiting",
-            Self::Record => "record",
-        }
+word_enum! {
+    /// The kind of an alert's cause. The list of kinds is closed.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+    pub enum AlertKind {
+        /// Many refused payloads of one sender.
+        #[serde(rename = "refusals")]
+        Refusals,
+        /// Failed calls to one listener.
+        #[serde(rename = "failures")]
+        Failures,
+        /// A budget of which at least four fifths are used.
+        #[serde(rename = "budgets")]
+        Budgets,
+        /// A held call that has no decision yet.
+        #[serde(rename = "waiting")]
+        Waiting,
+        /// A problem with the journal, its copies or its index.
+        #[serde(rename = "record")]
+        Record,
     }
 }
 
-/// An event in the life of an alert: the alert's cause began or ended, or the alert command
-/// accepted a report of the alert or failed for it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum AlertEvent {
-    /// The cause of the alert began.
-    #[serde(rename = "raised")]
-    Raised,
-    /// The cause of the alert ended.
-    #[serde(rename = "ended")]
-    Ended,
-    /// The alert command accepted the oldest pending report of this alert.
-    #[serde(rename = "sent")]
-    Sent,
-    /// The alert command failed for the oldest pending report of this alert. The report is not sent
-    /// to the command again.
-    #[serde(rename = "not-sent")]
-    NotSent,
+word_enum! {
+    /// An event in the life of an alert: the alert's cause began or ended, or the alert command
+    /// accepted a report of the alert or failed for it.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+    pub enum AlertEvent {
+        /// The cause of the alert began.
+        #[serde(rename = "raised")]
+        Raised,
+        /// The cause of the alert ended.
+        #[serde(rename = "ended")]
+        Ended,
+        /// The alert command accepted the oldest pending report of this alert.
+        #[serde(rename = "sent")]
+        Sent,
+        /// The alert command failed for the oldest pending report of this alert. The report is not
+        /// sent to the command again.
+        #[serde(rename = "not-sent")]
+        NotSent,
+    }
 }
 
 impl AlertEvent {
-    pub const ALL: [Self; 4] = [Self::Raised, Self::Ended, Self::Sent, Self::NotSent];
-
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Raised => "raised",
-            Self::Ended => "ended",
-            Self::Sent => "sent",
-            Self::NotSent => "not-sent",
-        }
-    }
-
     /// Whether reports of this event go to the command that the config section `[alerts]` names.
     pub const fn is_for_command(self) -> bool {
         matches!(self, Self::Raised | Self::Ended)

@@ -11,33 +11,19 @@ use super::{ActionReport, AlertReport, ErrorCode, NAMESPACE, ScheduleEvent, Wait
 use crate::clock::Time;
 use crate::envelope::{Payload, Refusal, RefusalRule};
 use crate::ids::{Digest, ListenerName, MessageId, PayloadName, ScheduleName, ThreadId, TimerId};
+use crate::word_enum::word_enum;
 use crate::xml::escape::{escape_attribute, escape_text};
 
-/// The way in which the work of a thread ended, as the core reports it to another thread.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum ThreadStatus {
-    #[serde(rename = "completed")]
-    Completed,
-    #[serde(rename = "failed")]
-    Failed,
-    #[serde(rename = "cancelled")]
-    Cancelled,
-}
-
-impl ThreadStatus {
-    const fn as_str(self) -> &'static str {
-        match self {
-            Self::Completed => "completed",
-            Self::Failed => "failed",
-            Self::Cancelled => "cancelled",
-        }
-    }
-
-    /// Parses the name of a status, such as `completed`; `None` for any other text.
-    pub fn parse(text: &str) -> Option<Self> {
-        [Self::Completed, Self::Failed, Self::Cancelled]
-            .into_iter()
-            .find(|status| status.as_str() == text)
+word_enum! {
+    /// The way in which the work of a thread ended, as the core reports it to another thread.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+    pub enum ThreadStatus {
+        #[serde(rename = "completed")]
+        Completed,
+        #[serde(rename = "failed")]
+        Failed,
+        #[serde(rename = "cancelled")]
+        Cancelled,
     }
 }
 

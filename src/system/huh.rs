@@ -24,8 +24,8 @@ impl Huh {
         let place = refusal.place.clone().unwrap_or_default();
         let attempt = refusal.head.chars().take(ATTEMPT_CHARS).collect::<String>();
         Self {
-            code: refusal.rule.code().to_owned(),
-            reasons: vec![Finding::new(refusal.rule.code(), place, &refusal.message)],
+            code: refusal.rule.as_str().to_owned(),
+            reasons: vec![Finding::new(refusal.rule.as_str(), place, &refusal.message)],
             expected: refusal.expected.clone(),
             attempt: (!refusal.is_uniform() && !attempt.is_empty()).then_some(attempt),
         }

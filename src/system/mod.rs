@@ -18,7 +18,7 @@ pub use core_payloads::{CorePayload, DecisionPayload, ThreadStatus};
 pub use errors::ErrorCode;
 pub use examples::{EXAMPLES, example};
 pub use huh::Huh;
-pub use primitive::{Primitive, ThreadAllotment, WaitFor, When};
+pub use primitive::{Primitive, ThreadAllotment, WaitFor, When, spawn_thread};
 pub use schedule_event::ScheduleEvent;
 
 use crate::envelope::Message;

@@ -4,8 +4,10 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::NAMESPACE;
 use crate::clock::Time;
 use crate::envelope::Money;
+use crate::xml::escape::escape_attribute;
 
 /// The condition that ends a wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -75,4 +77,15 @@ impl Primitive {
         "set-timer",
         "cancel-timer",
     ];
+}
+
+/// Writes the request for a thread beneath the sender's thread. `payload` is the XML of the first
+/// call in the new thread. `attributes` contains the request's further attributes as XML, each with
+/// a space before it.
+pub fn spawn_thread(label: &str, payload: &str, attributes: &str) -> String {
+    let label = escape_attribute(label);
+    format!(
+        "<c:spawn-thread xmlns:c=\"{NAMESPACE}\" suggested_sub_id=\"{label}\"{attributes}>\
+         <c:initial-payload>{payload}</c:initial-payload></c:spawn-thread>"
+    )
 }

@@ -15,6 +15,7 @@ use crate::ids::{
 };
 use crate::system::WaitFor;
 use crate::trace::TraceParent;
+use crate::word_enum::word_enum;
 
 /// The party that waits for the result of a call.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -63,6 +64,17 @@ pub struct Opening {
     pub forward: bool,
 }
 
+impl Opening {
+    /// Whether the call was opened from outside its thread, which is `thread`: by a client, or by a
+    /// call in another thread.
+    pub fn is_from_outside(&self, thread: &ThreadId) -> bool {
+        match &self.opener {
+            Opener::Client { .. } => true,
+            Opener::Call { thread: of, .. } => of != thread,
+        }
+    }
+}
+
 /// How a call ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Closing {
@@ -84,26 +96,20 @@ pub enum TimerEnd {
     Cancelled,
 }
 
-/// The kind of decision for which a held call waits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Hold {
-    /// An operator must approve the payload of the call.
-    #[serde(rename = "approval")]
-    Approval,
-    /// The call is a question that a person must answer.
-    #[serde(rename = "answer")]
-    Answer,
+word_enum! {
+    /// The kind of decision for which a held call waits.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+    pub enum Hold {
+        /// An operator must approve the payload of the call.
+        #[serde(rename = "approval")]
+        Approval,
+        /// The call is a question that a person must answer.
+        #[serde(rename = "answer")]
+        Answer,
+    }
 }
 
 impl Hold {
-    /// Returns the name of the kind of decision, as it stands in records and tables.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Approval => "approval",
-            Self::Answer => "answer",
-        }
-    }
-
     /// Returns the name of the state in which a held call waits for the decision.
     pub const fn state(self) -> &'static str {
         match self {

@@ -6,34 +6,27 @@ use uuid::Uuid;
 use super::DecisionSignature;
 use crate::ids::{Digest, ListenerName, Position};
 use crate::limits;
+use crate::shorten::truncate_chars;
 use crate::system::ActionReport;
+use crate::word_enum::word_enum;
 
-/// The kinds of operator actions: a closed list.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum OperatorVerb {
-    /// Takes over directories or a stream that belonged to another project.
-    #[serde(rename = "adopt")]
-    Adopt,
-    /// Accepts damage that would make a start fail: lost records, blanked payloads, or records that
-    /// were authenticated with the key of another machine's pump.
-    #[serde(rename = "repair")]
-    Repair,
-    /// Trusts the key of a pump on another machine.
-    #[serde(rename = "trust-key")]
-    TrustKey,
-    /// Puts another config in force in a running organism.
-    #[serde(rename = "reload")]
-    Reload,
-}
-
-impl OperatorVerb {
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Adopt => "adopt",
-            Self::Repair => "repair",
-            Self::TrustKey => "trust-key",
-            Self::Reload => "reload",
-        }
+word_enum! {
+    /// The kinds of operator actions: a closed list.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+    pub enum OperatorVerb {
+        /// Takes over directories or a stream that belonged to another project.
+        #[serde(rename = "adopt")]
+        Adopt,
+        /// Accepts damage that would make a start fail: lost records, blanked payloads, or records
+        /// that were authenticated with the key of another machine's pump.
+        #[serde(rename = "repair")]
+        Repair,
+        /// Trusts the key of a pump on another machine.
+        #[serde(rename = "trust-key")]
+        TrustKey,
+        /// Puts another config in force in a running organism.
+        #[serde(rename = "reload")]
+        Reload,
     }
 }
 
@@ -69,7 +62,7 @@ impl DecisionOrigin {
     /// Cuts the note to its maximum length.
     #[must_use]
     pub fn shortened(mut self) -> Self {
-        cut(&mut self.note, limits::REASON_CHARS_MAX);
+        truncate_chars(&mut self.note, limits::REASON_CHARS_MAX);
         self
     }
 }
@@ -246,19 +239,13 @@ impl OperatorAction {
     /// Cuts every text to its maximum length, and drops details beyond the maximum number.
     #[must_use]
     pub fn shortened(mut self) -> Self {
-        cut(&mut self.note, limits::REASON_CHARS_MAX);
+        truncate_chars(&mut self.note, limits::REASON_CHARS_MAX);
         self.details.truncate(limits::ACTION_DETAILS_MAX);
         for detail in &mut self.details {
-            cut(&mut detail.name, limits::ACTION_NAME_CHARS_MAX);
-            cut(&mut detail.value, limits::ACTION_VALUE_CHARS_MAX);
+            truncate_chars(&mut detail.name, limits::ACTION_NAME_CHARS_MAX);
+            truncate_chars(&mut detail.value, limits::ACTION_VALUE_CHARS_MAX);
         }
 
         self
-    }
-}
-
-fn cut(text: &mut String, chars_max: usize) {
-    if let Some((end, _)) = text.char_indices().nth(chars_max) {
-        text.truncate(end);
     }
 }

@@ -16,6 +16,7 @@ use super::uncounted_time::UNCOUNTED_SINCE;
 use crate::clock::Time;
 use crate::ids::{ListenerName, ThreadId};
 use crate::mutant::mutant;
+use crate::word_enum::word_enum;
 
 /// The part of an organism that a pause covers.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -82,25 +83,17 @@ impl fmt::Display for PauseTarget {
     }
 }
 
-/// The kinds of an operator's pause action: pausing, pausing with cancellation, and resuming.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum PauseVerb {
-    #[serde(rename = "pause")]
-    Pause,
-    /// Pauses, and cancels the deliveries in flight.
-    #[serde(rename = "pause-and-cancel")]
-    PauseAndCancel,
-    #[serde(rename = "resume")]
-    Resume,
-}
-
-impl PauseVerb {
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Pause => "pause",
-            Self::PauseAndCancel => "pause-and-cancel",
-            Self::Resume => "resume",
-        }
+word_enum! {
+    /// The kinds of an operator's pause action: pausing, pausing with cancellation, and resuming.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+    pub enum PauseVerb {
+        #[serde(rename = "pause")]
+        Pause,
+        /// Pauses, and cancels the deliveries in flight.
+        #[serde(rename = "pause-and-cancel")]
+        PauseAndCancel,
+        #[serde(rename = "resume")]
+        Resume,
     }
 }
 

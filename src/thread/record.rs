@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::clock::Time;
-use crate::envelope::{AttemptFailure, Turn};
+use crate::envelope::{AttemptFailure, Message, RefusalRule, Turn};
 use crate::ids::{
     Attempt, CallId, Digest, ListenerName, MessageId, Position, ScheduleName, ThreadId, TimerId,
 };
@@ -377,11 +377,26 @@ pub struct Record {
 }
 
 impl Record {
+    /// Returns the messages that this record adds to the journal, in order.
+    pub fn accepted_messages(&self) -> impl DoubleEndedIterator<Item = &Message> {
+        self.facts.iter().filter_map(|fact| match fact {
+            Fact::Accepted { message, .. } => Some(&**message),
+            _ => None,
+        })
+    }
+
     /// Returns all payloads of this record, in order.
     pub fn payloads(&self) -> impl Iterator<Item = &crate::envelope::Payload> {
-        self.facts.iter().filter_map(|fact| match fact {
-            Fact::Accepted { message, .. } => Some(&message.payload),
-            _ => None,
+        self.accepted_messages().map(|message| &message.payload)
+    }
+
+    /// Whether the record refuses a cancellation, because it was not signed or because the thread
+    /// had already ended.
+    pub fn is_cancel_refused(&self) -> bool {
+        let rules = [RefusalRule::NotSigned, RefusalRule::NotWaiting];
+        self.facts.iter().any(|fact| match fact {
+            Fact::Refused { refusal, .. } => rules.contains(&refusal.rule),
+            _ => false,
         })
     }
 

@@ -3,7 +3,7 @@
 use std::io::{BufRead as _, Write as _};
 
 use crate::cli::exit::{CommandExit, CommandFailure};
-use crate::schema::{FormField, PayloadDescription, TextContent, fill as fill_in};
+use crate::schema::{FormField, PayloadDescription, TextContent, fill as fill_in, has_form};
 use crate::xml::invisible_characters::visible;
 
 /// Asks for the values of one of the possible replies, shows the resulting payload, and asks
@@ -18,6 +18,14 @@ pub fn fill(replies: &[PayloadDescription]) -> anyhow::Result<Vec<u8>> {
         [only] => only,
         several => which(several)?,
     };
+
+    if !has_form(&reply.parameters) {
+        let text = format!(
+            "no form can express the choices of `{}`; write the answer as a file, and name it",
+            reply.name.local
+        );
+        return Err(CommandFailure::usage(text).into());
+    }
 
     note!("");
     if !reply.doc.is_empty() {

@@ -340,11 +340,12 @@ fn schema_without_file(report: &MessageReport) -> &'static str {
 }
 
 fn refused(refusal: &RefusalView) -> String {
-    let place = refusal.place.as_ref().filter(|place| place.is_known());
-    let place = place.map(|place| format!(" at {place}")).unwrap_or_default();
     format!(
-        "{} of {}: {}{place}, record {}",
-        refusal.rule, refusal.sender, refusal.message, refusal.position
+        "{} of {}: {}, record {}",
+        refusal.rule,
+        refusal.sender,
+        refusal.located_message(),
+        refusal.position
     )
 }
 

@@ -19,8 +19,12 @@ pub fn note_reload(report: &ReloadReport) {
                  check` shows each problem at its place"
             );
         }
-        ReloadReport::NeedsRestart { keys } => {
-            note!("nothing was changed, because these differences take effect at a restart alone:");
+        ReloadReport::NeedsRestart { keys, reason } => {
+            let reason = reason.as_ref().map(|reason| format!(" ({reason})")).unwrap_or_default();
+            note!(
+                "nothing was changed, because these differences take effect at a restart \
+                 alone{reason}:"
+            );
             keys.iter().for_each(|key| note!("  {key}"));
         }
     }

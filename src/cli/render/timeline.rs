@@ -354,9 +354,7 @@ impl<'p> TimelinePage<'p> {
     fn refused(&mut self, refused: &RefusalView, time: &str) {
         let head = format!("{}  refused: {}", refused.sender, refused.rule);
         self.head(time, &self.output.red(&head));
-        let place = refused.place.as_ref().filter(|place| place.is_known());
-        let place = place.map_or_else(String::new, |place| format!(" at {place}"));
-        self.body(&format!("{}{place}", refused.message), |output, line| output.red(line));
+        self.body(&refused.located_message(), |output, line| output.red(line));
         let head: String = refused.head.split_whitespace().collect::<Vec<_>>().join(" ");
         let room = if self.output.full { usize::MAX } else { self.body_room() };
         self.body(&cut(&head, room), |output, line| output.dim(line));

@@ -4,10 +4,11 @@ use std::process::ExitCode;
 
 use serde_json::json;
 
-use crate::cli::exit::CommandExit;
+use crate::cli::exit::{self, CommandExit, CommandFailure};
 use crate::cli::render::{put, put_json};
 use crate::config::Config;
-use crate::journal::jetstream::RepairSource;
+use crate::journal::jetstream::{RepairSource, StreamRepair};
+use crate::organism;
 use crate::organism::repair::AcceptedDamage;
 use crate::organism::repair_stream::{
     AcceptedPartition, PartitionRepair, accept_stream_damage, repair_stream,
@@ -24,8 +25,11 @@ pub enum RepairSide {
     Stream,
 }
 
+/// Repairs the streams of `partitions`, and prints each repair. Then fails with the errors of the
+/// partitions that were not repaired, if there are any.
 pub fn run(
     config: &Config,
+    partitions: &[u32],
     from: Option<RepairSide>,
     note: &str,
     is_json: bool,
@@ -34,22 +38,54 @@ pub fn run(
         RepairSide::Projection => RepairSource::Projection,
         RepairSide::Stream => RepairSource::Stream,
     });
-    let repairs = repair_stream(config, from, note)?;
+    let mut repairs = Vec::new();
+    let mut errors = Vec::new();
+    for PartitionRepair { stream, result } in repair_stream(config, partitions, from, note)? {
+        match result {
+            Ok(repair) => repairs.push((stream, repair)),
+            Err(error) => errors.push(error),
+        }
+    }
+
+    let failure = failure_of(errors);
+    if failure.is_none() || !repairs.is_empty() {
+        print_repairs(&repairs, is_json)?;
+    }
+
+    match failure {
+        Some(failure) => Err(failure.into()),
+        None => Ok(CommandExit::Done.into()),
+    }
+}
+
+/// Prints the finished repairs, each with the name of its stream.
+fn print_repairs(repairs: &[(String, StreamRepair)], is_json: bool) -> anyhow::Result<()> {
     if is_json {
-        let row = |PartitionRepair { stream, repair }: &PartitionRepair| json!({ "stream": stream, "repair": repair });
-        put_json(&json!({ "repaired": repairs.iter().map(row).collect::<Vec<_>>() }))?;
-        return Ok(CommandExit::Done.into());
+        let row = |(stream, repair): &(String, StreamRepair)| json!({ "stream": stream, "repair": repair });
+        return put_json(&json!({ "repaired": repairs.iter().map(row).collect::<Vec<_>>() }));
     }
 
     if repairs.is_empty() {
         put("the stream has every record of this host; nothing was done, and nothing recorded\n")?;
     }
 
-    for PartitionRepair { stream, repair } in &repairs {
+    for (stream, repair) in repairs {
         put(&summary(stream, repair))?;
     }
 
-    Ok(CommandExit::Done.into())
+    Ok(())
+}
+
+/// Returns the failure of a command that could not repair some partitions, with all their errors;
+/// `None` without errors. Its exit code is that of the first error, but 75 only if a retry may
+/// succeed in all these partitions.
+fn failure_of(errors: Vec<organism::Error>) -> Option<CommandFailure> {
+    let texts: Vec<String> = errors.iter().map(ToString::to_string).collect();
+    let exits: Vec<CommandExit> =
+        errors.into_iter().map(|error| exit::code(&anyhow::Error::from(error))).collect();
+    let lasting = exits.iter().find(|exit| **exit != CommandExit::TryAgain);
+    let exit = lasting.or(exits.first())?;
+    Some(CommandFailure::new(*exit, texts.join("\n")))
 }
 
 /// Accepts damage of streams, and prints the result. Records that no message authentication code
@@ -109,7 +145,7 @@ fn accepted_json(partition: &AcceptedPartition) -> serde_json::Value {
     })
 }
 
-fn summary(stream: &str, repair: &crate::journal::jetstream::StreamRepair) -> String {
+fn summary(stream: &str, repair: &StreamRepair) -> String {
     let first = repair.kept.0 + 1;
     let last = repair.acknowledged;
     let mut lines = vec![format!("stream       {stream}")];
@@ -137,6 +173,7 @@ fn summary(stream: &str, repair: &crate::journal::jetstream::StreamRepair) -> St
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::journal;
 
     #[test]
     fn a_key_that_needs_no_acceptance_is_to_be_made_known() {
@@ -144,5 +181,26 @@ mod tests {
         assert!(nothing_accepted(key).contains("`known_keys`"));
         let redaction = AcceptedDamage { redaction: true, ..AcceptedDamage::default() };
         assert!(!nothing_accepted(redaction).contains("known_keys"));
+    }
+
+    #[test]
+    fn a_repair_of_some_partitions_names_the_others_and_ends_with_the_worst_of_their_codes() {
+        let in_use = || {
+            let path = "ORGANISM-a-0".to_owned();
+            journal::Error::InUse { path, holder: "process 7 on attic".to_owned() }
+        };
+        let ahead = || {
+            let stream = "ORGANISM-a-1".to_owned();
+            journal::Error::OtherHostAhead { stream, reason: "process 8 has more".to_owned() }
+        };
+
+        assert!(failure_of(Vec::new()).is_none());
+        let both = failure_of(vec![in_use().into(), ahead().into()]).unwrap();
+        assert_eq!(both.exit, CommandExit::ChainBroken);
+        for text in ["process 7 on attic", "ORGANISM-a-1 was not repaired", "process 8 has more"] {
+            assert!(both.message.contains(text), "{}", both.message);
+        }
+        let waits = failure_of(vec![in_use().into()]).unwrap();
+        assert_eq!(waits.exit, CommandExit::TryAgain);
     }
 }

@@ -11,7 +11,7 @@ use crate::thread::Hold;
 use crate::workflow::{ActivityKind, GoalPhase, RowKind, RunActivity, RunRow};
 
 use super::super::named_config;
-use super::super::render::{RenderOutput, clean, cut, duration};
+use super::super::render::{RenderOutput, clean, columns, cut, duration};
 
 /// Maximum number of lines of a model's text that the drawing shows for each call.
 const TEXT_LINES_MAX: usize = 3;
@@ -23,6 +23,14 @@ const ACTIVITIES_MAX: usize = 4;
 struct DrawnLine {
     text: String,
     is_active: bool,
+    /// Number of rows of the terminal that the line takes.
+    rows: usize,
+}
+
+impl DrawnLine {
+    fn in_one_row(text: String, is_active: bool) -> Self {
+        Self { text, is_active, rows: 1 }
+    }
 }
 
 /// Settings for drawing the rows of a run on one terminal.
@@ -79,7 +87,7 @@ impl RunDrawing {
                 }
                 GoalPhase::Done => line,
             };
-            drawn.push(DrawnLine { text, is_active: is_running && row.now.is_empty() });
+            drawn.push(DrawnLine::in_one_row(text, is_running && row.now.is_empty()));
             self.draw_activities(row, now, &mut drawn);
         }
 
@@ -95,15 +103,34 @@ impl RunDrawing {
             let line = self.cut(&format!("{indent}{}", clean(&activity_line(activity, now))));
             let is_person = matches!(activity.what, ActivityKind::Person { .. });
             let text = if is_person { self.output.yellow(&line) } else { self.output.cyan(&line) };
-            drawn.push(DrawnLine { text, is_active: true });
+            drawn.push(DrawnLine::in_one_row(text, true));
+            if let Some(command) = decision_command(activity) {
+                drawn.push(self.command_line(&format!("{indent}{}", clean(&command))));
+            }
             if let ActivityKind::Model { text, .. } = &activity.what {
                 drawn.extend(self.text_lines(&indent, text));
             }
         }
         if let Some(more) = row.now.len().checked_sub(ACTIVITIES_MAX).filter(|more| *more > 0) {
             let text = self.output.dim(&self.cut(&format!("{indent}and {more} more")));
-            drawn.push(DrawnLine { text, is_active: false });
+            drawn.push(DrawnLine::in_one_row(text, false));
         }
+    }
+
+    /// Draws a command for a person to type. A command that is longer than a row is not cut, but
+    /// broken by the terminal, so that a person can copy it. Cuts it only if it takes more rows
+    /// than the terminal has for it.
+    fn command_line(&self, line: &str) -> DrawnLine {
+        let width = self.output.columns.max(1);
+        let rows = columns(line) / width + 1;
+        if rows > self.rows_beside_counts() {
+            return DrawnLine::in_one_row(self.output.yellow(&self.cut(line)), true);
+        }
+
+        // The blank moves the cursor away from the last column. There, clearing the rest of the
+        // line would clear the last character, too.
+        let end = if columns(line).is_multiple_of(width) { " " } else { "" };
+        DrawnLine { text: self.output.yellow(&format!("{line}{end}")), is_active: true, rows }
     }
 
     /// Returns the last lines of a model's text, wrapped to the width of the terminal.
@@ -116,7 +143,7 @@ impl RunDrawing {
         let from = lines.len().saturating_sub(TEXT_LINES_MAX);
         let shown = lines.iter().skip(from).map(|line| {
             let text = self.output.dim(&self.cut(&format!("{margin}{line}")));
-            DrawnLine { text, is_active: false }
+            DrawnLine::in_one_row(text, false)
         });
         shown.collect()
     }
@@ -125,28 +152,41 @@ impl RunDrawing {
     /// work in progress and the lines around them, and states how many lines are omitted above and
     /// below.
     fn fit(&self, drawn: Vec<DrawnLine>) -> Vec<String> {
-        let room = self.height.saturating_sub(1);
-        let all = drawn.len();
-        if all <= room {
+        let rows = |lines: &[DrawnLine]| lines.iter().map(|line| line.rows).sum::<usize>();
+        if rows(&drawn) <= self.height.saturating_sub(1) {
             return drawn.into_iter().map(|line| line.text).collect();
         }
 
-        // Two lines are reserved for the counts of omitted lines.
-        let shown = room.saturating_sub(2).max(1);
+        let room = self.rows_beside_counts();
+        let fits = |begin: usize, end: usize| drawn.get(begin..end).map_or(0, rows) <= room;
+        let all = drawn.len();
         let last_active = drawn.iter().rposition(|line| line.is_active).unwrap_or(all - 1);
         let first_active = drawn.iter().position(|line| line.is_active).unwrap_or(0);
-        let end = (last_active + 1 + TEXT_LINES_MAX).max(first_active + 1).min(all).max(shown);
-        let begin = end - shown;
+        let mut end = (last_active + 1 + TEXT_LINES_MAX).max(first_active + 1).min(all);
+        let mut begin = end;
+        while begin > 0 && fits(begin - 1, end) {
+            begin -= 1;
+        }
+        while end < all && fits(begin, end + 1) {
+            end += 1;
+        }
+
         let mut lines = Vec::new();
         if begin > 0 {
             lines.push(self.left_out(begin, "above"));
         }
-        let chosen = drawn.into_iter().skip(begin).take(shown);
+        let chosen = drawn.into_iter().skip(begin).take(end - begin);
         lines.extend(chosen.map(|line| line.text));
         if all > end {
             lines.push(self.left_out(all - end, "below"));
         }
         lines
+    }
+
+    /// Returns the number of rows for lines if some lines are omitted. One row is for the title,
+    /// and two are for the counts of omitted lines.
+    fn rows_beside_counts(&self) -> usize {
+        self.height.saturating_sub(3).max(1)
     }
 
     fn left_out(&self, lines: usize, side: &str) -> String {
@@ -160,17 +200,16 @@ impl RunDrawing {
     }
 }
 
-/// Describes the present activity of a call on one line.
-pub fn activity_line(activity: &RunActivity, now: Time) -> String {
+/// Describes the present activity of a call on one line. For a call that waits for a person, the
+/// line after it is the command of [`decision_command`].
+fn activity_line(activity: &RunActivity, now: Time) -> String {
     let RunActivity { listener, what, .. } = activity;
     match what {
-        ActivityKind::Person { hold: Hold::Approval, message, .. } => {
-            let config = named_config::option();
-            format!("{listener} waits for an approval: organism approve {message}{config}")
+        ActivityKind::Person { hold: Hold::Approval, .. } => {
+            format!("{listener} waits for an approval:")
         }
-        ActivityKind::Person { hold: Hold::Answer, message, .. } => {
-            let config = named_config::option();
-            format!("waits for an answer of {listener}: organism answer {message}{config}")
+        ActivityKind::Person { hold: Hold::Answer, .. } => {
+            format!("waits for an answer of {listener}:")
         }
         ActivityKind::Model { state, since, streams, text, part } => {
             let so_far = so_far(now.since(*since));
@@ -194,6 +233,17 @@ pub fn activity_line(activity: &RunActivity, now: Time) -> String {
             }
         }
     }
+}
+
+/// Returns the command with which a person decides about a call; `None` for a call that does not
+/// wait for a person.
+fn decision_command(activity: &RunActivity) -> Option<String> {
+    let ActivityKind::Person { hold, message, .. } = &activity.what else { return None };
+    let verb = match hold {
+        Hold::Approval => "approve",
+        Hold::Answer => "answer",
+    };
+    Some(format!("organism {verb} {message}{}", named_config::option()))
 }
 
 fn so_far(time: Duration) -> String {
@@ -361,8 +411,33 @@ mod tests {
 
         let message = crate::ids::MessageId(uuid::Uuid::from_u128(7));
         let what = ActivityKind::Person { hold: Hold::Approval, message, since: NOW };
-        let held = activity_line(&RunActivity { what, ..silent }, NOW);
-        assert_eq!(held, format!("writer waits for an approval: organism approve {message}"));
+        let held = RunActivity { what, ..silent };
+        assert_eq!(activity_line(&held, NOW), "writer waits for an approval:");
+        assert_eq!(decision_command(&held), Some(format!("organism approve {message}")));
+    }
+
+    #[test]
+    fn a_command_for_a_person_is_whole_on_every_terminal_that_has_room_for_it() {
+        let message = crate::ids::MessageId(uuid::Uuid::from_u128(7));
+        let what = ActivityKind::Person { hold: Hold::Answer, message, since: NOW };
+        let waiting = RunActivity { what, ..writing("") };
+        let command = format!("      organism answer {message}");
+        for (columns, height) in [(80, 24), (58, 24), (40, 12), (20, 12), (80, 8)] {
+            let mut rows: Vec<_> =
+                (0..60).map(|n| row(&format!("goal-{n}"), GoalPhase::Waiting)).collect();
+            rows[30] = row("goal-30", GoalPhase::Running);
+            rows[30].now = vec![waiting.clone()];
+            let lines = view(columns, height).lines("essay", &rows, NOW);
+            let place = format!("{columns}x{height}: {lines:#?}");
+            let shown = lines.iter().find(|line| line.trim_end() == command);
+            let shown = shown.unwrap_or_else(|| panic!("{place}"));
+            let width = super::super::super::render::columns(shown);
+            assert_ne!(width % columns, 0, "the last column stays free: {place}");
+            let used = lines.len() - 1 + width.div_ceil(columns);
+            assert!(used <= height, "{place}");
+        }
+        let cut = view(12, 4).command_line(&command);
+        assert_eq!((cut.rows, cut.text.contains('…')), (1, true));
     }
 
     #[test]

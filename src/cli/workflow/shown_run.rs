@@ -3,7 +3,7 @@
 use std::io::IsTerminal as _;
 use std::ops::ControlFlow;
 use std::process::ExitCode;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use tokio::sync::watch;
 
@@ -11,6 +11,7 @@ use crate::bus::live::LiveEvent;
 use crate::config::Config;
 use crate::ids::{ListenerName, ThreadId};
 use crate::limits;
+use crate::locks::locked;
 use crate::organism::{JournalRuns, OrganismClient};
 use crate::service::{Error as ServiceError, LiveRequest, SubmitRequest, SubmitUpdate};
 use crate::workflow::{
@@ -18,6 +19,7 @@ use crate::workflow::{
 };
 use crate::xml::element::Element;
 
+use super::super::command_organism::CommandOrganism;
 use super::super::decision;
 use super::super::exit::CommandExit;
 use super::super::output::{put_json_line, put_recorded_line};
@@ -48,9 +50,9 @@ pub async fn show_run(
     let progress = RunProgress::new(&data, form, (workflow.clone(), tree));
     // Locked only while records are read, never across an await.
     let progress = Mutex::new(progress);
-    let shown = || progress.lock().unwrap_or_else(PoisonError::into_inner);
+    let shown = || locked(&progress);
 
-    let organism = OrganismClient::open(config).await?;
+    let organism = CommandOrganism::open(config).await?;
     let (accepted, run) = watch::channel(None);
     let own = as_its_client(&submission);
     let mut exit = CommandExit::Done;
@@ -94,15 +96,27 @@ pub async fn show_run(
         std::future::pending::<()>().await;
     };
 
-    let sent = tokio::select! {
+    let sent = organism.until_stopped(while_watching(submit, watching)).await;
+    if sent.is_err() {
+        // The tree stays on the screen in its last state, above the notes on the stop.
+        shown().show_new();
+        shown().finish();
+    }
+
+    let opened = accepted.borrow().clone();
+    organism.close_after(sent, opened.as_ref()).await?;
+    Ok(exit.into())
+}
+
+/// Carries out `submit`, and `watching` at the same time. Returns the result of `submit`.
+async fn while_watching(
+    submit: impl Future<Output = Result<(), ServiceError>>,
+    watching: impl Future<Output = ()>,
+) -> Result<(), ServiceError> {
+    tokio::select! {
         sent = submit => sent,
         () = watching => Ok(()),
-    };
-
-    let closed = organism.close().await;
-    sent?;
-    closed?;
-    Ok(exit.into())
+    }
 }
 
 /// Makes a subscription to the live channel in the name of the client that submits the run.

@@ -3,39 +3,36 @@
 
 use std::fmt::Write as _;
 use std::io::Write as _;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 
 use super::super::render::columns;
+use crate::locks::locked;
 
 /// The block that this command shows on standard error. Each drawing and each write of a log line
 /// holds the lock, so that no log line lands within the block.
 static SHOWN: Mutex<RedrawnBlock> = Mutex::new(RedrawnBlock { lines: Vec::new() });
 
-fn shown() -> MutexGuard<'static, RedrawnBlock> {
-    SHOWN.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// Shows these lines in place of the present block. `columns_now` is the present width of the
 /// terminal in columns.
 pub fn draw(lines: &[String], columns_now: usize) {
-    let mut shown = shown();
+    let mut shown = locked(&SHOWN);
     note_part!("{}", shown.redraw(lines, columns_now));
 }
 
 /// Removes the block from the screen.
 pub fn clear(columns_now: usize) {
-    let mut shown = shown();
+    let mut shown = locked(&SHOWN);
     note_part!("{}", shown.clear(columns_now));
 }
 
 /// Leaves the lines of the block on the screen. Later output follows them.
 pub fn leave() {
-    shown().lines.clear();
+    locked(&SHOWN).lines.clear();
 }
 
 /// Writes text of the log to standard error, above the block.
 pub fn write_above(text: &str) -> std::io::Result<()> {
-    let mut shown = shown();
+    let mut shown = locked(&SHOWN);
     if shown.lines.is_empty() {
         return std::io::stderr().write_all(text.as_bytes());
     }

@@ -285,9 +285,9 @@ impl Core {
         let due: Vec<_> = self.scheduler.absences.looks(step.time).cloned().collect();
         for listener in due {
             let Some(contract) = self.contracts.get(&listener) else { continue };
-            let next = self
-                .scheduler
-                .next(contract, step.time, |thread| self.is_paused_at(contract, thread));
+            let now = step.time;
+            let is_kept_back = |thread: &ThreadId| self.keeps_back(contract, thread, now);
+            let next = self.scheduler.next(contract, now, is_kept_back);
             let Some(open) = next.and_then(|call| self.state.call(call)) else { continue };
             step.begin_record(open.thread.root(), Input::Probe { listener: listener.clone() });
             self.scheduler.mark_runnable(&listener);

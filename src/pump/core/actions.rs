@@ -171,8 +171,8 @@ impl Core {
             return false;
         }
 
-        let is_paused = |thread: &ThreadId| self.is_paused_at(contract, thread);
-        let deliverable = self.scheduler.deliverable(contract, now, is_paused);
+        let is_kept_back = |thread: &ThreadId| self.keeps_back(contract, thread, now);
+        let deliverable = self.scheduler.deliverable(contract, now, is_kept_back);
         queued.saturating_sub(deliverable) >= contract.backlog
     }
 

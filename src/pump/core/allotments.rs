@@ -31,6 +31,11 @@ fn over(tree: &Tree, thread: &ThreadId, now: Time) -> impl Iterator<Item = Threa
     over.map(|(thread, _)| thread)
 }
 
+/// Whether the time limit of `thread`, or of a thread above it, has passed at `now`.
+pub(super) fn is_time_over(tree: &Tree, thread: &ThreadId, now: Time) -> bool {
+    over(tree, thread, now).next().is_some()
+}
+
 /// Looks for a used-up allotment, first in `thread` and then in the threads above it. Returns a
 /// description of the first used-up allotment. Returns `None` if every allotment has room.
 pub(super) fn used_up_for(tree: &Tree, thread: &ThreadId) -> Option<String> {
@@ -213,6 +218,6 @@ impl Core {
     }
 
     pub(super) fn is_time_over(&self, thread: &ThreadId, now: Time) -> bool {
-        self.state.tree(thread).is_some_and(|tree| over(tree, thread, now).next().is_some())
+        self.state.tree(thread).is_some_and(|tree| is_time_over(tree, thread, now))
     }
 }

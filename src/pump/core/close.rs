@@ -440,7 +440,7 @@ impl Core {
 
 /// Whether a system payload of a result states that the call was cancelled.
 fn is_cancellation(fault: &Payload) -> bool {
-    let code = ErrorCode::Cancelled.code();
+    let code = ErrorCode::Cancelled.as_str();
     attributes(fault.as_str()).iter().any(|(name, value)| *name == "code" && **value == *code)
 }
 

@@ -4,17 +4,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::absent_listeners::Admission;
+use super::allotments;
 use super::call_table::RunningAttempt;
 use super::event::{Alarm, Effect, Standstill};
 use super::{Core, Step};
 use crate::bus::{Delivery, DeliveryPreview};
-use crate::contract::Contract;
+use crate::clock::Time;
+use crate::contract::{Contract, TreeLimits};
 use crate::envelope::Disposition;
 use crate::ids::{Attempt, CallId, ListenerName, ThreadId};
 use crate::limits;
 use crate::mutant::mutant;
 use crate::system::ErrorCode;
-use crate::thread::{Call, Fact, Input};
+use crate::thread::{Call, Fact, Input, State, Tree};
 use crate::trace::SpanId;
 
 impl Core {
@@ -62,7 +64,8 @@ impl Core {
         self.enqueue(step, &listener, &thread, id);
     }
 
-    /// Starts all deliveries that may start, and records each start. During a drain, starts
+    /// Starts all deliveries that may start, and records each start. A call whose time is over stays
+    /// in its queue, and the alarm of its thread or of its tree ends it. During a drain, starts
     /// nothing: the queued calls stay open in the journal, and continue at the next start of the
     /// organism.
     pub(super) fn dispatch(&mut self, step: &mut Step) {
@@ -81,14 +84,21 @@ impl Core {
             }
             loop {
                 let state = &self.state;
-                let is_paused = |thread: &ThreadId| {
-                    state.pauses.covers(thread, &listener) && !mutant("hand-over-the-paused")
-                };
-                let taken = self.scheduler.take(contract, step.time, is_paused);
+                let limits = &self.budgets.limits;
+                let now = step.time;
+                let is_kept_back =
+                    |thread: &ThreadId| stays_in_queue(state, limits, (thread, &listener), now);
+                let taken = self.scheduler.take(contract, now, is_kept_back);
                 let Some((call, admission)) = taken else { break };
                 self.start_delivery(step, contract, call, admission);
             }
         }
+    }
+
+    /// Whether no call of `thread` to the listener with this contract is handed over at `now` (see
+    /// [`stays_in_queue`]).
+    pub(super) fn keeps_back(&self, contract: &Contract, thread: &ThreadId, now: Time) -> bool {
+        stays_in_queue(&self.state, &self.budgets.limits, (thread, &contract.name), now)
     }
 
     /// Starts an attempt at a call that the scheduler has taken from the queue of its listener.
@@ -181,6 +191,12 @@ impl Core {
         let stepped_micros = micros(stepped);
         step.begin_record(ThreadId::organism(), Input::Standstill { stood_micros, stepped_micros });
         self.fact(step, Fact::StoodStill { stood_micros, stepped_micros });
+        // Calls whose time seemed to be over before a step of the clock was known may continue.
+        for contract in self.contracts.iter() {
+            if self.scheduler.absences.admission(&contract.name, step.time) == Admission::Any {
+                self.scheduler.mark_runnable(&contract.name);
+            }
+        }
         // Answers that arrived during the standstill are not read yet, so deadlines get some extra
         // time.
         let grace = if stood.is_zero() { Duration::ZERO } else { limits::STANDSTILL_MIN };
@@ -207,4 +223,20 @@ impl Core {
             self.wake(step, call);
         }
     }
+}
+
+/// Whether no call of `thread` to `listener` is handed over at `now`: a pause covers these calls, or
+/// the time of the thread or of its tree is over.
+fn stays_in_queue(
+    state: &State,
+    limits: &TreeLimits,
+    (thread, listener): (&ThreadId, &ListenerName),
+    now: Time,
+) -> bool {
+    let is_paused = state.pauses.covers(thread, listener) && !mutant("hand-over-the-paused");
+    let is_over = |tree: &Tree| {
+        tree.worked(now) >= limits.wall_time || allotments::is_time_over(tree, thread, now)
+    };
+    // A queue may name a thread whose tree has left memory. No call of such a tree is queued.
+    is_paused || state.trees.resident(&thread.root()).is_some_and(is_over)
 }

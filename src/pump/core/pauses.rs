@@ -12,7 +12,7 @@ use super::approvals::ended_by_operator;
 use super::event::{Alarm, Effect, OperatorRuling};
 use super::signatures::SignedDecision;
 use super::{Core, Step};
-use crate::contract::{Contract, Role};
+use crate::contract::Role;
 use crate::envelope::{Refusal, RefusalRule};
 use crate::ids::{Attempt, CallId, ListenerName, ThreadId};
 use crate::limits;
@@ -270,11 +270,6 @@ impl Core {
     /// Whether a pause covers `call`.
     pub(super) fn is_paused(&self, call: &Call) -> bool {
         self.state.is_paused(call) && !mutant("hand-over-the-paused")
-    }
-
-    /// Whether a pause covers calls of `thread` to the listener with this contract.
-    pub(super) fn is_paused_at(&self, contract: &Contract, thread: &ThreadId) -> bool {
-        self.state.pauses.covers(thread, &contract.name) && !mutant("hand-over-the-paused")
     }
 
     /// Returns the attempts in flight that `target` covers.

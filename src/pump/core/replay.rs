@@ -169,7 +169,7 @@ fn recollection(
 ) -> Option<CallRecollection> {
     let RecalledResult { source, how, payloads } = result;
     let is_part = |message: &&Message| message.cause == Some(call.0);
-    let mut parts: Vec<_> = messages(record).filter(is_part).collect();
+    let mut parts: Vec<_> = record.accepted_messages().filter(is_part).collect();
     let mut listener = ListenerName::core();
     let taken = payloads.iter().map(|digest| {
         let at = parts.iter().position(|part| part.payload.digest == *digest)?;
@@ -268,15 +268,8 @@ fn with_note(record: &Record, turn: Turn) -> Turn {
             && message.from.is_core()
             && *message.name.local == *MODEL_TURN
     };
-    let note = messages(record).find(is_note);
+    let note = record.accepted_messages().find(is_note);
     Turn { note: note.map_or_else(String::new, |m| m.payload.as_str().to_owned()), ..turn }
-}
-
-fn messages(record: &Record) -> impl Iterator<Item = &Message> {
-    record.facts.iter().filter_map(|fact| match fact {
-        Fact::Accepted { message, .. } => Some(&**message),
-        _ => None,
-    })
 }
 
 /// The payloads of a record's input, which are rebuilt from the record's messages and refusals.
@@ -338,7 +331,8 @@ impl<'a> RecordedPayloads<'a> {
     }
 
     fn passed(&self, sender: &ListenerName, digest: Digest) -> Option<Checked> {
-        let message = messages(self.record).find(|message| message.payload.digest == digest)?;
+        let message =
+            self.record.accepted_messages().find(|message| message.payload.digest == digest)?;
         self.gate.check(sender, message.payload.as_str().as_bytes()).ok()
     }
 }

@@ -153,24 +153,24 @@ impl Scheduler {
         &self,
         contract: &Contract,
         now: Time,
-        is_paused: impl Fn(&ThreadId) -> bool,
+        is_kept_back: impl Fn(&ThreadId) -> bool,
     ) -> Option<CallId> {
         let queue = self.queues.get(&contract.name)?;
         let is_full = queue.running >= contract.concurrency;
         if is_full || self.absences.admission(&contract.name, now) == Admission::Nothing {
             return None;
         }
-        let mut ring = queue.ring.iter().filter(|thread| !is_paused(thread));
+        let mut ring = queue.ring.iter().filter(|thread| !is_kept_back(thread));
         ring.find_map(|thread| queue.threads.get(thread)?.next())
     }
 
     /// Returns the number of queued calls that the free capacity of their listener takes in the
-    /// next dispatch. Leaves out paused threads. Returns 0 while the listener is absent.
+    /// next dispatch. Leaves out threads that are kept back. Returns 0 while the listener is absent.
     pub fn deliverable(
         &self,
         contract: &Contract,
         now: Time,
-        is_paused: impl Fn(&ThreadId) -> bool,
+        is_kept_back: impl Fn(&ThreadId) -> bool,
     ) -> usize {
         let Some(queue) = self.queues.get(&contract.name) else { return 0 };
         if self.absences.admission(&contract.name, now) != Admission::Any {
@@ -180,7 +180,7 @@ impl Scheduler {
         let free = contract.concurrency.saturating_sub(queue.running);
         let free = usize::try_from(free).unwrap_or(usize::MAX);
         let mut found = 0;
-        for thread in queue.ring.iter().filter(|thread| !is_paused(thread)) {
+        for thread in queue.ring.iter().filter(|thread| !is_kept_back(thread)) {
             if found >= free {
                 break;
             }
@@ -206,12 +206,12 @@ impl Scheduler {
 
     /// Removes and returns the next call of a listener. Returns `None` if the listener has no free
     /// capacity or no call that may be delivered. The listener's threads are served round-robin.
-    /// Paused threads are skipped and keep their order.
+    /// Threads that are kept back are skipped and keep their order.
     pub fn take(
         &mut self,
         contract: &Contract,
         now: Time,
-        is_paused: impl Fn(&ThreadId) -> bool,
+        is_kept_back: impl Fn(&ThreadId) -> bool,
     ) -> Option<(CallId, Admission)> {
         let admission = self.absences.admission(&contract.name, now);
         if admission == Admission::Nothing {
@@ -224,7 +224,7 @@ impl Scheduler {
         while queue.running < contract.concurrency && left > 0 {
             left -= 1;
             let thread = queue.ring.pop_front()?;
-            if is_paused(&thread) {
+            if is_kept_back(&thread) {
                 queue.ring.push_back(thread);
                 continue;
             }

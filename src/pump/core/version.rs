@@ -157,6 +157,11 @@ const CHANGES: &[(u32, &str)] = &[
          payloads that one outcome forwards give their results; the call of an agent to itself is \
          retried, and a delegation is not; the end of a bound thread without a call is recorded",
     ),
+    (
+        63,
+        "no attempt starts in a tree or a thread whose time is over, although the end of its calls \
+         waits for answers that have arrived",
+    ),
     // Each version has one line. After a merge conflict, take the next version.
 ];
 

@@ -1,10 +1,11 @@
 //! Answers that a host has read and that the pump has not processed yet, because the gate still
 //! checks them. The deadline of an attempt may pass while its answer is checked.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use crate::clock::Time;
 use crate::ids::{Attempt, CallId, ListenerName};
+use crate::locks::locked;
 use crate::thread::Map;
 
 type AnswerKey = (ListenerName, CallId, Attempt);
@@ -21,22 +22,18 @@ type AnswerKey = (ListenerName, CallId, Attempt);
 pub(super) struct Arrivals(Arc<Mutex<Map<AnswerKey, Time>>>);
 
 impl Arrivals {
-    fn lock(&self) -> MutexGuard<'_, Map<AnswerKey, Time>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Records the current time as the time at which an answer was read, and returns this time. If
     /// a time was recorded before, keeps that time and returns it.
     pub fn stamp(&self, listener: &ListenerName, call: CallId, attempt: Attempt) -> Time {
-        *self.lock().entry((listener.clone(), call, attempt)).or_insert_with(Time::now)
+        *locked(&self.0).entry((listener.clone(), call, attempt)).or_insert_with(Time::now)
     }
 
     pub fn remove(&self, listener: &ListenerName, call: CallId, attempt: Attempt) {
-        self.lock().remove(&(listener.clone(), call, attempt));
+        locked(&self.0).remove(&(listener.clone(), call, attempt));
     }
 
     pub fn all(&self) -> Vec<(AnswerKey, Time)> {
-        self.lock().iter().map(|(key, time)| (key.clone(), *time)).collect()
+        locked(&self.0).iter().map(|(key, time)| (key.clone(), *time)).collect()
     }
 }
 

@@ -2,11 +2,12 @@
 //! without a delay would fill the journal.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use crate::clock::Time;
 use crate::ids::ListenerName;
 use crate::limits;
+use crate::locks::locked;
 use crate::pump::core::BusyCount;
 
 /// The unrecorded `busy` refusals of each client. The pump and the entry points hold clones, which
@@ -25,12 +26,8 @@ struct Unrecorded {
 }
 
 impl BusyCounter {
-    fn lock(&self) -> MutexGuard<'_, HashMap<ListenerName, Unrecorded>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     pub fn count(&self, client: &ListenerName, now: Time) {
-        let mut clients = self.lock();
+        let mut clients = locked(&self.0);
         let unrecorded =
             clients.entry(client.clone()).or_insert(Unrecorded { since: now, count: 0 });
         unrecorded.count += 1;
@@ -39,7 +36,7 @@ impl BusyCounter {
     /// Returns the earliest time at which a count of `busy` refusals must be recorded. Returns
     /// `None` if all refusals are recorded.
     pub fn next(&self) -> Option<Time> {
-        self.lock().values().map(Unrecorded::due).min()
+        locked(&self.0).values().map(Unrecorded::due).min()
     }
 
     /// Removes and returns the counts whose interval is over, ordered by client.
@@ -53,7 +50,7 @@ impl BusyCounter {
 
     fn take(&self, is_taken: impl Fn(&Unrecorded) -> bool) -> Vec<BusyCount> {
         let taken =
-            self.lock().extract_if(|_, unrecorded| is_taken(unrecorded)).collect::<Vec<_>>();
+            locked(&self.0).extract_if(|_, unrecorded| is_taken(unrecorded)).collect::<Vec<_>>();
         let mut counts: Vec<_> = taken
             .into_iter()
             .map(|(client, Unrecorded { since, count })| BusyCount { client, since, count })

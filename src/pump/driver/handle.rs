@@ -186,8 +186,8 @@ pub struct Handle {
 fn refused(receipt: &Receipt) -> Option<&'static str> {
     match receipt {
         Receipt::Accepted { .. } => None,
-        Receipt::Refused { refusal, .. } => Some(refusal.rule.code()),
-        Receipt::NoThread { .. } => Some(RefusalRule::UnknownThread.code()),
+        Receipt::Refused { refusal, .. } => Some(refusal.rule.as_str()),
+        Receipt::NoThread { .. } => Some(RefusalRule::UnknownThread.as_str()),
     }
 }
 

@@ -230,7 +230,7 @@ impl Drop for Lifetime {
 /// message is no `system-error` of the core.
 pub(super) fn error_code(message: &Message) -> Option<usize> {
     let code = word_of(message, "system-error", " code=\"")?;
-    ErrorCode::ALL.iter().position(|known| known.code() == code)
+    ErrorCode::ALL.iter().position(|known| known.as_str() == code)
 }
 
 /// Returns the index in [`ScheduleEvent::WORDS`] of the event in `message`. Returns `None` if the

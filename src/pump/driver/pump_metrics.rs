@@ -1,14 +1,16 @@
 //! Metrics of a pump: written by the pump's OS thread, and readable from any other.
 //! Label values come from the config or from closed lists, never from external input.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::{Arc, Mutex};
 
 use crate::clock::Time;
 use crate::contract::{Contracts, Role};
 use crate::envelope::{AttemptFailure, Disposition, MessageKind, RefusalRule};
 use crate::ids::{ListenerName, Position};
 use crate::journal::{Error, ProofProgress};
+use crate::locks::locked;
 use crate::metrics::{
     Counter, GROUPS, Gauge, Histogram, LabelledCounters, MetricFamily, MetricUnit, MetricsPage,
 };
@@ -45,6 +47,9 @@ pub struct PumpMetrics {
     pub(super) commit: Histogram,
     pub(super) group: Histogram,
     listeners: Vec<(ListenerName, ListenerMetrics)>,
+    /// Listeners whose answers NATS servers deny to this pump, each with the reason. Lock: hosts
+    /// set the reasons, and readers of the pump's health read them.
+    denied_answers: Mutex<BTreeMap<ListenerName, String>>,
     index: Map<ListenerName, usize>,
 }
 
@@ -194,6 +199,7 @@ impl PumpMetrics {
             commit: Histogram::of_time(),
             group: Histogram::new(GROUPS),
             listeners: names.into_iter().map(|name| (name, ListenerMetrics::new())).collect(),
+            denied_answers: Mutex::default(),
             index,
         }
     }
@@ -245,6 +251,22 @@ impl PumpMetrics {
 
     pub fn has_ended(&self) -> bool {
         self.life.ended.load(Ordering::Relaxed)
+    }
+
+    /// Sets the reason why NATS servers deny this pump the answers of a listener; `None` if they
+    /// permit them.
+    pub(super) fn set_answers_denied(&self, listener: &ListenerName, why: Option<String>) {
+        let mut denied = locked(&self.denied_answers);
+        match why {
+            Some(why) => denied.insert(listener.clone(), why),
+            None => denied.remove(listener),
+        };
+    }
+
+    /// Returns the reasons why NATS servers deny this pump the answers of listeners. Each reason
+    /// names the subject of one listener.
+    pub fn denied_answers(&self) -> Vec<String> {
+        locked(&self.denied_answers).values().cloned().collect()
     }
 
     /// Returns all reasons why the pump refuses submissions; an empty list if the pump accepts
@@ -303,14 +325,14 @@ impl PumpMetrics {
         each(
             page.counters("organism_refusals_total", "Payloads refused, by rule."),
             "rule",
-            RefusalRule::ALL.iter().map(|rule| rule.code()),
+            RefusalRule::ALL.iter().map(|rule| rule.as_str()),
             &self.refusals,
         );
 
         each(
             page.counters("organism_system_errors_total", "Results with a system error, by code."),
             "code",
-            ErrorCode::ALL.iter().map(|code| code.code()),
+            ErrorCode::ALL.iter().map(|code| code.as_str()),
             &self.errors,
         );
 

@@ -104,7 +104,8 @@ pub(crate) enum TimePassage {
 pub struct HeldRequest {
     pub request: Arc<Message>,
     pub hold: Hold,
-    /// Deadline after which the hold ends without a decision; `None` if there is no deadline.
+    /// Deadline after which the hold ends without a decision. `None` if there is no deadline, and
+    /// while a pause covers the call, because the deadline moves then.
     pub until: Option<Time>,
     /// Reason why the call needs an approval; `None` if the config gives none, or if the call waits
     /// for an answer.
@@ -438,7 +439,9 @@ impl Pump {
             }
         };
 
-        Some(HeldRequest { request, hold: held.hold, until: held.until, why, preview })
+        let is_paused = self.core.state().is_paused(call);
+        let until = held.until.filter(|_| !is_paused);
+        Some(HeldRequest { request, hold: held.hold, until, why, preview })
     }
 }
 

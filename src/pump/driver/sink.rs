@@ -3,7 +3,7 @@
 
 use std::collections::HashSet;
 use std::sync::mpsc::Sender;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use tokio::sync::oneshot;
 
@@ -20,6 +20,7 @@ use crate::envelope::{AttemptFailure, Reservation, Turn};
 use crate::failpoint::failpoint;
 use crate::ids::{Attempt, CallId, ListenerName};
 use crate::limits;
+use crate::locks::locked;
 use crate::mutant::mutant;
 use crate::pump::core::Event;
 use crate::pump::gate::Gate;
@@ -42,7 +43,7 @@ pub(super) struct PendingHeartbeats(Arc<Mutex<HashSet<(CallId, Attempt)>>>);
 
 impl PendingHeartbeats {
     fn all(&self) -> MutexGuard<'_, HashSet<(CallId, Attempt)>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.0)
     }
 
     pub fn remove(&self, call: CallId, attempt: Attempt) {
@@ -250,6 +251,10 @@ impl Sink for PumpSink {
         self.send(Event::Denied { listener: listener.clone(), operations, count });
     }
 
+    fn answers_denied(&self, listener: &ListenerName, why: Option<String>) {
+        self.counts.set_answers_denied(listener, why);
+    }
+
     fn restarted(&self, listener: &ListenerName) {
         if let Some(own) = self.counts.of(listener) {
             own.restarts.increment();
@@ -298,6 +303,16 @@ mod tests {
         assert!(catch_unwind(AssertUnwindSafe(check)).is_err());
         let sent = inbox.try_iter().next();
         assert!(matches!(sent, Some(PumpCommand::Event(Event::Failed { .. }))));
+    }
+
+    #[test]
+    fn denied_answers_of_a_listener_are_known_until_they_are_permitted() {
+        let (sink, _inbox) = sink();
+        let listener = ListenerName::core();
+        sink.answers_denied(&listener, Some("a right is missing".to_owned()));
+        assert_eq!(sink.counts.denied_answers(), ["a right is missing"]);
+        sink.answers_denied(&listener, None);
+        assert!(sink.counts.denied_answers().is_empty());
     }
 
     #[test]

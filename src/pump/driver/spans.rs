@@ -64,7 +64,7 @@ impl PumpSpans {
                         && own == call
                         && let Some(span) = self.under_way.get_mut(&(*call, *attempt))
                     {
-                        span.error.get_or_insert(Cow::Borrowed(refusal.rule.code()));
+                        span.error.get_or_insert(Cow::Borrowed(refusal.rule.as_str()));
                     }
                 }
                 Fact::CallClosed { call, how } => self.close_span(*call, *how, record),
@@ -251,7 +251,7 @@ fn error_code_of(call: CallId, record: &Record) -> Option<&'static str> {
         _ => None,
     });
     let code = answers.find_map(|message| error_code(message))?;
-    ErrorCode::ALL.get(code).map(|code| code.code())
+    ErrorCode::ALL.get(code).map(|code| code.as_str())
 }
 
 fn count(count: usize) -> AttributeValue {

@@ -3,10 +3,11 @@
 //! overloaded machine. A pump that is busy, or that waits for a slow disk, does not delay this
 //! thread.
 
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
 use crate::limits;
+use crate::locks::locked;
 
 /// Handle of the OS thread that detects standstills. The thread ends after the handle is dropped.
 pub(super) struct StandstillDetector(Arc<Mutex<Ticks>>);
@@ -34,7 +35,7 @@ impl StandstillDetector {
     pub fn take(&self, now: Instant) -> Duration {
         // The first thread to lock after a standstill records the gap, so the pump always knows of
         // a gap before it checks a deadline.
-        let mut ticks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut ticks = locked(&self.0);
         ticks.tick(now);
         std::mem::take(&mut ticks.stood)
     }
@@ -42,7 +43,7 @@ impl StandstillDetector {
 
 fn tick(ticks: Weak<Mutex<Ticks>>) {
     while let Some(ticks) = ticks.upgrade() {
-        ticks.lock().unwrap_or_else(PoisonError::into_inner).tick(Instant::now());
+        locked(&ticks).tick(Instant::now());
         drop(ticks);
         std::thread::sleep(limits::STANDSTILL_CHECK_INTERVAL);
     }

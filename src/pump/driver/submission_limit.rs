@@ -5,12 +5,13 @@
 //! This module does not know which threads exist. So submissions to unknown threads wait, too.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::ids::ListenerName;
 use crate::limits;
+use crate::locks::locked;
 
 type QueueKey = (ListenerName, Destination);
 
@@ -91,7 +92,7 @@ impl SubmissionLimiter {
     }
 
     fn queues(&self) -> MutexGuard<'_, HashMap<QueueKey, Arc<Semaphore>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.0)
     }
 }
 

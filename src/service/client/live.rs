@@ -1,7 +1,7 @@
 //! The client's subscription to the live channel. The live channel shows what model calls do now.
 
 use std::ops::ControlFlow;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::Instant;
 
 use futures_util::future::try_join_all;
@@ -10,6 +10,7 @@ use tokio::sync::Notify;
 use super::{ServiceClient, Transports, is_reached, unexpected};
 use crate::bus::live::LiveEvent;
 use crate::limits;
+use crate::locks::locked;
 use crate::service::signing::OperatorSigner;
 use crate::service::{Error, LiveRequest, ServiceRequest, ServiceResponse};
 
@@ -23,7 +24,7 @@ struct EventOutlet<F> {
 
 impl<F: FnMut(LiveEvent) -> ControlFlow<()>> EventOutlet<F> {
     fn put(&self, event: LiveEvent) {
-        let mut on_event = self.on_event.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut on_event = locked(&self.on_event);
         if on_event(event).is_break() {
             self.leave.notify_one();
         }

@@ -25,6 +25,7 @@ use std::ops::Range;
 
 use crate::ids::PayloadName;
 use crate::limits;
+use crate::shorten::shorten;
 
 pub use locate::{excess, locate};
 pub use nested::{NestedElement, attributes, nested};
@@ -132,7 +133,5 @@ fn utf8(text: &[u8]) -> Result<&str, ScanViolation> {
 
 /// Shortens a name or value of the text, for an error message.
 fn quoted(text: &str) -> String {
-    let mut chars = text.chars();
-    let head: String = chars.by_ref().take(limits::ID_ECHO_CHARS_MAX).collect();
-    if chars.next().is_some() { format!("{head}…") } else { head }
+    shorten(text, limits::ID_ECHO_CHARS_MAX)
 }
