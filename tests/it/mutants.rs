@@ -625,6 +625,18 @@ const GUARDS: &[(&str, &str)] = &[
         "journal::streamed::bounds::a_stream_that_is_shorter_than_another_hosts_projection_gets_no_leader",
     ),
     (
+        "ignore-the-members",
+        "journal::streamed::bounds::a_repair_publishes_nothing_while_another_process_has_later_records",
+    ),
+    (
+        "write-after-a-lapse",
+        "journal::streamed::bounds::a_pump_whose_lease_lapsed_writes_nothing_while_another_projection_goes_farther",
+    ),
+    (
+        "publish-for-another-host",
+        "journal::streamed::bounds::records_of_another_hosts_pump_are_published_again_only_on_request",
+    ),
+    (
         "forget-the-repair",
         "organism::pumps::shorter::a_killed_repair_continues_and_is_recorded_once",
     ),

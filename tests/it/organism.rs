@@ -76,6 +76,7 @@ mod send;
 mod signed;
 pub mod snapshots;
 mod stalled;
+mod stopped_commands;
 mod stray_answers;
 mod streams;
 mod terminal;
@@ -104,9 +105,11 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use organism::config::directory_name;
-use organism::ids::Digest;
+use organism::ids::{Digest, Position};
+use organism::journal::partitions_in;
 use organism::journal::sqlite::JournalReader;
 use organism::service::handshake::Handshake;
+use organism::thread::Fact;
 use serde_json::Value as Json;
 use tempfile::TempDir;
 use uuid::Uuid;
@@ -121,7 +124,7 @@ const GUARD_PATIENCE: Duration = Duration::from_secs(30);
 /// Shortest pause between two checks of the condition that a test waits for. The longest pause is
 /// `POLL_MAX`.
 const POLL_MIN: Duration = Duration::from_millis(5);
-const POLL_MAX: Duration = Duration::from_millis(50);
+const POLL_MAX: Duration = Duration::from_millis(200);
 
 /// Polls until `look` returns a value.
 pub fn until<T>(what: &str, look: impl FnMut() -> Option<T>) -> T {
@@ -454,11 +457,23 @@ impl House {
         JournalReader::open(&self.data()).is_ok_and(|reader| reader.is_projection().unwrap())
     }
 
-    /// Number of recorded messages with this local name.
+    /// Number of recorded messages with this local name, in all partitions.
     pub fn recorded(&self, name: &str) -> usize {
-        let exported = self.organism(&["export", "--format", "jsonl"]).json();
-        let name = Json::String(format!("{{{TALK}}}{name}"));
-        exported.iter().filter(|line| line["type"] == "message" && line["name"] == name).count()
+        let journals = partitions_in(&self.data()).into_iter();
+        // A journal that no pump has begun has no file.
+        let readers = journals.filter_map(|(_, data)| JournalReader::open(&data).ok());
+        let records = readers.flat_map(|reader| {
+            let last = reader.last().unwrap();
+            reader.records(Position(1), last).unwrap()
+        });
+        let facts = records.flat_map(|sealed| sealed.record.facts);
+        let is_named = |fact: &Fact| match fact {
+            Fact::Accepted { message, .. } => {
+                *message.name.namespace == *TALK && *message.name.local == *name
+            }
+            _ => false,
+        };
+        facts.filter(is_named).count()
     }
 }
 

@@ -30,6 +30,7 @@ mod limits;
 mod lost;
 mod operator;
 mod pauses;
+mod plain_core;
 mod preview_simulation;
 mod previews;
 mod reloads;

@@ -407,6 +407,41 @@ fn a_dry_run_shows_items_agents_supervisors_and_questions() {
 }
 
 #[test]
+fn a_dry_run_shows_each_item_of_a_list_in_the_input() {
+    let text = r#"
+organism.name = "test"
+clients.desk.peers = ["menu"]
+agents.writer.model = "voice"
+models.voice = { provider = "playback", recording = "voice.toml" }
+[workflows.menu]
+input = { tea = ["text"] }
+[workflows.menu.goals]
+line = { each = "input/tea", agent = "writer", prompt = "Describe {{item}}.", verify = "judge", accept = "last-line(judge) = 'sound'" }
+judge = { agent = "writer", context = [], prompt = "Judge {{item}}." }
+end = { agent = "writer", prompt = "Join the lines." }
+"#;
+    let config = load_text(text).unwrap_or_else(|problems| panic!("{problems}"));
+    let definition = &config.workflows[0].definition;
+    let inputs = ["green", "mint"].map(|tea| ("tea".to_owned(), tea.to_owned()));
+    let input = input_payload(definition, &inputs, true).unwrap();
+    let documents = dry_run(definition, &input);
+    let expected: [(&str, &[&str]); 5] = [
+        ("line, item 1", &["Describe green."]),
+        ("judge, item 1", &["Judge green.", "[output of line[1]]"]),
+        ("line, item 2", &["Describe mint."]),
+        ("judge, item 2", &["Judge mint.", "[output of line[2]]"]),
+        ("end", &["[output of line[1]]", "[output of line[2]]"]),
+    ];
+    let titles: Vec<_> = documents.iter().map(|document| document.title.as_str()).collect();
+    assert_eq!(titles, expected.map(|(title, _)| title));
+    for (document, (title, parts)) in documents.iter().zip(expected) {
+        for part in parts {
+            assert!(document.text.contains(part), "{title}: {}", document.text);
+        }
+    }
+}
+
+#[test]
 fn names_that_are_not_there_are_reported_with_what_was_meant() {
     let found = problems(
         "essay",
@@ -594,6 +629,18 @@ fn a_definition_that_can_exceed_the_limits_of_a_tree_is_noted() {
             ("study.max_items = 6\n", ""),
             ("[workflows.research]", "[limits]\nchildren = 500\n[workflows.research]"),
         ],
+    ));
+    expect![[r#"
+        [
+            "`timeout` of workflow `research` is longer than `wall_time` in [limits]: a run at work ends after `wall_time`, as `budget-spent`",
+        ]
+    "#]]
+    .assert_debug_eq(&notes(
+        "research",
+        &[(
+            "[workflows.research]",
+            "[limits]\nwall_time = \"1m\"\n[workflows.research]\ntimeout = \"5m\"",
+        )],
     ));
 }
 

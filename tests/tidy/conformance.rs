@@ -7,7 +7,7 @@ use crate::nothing;
 use crate::tree::{read, rust};
 
 /// Test areas that touch a journal and are left out of `.ci/conformance`, each with its reason.
-const ONE_KIND: [(&str, &str); 17] = [
+const ONE_KIND: [(&str, &str); 26] = [
     ("index", "reads journals of both kinds"),
     ("journal", "its own suite runs on both kinds"),
     ("deploy", "starts what the examples say"),
@@ -17,14 +17,23 @@ const ONE_KIND: [(&str, &str); 17] = [
     ("faults::rot", "flips bits of an embedded journal's file"),
     ("agent::stage", "keeps its records in memory"),
     ("bus::remote", "has no journal"),
+    ("organism::blobs", "changes an embedded journal's files"),
     ("organism::cluster", "brings its own servers"),
+    ("organism::copies", "changes an embedded journal's files"),
     ("organism::forged_tails", "changes an embedded journal's file"),
+    ("organism::losses", "changes an embedded journal's files"),
     ("organism::nats_config", "brings its own servers"),
+    ("organism::neighbours", "has two projects with embedded journals"),
     ("organism::partitions", "brings its own servers"),
     ("organism::promote", "moves from one kind to the other"),
+    ("organism::proof", "changes an embedded journal's files"),
     ("organism::pumps", "is about JetStream"),
     ("organism::revoked", "brings its own servers"),
+    ("organism::snapshots", "changes an embedded journal's files"),
     ("organism::streams", "is about JetStream"),
+    ("organism::trial_listeners", "tries listeners on an embedded journal"),
+    ("organism::ways_on", "changes an embedded journal's files"),
+    ("organism::workflow_kills::states", "kills in states of a workflow"),
 ];
 
 /// Words that show that a file touches a journal.

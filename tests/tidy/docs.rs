@@ -14,8 +14,8 @@ fn documents() -> impl Iterator<Item = &'static File> {
 }
 
 fn codes() -> BTreeSet<&'static str> {
-    let rules = RefusalRule::ALL.iter().map(|rule| rule.code());
-    rules.chain(ErrorCode::ALL.iter().map(|error| error.code())).collect()
+    let rules = RefusalRule::ALL.iter().map(|rule| rule.as_str());
+    rules.chain(ErrorCode::ALL.iter().map(|error| error.as_str())).collect()
 }
 
 #[test]
@@ -51,10 +51,10 @@ fn every_code_has_a_page_and_every_page_a_code() {
 fn a_page_says_whether_to_try_again_as_the_code_does() {
     let mut wrong = Vec::new();
     for error in ErrorCode::ALL {
-        let page = read(&format!("docs/errors/{}.md", error.code()));
+        let page = read(&format!("docs/errors/{}.md", error.as_str()));
         let said = format!("`retry_allowed=\"{}\"`", error.retry_allowed());
         if !page.contains(&said) {
-            wrong.push(format!("{}: {said}", error.code()));
+            wrong.push(format!("{}: {said}", error.as_str()));
         }
     }
     nothing(wrong, "pages that do not say");

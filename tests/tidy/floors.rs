@@ -13,6 +13,7 @@ const FLOORS: &[(&str, &[&str], Neighbours)] = &[
         "ground",
         &[
             "limits",
+            "locks",
             "clock",
             "thread_priority",
             "failpoint",
@@ -25,7 +26,10 @@ const FLOORS: &[(&str, &[&str], Neighbours)] = &[
             "children",
             "durable_file",
             "file_lock",
+            "owned_tasks",
             "shipped",
+            "shorten",
+            "word_enum",
         ],
         Neighbours::Earlier,
     ),
@@ -98,6 +102,7 @@ const ABSENT: &[(&str, &[&str], &str)] = &[
 /// command.
 const SHARED_BY_VERBS: &[&str] = &[
     "all_from",
+    "command_organism",
     "diff",
     "thread_query",
     "threads",

@@ -99,6 +99,7 @@ const NOUNS: &[(&str, &str)] = &[
     ("difference", "where two things that are compared are not equal"),
     ("digest", "the output of a hash function"),
     ("document", "the text of a goal, or an XML document"),
+    ("drop", "the end of a value, which ends something else"),
     ("element", "an XML element"),
     ("end", "how a stream or a call ended"),
     ("endpoint", "where a service is reached"),

@@ -38,6 +38,9 @@ await new Listener()
         return count(argument).map(done);
       case "crash":
         throw new Error(argument);
+      case "crash-with-work":
+        setTimeout(() => console.log("the work has ended"), 10_000);
+        throw new Error(argument);
       case "beat":
         count(argument).forEach(() => request.heartbeat());
         return done("beaten");
@@ -78,6 +81,8 @@ await new Listener()
         return element(`${NS}done`, [null as unknown as string]);
       case "one-child":
         return element(`${NS}done`, done("inner"));
+      case "pass-on":
+        return element(`${NS}done`, request.payload.elements);
       case "spawn-number":
         return spawn(Object.create(null) as Payload);
       case "number":

@@ -1,11 +1,13 @@
 #!/usr/bin/env -S python3 -S
 """Does what the payload says, through the Python kit. PYTHONPATH says where that is."""
 import os
+import threading
 import time
 
 import organism_listener as listener
 
 NS = "{urn:test}"
+buffered_log = open(2, "w", closefd=False)
 
 
 def done(text):
@@ -38,6 +40,16 @@ def do(request):
     if word == "many":
         return [done(n) for n in range(int(argument))]
     if word == "crash":
+        raise RuntimeError(argument)
+    if word == "buffer":
+        buffered_log.write(argument)
+        return done("buffered")
+    if word == "crash-with-work":
+        def work():
+            time.sleep(10)
+            print("the work has ended")
+
+        threading.Thread(target=work).start()
         raise RuntimeError(argument)
     if word == "beat":
         for _ in range(int(argument)):
@@ -84,6 +96,8 @@ def do(request):
         return listener.element(NS + "done", children=["tea"])
     if word == "one-child":
         return listener.element(NS + "done", children=done("inner"))
+    if word == "pass-on":
+        return listener.element(NS + "done", children=list(request.payload))
     if word == "spawn-number":
         return listener.spawn(5)
     if word == "deep":

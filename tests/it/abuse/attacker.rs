@@ -179,7 +179,7 @@ async fn keep_asking(stage: &Stage, attacker: &Attacker, turns: usize) {
 
 async fn campaign(transport: ActionTransport, seed: u64) {
     let mut campaign = Campaign::new(format!("an attacker, {}", transport.as_str()));
-    let turns = size(334, 3_334);
+    let turns = size(200, 3_334);
     let attacker = Attacker::start(transport, seed).await;
     let config = CONFIG.replace("PORT", &attacker.port.to_string());
     let house = House::with(&config.replace("SPOKEN", transport.as_str()));

@@ -15,6 +15,7 @@ use super::judge;
 use super::stage::{Stage, native_bytes};
 use crate::campaign::Campaign;
 use crate::organism::House;
+use crate::organism::kill::torture;
 
 const CANARY: &str = "CANARY-7d1f";
 /// Factor by which a verdict may exceed its time limit in this test. The journal, an unoptimized
@@ -93,6 +94,27 @@ fn words(namespace: &str, names: &[&str]) -> String {
     )
 }
 
+/// The kinds of senders.
+#[derive(Clone, Copy)]
+enum SenderKind {
+    Client,
+    Listener,
+    Model,
+}
+
+impl SenderKind {
+    /// Whether this kind sends the text with this number. In a short run, the kinds share the
+    /// texts: the gate, through which all kinds send, has a test with each of them.
+    fn sends(self, number: usize) -> bool {
+        let is_own = match self {
+            Self::Client => number.is_multiple_of(2),
+            Self::Listener => !number.is_multiple_of(2),
+            Self::Model => number.is_multiple_of(3),
+        };
+        is_own || torture()
+    }
+}
+
 /// Returns the text as the turn of a model; `None` if no model can write it.
 fn as_turn(text: &[u8]) -> Option<&str> {
     let text = std::str::from_utf8(text).ok()?;
@@ -103,7 +125,9 @@ fn house(texts: &[(&Case, Vec<u8>)]) -> (House, Vec<String>) {
     let (mut minds, mut sections, mut turns) = (Vec::new(), String::new(), Vec::new());
     let mut schemas = Vec::new();
     for (number, (_, text)) in texts.iter().enumerate() {
-        let Some(text) = as_turn(text) else { continue };
+        let Some(text) = as_turn(text).filter(|_| SenderKind::Model.sends(number)) else {
+            continue;
+        };
         let mind = format!("mind{number}");
         sections.push_str(&format!(
             "[agents.{mind}]\nschema = \"{mind}.xsd\"\naccepts = [\"begin\"]\n\
@@ -143,7 +167,10 @@ async fn every_hostile_text_is_handled_for_every_kind_of_sender() {
     let stage = Stage::start(house, vec![calc, liar]).await;
     let (mut worst, mut wrong) = ((0.0, String::new()), Vec::new());
     let mut counts: HashMap<&str, u32> = HashMap::new();
-    for (case, text) in &texts {
+    for (number, (case, text)) in texts.iter().enumerate() {
+        if !SenderKind::Client.sends(number) {
+            continue;
+        }
         let asked = Instant::now();
         let target = Target::New { suggested: None };
         let (receipt, mut results) = stage.submit("desk", target, text).await;
@@ -166,6 +193,9 @@ async fn every_hostile_text_is_handled_for_every_kind_of_sender() {
         }
     }
     for (number, (case, _)) in texts.iter().enumerate() {
+        if !SenderKind::Listener.sends(number) {
+            continue;
+        }
         let (_, done) = stage.ask("desk", &format!("<lie xmlns=\"urn:lie\">{number}</lie>")).await;
         let expected = if done.how == Closing::Completed { "accept" } else { "reject" };
         if case.expect != "literal" && case.expect != expected {
@@ -179,7 +209,7 @@ async fn every_hostile_text_is_handled_for_every_kind_of_sender() {
         }
     }
     campaign.note(format!(
-        "{} by a client and a listener, {} by a model too, {counts:?}; worst {:.2} of its limit ({})",
+        "{} by a client or a listener, {} by a model too, {counts:?}; worst {:.2} of its limit ({})",
         texts.len(),
         minds.len(),
         worst.0,
@@ -195,13 +225,14 @@ async fn every_hostile_text_is_handled_for_every_kind_of_sender() {
     assert!(!leaked, "the contents of a file went into a message");
 }
 
-// Another test checks the limits of schemas. This one checks that no config with such a schema
-// starts.
+/// Other tests check that each schema bomb is refused within its limit, and that no config with one
+/// starts.
 #[test]
-fn a_config_with_a_schema_bomb_is_refused_in_time_and_one_without_is_not() {
-    let mut campaign = Campaign::new("schema bombs");
+fn a_config_with_an_odd_schema_without_a_bomb_is_judged_in_time() {
+    let mut campaign = Campaign::new("odd schemas");
     let corpus = Corpus::generate();
-    let schemas = corpus.cases.iter().filter(|case| case.file.ends_with(".xsd"));
+    let is_odd = |case: &&Case| case.file.ends_with(".xsd") && case.expect != "schema-reject";
+    let schemas = corpus.cases.iter().filter(is_odd);
     let (mut worst, mut wrong, mut count) = ((0.0, String::new()), Vec::new(), 0);
     for case in schemas {
         count += 1;
@@ -214,7 +245,6 @@ fn a_config_with_a_schema_bomb_is_refused_in_time_and_one_without_is_not() {
             worst = (ratio, case.file.clone());
         }
         let expected = match case.expect.as_str() {
-            "schema-reject" => Some(78),
             "accept" => Some(0),
             _ => told.code.filter(|code| [0, 78].contains(code)),
         };
@@ -254,6 +284,7 @@ fn all_schema_bombs_in_one_config_are_all_reported_and_nothing_starts() {
         assert!(text.contains(&case.file), "{} is not reported in {text}", case.file);
     }
     assert!(took < Duration::from_secs(60));
+    assert!(corpus.bait.accept().is_err(), "somebody connected");
     assert!(!house.data().join("control.sock").exists());
 }
 

@@ -106,12 +106,13 @@ fn every_misbehaving_listener_gives_its_caller_a_result_and_the_record_adds_up()
             .map(|way| scope.spawn(|| house.send_text(&payload(way), &["--new", &thread(way)])))
             .collect();
         // Meanwhile, an uninvolved client is served.
-        while sent.iter().any(|sending| !sending.is_finished()) {
+        until("every listener has misbehaved", || {
             let asked = Instant::now();
             let told = house.send_text(&payload("well"), &[]);
             longest = longest.max(asked.elapsed());
             assert!(told.out.contains(">well<"), "{told:?}");
-        }
+            sent.iter().all(|sending| sending.is_finished()).then_some(())
+        });
         for ((way, code, says), sending) in WAYS.iter().zip(sent) {
             let told = sending.join().unwrap();
             if told.code != Some(*code) || !told.out.contains(says) {

@@ -70,7 +70,7 @@ async fn flood(backlog: u32) -> u64 {
     )
     .await;
     let secret = word("secret", "unrelated");
-    let asks = size(200, 1_000);
+    let asks = size(100, 1_000);
     stage.waits("desk", &secret, 20).await;
     let idle = stage.waits("desk", &secret, asks).await;
     let (thread, _) = stage.ask("desk", &word("look", "first")).await;

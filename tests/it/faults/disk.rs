@@ -158,10 +158,10 @@ fn a_start_with_one_failing_system_call_reports_it_or_succeeds_and_the_next_star
     let mut campaign = Campaign::new("starts on a failing disk");
     let pong = numbered("pong", "1") + "\n";
     let faults = [
-        ("fsync,fdatasync", "error=EIO", 1),
-        ("pwrite64", "error=ENOSPC", 5),
-        ("pwrite64", "error=EIO", 5),
-        ("pwrite64", "retval=0", 5),
+        ("fsync,fdatasync", "error=EIO", 2),
+        ("pwrite64", "error=ENOSPC", 8),
+        ("pwrite64", "error=EIO", 8),
+        ("pwrite64", "retval=0", 8),
     ];
     let mut hits = 0;
     for (calls, fault, step) in faults {

@@ -148,7 +148,7 @@ fn flip(bytes: &[u8], choices: &mut Choices) -> Vec<u8> {
 #[test]
 fn flipped_bits_are_found_or_change_nothing_and_nothing_after_them_is_dropped() {
     let mut campaign = Campaign::new("flipped bits");
-    let flips = if torture() { 2_000 } else { 120 };
+    let flips = if torture() { 2_000 } else { 60 };
     let remains = Remains::new();
     let mut choices = choices();
     let both = (remains.database.len() + remains.log.len()) as u64;
@@ -170,12 +170,12 @@ fn flipped_bits_are_found_or_change_nothing_and_nothing_after_them_is_dropped() 
     assert!(refused > flips / 10, "{refused}");
 }
 
-/// The headers decide how SQLite treats the whole file. A short run tries an eighth of the bits in
-/// the headers, and each run tries another eighth.
+/// The headers decide how SQLite treats the whole file. A short run tries a sixteenth of the bits
+/// in the headers, and each run tries another sixteenth.
 #[test]
 fn each_flipped_bit_of_the_headers_is_found_or_changes_nothing() {
     let remains = Remains::new();
-    let step = if torture() { 1 } else { 8 };
+    let step = if torture() { 1 } else { 16 };
     let first = choices().below(step) as usize;
     for bit in (first..8 * DATABASE_HEADER).step_by(step as usize) {
         let mut database = remains.database.clone();
@@ -216,7 +216,7 @@ fn a_tail_cut_at_any_byte_of_the_last_three_commits_is_never_taken_for_the_end()
     let remains = Remains::new();
     let begin = last_three_commits(&remains.log);
     let end = remains.log.len() as u64;
-    let step = if torture() { 1 } else { 101 };
+    let step = if torture() { 1 } else { 303 };
     // One byte at a time near the boundaries of each write.
     let near = |at: &u64| (at - LOG_HEADER) % (8_192 + PAGE_HEADER) < 30;
     let lengths: Vec<u64> =

@@ -134,6 +134,7 @@ fn a_hosted_process_uses_no_verb_of_the_control_socket() {
         "pause all --cancel".to_owned(),
         "resume all".to_owned(),
         format!("retry {message}"),
+        "reload".to_owned(),
         "send --as desk --no-wait -".to_owned(),
         "send --as errands --no-wait -".to_owned(),
     ];
@@ -148,7 +149,7 @@ fn a_hosted_process_uses_no_verb_of_the_control_socket() {
 
     assert_eq!(hosted.house.recorded("ping"), 1, "nothing was forged");
     assert_eq!(hosted.held()[0]["message"], *message, "it waits on");
-    assert_eq!(hosted.refused_senders(), ["commander"; 16]);
+    assert_eq!(hosted.refused_senders(), ["commander"; 18]);
     assert_eq!(hosted.running.stop(), Some(0));
     hosted.house.verified();
 }

@@ -165,6 +165,26 @@ fn a_form_prompts_for_each_field_and_its_payload_passes_the_gate() {
     assert_eq!(running.stop(), Some(0));
 }
 
+/// The time of a question stands still during a pause, so its recorded limit does not hold.
+#[test]
+fn a_paused_question_has_no_limit_that_passes() {
+    let house = House::with(&CONFIG.replace("replies =", "timeout = \"1h\"\nreplies ="));
+    house.write("people.xsd", include_str!("../../data/organism/people.xsd"));
+    let running = house.run();
+    ask(&house, "how long?");
+    assert!(open(&house)[0]["until"].is_string());
+
+    assert_eq!(house.organism(&["pause", "boss"]).code, Some(0));
+    assert!(open(&house)[0]["until"].is_null(), "the pump moves the limit");
+    assert_eq!(running.stop(), Some(0));
+    assert!(open(&house)[0]["until"].is_null(), "the record of the pause is read");
+
+    let running = house.run();
+    assert_eq!(house.organism(&["resume", "boss"]).code, Some(0));
+    assert!(open(&house)[0]["until"].is_string());
+    assert_eq!(running.stop(), Some(0));
+}
+
 #[test]
 fn a_question_survives_a_kill_and_its_answer_reaches_the_repeated_request() {
     let house = house();

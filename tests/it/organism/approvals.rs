@@ -2,21 +2,20 @@
 
 mod previews;
 
-use std::os::unix::fs::PermissionsExt as _;
 use std::process::{Child, Stdio};
 
 use organism::ids::Digest;
 use organism::journal::sqlite::DATABASE;
 use serde_json::{Value as Json, json};
 
-use super::{CommandOutput, House, TALK, say, talk_reply, until};
+use super::{CommandOutput, House, say, talk_reply, until};
 
 const CONFIG: &str = r#"
 [organism]
 name = "talk"
 
 [clients.desk]
-peers = ["echo", "traitor"]
+peers = ["echo"]
 
 [listeners.echo]
 command = ["./player.pl", "echo"]
@@ -24,24 +23,10 @@ schema = "talk.xsd"
 accepts = ["say"]
 replies = ["said"]
 approval = "always"
-
-[listeners.traitor]
-command = ["./traitor.py"]
-schema = "talk.xsd"
-accepts = ["ping"]
-replies = ["said"]
 "#;
 
 fn house() -> House {
-    let house = House::with(CONFIG);
-    house.write("traitor.py", "#!/bin/sh\n");
-    executable(&house);
-    house
-}
-
-fn executable(house: &House) {
-    let mode = std::fs::Permissions::from_mode(0o755);
-    std::fs::set_permissions(house.path("traitor.py"), mode).unwrap();
+    House::with(CONFIG)
 }
 
 fn hash(text: &str) -> String {
@@ -244,43 +229,6 @@ fn a_refusal_reaches_the_client_with_its_reason() {
     let no_id = house.organism(&["refuse", "42"]);
     assert_eq!(no_id.code, Some(2), "{no_id:?}");
     house.verified();
-}
-
-/// Program of a listener that tries to approve a call: directly, with a cleaned environment, and
-/// from a child process.
-const TRAITOR: &str = r#"#!/usr/bin/env python3
-import json, os, subprocess, sys
-data = b""
-while b"\0" not in data:
-    data += os.read(0, 65536)
-organism = os.environ["ORGANISM_UNDER_TEST"]
-clean = {k: v for k, v in os.environ.items() if not k.startswith("ORGANISM_")}
-run = lambda args, env: subprocess.run(args, env=env, capture_output=True, text=True)
-held = json.loads(run([organism, "approvals", "--json"], clean).stdout.splitlines()[0])
-approve = [organism, "approve", held["message"], "--hash", held["sha256"]]
-tries = [run(approve, dict(os.environ)), run(approve, clean),
-         run(["sh", "-c", '"$@"; exit $?', "sh"] + approve, clean)]
-text = " ".join(str(t.returncode) for t in tries) + " " + tries[-1].stderr.splitlines()[-1]
-os.write(1, f'<said xmlns="urn:example:talk">{text}</said>\0'.encode())
-while os.read(0, 65536):
-    pass
-"#;
-
-// A13
-#[test]
-fn a_listener_cannot_approve_through_the_operators_socket() {
-    let house = house();
-    house.write("traitor.py", TRAITOR);
-    executable(&house);
-    let mut command = house.command(&["run"]);
-    command.env("ORGANISM_UNDER_TEST", env!("CARGO_BIN_EXE_organism"));
-    let running = house.run_with(command);
-    let id = hold(&house, "mine");
-    let told = house.send_text(&super::numbered("ping", "1"), &[]);
-    let expected = "65 65 65 organism: hosted-process: this process runs in the listener `traitor`";
-    assert!(told.out.starts_with(&format!("<said xmlns=\"{TALK}\">{expected}")), "{told:?}");
-    assert_eq!(held(&house)[0]["message"], *id, "it waits on");
-    assert_eq!(running.stop(), Some(0));
 }
 
 /// Program that runs a command on a terminal, and relays its standard input and output.

@@ -188,13 +188,26 @@ fn a_manifest_that_the_journal_lost_is_damage() {
     let boots = ConfigHistory::read(&house.reader()).unwrap();
     let manifest = boots.last().unwrap().blobs[1];
 
-    let db = Connection::open(house.data().join("journal.db")).unwrap();
-    let sql = "DELETE FROM blob WHERE digest = ?1";
-    assert_eq!(db.execute(sql, [manifest.to_string()]).unwrap(), 1);
-    drop(db);
+    let change = |sql: &str| {
+        let db = Connection::open(house.data().join("journal.db")).unwrap();
+        assert_eq!(db.execute(sql, [manifest.to_string()]).unwrap(), 1);
+    };
+    change("UPDATE blob SET bytes = x'00' WHERE digest = ?1");
+    let shown = house.organism(&["config", "--at", "last"]);
+    assert_eq!(shown.code, Some(4), "{shown:?}");
+    for part in ["the journal is broken: blob ", " is damaged; `organism verify` shows"] {
+        assert!(shown.err.contains(part), "{shown:?}");
+    }
+
+    change("DELETE FROM blob WHERE digest = ?1");
     let shown = house.organism(&["config", "--at", "last"]);
     assert_eq!(shown.code, Some(4), "{shown:?}");
     assert!(shown.err.contains("the stored config is damaged"), "{shown:?}");
+
+    change("UPDATE meta SET value = ?1 WHERE key = 'check'");
+    let replayed = house.organism(&["replay"]);
+    assert_eq!(replayed.code, Some(4), "{replayed:?}");
+    assert!(replayed.out.contains("BROKEN: its `check` is damaged"), "{replayed:?}");
 }
 
 #[test]

@@ -1,4 +1,5 @@
-//! The examples of `config/`. Each is run by the commands at the head of its file.
+//! The examples of `config/`. Each is run by the commands at the head of its file, and its run
+//! becomes a case of `organism workflow test`.
 
 mod cases;
 mod forks;
@@ -166,6 +167,7 @@ fn the_crew_changes_a_project_until_its_reviewer_accepts() {
     let skipped = ["clarify", "question"].map(|goal| (goal, "skipped"));
     assert_states(&run, &[&done[..], &skipped].concat());
     crew.used_up(&["build_1", "build_2", "plan", "review_1", "review_2"]);
+    crew.becomes_a_case(&["plan", "build_1", "\"build_1/files\"", "\"review_2/commands\""]);
     let documents = crew.documents();
     for part in ["the same fault", "<iteration n=\"1\">", "+    return \"Hello\""] {
         assert!(documents["build_2"].contains(part), "{part} in {documents:?}");
@@ -201,6 +203,8 @@ fn the_essay_is_drafted_until_its_critic_would_publish_it() {
     assert!(run.out.ends_with("belongs to the street that earned it.\n"), "{run:?}");
     assert_states(&run, &["outline", "improve", "draft", "critique"].map(|goal| (goal, "done")));
     essay.used_up(&["critique_1", "critique_2", "draft_1", "draft_2", "outline"]);
+    let case = essay.becomes_a_case(&["outline", "draft_1", "critique_2"]);
+    essay.case_is_added_once(&case);
     let documents = essay.documents();
     let prompt = "Outline an essay of about 150 words on city parking, for town councillors.";
     assert!(documents["outline"].contains(prompt), "{documents:?}");
@@ -221,6 +225,7 @@ fn the_decision_is_recommended_after_both_sides_have_answered_each_other() {
         "frame",
         "recommend",
     ]);
+    decision.becomes_a_case(&["frame", "answer_optimist", "recommend"]);
     let documents = decision.documents();
     let facts = "four people close on Mondays?\nMondays bring 6 % of the sales";
     assert!(documents["frame"].contains(facts), "{documents:?}");
@@ -248,6 +253,7 @@ fn the_code_review_sends_a_weak_finding_back_and_reports_what_is_left() {
         "report",
         "scan",
     ]);
+    review.becomes_a_case(&["inspect_1_supervisor", "inspect_1-1", "report"]);
     let documents = review.documents();
     assert!(documents["scan"].contains("\n+    names.sort()\n"), "{documents:?}");
     let correction = "<correction source=\"supervisor\">\nName an input and what happens to it";
@@ -280,6 +286,7 @@ fn the_research_repeats_an_unsound_study_and_delegates_what_is_open() {
         "study_2",
         "study_2-1",
     ]);
+    research.becomes_a_case(&["check_2-1", "\"report.specialist_1\"", "report"]);
     let documents = research.documents();
     let role = "<task role=\"reader of clocks\" parent-goal=\"study\">";
     assert!(documents["study_2"].starts_with(role), "{documents:?}");
@@ -314,6 +321,7 @@ fn the_booking_cancels_what_is_reserved_when_it_cannot_be_paid() {
     let booked = ["charge receipt-1", "reserve-room room-1", "reserve-seat seat-1"];
     assert_eq!(ledger(&booking), booked);
     booking.checked();
+    booking.becomes_a_case(&["flight", "hotel", "pay"]);
 
     let commands = booking.commands();
     let (from, to) = ("return=2027-03-06", "return=2027-03-15");
@@ -356,6 +364,7 @@ fn a_document_is_booked_as_most_readings_have_it_and_answered_the_second_time() 
     let booked = documents.read("ledger.jsonl");
     assert!(booked.contains("\"payable\": \"720.00\""), "{booked}");
     documents.checked();
+    documents.becomes_a_case(&["sort", "read_reader-3", "book"]);
 
     let run = documents.shell(&documents.commands());
     assert_eq!(run.code, Some(0), "{run:?}");

@@ -110,7 +110,7 @@ fn judge(house: &House, held: &str, pings: usize) {
 #[test]
 fn nothing_that_a_hosted_process_forges_is_done_while_its_organism_is_killed_under_load() {
     let mut report = Campaign::new("hosted processes that forge");
-    let kills = environment("KILLS").unwrap_or(if torture() { 100 } else { 5 });
+    let kills = environment("KILLS").unwrap_or(if torture() { 100 } else { 3 });
     let house = house();
     let mut running = run(&house);
     let held = show_target(&house, "plain unmarked");

@@ -1,8 +1,7 @@
-//! `organism fork` at every message of recorded runs, and kill -9 during such forks (issue 18, part
-//! 1). With `ORGANISM_TORTURE=1`, every message and every failpoint is tested, otherwise only some
-//! of them.
+//! `organism fork` at turns of recorded runs, and kill -9 during such forks (issue 18, part 1).
+//! With `ORGANISM_TORTURE=1`, every failpoint is tested, otherwise only some of them.
+//! `examples::forks` forks at every message of the examples.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use organism::audit::{ForkPoint, VerifyOptions, verify_with};
@@ -32,24 +31,6 @@ fn until_all_ended(house: &House) {
     });
 }
 
-/// Forks at every message of the tree, or in a short run at one message of each name. Each fork
-/// must print the result of the source, or nothing if the fork has no work left to do.
-fn fork_every_message(house: &House, root: &str, result: &str) {
-    let before = house.extent(root);
-    let mut names = BTreeSet::new();
-    for (id, name) in house.messages_of(root) {
-        if !names.insert(name.clone()) && !is_torture() {
-            continue;
-        }
-        let forked = house.organism(&["fork", &id.to_string()]);
-        assert_eq!(forked.code, Some(0), "{name} {id}: {forked:?}");
-        let is_after = forked.err.contains("continue it with");
-        let expected = if is_after { "" } else { result };
-        assert_eq!(forked.out, expected, "{name} {id}: {forked:?}");
-    }
-    assert_eq!(house.extent(root), before, "the source is untouched");
-}
-
 /// Returns the agent and the thread of the first turn in a tree.
 fn first_turn(house: &House, root: &str) -> (ListenerName, ThreadId) {
     let root = ThreadId::parse(root).unwrap();
@@ -62,41 +43,6 @@ fn first_turn(house: &House, root: &str) -> (ListenerName, ThreadId) {
         _ => None,
     });
     turns.next().unwrap()
-}
-
-/// Every message of a workflow's run can be forked, and every message of such a fork as well. No
-/// fork calls a model.
-#[test]
-fn every_message_of_an_example_is_forked_and_so_is_a_fork() {
-    let house = House::with(&ESSAY.replace("name = \"essay\"", "name = \"talk\""));
-    std::fs::create_dir(house.path("essay")).unwrap();
-    house.write("essay/recording.toml", RECORDING);
-    let request = "<essay xmlns=\"https://xml-pipeline.org/ns/workflow/v1/essay\">\
-        <topic>city parking</topic><readers>town councillors</readers><words>150</words></essay>";
-    let sent = house.send_text(request, &["--new", "sess-essay000"]);
-    assert_eq!(sent.code, Some(0), "{sent:?}");
-
-    house.write("essay/recording.toml", NO_TURNS);
-    let running = house.run_noting();
-    fork_every_message(&house, "sess-essay000", &sent.out);
-    let turns = house.messages_of("sess-essay000").into_iter();
-    let (turn, _) = turns.filter(|(_, name)| name == "model-turn").nth(2).unwrap();
-    let forked = house.organism(&["fork", &turn.to_string(), "--json"]).json().remove(0);
-    let fork = forked["fork"].as_str().unwrap();
-    fork_every_message(&house, fork, &sent.out);
-    let (agent, thread) = first_turn(&house, "sess-essay000");
-    let [inherited, original] = [fork, "sess-essay000"].map(|root| {
-        let thread = thread.under(&ThreadId::parse(root).unwrap()).unwrap().to_string();
-        let shown = ["prompt", agent.as_str(), "--thread", &thread, "--turn", "1", "--wire"];
-        house.organism(&shown)
-    });
-    assert_eq!(inherited.code, Some(0), "{inherited:?}");
-    assert_eq!(inherited.out, original.out, "the prompt of a turn that the fork inherits");
-
-    assert_eq!(running.stop(), Some(0));
-    house.verified();
-    let replayed = house.organism(&["replay"]);
-    assert_eq!(replayed.code, Some(0), "{replayed:?}");
 }
 
 /// A config in which a listener that is not an agent calls an agent.
@@ -310,10 +256,26 @@ fn a_redaction_in_the_history_of_a_fork_is_no_break() {
     let turns = house.messages_of("sess-essay000").into_iter();
     let turns: Vec<_> = turns.filter(|(_, name)| name == "model-turn").collect();
     let (first, _) = turns[0];
+    // Its record follows that of the first turn, whose result is the last one that its run has.
+    let (next, _) = turns[1];
+    let fork_of_next = house.organism(&["fork", &next.to_string()]);
+    assert_eq!(fork_of_next.code, Some(0), "{fork_of_next:?}");
     let (forked, _) = turns[2];
     let fork = house.organism(&["fork", &forked.to_string()]);
     assert_eq!((fork.code, &fork.out), (Some(0), &sent.out), "{fork:?}");
     house.verified();
+
+    let [fork, of_next] = [&fork, &fork_of_next].map(|fork| {
+        let (before, _) = fork.err.split_once(", a fork of sess-essay000").unwrap();
+        before.rsplit(' ').next().unwrap()
+    });
+    let (agent, agent_thread) = first_turn(&house, "sess-essay000");
+    let [inherited, original] = [fork, "sess-essay000"].map(|root| {
+        let shown = agent_thread.under(&ThreadId::parse(root).unwrap()).unwrap().to_string();
+        house.organism(&["prompt", agent.as_str(), "--thread", &shown, "--turn", "1", "--wire"])
+    });
+    assert_eq!(inherited.code, Some(0), "{inherited:?}");
+    assert_eq!(inherited.out, original.out, "the prompt of a turn that the fork inherits");
 
     // The record of the first turn also has a message to the open run, which the fork has reopened.
     let redacted = [(first, "payloads of its open calls"), (forked, "payloads of the turn")];
@@ -329,7 +291,10 @@ fn a_redaction_in_the_history_of_a_fork_is_no_break() {
 
         let verified = house.organism(&["verify"]);
         assert_eq!(verified.code, Some(5), "{verified:?}");
-        assert!(verified.out.contains("is a fork of sess-essay000"), "{verified:?}");
+        for fork in [fork, of_next] {
+            let lineage = format!("{fork} is a fork of sess-essay000");
+            assert!(verified.out.contains(&lineage), "{verified:?}");
+        }
         assert!(verified.out.contains(expected), "{verified:?}");
     }
 }

@@ -195,8 +195,10 @@ impl Projects {
 #[test]
 fn each_commented_model_is_a_valid_line() {
     for project in ["--agent", "--crew"] {
+        let projects = Projects::init(&[project]);
+        let recorded = projects.read("new/organism.toml");
         for provider in PROVIDERS {
-            let projects = Projects::init(&[project]);
+            std::fs::write(projects.path("new/organism.toml"), &recorded).unwrap();
             projects.use_model(provider);
             let config = projects.read("new/organism.toml").replace("https://HOST/", "https://h/");
             std::fs::write(projects.path("new/organism.toml"), config).unwrap();
@@ -208,10 +210,6 @@ fn each_commented_model_is_a_valid_line() {
 #[test]
 fn the_crew_asks_waits_for_approvals_and_changes_the_project() {
     let projects = Projects::init(&["--crew"]);
-    let cases = projects.organism("new", &["workflow", "test", "cases.toml"]);
-    assert_eq!(cases.code, Some(0), "{cases:?}");
-    assert!(cases.out.contains("4 passed, 0 failed"), "{cases:?}");
-
     let run = projects.start_crew();
     let question = until("the planner's question", || projects.waiting("answer"));
     let message = question["message"].as_str().unwrap();

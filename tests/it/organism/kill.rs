@@ -36,10 +36,12 @@ use left_behind::Started;
 /// Number of kills with one journal. A longer campaign continues with a new journal.
 const KILLS_A_JOURNAL: u64 = 20;
 const IN_FLIGHT_MIN: usize = 10;
+/// Maximum time of all kills with one journal.
+const CAMPAIGN_MAX: Duration = Duration::from_secs(3_600);
 /// Number of refused starts after which the campaign ends early.
 const REFUSED_MAX: usize = 10;
 /// One kill in this many is a crash at a failpoint.
-const AIMED_EVERY: u64 = 5;
+const AIMED_EVERY: u64 = 3;
 
 /// Failpoints between the moment when a record is durable and the end of its effects.
 const BETWEEN: [&str; 8] = [
@@ -224,10 +226,10 @@ pub fn torture() -> bool {
     std::env::var_os("ORGANISM_TORTURE").is_some()
 }
 
-/// Number of kills of a campaign: the value of `KILLS`, or by default 20 on an embedded journal, 10 on
-/// JetStream, and 1,000 with `ORGANISM_TORTURE`.
+/// Number of kills of a campaign: the value of `KILLS`, or by default 10 on an embedded journal, 6
+/// on JetStream, and 1,000 with `ORGANISM_TORTURE`.
 fn kills() -> u64 {
-    let few = if is_streamed() { 10 } else { 20 };
+    let few = if is_streamed() { 6 } else { 10 };
     environment("KILLS").unwrap_or(if torture() { 1_000 } else { few })
 }
 
@@ -298,16 +300,14 @@ fn read_beside(house: &House, stop: &AtomicBool) -> Result<(), CommandOutput> {
         true => &[&["threads", "--json"], &["verify"], &["stats"], &["approvals"]],
         false => &[&["threads", "--json"]],
     };
-    for command in commands.iter().cycle() {
+    let mut commands = commands.iter().cycle();
+    until_within(CAMPAIGN_MAX, "the campaign ends", || {
         if stop.load(Ordering::Relaxed) {
-            break;
+            return Some(Ok(()));
         }
-        let read = house.organism(command);
-        if matches!(read.code, Some(4 | 70) | None) {
-            return Err(read);
-        }
-    }
-    Ok(())
+        let read = house.organism(commands.next().unwrap());
+        matches!(read.code, Some(4 | 70) | None).then_some(Err(read))
+    })
 }
 
 fn kill_again_and_again(

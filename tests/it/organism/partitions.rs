@@ -6,6 +6,7 @@ mod hosted_client;
 mod kept_state;
 mod live;
 mod load;
+mod members;
 mod outages;
 mod pauses;
 mod proved;
@@ -32,7 +33,6 @@ use super::{
 use crate::nats::Server;
 use crate::web::page::Page;
 use crate::web::{address, ask as ask_for, listening};
-use load::Load;
 use shares::{has, share};
 
 const PARTITIONS: u32 = 4;
@@ -206,30 +206,6 @@ fn two_processes_share_the_partitions_and_take_each_message_once() {
 }
 
 #[test]
-fn a_killed_process_is_followed_within_seconds_and_nothing_is_lost_or_doubled() {
-    let server = Server::start();
-    let (one, other) = (host(&server), host(&server));
-    let mut first = run(&one, "0,1,2");
-    let second = run(&other, "0,1,2,3");
-    let load = Load::start(&[&other], 4);
-    load.has_done(20);
-    first.child.kill().unwrap();
-    first.child.wait().unwrap();
-    let begun = Instant::now();
-    let sent = ask_until_served(&other, 0, 0);
-    let took = begun.elapsed();
-    assert_eq!(sent.code, Some(0), "{sent:?}");
-    println!("the takeover after a kill, until an answer: {took:?}");
-    assert!(took < TAKEOVER, "{took:?}");
-    load.has_done(20);
-    let count = load.stop() + 1;
-    println!("{count} messages across a kill");
-    assert_eq!(second.stop(), Some(0));
-    assert_eq!((other.recorded("ping"), other.recorded("pong")), (count, count));
-    all_verified(&other);
-}
-
-#[test]
 fn a_resumed_process_writes_nothing_and_becomes_a_standby() {
     let server = Server::start();
     let (one, other) = (host(&server), host(&server));
@@ -272,32 +248,6 @@ fn a_resumed_process_writes_nothing_and_becomes_a_standby() {
     let pings = |house: &House| effects(house).iter().filter(|e| e.starts_with("solo")).count();
     assert_eq!(pings(&one) + pings(&other), 5, "one dispatches");
     all_verified(&other);
-}
-
-#[test]
-fn a_rolling_restart_under_load_fails_no_message() {
-    let server = Server::start();
-    let (one, other) = (host(&server), host(&server));
-    let mut running = [run(&one, "0,1"), run(&other, "0,1,2,3")];
-    let load = Load::start(&[&one, &other], 4);
-    load.has_done(10);
-    for (at, house) in [&one, &other, &one].into_iter().enumerate() {
-        let [first, second] = running;
-        let (stopping, staying) = if at % 2 == 0 { (first, second) } else { (second, first) };
-        assert_eq!(stopping.stop(), Some(0));
-        load.has_done(10);
-        let started = run(house, "0,1,2,3");
-        running = if at % 2 == 0 { [started, staying] } else { [staying, started] };
-        load.has_done(10);
-    }
-    let count = load.stop();
-    println!("{count} messages across three restarts");
-    let [first, second] = running;
-    assert_eq!(first.stop(), Some(0));
-    assert_eq!(second.stop(), Some(0));
-    let house = [&one, &other].into_iter().max_by_key(|house| house.recorded("pong")).unwrap();
-    assert_eq!((house.recorded("ping"), house.recorded("pong")), (count, count));
-    all_verified(house);
 }
 
 #[test]

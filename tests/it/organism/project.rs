@@ -257,7 +257,11 @@ fn a_moved_project_is_refused_until_it_is_adopted() {
 
     let named = [&data.display().to_string(), stored.as_str(), "organism adopt", "--new"];
     refused(&projects.send("two", "first", &["--key", "k"]), &named);
-    assert_ne!(projects.organism("two", &["threads"]).code, Some(0));
+    for reads in
+        [&["threads"][..], &["verify"], &["search", "first"], &["cancel", before[0].as_str()]]
+    {
+        refused(&projects.organism("two", reads), &named);
+    }
     let adopted = projects.organism("two", &["adopt"]);
     assert_eq!(adopted.code, Some(0), "{adopted:?}");
     assert!(!data.exists() && !state.exists());

@@ -151,9 +151,43 @@ fn a_copy_elsewhere_is_compared_and_named() {
     assert_eq!(alone.code, Some(5), "{alone:?}");
     assert!(alone.out.contains("no checkpoint outside the journal was seen"), "{alone:?}");
 
+    // A damaged line does not hide that the other lines contradict the journal.
+    let sound = std::fs::read(&copy).unwrap();
+    std::fs::write(&copy, [b"garbage\n".as_slice(), sound.as_slice()].concat()).unwrap();
     sql(&house, "DELETE FROM checkpoint");
-    let deleted = house.organism(&["verify", "--checkpoint", path]);
+    let deleted = house.organism(&["verify", "--checkpoint", path, "--json"]);
     assert_eq!(deleted.code, Some(4), "{deleted:?}");
+    let report = &deleted.json()[0];
+    assert_eq!(report["outside"], "disagrees", "{report}");
+    assert_eq!(report["vouched"], 0, "{report}");
+    let reasons = report["unproved"].to_string();
+    assert!(reasons.contains("copy were compared: line 1 is damaged"), "{report}");
+}
+
+#[test]
+fn a_damaged_file_of_checkpoints_hides_no_verdict_and_its_refusal_says_what_to_do() {
+    let house = answered();
+    let journal = house.reader().about().unwrap().journal;
+    let file = house.state().join(format!("{journal}.checkpoints"));
+    let sound = std::fs::read(&file).unwrap();
+    std::fs::write(&file, [sound.as_slice(), b"garbage\n"].concat()).unwrap();
+    let damage = " is damaged at column 1";
+    let verified = house.organism(&["verify"]);
+    assert_eq!(verified.code, Some(5), "{verified:?}");
+    assert!(verified.out.contains(damage), "{verified:?}");
+    assert!(!verified.out.contains("move the file away"), "{verified:?}");
+    let distrusting = house.organism(&["verify", "--distrust-state"]);
+    assert_eq!(distrusting.code, Some(0), "{distrusting:?}");
+    let refused = house.send_text(&say("again"), &[]);
+    assert_eq!(refused.code, Some(69), "{refused:?}");
+    assert!(refused.err.contains(&format!("{damage}: move the file away")), "{refused:?}");
+
+    sql(&house, "UPDATE step SET time = time + 1 WHERE position = 2");
+    let broken = house.organism(&["verify"]);
+    assert_eq!(broken.code, Some(4), "{broken:?}");
+    sql(&house, "UPDATE step SET time = time - 1 WHERE position = 2");
+    std::fs::rename(&file, house.path("aside")).unwrap();
+    house.verified();
 }
 
 #[test]
@@ -173,15 +207,11 @@ fn a_missing_file_of_checkpoints_is_no_evidence_against_the_journal() {
 }
 
 #[test]
-fn a_projection_is_proved_together_with_its_stream() {
-    let house = House::new();
-    let sent = house.send_text(&say("hello"), &[]);
-    assert_eq!(sent.code, Some(0), "{sent:?}");
-    let alone = house.organism(&["verify"]);
-    assert_eq!(alone.code, Some(house.proof_code()), "{alone:?}");
+fn an_embedded_journal_has_no_stream_to_be_compared_with() {
+    let house = answered();
+    house.verified();
     let compared = house.organism(&["verify", "--stream"]);
-    let expected = if house.is_projection() { 0 } else { 2 };
-    assert_eq!(compared.code, Some(expected), "{compared:?}");
+    assert_eq!(compared.code, Some(2), "{compared:?}");
 }
 
 #[test]

@@ -282,14 +282,15 @@ fn briefly(mut command: std::process::Command, text: &str) -> Option<String> {
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
     let mut child = command.spawn().unwrap();
     child.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
-    let until = Instant::now() + Duration::from_secs(5);
-    while child.try_wait().unwrap().is_none() {
-        if Instant::now() > until {
-            child.kill().unwrap();
-            child.wait().unwrap();
-            return None;
-        }
-        std::thread::yield_now();
+    let begun = Instant::now();
+    let has_ended = until_within(PATIENCE, "it ends, or its time is over", || {
+        let has_ended = child.try_wait().unwrap().is_some();
+        (has_ended || begun.elapsed() > Duration::from_secs(5)).then_some(has_ended)
+    });
+    if !has_ended {
+        child.kill().unwrap();
+        child.wait().unwrap();
+        return None;
     }
     let mut said = String::new();
     child.stdout.take().unwrap().read_to_string(&mut said).unwrap();
@@ -314,9 +315,10 @@ fn a_checkpoint_that_waits_for_the_server_is_reported_once_for_each_reason() {
 
     // The pump makes several attempts meanwhile.
     let begun = Instant::now();
-    while begun.elapsed() < ATTEMPTS {
+    until_within(PATIENCE, "it has made several attempts", || {
         assert_eq!(house.organism(&["threads"]).code, Some(0));
-    }
+        (begun.elapsed() >= ATTEMPTS).then_some(())
+    });
     let reasons = reasons();
     assert!(reasons.windows(2).all(|pair| pair[0] != pair[1]), "{reasons:?}");
     server.restart();

@@ -221,6 +221,12 @@ fn a_decision_needs_the_signature_of_an_operator() {
         assert!(unsigned.err.contains("--sign FILE"), "{unsigned:?}");
         assert!(unsigned.err.contains("ana, ben"), "{unsigned:?}");
     }
+    for other in ["00000000", "zzzzzzzzzz"] {
+        let approve = ["approve", &message, "--hash", other, "--sign", "ana.key"];
+        let mistyped = signing.signs(&approve);
+        assert_eq!(mistyped.code, Some(65), "{mistyped:?}");
+        assert!(mistyped.err.contains("wrong-hash: "), "the key is in order: {mistyped:?}");
+    }
     assert_eq!(signing.held(), 1, "it waits on");
 
     let approve = ["approve", &message, "--hash", &hash[..12], "--note", "seen", "--sign"];

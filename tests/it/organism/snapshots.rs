@@ -127,9 +127,9 @@ fn a_snapshot_that_cannot_be_used_is_ignored_and_made_again() {
         }),
     ];
 
+    let house = house();
+    killed_after_a_snapshot(&house);
     for (what, damage) in damages {
-        let house = house();
-        killed_after_a_snapshot(&house);
         damage(&house);
         // With the default number of records, no other snapshot is made now.
         let running = house.run();

@@ -2,7 +2,7 @@
 
 use serde_json::Value as Json;
 
-use super::kill::start;
+use super::kill::{start, torture};
 use super::{CommandOutput, House, until};
 
 const CONFIG: &str = include_str!("../../data/organism/tour.toml");
@@ -268,14 +268,14 @@ fn dies_and_ends_alike(place: &str, nth: u32) -> bool {
 
 #[test]
 fn a_killed_run_resumes_from_its_record_and_ends_with_the_same_output() {
-    let mut deaths = 0;
-    for nth in [4, 9, 14, 19, 24, 29] {
-        deaths += u32::from(dies_and_ends_alike("stepped", nth));
-    }
-    for nth in [3, 8, 13] {
-        deaths += u32::from(dies_and_ends_alike("after-deliver", nth));
-    }
-    assert!(deaths >= 5, "it died {deaths} times before the run was over");
+    let stepped = [4, 9, 14, 19, 24, 29].map(|nth| ("stepped", nth));
+    let delivered = [3, 8, 13].map(|nth| ("after-deliver", nth));
+    let places = stepped.into_iter().chain(delivered);
+    // A short run leaves out every second place.
+    let step = if torture() { 1 } else { 2 };
+    let deaths = places.step_by(step).filter(|(place, nth)| dies_and_ends_alike(place, *nth));
+    let deaths = deaths.count();
+    assert!(deaths >= 3, "it died {deaths} times before the run was over");
 }
 
 /// Runs the workflow `tour` with three units from the command line, with the further arguments

@@ -1,8 +1,11 @@
 //! Workflows that ask people, in a whole organism.
 
+use std::fs::File;
+use std::process::Stdio;
+
 use serde_json::Value as Json;
 
-use super::{CommandOutput, House, until};
+use super::{CommandOutput, House, Running, until};
 
 const CONFIG: &str = r#"
 organism.name = "talk"
@@ -66,6 +69,51 @@ fn answer(house: &House, goal: &str, content: &str) -> CommandOutput {
     let namespace = "https://xml-pipeline.org/ns/workflow/v1/decide/goals";
     house.write("answer.xml", format!("<{goal} xmlns=\"{namespace}\">{content}</{goal}>"));
     house.organism(&["answer", &question, "answer.xml"])
+}
+
+#[test]
+fn a_run_whose_command_is_stopped_stays_open_and_the_command_names_its_thread() {
+    let house = house(CONFIG);
+    let mut command = house.command(&["workflow", "run", "decide", "--input", "topic=light"]);
+    let log = File::create(house.path("log")).unwrap();
+    let child = command.stdout(Stdio::null()).stderr(log).spawn().unwrap();
+    let mut running = Running { child };
+    let question = open(&house, "who");
+
+    running.signal("-TERM");
+    let ended = until("the command ends", || running.child.try_wait().unwrap());
+    let log = house.log();
+    assert_eq!(ended.code(), Some(143), "{log}");
+    let run = log.lines().find_map(|line| line.strip_prefix("run ")).unwrap();
+    assert!(log.contains(&format!("goes on at the next start; `organism thread {run}`")), "{log}");
+    assert_eq!(open(&house, "who"), question);
+}
+
+#[test]
+fn a_reload_beside_a_run_on_an_earlier_definition_states_that_it_needs_a_restart() {
+    let house = house(CONFIG);
+    let running = house.run();
+    assert_eq!(send(&house, &["--no-wait"]).code, Some(0));
+    open(&house, "who");
+    assert_eq!(running.stop(), Some(0));
+
+    let other_goal = CONFIG.replace("Who signs it?", "Who signs?");
+    house.write("organism.toml", &other_goal);
+    let running = house.run();
+    house.write("organism.toml", other_goal.replace("\"Decides.\"", "\"Decides all.\""));
+    let refused = house.organism(&["reload"]);
+    assert_eq!(refused.code, Some(78), "{refused:?}");
+    let reason =
+        "a workflow run that was open at the start is on a definition of an earlier config";
+    let expected = format!("take effect at a restart alone ({reason}):\n");
+    assert!(refused.err.contains(&expected), "{refused:?}");
+
+    let refused = house.organism(&["reload", "--json"]);
+    assert_eq!(refused.code, Some(78), "{refused:?}");
+    let report: Json = serde_json::from_str(&refused.out).unwrap();
+    assert_eq!((&report["result"], &report["reason"]), (&"needs-restart".into(), &reason.into()));
+    assert!(report["keys"].to_string().contains("owner"), "{report}");
+    assert_eq!(running.stop(), Some(0));
 }
 
 #[test]

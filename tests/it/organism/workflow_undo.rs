@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use serde_json::Value as Json;
 
 use super::bookings::{booking_listeners, copy_booker, ledger};
-use super::kill::start;
+use super::kill::{start, torture};
 use super::{CommandOutput, House, until};
 
 const CONFIG: &str = concat!(
@@ -276,12 +276,12 @@ fn dies_and_undoes_once(place: &str, nth: u32) -> bool {
 
 #[test]
 fn a_run_that_is_killed_while_it_undoes_undoes_nothing_twice() {
-    let mut deaths = 0;
-    for nth in [16, 19, 21, 22, 23, 24, 25, 26, 27, 28] {
-        deaths += u32::from(dies_and_undoes_once("stepped", nth));
-    }
-    for nth in [8, 10, 11, 12, 13] {
-        deaths += u32::from(dies_and_undoes_once("after-deliver", nth));
-    }
-    assert!(deaths >= 6, "it died {deaths} times before the run was over");
+    let stepped = [16, 19, 21, 22, 23, 24, 25, 26, 27, 28].map(|nth| ("stepped", nth));
+    let delivered = [8, 10, 11, 12, 13].map(|nth| ("after-deliver", nth));
+    let places = stepped.into_iter().chain(delivered);
+    // A short run leaves out every second place.
+    let step = if torture() { 1 } else { 2 };
+    let deaths = places.step_by(step).filter(|(place, nth)| dies_and_undoes_once(place, *nth));
+    let deaths = deaths.count();
+    assert!(deaths >= 3, "it died {deaths} times before the run was over");
 }

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use organism::clock::Time;
-use organism::contract::TreeLimits;
+use organism::contract::{Contract, TreeLimits};
 use organism::ids::{CallId, Digest};
 use organism::pump::core::{Core, Event, Standstill};
 use organism::thread::Fact;
@@ -14,12 +14,19 @@ use super::world::{World, agent, client, core, fresh, listener, word};
 const HOUR: Duration = Duration::from_secs(3600);
 const WALL_TIME: Duration = Duration::from_secs(600);
 
-fn world() -> World {
-    let contracts = vec![
+fn contracts() -> Vec<Contract> {
+    vec![
         client("desk", &["thinker", "finder"]),
         agent("thinker", &["plan"], &["answer"], &["finder"]),
         listener("finder", &["look"], &["found"], &[]),
-    ];
+    ]
+}
+
+fn world() -> World {
+    world_of(contracts())
+}
+
+fn world_of(contracts: Vec<Contract>) -> World {
     let limits = TreeLimits { wall_time: WALL_TIME, ..TreeLimits::default() };
     World::with_limits(contracts, limits)
 }
@@ -97,7 +104,44 @@ fn time_without_a_pump_is_wall_time() {
     let mut world = world();
     let call = called(&mut world);
     without_a_pump(&mut world, HOUR);
-    assert_eq!(ends(&mut world, call), "failed: system-error budget-spent");
+    assert!(world.deliveries.is_empty(), "the lost attempt has no successor");
+    world.pass(Duration::from_secs(2));
+    assert_eq!(world.result(call), "failed: system-error budget-spent");
+    world.check_replay();
+}
+
+/// Opens two calls to a listener that takes one at a time, and lets an hour pass before the first
+/// one is answered. Returns the world and the second call.
+fn queued_for_an_hour() -> (World, CallId) {
+    let mut contracts = contracts();
+    contracts[2].concurrency = 1;
+    contracts[2].timeout = 2 * HOUR;
+    let mut world = world_of(contracts);
+    world.open("desk", &word("look", "1"));
+    let (_, queued) = world.open("desk", &word("look", "2"));
+    let first = world.delivery("finder");
+    world.now = world.now.plus(HOUR);
+    world.answer(&first, &[word("found", "f")]);
+    assert!(world.deliveries.is_empty(), "its time is over");
+    (world, queued)
+}
+
+/// The end of the tree waits a second for answers that have arrived, but no attempt starts then.
+#[test]
+fn a_queued_call_whose_time_is_over_is_not_handed_over() {
+    let (mut world, queued) = queued_for_an_hour();
+    world.pass(Duration::ZERO);
+    assert_eq!(world.result(queued), "failed: system-error budget-spent");
+    world.check_replay();
+}
+
+#[test]
+fn a_queued_call_is_handed_over_once_a_step_of_the_clock_is_known() {
+    let (mut world, queued) = queued_for_an_hour();
+    world.step(Event::Standstill(Standstill { stood: Duration::ZERO, stepped: HOUR }));
+    world.play("finder", &[word("found", "g")]);
+    assert_eq!(world.result(queued), "completed: found(g)");
+    world.check_replay();
 }
 
 #[test]

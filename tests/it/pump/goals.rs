@@ -220,15 +220,14 @@ fn limited(limits: TreeLimits) -> World {
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// Opens a run that spawns two threads, calls `between`, and ends the first thread. Returns the
-/// call of the run and the delivery that reports the end of the thread.
-fn half_done(world: &mut World, between: impl Fn(&mut World)) -> (CallId, Delivery) {
+/// Opens a run that spawns two threads, and ends the first thread. Returns the call of the run and
+/// the delivery that reports the end of the thread.
+fn half_done(world: &mut World) -> (CallId, Delivery) {
     let (_, call) = world.open("desk", &word("plan", "p"));
     let wait = core("wait", "for=\"any\"", "");
     world.play("flow", &[spawn(&goal("P.")), spawn(&goal("Q.")), wait]);
     let first = world.delivery_for("writer");
     world.delivery_for("writer");
-    between(world);
     world.answer(&first, &[completion("done")]);
     (call, world.delivery("flow"))
 }
@@ -242,7 +241,7 @@ fn skip(world: &mut World, time: Duration) {
 fn a_workflow_whose_tree_has_no_messages_left_ends_at_its_next_request() {
     let messages = 11;
     let mut world = limited(TreeLimits { messages, ..TreeLimits::default() });
-    let (call, woken) = half_done(&mut world, |_| {});
+    let (call, woken) = half_done(&mut world);
     world.answer(&woken, &[core("wait", "for=\"any\"", "")]);
     assert_eq!(world.result(call), "failed: system-error budget-spent");
     assert!(world.deliveries.is_empty());
@@ -252,7 +251,8 @@ fn a_workflow_whose_tree_has_no_messages_left_ends_at_its_next_request() {
 #[test]
 fn a_workflow_whose_tree_has_no_time_left_ends_at_its_next_request() {
     let mut world = limited(TreeLimits { wall_time: HOUR, ..TreeLimits::default() });
-    let (call, woken) = half_done(&mut world, |world| skip(world, 2 * HOUR));
+    let (call, woken) = half_done(&mut world);
+    skip(&mut world, 2 * HOUR);
     world.answer(&woken, &[core("wait", "for=\"any\"", "")]);
     assert_eq!(world.result(call), "failed: system-error budget-spent");
     assert!(world.deliveries.is_empty());
@@ -262,7 +262,8 @@ fn a_workflow_whose_tree_has_no_time_left_ends_at_its_next_request() {
 #[test]
 fn a_workflow_whose_tree_has_nothing_left_may_still_reply() {
     let mut world = limited(TreeLimits { wall_time: HOUR, ..TreeLimits::default() });
-    let (call, woken) = half_done(&mut world, |world| skip(world, 2 * HOUR));
+    let (call, woken) = half_done(&mut world);
+    skip(&mut world, 2 * HOUR);
     world.answer(&woken, &[word("answer", "a")]);
     assert_eq!(world.result(call), "completed: answer(a)");
 }

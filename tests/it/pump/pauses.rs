@@ -18,6 +18,7 @@ use organism::thread::{
 };
 use uuid::Uuid;
 
+use super::plain_core::PlainCore;
 use super::world::{World, agent, client, core, fresh, listener, name, names, word};
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -538,21 +539,26 @@ fn a_thread_at_rest_is_paused() {
 
 #[test]
 fn only_so_many_threads_are_paused_and_all_can_always_be() {
-    let mut world = world();
-    world.keep_trees();
-    for _ in 0..limits::PAUSES_MAX {
-        let (thread, _) = world.open("desk", &look("q"));
-        world.play("finder", &[word("found", "f")]);
-        pause(&mut world, &PauseTarget::Thread(thread));
+    let world = world();
+    let request = world.gate.check(&name("desk"), look("q").as_bytes());
+    let answer = world.gate.check(&name("finder"), word("found", "f").as_bytes());
+    let mut plain = PlainCore::of(&world);
+    for n in 0..limits::PAUSES_MAX {
+        let thread = plain.submit(&world, "desk", &request).unwrap();
+        plain.answer(&world, vec![answer.clone()]);
+        let ruling = plain.pause(&world, PauseTarget::Thread(thread));
+        assert!(matches!(ruling, PauseRuling::Done { .. }), "{n}: {ruling:?}");
     }
-    let (thread, _) = world.open("desk", &look("q"));
-    let PauseRuling::Refused(refusal) = world.pause(PauseVerb::Pause, &PauseTarget::Thread(thread))
-    else {
+
+    let thread = plain.submit(&world, "desk", &request).unwrap();
+    let PauseRuling::Refused(refusal) = plain.pause(&world, PauseTarget::Thread(thread)) else {
         panic!("one more")
     };
     assert_eq!(refusal.rule, RefusalRule::Busy);
-    pause(&mut world, &of_listener("finder"));
-    pause(&mut world, &ALL);
+    for target in [of_listener("finder"), ALL] {
+        let ruling = plain.pause(&world, target);
+        assert!(matches!(ruling, PauseRuling::Done { .. }), "{ruling:?}");
+    }
 }
 
 fn signed(key: &SigningKey, world: &World, target: &PauseTarget, nonce: u128) -> DecisionOrigin {

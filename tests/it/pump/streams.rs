@@ -5,7 +5,7 @@ use super::*;
 use crate::journal::substrate;
 
 /// One test of each area. The kind of journal affects only where the records of a test are stored.
-const TESTS: [fn(); 36] = [
+const TESTS: [fn(); 38] = [
     absent::calls_that_wait_for_an_absent_listener_end_after_their_time_out_too,
     allotments::a_thread_ends_when_its_time_is_over_with_everything_beneath_it,
     approvals::a_restart_keeps_what_is_held_and_what_was_approved,
@@ -36,7 +36,9 @@ const TESTS: [fn(); 36] = [
     rounds::a_pause_that_a_restart_cuts_short_loses_no_result,
     schedules::a_schedule_that_leaves_the_config_is_cancelled_and_its_run_goes_on,
     signed::a_decision_is_recorded_by_the_operator_whom_its_signature_proves,
+    simulation::a_seed_gives_the_same_run_every_time,
     threads::a_payload_sent_into_a_descendant_opens_a_call_there,
+    timer_limits::messages_that_wait_for_a_timer_are_counted_apart_until_it_fires,
     timers::closing_a_call_cancels_its_timers_on_record,
     traces::a_trace_outlives_a_restart_and_another_attempt_is_another_span,
     undo::a_call_that_undoes_another_is_handed_over_once,

@@ -2,7 +2,8 @@
 //! properties after every step.
 
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::sync::Arc;
+use std::path::Path;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use organism::bus::Delivery;
@@ -101,9 +102,6 @@ pub struct World {
     /// afterwards, so that each test also proves that no event mistakes a tree at rest for an
     /// unknown tree.
     pub core: ResidentCore,
-    /// Whether trees at rest stay in memory. A test with many trees needs this, because moving them
-    /// would take minutes.
-    keeps_trees: bool,
     pub gate: Gate,
     pub now: Time,
     pub records: Vec<Record>,
@@ -159,25 +157,35 @@ struct Seen {
 /// step, the checks would take quadratic time.
 const LOOKED_THROUGH: usize = 500;
 
+/// Returns the schemas of all worlds. They are compiled once, because each compilation starts a
+/// child process.
+fn schemas() -> Schemas {
+    static SCHEMAS: OnceLock<Schemas> = OnceLock::new();
+    SCHEMAS.get_or_init(compiled).clone()
+}
+
+fn compiled() -> Schemas {
+    let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/pump");
+    let mut schemas = Schemas::default();
+    schemas.add_file(&data.join("words.xsd")).unwrap();
+    schemas.add_file(&data.join("loose.xsd")).unwrap();
+    schemas.add_builtin("core.xsd", organism::system::SCHEMA).unwrap();
+    schemas.add_builtin("agent.xsd", organism::agent::SCHEMA).unwrap();
+    schemas.add_builtin("workflow.xsd", organism::workflow::SCHEMA).unwrap();
+    schemas
+}
+
 impl World {
     pub fn new(contracts: Vec<Contract>) -> Self {
         Self::with_limits(contracts, TreeLimits::default())
     }
 
     pub fn with_limits(contracts: Vec<Contract>, limits: TreeLimits) -> Self {
-        let mut schemas = Schemas::default();
-        let file = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/pump/words.xsd");
-        schemas.add_file(file.as_ref()).unwrap();
-        let file = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/pump/loose.xsd");
-        schemas.add_file(file.as_ref()).unwrap();
-        schemas.add_builtin("core.xsd", organism::system::SCHEMA).unwrap();
-        schemas.add_builtin("agent.xsd", organism::agent::SCHEMA).unwrap();
-        schemas.add_builtin("workflow.xsd", organism::workflow::SCHEMA).unwrap();
+        let mut schemas = schemas();
+        let mut compiler = SchemaCompiler::default();
         let contracts = Arc::new(Contracts::new(contracts).unwrap());
         for agent in contracts.agents_with_goals() {
-            schemas
-                .add_generated(&mut SchemaCompiler::default(), "goals", &goal_schema(agent))
-                .unwrap();
+            schemas.add_generated(&mut compiler, "goals", &goal_schema(agent)).unwrap();
         }
         let delegations = contracts.iter().flat_map(|contract| &contract.delegations);
         for delegate in delegations.map(|one| &one.payload) {
@@ -190,7 +198,7 @@ impl World {
                  <xs:attribute name=\"role\"/></xs:complexType></xs:element></xs:schema>",
                 delegate.namespace, delegate.local
             );
-            schemas.add_generated(&mut SchemaCompiler::default(), "roles", &text).unwrap();
+            schemas.add_generated(&mut compiler, "roles", &text).unwrap();
         }
         let config = Digest::of(b"config");
         let core = || Core::new(contracts.clone(), limits, config);
@@ -222,7 +230,6 @@ impl World {
             retry_ruling: None,
             recalls: VecDeque::new(),
             reserved: None,
-            keeps_trees: false,
         };
         world.boot();
         world
@@ -375,17 +382,10 @@ impl World {
         }
     }
 
-    /// Keeps trees at rest in memory from now on.
-    pub fn keep_trees(&mut self) {
-        self.keeps_trees = true;
-    }
-
     pub fn step(&mut self, event: Event) {
         self.now = self.now.plus(Duration::from_millis(1));
         let position = Position(self.records.len() as u64 + 1);
-        if !self.keeps_trees {
-            self.core.let_rest();
-        }
+        self.core.let_rest();
         let mut step = self.core.step(position, self.now, event).unwrap();
         self.core.recall_all().unwrap();
         for effect in std::mem::take(&mut step.effects) {

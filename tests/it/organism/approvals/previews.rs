@@ -1,10 +1,12 @@
 //! Previews of held calls. A preview is shown beside the payload of the call, and each kind of
 //! approval names the preview for which it is given.
 
+use std::os::unix::fs::PermissionsExt as _;
+
 use serde_json::Value as Json;
 
 use super::super::{House, say, talk_reply, until};
-use super::{OnTerminal, QUESTION, executable, hash, held};
+use super::{OnTerminal, QUESTION, hash, held};
 
 const CONFIG: &str = r#"
 [organism]
@@ -14,7 +16,7 @@ name = "talk"
 peers = ["echo"]
 
 [listeners.echo]
-command = ["./traitor.py"]
+command = ["./previewer.py"]
 schema = "talk.xsd"
 accepts = ["say"]
 replies = ["said"]
@@ -59,8 +61,9 @@ while True:
 
 fn house(base: &str) -> House {
     let house = House::with(CONFIG);
-    house.write("traitor.py", LISTENER);
-    executable(&house);
+    house.write("previewer.py", LISTENER);
+    let executable = std::fs::Permissions::from_mode(0o755);
+    std::fs::set_permissions(house.path("previewer.py"), executable).unwrap();
     house.write("base", base);
     house
 }

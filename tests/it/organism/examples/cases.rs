@@ -1,120 +1,56 @@
-//! Shipped cases of the examples, and cases that are written from the examples' runs.
+//! Cases that are written from runs. The tests of the examples write one from each example's run;
+//! the tests of `init` run the shipped cases.
 
 use super::super::bookings::{booking_listeners, copy_booker, ledger};
 use super::super::{House, until};
 use super::{Example, THREAD};
 
-/// Runs the case file `config/NAME/cases.toml`. Asserts that it has `cases` cases, and that all of
-/// them pass.
-fn assert_shipped_cases_pass(name: &'static str, cases: usize) {
-    let example = Example::new(name);
-    let file = format!("config/{name}/cases.toml");
-    let tested = example
-        .prepared(env!("CARGO_BIN_EXE_organism"))
-        .args(["workflow", "test"])
-        .arg(file)
-        .output();
-    let tested = super::CommandOutput::from(tested.unwrap());
-    assert_eq!(tested.code, Some(0), "{tested:?}");
-    assert!(tested.out.ends_with(&format!("{cases} passed, 0 failed\n")), "{tested:?}");
-    assert_eq!(tested.err, "");
-    let journal = example.place.path().join("data");
-    assert!(!journal.exists(), "a case uses a journal of its own");
-    assert!(!example.place.path().join("ledger.jsonl").exists(), "a case starts no program");
-}
+impl Example {
+    /// Writes a case from the run of the example, and runs the case. Returns the case.
+    pub(super) fn becomes_a_case(&self, answers: &[&str]) -> String {
+        let written = self.organism(&["workflow", "test", "--from", THREAD, "cases.toml"]);
+        assert_eq!(written.code, Some(0), "{written:?}");
+        let case = self.read("cases.toml");
+        for answer in answers {
+            assert!(case.contains(&format!("\n{answer} = ")), "{answer} in {case}");
+        }
 
-#[test]
-fn the_cases_of_the_booking_pass_without_its_programs() {
-    assert_shipped_cases_pass("booking", 3);
-}
-
-#[test]
-fn the_cases_of_the_essay_pass_without_a_model() {
-    assert_shipped_cases_pass("essay", 3);
-}
-
-#[test]
-fn the_cases_of_the_documents_pass_without_a_person() {
-    assert_shipped_cases_pass("documents", 4);
-}
-
-/// Runs an example, writes a case from its run, and runs the case.
-fn assert_run_becomes_a_case(name: &'static str, answers: &[&str]) {
-    let example = Example::new(name);
-    example.run();
-    let written = example.organism(&["workflow", "test", "--from", THREAD, "cases.toml"]);
-    assert_eq!(written.code, Some(0), "{written:?}");
-    let case = example.read("cases.toml");
-    for answer in answers {
-        assert!(case.contains(&format!("\n{answer} = ")), "{answer} in {case}");
+        let mut command = self.prepared(env!("CARGO_BIN_EXE_organism"));
+        // The case holds everything that is used, beside the journal of the run.
+        command.env("WORKSPACE", "/nowhere");
+        let tested = command.args(["workflow", "test", "cases.toml"]).output().unwrap();
+        let tested = super::CommandOutput::from(tested);
+        assert_eq!(tested.code, Some(0), "{tested:?}\n{case}");
+        assert!(tested.out.ends_with("1 passed, 0 failed\n"), "{tested:?}");
+        case
     }
 
-    let mut command = example.prepared(env!("CARGO_BIN_EXE_organism"));
-    // The case holds everything that is used, beside the journal of the run.
-    command.env("WORKSPACE", "/nowhere");
-    let tested = command.args(["workflow", "test", "cases.toml"]).output().unwrap();
-    let tested = super::CommandOutput::from(tested);
-    assert_eq!(tested.code, Some(0), "{tested:?}\n{case}");
-    assert!(tested.out.ends_with("1 passed, 0 failed\n"), "{tested:?}");
-    let again = example.organism(&["workflow", "test", "--from", THREAD, "cases.toml"]);
-    assert_eq!(again.code, Some(2), "the file has the case already: {again:?}");
-    assert_eq!(example.read("cases.toml"), case);
+    /// Asserts that a file of cases gets no case twice, and none of another config than its own.
+    /// `case` is the case that was written from the run of the example.
+    pub(super) fn case_is_added_once(&self, case: &str) {
+        let again = self.organism(&["workflow", "test", "--from", THREAD, "cases.toml"]);
+        assert_eq!(again.code, Some(2), "the file has the case already: {again:?}");
+        assert_eq!(self.read("cases.toml"), case);
 
-    // Under another name, the case could be added; but it would run on another config.
-    let other =
-        case.replace("name = \"", "name = \"other ").replace("config = \"", "config = \"other-");
-    std::fs::write(example.place.path().join("other.toml"), &other).unwrap();
-    let refused = example.organism(&["workflow", "test", "--from", THREAD, "other.toml"]);
-    assert_eq!(refused.code, Some(2), "{refused:?}");
-    assert!(refused.err.contains("write its case to another file"), "{refused:?}");
-    assert_eq!(example.read("other.toml"), other);
+        // Under another name, the case could be added; but it would run on another config.
+        let other = case
+            .replace("name = \"", "name = \"other ")
+            .replace("config = \"", "config = \"other-");
+        std::fs::write(self.place.path().join("other.toml"), &other).unwrap();
+        let refused = self.organism(&["workflow", "test", "--from", THREAD, "other.toml"]);
+        assert_eq!(refused.code, Some(2), "{refused:?}");
+        assert!(refused.err.contains("write its case to another file"), "{refused:?}");
+        assert_eq!(self.read("other.toml"), other);
 
-    // Without --config, the config is that of the file. There are several in `config/`.
-    let third = case.replace("name = \"", "name = \"third ");
-    std::fs::write(example.place.path().join("third.toml"), &third).unwrap();
-    let mut command = example.prepared(env!("CARGO_BIN_EXE_organism"));
-    let added = command.args(["workflow", "test", "--from", THREAD, "third.toml"]).output();
-    let added = super::CommandOutput::from(added.unwrap());
-    assert_eq!(added.code, Some(0), "{added:?}");
-    assert_eq!(example.read("third.toml").matches("[[case]]").count(), 2);
-}
-
-#[test]
-fn a_run_of_the_crew_becomes_a_case() {
-    let answers = ["plan", "build_1", "\"build_1/files\"", "\"review_2/commands\""];
-    assert_run_becomes_a_case("crew", &answers);
-}
-
-#[test]
-fn a_run_of_the_essay_becomes_a_case() {
-    assert_run_becomes_a_case("essay", &["outline", "draft_1", "critique_2"]);
-}
-
-#[test]
-fn a_run_of_the_decision_becomes_a_case() {
-    assert_run_becomes_a_case("decision", &["frame", "answer_optimist", "recommend"]);
-}
-
-#[test]
-fn a_run_of_the_code_review_becomes_a_case() {
-    let answers = ["inspect_1_supervisor", "inspect_1-1", "report"];
-    assert_run_becomes_a_case("code-review", &answers);
-}
-
-#[test]
-fn a_run_of_the_research_becomes_a_case() {
-    let answers = ["check_2-1", "\"report.specialist_1\"", "report"];
-    assert_run_becomes_a_case("research", &answers);
-}
-
-#[test]
-fn a_run_of_the_booking_becomes_a_case() {
-    assert_run_becomes_a_case("booking", &["flight", "hotel", "pay"]);
-}
-
-#[test]
-fn a_run_of_the_documents_becomes_a_case() {
-    assert_run_becomes_a_case("documents", &["sort", "read_reader-3", "book"]);
+        // Without --config, the config is that of the file. There are several in `config/`.
+        let third = case.replace("name = \"", "name = \"third ");
+        std::fs::write(self.place.path().join("third.toml"), &third).unwrap();
+        let mut command = self.prepared(env!("CARGO_BIN_EXE_organism"));
+        let added = command.args(["workflow", "test", "--from", THREAD, "third.toml"]).output();
+        let added = super::CommandOutput::from(added.unwrap());
+        assert_eq!(added.code, Some(0), "{added:?}");
+        assert_eq!(self.read("third.toml").matches("[[case]]").count(), 2);
+    }
 }
 
 const PARALLEL: &str = concat!(

@@ -6,7 +6,7 @@ use std::process::Stdio;
 
 use organism::ids::ThreadId;
 
-use super::super::CommandOutput;
+use super::super::{CommandOutput, until};
 use super::{Example, THREAD};
 
 /// Approves each waiting call, with the hashes that `organism approvals` lists, until the work has
@@ -16,7 +16,10 @@ pub fn approve_until(
     organism: impl Fn(&[&str]) -> CommandOutput,
 ) -> usize {
     let mut approved = 0;
-    while !is_finished() {
+    until("the work has finished", || {
+        if is_finished() {
+            return Some(());
+        }
         let held = organism(&["approvals", "--json"]);
         // Without a journal, no call waits.
         for call in if held.code == Some(0) { held.json() } else { Vec::new() } {
@@ -26,7 +29,8 @@ pub fn approve_until(
             arguments.extend(preview.into_iter().flat_map(|preview| ["--preview", preview]));
             approved += usize::from(organism(&arguments).code == Some(0));
         }
-    }
+        None
+    });
     approved
 }
 

@@ -96,6 +96,32 @@ fn check_compares_each_listener_whose_files_a_config_names() {
 }
 
 #[test]
+fn check_compares_the_python_kit_that_a_config_names_in_pythonpath() {
+    let projects = Projects::new();
+    let listener = projects.organism("", &["listener", "install", "shell-echo"]).out;
+    let kit = projects.organism("", &["listener", "install", "python"]).out;
+    let head = "organism.name = \"new\"\nclients.desk.peers = [\"shell-echo\"]\n\n";
+    let config = format!("{head}{listener}{kit}");
+    let manifest = projects.read("listeners/python/listener.toml");
+    let version = format!("version = \"{}\"", env!("CARGO_PKG_VERSION"));
+    let old = manifest.replace(&version, "version = \"0.0.9\"");
+
+    for paths in ["listeners/python", "/nowhere:listeners/python/"] {
+        let named = config.replace("\"listeners/python\"", &format!("\"{paths}\""));
+        std::fs::write(projects.path("organism.toml"), named).unwrap();
+        std::fs::write(projects.path("listeners/python/listener.toml"), &manifest).unwrap();
+        assert_eq!(projects.organism("", &["check"]).err, "", "{paths}");
+
+        std::fs::write(projects.path("listeners/python/listener.toml"), &old).unwrap();
+        let checked = projects.organism("", &["check"]);
+        let note = "listeners/python is the listener python 0.0.9";
+        assert!(checked.err.contains(note), "{paths}: {checked:?}");
+        let advice = "install python listeners/python --update";
+        assert!(checked.err.contains(advice), "{paths}: {checked:?}");
+    }
+}
+
+#[test]
 fn the_lines_for_a_config_name_any_directory() {
     let projects = Projects::new();
     for directory in ["two words", "a\"quote", "back\\slash", "of ${HOME}", "it's"] {

@@ -52,9 +52,16 @@ fn each_workflow_passes_its_cases() {
         ("essay", "essay/cases.toml"),
         ("crew", "cases.toml"),
     ] {
-        let tested = project(name).organism("new", &["workflow", "test", cases]);
-        assert_eq!(tested.code, Some(0), "{name}: {tested:?}");
-        assert!(tested.out.contains(" passed, 0 failed"), "{name}: {tested:?}");
+        let project = project(name);
+        let files = listed(&project.path("new"));
+        let count = project.read(&format!("new/{cases}")).matches("\n[[case]]").count();
+
+        let tested = project.organism("new", &["workflow", "test", cases]);
+        assert_eq!((tested.code, tested.err.as_str()), (Some(0), ""), "{name}: {tested:?}");
+        let passed = format!("{count} passed, 0 failed\n");
+        assert!(count > 2 && tested.out.ends_with(&passed), "{name}: {tested:?}");
+        assert!(!project.path("data").exists(), "{name}: a case uses a journal of its own");
+        assert_eq!(listed(&project.path("new")), files, "{name}: a case starts no program");
     }
 }
 

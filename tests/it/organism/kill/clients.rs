@@ -182,7 +182,7 @@ impl LoadClient {
                     refusal,
                     retry_after_ms: None,
                 }) => {
-                    assert_eq!(refusal.rule.code(), "schema-invalid", "{refusal:?}");
+                    assert_eq!(refusal.rule.as_str(), "schema-invalid", "{refusal:?}");
                     seen.refused = true;
                     return true;
                 }

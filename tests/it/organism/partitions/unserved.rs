@@ -1,13 +1,11 @@
 //! A partition is released if its new owner cannot serve requests.
 
-use std::path::Path;
-
 use organism::organism::{PartitionStatus, PartitionedOrganism};
 use serde_json::json;
 
 use super::load::loaded;
 use super::{ask_in, host, run, until};
-use crate::nats::{Server, Settings, included};
+use crate::nats::{DenyingServer, Server, Settings};
 
 /// The stored lease on partition 0, with the acknowledged position. A released lease has no holder.
 fn lease(server: &Server) -> String {
@@ -74,53 +72,29 @@ fn a_partition_whose_journal_is_denied_is_not_ready_and_names_the_permission() {
     runtime.block_on(partitioned.stop("the test ends")).unwrap();
 }
 
-/// Writes a part of a server's config: the clients may do everything but subscribe to `denied`.
-fn write_rights(path: &Path, denied: &str) {
-    let text = format!(
-        "authorization {{ users: [{{ user: a, password: a, permissions: {{\n\
-         publish: {{ allow: [\">\"] }}\n\
-         subscribe: {{ allow: [\">\"], deny: [\"{denied}\"] }}\n\
-         }} }}] }}\n\
-         no_auth_user: a\n"
-    );
-    std::fs::write(path, text).unwrap();
-}
-
 #[test]
 fn a_pump_denied_its_requests_does_not_start_and_one_that_loses_the_right_waits_for_it() {
-    let directory = tempfile::tempdir().unwrap();
-    let rights = directory.path().join("rights.conf");
     let requests = "organism.talk.pump.>";
-    write_rights(&rights, requests);
-    let more = format!("include \"{}\"\n", included(&rights));
-    let server = Server::start_with(Settings { jetstream: Some(""), more: more.leak() });
-    let reload = |denied: &str| {
-        write_rights(&rights, denied);
-        let reloaded = || server.log().matches("Reloaded server configuration").count();
-        let before = reloaded();
-        server.signal("-HUP");
-        until("the rights are in force", || (reloaded() > before).then_some(()));
-    };
-
-    let house = host(&server);
+    let rights = DenyingServer::start(Some(""), requests);
+    let house = host(&rights.server);
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let start = || runtime.block_on(PartitionedOrganism::start(loaded(&house), &[0]));
     let refused = start().err().unwrap().to_string();
     assert!(refused.contains("subscribe to `organism.talk.pump.0`"), "{refused}");
 
-    reload("of.no.use");
+    rights.deny("of.no.use");
     let partitioned = start().unwrap();
     let problems = || partitioned.health().problems();
     until("it pumps", || (partitioned.statuses()[0] == PartitionStatus::Here).then_some(()));
     until("it is ready", || problems().is_empty().then_some(()));
 
-    reload(requests);
+    rights.deny(requests);
     let is_denied = || problems().into_iter().find(|problem| problem.what == "nats");
     let denied = until("it is not ready", is_denied);
     assert_eq!(denied.partition, Some(0));
     assert!(denied.why.contains("subscribe to `organism.talk.pump.0`;"), "{denied:?}");
 
-    reload("of.no.use");
+    rights.deny("of.no.use");
     until("it is ready again", || problems().is_empty().then_some(()));
     runtime.block_on(partitioned.stop("the test ends")).unwrap();
 }

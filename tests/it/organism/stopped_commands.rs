@@ -1,0 +1,133 @@
+//! Signals to a command that has started the organism itself, while other commands are connected.
+
+use std::fs::File;
+use std::io::Write as _;
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::Stdio;
+use std::time::Instant;
+
+use organism::ids::Position;
+use organism::journal::sqlite::JournalReader;
+use organism::limits;
+use organism::thread::Fact;
+
+use super::{CONFIG, House, Running, numbered, until};
+
+/// A house whose `holder` holds two answers at a time. It releases the answer N when the file
+/// `let-go-N` appears.
+fn house() -> House {
+    let config = CONFIG
+        .replace("\"let-go\"]", "\"let-go-{n}\"]")
+        .replace("replies = [\"held\"]", "replies = [\"held\"]\ninstances = 2");
+    House::with(&config)
+}
+
+/// Starts a command that sends `hold` with this number. Its output goes to the files `NUMBER.out`
+/// and `NUMBER.err`.
+fn hold(house: &House, number: &str) -> Running {
+    let mut command = house.command(&["send", "-", "--as", "desk"]);
+    let file = |kind: &str| File::create(house.path(&format!("{number}.{kind}"))).unwrap();
+    command.stdin(Stdio::piped()).stdout(file("out")).stderr(file("err"));
+    let mut child = command.spawn().unwrap();
+    child.stdin.take().unwrap().write_all(numbered("hold", number).as_bytes()).unwrap();
+    Running { child }
+}
+
+fn content(house: &House, file: &str) -> String {
+    std::fs::read_to_string(house.path(file)).unwrap()
+}
+
+/// Waits until so many deliveries have been handed over.
+fn until_handed_over(house: &House, count: usize) {
+    until("the deliveries are handed over", || {
+        let reader = JournalReader::open(&house.data()).ok()?;
+        let records = reader.records(Position(1), reader.last().ok()?).ok()?;
+        let facts = records.iter().flat_map(|sealed| &sealed.record.facts);
+        let handed_over = facts.filter(|fact| matches!(fact, Fact::HandedOver { .. }));
+        (handed_over.count() == count).then_some(())
+    });
+}
+
+fn until_shown(house: &House, file: &str, text: &str) {
+    until(text, || content(house, file).contains(text).then_some(()));
+}
+
+/// Waits for the end of a command. Returns its exit code.
+fn ended(command: &mut Running) -> Option<i32> {
+    until("the command ends", || command.child.try_wait().unwrap()).code()
+}
+
+#[test]
+fn a_command_that_is_stopped_drains_the_organism_that_it_has_started() {
+    let house = house();
+    let mut starter = hold(&house, "1");
+    until_handed_over(&house, 1);
+    let mut other = hold(&house, "2");
+    until_handed_over(&house, 2);
+
+    starter.signal("-INT");
+    until_shown(&house, "1.err", "stopping on SIGINT");
+    house.write("let-go-1", "");
+    house.write("let-go-2", "");
+    assert_eq!(ended(&mut other), Some(0), "{}", content(&house, "2.err"));
+    assert_eq!(content(&house, "2.out"), numbered("held", "2") + "\n");
+
+    let errors = content(&house, "1.err");
+    assert_eq!(ended(&mut starter), Some(130), "{errors}");
+    let errors = content(&house, "1.err");
+    let thread = errors.lines().find_map(|line| line.strip_prefix("thread ")).unwrap();
+    let remains = format!(
+        "organism: stopped on SIGINT: what has not ended in thread {thread} goes on at the next \
+         start; `organism thread {thread}` shows it\n"
+    );
+    assert!(errors.ends_with(&remains), "{errors}");
+    assert_eq!(house.recorded("held"), 2, "both deliveries have ended");
+    house.verified();
+}
+
+#[test]
+fn a_command_that_is_stopped_while_it_waits_for_other_commands_drains_their_calls() {
+    let house = house();
+    let mut starter = hold(&house, "1");
+    until_handed_over(&house, 1);
+    let mut other = hold(&house, "2");
+    until_handed_over(&house, 2);
+    house.write("let-go-1", "");
+    until_shown(&house, "1.out", &numbered("held", "1"));
+
+    starter.signal("-TERM");
+    until_shown(&house, "1.err", "stopping on SIGTERM");
+    house.write("let-go-2", "");
+    assert_eq!(ended(&mut other), Some(0), "{}", content(&house, "2.err"));
+    assert_eq!(ended(&mut starter), Some(143), "{}", content(&house, "1.err"));
+    assert_eq!(house.recorded("held"), 2);
+}
+
+#[test]
+fn a_second_signal_ends_the_command_without_the_rest_of_the_drain() {
+    let house = house();
+    let mut starter = hold(&house, "1");
+    until_handed_over(&house, 1);
+    let begun = Instant::now();
+    starter.signal("-INT");
+    until_shown(&house, "1.err", "stopping on SIGINT");
+    starter.signal("-INT");
+    assert_eq!(ended(&mut starter), Some(130), "{}", content(&house, "1.err"));
+    assert!(begun.elapsed() < limits::DRAIN_TIMEOUT, "{:?}", begun.elapsed());
+}
+
+#[test]
+fn a_signal_to_a_command_that_is_connected_ends_this_command_alone() {
+    let house = house();
+    let running = house.run();
+    let mut connected = hold(&house, "1");
+    until_handed_over(&house, 1);
+    connected.signal("-INT");
+    let ended = until("the command ends", || connected.child.try_wait().unwrap());
+    let output = [content(&house, "1.out"), content(&house, "1.err")];
+    assert_eq!(ended.signal(), Some(2), "{ended:?}: {output:?}");
+
+    house.write("let-go-1", "");
+    assert_eq!(running.stop(), Some(0));
+    assert_eq!(house.recorded("held"), 1);
+}
