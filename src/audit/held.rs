@@ -81,7 +81,8 @@ pub struct HeldCall {
     #[serde(rename = "since")]
     pub since: String,
     /// Time at which the wait ends without a decision. `None` if there is no such deadline, and
-    /// while a pause covers the call, because its time stands still then.
+    /// while a pause covers the call, because its time stands still then. If no pump answers, the
+    /// time is that of the beginning of the wait: a pause that has ended since moves it later.
     #[serde(rename = "until", default, skip_serializing_if = "Option::is_none")]
     pub until: Option<String>,
     /// The preview of the call; `None` if its listener declares no previews.

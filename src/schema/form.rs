@@ -244,15 +244,17 @@ fn choice_label(number: usize) -> Option<String> {
     (number > 0).then(|| format!("choice {}", number + 1))
 }
 
-/// Whether a form can express every payload with these parameters. It cannot if the branch of a
-/// choice is more than one element, such as a sequence, or if it may be any element.
+/// Whether a form can express every payload with these parameters. It cannot if a choice may be
+/// repeated, or if the branch of a choice is more than one element, such as a sequence, or may be
+/// any element.
 pub fn has_form(parameters: &[PayloadParameter]) -> bool {
     let mut branches = HashSet::new();
     let mut names = HashSet::new();
     parameters.iter().all(|parameter| {
         let is_alone = parameter.choice.is_none_or(|own| {
             let is_new = branches.insert((own.choice, own.branch));
-            is_new && names.insert(parameter.name.as_str()) && parameter.name != "*"
+            let is_single = is_new && !own.is_choice_repeated && parameter.name != "*";
+            is_single && names.insert(parameter.name.as_str())
         });
         is_alone && has_form(&parameter.parameters)
     })

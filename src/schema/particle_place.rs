@@ -15,6 +15,8 @@ pub struct ChoiceBranch {
     pub is_choice_required: bool,
     /// Whether an element that has this branch needs the alternative.
     pub is_needed: bool,
+    /// Whether an element may have several of the alternatives.
+    pub is_choice_repeated: bool,
 }
 
 /// Occurrence of a particle in its content model: required, repeated, or one of several
@@ -60,11 +62,19 @@ impl ParticlePlace {
         let choices = out.iter().filter_map(|parameter| parameter.choice);
         let next = choices.map(|own| own.choice + 1).max().unwrap_or(0);
         let is_choice_required = self.required;
-        let new = ChoiceBranch { choice: next, branch: 0, is_choice_required, is_needed: true };
+        let new = ChoiceBranch {
+            choice: next,
+            branch: 0,
+            is_choice_required,
+            is_needed: true,
+            is_choice_repeated: false,
+        };
+        let own = self.choice.unwrap_or(new);
+        let is_choice_repeated = own.is_choice_repeated || self.repeated;
         Self {
             required: false,
             alternative: true,
-            choice: Some(self.choice.unwrap_or(new)),
+            choice: Some(ChoiceBranch { is_choice_repeated, ..own }),
             is_whole_branch: self.choice.is_none() || self.is_whole_branch,
             ..self
         }

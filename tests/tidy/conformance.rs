@@ -7,7 +7,7 @@ use crate::nothing;
 use crate::tree::{read, rust};
 
 /// Test areas that touch a journal and are left out of `.ci/conformance`, each with its reason.
-const ONE_KIND: [(&str, &str); 26] = [
+const ONE_KIND: [(&str, &str); 25] = [
     ("index", "reads journals of both kinds"),
     ("journal", "its own suite runs on both kinds"),
     ("deploy", "starts what the examples say"),
@@ -33,7 +33,6 @@ const ONE_KIND: [(&str, &str); 26] = [
     ("organism::streams", "is about JetStream"),
     ("organism::trial_listeners", "tries listeners on an embedded journal"),
     ("organism::ways_on", "changes an embedded journal's files"),
-    ("organism::workflow_kills::states", "kills in states of a workflow"),
 ];
 
 /// Words that show that a file touches a journal.

@@ -77,9 +77,8 @@ enum PartialBlock {
 /// input does not include the tokens of the cache.
 #[derive(Default)]
 struct StatedCounts {
-    input: Option<u64>,
-    cache_read: Option<u64>,
-    cache_written: Option<u64>,
+    /// Tokens of the prompt: without the cache, read from the cache, and written to it.
+    input: [Option<u64>; 3],
     output: Option<u64>,
 }
 
@@ -225,15 +224,17 @@ impl AnthropicReader {
 }
 
 impl StatedCounts {
-    /// Updates the counts from `usage`. The counts of a stream are cumulative, so a smaller count
-    /// of the input does not replace a larger one that an earlier event stated: some servers repeat
+    /// Updates the counts from `usage`. The counts of a stream are cumulative, so a prompt with
+    /// fewer tokens does not replace a larger one that an earlier event stated: some servers repeat
     /// `input_tokens` as 0, or leave out the tokens of the cache. A count of the output always
     /// replaces the earlier one, which was stated before the answer.
     fn update(&mut self, usage: &Json) {
         let stated = |key: &str| plausible(usage.get(key));
-        self.input = self.input.max(stated("input_tokens"));
-        self.cache_read = self.cache_read.max(stated("cache_read_input_tokens"));
-        self.cache_written = self.cache_written.max(stated("cache_creation_input_tokens"));
+        let keys = ["input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens"];
+        let input = keys.map(stated);
+        if input[0].is_some() && total(&input) >= total(&self.input) {
+            self.input = input;
+        }
 
         if usage.get("output_tokens").is_some() {
             self.output = stated("output_tokens");
@@ -241,15 +242,18 @@ impl StatedCounts {
     }
 
     fn usage(&self) -> ReportedUsage {
-        let cache = self.cache_read.unwrap_or_default() + self.cache_written.unwrap_or_default();
-        let is_input_stated = self.input.is_some();
+        let [uncached, cached, cache_written] = self.input;
         ReportedUsage {
-            tokens_in: self.input.map(|input| input + cache),
+            tokens_in: uncached.map(|_| total(&self.input)),
             tokens_out: self.output,
-            cached: self.cache_read.filter(|_| is_input_stated),
-            cache_written: self.cache_written.filter(|_| is_input_stated),
+            cached,
+            cache_written,
         }
     }
+}
+
+fn total(input: &[Option<u64>; 3]) -> u64 {
+    input.iter().flatten().sum()
 }
 
 impl AnswerReader for AnthropicReader {
@@ -360,5 +364,14 @@ mod tests {
 
         let usage = counts.usage();
         assert_eq!((usage.tokens_in, usage.tokens_out), (Some(34), Some(2)));
+    }
+
+    #[test]
+    fn a_prompt_whose_cached_tokens_are_stated_later_counts_once() {
+        let mut counts = StatedCounts::default();
+        counts.update(&json!({"input_tokens": 1_000}));
+        counts.update(&json!({"input_tokens": 10, "cache_read_input_tokens": 990}));
+        let usage = counts.usage();
+        assert_eq!((usage.tokens_in, usage.cached), (Some(1_000), Some(990)));
     }
 }

@@ -285,7 +285,7 @@ impl AlertRules {
             detail: format!("four fifths of the budget `{budget}` of {tree} are used"),
         };
         if !self.known.contains(&report.id()) {
-            self.raise(report, record.time);
+            self.raise(report, record.time, record.time);
         }
     }
 
@@ -353,10 +353,7 @@ impl AlertRules {
             thread: found.thread,
             detail: found.detail,
         };
-        self.raise(report, found.time);
-        if let Some(open) = self.open.get_mut(&key) {
-            open.last = found.seen;
-        }
+        self.raise(report, found.time, found.seen);
     }
 
     /// Raises the alert of `report`, with two exceptions:
@@ -365,7 +362,9 @@ impl AlertRules {
     ///   of the collective alert.
     /// - If too many alerts of the kind were raised within the time window of the config, raises
     ///   the collective alert instead.
-    fn raise(&mut self, report: AlertReport, now: Time) {
+    ///
+    /// `seen` is the time up to which the cause counts as seen.
+    fn raise(&mut self, report: AlertReport, now: Time, seen: Time) {
         let window = self.config.window;
         let raised = self.raised.entry(report.kind).or_default();
         while raised.front().is_some_and(|time| now.since(*time) >= window) {
@@ -376,7 +375,7 @@ impl AlertRules {
         if let Some(open) = self.open.get_mut(&all) {
             open.report.count += 1;
             open.report.through = report.through;
-            open.last = now;
+            open.last = seen;
             return;
         }
 
@@ -402,7 +401,7 @@ impl AlertRules {
         self.reports.push(report.clone());
         // The use of a budget never falls, so there is no end to report.
         if report.kind != AlertKind::Budgets || is_flood {
-            self.open.insert(key, OpenAlert { report, last: now });
+            self.open.insert(key, OpenAlert { report, last: seen });
         }
     }
 
@@ -485,7 +484,7 @@ impl AlertRules {
                 thread: waiting.request.map(|request| request.thread),
                 detail,
             };
-            self.raise(report, now);
+            self.raise(report, now, now);
 
             let own = (AlertKind::Waiting, call.to_string());
             let is_collective = !self.open.contains_key(&own);
@@ -543,6 +542,7 @@ impl AlertRules {
                     thread: None,
                     detail,
                 },
+                now,
                 now,
             );
         }

@@ -260,6 +260,23 @@ fn a_workflow_whose_tree_has_no_time_left_ends_at_its_next_request() {
 }
 
 #[test]
+fn a_workflow_gets_no_result_that_arrives_after_the_time_of_its_tree() {
+    let mut world = limited(TreeLimits { wall_time: HOUR, ..TreeLimits::default() });
+    let (_, call) = world.open("desk", &word("plan", "p"));
+    let wait = core("wait", "for=\"any\"", "");
+    world.play("flow", &[spawn(&goal("P.")), spawn(&goal("Q.")), wait]);
+    let first = world.delivery_for("writer");
+    world.delivery_for("writer");
+    skip(&mut world, 2 * HOUR);
+    world.answer(&first, &[completion("done")]);
+    assert!(world.deliveries.is_empty());
+
+    world.pass(Duration::ZERO);
+    assert_eq!(world.result(call), "failed: system-error budget-spent");
+    world.check_replay();
+}
+
+#[test]
 fn a_workflow_whose_tree_has_nothing_left_may_still_reply() {
     let mut world = limited(TreeLimits { wall_time: HOUR, ..TreeLimits::default() });
     let (call, woken) = half_done(&mut world);

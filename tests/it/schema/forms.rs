@@ -71,6 +71,7 @@ fn choices_between_more_than_single_elements_have_no_form() {
         "<xs:choice>{mail}<xs:sequence>{street}{zip}</xs:sequence></xs:choice>",
         "<xs:choice>{a}<xs:sequence>{b}<xs:choice>{c}{d}</xs:choice></xs:sequence></xs:choice>",
         "<xs:choice>{a}<xs:any namespace='##other'/></xs:choice>",
+        "<xs:choice maxOccurs='unbounded'>{a}{b}</xs:choice>",
     ] {
         assert!(!has_form(content), "{content}");
     }
