@@ -438,8 +438,8 @@ pub const SOCKET_PROBE_TIMEOUT: Duration = Duration::from_secs(7);
 /// Time-out of such a check once the organism has responded to the request. A machine may stand
 /// still for some time, for example for a backup, and the request may be accepted.
 pub const SOCKET_PROBE_LATER_TIMEOUT: Duration = Duration::from_secs(60);
-/// Maximum time to read the reason with which the organism has closed a control connection before
-/// it took the request. A connection that breaks may have no reason.
+/// Maximum time to read why the organism has closed a control connection without taking the
+/// request. A connection that has broken contains no reason.
 pub const SOCKET_REASON_TIMEOUT: Duration = Duration::from_millis(100);
 /// Maximum idle time of a control connection that a client reuses. The time is shorter than
 /// [`CONTROL_TIMEOUT`], after which the server closes the connection.
@@ -754,11 +754,11 @@ pub const MEMORY_TREES_MAX: usize = 10_000;
 /// Maximum total bytes of the indexes of trees' records that a process keeps in memory. The index
 /// that was read most recently stays in memory even if it is larger.
 pub const MEMORY_INDEX_BYTES_MAX: usize = 32 << 20;
-/// Maximum shared records that the index of a tree keeps in memory. A shared record opened several
-/// threads, and must still be read for some of them.
+/// Maximum shared records that the index of a tree keeps in memory. A record is shared if it opened
+/// several threads, and was not yet read for all of them.
 pub const MEMORY_SHARED_RECORDS_MAX: usize = 8;
-/// Maximum total bytes of the shared records that the index of a tree keeps in memory. A shared
-/// record opened several threads, and must still be read for some of them.
+/// Maximum total bytes of the shared records that the index of a tree keeps in memory. A record is
+/// shared if it opened several threads, and was not yet read for all of them.
 pub const MEMORY_SHARED_BYTES_MAX: usize = 8 << 20;
 /// Maximum idle journal readers that are kept open to read threads for listeners.
 pub const MEMORY_READERS_MAX: usize = 4;

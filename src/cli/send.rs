@@ -352,7 +352,7 @@ fn key_of(path: &Path, payload: &[u8]) -> String {
     format!("file:{}", Digest::of_parts(&[name, b"\0", payload]))
 }
 
-/// Lists the regular files of a directory whose extension is `xml`, sorted by name.
+/// Lists the regular files with the extension `xml` in a directory, sorted by name.
 fn files_of(directory: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let failed = |e: std::io::Error| {
         CommandFailure::usage(format!("{} cannot be read: {e}", directory.display()))

@@ -12,11 +12,11 @@ pub(super) enum UnclosedPart {
     List(usize),
     /// An inline table that begins at this position.
     Table(usize),
-    /// A string of one line that is not closed, within a list or an inline table. The position is
-    /// the end of the line.
+    /// An unclosed single-line string within a list or an inline table. The position is the end of
+    /// its line.
     Text(usize),
-    /// A string of several lines that is not closed, within a list or an inline table. The position
-    /// is the beginning of the string.
+    /// An unclosed multi-line string within a list or an inline table. The position is the
+    /// beginning of the string.
     LongText(usize),
 }
 
@@ -114,11 +114,11 @@ impl BracketScanner {
         None
     }
 
-    /// Whether the line shows that the innermost open list or table is never closed. `text` is the
-    /// text from this line on.
-    /// - The header of a section shows this for a list or a table.
-    /// - A setting shows this only for a list that no later line closes. If a later line closes it,
-    ///   only the braces around the setting are missing.
+    /// Whether the line shows that the innermost open list or table lacks its closing bracket.
+    /// `text` is the text from this line on.
+    /// - The header of a section shows that the bracket is missing, of a list and of a table.
+    /// - A setting shows it of a list alone, and only if no later line closes the list. If a later
+    ///   line closes the list, the setting merely lacks the braces around it.
     fn is_interrupted_by(&self, line: &str, text: &str) -> bool {
         match self.innermost() {
             Some(UnclosedPart::List(_)) => {

@@ -133,9 +133,9 @@ impl IndexReader {
         self.rows(sql, &[&most, &thread.as_str()], waiting)
     }
 
-    /// Returns the numbers of the first `most` calls that wait for a decision of the kind `hold`,
-    /// in the order in which they were opened. Adds the calls that directly follow and began to
-    /// wait at the same time as the last of the first `most`. The second value is the number of all
+    /// Returns the numbers of calls that wait for a decision of the kind `hold`, in the order in
+    /// which the calls were opened. The list ends after `most` calls, or later if the next calls
+    /// began to wait at the same time as the last of them. The second value is the count of all
     /// calls that wait for such a decision.
     pub fn waiting_calls(&self, hold: Hold, most: usize) -> Result<(Vec<i64>, u64), Error> {
         let sql = "SELECT call, since FROM hold_row INDEXED BY hold_open \

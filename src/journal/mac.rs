@@ -222,8 +222,8 @@ pub struct StoredCoverage {
 }
 
 impl MacCoverage {
-    /// Returns the state for a snapshot that ends with the record at `at`. Returns `None` unless
-    /// this record carries a right MAC of this host's key.
+    /// Returns the MAC coverage that a snapshot stores if it ends with the record at `at`. Returns
+    /// `None` unless this record carries a right MAC of this host's key.
     pub fn stored(&self, at: Position) -> Option<StoredCoverage> {
         let (last, mac) = self.last.filter(|_| self.pending.is_empty())?;
         if last != at || self.covered != at || self.checked != Some(mac) {

@@ -298,9 +298,9 @@ fn warn_of_end(health: &PumpHealth, waited: Duration) {
     }
 }
 
-/// Stores the texts of the config in the journal, and returns their digests. These are the config
-/// itself, its prompts and schemas, and the definitions of its workflows. They are stored because
-/// every model request must be reproducible from the journal alone.
+/// Stores the texts of the config in the journal, and returns their digests. The texts are the
+/// config itself, its prompts and schemas, and the definitions of its workflows. They are stored
+/// because every model request must be reproducible from the journal alone.
 fn store_texts(config: &Config, journal: &mut dyn Journal) -> Result<Vec<Digest>, Error> {
     let texts = config.texts().into_iter();
     let digests = texts.map(|text| journal.put_blob(text.as_bytes()));

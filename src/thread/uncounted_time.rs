@@ -104,8 +104,8 @@ impl Call {
         }
     }
 
-    /// Adds the part of a pause up to `time` to the total. Must be called before the call receives
-    /// a message with this time.
+    /// Adds the part of a pause that lies before `time` to the call's uncounted time. This method
+    /// must run before the call receives a message whose time is `time`.
     pub(super) fn pass_to_message(&mut self, time: Time) {
         if self.uncounted.as_ref().is_some_and(|uncounted| uncounted.still_since.is_some()) {
             let latest = self.latest();

@@ -211,9 +211,9 @@ pub struct RunState {
     /// Corrections from ended reviews of goals that a person can still correct. The outer key is
     /// the number of the goal. The inner key is the position of the review.
     reviewed: BTreeMap<usize, BTreeMap<usize, Vec<String>>>,
-    /// Whether the run follows the rules of earlier versions of the program. By these rules, if
-    /// `with` selects several nodes, only the first one counts. A person's answer counts as a
-    /// failure if it has one of the names for failures.
+    /// Whether the run follows the rules of earlier versions of the program. These rules differ in
+    /// two points. If `with` selects several nodes, only the first one counts. And a person's
+    /// answer counts as a failure if it has one of the names for failures.
     has_earlier_rules: bool,
     is_over: bool,
 }
@@ -429,9 +429,9 @@ impl<'a> WorkflowRun<'a> {
     }
 
     /// Returns the goals for which a waiting goal waits:
-    /// - the running member, for another member of a running loop or a chosen branch;
-    /// - its dependencies that have not ended, for a goal that is no member of another goal;
-    /// - none, for any other goal.
+    /// - If the goal is a member of a running loop or of a chosen branch: the member that runs now.
+    /// - If the goal is no member of another goal: its dependencies that have not ended.
+    /// - Otherwise: none.
     pub fn waits_for(&self, number: usize) -> Vec<usize> {
         if self.status(number).0 != GoalPhase::Waiting {
             return Vec::new();

@@ -134,7 +134,8 @@ mod tests {
         assert_eq!(hidden("a\u{202e}b\r\n"), 2);
     }
 
-    /// The characters that match a class of a regular expression, by the tables of another crate.
+    /// Returns all characters that match `pattern`, a character class of a regular expression. The
+    /// tables of characters come from another crate.
     fn class(pattern: &str) -> Vec<char> {
         let parsed = regex_syntax::parse(pattern).unwrap().into_kind();
         let HirKind::Class(Class::Unicode(class)) = parsed else { panic!("{pattern}") };

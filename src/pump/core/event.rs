@@ -186,8 +186,8 @@ pub enum Event {
         /// Number of reports about denied operations.
         count: u64,
     },
-    /// The process stood still, or the clock was set forward. This time must not count towards any
-    /// deadline.
+    /// The process stood still, or the clock was set forward. The time that passed in this way must
+    /// not count towards any deadline.
     Standstill(Standstill),
     /// Number of `busy` refusals that one client got within an interval. The pump records only this
     /// number, and not each refusal.

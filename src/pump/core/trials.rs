@@ -1,9 +1,9 @@
 //! Trials: forks whose source is in another journal. They try a config on a recorded thread. In a
 //! trial, no person decides on a call.
 //!
-//! A call that would be held for a person ends as `not-recorded` instead. A call of an agent ends
-//! as `not-recorded`, too, if its model call has no recorded answer and the trial may not call the
-//! model.
+//! A call that would be held for a person ends as `not-recorded` instead. A call to an agent also
+//! ends as `not-recorded` if the agent needs a model answer that is not recorded, and the trial may
+//! not call the model.
 
 use super::{Core, Step};
 use crate::contract::Role;

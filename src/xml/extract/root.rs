@@ -110,10 +110,9 @@ impl TurnWalk<'_> {
         }
     }
 
-    /// Handles the open tag of an action that must contain child elements, but in which text
-    /// follows the tag. If a close tag of the same name comes later, the action is broken and
-    /// extends to this close tag. Without a close tag, the open tag is text that mentions the
-    /// action.
+    /// Handles an open tag that is followed by text, although its action must contain child
+    /// elements. If a close tag of the same name comes later, the action is broken and extends to
+    /// this close tag. Otherwise, the tag is not an action, but text that mentions the action.
     fn mention(&mut self, tag: &OpenTag) -> Result<WalkStep, NeedMoreBytes> {
         let name = self.source.slice(tag.name.clone());
         let shown = self.source.lossy(tag.name.clone());

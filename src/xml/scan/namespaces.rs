@@ -45,8 +45,8 @@ impl<'a> NamespaceTable<'a> {
         }
     }
 
-    /// Opens an element. Call this before [`Self::declare`] for the namespace declarations of the
-    /// element.
+    /// Opens an element. Must be called before [`Self::declare`], which adds the element's
+    /// namespace declarations.
     pub fn open(&mut self) {
         self.marks.push(self.bindings.len());
     }

@@ -37,7 +37,8 @@ pub(super) fn fork_path(message: MessageId) -> String {
     UrlQuery::default().with("message", Some(&message.to_string())).link(PATH)
 }
 
-/// The fork point of a fork that a person prepares, and the data for the form of the fork.
+/// A fork that a person prepares: its fork point, and the data for the HTML form in which the
+/// person enters it.
 struct ForkDraft {
     context: ActionContext,
     /// The message that the person chose. The fork may begin at an earlier message.

@@ -1,5 +1,5 @@
-//! The page for the key with which a person signs in this browser. The browser generates and keeps
-//! the key. A person can add the public key to the config only at the terminal.
+//! The page for a person's signing key. The browser generates the key, keeps it, and signs with it.
+//! A person can add the public key to the config only at the terminal.
 
 use axum::response::Response;
 use maud::{Markup, html};
