@@ -13,7 +13,7 @@ use crate::service;
 use super::exit::CommandFailure;
 use super::stop_signals::{DrainSignal, ReceivedSignal, report_stopping, watch_drain_signals};
 
-/// A client that ends the work of its command on SIGINT and SIGTERM if the organism was started for
+/// A client that ends the work of its command on SIGINT, SIGTERM and SIGHUP if the organism was started for
 /// this command. If the organism runs in another process, the signals kill this process as usual.
 pub struct CommandOrganism {
     client: OrganismClient,

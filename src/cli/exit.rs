@@ -25,6 +25,8 @@ pub enum CommandExit {
     Bug = 70,
     TryAgain = 75,
     Config = 78,
+    /// SIGHUP stopped the command, after its organism was drained.
+    HungUp = 129,
     /// SIGINT stopped the command, after its organism was drained.
     Interrupted = 130,
     /// SIGTERM stopped the command, after its organism was drained.

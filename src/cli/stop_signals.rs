@@ -11,18 +11,22 @@ use super::exit::CommandExit;
 
 /// A signal that stops a command whose organism must be drained.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("stopped on {}", self.name())]
 pub enum DrainSignal {
-    #[error("stopped on SIGINT")]
     Interrupt,
-    #[error("stopped on SIGTERM")]
     Terminate,
+    /// The terminal was closed.
+    Hangup,
 }
 
 impl DrainSignal {
+    const ALL: [Self; 3] = [Self::Interrupt, Self::Terminate, Self::Hangup];
+
     pub const fn name(self) -> &'static str {
         match self {
             Self::Interrupt => "SIGINT",
             Self::Terminate => "SIGTERM",
+            Self::Hangup => "SIGHUP",
         }
     }
 
@@ -32,6 +36,15 @@ impl DrainSignal {
         match self {
             Self::Interrupt => CommandExit::Interrupted,
             Self::Terminate => CommandExit::Terminated,
+            Self::Hangup => CommandExit::HungUp,
+        }
+    }
+
+    const fn kind(self) -> SignalKind {
+        match self {
+            Self::Interrupt => SignalKind::interrupt(),
+            Self::Terminate => SignalKind::terminate(),
+            Self::Hangup => SignalKind::hangup(),
         }
     }
 }
@@ -41,7 +54,7 @@ pub type ReceivedSignal = watch::Receiver<Option<DrainSignal>>;
 
 /// Watches for the signals that stop a command whose organism must be drained. The first signal
 /// sets the value of all receivers. A second signal ends the process at once, and so does the first
-/// one if no receiver is left.
+/// one if no receiver is left. A signal that this process was started to ignore stays ignored.
 pub fn watch_drain_signals() -> std::io::Result<ReceivedSignal> {
     // One watch for all organisms that a command starts one after another.
     static STOP: OnceLock<watch::Sender<Option<DrainSignal>>> = OnceLock::new();
@@ -49,26 +62,35 @@ pub fn watch_drain_signals() -> std::io::Result<ReceivedSignal> {
         return Ok(stop.subscribe());
     }
 
-    let interrupt = signal(SignalKind::interrupt())?;
-    let terminate = signal(SignalKind::terminate())?;
     let stop = STOP.get_or_init(|| watch::Sender::new(None));
     let received = stop.subscribe();
-    tokio::spawn(publish_signals(stop, interrupt, terminate));
+    let ignored = ignored_signals();
+    for awaited in DrainSignal::ALL {
+        let kind = awaited.kind();
+        if ignored >> (kind.as_raw_value() - 1) & 1 == 0 {
+            tokio::spawn(publish_signal(stop, awaited, signal(kind)?));
+        }
+    }
     Ok(received)
 }
 
-async fn publish_signals(
+/// Returns the signals that this process was started to ignore: the bit N - 1 stands for the signal
+/// N. `nohup` starts a process like that, and so does a script that starts it in the background.
+/// Returns 0 on systems that do not state it.
+fn ignored_signals() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    ignored.and_then(|bits| u64::from_str_radix(bits.trim(), 16).ok()).unwrap_or_default()
+}
+
+async fn publish_signal(
     stop: &watch::Sender<Option<DrainSignal>>,
-    mut interrupt: Signal,
-    mut terminate: Signal,
+    awaited: DrainSignal,
+    mut signals: Signal,
 ) {
-    loop {
-        let signal = tokio::select! {
-            _ = interrupt.recv() => DrainSignal::Interrupt,
-            _ = terminate.recv() => DrainSignal::Terminate,
-        };
-        if stop.is_closed() || stop.send_replace(Some(signal)).is_some() {
-            std::process::exit(signal.exit() as i32);
+    while signals.recv().await.is_some() {
+        if stop.is_closed() || stop.send_replace(Some(awaited)).is_some() {
+            std::process::exit(awaited.exit() as i32);
         }
     }
 }

@@ -3,7 +3,8 @@
 use std::fs::File;
 use std::io::Write as _;
 use std::os::unix::process::ExitStatusExt as _;
-use std::process::Stdio;
+use std::path::Path;
+use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use organism::ids::Position;
@@ -22,10 +23,26 @@ fn house() -> House {
     House::with(&config)
 }
 
-/// Starts a command that sends `hold` with this number. Its output goes to the files `NUMBER.out`
-/// and `NUMBER.err`.
+/// Starts a command that sends `hold` with this number, and that signals stop. Its output goes to
+/// the files `NUMBER.out` and `NUMBER.err`.
 fn hold(house: &House, number: &str) -> Running {
-    let mut command = house.command(&["send", "-", "--as", "desk"]);
+    hold_with_signals(house, number, "DEFAULT")
+}
+
+/// Starts a command as [`hold`] does. `action` is `DEFAULT`, or `IGNORE` for a command that is to
+/// ignore SIGINT and SIGHUP, whatever this process ignores.
+fn hold_with_signals(house: &House, number: &str, action: &str) -> Running {
+    let organism = house.command(&["send", "-", "--as", "desk"]);
+    let mut command = Command::new("perl");
+    command.args(["-e", "$SIG{INT} = $SIG{HUP} = shift; exec @ARGV or die", action]);
+    command.arg(organism.get_program()).args(organism.get_args());
+    command.current_dir(organism.get_current_dir().unwrap_or(Path::new(".")));
+    for (name, value) in organism.get_envs() {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
     let file = |kind: &str| File::create(house.path(&format!("{number}.{kind}"))).unwrap();
     command.stdin(Stdio::piped()).stdout(file("out")).stderr(file("err"));
     let mut child = command.spawn().unwrap();
@@ -117,16 +134,33 @@ fn a_second_signal_ends_the_command_without_the_rest_of_the_drain() {
 }
 
 #[test]
+fn a_closed_terminal_drains_and_an_ignored_signal_stops_nothing() {
+    for (action, code) in [("DEFAULT", 129), ("IGNORE", 0)] {
+        let house = house();
+        let mut starter = hold_with_signals(&house, "1", action);
+        until_handed_over(&house, 1);
+        starter.signal("-HUP");
+        if action == "DEFAULT" {
+            until_shown(&house, "1.err", "stopping on SIGHUP");
+        }
+        house.write("let-go-1", "");
+        let errors = || content(&house, "1.err");
+        assert_eq!(ended(&mut starter), Some(code), "{action}: {}", errors());
+        assert_eq!(errors().contains("stopping"), code > 0, "{}", errors());
+        assert_eq!(house.recorded("held"), 1);
+    }
+}
+
+#[test]
 fn a_signal_to_a_command_that_is_connected_ends_this_command_alone() {
     let house = house();
     let running = house.run();
     let mut connected = hold(&house, "1");
     until_handed_over(&house, 1);
-    // Where the tests run in the background, a shell may have them ignore SIGINT.
-    connected.signal("-TERM");
+    connected.signal("-INT");
     let ended = until("the command ends", || connected.child.try_wait().unwrap());
     let output = [content(&house, "1.out"), content(&house, "1.err")];
-    assert_eq!(ended.signal(), Some(15), "{ended:?}: {output:?}");
+    assert_eq!(ended.signal(), Some(2), "{ended:?}: {output:?}");
 
     house.write("let-go-1", "");
     assert_eq!(running.stop(), Some(0));
