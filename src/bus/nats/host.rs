@@ -3,7 +3,7 @@
 
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use futures_util::stream::BoxStream;
@@ -17,6 +17,7 @@ use crate::bus::{Delivery, DeliveryPreview, Outcome, Sink};
 use crate::envelope::AttemptFailure;
 use crate::ids::{Attempt, CallId};
 use crate::limits;
+use crate::locks::locked;
 use crate::mutant::mutant;
 use crate::nats::{
     Client, HeaderMap, HeaderName, Message, PublishErrorKind, RenewedSubscription, State,
@@ -190,7 +191,7 @@ impl NatsShared {
     }
 
     pub(super) fn in_flight(&self) -> MutexGuard<'_, InFlightTable> {
-        self.in_flight.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.in_flight)
     }
 
     /// Returns a guard that keeps this host from counting as idle. The caller must take the guard

@@ -4,13 +4,14 @@
 //! journal whose id it has noted.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use uuid::Uuid;
 
 use crate::durable_file;
 use crate::journal::sqlite::{DATABASE, JournalReader};
 use crate::journal::{Error, OperatorAcceptance, partitions_in};
+use crate::locks::locked;
 use crate::mutant::mutant;
 use crate::nats::{self, BlockingClient};
 
@@ -203,7 +204,7 @@ pub fn known(state: &Path, options: &Options) -> Result<Option<Uuid>, Error> {
 pub fn note(state: &Path, options: &Options, journal: Uuid) -> Result<(), Error> {
     // Lock: several partitions of a process may note the id at once, and write the same file.
     static NOTING: Mutex<()> = Mutex::new(());
-    let _one_at_a_time = NOTING.lock().unwrap_or_else(PoisonError::into_inner);
+    let _one_at_a_time = locked(&NOTING);
     let path = path(state, options);
     let line = format!("{journal}\n");
     let unfinished = path.with_extension("organism.new");

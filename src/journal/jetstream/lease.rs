@@ -5,7 +5,7 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
@@ -15,12 +15,14 @@ use uuid::Uuid;
 use crate::clock::Time;
 use crate::journal::Error;
 use crate::limits;
+use crate::locks::locked;
 use crate::nats::{NoResponse, PermissionError};
 
 use super::Options;
 use super::acknowledged_bounds::AcknowledgedMark;
 use super::api::{ApiFailure, JetStreamApi, StoredMessage, code};
 use super::identity::JoiningHost;
+use super::partition_count;
 
 /// Id of a process that can run the pump of a partition. Other processes refer to the process by
 /// this id.
@@ -213,7 +215,7 @@ impl Lease {
         let bucket = format!("KV_{}", options.bucket());
         let subject = options.lease();
         let created = Mutex::new(make(api, &bucket, options)?);
-        let organism = super::partition_count::agree(api, options, &bucket, member)?;
+        let organism = partition_count::agree(api, options, &bucket, member)?;
         let first_id = member.first_id(options, organism);
         let revision = AtomicU64::default();
         let heir = OnceLock::new();
@@ -240,19 +242,19 @@ impl Lease {
 
     /// Returns the last acknowledged record that this lease states; `None` if it states none.
     pub fn acknowledged(&self) -> Option<AcknowledgedMark> {
-        *self.acknowledged.lock().unwrap_or_else(PoisonError::into_inner)
+        *locked(&self.acknowledged)
     }
 
     /// Removes the last acknowledged record from this lease, because an operator accepted the loss
     /// of that record.
     pub fn forget(&self) {
-        *self.acknowledged.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        *locked(&self.acknowledged) = None;
     }
 
     /// Sets the last acknowledged record. All later renewals of the lease write this record into
     /// the lease's entry.
     pub fn acknowledge(&self, acknowledged: AcknowledgedMark) {
-        *self.acknowledged.lock().unwrap_or_else(PoisonError::into_inner) = Some(acknowledged);
+        *locked(&self.acknowledged) = Some(acknowledged);
     }
 
     /// Returns the id for a new journal. The journal gets this id if the stream is still empty when
@@ -335,12 +337,14 @@ impl Lease {
         Ok(LeaseAvailability::Held(theirs.holder))
     }
 
-    /// Checks whether a lease without an entry is free. Usually, no process ever held it. But if
-    /// the bucket is a new one, the holder may still run: it takes its lease again at its next
-    /// renewal.
+    /// Checks whether a lease without an entry is free. If the stream is empty, no process ever
+    /// held it. Otherwise the entry is lost, perhaps with its bucket, and the holder may still run:
+    /// it takes its lease again at its next renewal.
     fn look_without_entry(&self, seen: &mut LastSeen) -> Result<LeaseAvailability, Error> {
         let found = self.api.info(&self.bucket).map_err(|failed| self.failed(&failed))?;
-        if self.record_bucket(found.created) {
+        let is_new = self.record_bucket(found.created);
+        let is_waiting = matches!(seen.0, Some((0, _)));
+        if is_new || !is_waiting && !partition_count::is_empty(&self.api, &self.options)? {
             *seen = LastSeen::in_new_bucket();
         }
 
@@ -355,7 +359,7 @@ impl Lease {
     /// Records when the bucket that the server has now was created. Returns true if it is another
     /// bucket than before.
     fn record_bucket(&self, created: String) -> bool {
-        let mut known = self.created.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = locked(&self.created);
         let is_new = *known != created;
         *known = created;
         is_new
@@ -393,7 +397,7 @@ impl Lease {
     /// Renews the lease, or takes a free lease: writes the entry of this process, with the last
     /// acknowledged record, to the lease's key.
     pub fn renew(&self) -> RenewalResult {
-        let _turn = self.renewing.lock().unwrap_or_else(PoisonError::into_inner);
+        let _turn = locked(&self.renewing);
         let revision = self.revision.load(Ordering::Acquire);
         let acknowledged = self.acknowledged();
         let holder = self.holder();

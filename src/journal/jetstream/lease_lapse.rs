@@ -6,10 +6,11 @@
 //! message. So after a lapse, a pump compares the stream with the projections of the other
 //! processes before it writes or delivers anything.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use crate::limits;
+use crate::locks::locked;
 
 /// The lapses of one lease. All times are of a clock that also runs while the machine is suspended.
 #[derive(Debug, Clone)]
@@ -43,7 +44,7 @@ impl LeaseLapses {
     // Lock: the thread that renews the lease and the writer of the journal hold it only to read and
     // set these values, never during a request.
     fn state(&self) -> MutexGuard<'_, LapseState> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.0)
     }
 
     /// Records a confirmed renewal that was requested at the time `requested_at`. Returns true if

@@ -4,11 +4,12 @@
 //! The stream's monitor has an OS thread of its own, so that a slow check of the stream delays no
 //! renewal.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use crate::clock::since_boot;
 use crate::journal::Error;
 use crate::limits;
+use crate::locks::locked;
 
 use super::Options;
 use super::acknowledged_bounds::AcknowledgedMark;
@@ -31,7 +32,7 @@ pub(super) struct FoundCondition(Arc<Mutex<Option<FatalCondition>>>);
 impl FoundCondition {
     // Lock: the data is a single value, so it is valid even if a holder panicked.
     pub fn fatal(&self) -> MutexGuard<'_, Option<FatalCondition>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.0)
     }
 }
 

@@ -2,12 +2,13 @@
 //! bucket of leases contains both. The first message of each stream also states the number of
 //! partitions, which never changes.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::journal::Error;
+use crate::locks::locked;
 use crate::mutant::mutant;
 
 use super::api::{ApiFailure, JetStreamApi, StoredMessage, code};
@@ -45,7 +46,7 @@ pub fn agree(
         return Ok(journal);
     }
 
-    let _one_at_a_time = BEGINNING.lock().unwrap_or_else(PoisonError::into_inner);
+    let _one_at_a_time = locked(&BEGINNING);
     let mut changed = None;
 
     for _ in 0..TRIES {

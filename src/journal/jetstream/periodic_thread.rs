@@ -1,16 +1,18 @@
 //! Runs a task again and again, at a fixed interval, on an OS thread of its own.
 
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crate::journal::Error;
+use crate::owned_tasks::JoinOnDrop;
 
 /// An OS thread that runs a task at a fixed interval. Dropping this value ends the thread.
 #[derive(Debug)]
 pub(super) struct PeriodicThread {
-    stop: Option<Sender<()>>,
-    thread: Option<JoinHandle<()>>,
+    // Ordering rule: this field is dropped first, which ends the thread, and the other field then
+    // waits until the last task has run.
+    _stop: Sender<()>,
+    _thread: JoinOnDrop,
 }
 
 impl PeriodicThread {
@@ -34,17 +36,6 @@ impl PeriodicThread {
 
         let thread = std::thread::Builder::new().name(name.to_owned()).spawn(go_round);
         let thread = thread.map_err(Error::io(format!("starting the thread {name}")))?;
-        Ok(Self { stop: Some(stop), thread: Some(thread) })
-    }
-}
-
-impl Drop for PeriodicThread {
-    fn drop(&mut self) {
-        self.stop = None;
-        if let Some(thread) = self.thread.take() {
-            // Ordering rule: waits for the thread, so that `last` has run once this is dropped. The
-            // task has logged its errors.
-            thread.join().ok();
-        }
+        Ok(Self { _stop: stop, _thread: JoinOnDrop::new(thread) })
     }
 }

@@ -2,12 +2,13 @@
 //! ignore unknown settings.
 
 use std::collections::BTreeSet;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use serde_json::{Value, json};
 
 use crate::journal::Error;
 use crate::limits;
+use crate::locks::locked;
 
 use super::{Options, StreamDurability};
 
@@ -140,7 +141,7 @@ pub fn judge_server(
 fn warn_once(warning: String) {
     static LOGGED: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
     // The lock is released before the warning is logged, so that a slow log holds up no other pump.
-    let mut logged = LOGGED.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut logged = locked(&LOGGED);
     let is_new = logged.insert(warning.clone());
     drop(logged);
     if is_new {

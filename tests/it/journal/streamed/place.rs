@@ -123,6 +123,8 @@ impl Place {
     pub fn let_lapse(&self) {
         let bucket = format!("KV_{}", self.options.bucket());
         self.admin().must(&format!("STREAM.PURGE.{bucket}"), &json!({}));
+        // The entry of a lease that was released, without a next holder.
+        self.admin().publish(&self.options.lease(), "{}");
     }
 
     pub fn with(records: &mut [Record]) -> Self {

@@ -164,6 +164,20 @@ fn a_standby_leads_no_stream_that_differs_from_what_it_has_followed() {
     }
 }
 
+/// Looks until the pump that runs has taken its lease again.
+fn held_again(standby: Standby) -> Standby {
+    let mut looking = Some(standby);
+    until("the pump takes its lease again", || match looking.take().unwrap().look().unwrap() {
+        LeaseCheck::Held(again, _) => Some(again),
+        LeaseCheck::Left(again) => {
+            looking = Some(again);
+            None
+        }
+        LeaseCheck::Unavailable(_, error) => panic!("{error}"),
+        LeaseCheck::Ours(_) => panic!("its pump runs"),
+    })
+}
+
 /// An administrator deletes the bucket with the leases while a pump and its standby run.
 #[test]
 fn a_standby_creates_a_lost_bucket_again_and_the_running_pump_keeps_its_lease() {
@@ -175,17 +189,24 @@ fn a_standby_creates_a_lost_bucket_again_and_the_running_pump_keeps_its_lease() 
     let standby = held(standby(&second).unwrap().follow(&mut |_| Ok(())).unwrap());
     first.admin().delete(&format!("KV_{}", first.options.bucket()));
 
-    let mut looking = Some(standby);
-    let standby =
-        until("the pump takes its lease again", || match looking.take().unwrap().look().unwrap() {
-            LeaseCheck::Held(again, _) => Some(again),
-            LeaseCheck::Left(again) => {
-                looking = Some(again);
-                None
-            }
-            LeaseCheck::Unavailable(_, error) => panic!("{error}"),
-            LeaseCheck::Ours(_) => panic!("its pump runs"),
-        });
+    let standby = held_again(standby);
+    journal.append(&mut [script.boot(1)]).unwrap();
+    journal.close(Time(0)).unwrap();
+    let LeaseCheck::Ours(elect) = standby.look().unwrap() else { panic!("it was let go of") };
+    assert_eq!(elect.lead(&mut |_| Ok(())).unwrap().next(), Position(3));
+}
+
+/// A start into a bucket that was lost does not take the lease of a pump that still runs.
+#[test]
+fn a_start_in_a_lost_bucket_waits_for_the_pump_that_held_the_lease() {
+    let first = Place::new();
+    let mut script = Script::default();
+    let mut journal = first.open().unwrap();
+    journal.append(&mut [script.boot(1)]).unwrap();
+    first.admin().delete(&format!("KV_{}", first.options.bucket()));
+
+    let second = first.elsewhere();
+    let standby = held_again(standby(&second).unwrap().follow(&mut |_| Ok(())).unwrap());
     journal.append(&mut [script.boot(1)]).unwrap();
     journal.close(Time(0)).unwrap();
     let LeaseCheck::Ours(elect) = standby.look().unwrap() else { panic!("it was let go of") };
