@@ -224,11 +224,7 @@ fn held_in_all(
     let shares = index.read_in_shares(&trees, limits::SHARE_PATIENCE, read)?;
     let mut held: Vec<_> = shares.into_iter().flatten().collect();
     let pauses = index.pauses()?;
-    for call in &mut held {
-        if pauses.iter().any(|pause| pause.covers(&call.thread, &call.to)) {
-            call.until = None;
-        }
-    }
+    stop_paused_deadlines(&mut held, || pauses.iter().map(|pause| &pause.target));
     HeldCall::sort(&mut held);
     Ok(held)
 }
@@ -256,6 +252,18 @@ fn held_in_trees(
     Ok(open.held())
 }
 
+/// Removes the deadline of each call that a pause covers: it does not run during the pause.
+fn stop_paused_deadlines<'p, P>(held: &mut [HeldCall], pauses: impl Fn() -> P)
+where
+    P: Iterator<Item = &'p PauseTarget>,
+{
+    for call in held {
+        if pauses().any(|target| target.covers(&call.thread, &call.to)) {
+            call.until = None;
+        }
+    }
+}
+
 /// The calls that have no result yet, up to the last record that was read.
 #[derive(Default)]
 struct OpenCalls {
@@ -275,11 +283,7 @@ impl OpenCalls {
     /// Returns the calls that wait for a person.
     fn held(self) -> Vec<HeldCall> {
         let mut held: Vec<_> = self.calls.into_values().filter_map(WaitingCall::held).collect();
-        for call in &mut held {
-            if self.pauses.iter().any(|target| target.covers(&call.thread, &call.to)) {
-                call.until = None;
-            }
-        }
+        stop_paused_deadlines(&mut held, || self.pauses.iter());
         HeldCall::sort(&mut held);
         held
     }

@@ -10,6 +10,7 @@ use crate::ids::Position;
 use crate::index::{self, IndexReader, IndexedPause};
 use crate::journal::partitions_in;
 use crate::locks::locked;
+use crate::thread::PauseTarget;
 
 use super::exit::{CommandExit, CommandFailure};
 use super::journal_target::{self, JournalTarget};
@@ -108,7 +109,7 @@ fn note_behind(data: &Path, position: Position, last: Position) {
 /// several journals.
 fn note_pauses(pauses: &[IndexedPause]) {
     // Locked briefly: the journals of one command are read one after another.
-    static NOTED: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+    static NOTED: Mutex<BTreeSet<PauseTarget>> = Mutex::new(BTreeSet::new());
     let mut noted = locked(&NOTED);
     for pause in pauses {
         if noted.insert(pause.target.clone()) {

@@ -206,11 +206,7 @@ fn print_json(
         };
         PartitionOutput { partition: *partition, result: name, in_flight, error }
     });
-    let name = match target {
-        PauseTarget::All => None,
-        PauseTarget::Listener(listener) => Some(listener.as_str()),
-        PauseTarget::Thread(thread) => Some(thread.as_str()),
-    };
+    let name = (*target != PauseTarget::All).then(|| target.name());
     let target = TargetOutput { kind: target.kind(), name };
     let output = PauseOutput { action: verb.as_str(), target, partitions: partitions.collect() };
     put_json_line(&serde_json::to_string_pretty(&output)?);

@@ -3,20 +3,20 @@
 use std::fmt;
 
 use rusqlite::params;
+use rusqlite::types::{FromSql, FromSqlError, FromSqlResult, ValueRef};
 
 use super::fold::IndexFold;
 use super::threads::TreeNameRole;
 use super::trees::ListedTree;
 use super::{Error, IndexReader};
 use crate::clock::Time;
-use crate::ids::{ListenerName, ThreadId};
-use crate::thread::{Fact, Record};
+use crate::ids::ListenerName;
+use crate::thread::{Fact, PauseTarget, Record};
 
 /// A pause in force.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IndexedPause {
-    /// Target of the pause: `all`, `listener NAME` or `thread ID`.
-    pub target: String,
+    pub target: PauseTarget,
     pub since: Time,
     /// Name of the person on record: the operator who signed the pause, or `operator` without a
     /// signature.
@@ -28,15 +28,10 @@ pub struct IndexedPause {
     pub note: String,
 }
 
-impl IndexedPause {
-    /// Whether the pause covers calls of `thread` to `listener`.
-    pub fn covers(&self, thread: &ThreadId, listener: &ListenerName) -> bool {
-        match self.target.split_once(' ') {
-            Some(("listener", paused)) => paused == listener.as_str(),
-            Some(("thread", paused)) => ThreadId::parse(paused)
-                .is_ok_and(|paused| *thread == paused || thread.is_beneath(&paused)),
-            _ => self.target == "all",
-        }
+/// Reads the target from its text in the index.
+impl FromSql for PauseTarget {
+    fn column_result(value: ValueRef<'_>) -> FromSqlResult<Self> {
+        Self::parse(value.as_str()?).ok_or(FromSqlError::InvalidType)
     }
 }
 
@@ -144,20 +139,17 @@ impl IndexReader {
     ) -> Result<Option<PausedPart>, Error> {
         let mut part = None;
         for IndexedPause { target, .. } in pauses {
-            let thread = target.strip_prefix("thread ");
-            let listener = target.strip_prefix("listener ");
-            if target == "all" || thread == Some(tree.thread.as_str()) {
-                return Ok(Some(PausedPart::Whole));
-            }
-            if part.is_some() {
-                continue;
-            }
-            let thread = thread.and_then(|thread| ThreadId::parse(thread).ok());
-            let subthread = thread.filter(|thread| thread.root().as_str() == tree.thread);
-            let is_kept = match (subthread, listener) {
-                (Some(thread), _) => self.has_open_calls(&thread)?,
-                (None, Some(listener)) => self.has_open_call_to(&tree.thread, listener)?,
-                (None, None) => false,
+            let is_kept = match target {
+                PauseTarget::All => return Ok(Some(PausedPart::Whole)),
+                PauseTarget::Thread(thread) if thread.as_str() == tree.thread => {
+                    return Ok(Some(PausedPart::Whole));
+                }
+                _ if part.is_some() => continue,
+                PauseTarget::Thread(thread) if thread.root().as_str() == tree.thread => {
+                    self.has_open_calls(thread)?
+                }
+                PauseTarget::Thread(_) => false,
+                PauseTarget::Listener(listener) => self.has_open_call_to(&tree.thread, listener)?,
             };
             part = is_kept.then_some(PausedPart::Some);
         }
@@ -165,7 +157,7 @@ impl IndexReader {
     }
 
     /// Whether a listener has an open call in a tree.
-    fn has_open_call_to(&self, root: &str, listener: &str) -> Result<bool, Error> {
+    fn has_open_call_to(&self, root: &str, listener: &ListenerName) -> Result<bool, Error> {
         let sql = "SELECT 1 FROM thread_row r \
                    CROSS JOIN name l ON l.text = ?2 \
                    CROSS JOIN tree_name_row k ON k.role = ?3 AND k.name = l.n AND k.tree = r.n \
@@ -174,6 +166,6 @@ impl IndexReader {
                    ON c.thread = t.n AND c.listener = l.n AND c.closed IS NULL \
                    WHERE r.id = ?1 AND t.open_calls > 0 LIMIT 1";
         let role = TreeNameRole::Listener as i64;
-        Ok(!self.rows(sql, &[&root, &listener, &role], |_| Ok(()))?.is_empty())
+        Ok(!self.rows(sql, &[&root, &listener.as_str(), &role], |_| Ok(()))?.is_empty())
     }
 }

@@ -135,7 +135,7 @@ impl PumpRuntime {
         let alerts = health.alert_watch(config, &factory, &handle, &ended, last_time);
         let pump = run_pump(pump, running, Arc::clone(&alerts))?;
         let hosts = SharedHosts::new(hosts, Arc::clone(&factory.presence));
-        let factory = for_reloads(factory, is_embedded, has_earlier_runs);
+        let factory = factory_for_reloads(factory, is_embedded, has_earlier_runs);
         let data = config.data.clone();
         let journal = config.journal_name();
         let index = None;
@@ -267,7 +267,7 @@ impl PumpRuntime {
 
 /// Returns the factory with which a reload makes hosts. Fails with the reason if the pump takes
 /// another config only at a restart.
-fn for_reloads(
+fn factory_for_reloads(
     factory: HostFactory,
     is_embedded: bool,
     has_earlier_runs: bool,

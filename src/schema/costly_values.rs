@@ -17,11 +17,11 @@ use super::pattern_term::parse;
 use super::schema_problem::SchemaProblem;
 use super::source::SchemaDocument;
 use super::value_comparison::ValueComparison;
-use super::xsd::{SchemaElement, XSI};
+use super::xsd::{SchemaElement, is_xsi_type};
 use crate::limits;
+use crate::shorten::shorten;
 use crate::xml::element::Element;
 use crate::xml::findings::{Finding, TextLocation};
-use crate::xml::shape::QName;
 
 /// Maximum characters of a pattern that a message shows.
 const SHOWN_MAX: usize = 120;
@@ -80,7 +80,7 @@ impl CostlyValues {
         let pattern = worst.pattern.and_then(|index| self.patterns.get(index));
         let pattern = pattern.map_or_else(
             || "the patterns of its type".to_owned(),
-            |pattern| format!("the pattern `{}`", shown(pattern)),
+            |pattern| format!("the pattern `{}`", shorten(pattern, SHOWN_MAX)),
         );
         let name = &worst.name;
         let message = if worst.steps > limits::PATTERN_STEPS_MAX {
@@ -150,10 +150,6 @@ impl CostSum<'_> {
             self.worst = Some(CostliestValue { steps, name: name.to_owned(), start, pattern });
         }
     }
-}
-
-fn is_xsi_type(name: &QName) -> bool {
-    name.namespace() == XSI && &*name.local == "type"
 }
 
 /// A pattern of a schema.
@@ -228,27 +224,19 @@ impl PatternSearch {
         };
 
         let cause = match groups.find(|group| is_too_costly(group)) {
-            Some(group) => format!("`{}` can match the same text in very many ways", shown(group)),
+            Some(group) => {
+                format!("`{}` can match the same text in very many ways", shorten(group, SHOWN_MAX))
+            }
             None => "its repetitions can share the same text in very many ways".to_owned(),
         };
         format!(
             "matching the pattern `{}` {place} can take too long even for {} characters, because \
              {cause}; let each repetition begin with a character that cannot continue the part \
              before it, as in `[a-z]+( [a-z]+)*`",
-            shown(value),
+            shorten(value, SHOWN_MAX),
             limits::PATTERN_LENGTH_MIN
         )
     }
-}
-
-/// Returns a pattern as a message shows it.
-fn shown(pattern: &str) -> String {
-    let mut shown: String = pattern.chars().take(SHOWN_MAX).collect();
-    if shown.len() < pattern.len() {
-        shown.push('…');
-    }
-
-    shown
 }
 
 #[cfg(test)]

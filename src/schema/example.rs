@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 use super::model::{ContentParticle, ElementDecl, ParticleTerm, SchemaModel, SchemaType, TypeRef};
 use super::outline::ElementOutline;
 use super::sample;
-use super::xsd::XSI;
+use super::xsd::{XSI, is_xsi_type};
 use crate::ids::PayloadName;
 use crate::limits;
 use crate::xml::element::{Element, Node};
@@ -293,9 +293,7 @@ fn collect(node: &Element, elements: &mut Vec<String>, others: &mut Vec<String>)
 /// Returns the type that `value` names, if the attribute `name` is `xsi:type`. Returns `None` for
 /// any other attribute.
 fn chosen_type(name: &QName, value: &str) -> Option<QName> {
-    let kind = (name.namespace() == XSI && &*name.local == "type")
-        .then(|| PayloadName::parse(value).ok())
-        .flatten()?;
+    let kind = is_xsi_type(name).then(|| PayloadName::parse(value).ok()).flatten()?;
     Some(QName::from(&kind))
 }
 

@@ -155,7 +155,7 @@ impl StepExplorer<'_> {
     /// Returns the number of transitions that libxml2 tries for the next character.
     fn steps_of(&self, runs: &WorstRuns) -> u64 {
         runs.ways.iter().fold(0, |sum: u64, (state, ways)| {
-            let tried = self.automaton.degree(*state).saturating_add(1);
+            let tried = self.automaton.count_ways(*state).saturating_add(1);
             sum.saturating_add(ways.saturating_mul(tried))
         })
     }

@@ -84,16 +84,16 @@ impl PatternAutomaton {
         from.map(|(next, ways)| (*next, *ways))
     }
 
-    /// Returns the number of transitions from a state.
-    pub fn degree(&self, state: usize) -> u64 {
+    /// Returns the number of ways in which libxml2 makes transitions from a state.
+    pub fn count_ways(&self, state: usize) -> u64 {
         self.transitions(state).fold(0, |sum: u64, (_, ways)| sum.saturating_add(ways))
     }
 
     /// Returns the groups of symbols that lead into a state. Any two symbols of one group lead into
     /// the same states.
     pub fn groups(&self, state: usize) -> &[usize] {
-        let set = self.sets.get(state).copied().unwrap_or(usize::MAX);
-        self.groups_of_set.get(set).map(Vec::as_slice).unwrap_or_default()
+        let groups = self.set_of(state).and_then(|set| self.groups_of_set.get(set));
+        groups.map(Vec::as_slice).unwrap_or_default()
     }
 
     /// Whether every continuation of the text matches once the automaton is in `state`. libxml2
@@ -136,7 +136,8 @@ struct AutomatonBuilder {
     /// The set of characters that leads into each state.
     sets: Vec<usize>,
     transitions: Vec<Transitions>,
-    count: usize,
+    /// Number of transitions that were added, repeated ones included.
+    added: usize,
     /// Maximum size of a counted repetition that is written out.
     written_out: usize,
     /// Whether the automaton has ways that libxml2 does not have.
@@ -151,7 +152,7 @@ impl AutomatonBuilder {
         let mut builder = Self {
             sets: Vec::new(),
             transitions: Vec::new(),
-            count: 0,
+            added: 0,
             written_out,
             is_wider: false,
             retries: Vec::new(),
@@ -325,8 +326,8 @@ impl AutomatonBuilder {
     /// Notes one more way from each of `from` to each of `to`. Returns `None` if there are too
     /// many.
     fn retry(&mut self, from: &[usize], to: &[usize]) -> Option<()> {
-        self.count = self.count.saturating_add(from.len().saturating_mul(to.len()));
-        if self.count > limits::PATTERN_TRANSITIONS_MAX {
+        self.added = self.added.saturating_add(from.len().saturating_mul(to.len()));
+        if self.added > limits::PATTERN_TRANSITIONS_MAX {
             return None;
         }
 
@@ -338,8 +339,8 @@ impl AutomatonBuilder {
 
     /// Adds a transition from each of `from` to each of `to`. Returns `None` if there are too many.
     fn link(&mut self, from: &[usize], to: &[usize], linking: Linking) -> Option<()> {
-        self.count = self.count.saturating_add(from.len().saturating_mul(to.len()));
-        if self.count > limits::PATTERN_TRANSITIONS_MAX {
+        self.added = self.added.saturating_add(from.len().saturating_mul(to.len()));
+        if self.added > limits::PATTERN_TRANSITIONS_MAX {
             return None;
         }
 

@@ -61,7 +61,7 @@ impl TextComparison {
 
     fn at_end(automaton: &PatternAutomaton, state: u16) -> Self {
         let state = usize::from(state);
-        let steps = automaton.degree(state).saturating_add(1);
+        let steps = automaton.count_ways(state).saturating_add(1);
         Self { steps, is_match: automaton.is_end(state) }
     }
 
@@ -74,7 +74,7 @@ impl TextComparison {
         rest_of: impl Fn(u16) -> Option<Self>,
     ) -> Self {
         let state = usize::from(state);
-        let mut steps = automaton.degree(state).saturating_add(1);
+        let mut steps = automaton.count_ways(state).saturating_add(1);
         let mut steps_to_match = 0;
         let mut is_match = false;
         for (next, ways) in automaton.transitions(state) {

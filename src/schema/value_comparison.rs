@@ -36,13 +36,14 @@ impl<'a> ValueComparison<'a> {
     /// pattern that costs most of them.
     pub fn steps(&mut self, candidates: &[usize], value: &str) -> (u64, Option<usize>) {
         self.costliest = None;
-        let worst = self.worst(candidates, |this, index| this.value(index, value, false));
+        let worst = self
+            .compare_candidates(candidates, |this, index| this.compare_value(index, value, false));
         (worst.steps, self.costliest.map(|(_, pattern)| pattern))
     }
 
     /// Compares the types of `candidates` by `compare`, and returns the most costly result. It is a
     /// match only if all are.
-    fn worst(
+    fn compare_candidates(
         &mut self,
         candidates: &[usize],
         mut compare: impl FnMut(&mut Self, usize) -> TextComparison,
@@ -68,7 +69,7 @@ impl<'a> ValueComparison<'a> {
     }
 
     /// Compares the types that a reference can mean, by `compare`.
-    fn part(
+    fn compare_part(
         &mut self,
         part: &TypeCandidates,
         compare: impl FnMut(&mut Self, usize) -> TextComparison,
@@ -77,20 +78,20 @@ impl<'a> ValueComparison<'a> {
             return TextComparison { steps: 0, is_match: part.permits_all };
         }
 
-        self.worst(&part.indices, compare)
+        self.compare_candidates(&part.indices, compare)
     }
 
     /// Compares a value with a type. `is_normalized` is whether its white space is no longer
     /// changed.
-    fn value(&mut self, index: usize, value: &str, is_normalized: bool) -> TextComparison {
+    fn compare_value(&mut self, index: usize, value: &str, is_normalized: bool) -> TextComparison {
         let white_space = match self.types.get(index) {
             Some(found) if !is_normalized => found.white_space(),
             _ => WhiteSpace::Preserve,
         };
 
         let mut worst: Option<TextComparison> = None;
-        for form in forms(value, white_space) {
-            let compared = self.form(index, &form, value, is_normalized);
+        for form in normalized_values(value, white_space) {
+            let compared = self.compare_normalized(index, &form, value, is_normalized);
             worst = Some(worst.map_or(compared, |worst| worst.either(compared)));
         }
 
@@ -99,7 +100,7 @@ impl<'a> ValueComparison<'a> {
 
     /// Compares a value with a type. `form` is the value with the white space that the type
     /// demands, and `value` is the value before.
-    fn form(
+    fn compare_normalized(
         &mut self,
         index: usize,
         form: &str,
@@ -108,14 +109,15 @@ impl<'a> ValueComparison<'a> {
     ) -> TextComparison {
         let types = self.types;
         let Some(found) = types.get(index) else { return TextComparison::default() };
-        let patterns = self.patterns(&found.patterns, form);
+        let patterns = self.compare_patterns(&found.patterns, form);
 
         let mut parts = TextComparison::default();
         match found.variety {
             TypeVariety::Restriction => {
                 for part in &found.parts {
-                    let compared =
-                        self.part(part, |this, index| this.form(index, form, value, is_normalized));
+                    let compared = self.compare_part(part, |this, index| {
+                        this.compare_normalized(index, form, value, is_normalized)
+                    });
                     parts.steps = parts.steps.max(compared.steps);
                     parts.is_match = compared.is_match;
                 }
@@ -124,7 +126,9 @@ impl<'a> ValueComparison<'a> {
                 parts.is_match = true;
                 for part in &found.parts {
                     for item in form.split(BLANKS).filter(|item| !item.is_empty()) {
-                        let compared = self.part(part, |this, index| this.value(index, item, true));
+                        let compared = self.compare_part(part, |this, index| {
+                            this.compare_value(index, item, true)
+                        });
                         parts.steps = parts.steps.saturating_add(compared.steps);
                         parts.is_match &= compared.is_match;
                     }
@@ -132,8 +136,9 @@ impl<'a> ValueComparison<'a> {
             }
             TypeVariety::Union => {
                 for part in &found.parts {
-                    let compared =
-                        self.part(part, |this, index| this.value(index, value, is_normalized));
+                    let compared = self.compare_part(part, |this, index| {
+                        this.compare_value(index, value, is_normalized)
+                    });
                     parts.steps = parts.steps.saturating_add(compared.steps);
                     parts.is_match = compared.is_match;
                     if parts.is_match {
@@ -150,7 +155,7 @@ impl<'a> ValueComparison<'a> {
     }
 
     /// Compares a text with patterns of which it must match one, until it matches.
-    fn patterns(&mut self, patterns: &[Option<usize>], text: &str) -> TextComparison {
+    fn compare_patterns(&mut self, patterns: &[Option<usize>], text: &str) -> TextComparison {
         let mut all = TextComparison { steps: 0, is_match: patterns.is_empty() };
         for index in patterns.iter().flatten() {
             let Some(automaton) = self.automata.get(*index) else { continue };
@@ -174,7 +179,7 @@ impl<'a> ValueComparison<'a> {
 }
 
 /// Returns the forms of a value that libxml2 may compare with patterns.
-fn forms(value: &str, white_space: WhiteSpace) -> Vec<String> {
+fn normalized_values(value: &str, white_space: WhiteSpace) -> Vec<String> {
     let preserved = || value.to_owned();
     let replaced = || value.replace(BLANKS, " ");
     let collapsed = || {

@@ -14,6 +14,11 @@ pub fn is_xsd(name: &QName) -> bool {
     name.namespace() == XSD
 }
 
+/// Whether a name is that of the attribute `xsi:type`.
+pub fn is_xsi_type(name: &QName) -> bool {
+    name.namespace() == XSI && &*name.local == "type"
+}
+
 /// An element of a schema document.
 pub trait SchemaElement {
     /// Whether this element has the local name `local` and is in the namespace of XML Schema.

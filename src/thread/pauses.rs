@@ -33,6 +33,16 @@ pub enum PauseTarget {
 }
 
 impl PauseTarget {
+    /// Parses a target as [`fmt::Display`] formats it. Returns `None` for any other text.
+    pub fn parse(text: &str) -> Option<Self> {
+        match text.split_once(' ') {
+            None => (text == Self::All.kind()).then_some(Self::All),
+            Some(("listener", name)) => ListenerName::parse(name).ok().map(Self::Listener),
+            Some(("thread", id)) => ThreadId::parse(id).ok().map(Self::Thread),
+            Some(_) => None,
+        }
+    }
+
     pub fn covers(&self, thread: &ThreadId, callee: &ListenerName) -> bool {
         match self {
             Self::All => true,
@@ -60,6 +70,16 @@ impl PauseTarget {
         match self {
             Self::Thread(thread) => Some(thread.root()),
             Self::All | Self::Listener(_) => None,
+        }
+    }
+
+    /// Returns the text that names the target in a command: `all`, a listener's name or a thread's
+    /// id.
+    pub fn name(&self) -> &str {
+        match self {
+            Self::All => "all",
+            Self::Listener(listener) => listener.as_str(),
+            Self::Thread(thread) => thread.as_str(),
         }
     }
 

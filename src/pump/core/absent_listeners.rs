@@ -286,8 +286,8 @@ impl Core {
         for listener in due {
             let Some(contract) = self.contracts.get(&listener) else { continue };
             let now = step.time;
-            let is_kept_back = |thread: &ThreadId| self.keeps_back(contract, thread, now);
-            let next = self.scheduler.next(contract, now, is_kept_back);
+            let is_skipped = |thread: &ThreadId| self.is_skipped(contract, thread, now);
+            let next = self.scheduler.next(contract, now, is_skipped);
             let Some(open) = next.and_then(|call| self.state.call(call)) else { continue };
             step.begin_record(open.thread.root(), Input::Probe { listener: listener.clone() });
             self.scheduler.mark_runnable(&listener);

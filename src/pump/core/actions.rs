@@ -171,8 +171,8 @@ impl Core {
             return false;
         }
 
-        let is_kept_back = |thread: &ThreadId| self.keeps_back(contract, thread, now);
-        let deliverable = self.scheduler.deliverable(contract, now, is_kept_back);
+        let is_skipped = |thread: &ThreadId| self.is_skipped(contract, thread, now);
+        let deliverable = self.scheduler.deliverable(contract, now, is_skipped);
         queued.saturating_sub(deliverable) >= contract.backlog
     }
 

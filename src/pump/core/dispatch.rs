@@ -86,9 +86,9 @@ impl Core {
                 let state = &self.state;
                 let limits = &self.budgets.limits;
                 let now = step.time;
-                let is_kept_back =
-                    |thread: &ThreadId| stays_in_queue(state, limits, (thread, &listener), now);
-                let taken = self.scheduler.take(contract, now, is_kept_back);
+                let is_skipped =
+                    |thread: &ThreadId| is_skipped_thread(state, limits, (thread, &listener), now);
+                let taken = self.scheduler.take(contract, now, is_skipped);
                 let Some((call, admission)) = taken else { break };
                 self.start_delivery(step, contract, call, admission);
             }
@@ -96,9 +96,9 @@ impl Core {
     }
 
     /// Whether no call of `thread` to the listener with this contract is handed over at `now` (see
-    /// [`stays_in_queue`]).
-    pub(super) fn keeps_back(&self, contract: &Contract, thread: &ThreadId, now: Time) -> bool {
-        stays_in_queue(&self.state, &self.budgets.limits, (thread, &contract.name), now)
+    /// [`is_skipped_thread`]).
+    pub(super) fn is_skipped(&self, contract: &Contract, thread: &ThreadId, now: Time) -> bool {
+        is_skipped_thread(&self.state, &self.budgets.limits, (thread, &contract.name), now)
     }
 
     /// Starts an attempt at a call that the scheduler has taken from the queue of its listener.
@@ -227,7 +227,7 @@ impl Core {
 
 /// Whether no call of `thread` to `listener` is handed over at `now`: a pause covers these calls, or
 /// the time of the thread or of its tree is over.
-fn stays_in_queue(
+fn is_skipped_thread(
     state: &State,
     limits: &TreeLimits,
     (thread, listener): (&ThreadId, &ListenerName),

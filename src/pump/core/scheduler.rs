@@ -153,14 +153,14 @@ impl Scheduler {
         &self,
         contract: &Contract,
         now: Time,
-        is_kept_back: impl Fn(&ThreadId) -> bool,
+        is_skipped: impl Fn(&ThreadId) -> bool,
     ) -> Option<CallId> {
         let queue = self.queues.get(&contract.name)?;
         let is_full = queue.running >= contract.concurrency;
         if is_full || self.absences.admission(&contract.name, now) == Admission::Nothing {
             return None;
         }
-        let mut ring = queue.ring.iter().filter(|thread| !is_kept_back(thread));
+        let mut ring = queue.ring.iter().filter(|thread| !is_skipped(thread));
         ring.find_map(|thread| queue.threads.get(thread)?.next())
     }
 
@@ -170,7 +170,7 @@ impl Scheduler {
         &self,
         contract: &Contract,
         now: Time,
-        is_kept_back: impl Fn(&ThreadId) -> bool,
+        is_skipped: impl Fn(&ThreadId) -> bool,
     ) -> usize {
         let Some(queue) = self.queues.get(&contract.name) else { return 0 };
         if self.absences.admission(&contract.name, now) != Admission::Any {
@@ -180,7 +180,7 @@ impl Scheduler {
         let free = contract.concurrency.saturating_sub(queue.running);
         let free = usize::try_from(free).unwrap_or(usize::MAX);
         let mut found = 0;
-        for thread in queue.ring.iter().filter(|thread| !is_kept_back(thread)) {
+        for thread in queue.ring.iter().filter(|thread| !is_skipped(thread)) {
             if found >= free {
                 break;
             }
@@ -211,7 +211,7 @@ impl Scheduler {
         &mut self,
         contract: &Contract,
         now: Time,
-        is_kept_back: impl Fn(&ThreadId) -> bool,
+        is_skipped: impl Fn(&ThreadId) -> bool,
     ) -> Option<(CallId, Admission)> {
         let admission = self.absences.admission(&contract.name, now);
         if admission == Admission::Nothing {
@@ -224,7 +224,7 @@ impl Scheduler {
         while queue.running < contract.concurrency && left > 0 {
             left -= 1;
             let thread = queue.ring.pop_front()?;
-            if is_kept_back(&thread) {
+            if is_skipped(&thread) {
                 queue.ring.push_back(thread);
                 continue;
             }

@@ -6,6 +6,7 @@ use serde_json::{Map, Value as Json};
 
 use super::declaration::{ContentType, ElementDeclaration, FieldsType, ValueType};
 use super::{ConversionError, DEPTH_MAX, Losses, check_count, element_name, pattern};
+use crate::shorten::shorten;
 
 /// Derives the declaration of a payload from `schema`. `name` becomes the name of the payload.
 pub(super) fn read(
@@ -553,9 +554,7 @@ fn words_of(parts: &[Json]) -> Option<Json> {
 }
 
 fn short(value: &Json) -> String {
-    let text = value.to_string();
-    let shown: String = text.chars().take(60).collect();
-    if shown.len() < text.len() { format!("{shown}…") } else { shown }
+    shorten(&value.to_string(), 60)
 }
 
 /// Returns the text that stands for a value in a message: a string without quotes, or the shortened

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use super::person::ActingPerson;
 use crate::ids::{ListenerName, ThreadId};
 use crate::index::IndexedPause;
+use crate::thread::PauseTarget;
 
 /// Path of the page that resumes everything.
 pub(super) const RESUME_ALL_PATH: &str = "/operate/pause?verb=resume&target=all";
@@ -43,13 +44,15 @@ pub(super) fn describe(pause: &IndexedPause) -> String {
 /// Whether exactly this thread is the target of a pause. Returns false for a pause of a thread
 /// above it.
 pub(super) fn is_of(pause: &IndexedPause, thread: &ThreadId) -> bool {
-    pause.target.strip_prefix("thread ") == Some(thread.as_str())
+    matches!(&pause.target, PauseTarget::Thread(paused) if paused == thread)
 }
 
 /// Whether a pause keeps back the calls of a thread: its target is everything, this thread, or a
 /// thread above this thread.
 pub(super) fn holds(pause: &IndexedPause, thread: &ThreadId) -> bool {
-    let named = pause.target.strip_prefix("thread ").and_then(|id| ThreadId::parse(id).ok());
-    let is_above = |named: ThreadId| named == *thread || thread.is_beneath(&named);
-    pause.target == "all" || named.is_some_and(is_above)
+    match &pause.target {
+        PauseTarget::All => true,
+        PauseTarget::Thread(paused) => paused == thread || thread.is_beneath(paused),
+        PauseTarget::Listener(_) => false,
+    }
 }

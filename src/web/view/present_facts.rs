@@ -20,6 +20,7 @@ use crate::limits;
 use crate::locks::locked;
 use crate::service::SocketTransport;
 use crate::service::handshake::Handshake;
+use crate::thread::PauseTarget;
 
 /// Facts about the present that every page shows. A check at intervals finds whether an organism
 /// runs. The last query of the indexes gives the pause of everything, and the number of waiting
@@ -77,7 +78,7 @@ impl PauseOfAll {
     /// list in `partitions` contains the pauses in force in one partition. Returns `None` if no
     /// partition has a pause of everything.
     pub fn find(partitions: &[Vec<IndexedPause>]) -> Option<Self> {
-        let paused = partitions.iter().flatten().filter(|pause| pause.target == "all");
+        let paused = partitions.iter().flatten().filter(|pause| pause.target == PauseTarget::All);
         let pause = paused.clone().min_by_key(|pause| pause.since)?.clone();
         Some(Self { pause, partitions: (paused.count(), partitions.len()) })
     }

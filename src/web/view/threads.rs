@@ -20,6 +20,7 @@ use crate::audit::{PageCursor, PagedTree, ThreadPhase, TreePage, is_open_phase, 
 use crate::envelope::Money;
 use crate::index::{IndexReader, ListedTree, TreeFilter, check_words};
 use crate::limits;
+use crate::thread::PauseTarget;
 
 const PATH: &str = "/threads";
 
@@ -64,7 +65,7 @@ pub(super) async fn show(State(view): State<Arc<ViewState>>, query: UrlQuery) ->
         let mut notes = notes(&answers);
         let pauses = pauses::distinct(answers.iter().flat_map(|found| &found.answer.2));
         // The frame of the page states the pause of everything.
-        let pauses = pauses.into_iter().filter(|pause| pause.target != "all");
+        let pauses = pauses.into_iter().filter(|pause| pause.target != PauseTarget::All);
         notes.extend(pauses.map(pauses::describe));
         let answers = answers.into_iter().map(|found| (found.partition, found.answer));
         let (list, lane): (Vec<_>, Vec<_>) =

@@ -70,15 +70,14 @@ impl PauseFacts {
     }
 
     fn pause_of(&self, target: &PauseTarget) -> Option<&IndexedPause> {
-        let target = target.to_string();
-        self.in_force.iter().map(|(_, pause)| pause).find(|pause| pause.target == target)
+        self.in_force.iter().map(|(_, pause)| pause).find(|pause| pause.target == *target)
     }
 
     /// Returns the partitions in which no pause of `target` is in force. A pause of everything, or
     /// of a listener, concerns all partitions.
-    fn without_pause(&self, target: &str) -> Vec<u32> {
+    fn without_pause(&self, target: &PauseTarget) -> Vec<u32> {
         let has_pause = |partition: u32| {
-            self.in_force.iter().any(|(of, pause)| *of == partition && pause.target == target)
+            self.in_force.iter().any(|(of, pause)| *of == partition && pause.target == *target)
         };
         self.partitions.iter().copied().filter(|partition| !has_pause(*partition)).collect()
     }
@@ -86,7 +85,8 @@ impl PauseFacts {
     /// Whether a pause is in force in some of the partitions that it concerns, but not in all of
     /// them. A pause of a thread concerns only one partition.
     fn is_partial(&self, pause: &IndexedPause) -> bool {
-        !pause.target.starts_with("thread ") && !self.without_pause(&pause.target).is_empty()
+        !matches!(pause.target, PauseTarget::Thread(_))
+            && !self.without_pause(&pause.target).is_empty()
     }
 }
 
@@ -116,7 +116,7 @@ impl PauseOverview {
     fn content(&self) -> Markup {
         let in_force = self.facts.iter().flat_map(|facts| &facts.in_force);
         let in_force = pauses::distinct(in_force.map(|(_, pause)| pause));
-        let all = in_force.iter().find(|pause| pause.target == "all");
+        let all = in_force.iter().find(|pause| pause.target == PauseTarget::All);
         let is_all_paused = all.is_some_and(|pause| !self.is_partial(pause));
         html! {
             h1 { "Operate" }
@@ -163,7 +163,7 @@ impl PauseOverview {
         html! {
             ul.pauses {
                 @for pause in in_force {
-                    @let target = pause.target.rsplit(' ').next().unwrap_or_default();
+                    @let target = pause.target.name();
                     li {
                         (line(pause)) (self.gap(pause)) " "
                         a.button data-entry href=(pause_path(PauseVerb::Resume, target)) { "Resume" }
@@ -183,9 +183,9 @@ impl PauseOverview {
     }
 
     fn listener_table(&self, in_force: &[&IndexedPause]) -> Markup {
-        let all = in_force.iter().find(|pause| pause.target == "all");
+        let all = in_force.iter().find(|pause| pause.target == PauseTarget::All);
         let row = |name: &ListenerName| {
-            let target = PauseTarget::Listener(name.clone()).to_string();
+            let target = PauseTarget::Listener(name.clone());
             let pause = in_force.iter().find(|pause| pause.target == target);
             let path = |verb| pause_path(verb, name.as_str());
             vec![
@@ -220,7 +220,7 @@ impl PauseOverview {
 /// Draws a pause: its target, its beginning, its note, and the person who requested it.
 fn line(pause: &IndexedPause) -> Markup {
     html! {
-        b { (inline(&pause.target)) } " since " (moment(pause.since)) " by "
+        b { (inline(&pause.target.to_string())) } " since " (moment(pause.since)) " by "
         (pauses::person(pause).draw())
         @if !pause.note.is_empty() { ": " (inline(&pause.note)) }
     }

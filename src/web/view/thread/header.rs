@@ -16,6 +16,7 @@ use crate::envelope::SpendingTotals;
 use crate::ids::ThreadId;
 use crate::index::{self, IndexReader, IndexedPause, WaitingMessage};
 use crate::limits;
+use crate::thread::PauseTarget;
 
 /// The state and the totals of a thread, its calls that wait for people, and the pauses that apply
 /// to the thread.
@@ -108,7 +109,7 @@ impl ThreadHeader {
                     (operate::thread_bar(view, id, actions))
                     div #pauses {
                         // The frame of the page states the pause of everything.
-                        @for pause in self.pauses.iter().filter(|pause| pause.target != "all") {
+                        @for pause in self.pauses.iter().filter(|pause| pause.target != PauseTarget::All) {
                             p.note role="status" { (inline(&pauses::describe(pause))) }
                         }
                     }
