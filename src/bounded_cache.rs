@@ -10,8 +10,8 @@ use crate::limits;
 #[derive(Debug)]
 pub struct BoundedCache<K, V> {
     values: HashMap<K, CachedValue<V>, foldhash::fast::RandomState>,
-    /// One entry for each call of `put`, oldest first. An entry is outdated if its value was
-    /// removed or replaced since then.
+    /// One entry for each call of `put`, oldest first. An entry is outdated if the value of this
+    /// call was removed or replaced later.
     order: VecDeque<(u64, K)>,
     values_max: usize,
     bytes_max: usize,
@@ -42,9 +42,9 @@ impl<K: Clone + Eq + Hash, V> BoundedCache<K, V> {
         Self { values, order, values_max, bytes_max, bytes: 0, next_place: 0 }
     }
 
-    /// Stores a value of `bytes` bytes in place of the key's present value, and removes the oldest
-    /// values until the limits hold. Returns true. If `bytes` alone exceeds the limit, removes the
-    /// present value, stores nothing, and returns false.
+    /// Stores a value of `bytes` bytes, and returns true. The value replaces the key's present
+    /// value. If a limit is exceeded, removes the oldest values. If `bytes` alone exceeds the
+    /// limit, removes the present value, stores nothing, and returns false.
     pub fn put(&mut self, key: K, value: V, bytes: usize) -> bool {
         self.take(&key);
         if bytes > self.bytes_max {

@@ -39,7 +39,7 @@ pub use undo::UndoRule;
 pub use vocabulary::{Meaning, Vocabulary, VocabularyError};
 use vocabulary::{agents_sharing_a_name, vocabulary_of};
 
-/// A map from names that the config declares to values. Its hasher is fast, because the pump looks
+/// A map whose keys are names that the config declares. Its hasher is fast, because the pump looks
 /// up several names for each message.
 type NameMap<K, V> = HashMap<K, V, foldhash::fast::RandomState>;
 
@@ -65,16 +65,16 @@ pub enum Role {
     Workflow,
 }
 
-/// How the results of several peers become the one result of a call. A call goes to all peers that
-/// accept its payload name.
+/// The way in which the replies of several peers become the one result of a call. A call goes to
+/// all peers that accept its payload name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub enum Gather {
-    /// The result holds, for each peer in config order, the peer's reply, or an error if the peer
-    /// failed.
+    /// The result contains one entry for each peer, in config order: the peer's reply or, if the
+    /// peer failed, an error.
     #[default]
     #[serde(rename = "all")]
     All,
-    /// The result is the first reply. If every peer failed, the result holds all errors.
+    /// The first reply is the result. If every peer failed, the result contains all errors.
     #[serde(rename = "first")]
     First,
 }
@@ -98,9 +98,9 @@ pub struct Contract {
     pub replies: Vec<PayloadName>,
     #[serde(rename = "peers")]
     pub peers: Vec<ListenerName>,
-    /// Whether the listener forwards answers. If true, an answer that is one of `replies` and that
-    /// a peer accepts becomes a call to this peer. The result of that call becomes the result of
-    /// the listener.
+    /// Whether the listener forwards answers. If true, an answer whose name is in `replies` and
+    /// that a peer accepts becomes a call to this peer. The result of that call becomes the result
+    /// of the listener.
     #[serde(rename = "forward")]
     pub forward: bool,
     #[serde(rename = "gather")]
@@ -126,28 +126,28 @@ pub struct Contract {
     /// Which calls to the listener need an operator's approval.
     #[serde(rename = "approval", default, skip_serializing_if = "Approval::is_never")]
     pub approval: Approval,
-    /// Maximum time that a call waits for an operator or a human listener; `None` if there is no
-    /// maximum.
+    /// Maximum time that a held call waits for an operator, or a question waits for a human
+    /// listener; `None` if there is no maximum.
     #[serde(rename = "patience", default, skip_serializing_if = "Option::is_none")]
     pub patience: Option<Duration>,
     /// Maximum time that the listener takes for a preview, which describes the effect of a call
     /// before a person approves the call. `None` if the listener gives no previews.
     #[serde(rename = "previews", default, skip_serializing_if = "Option::is_none")]
     pub previews: Option<Duration>,
-    /// Time for which a client's idempotency key is remembered after its first use; `None` to
-    /// remember the key as long as its tree. A request with an expired key counts as new. The key
-    /// never expires while its call is open.
+    /// Time for which the idempotency key of a client is remembered after its first use. If `None`,
+    /// the key is remembered as long as its thread tree. A request with an expired key counts as
+    /// new. A key does not expire while a call is open in its thread tree.
     #[serde(rename = "keys_for", default, skip_serializing_if = "Option::is_none")]
     pub keys_for: Option<Duration>,
     /// Tokens and money that the agent may use in one thread tree, within the limits of the tree.
     #[serde(rename = "budget", default, skip_serializing_if = "Budget::is_open")]
     pub budget: Budget,
-    /// The client in whose name processes of this listener may send requests to the pump. `None` if
-    /// they may send no requests.
+    /// The client in whose name the processes of this listener may send requests to the pump;
+    /// `None` if these processes may send no requests.
     #[serde(rename = "client", default, skip_serializing_if = "Option::is_none")]
     pub client: Option<ListenerName>,
-    /// Names of the primitives, such as `wait`, that this listener may use, as the config lists
-    /// them. `None` if the config has no list; the listener's role then decides.
+    /// Names of the core's primitives, such as `wait`, that the config permits this listener to
+    /// use. If the config has no such list, this is `None`, and the listener's role decides.
     #[serde(rename = "core", default, skip_serializing_if = "Option::is_none")]
     pub core: Option<Vec<String>>,
     /// Payloads with which agents answer the typed goals of this workflow. A goal is typed if the
@@ -208,7 +208,7 @@ impl Contract {
 }
 
 /// The contracts of all listeners and clients of an organism. Also contains the vocabulary of each
-/// of them, which is the set of payload names that it may write.
+/// listener and client, which is the set of payload names that it may write.
 #[derive(Debug, Clone, Default)]
 pub struct Contracts {
     by_name: NameMap<ListenerName, (Arc<Contract>, Vocabulary)>,
@@ -233,9 +233,9 @@ impl Contracts {
         if errors.is_empty() { Ok(Self { by_name, order }) } else { Err(errors) }
     }
 
-    /// Whether a fork takes the results of calls to this listener from the record, and does not
-    /// repeat the calls. True for every listener except agents and workflows. A fork is a thread
-    /// that continues the recorded history of another thread.
+    /// Whether a fork takes the results of calls to this listener from the record instead of
+    /// repeating the calls. This is true for every listener that is neither an agent nor a
+    /// workflow. A fork is a thread that continues the recorded history of another thread.
     pub fn is_answered_in_forks(&self, name: &ListenerName) -> bool {
         let role = self.get(name).map(|contract| contract.role);
         !matches!(role, Some(Role::Agent | Role::Workflow))
@@ -246,8 +246,8 @@ impl Contracts {
     }
 
     /// Returns the contract of the listener `name`; `None` if no listener has this name. The result
-    /// does not borrow these contracts, so the caller can change the pump's state while it uses the
-    /// contract.
+    /// shares ownership and does not borrow from `self`, so the caller can change the pump's state
+    /// while it uses the contract.
     pub fn shared(&self, name: &ListenerName) -> Option<Arc<Contract>> {
         self.by_name.get(name).map(|(contract, _)| Arc::clone(contract))
     }
@@ -259,8 +259,8 @@ impl Contracts {
     }
 
     /// Returns a copy of these contracts for work that began before the config changed to
-    /// `current`. In the copy, no sender may make a call that `current` does not permit, because
-    /// the listener is gone or no longer accepts the payload.
+    /// `current`. The copy lacks the calls that `current` no longer permits, because the called
+    /// listener is gone or no longer accepts the payload.
     #[must_use]
     pub fn restricted_to(&self, current: &Self) -> Self {
         let mut restricted = self.clone();

@@ -16,9 +16,11 @@ pub fn read(path: &Path) -> Result<Option<Vec<u8>>> {
     }
 }
 
-/// Opens a regular file for reading. Fails for anything else, such as a named pipe, whose opening
-/// could wait without end. Pipes that this process already has open, such as `/dev/stdin` and
-/// `/dev/fd/3`, are permitted. So is `/dev/null`, which is read as an empty file.
+/// Opens a regular file for reading. Fails for any other kind of file, such as a named pipe,
+/// because opening it could wait without end. There are two exceptions:
+/// - Files that this process already has open, such as `/dev/stdin` and `/dev/fd/3`, may also be
+///   pipes.
+/// - `/dev/null` is permitted, and is read as an empty file.
 pub fn open_regular(path: &Path) -> Result<File> {
     let is_own = ["/dev/stdin", "/dev/fd", "/proc/self/fd"].iter().any(|own| path.starts_with(own));
     if is_own {
@@ -37,13 +39,14 @@ pub fn open_regular(path: &Path) -> Result<File> {
     }
 }
 
-/// Whether the metadata is that of the device `/dev/null`, also if a link led to the device.
+/// Whether the metadata belongs to the device `/dev/null`. The path that was opened may be a link
+/// to this device.
 fn is_null_device(metadata: &Metadata) -> bool {
     metadata.file_type().is_char_device()
         && std::fs::metadata("/dev/null").is_ok_and(|null| null.rdev() == metadata.rdev())
 }
 
-/// Reads a regular file, as [`open_regular`] opens it.
+/// Reads the whole content of a regular file. Fails for the files that [`open_regular`] refuses.
 pub fn read_regular(path: &Path) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
     open_regular(path)?.read_to_end(&mut bytes)?;
@@ -90,8 +93,8 @@ pub fn create_private(path: &Path) -> Result<()> {
     }
 }
 
-/// Writes a file that only its owner may read and write, even if the file existed with other
-/// permissions.
+/// Writes a file that only its owner may read and write. Replaces an existing file together with
+/// its permissions.
 pub fn write_private(path: &Path, bytes: &[u8]) -> Result<()> {
     remove(path)?;
     write_new_private(path, bytes)

@@ -1,7 +1,7 @@
 //! Failpoints: named places in the code where a test can stop the program. With
-//! `ORGANISM_FAILPOINT=place[:nth]`, the process aborts at the nth pass of the place, by default at
-//! the first. If `ORGANISM_FAILPOINT_UNTIL=path` is set too, the OS thread that
-//! passes the place waits instead, until the file `path` exists.
+//! `ORGANISM_FAILPOINT=place[:nth]`, the process aborts when it passes `place` for the nth time, by
+//! default for the first time. If `ORGANISM_FAILPOINT_UNTIL=path` is set too, the process does not
+//! abort: the OS thread at `place` waits until the file `path` exists.
 //!
 //! Some places handle a message of one conversation thread. For such a place,
 //! `ORGANISM_FAILPOINT=place@thread` counts a pass only if the id of the conversation thread begins
@@ -71,19 +71,20 @@ pub const PUMP: [&str; 9] = [
 
 struct ArmedFailpoint {
     place: String,
-    /// Beginning of the ids of conversation threads. The failpoint counts only passes for threads
-    /// with such an id; every pass if `None`.
+    /// Beginning of a conversation thread's id. If set, the failpoint counts only passes for
+    /// threads whose id has this beginning. If `None`, it counts every pass.
     thread: Option<String>,
     passes_left: AtomicU64,
-    /// Path of a file. An OS thread at the failpoint waits until the file exists. If `None`, the
-    /// process aborts at the failpoint.
+    /// Path of a file. If set, the OS thread that the failpoint stops waits until this file exists.
+    /// If `None`, the process aborts at the failpoint.
     until: Option<PathBuf>,
 }
 
 static ARMED: OnceLock<Option<ArmedFailpoint>> = OnceLock::new();
 
-/// Marks the failpoint `place`. If `ORGANISM_FAILPOINT` selects this pass of the failpoint, aborts
-/// the process or, if `ORGANISM_FAILPOINT_UNTIL` names a file, waits until the file exists.
+/// Marks the failpoint `place`. If `ORGANISM_FAILPOINT` selects this pass of the failpoint, the
+/// process aborts. If `ORGANISM_FAILPOINT_UNTIL` names a file, the OS thread instead waits until
+/// the file exists.
 pub fn failpoint(place: &str) {
     pass(place, None);
 }

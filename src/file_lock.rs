@@ -6,11 +6,12 @@ use std::time::{Duration, Instant};
 
 use crate::limits;
 
-/// Takes the exclusive lock of `file`. While another process holds the lock, tries again until
-/// `wait` has passed or `is_enough` returns true. Returns whether this process has the lock.
+/// Takes the exclusive lock of `file`. If another process holds the lock, tries again until `wait`
+/// has passed or `is_enough` returns true. Returns whether this process now has the lock.
 ///
-/// A process that is just being spawned shares every lock until it executes its own program. So a
-/// lock that was released may still look held, and callers should wait at least briefly.
+/// A child process shares every lock of its parent until it executes its own program. A lock that
+/// was just released may therefore still appear to be held, and callers should wait at least
+/// briefly.
 pub fn lock_within(
     file: &File,
     wait: Duration,

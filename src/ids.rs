@@ -1,5 +1,5 @@
-//! Identifiers: one newtype for each kind. An identifier is parsed where it enters the program and
-//! trusted afterwards.
+//! Identifiers: one newtype for each kind. An identifier is parsed where it enters the program.
+//! After that, it is trusted.
 //!
 //! This module uses no other module of this crate except `limits`.
 
@@ -80,9 +80,9 @@ macro_rules! serialised_as_text {
     };
 }
 
-/// Id of a message. A message from outside gets a UUIDv7. A message of the pump gets a UUIDv5,
-/// derived from the journal's id, the position of the record, and the number of ids that were
-/// already derived for this record.
+/// Id of a message. A message from outside gets a UUIDv7. A message that the pump emits gets a
+/// UUIDv5. It is derived from the journal's id, the position of the record, and the number of ids
+/// that were already derived for this record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct MessageId(pub Uuid);
@@ -412,8 +412,8 @@ pub struct Attempt {
 }
 
 impl Attempt {
-    /// Returns `epoch.0`, the attempt number of every preview request of a pump with this epoch. In
-    /// the number `epoch.n` of any other attempt, `n` is at least 1.
+    /// Returns the attempt number for preview requests of a pump with this epoch. The number is
+    /// always `epoch.0`. For an attempt of a call, the part after the epoch is at least 1.
     pub const fn preview(epoch: u32) -> Self {
         Self { epoch, n: 0 }
     }

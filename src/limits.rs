@@ -23,7 +23,8 @@ pub const XML_DEPTH_MAX: usize = 128;
 pub const XML_TREE_DEPTH_MAX: usize = 256;
 /// Maximum attributes of one element.
 pub const XML_ATTRIBUTES_MAX: usize = 256;
-/// Maximum namespace declarations on one element, and maximum namespaces in scope at one element.
+/// Maximum namespace declarations on one element. Also the maximum namespaces that may be in scope
+/// at one element.
 pub const XML_NAMESPACES_MAX: usize = 64;
 pub const XML_NAME_BYTES_MAX: usize = 1 << 10;
 pub const XML_ATTRIBUTE_BYTES_MAX: usize = 64 << 10;
@@ -48,8 +49,8 @@ pub const LEAF_BYTES_MAX: usize = 512 << 10;
 /// input is in memory, the pump knows that the journal contains the input. If not, the pump queries
 /// the journal.
 pub const INPUTS_REMEMBERED_MAX: usize = 10_000;
-/// Maximum bytes that all searches for close tags in one turn may read without finding a close tag.
-/// Beyond this number, the rest of the turn is not parsed.
+/// Maximum bytes in one turn that the searches for close tags may read without success, all of them
+/// together. Beyond this number, the rest of the turn is not parsed.
 pub const LOOKAHEAD_BYTES_MAX: usize = 16 << 20;
 /// Maximum names of unknown root elements in one turn that the parser of model text remembers.
 pub const UNKNOWN_ROOTS_MAX: usize = 64;
@@ -70,26 +71,32 @@ pub const SCHEMA_COMPILE_CPU_SECONDS: u64 = 30;
 pub const SCHEMAS_PER_CHILD_MAX: usize = 64;
 /// Maximum particles of one content model, after all group references are expanded.
 pub const SCHEMA_PARTICLES_MAX: u64 = 20_000;
-/// Maximum product of the bounded `maxOccurs` values nested in one content model.
+/// Maximum product of the `maxOccurs` values of particles that are nested in one content model.
+/// Unbounded values do not count.
 pub const SCHEMA_OCCURS_MAX: u64 = 1_000_000;
 pub const PATTERN_BYTES_MAX: usize = 16 << 10;
 pub const PATTERN_DEPTH_MAX: usize = 64;
-/// Maximum product of the bounded repetitions nested in one pattern facet.
+/// Maximum product of the counts of repetitions, such as `{2,5}`, that are nested in one pattern
+/// facet.
 pub const PATTERN_REPEATS_MAX: u64 = 10_000;
-/// Maximum steps of libxml2 for all values of one payload that are matched against costly
-/// patterns. So many steps take about 0.3 s.
+/// Maximum steps that libxml2 may need to match the values of one payload against costly patterns,
+/// for all these values together. So many steps take about 0.3 s.
 pub const PATTERN_STEPS_MAX: u64 = 20_000_000;
-/// Maximum work of computing the steps of libxml2 for all values of one payload. So much work takes
-/// about 0.5 s.
+/// Maximum work that organism spends on one payload to compute how many steps libxml2 needs for its
+/// values. So much work takes about 0.5 s.
 pub const PATTERN_COMPARISON_WORK_MAX: usize = 60_000_000;
-/// Maximum nesting of types that refer to one another, in the computation of steps of libxml2.
+/// Maximum nesting of types that refer to one another. It applies when organism computes how many
+/// steps libxml2 needs to match a value.
 pub const COMPARED_TYPES_DEPTH_MAX: usize = 200;
-/// Minimum length, in characters, up to which every value must be matched against a pattern within
-/// [`PATTERN_STEPS_MAX`]. A pattern that is too costly for this is refused.
+/// Length, in characters, of values that every pattern must permit. If matching a value of at most
+/// this length may take more than [`PATTERN_STEPS_MAX`] steps, the pattern is refused as too
+/// costly.
 pub const PATTERN_LENGTH_MIN: usize = 64;
-/// Length up to which the analysis of a pattern looks at each length of a value.
+/// Maximum length of values, in characters, for which the analysis of a pattern computes the steps
+/// for each length separately.
 pub const PATTERN_LENGTHS_MAX: usize = 1 << 16;
-/// Size up to which the analysis of a pattern writes out a counted repetition.
+/// Maximum size of a counted repetition that the analysis of a pattern expands into copies: the
+/// size of the repeated part, times the count.
 pub const PATTERN_REPEATS_WRITTEN_OUT: usize = 256;
 pub const PATTERN_STATES_MAX: usize = 20_000;
 pub const PATTERN_TRANSITIONS_MAX: usize = 200_000;
@@ -120,8 +127,8 @@ pub const XPATH_BYTES_MAX: usize = 4 << 10;
 pub const XPATH_DEPTH_MAX: usize = 32;
 /// Maximum operations of one evaluation of an XPath expression, as libxml2 counts them.
 pub const XPATH_OPERATIONS_MAX: u64 = 1_000_000;
-/// Number of bytes of text that count as one operation of an XPath expression, when one of
-/// organism's own XPath functions reads the text.
+/// Number of bytes of text that count as one operation of an XPath expression. This applies to text
+/// that one of organism's own XPath functions reads.
 pub const XPATH_BYTES_PER_OPERATION: usize = 64;
 /// Maximum nodes that one XPath expression selects.
 pub const XPATH_NODES_MAX: usize = 100_000;
@@ -139,8 +146,8 @@ pub const LOOP_PASSES_CEILING: u32 = 10_000;
 /// Default maximum number of corrections that a supervisor may request for the output of one goal.
 pub const CORRECTIONS_DEFAULT: u32 = 2;
 pub const CORRECTIONS_CEILING: u32 = 100;
-/// Highest configurable depth of delegations: the number of levels of delegated tasks beneath one
-/// goal.
+/// Highest configurable depth of delegations: the number of levels of delegated tasks below one
+/// goal. An agent delegates a task by giving it to another agent.
 pub const ROLES_DEPTH_CEILING: u32 = 8;
 
 // Names and ids.
@@ -231,8 +238,8 @@ pub const RESTART_WINDOW: Duration = Duration::from_secs(60);
 /// if every result in it is a failure.
 pub const ROUNDS_FAILED_DEFAULT: u32 = 20;
 pub const ROUNDS_FAILED_CEILING: u32 = 10_000;
-/// Number of consecutive failed rounds of a call after which organism delays the delivery of
-/// further results to the call's listener. Agents are exempt.
+/// Number of consecutive failed rounds of a call after which organism delays further deliveries of
+/// results to the call's listener. This does not apply to agents.
 pub const ROUNDS_FAILED_BACKOFF: u32 = 3;
 pub const BACKOFF_FIRST: Duration = Duration::from_millis(100);
 pub const BACKOFF_MAX: Duration = Duration::from_secs(10);
@@ -258,13 +265,16 @@ pub const EXIT_GRACE: Duration = Duration::from_secs(2);
 /// an interpreted program that printed an error, and hardly delays the replacement of a program
 /// that keeps running.
 pub const UNSOLICITED_EXIT_GRACE: Duration = Duration::from_millis(100);
-/// Number of stray answers at which a child process is replaced, and at which an attempt on NATS
-/// counts as crashed. An attempt is one hand-over of a call. An answer of a child process is stray
-/// if it does not name the attempt that the process handles. An answer on NATS is stray if it does
-/// not name the attempt to whose subject it was sent.
+/// Number of stray answers after which a faulty program is stopped. A child process is then
+/// replaced, and an attempt on NATS counts as crashed. An attempt is one hand-over of a call.
+///
+/// - An answer of a child process is stray if it does not name the attempt that the process
+///   handles.
+/// - An answer on NATS is stray if it names another attempt than the one to whose subject it was
+///   sent.
 pub const STRAY_ANSWERS_MAX: u32 = 3;
-/// Number of frames that a host reads from a child process one after another before it looks for
-/// commands, such as a cancellation.
+/// Number of frames that a host reads in a row from a child process before it checks for commands,
+/// such as a cancellation.
 pub const CHILD_FRAMES_IN_ROW_MAX: u32 = 64;
 /// Maximum passes at start-up that end leftover processes of an earlier pump. Each pass after the
 /// first ends the processes that survived the previous pass.
@@ -338,8 +348,9 @@ pub const KEY_BYTES_MAX: usize = 8 << 10;
 pub const KEY_BYTES_HIDDEN_IN_ANSWERS: usize = 16;
 /// Minimum length of an API key that is removed from error messages. A shorter key is not removed.
 pub const KEY_BYTES_HIDDEN_IN_ERRORS: usize = 4;
-/// Maximum tokens of the answer to a test call of `organism models --try`. It leaves room for the
-/// reasoning before a short answer: OpenAI refuses a call whose maximum the reasoning uses up.
+/// Maximum tokens of the answer to a test call of `organism models --try`. The number leaves room
+/// for the reasoning before a short answer, because OpenAI refuses a call whose reasoning alone
+/// reaches the maximum.
 pub const PROBE_ANSWER_TOKENS_MAX: u32 = 1_024;
 /// Default maximum tokens of an answer, for wire formats that require a maximum.
 pub const ANSWER_TOKENS_DEFAULT: u32 = 8_192;
@@ -375,8 +386,8 @@ pub const TOKENS_PER_MINUTE_FLOOR_PERCENT: u64 = 5;
 pub const ROUTES_MAX: usize = 32;
 
 // Pump and journal.
-/// Maximum bytes of a submission. If a smaller submission is still too large for a payload, the
-/// pump refuses it and records the refusal.
+/// Maximum bytes of a submission. A submission below this limit may still be too large for a
+/// payload. The pump then refuses it and records the refusal.
 pub const SUBMISSION_BYTES_MAX: usize = 8 << 20;
 /// Maximum bytes of a Unix socket's path that every operating system accepts.
 pub const SOCKET_NAME_BYTES: usize = 100;
@@ -391,13 +402,13 @@ pub const NEW_THREADS_AT_ONCE: usize = 1_024;
 pub const INBOX_REQUESTS_MAX: usize = 4_096;
 /// Maximum connections that the control socket serves at once; further connections get `busy`.
 pub const CONTROL_CONNECTIONS_MAX: usize = 256;
-/// Maximum connections at the control socket that all hosted processes have at once. It is less
-/// than [`CONTROL_CONNECTIONS_MAX`], so that listeners do not keep commands out. Further
-/// connections are closed.
+/// Maximum connections at the control socket that all hosted processes have at once. The number is
+/// less than [`CONTROL_CONNECTIONS_MAX`], so that connections of listeners do not prevent commands
+/// from connecting. Further connections are closed.
 pub const HOSTED_CONNECTIONS_MAX: usize = CONTROL_CONNECTIONS_MAX / 2;
-/// Maximum connections at the control socket that the processes of one listener have at once. It is
-/// less than [`HOSTED_CONNECTIONS_MAX`], so that one listener does not keep the others out. Further
-/// connections are closed.
+/// Maximum connections at the control socket that the processes of one listener have at once. The
+/// number is less than [`HOSTED_CONNECTIONS_MAX`], so that one listener does not prevent the other
+/// listeners from connecting. Further connections are closed.
 pub const LISTENER_CONNECTIONS_MAX: usize = HOSTED_CONNECTIONS_MAX / 2;
 /// Maximum number of connections to which the control socket answers `busy` at the same time. While
 /// so many are open, further connections wait to be accepted.
@@ -414,8 +425,8 @@ pub const ORGANISM_WAIT_INTERVAL: Duration = Duration::from_millis(20);
 pub const HOST_END_POLL_INTERVAL: Duration = Duration::from_millis(200);
 /// Maximum connections that a command makes to a control socket in order to reach the process that
 /// holds the journal's lock. While a pump takes over the journal, another process may serve the
-/// socket for a moment. If every connection reaches another process, the command reports that the
-/// wrong process serves the socket.
+/// socket for a moment. If no connection reaches the holder of the lock, the command reports that
+/// the wrong process serves the socket.
 pub const SOCKET_CONNECTS_MAX: usize = 5;
 /// Maximum time that a command waits for the control socket of an organism that has announced its
 /// start.
@@ -423,20 +434,21 @@ pub const ANNOUNCED_TIMEOUT: Duration = Duration::from_secs(60);
 /// Time limit for a command at the control socket to send its request. The same limit applies to
 /// reading each line of the response.
 pub const CONTROL_TIMEOUT: Duration = Duration::from_secs(30);
-/// Maximum time that a pump may take to answer a query or a request of an operator, such as a
-/// pause. After this time, the request counts as undecided, and the pump no longer accepts it.
+/// Maximum time that a pump may take to answer a query, or an operator's request such as a pause.
+/// After this time, the request counts as undecided, and the pump no longer accepts it.
 pub const PUMP_RULING_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time without a response on the control socket after which a command checks for the first time
 /// whether the organism still responds to other requests.
 pub const SOCKET_SILENCE_FIRST: Duration = Duration::from_secs(3);
-/// Maximum time without a response on the control socket between two checks of whether the organism
-/// still responds. The time doubles after each check.
+/// Maximum interval between two checks of whether the organism still responds, while a request on
+/// the control socket gets no response. The interval doubles after each check.
 pub const SOCKET_SILENCE_MAX: Duration = Duration::from_secs(30);
 /// Time-out of a check of whether the organism still responds. An organism that does not respond in
 /// this time counts as stopped.
 pub const SOCKET_PROBE_TIMEOUT: Duration = Duration::from_secs(7);
-/// Time-out of such a check once the organism has responded to the request. A machine may stand
-/// still for some time, for example for a backup, and the request may be accepted.
+/// Longer time-out of the check of whether the organism still responds. It applies once the
+/// organism has responded to the command's request, because the organism may then have accepted the
+/// request. A machine may stand still for some time, for example for a backup.
 pub const SOCKET_PROBE_LATER_TIMEOUT: Duration = Duration::from_secs(60);
 /// Maximum time to read why the organism has closed a control connection without taking the
 /// request. A connection that has broken contains no reason.
@@ -450,9 +462,9 @@ pub const CASE_STEP_TIMEOUT: Duration = Duration::from_secs(60);
 /// journal instead. The timeout is longer than [`PARTITION_TIMEOUT`], so that the query can still
 /// state why no pump responds.
 pub const HELD_CALLS_TIMEOUT: Duration = Duration::from_secs(15);
-/// Longest wait of a command for new records, if the organism has several partitions. After this
-/// wait, the command looks again, because the organism's process on this host reports only records
-/// of the partitions that it follows.
+/// Maximum time that a command waits for new records if the organism has several partitions. Then
+/// the command looks for new records itself, because the organism's process on this host reports
+/// only the records of the partitions that it follows.
 pub const PARTITIONED_WAIT_MAX: Duration = Duration::from_secs(1);
 /// Timeout of a query for the running config. Commands that only display data send this query.
 pub const STATUS_TIMEOUT: Duration = Duration::from_secs(1);
@@ -469,20 +481,24 @@ pub const GROUP_COMMIT_MAX: usize = 256;
 pub const STANDSTILL_MIN: Duration = Duration::from_secs(1);
 /// Interval at which a pump checks whether it stood still (see [`STANDSTILL_MIN`]).
 pub const STANDSTILL_CHECK_INTERVAL: Duration = Duration::from_millis(250);
-/// Minimum number of calls for which clients wait before a pump removes the entries of clients that
-/// have stopped waiting.
+/// Minimum number of awaited calls at which a pump removes the entries of clients that have stopped
+/// waiting. An awaited call is one for whose end at least one client waits.
 pub const WAITERS_SWEEP_MIN: usize = 1_024;
-/// Maximum messages in flight in one pump. Held calls do not count, nor do some messages of trees
-/// whose open calls all wait for persons or timers: see [`WAITING_MESSAGES_PER_CALL_MAX`].
+/// Maximum messages in flight in one pump. Two kinds of messages do not count:
+///
+/// - the requests of held calls,
+/// - some messages of trees whose open calls all wait for persons or timers: see
+///   [`WAITING_MESSAGES_PER_CALL_MAX`].
 pub const IN_FLIGHT_MAX: usize = 100_000;
-/// Number of messages that do not count towards [`IN_FLIGHT_MAX`] for each call that is held or has
-/// a timer. Applies to a tree if all of its open calls wait for persons or timers. Further messages
-/// of the tree count, so that a listener cannot collect messages without bound before it waits.
+/// Number of messages that do not count towards [`IN_FLIGHT_MAX`], for each call that is held or
+/// has a timer. This applies only to trees whose open calls all wait for persons or timers. Further
+/// messages of such a tree count, so that a listener cannot collect messages without bound before
+/// it waits.
 pub const WAITING_MESSAGES_PER_CALL_MAX: usize = 16;
 /// Maximum timers that fire in one group commit.
 pub const TIMERS_PER_COMMIT_MAX: usize = 256;
-/// Interval at which a pump with too many messages in flight fires some of the due timers. They
-/// fire in spite of the limit, because the messages in flight may wait for a timer.
+/// Interval at which a pump with too many messages in flight nevertheless fires some of the due
+/// timers. It must fire them, because the messages in flight may wait for a timer.
 pub const TIMERS_WHILE_FULL_INTERVAL: Duration = Duration::from_millis(500);
 /// Length of the period in which a pump records all `busy` refusals of one client as one count.
 pub const BUSY_INTERVAL: Duration = Duration::from_secs(10);
@@ -490,7 +506,8 @@ pub const BUSY_INTERVAL: Duration = Duration::from_secs(10);
 pub const CHECKPOINT_RECORDS: u64 = 1_000;
 /// Time after which a checkpoint is due if records have been written.
 pub const CHECKPOINT_INTERVAL: Duration = Duration::from_secs(10);
-/// Time for which the file of a journal must be away from its path before its pump stops.
+/// Time after which a pump stops if its journal's file was moved away from its path, removed or
+/// replaced, and is not back by then.
 pub const JOURNAL_DISPLACED_AFTER: Duration = Duration::from_secs(2);
 /// Maximum bytes that are read to find the last line of a checkpoint file. No line is longer.
 pub const CHECKPOINT_LINE_BYTES_MAX: u64 = 4_096;
@@ -527,8 +544,8 @@ pub const SCAN_CHUNK_RECORDS: u64 = 128;
 pub const SCAN_CHUNKS_AHEAD: usize = 8;
 pub const SCAN_WORKERS_MAX: usize = 8;
 
-/// Maximum queued reports for a client that waits for a call. The reports are about other calls of
-/// the same tree that wait. Further reports are dropped.
+/// Maximum reports about waiting calls that are queued for one client. A client gets these reports
+/// while it waits for a call of the same tree. Further reports are dropped.
 pub const CALL_WAITS_MAX: usize = 64;
 /// Time for which a model call must be in the same state before it is reported to the clients that
 /// wait for a call of the same tree.
@@ -626,8 +643,8 @@ pub const WEB_OPEN_CALLS_COUNTED: u64 = 2_000;
 pub const WEB_LAST_FAILURES: usize = 20;
 /// Maximum length, in characters, of the failure reason that a list in the web view shows.
 pub const WEB_REASON_CHARS: usize = 300;
-/// Time after which the web view loads a config again, even if the project's files are unchanged. A
-/// change of files outside the project is noticed only then.
+/// Maximum time for which the web view uses a config that it has loaded, if the config's own files
+/// are unchanged. Only after this time does the web view notice changes of other files.
 pub const WEB_CONFIG_AGE: Duration = Duration::from_secs(10);
 /// Maximum number of records that the web view reads, from the end of a journal, to find the record
 /// of an action that a person has just sent.
@@ -675,13 +692,14 @@ pub const WEB_PROOF_RECORDS: u64 = 1_000_000;
 pub const WEB_PROOF_NICENESS: i32 = 19;
 /// Minimum time between two verifications of the journals by the web view.
 pub const WEB_PROOF_AGE: Duration = Duration::from_secs(60);
-/// Maximum number of records after a thread's oldest held call. If there are more, the page of the
-/// thread does not show the contents of its held calls.
+/// Maximum number of records from a thread's oldest waiting call to the end of the journal. If
+/// there are more, the page of the thread does not show the contents of its held calls.
 pub const WEB_HELD_RECORDS: u64 = 20_000;
 /// Maximum calls waiting for a person that the page of a thread lists at its top.
 pub const WEB_NEEDS_YOU_MAX: usize = 10;
-/// Maximum number of calls waiting for a person that the first page of a thread's events counts, if
-/// this page is made from the index. The count includes the threads beneath the thread.
+/// Maximum number of calls waiting for a person that the first page of a thread's events counts.
+/// Calls in the threads beneath this thread count, too. The limit applies if the page is made from
+/// the index.
 pub const THREAD_WAITING_MAX: usize = 1_000_000;
 /// Maximum bytes of HTML on one page for payloads, prompts and reasons. Texts beyond this size are
 /// left out.
@@ -749,7 +767,7 @@ pub const MODEL_NAME_CHARS_MAX: usize = 128;
 
 // Memory of agents and workflows.
 /// Maximum trees for which a process keeps an index of the tree's records in memory. With this
-/// index, it can read one thread for a listener without a walk through the whole tree.
+/// index, the process can read one thread for a listener without a walk through the whole tree.
 pub const MEMORY_TREES_MAX: usize = 10_000;
 /// Maximum total bytes of the indexes of trees' records that a process keeps in memory. The index
 /// that was read most recently stays in memory even if it is larger.
@@ -786,16 +804,16 @@ pub const REMEMBERED_BYTES_MAX: usize = 16 << 20;
 pub const RESTING_TREES_MAX: usize = 1_024;
 /// Maximum number of threads that all trees at rest in a pump's memory have together.
 pub const RESTING_THREADS_MAX: usize = 16_384;
-/// Maximum trees in a pump's memory whose open calls all wait for persons or timers. Further trees
-/// move to the working file. Each query for all held calls must read that file, so this number is
-/// much higher than [`RESTING_TREES_MAX`].
+/// Maximum trees in a pump's memory whose open calls all wait for persons or timers. Further such
+/// trees move to the working file. The number is much higher than [`RESTING_TREES_MAX`], because
+/// each query for all held calls must read the trees in the working file.
 pub const WAITING_TREES_MAX: usize = 16_384;
 /// Maximum client keys that a pump keeps in memory. A client key is the key under which a client
 /// may repeat a submission.
 pub const RESTING_KEYS_MAX: usize = 4_096;
 /// Number of trees, or of client keys, by which a pump may exceed a limit such as
-/// [`RESTING_TREES_MAX`]. Once a limit is exceeded by more, the pump moves all trees or keys above
-/// the limit out of memory together.
+/// [`RESTING_TREES_MAX`]. If the excess becomes larger, the pump moves all trees or keys above the
+/// limit out of memory together.
 pub const RESTING_BATCH: usize = 256;
 /// Maximum held calls that a pump reads for one query. Longer lists take several queries.
 pub const HELD_CALLS_BATCH: usize = 256;
@@ -805,12 +823,12 @@ pub const RESTING_ROUND_MAX: usize = 4096;
 /// SQLite page cache of each working file, in KiB. A working file is a temporary database for data
 /// that a pump moves out of its memory.
 pub const RESTING_CACHE_KIB: usize = 1_024;
-/// Number of most recent uses of heads. A head with at least one of these uses stays in memory. A
-/// head is the last record of a tree. A use is a new record of the tree, or the loading of the head
-/// into memory.
+/// Number of the most recent uses of heads that decide which heads stay in memory: a head stays if
+/// at least one of these uses is its own. A head is the last record of a tree. A use is a new
+/// record of the tree, or the loading of the head into memory.
 pub const RESIDENT_HEADS: usize = 16_384;
-/// Number of further uses of heads, beyond [`RESIDENT_HEADS`], after which a journal moves all
-/// heads without one of the latest [`RESIDENT_HEADS`] uses from memory to a working file. The
+/// Number of uses of heads, in addition to [`RESIDENT_HEADS`], after which a journal moves heads to
+/// a working file. It then moves each head that has none of the latest [`RESIDENT_HEADS`] uses. The
 /// number is large, so that each move writes many heads together.
 pub const RESIDENT_HEADS_BATCH: usize = 1_024;
 /// Maximum changed heads that a journal lists for the next update of the table of trees. If more
@@ -824,8 +842,8 @@ pub const RESTING_FILTER_BYTES: usize = 1 << 20;
 pub const SNAPSHOT_THREADS_MAX: usize = 8;
 /// Number of bytes of a snapshot that are hashed as one block.
 pub const SNAPSHOT_BLOCK_BYTES: usize = 1 << 20;
-/// Maximum number of consecutive snapshots that are each made from the previous one. After them, a
-/// snapshot is made from every record.
+/// Maximum number of consecutive snapshots that are each made from the previous one. The next
+/// snapshot is then made from every record.
 pub const SNAPSHOT_GENERATIONS: u32 = 16;
 /// Number of bytes of encoded trees and client keys that the writer of a snapshot collects before
 /// it stores them in one transaction.
@@ -871,8 +889,8 @@ pub const NATS_CHECK_INTERVAL: Duration = Duration::from_millis(250);
 pub const NATS_LEASE: Duration = Duration::from_secs(5);
 /// Shortest lease that a replica on NATS may announce.
 pub const NATS_LEASE_MIN: Duration = Duration::from_secs(1);
-/// Time in which the replicas of a listener must announce their leases after a ping. If no replica
-/// announces the longest known lease in this time, the host forgets this lease.
+/// Time in which the replicas of a listener must announce their leases after a ping from the host.
+/// If no replica announces the longest known lease in this time, the host forgets this lease.
 pub const NATS_LEASE_SURVEY: Duration = Duration::from_secs(60);
 /// Maximum recent permission errors kept for each NATS connection.
 pub const NATS_DENIALS_MAX: usize = 64;
@@ -881,8 +899,8 @@ pub const NATS_DENIALS_MAX: usize = 64;
 pub const NATS_DENIED_OPERATIONS_MAX: usize = 8;
 /// Maximum bytes of the subject in a report of a denied operation.
 pub const NATS_DENIED_SUBJECT_BYTES_MAX: usize = 256;
-/// Timeout of a round trip to the NATS server. When the round trip is complete, all permission
-/// errors for earlier operations of the connection have arrived.
+/// Timeout of a round trip to the NATS server. Once a round trip is complete, the permission errors
+/// of all earlier operations of the connection have arrived.
 pub const NATS_ROUND_TRIP: Duration = Duration::from_secs(2);
 /// Interval at which a process tries again to subscribe to a subject that the servers deny it.
 pub const SUBSCRIBE_RETRY: Duration = Duration::from_secs(5);
@@ -902,8 +920,8 @@ pub const NATS_REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 /// Delay before an agent's host repeats a request that no pump answered or that got `busy`.
 pub const NATS_REQUEST_RETRY: Duration = Duration::from_millis(250);
 /// Total time for which an agent's host repeats a request to the pump before the host gives up. The
-/// agent's work is not lost then, because a pump that was restarted in this time has delivered the
-/// agent's call again.
+/// agent's work is not lost in this case: if a pump was restarted during this time, it has
+/// delivered the agent's call again.
 pub const NATS_REQUEST_TOTAL_TIMEOUT: Duration = Duration::from_secs(30);
 /// Maximum concurrent requests that the pump serves from the hosts of one agent.
 pub const NATS_REQUESTS_MAX: usize = 64;
@@ -915,8 +933,8 @@ pub const FAILURE_CHARS_MAX: usize = 16 << 10;
 /// the model turn, escaped for JSON.
 pub const NATS_ANSWER_BYTES_MAX: usize = 32 << 20;
 
-/// Time for which a host of agents keeps a delivery with a config that the host lacks. Then the
-/// host returns the delivery, because by this time another host may have the config.
+/// Time for which a host of agents keeps a delivery whose config the host lacks. After this time,
+/// the host returns the delivery, because another host may have the config by then.
 pub const NATS_OTHER_CONFIG_DELAY: Duration = Duration::from_secs(5);
 /// Maximum number of configs for which a process that hosts agents accepts deliveries: the present
 /// config, and the configs that the latest reloads replaced.
@@ -959,7 +977,7 @@ pub const STREAM_CHECK_INTERVAL: Duration = Duration::from_millis(700);
 /// Time for which a stream must be missing before it counts as lost. The servers of a cluster that
 /// is starting may not know the stream yet.
 pub const STREAM_GONE_AFTER: Duration = Duration::from_secs(2);
-/// Total time limit for queries that determine how many records a stream must have at least.
+/// Total time limit of the queries that determine the minimum number of records of a stream.
 pub const BOUNDS_TIMEOUT: Duration = Duration::from_secs(2);
 /// Approximate size in bytes of a message with which `organism promote` copies records of a journal
 /// into a stream.
@@ -993,9 +1011,9 @@ pub const PARTITION_RETRY: Duration = Duration::from_millis(50);
 pub const MEMBER_ANNOUNCE_INTERVAL: Duration = Duration::from_millis(500);
 /// Time without an announcement after which a process counts as gone.
 pub const MEMBER_LAPSE: Duration = Duration::from_secs(2);
-/// Maximum age of the latest announcement of a process that counts as running. A new leader waits
-/// for a report from each running process. The age is less than [`LEASE_LAPSE`], so that the leader
-/// does not wait for a dead process whose lease has lapsed.
+/// Maximum age of a process's latest announcement for which the process counts as running. A new
+/// leader waits for a report from each running process. The age is less than [`LEASE_LAPSE`], so
+/// that the leader does not wait for a dead process whose lease has lapsed.
 pub const MEMBER_FRESH: Duration = Duration::from_millis(1_500);
 /// Maximum processes that the membership table holds.
 pub const MEMBERS_MAX: usize = 256;
@@ -1074,13 +1092,13 @@ pub const ALERT_WINDOW_CEILING: Duration = Duration::from_secs(24 * 3600);
 pub const ALERT_WAITING_DEFAULT: Duration = Duration::from_secs(15 * 60);
 pub const ALERT_TIMEOUT_DEFAULT: Duration = Duration::from_secs(10);
 pub const ALERT_TIMEOUT_CEILING: Duration = Duration::from_secs(5 * 60);
-/// Maximum alerts of one kind that are raised within the time window of the config. One further
-/// alert counts the causes beyond this number.
+/// Maximum alerts of one kind that are raised within the time window that the config sets. Causes
+/// beyond this number raise only one further alert, which counts them.
 pub const ALERTS_PER_WINDOW_MAX: usize = 20;
 /// Maximum concurrent commands of alerts in each pump.
 pub const ALERT_COMMANDS_MAX: usize = 4;
-/// Maximum reports of alerts that wait in each pump for their alert command to run. For further
-/// reports, the command never runs.
+/// Maximum reports of alerts that wait in each pump until the alert command runs for them. For
+/// reports beyond this number, the command never runs.
 pub const ALERTS_QUEUED_MAX: usize = 256;
 /// Maximum bytes of an alert command's output that are kept for the log. The rest is discarded.
 pub const ALERT_OUTPUT_BYTES_MAX: usize = 4 << 10;
@@ -1099,8 +1117,8 @@ pub const ALERT_CHECK_INTERVAL: Duration = Duration::from_secs(2);
 pub const ALERT_CHECKS: u32 = 2;
 /// Minimum lag of an index behind its journal that counts as a problem of the journal.
 pub const ALERT_INDEX_LAG: Duration = Duration::from_secs(60);
-/// Maximum number of records that a pump reads at its start to restore the raised alerts. It reads
-/// them from the reserved thread for records that belong to no tree.
+/// Maximum number of records that a pump reads at its start to restore the raised alerts. These
+/// records are in a reserved thread for records that belong to no tree.
 pub const ALERT_RECALL_RECORDS_MAX: usize = 10_000;
 /// Maximum number of earlier records from which a pump counts causes of alerts at its start.
 pub const ALERT_LOOK_BACK_RECORDS_MAX: u64 = 100_000;

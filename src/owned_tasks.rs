@@ -27,8 +27,9 @@ impl Drop for AbortOnDrop {
 
 /// An OS thread that is joined when this value is dropped.
 ///
-/// Ordering rule: a struct declares this field after the sender of the channel whose end ends the
-/// thread. Fields are dropped in the order of their declaration, so the channel closes first.
+/// Ordering rule: the OS thread ends when its channel closes. So a struct must declare the sender
+/// of the channel before this field. Fields are dropped in the order of their declaration, so the
+/// channel closes first.
 #[derive(Debug)]
 pub struct JoinOnDrop(Option<std::thread::JoinHandle<()>>);
 

@@ -1,5 +1,6 @@
-//! The inputs of a turn's model request except the thread, stored by digest. The request can be
-//! rebuilt from these inputs and the thread, even if the config has changed since the turn.
+//! Inputs of a turn's model request, without the recorded thread. The journal stores these inputs
+//! under their digest. The request can be rebuilt from the inputs and the thread, even if the
+//! config has changed since the turn.
 
 use std::sync::Arc;
 
@@ -18,8 +19,8 @@ use super::protocol::render;
 use super::turn_note::PastTurn;
 use super::{MemoryScope, RendererVersion};
 
-/// The inputs of a turn's model request that are stored for the turn. They do not include the
-/// recorded thread, from which the rest of the request can be rebuilt.
+/// The inputs of a turn's model request that the journal stores for the turn. They do not include
+/// the thread. The rest of the request can be rebuilt from the recorded thread.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TurnInputs {
     /// Version of the renderer that wrote the turn's prompt.
@@ -27,9 +28,9 @@ pub struct TurnInputs {
     pub renderer: String,
     #[serde(rename = "memory")]
     pub memory: MemoryScope,
-    /// The provider for which the request was rendered. Native calls of this provider were sent as
-    /// blocks of its API, and those of other providers as XML. `None` if all native calls were sent
-    /// as XML.
+    /// The provider for which the request was rendered. Native calls (tool calls) that came from
+    /// this provider were sent as blocks of its API. Native calls from other providers were sent as
+    /// XML. `None` if all native calls were sent as XML.
     #[serde(rename = "native", default, skip_serializing_if = "Option::is_none")]
     pub native: Option<String>,
     #[serde(rename = "system")]
@@ -172,9 +173,9 @@ impl SentDigests {
     }
 }
 
-/// Returns the digest of all parts of a request except its settings, as older versions of the
-/// program recorded it. Those versions did not store the inputs of requests. In the digested text,
-/// a zero byte ends each part; no part contains a zero byte.
+/// Returns the digest of a request as older versions of the program recorded it. The digest covers
+/// all parts of the request except its settings. Those versions did not store the inputs of
+/// requests. In the digested text, a zero byte ends each part; no part contains a zero byte.
 pub(super) fn older_digest(request: &ModelRequest) -> Digest {
     let tools = request
         .tools

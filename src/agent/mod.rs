@@ -60,11 +60,11 @@ pub enum ActionTransport {
     #[default]
     #[serde(rename = "xml")]
     Xml,
-    /// All payloads are native calls of the provider.
+    /// All payloads are native calls, which are tool calls in the API of the provider.
     #[serde(rename = "native")]
     Native,
-    /// Actions are native calls. The final payload is XML in the model's text. The model writes it
-    /// into a slot, an element that is valid in one turn only.
+    /// Actions are native calls. The model writes its final report into a slot, which is an XML
+    /// element in its text. The name of a slot is valid in one turn only.
     #[serde(rename = "xml-final")]
     XmlFinal,
 }
@@ -78,7 +78,7 @@ impl ActionTransport {
         }
     }
 
-    /// Whether the model writes the agent's actions as native calls.
+    /// Whether the model writes the agent's actions as native calls (tool calls).
     pub const fn is_native(self) -> bool {
         !matches!(self, Self::Xml)
     }

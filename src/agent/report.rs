@@ -104,8 +104,8 @@ impl ReportSchema {
         &self.json
     }
 
-    /// Returns each violation of this JSON Schema that `report` contains, with the JSON pointer to
-    /// the violating value. Returns at most [`limits::FINDINGS_MAX`] violations.
+    /// Returns the violations of this JSON Schema in `report`. Each is a text with the JSON pointer
+    /// of the wrong value and the error. Returns at most [`limits::FINDINGS_MAX`] violations.
     pub fn mistakes(&self, report: &Json) -> Vec<String> {
         let errors = self.validator.iter_errors(report).take(limits::FINDINGS_MAX);
         let messages = errors.map(|error| {

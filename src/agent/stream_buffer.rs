@@ -43,11 +43,12 @@ struct LostRequest {
     route: ModelRoute,
     reason: &'static str,
     bytes: usize,
-    /// Whether the request's prompt must be charged, because the provider worked on the request.
+    /// Whether the request's prompt must be charged, because the provider has worked, or may have
+    /// worked, on the request.
     is_charged: bool,
 }
 
-/// Recorded reason for a request that was cut short, because the model call was cancelled.
+/// Reason that is recorded for a request that was aborted because the model call was cancelled.
 pub(super) const CANCELLED: &str = "cancelled";
 
 impl AnswerBuffer {
@@ -66,7 +67,8 @@ impl AnswerBuffer {
         self.sent.map(|sent| sent.elapsed()).unwrap_or_default()
     }
 
-    /// Returns the new state of the model call, if the chunk changes it, otherwise `None`.
+    /// Returns the new state of the model call if the chunk changes the state. Otherwise, returns
+    /// `None`.
     pub fn changed_state(&mut self, chunk: &AnswerChunk<'_>) -> Option<ModelState> {
         match chunk {
             AnswerChunk::Text(_) | AnswerChunk::Reasoning(_) | AnswerChunk::Withheld(_)
@@ -139,8 +141,8 @@ impl AnswerBuffer {
         self.lose(error.word(), is_charged);
     }
 
-    /// Records that the model call was cancelled. The cancellation aborts the current request, if
-    /// any, and this request is charged.
+    /// Records that the model call was cancelled. If a request is running, the cancellation aborts
+    /// it, and the request is charged.
     pub fn cancel(&mut self) {
         self.lose(CANCELLED, true);
     }
@@ -174,9 +176,9 @@ impl AnswerBuffer {
             .collect()
     }
 
-    /// Estimates usage and cost of the failed requests that are charged, because providers do not
-    /// report them. Counts the tokens of the prompt, and one token for every four received bytes.
-    /// Returns `None` if no request is charged.
+    /// Estimates usage and cost of those failed requests that are charged, because providers do not
+    /// report the usage of failed requests. For each of them, counts the tokens of the prompt, and
+    /// one token for every four received bytes. Returns `None` if no request is charged.
     pub fn lost(&self, terms: &ModelTerms, request: &ModelRequest) -> Option<(TokenUsage, Money)> {
         let charged: Vec<_> = self.lost.iter().filter(|lost| lost.is_charged).collect();
         if charged.is_empty() {

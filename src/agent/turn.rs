@@ -46,10 +46,11 @@ pub struct AgentOptions {
     pub max_iterations: u32,
     pub final_format: FinalFormat,
     pub final_by: FinalMode,
-    /// Whether the model may or must call native tools. `None` leaves the provider's default.
+    /// Whether the model may or must call native tools. If `None`, the provider's default applies.
     pub tool_choice: Option<ToolChoice>,
-    /// Whether every turn gets a notice at the end of its prompt. If false, a turn gets one only if
-    /// the context window is full, or if the notice must name the slots of `xml-final`.
+    /// Whether every turn gets a notice at the end of its prompt. If false, a turn gets a notice
+    /// only in two cases: the context window is full, or the notice must name the slots of
+    /// `xml-final`.
     pub notice: bool,
     /// Maximum tokens of one answer of the model; if `None`, the limit in `terms` applies.
     pub max_tokens: Option<u32>,
@@ -91,8 +92,8 @@ impl AgentOptions {
 pub struct ModelAgent {
     options: Arc<AgentOptions>,
     protocol: Arc<AgentProtocol>,
-    /// Protocols for calls with a goal, by the payloads with which the agent answers and delegates
-    /// the goal. Empty if no workflow sends goals to the agent.
+    /// Protocols for calls with a goal. The key names the payload that answers the goal and the
+    /// payload that delegates parts of it. Empty if no workflow sends goals to the agent.
     goal_protocols: Arc<HashMap<GoalTerms, Arc<AgentProtocol>>>,
     model: SharedModel,
     memories: Arc<AgentMemories>,
@@ -128,9 +129,9 @@ impl ModelAgent {
         Self::with_memories(options, Arc::clone(&self.model), Arc::clone(&self.memories))
     }
 
-    /// Takes one turn for a delivery. The model call may need several requests. Before each
-    /// request, its cost is reserved through `context`. A cancellation closes the stream of the
-    /// model immediately.
+    /// Takes one turn for a delivery. The model call may need several requests; `context` reserves
+    /// the cost of each request before it is sent. A cancellation closes the stream of the model
+    /// immediately.
     pub async fn turn(
         &self,
         delivery: &Delivery,
@@ -180,7 +181,7 @@ impl ModelAgent {
         Ok(Outcome { payloads: payloads.collect(), turn: Some(turn) })
     }
 
-    /// Returns all inputs of the turn's request to `route` except the thread.
+    /// Returns the inputs of the turn's request to `route`: everything except the thread.
     fn inputs(&self, rendered: &RenderedTurn, route: &ModelRoute) -> TurnInputs {
         let ModelRequest { system, tools, tool_choice, one_call, max_tokens, .. } =
             &rendered.request;
@@ -285,9 +286,9 @@ impl ModelAgent {
         self.options.terms.size(request, notice)
     }
 
-    /// Returns the protocol of a call, and its tool choice; `None` leaves the provider's default.
-    /// In a call with an untyped goal, the tool choice is never `Required`, because the agent may
-    /// answer with plain text.
+    /// Returns the protocol of a call, and its tool choice. If the tool choice is `None`, the
+    /// provider's default applies. In a call with an untyped goal, the tool choice is never
+    /// `Required`, because the agent may answer with plain text.
     fn protocol(&self, remembered: &AgentMemory) -> (&Arc<AgentProtocol>, Option<ToolChoice>) {
         let choice = self.options.tool_choice;
         if remembered.request != Some(goal_name(&self.options.contract.name)) {
@@ -321,8 +322,8 @@ impl ModelAgent {
         self.memories.keep(memory);
     }
 
-    /// Adds to `memory` the records that it lacks up to the position `up_to`. Reads these records
-    /// on an OS thread for blocking work, because the read may wait for the disk.
+    /// Extends `memory` up to the position `up_to`. Reads the missing records on an OS thread for
+    /// blocking work, because the read may wait for the disk.
     async fn extended(
         &self,
         mut memory: ThreadMemory,
@@ -487,8 +488,8 @@ fn protocol_of_calls(options: &AgentOptions) -> AgentProtocol {
     protocol_with(options, vocabulary, finals.ended_by(options.final_by))
 }
 
-/// The two payloads with which an agent answers a goal and delegates parts of it. Goals may differ
-/// in these payloads, so an agent has one protocol for each pair.
+/// The two payloads for a goal: one answers the goal, the other delegates parts of it. Goals may
+/// differ in these payloads, so an agent has one protocol for each pair.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct GoalTerms {
     /// The payload that answers the goal.
@@ -499,9 +500,9 @@ struct GoalTerms {
 }
 
 /// Makes the agent's protocols for goals, which are requests of workflows. There is one protocol
-/// for each pair of a payload that answers the goal and a payload that delegates parts of it, if
-/// any. A goal whose output has a type is answered only with the payload of this type. Any other
-/// goal can also be answered with the text of a turn.
+/// for each combination of two payloads: the one that answers the goal, and the one that delegates
+/// parts of it, which may be absent. A goal whose output has a type is answered only with the
+/// payload of this type. Any other goal can also be answered with the text of a turn.
 fn protocols_of_goals(options: &AgentOptions) -> HashMap<GoalTerms, Arc<AgentProtocol>> {
     let AgentOptions { contract, contracts, schemas, .. } = options;
     let vocabulary = contracts.vocabulary(&contract.name).filter(|words| words.has_goals());
@@ -582,9 +583,10 @@ struct RenderedTurn {
     notice: Option<String>,
     slots: TurnSlots,
     own_names: OwnNames,
-    /// The provider of the first route, for which the request is rendered: native calls of this
-    /// provider become blocks of its API, and those of other providers become XML. `None` if all
-    /// native calls become XML. For other routes, see [`ModelAgent::request_for`].
+    /// The provider of the agent's first route, for which the request is rendered. Native calls
+    /// (tool calls) of this provider become blocks of its API, and those of other providers become
+    /// XML. `None` if all native calls become XML. For other routes, see
+    /// [`ModelAgent::request_for`].
     native: Option<String>,
     /// Messages that are replaced by placeholders in this turn's prompt and in later prompts. If
     /// the list is not empty, this turn is the last one of its call.
@@ -592,8 +594,9 @@ struct RenderedTurn {
 }
 
 impl RenderedTurn {
-    /// Whether the request contains output of an earlier turn of the same call. This is so if the
-    /// agent's previous turn belongs to this call, and contains text or native calls.
+    /// Whether the request contains output that the agent wrote in an earlier turn of the same
+    /// call. True if the agent's previous turn belongs to this call, and contains text or native
+    /// calls.
     fn is_of_own_making(&self) -> bool {
         let last = self.remembered.items.iter().rev().find_map(|item| match item {
             MemoryItem::ModelText(model_text) => Some(model_text),

@@ -1,5 +1,5 @@
-//! The note `model-turn` with the recorded data of one model call, from which a person can examine
-//! the call, and the program can rebuild its prompt.
+//! The note `model-turn`, which contains the recorded data of one model call. With this data, a
+//! person can examine the call, and the program can rebuild its prompt.
 
 use std::fmt::Write as _;
 
@@ -39,13 +39,13 @@ pub struct TurnNote<'a> {
     pub usage: TokenUsage,
     pub latency_ms: u64,
     pub prompt: Digest,
-    /// Digest of the stored inputs of the request, which do not include the thread. `None` if the
-    /// inputs are not stored.
+    /// Digest of the stored inputs of the request. The thread is not one of these inputs. `None` if
+    /// the inputs are not stored.
     pub inputs: Option<Digest>,
     /// The model's text, byte for byte.
     pub raw: &'a str,
-    /// The turn's native calls, each with a digest: that of the payload that was made from the call
-    /// or, if the call was refused, that of the call's text.
+    /// The turn's native calls. Each has the digest of the payload that was made from it. A refused
+    /// native call has the digest of its own text instead.
     pub calls: &'a [ParsedToolCall],
     /// Blocks of the answer in the provider's own format, verbatim. Only the provider can read
     /// them.
@@ -66,8 +66,8 @@ pub struct TurnNote<'a> {
     pub answered_by: Option<&'a str>,
     /// Earlier requests of the model call, which failed before the answer arrived.
     pub tries: &'a [RouteTry],
-    /// Id of the note of a turn in the source of the fork, whose recorded answer this turn used
-    /// instead of calling a model. `None` if a model answered.
+    /// Id of the note of another turn, in the source of the fork. This turn used the recorded
+    /// answer of that turn instead of calling a model. `None` if a model answered.
     pub recorded: Option<MessageId>,
 }
 
@@ -222,18 +222,18 @@ pub struct PastTurn {
     pub stop: Option<StopReason>,
     /// The nonce that the names of the turn's slots contain; `None` if the turn has no slots.
     pub nonce: Option<String>,
-    /// Feedback that the provider rejected the request, so that the turn has no answer of a model;
-    /// `None` for a turn with an answer.
+    /// Text of the feedback which states that the provider rejected the turn's request. A turn with
+    /// this feedback has no answer of a model. `None` for a turn with an answer.
     pub rejection: Option<String>,
     /// Renderer version of the turn's prompt; empty if the turn's note does not state it.
     pub renderer: String,
-    /// The agent's environment, as the lines that the turn's prompt contains; `None` if the turn's
-    /// note does not state it.
+    /// Lines of the turn's prompt that describe the agent's environment; `None` if the turn's note
+    /// does not state them.
     pub environment: Option<String>,
     /// Digest of the whole request of the turn; `None` if the turn's note does not state it.
     pub prompt: Option<Digest>,
-    /// Digest of the stored inputs of the request, which do not include the thread. `None` for
-    /// turns of older program versions, which did not store inputs of requests.
+    /// Digest of the stored inputs of the request. The thread is not one of these inputs. `None`
+    /// for turns of older program versions, which did not store inputs of requests.
     pub inputs: Option<Digest>,
     /// The notice that the request of this turn contained; `None` if it contained none.
     pub notice: Option<String>,
@@ -245,7 +245,7 @@ pub struct PastTurn {
 }
 
 impl PastTurn {
-    /// Parses a note as [`PastTurn::read`] does, but returns `None` if the turn did not store its
+    /// Parses a note as [`PastTurn::read`] does. Also returns `None` if the turn did not store its
     /// inputs.
     pub fn with_inputs(payload: &str) -> Option<Self> {
         payload.contains(" inputs=\"").then(|| Self::read(payload)).flatten()

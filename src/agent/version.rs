@@ -29,8 +29,9 @@ word_enum! {
         /// another agent in the same thread is shown like any message.
         V7 = "7",
         /// Eighth version of the renderer. It differs from the seventh in two rules. The system
-        /// prompt describes each tool and each peer only once. A native tool whose payload contains
-        /// an inner payload does not repeat the schemas of the tools for inner payloads.
+        /// prompt describes each tool and each peer only once. If the payload of a native tool
+        /// contains an inner payload, the definition of this tool does not repeat the schemas of
+        /// the inner payloads.
         V8 = "8",
         /// Ninth version of the renderer. It differs from the eighth in one rule: the result of a
         /// native call to a group of peers shows the answers of the peers in the order of the

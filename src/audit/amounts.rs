@@ -28,8 +28,8 @@ pub fn count(number: u64, what: &str) -> String {
     format!("{number} {what}{}", if number == 1 { "" } else { "s" })
 }
 
-/// Formats an elapsed time, such as `+0.137s`. Writes minutes and seconds from 100 seconds on, and
-/// hours and minutes from 100 minutes on.
+/// Formats an elapsed time, such as `+0.137s`. From 100 seconds on, writes minutes and seconds;
+/// from 100 minutes on, hours and minutes.
 pub fn offset(since: Duration) -> String {
     let seconds = since.as_secs();
     match seconds {

@@ -18,8 +18,8 @@ use crate::mutant::mutant;
 use super::report::OutsideVerdict;
 use super::verify::VerifyOptions;
 
-/// Time to wait before the copies in a directory are read again, if a running pump has not copied
-/// the journal's last checkpoint yet.
+/// Interval at which the copies in a directory are read again, while a running pump has not yet
+/// copied the journal's last checkpoint.
 const LOOK: std::time::Duration = std::time::Duration::from_millis(20);
 
 /// One file that contains copies of checkpoints.
@@ -30,7 +30,8 @@ struct CopyFile {
     /// Whether the file is outside the directories of the journal and of its key.
     is_elsewhere: bool,
     /// Whether copies in the file can prove the journal. False for the file in a state directory
-    /// that the auditor distrusts. Even there, a copy that contradicts the journal is reported.
+    /// that the auditor distrusts. However, a copy in that file that contradicts the journal is
+    /// still reported.
     counts: bool,
 }
 
@@ -42,8 +43,8 @@ pub(super) struct CopyDifference {
     pub file: PathBuf,
 }
 
-/// A copy of a checkpoint that is newer than the last checkpoint in the journal. Such copies are
-/// normal if the journal is a backup.
+/// A copy of a checkpoint that is newer than the last checkpoint in the journal. If the journal is
+/// a backup, newer copies are normal.
 #[derive(Debug)]
 struct LaterCopy {
     line: Checkpoint,
@@ -55,11 +56,11 @@ struct LaterCopy {
 #[derive(Debug, Default)]
 pub(super) struct CopyEvidence {
     files: Vec<CopyFile>,
-    /// Whether the auditor named a state directory, even one that `distrust_state` excludes from
-    /// the proof.
+    /// Whether the auditor named a state directory. Also true if `distrust_state` excludes this
+    /// directory from the proof.
     has_state: bool,
     /// Reason why the configured directory contains no copies of the journal's checkpoints. `None`
-    /// if the directory contains copies or cannot be read, or if no directory is configured.
+    /// if the directory contains copies, if it cannot be read, or if no directory is configured.
     lacking: Option<String>,
     /// Position of the last checkpoint in the journal itself when the copies were read.
     due: Position,
@@ -67,20 +68,21 @@ pub(super) struct CopyEvidence {
     /// directories of the journal and of its key, because only these are proofs.
     agreeing: BTreeSet<Position>,
     /// Whether a copy contradicts the journal, and no operator has accepted the loss of the records
-    /// that it covers.
+    /// that this copy covers.
     pub is_contradicted: bool,
     /// Copies of checkpoints that are newer than the journal's last checkpoint, newest first.
     later: Vec<LaterCopy>,
     later_differences: Vec<CopyDifference>,
-    /// For each named file or directory whose copies cannot serve as proof, the reason.
+    /// Reasons for which copies in the named files and directories cannot serve as proof.
     pub unread: Vec<String>,
     /// Public keys of the checkpoints in the files that the auditor named.
     pub pinned_keys: BTreeSet<String>,
 }
 
 impl CopyEvidence {
-    /// Reads the copies of the checkpoints of the journal `journal` in the directory `data`. `due`
-    /// is the position of the last checkpoint in the journal itself.
+    /// Reads the copies of checkpoints that the options name. `journal` is the id of the journal,
+    /// and `data` is its directory. `due` is the position of the last checkpoint in the journal
+    /// itself.
     pub fn read(
         data: &Path,
         options: &VerifyOptions,
@@ -153,8 +155,8 @@ impl CopyEvidence {
         Ok(())
     }
 
-    /// Reads the copies in a directory. If a pump is running, and has not copied the journal's last
-    /// checkpoint to the directory yet, waits a while for this copy.
+    /// Reads the copies in a directory. If a running pump has not copied the journal's last
+    /// checkpoint to the directory yet, waits for this copy for a limited time.
     fn add_directory(&mut self, data: &Path, directory: &Path, journal: Uuid) {
         let until = Instant::now() + limits::CHECKPOINT_COPY_TIMEOUT;
         loop {
@@ -188,8 +190,8 @@ impl CopyEvidence {
     }
 
     /// Sets aside the copies that are newer than the journal's last checkpoint, for
-    /// [`CopyEvidence::compare_later`]. Drops copies for positions after `last`, the position of
-    /// the journal's last record, because the journal lacks their records.
+    /// [`CopyEvidence::compare_later`]. `last` is the position of the journal's last record. Drops
+    /// copies for later positions, because the journal lacks their records.
     pub fn set_later_aside(&mut self, last: Position) {
         for file in &mut self.files {
             let later = file.lines.extract_if(.., |line| line.position > self.due);
@@ -204,11 +206,12 @@ impl CopyEvidence {
         self.files.retain(|file| !file.lines.is_empty() || is_compared(file));
     }
 
-    /// Compares the newer copies that [`CopyEvidence::set_later_aside`] has kept with `heads`,
-    /// which covers the records read so far. Handles all copies up to the last of these records. A
-    /// copy agrees if it is genuine, is at the position of this record, and has the same Merkle
-    /// root. Any other copy becomes a difference. A copy that agrees proves the records if it is
-    /// outside the directories of the journal and of its key.
+    /// Compares the newer copies, which [`CopyEvidence::set_later_aside`] has kept, with `heads`,
+    /// the heads of all trees after the records read so far. Handles each copy whose position is
+    /// not after the last of these records. A copy agrees if it is genuine, is exactly at the
+    /// position of this last record, and has the same Merkle root. Any other copy becomes a
+    /// difference. A copy that agrees proves the records if it is outside the directories of the
+    /// journal and of its key.
     pub fn compare_later(&mut self, heads: &mut TreeHeads) {
         let position = heads.last();
         while let Some(later) = self.later.pop_if(|later| later.line.position <= position) {
@@ -229,9 +232,9 @@ impl CopyEvidence {
         std::mem::take(&mut self.later_differences)
     }
 
-    /// Returns the copies that differ from `inside`, the checkpoints in the journal itself. Any
-    /// other copy proves all records up to its position, if it is outside the directories of the
-    /// journal and of its key.
+    /// Returns the copies that differ from `inside`, the checkpoints in the journal itself. A copy
+    /// that does not differ proves all records up to its position, if this copy is outside the
+    /// directories of the journal and of its key.
     pub fn differences(&mut self, inside: &[Checkpoint]) -> Vec<CopyDifference> {
         let mut differences = Vec::new();
         for file in &self.files {
@@ -262,8 +265,9 @@ impl CopyEvidence {
         }
     }
 
-    /// Returns the position of the last record up to `end` that a copy proves; 0 if there is none.
-    /// Only copies outside the directories of the journal and of its key are proofs.
+    /// Returns the position of the last agreeing copy that is not after `end`; 0 if there is none.
+    /// This copy proves all records up to its position. Only copies outside the directories of the
+    /// journal and of its key are proofs.
     pub fn vouched(&self, end: Position) -> Position {
         self.agreeing.range(..=end).next_back().copied().unwrap_or_default()
     }
@@ -276,7 +280,8 @@ impl CopyEvidence {
     }
 
     /// Returns why the copies do not protect the journal from an attacker who knows its key.
-    /// Returns `None` if they do protect it, or if they contradict it, which is a violation.
+    /// Returns `None` if the copies protect the journal. Also returns `None` if they contradict the
+    /// journal, because that is a violation.
     pub fn reason(&self) -> Option<String> {
         let vouched = self.agreeing.last().copied().unwrap_or_default();
         let due = self.due;
@@ -304,8 +309,8 @@ impl CopyEvidence {
     }
 }
 
-/// Reads the intact copies in `file`. Also returns why not all copies can be compared with the
-/// journal; `None` if they all can.
+/// Reads the intact copies in `file`. Also returns the reason why some copies cannot be compared
+/// with the journal, or `None` if all copies can be compared.
 fn read_lines(file: &CheckpointFile) -> (Vec<Checkpoint>, Option<String>) {
     match file.read_intact() {
         Ok((lines, damage)) => (lines, damage.map(|damage| not_compared(file.path(), &damage))),
@@ -315,13 +320,13 @@ fn read_lines(file: &CheckpointFile) -> (Vec<Checkpoint>, Option<String>) {
     }
 }
 
-/// Returns why not all copies in `file` can be compared with the journal.
+/// Returns a sentence which states why some copies in `file` cannot be compared with the journal.
 fn not_compared(file: &Path, damage: &str) -> String {
     format!("not all copies of checkpoints in {} were compared: {damage}", file.display())
 }
 
-/// Whether `file` is in `directory`. Compares the paths both as written and with symbolic links
-/// resolved.
+/// Whether `file` is in `directory`. Symbolic links in both paths are resolved first. A path that
+/// cannot be resolved is compared as it is written.
 fn is_in(file: &Path, directory: &Path) -> bool {
     let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
     real(file).starts_with(real(directory))

@@ -1,5 +1,5 @@
-//! Compares two threads and everything beneath them. Their events are compared by content, and the
-//! first difference is found.
+//! Compares two threads and everything beneath them. The events of the threads are compared by
+//! content, and the differences are listed in order.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Instant;
@@ -38,8 +38,8 @@ pub struct ThreadComparison {
 /// that only one of the threads has.
 #[derive(Debug, Clone, Serialize)]
 pub struct ThreadDifference {
-    /// Position by which differences are sorted: the position of the left thread's event or, if the
-    /// left thread lacks the event, of its next event.
+    /// Position by which differences are sorted. This is the position of the left thread's event.
+    /// If the left thread lacks the event, it is the position of the left thread's next event.
     #[serde(skip)]
     pub order: Position,
     #[serde(rename = "a")]
@@ -100,8 +100,8 @@ pub struct ThreadTotals {
     pub thread: ThreadId,
     #[serde(rename = "status")]
     pub status: ThreadPhase,
-    /// Payload of the last reply or fault that the opener of the thread got. `None` if there was no
-    /// result yet, or if the payload was redacted.
+    /// Payload of the last reply or fault to the listener that opened the thread. `None` if there
+    /// was no result yet, or if the payload was redacted.
     #[serde(rename = "result")]
     pub result: Option<String>,
     /// Digest of the workflow definition; `None` if the thread is no run of a workflow.
@@ -185,16 +185,16 @@ impl ThreadComparison {
         }
     }
 
-    /// Returns the pairs of turns with different prompts before the first event in which the two
-    /// threads differ. So this event is not the cause of these differences.
+    /// Returns the pairs of turns whose prompts differ and which come before the first event that
+    /// differs between the threads. That event cannot be the reason why their prompts differ.
     pub fn prompts_before_difference(&self) -> impl Iterator<Item = &PromptPair> {
         let first = self.differences.first().map(|difference| difference.order);
         self.prompts.iter().take_while(move |pair| first.is_none_or(|first| pair.order <= first))
     }
 
-    /// Returns the requests of the two turns in a form that can be compared: with places in the
-    /// thread instead of ids, without the times of timers and approvals, and both with the
-    /// environment of the left turn, which includes the date.
+    /// Returns the requests of the two turns in a form that can be compared. Ids are replaced by
+    /// places in the thread, and the times of timers and approvals are removed. Both requests show
+    /// the environment of the left turn, which includes the date.
     pub fn comparable_prompts(&self, pair: &PromptPair, left: &str, right: &str) -> [String; 2] {
         let right = match (&pair.left.environment, &pair.right.environment) {
             (Some(one), Some(other)) if !other.is_empty() => right.replace(other, one),
@@ -271,11 +271,11 @@ impl ThreadComparer {
         }
     }
 
-    /// Compares two ranges in which the diff of the threads has found no equal events: `old` of the
-    /// left thread, and `new` of the right thread. Pairs events with the same title, in their
-    /// order. Two subthreads are then compared event by event. Every other pair, and every event
-    /// without a partner, is a difference. `order` is the position for events that only the right
-    /// thread has.
+    /// Compares two ranges of events, in which the diff of the threads has found no equal events:
+    /// `old` of the left thread, and `new` of the right thread. Pairs events with the same title,
+    /// in their order. If both events of a pair are subthreads, these are compared event by event.
+    /// Every other pair, and every event without a partner, is a difference. `order` is the
+    /// position for events that only the right thread has.
     fn compare_ranges(&mut self, order: Position, old: &[EventOf<'_>], new: &[EventOf<'_>]) {
         let mut by_title: HashMap<&str, VecDeque<&EventOf<'_>>> = HashMap::new();
         for right in new {
@@ -358,8 +358,9 @@ impl EventOf<'_> {
 }
 
 /// Returns the events of the thread itself, with each subthread as one event. Leaves out events
-/// without content, such as counts of submissions that were refused as `busy`. Also leaves out the
-/// subthreads of a fork in which nothing has happened since the fork began.
+/// without content, such as counts of submissions that were refused as `busy`. If the thread
+/// belongs to a fork, also leaves out each subthread in which nothing has happened since the fork
+/// began.
 fn events_of<'t>(timeline: &'t ThreadTimeline, reader: &ContentReader) -> Vec<EventOf<'t>> {
     let events = timeline.items.iter().filter_map(|entry| {
         let content = reader.read(&entry.what);
@@ -375,7 +376,7 @@ fn events_of<'t>(timeline: &'t ThreadTimeline, reader: &ContentReader) -> Vec<Ev
     events.collect()
 }
 
-/// Whether neither the thread nor a thread beneath it has an event of its own.
+/// Whether the thread and all threads beneath it have no events of their own.
 fn is_untouched(timeline: &ThreadTimeline) -> bool {
     timeline.items.iter().all(|item| match &item.what {
         // The recursion is bounded, because the depth of threads is bounded.
@@ -384,16 +385,16 @@ fn is_untouched(timeline: &ThreadTimeline) -> bool {
     })
 }
 
-/// Returns the key by which subthreads are paired: the listener that opened the subthread, and its
-/// first event.
+/// Returns the key by which subthreads are paired: the listener that opened the subthread, and the
+/// subthread's first event.
 fn opening(timeline: &ThreadTimeline, reader: &ContentReader) -> String {
     let first = timeline.items.iter().find_map(|item| reader.read(&item.what));
     let text = first.map(|first| format!("{}\0{}", first.title, first.text)).unwrap_or_default();
     format!("subthread\0{}\0{text}", timeline.opened_by)
 }
 
-/// Returns the last result of the thread: a reply or a message of the core to the thread's opener,
-/// which is the sender of its first message. Returns `None` if there is no result yet.
+/// Returns the last result of the thread. A result is a reply, or a message of the core, to the
+/// listener that sent the thread's first message. Returns `None` if there is no result yet.
 fn result_of(timeline: &ThreadTimeline) -> Option<&MessageView> {
     let messages = || messages_of(timeline).filter(|message| !is_lineage(message));
     let opener = &messages().next()?.from;
@@ -424,9 +425,9 @@ fn turn_of(message: &MessageView) -> Option<ComparedTurn> {
     })
 }
 
-/// Returns the id of the source's turn whose recorded answer a turn of a fork has used. `message`
-/// is the note of the fork's turn. Returns `None` if a model answered, or if `message` is no note
-/// of a turn.
+/// Returns the id of the source's turn, if a turn of a fork has used the recorded answer of that
+/// turn. `message` is the note of the fork's turn. Returns `None` if a model answered, or if
+/// `message` is no note of a turn.
 fn recorded_of(message: &MessageView) -> Option<String> {
     let note = Element::head(message.payload.as_deref()?)?;
     note.attribute("recorded").map(str::to_owned)

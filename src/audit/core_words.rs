@@ -83,8 +83,8 @@ pub fn lines(local: &str, payload: &str) -> Vec<String> {
         .collect()
 }
 
-/// Returns the reasons in a `huh` payload as sentences, each with its location. The expected form
-/// comes last.
+/// Returns the reasons in a `huh` payload as sentences, each with its location. The last line
+/// states which form was expected.
 fn reasons(mut root: Element) -> Vec<String> {
     let mut lines = Vec::new();
     for reason in take_children(&mut root, "reason") {
@@ -125,7 +125,8 @@ fn warnings(mut root: Element) -> Vec<String> {
 }
 
 /// Returns one line for each request that failed before a model answered, and one line for the
-/// route that answered. If the provider rejected the turn's last request, no route answered.
+/// route that answered. If the provider rejected the turn's last request, no route answered, and
+/// the last line is missing.
 fn failover(root: &mut Element) -> Vec<String> {
     let tried = take_children(root, "tried");
     if tried.is_empty() {

@@ -82,8 +82,8 @@ impl ContentReader {
         reader
     }
 
-    /// Numbers the messages and timers of a thread, and the subthreads of the thread in the order
-    /// in which they were opened. `name` is the thread's place in the tree.
+    /// Numbers the messages, timers and subthreads of a thread. The subthreads are numbered in the
+    /// order in which they were opened. `name` is the thread's place in the tree.
     fn number(&mut self, timeline: &ThreadTimeline, name: String) {
         let mut opened = 0;
         let mut count = 0;
@@ -106,7 +106,7 @@ impl ContentReader {
         self.threads.insert(timeline.thread.as_str().to_owned(), name);
     }
 
-    /// Remembers the timer and the times that `message` states, if it is from the core.
+    /// Remembers the timer and the times that `message` states, if the core has sent this message.
     fn take_times(&mut self, message: &MessageView) {
         let Some(attributes) = time_attributes(message) else { return };
         let Some(payload) = message.payload.as_deref().and_then(Element::head) else { return };
@@ -170,7 +170,7 @@ impl ContentReader {
     }
 
     /// Replaces each id of a thread, message or timer of this tree in `text`, and each time that
-    /// the core has stated in this tree. For prompts, which show the payloads of the core.
+    /// the core has stated in this tree. Used for prompts, because they show payloads of the core.
     pub fn without_ids_and_times(&self, text: &str) -> String {
         let times = self.times.iter();
         let text = times.fold(text.to_owned(), |text, time| text.replace(time.as_str(), "TIME"));
@@ -184,9 +184,9 @@ impl ContentReader {
     }
 
     /// Replaces each id of a thread or message of this tree in `text` by the place of that thread
-    /// or message, and each id of a timer by the number of that timer. If `is_core` is true, `text`
-    /// is a payload of the core: its other UUIDs, which identify calls and timers, are replaced by
-    /// the word `id`.
+    /// or message. If `is_core` is true, `text` is a payload of the core: all its other UUIDs, such
+    /// as ids of calls and timers, are replaced by the word `id`. Otherwise, each id of a timer is
+    /// replaced by the number of that timer.
     fn replace_ids(&self, text: &str, is_core: bool) -> String {
         let mut out = String::with_capacity(text.len());
         let mut rest = text;
@@ -203,9 +203,9 @@ impl ContentReader {
         out
     }
 
-    /// Returns the length of the id with which `text` begins, and its replacement. The id must be
-    /// an id of this tree or, if `is_core` is true, any UUID. The length is 0 if `text` does not
-    /// begin with such an id.
+    /// Returns the length of the id at the beginning of `text`, and the replacement of this id.
+    /// Recognizes the ids of this tree and, if `is_core` is true, any UUID. The length is 0 if
+    /// `text` does not begin with such an id.
     fn id_at(&self, text: &str, is_core: bool) -> (usize, &str) {
         if text.starts_with(&self.root) {
             let is_part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
@@ -250,8 +250,8 @@ fn is_uuid(text: &str) -> bool {
     })
 }
 
-/// Returns the attributes of `message` that contain times; `None` if it is no message of the core
-/// with such attributes.
+/// Returns the attributes of `message` that contain times; `None` if `message` is not from the
+/// core, or has no attributes of this kind.
 fn time_attributes(message: &MessageView) -> Option<&'static [&'static str]> {
     let found = TIMES.iter().find(|(word, _)| **word == *message.name.local);
     let is_core = message.from.is_core() && &*message.name.namespace == system::NAMESPACE;

@@ -3,8 +3,9 @@
 use super::timeline::SignedBy;
 use crate::envelope::{AttemptFailure, Spending};
 
-/// Describes the failure of an attempt in lines. If a model call made several requests, describes
-/// each failed request. Also states the tokens that were charged for the failed call, if any.
+/// Describes the failure of an attempt, as lines of text. If a model call made several requests,
+/// describes each failed request. Also states the tokens that were charged for the failed call, if
+/// any.
 pub fn failure_lines(failure: &AttemptFailure) -> Vec<String> {
     let mut lines = vec![failure.to_string()];
     let AttemptFailure::Model { spent, tries, .. } = failure else { return lines };
@@ -19,15 +20,17 @@ pub fn failure_lines(failure: &AttemptFailure) -> Vec<String> {
 }
 
 /// Returns the text about a model call whose result is lost, because the process of the pump or of
-/// the agent ended during the call. The call is charged all tokens and money that it had reserved.
+/// the agent ended during the call. All tokens and money that were reserved for this call are
+/// charged.
 pub fn charge_text(reserved: &Spending) -> String {
     let Spending { tokens, money } = reserved;
     let money = if money.is_zero() { String::new() } else { format!(" and {money}") };
     format!("its result is lost: all {tokens} tokens{money} that it had reserved are charged")
 }
 
-/// States whose signature a decision has, and whether the signature is valid. A refused signature
-/// may have the key of an operator, so its text says nothing about a right to decide.
+/// States whose signature a decision has, and whether the signature is valid. If the decision was
+/// refused, the owner of the key is not on record. The key may still belong to an operator, so the
+/// text states nothing about the right to decide.
 pub fn signature_text(signed: &SignedBy) -> String {
     let SignedBy { operator, key, holds } = signed;
     let verdict = if *holds { "valid" } else { "INVALID" };

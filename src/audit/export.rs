@@ -37,8 +37,8 @@ pub struct ExportFilter {
     pub until: Option<Time>,
 }
 
-/// Writes the records that `filter` selects. With several journals, an XML document has a part for
-/// each journal, while JSON lines of all journals are sorted by time.
+/// Writes the records that `filter` selects. If there are several journals, an XML document has a
+/// part for each journal, and the JSON lines of all journals are sorted by time.
 pub fn export(
     readers: &[JournalReader],
     filter: &ExportFilter,
@@ -74,7 +74,8 @@ pub fn export(
 struct ExportSource<'r> {
     reader: &'r JournalReader,
     tree: Option<&'r ThreadId>,
-    /// Position of the last record: of the tree that the filter names, otherwise of the journal.
+    /// Position of the last record of the tree that the filter names. If the filter names no tree,
+    /// position of the last record of the journal.
     head: Position,
     /// Position of the first record to write.
     first: Position,
@@ -133,8 +134,8 @@ impl ExportSource<'_> {
         Self { last: self.head, ..*self }
     }
 
-    /// Reads the records at the beginning: the whole tree if the filter names one, otherwise the
-    /// first batch of the journal.
+    /// Reads the first records of this source: the whole tree if the filter names a tree, otherwise
+    /// the first batch of the journal.
     fn first(&self) -> Result<Vec<HashedRecord>, Error> {
         if self.tree.is_some() { self.tree_records() } else { self.some(self.first.0) }
     }

@@ -1,5 +1,5 @@
-//! Compares the results that clients got from two threads. Two results are equal if, by their
-//! schema, their texts are notations of the same value.
+//! Compares the results that clients got from two threads. Two results are equal if both texts have
+//! the same value according to their schema, even in different notations.
 
 use std::collections::BTreeSet;
 
@@ -15,8 +15,8 @@ use crate::system;
 use crate::xml::element::{Element, ElementOrigin, Node};
 
 /// Whether clients of the two threads got the same results in the same order. Results are compared
-/// by the values that the schema gives them. White space between elements, the order of attributes,
-/// prefixes, and notations of numbers do not count.
+/// by the values that the schema gives them. Differences in white space between elements, in the
+/// order of attributes, in prefixes, and in notations of numbers are ignored.
 pub fn has_equal_finals(left: &ThreadTimeline, right: &ThreadTimeline, schemas: &Schemas) -> bool {
     let left_ids = ContentReader::new(left);
     let right_ids = ContentReader::new(right);
@@ -57,7 +57,8 @@ pub(super) fn finals(timeline: &ThreadTimeline) -> Vec<&MessageView> {
     messages.into_iter().filter(is_final).collect()
 }
 
-/// Whether the message informs a client about the approval of its call, and so is no result.
+/// Whether the message informs a client about the approval of a call. If so, the message is no
+/// result.
 fn is_about_approval(message: &MessageView) -> bool {
     &*message.name.namespace == system::NAMESPACE && message.name.local.starts_with("approval-")
 }
@@ -89,9 +90,9 @@ fn has_same_values(schemas: &Schemas, message: &MessageView, left: &str, right: 
     }
 }
 
-/// Whether two JSON values, converted from XML with the same schema, are equal. A string equals a
-/// number or flag of the same value, because the conversion writes a number or flag as a string if
-/// its notation in XML is not valid in JSON.
+/// Whether two JSON values, converted from XML with the same schema, are equal. A string also
+/// equals a number or flag with the same value. The conversion writes a number or flag as a string
+/// if its notation in XML is not valid in JSON.
 fn is_same_json(left: &Json, right: &Json) -> bool {
     match (left, right) {
         (Json::Object(left), Json::Object(right)) => {

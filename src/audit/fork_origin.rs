@@ -12,18 +12,18 @@ pub struct ForkOrigin {
     pub source: ForkSource,
     /// The thread of the source that this thread of the fork continues.
     pub thread: ThreadId,
-    /// Number of messages that the thread of the fork has taken over from the source's thread.
+    /// Number of messages that the thread of the fork has taken over from the thread of the source.
     pub messages: u64,
     /// Position of the first record of the fork.
     pub position: Position,
-    /// Messages of this thread in the first record of the fork: notes of the core, and messages of
-    /// the source's open calls that the fork opens again.
+    /// Messages that the first record of the fork contains for this thread. These are notes of the
+    /// core, and messages of calls that were open in the source and that the fork opens again.
     pub recorded: Vec<MessageId>,
 }
 
 impl ForkOrigin {
-    /// Reads the history of `thread` from the first record of the fork. Returns `None` if `record`
-    /// is not the first record of a fork, or if the fork has not taken over this thread.
+    /// Reads from `record` which history `thread` has taken over. Returns `None` if `record` is not
+    /// the first record of a fork, or if the fork has not taken over this thread.
     pub fn of(record: &Record, thread: &ThreadId) -> Option<Self> {
         let (root, source, threads) = record.facts.iter().find_map(|fact| match fact {
             Fact::Forked { thread, source, threads, .. } => Some((thread, source, threads)),

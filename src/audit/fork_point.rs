@@ -1,4 +1,4 @@
-//! Fork points: the places in a thread tree at which a fork can begin. At such a place, no work is
+//! Fork points: the places in a thread tree at which a fork can begin. At a fork point, no work is
 //! open, or an agent takes a turn.
 
 use std::collections::BTreeSet;
@@ -28,9 +28,9 @@ pub struct ForkPoint {
     pub turn: Option<PointTurn>,
     /// The client that opened the source thread.
     pub client: ListenerName,
-    /// The listener that prevents a fork at the requested turn; `None` if there is none. The turn
-    /// is inside a call to this listener. A fork answers such a call with the recorded result, so
-    /// the fork begins before the call.
+    /// The listener that prevents a fork at the requested turn; `None` if no listener does. The
+    /// turn is inside a call to this listener, and a fork answers this call with the recorded
+    /// result. Therefore, the fork begins before the call.
     pub beneath: Option<ListenerName>,
 }
 
@@ -54,7 +54,7 @@ impl PointRequest {
 #[derive(Debug, Clone)]
 pub struct PointTurn {
     pub agent: ListenerName,
-    /// The source's call in which the agent took the turn.
+    /// The call in the source in which the agent took the turn.
     pub call: CallId,
 }
 
@@ -80,9 +80,9 @@ impl ForkedTurn {
     }
 }
 
-/// Returns the call of the turn in `record` whose note is `note`, and the position up to which the
-/// turn's prompt shows the thread. The position is `None` if the note is redacted. Returns `None`
-/// if `record` has no turn with this note.
+/// Finds the turn in `record` whose note is `note`. Returns the call of the turn, and the position
+/// up to which the turn's prompt shows the thread. This position is `None` if the note is redacted.
+/// If `record` has no turn with this note, returns `None` instead of the pair.
 fn turn_of_note(record: &Record, note: MessageId) -> Option<(CallId, Option<Position>)> {
     if let Some(turn) = ForkedTurn::of(record) {
         return (turn.note == note).then_some((turn.call, Some(turn.prompt)));
@@ -197,9 +197,10 @@ impl ForkPoint {
         }))
     }
 
-    /// Returns a listener whose call contains this point's turn and is answered with its recorded
-    /// result in a fork. Of several such listeners, returns that of the innermost call. Returns
-    /// `None` if there is none, if this point has no turn, or if this point is not at the last of
+    /// Returns the listener because of which this point's turn is not taken again: the turn is
+    /// inside a call to this listener, and a fork answers that call with its recorded result. If
+    /// several calls contain the turn, returns the listener of the innermost one. Returns `None` if
+    /// there is no such listener, if this point has no turn, or if this point is not at the last of
     /// `records`.
     fn answered_above(
         &self,
@@ -225,7 +226,7 @@ impl ForkPoint {
     }
 
     /// Returns the threads of the source that a fork takes over at this point, and the calls that
-    /// it opens again. `fork` is the root thread of the fork. Returns `None` if a fork cannot
+    /// the fork opens again. `fork` is the root thread of the fork. Returns `None` if a fork cannot
     /// continue the open work.
     pub fn taken_over(
         &self,
@@ -316,9 +317,9 @@ pub(super) struct RecordedFork {
 /// First version of the core whose forks keep allotments, the limits of spawned threads.
 const ALLOTMENTS_SINCE: u32 = 54;
 
-/// First version of the core whose forks always state the call to which a bound thread is bound. A
-/// bound thread is cancelled when this call closes. Earlier forks state the call only if they have
-/// opened it again.
+/// First version of the core whose forks always state the bound of a thread. The bound is a call:
+/// when it closes, the thread is cancelled. Earlier forks state the bound only if they have opened
+/// this call again.
 const ENDED_BOUND_SINCE: u32 = 61;
 
 impl RecordedFork {
@@ -418,8 +419,8 @@ impl RecordedFork {
         )))
     }
 
-    /// Returns the recipients of the calls that this fork answers with results from its source. The
-    /// fork has recorded these calls as [`ReopenedKind::Again`].
+    /// Returns the recipients of the calls that this fork answers with results from its source.
+    /// These calls are recorded as [`ReopenedKind::Again`].
     fn answered(&self) -> BTreeSet<ListenerName> {
         let again = self.calls.iter().filter(|call| call.how == ReopenedKind::Again);
         let again: BTreeSet<_> = again.map(|call| call.call.0).collect();
@@ -427,9 +428,9 @@ impl RecordedFork {
         requests.map(|own| own.to.clone()).collect()
     }
 
-    /// Whether the calls that the fork has opened again are exactly those in `work`. Ignores the
-    /// payload of each message for which [`is_rewritten_and_redacted`] returns true, and the failed
-    /// rounds of each call for which [`has_redacted_result`] does.
+    /// Whether the calls that the fork has opened again are exactly those in `work`. If
+    /// [`is_rewritten_and_redacted`] returns true for a message, ignores its payload. If
+    /// [`has_redacted_result`] returns true for a call, ignores the number of its failed rounds.
     fn is_same_work(&self, work: &ReopenedCalls) -> bool {
         let same_calls = work.calls.len() == self.calls.len()
             && work.calls.iter().zip(&self.calls).all(|(expected, own)| {
@@ -450,8 +451,9 @@ impl RecordedFork {
         same_calls && same_messages
     }
 
-    /// Whether `work` contains a redacted payload that cannot be compared with that of the fork, or
-    /// a number of failed rounds that cannot, because a result that counts for it is redacted.
+    /// Whether a part of `work` cannot be compared with the fork because of a redaction. This part
+    /// is either a redacted payload, or a number of failed rounds that depends on a redacted
+    /// result.
     fn has_redacted_work(&self, work: &ReopenedCalls) -> bool {
         let mut messages = work.messages.iter().zip(&self.messages);
         let mut calls = work.calls.iter().zip(&self.calls);
@@ -461,15 +463,16 @@ impl RecordedFork {
     }
 }
 
-/// Whether a message of the source is redacted and from the core. A fork replaces ids of the source
-/// in payloads of the core, so its payload may have another digest, which cannot be computed from
-/// the redacted payload.
+/// Whether a message of the source is redacted and from the core. In payloads of the core, a fork
+/// replaces the ids of the source. So the fork's payload may have another digest, which cannot be
+/// computed from the redacted payload.
 fn is_rewritten_and_redacted(message: &Message) -> bool {
     message.from.is_core() && message.payload.is_redacted()
 }
 
-/// Whether a result of another thread among the messages of `call` is redacted. The number of the
-/// call's failed rounds is then unknown, because the payload states whether the thread completed.
+/// Whether the messages of `call` include a redacted result of another thread. The number of the
+/// call's failed rounds is then unknown, because only this result states whether that thread
+/// completed.
 fn has_redacted_result(work: &ReopenedCalls, call: &ReopenedCall) -> bool {
     let results = work.messages.iter().map(|(message, _)| message).filter(|message| {
         is_rewritten_and_redacted(message) && &*message.name.local == "thread-result"
@@ -478,8 +481,8 @@ fn has_redacted_result(work: &ReopenedCalls, call: &ReopenedCall) -> bool {
     call.messages().any(|(own, _)| redacted.contains(&own))
 }
 
-/// Removes the bound of each thread, except if it is one of the calls in `reopened`, which the fork
-/// opens again. The bound is the call whose end cancels the thread.
+/// Removes the bound of each thread whose bound is not in `reopened`, the calls that the fork opens
+/// again. The bound is the call whose end cancels the thread.
 fn keep_reopened_bounds(threads: &mut [InheritedThread], reopened: &[ReopenedCall]) {
     let is_reopened = |call: &CallId| reopened.iter().any(|own| own.call == *call);
     for thread in threads {

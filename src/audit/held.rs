@@ -53,7 +53,7 @@ impl CallPreviewView {
     }
 }
 
-/// A call that waits for a person, and so was not delivered.
+/// A call that waits for a person, and was therefore not delivered yet.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HeldCall {
     #[serde(rename = "message")]
@@ -80,12 +80,13 @@ pub struct HeldCall {
     /// Beginning of the wait, in RFC 3339, so that the texts sort by time.
     #[serde(rename = "since")]
     pub since: String,
-    /// Time at which the wait ends without a decision. `None` if there is no such deadline, and
-    /// while a pause covers the call, because its time stands still then. If no pump answers, the
-    /// time is that of the beginning of the wait: a pause that has ended since moves it later.
+    /// Deadline at which the wait ends without a decision. `None` if there is no deadline. Also
+    /// `None` while a pause covers the call, because its waiting time does not run during the
+    /// pause. If no pump answers, this is the deadline from the beginning of the wait, without the
+    /// delay by pauses that have ended since then.
     #[serde(rename = "until", default, skip_serializing_if = "Option::is_none")]
     pub until: Option<String>,
-    /// The preview of the call; `None` if its listener declares no previews.
+    /// The preview of the call; `None` if the listener of the call declares no previews.
     #[serde(rename = "preview", default, skip_serializing_if = "Option::is_none")]
     pub preview: Option<CallPreviewView>,
 }
@@ -146,7 +147,8 @@ pub fn held(reader: &JournalReader) -> Result<Vec<HeldCall>, Error> {
     Ok(open.held())
 }
 
-/// The oldest held calls that wait for one kind of decision, and the number of all such calls.
+/// The oldest held calls that wait for one kind of decision, and the number of all calls that wait
+/// for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HeldPage {
     /// The held calls, oldest first.
@@ -157,7 +159,8 @@ pub struct HeldPage {
 }
 
 impl HeldPage {
-    /// Returns the oldest `most` of `calls` that wait for the decision `hold`.
+    /// Returns a page with at most `most` calls: the oldest of those in `calls` that wait for the
+    /// decision `hold`.
     pub fn of(mut calls: Vec<HeldCall>, hold: Hold, most: usize) -> Self {
         calls.retain(|call| call.hold == hold);
         let all = calls.len() as u64;
@@ -166,7 +169,7 @@ impl HeldPage {
         Self { calls, all }
     }
 
-    /// Merges two pages that have no call in common. Keeps the oldest `most` calls.
+    /// Merges two pages that have no call in common. Keeps at most `most` calls, the oldest ones.
     #[must_use]
     pub fn merged(mut self, other: Self, most: usize) -> Self {
         self.calls.extend(other.calls);
@@ -176,8 +179,8 @@ impl HeldPage {
     }
 }
 
-/// Returns the oldest `most` calls that wait for the decision `hold`. Reads from the journal only
-/// the trees that contain these calls, each from its first waiting call on.
+/// Returns at most `most` calls that wait for the decision `hold`, the oldest ones. Of the journal,
+/// reads only the trees that contain these calls. Each tree is read from its first waiting call on.
 pub fn held_in(index: &IndexReader, hold: Hold, most: usize) -> Result<HeldPage, index::Error> {
     let (calls, all) = index.waiting_calls(hold, most)?;
     let placed = index.read_in_shares(&calls, limits::SHARE_PATIENCE, IndexReader::trees_of)?;
@@ -206,8 +209,8 @@ pub fn held_of(
 const TREES_PER_VIEW: usize = 256;
 
 /// Returns the held calls of the trees in `found`, oldest first. Each entry of `found` names a tree
-/// and the position from which it is read. If several entries name one tree, reads it once, from
-/// the lowest of these positions.
+/// and the position at which the reading begins. If several entries name the same tree, reads the
+/// tree once, from the lowest of these positions.
 fn held_in_all(
     index: &IndexReader,
     found: impl Iterator<Item = WaitingTree>,
@@ -268,7 +271,7 @@ where
 #[derive(Default)]
 struct OpenCalls {
     calls: BTreeMap<CallId, WaitingCall>,
-    /// Targets of the pauses in force, among those whose records were read.
+    /// Targets of the pauses that are in force according to the records that were read.
     pauses: Vec<PauseTarget>,
 }
 
@@ -344,8 +347,8 @@ impl OpenCalls {
         }
     }
 
-    /// Keeps the reason why a held call needs an approval. Does nothing unless `message` is the
-    /// core's request for this approval.
+    /// If `message` is the core's request for an approval, keeps the reason why the held call needs
+    /// this approval. Otherwise, does nothing.
     fn why(&mut self, message: &Message) {
         if !message.from.is_core() || message.name != system::name("approval-requested") {
             return;

@@ -38,8 +38,8 @@ pub struct MessageLedger {
     messages: Map<MessageId, (u32, bool)>,
     threads: Vec<(ThreadId, ThreadCounts)>,
     by_thread: Map<ThreadId, u32>,
-    /// For each thread of a fork that has taken over messages from the fork's source, the `seq` of
-    /// the last of them. The key is the index of the thread in `threads`.
+    /// For each thread that a fork has taken over from its source, the `seq` of the last message
+    /// that was taken over. The key is the index of the thread in `threads`.
     inherited: Map<u32, u64>,
     /// Number of refusals that belong to no thread. Includes all `busy` refusals, which are
     /// recorded only as a number.

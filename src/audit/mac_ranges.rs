@@ -1,5 +1,5 @@
-//! The keys that the MACs of a journal name, by position. `verify` describes with them the records
-//! that an operator has accepted without a proof.
+//! The keys that the MACs of a journal name, by position. The command `verify` uses them to
+//! describe the records that an operator has accepted without a proof.
 
 use std::collections::BTreeSet;
 
@@ -7,18 +7,19 @@ use super::report::AcceptedRecords;
 use crate::ids::Position;
 use crate::journal::KeyId;
 
-/// Consecutive MACs of one key.
+/// Consecutive MACs that name the same key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct MacRange {
     /// Position of the first of these MACs.
     first: Position,
     /// Position of the last of these MACs.
     last: Position,
-    /// Key that the MACs name; `None` if they name the available key, and are wrong.
+    /// Key that the MACs name. `None` if the MACs name the available key, but are wrong.
     key: Option<KeyId>,
 }
 
-/// Adds the MAC of the record at `at`. `key` is as [`MacRange::key`].
+/// Adds the MAC of the record at `at`, which names `key`. `None` means that the MAC names the
+/// available key, but is wrong.
 pub(super) fn add_mac(ranges: &mut Vec<MacRange>, at: Position, key: Option<KeyId>) {
     match ranges.last_mut() {
         Some(range) if range.key == key => range.last = at,
@@ -27,8 +28,8 @@ pub(super) fn add_mac(ranges: &mut Vec<MacRange>, at: Position, key: Option<KeyI
 }
 
 /// Describes the records from `first` to `last`, which an operator has accepted. `ranges` contains
-/// the MACs of the journal up to `last`. If no MAC covers the records at the end, the result has an
-/// item of its own for them.
+/// the MACs of the journal up to `last`. If the MACs cover only the first of these records, the
+/// result has a separate item for those that no MAC covers.
 pub(super) fn accepted_records(
     ranges: &[MacRange],
     first: Position,

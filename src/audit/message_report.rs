@@ -41,11 +41,11 @@ pub struct MessageReport {
     pub call: Option<IndexedCall>,
     #[serde(rename = "gate")]
     pub gate: GateVerdict,
-    /// Refused payloads in the same outcome of a listener as this message.
+    /// Refused payloads of the sender of this message, in the same record as the message.
     #[serde(rename = "refused_beside")]
     pub refused_beside: Vec<RefusalView>,
-    /// Refusals of payloads that the listener returned while it handled the call that the message
-    /// opened.
+    /// Refusals of payloads that the listener returned while it handled a call. The call is the one
+    /// that this message opened.
     #[serde(rename = "refused_in_call")]
     pub refused_in_call: RefusalSummary,
     /// The model call in which the message was written; `None` if no model wrote the message.
@@ -53,8 +53,8 @@ pub struct MessageReport {
     pub turn: Option<IndexedTurn>,
     #[serde(rename = "config")]
     pub config: Option<RecordedConfig>,
-    /// Schemas that declare the payload. Empty if the schema is not stored: the program contains
-    /// it, or generates it from the config.
+    /// Schemas that declare the payload. Empty if no schema is stored, because the program contains
+    /// the schema, or generates it from the config.
     #[serde(rename = "schemas")]
     pub schemas: Vec<RecordedSchema>,
     /// The chain of causes that led to the message, from its direct cause to the client's message.
@@ -66,8 +66,8 @@ pub struct MessageReport {
     pub holds: Vec<MessageHold>,
     #[serde(rename = "previews")]
     pub previews: Vec<MessagePreview>,
-    /// People's decisions about the call, in the order of the journal. A long list leaves out the
-    /// oldest of the decisions that were not carried out.
+    /// People's decisions about the call, in the order of the journal. If there are too many, the
+    /// oldest refused decisions are left out.
     #[serde(rename = "decisions")]
     pub decisions: Vec<MessageDecision>,
     /// Number of all decisions, including those that `decisions` leaves out.
@@ -106,8 +106,8 @@ pub struct ChainedRecord {
 pub enum GateVerdict {
     #[serde(rename = "passed")]
     Passed,
-    /// The gate accepted another payload, which contains the payload of this message, or from which
-    /// the core made this message.
+    /// The gate accepted another payload. Either this other payload contains the payload of this
+    /// message, or the core made this message from it.
     #[serde(rename = "passed-within")]
     PassedWithin,
     /// The core wrote the message.
@@ -130,7 +130,8 @@ pub struct RefusalSummary {
 pub struct CausedMessages {
     #[serde(rename = "total")]
     pub total: u64,
-    /// Whether counting stopped at `total`, and there are more caused messages.
+    /// Whether there are more caused messages than `total`, because the counting stopped at this
+    /// number.
     #[serde(rename = "more")]
     pub is_more: bool,
     #[serde(rename = "messages")]
@@ -211,7 +212,8 @@ pub enum FoundMessage {
 }
 
 /// Reports on the message whose id begins with `prefix`. The report lists at most `effects_max` of
-/// the messages that this message caused. Reads the index, and the quoted records from the journal.
+/// the messages that this message caused. Reads the index, and also reads from the journal each
+/// record that the report quotes.
 ///
 /// # Errors
 ///
@@ -331,8 +333,8 @@ impl RecordedConfig {
     }
 }
 
-/// Whether the message belongs to `turn`. This is so if the message is the turn's `model-turn`
-/// note, or was sent by the agent that took the turn.
+/// Whether the message belongs to `turn`. True if the message is the `model-turn` note of the turn,
+/// or if the agent that took the turn sent it.
 fn is_by(turn: &IndexedTurn, message: &MessageView) -> bool {
     turn.note == message.id || turn.agent == message.from.as_str()
 }
@@ -439,8 +441,8 @@ fn previews(index: &IndexReader, row: &IndexedMessage) -> Result<Vec<MessagePrev
     Ok(previews)
 }
 
-/// Returns people's decisions about a call, and the number of all such decisions. A long list
-/// leaves out the oldest of the decisions that were not carried out.
+/// Returns people's decisions about a call, and the number of all these decisions. If there are too
+/// many, the oldest refused decisions are left out of the list.
 fn decisions(
     index: &IndexReader,
     row: &IndexedMessage,

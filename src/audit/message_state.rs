@@ -4,7 +4,8 @@ use crate::envelope::Disposition;
 use crate::index::IndexedMessage;
 use crate::thread::Hold;
 
-/// State of a message: how it ended or, until then, where it is.
+/// State of a message. A message with a disposition has ended; for any other message, the state
+/// shows where it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MessageState {
     Settled(Disposition),
@@ -14,8 +15,8 @@ pub enum MessageState {
     Queued,
     /// The message is in a delivery that was handed over to a listener and is not answered yet.
     InFlight,
-    /// The message has no disposition, and it is unknown whether it is in a delivery: only the
-    /// index shows this, not the records of a tree.
+    /// The message has no disposition. It is unknown whether the message is in a delivery, because
+    /// the records of a tree do not show this; only the index does.
     Unsettled,
 }
 

@@ -1,5 +1,5 @@
 //! Queries about what the journal records: threads, messages, refusals, and the proof of a whole
-//! journal. This module must not know terminals.
+//! journal. The code in this module must not depend on a terminal.
 //!
 //! **Invariant:** no function here writes to a journal. Every answer comes from the journal's
 //! records, or from the index that is made from them.

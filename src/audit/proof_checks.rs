@@ -1,5 +1,5 @@
-//! Checks of a journal's proof that need nothing of its state, and the choice among several
-//! violations.
+//! Checks in the proof of a journal that do not need the intermediate state of the proof. If
+//! several violations are found, this module chooses the one to report.
 
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -13,8 +13,8 @@ use crate::thread::{Input, OperatorAction};
 
 use super::report::RecordedLoss;
 
-/// Returns the reason why the watermark of `journal` in the directory `state` proves nothing;
-/// `None` if it is intact or missing.
+/// Returns the reason why the watermark of `journal` in the directory `state` proves nothing.
+/// Returns `None` if the watermark is intact or missing.
 pub fn watermark_damage(state: &Path, journal: Uuid) -> Result<Option<String>, Error> {
     let damaged = damaged_watermark(state, journal)?;
     Ok(damaged.map(|file| {
@@ -26,9 +26,9 @@ pub fn watermark_damage(state: &Path, journal: Uuid) -> Result<Option<String>, E
     }))
 }
 
-/// Returns the actions of operators on the organism in the records after `end`, newest first. Only
-/// the hash chain of their own tree verifies these records. Leaves out the actions before a record
-/// of this tree that is missing or broken.
+/// Returns the actions of operators on the organism that are recorded after `end`, newest first.
+/// These records form their own tree, and only the hash chain of this tree verifies them. If a
+/// record of this tree is missing or broken, the actions before it are left out.
 pub fn actions_behind(reader: &JournalReader, end: Position) -> Vec<OperatorAction> {
     let mut actions = Vec::new();
     let head = reader.head(&ThreadId::organism()).ok().flatten().unwrap_or_default();
@@ -48,7 +48,8 @@ pub fn actions_behind(reader: &JournalReader, end: Position) -> Vec<OperatorActi
     actions
 }
 
-/// Whether one of `actions` accepts the record at `position` without a valid MAC.
+/// Whether one of `actions` states that an operator has accepted the record at `position` without a
+/// valid MAC.
 pub fn is_accepted(actions: &[OperatorAction], position: Position) -> bool {
     let mut accepted = actions.iter().filter_map(OperatorAction::accepted_records);
     accepted.any(|(first, last)| first <= position && position <= last)
@@ -61,8 +62,9 @@ pub fn recorded_loss(action: &OperatorAction) -> Option<RecordedLoss> {
     Some(RecordedLoss { kept: loss.kept, acknowledged: loss.acknowledged, journal: loss.journal })
 }
 
-/// Returns an error if the journal ends at `last`, but more of it is known: by `mark`, the position
-/// of the last acknowledged record, or by a checkpoint in the journal itself.
+/// Returns an error if the journal ends at `last`, although later records are known to have
+/// existed. They are known from `mark`, the position of the last acknowledged record, or from a
+/// checkpoint in the journal itself.
 pub fn judge_end(last: Position, mark: Position, checkpoints: &[Checkpoint]) -> Result<(), Error> {
     if mark > last {
         return Err(ends_early(last, &format!("records up to {mark} were acknowledged")));
@@ -77,9 +79,9 @@ pub fn judge_end(last: Position, mark: Position, checkpoints: &[Checkpoint]) -> 
     }
 }
 
-/// Returns the error of `checks` for the violation with the lowest position, or else for a
-/// violation of the journal as a whole, which has the position 0. Any other error takes precedence,
-/// because the proof then has no result.
+/// Returns the first of the errors in `checks`, if there are any. An error that is no violation
+/// comes first, because the proof then has no result. Violations follow, sorted by position. A
+/// violation of the journal as a whole, which has the position 0, comes last.
 pub fn first_violation(checks: Vec<Result<(), Error>>) -> Result<(), Error> {
     let errors = checks.into_iter().filter_map(Result::err);
     let first = errors.min_by_key(|error| match error {

@@ -91,8 +91,8 @@ impl ProofReport {
     }
 }
 
-/// Reason why a journal is not proved: it is a projection of a stream, and was not compared with
-/// that stream.
+/// Reason why a journal is not proved: the journal is a projection of a stream, and was not
+/// compared with the stream.
 pub(super) const NOT_COMPARED: &str = "this is a projection of a stream on JetStream, and was not compared \
                             with it: `--stream` does that";
 
@@ -129,7 +129,7 @@ pub struct ProofReport {
     #[serde(rename = "verdict")]
     pub verdict: ProofVerdict,
     /// Reasons why the journal is not proved. If there is a violation, contains only the reasons
-    /// that were found before, and the evidence that could not be read.
+    /// that were found before the violation, and the evidence that could not be read.
     #[serde(rename = "unproved")]
     pub unproved: Vec<String>,
     #[serde(rename = "journal")]
@@ -154,9 +154,9 @@ pub struct ProofReport {
     pub checkpoints: usize,
     #[serde(rename = "outside")]
     pub outside: OutsideVerdict,
-    /// Position of the last record that a copy of a checkpoint proves. The copy must be outside the
-    /// directories of the journal and of its key, and before the violation if the journal is
-    /// broken. 0 if there is no such copy.
+    /// Position of the last record that a copy of a checkpoint proves; 0 if there is none. Only
+    /// copies outside the directories of the journal and of its key count. If the journal is
+    /// broken, only copies before the violation count.
     #[serde(rename = "vouched")]
     pub vouched: Position,
     /// Files outside the journal with copies of checkpoints that were compared with the journal.

@@ -7,8 +7,8 @@ use super::timeline::{ThreadTimeline, TimelineEvent};
 use super::views::MessageView;
 use crate::schema::Schemas;
 
-/// Two corresponding results, which clients got from the two compared threads: `before` from one
-/// thread, and `after` from the other.
+/// Two corresponding results that clients got: `before` from the first of the compared threads, and
+/// `after` from the second.
 #[derive(Debug, Clone)]
 pub struct ResultPair {
     /// Whether `before` and `after` have the same values according to their schema.

@@ -1,5 +1,5 @@
-//! Messages that an operator may retry. Each is shown with the reason why it failed, and with its
-//! earlier attempts.
+//! Messages that an operator may retry. Each message is shown with the reason why it failed, and
+//! with the earlier attempts to handle it.
 
 use serde::Serialize;
 
@@ -31,7 +31,7 @@ pub struct RetryMessage {
     pub obstacle: Option<RetryObstacle>,
 }
 
-/// One of the attempts that [`earlier_attempts`] returns, with the message that it handled.
+/// An attempt in the result of [`earlier_attempts`], with the message that the attempt handled.
 #[derive(Debug, Clone, Serialize)]
 pub struct EarlierAttempt {
     #[serde(rename = "message")]
@@ -48,8 +48,8 @@ pub struct RetryMessagePage {
     pub next: Option<RetryCursor>,
 }
 
-/// Returns at most `most` requests of clients that failed or were refused, and that no operator has
-/// retried. The oldest comes first.
+/// Returns at most `most` client requests that failed or were refused, and that no operator has
+/// retried. The oldest request comes first.
 pub fn retry_messages(
     index: &IndexReader,
     filter: &RetryFilter,
@@ -123,8 +123,8 @@ fn retry_message(
     }))
 }
 
-/// Returns the attempts to handle a message. If the message is a retry, first come the attempts to
-/// handle the messages that it repeats, oldest message first.
+/// Returns the attempts to handle a message. If the message is a retry, the list begins with the
+/// attempts to handle the messages that this retry repeats, oldest message first.
 pub fn earlier_attempts(
     index: &IndexReader,
     message: MessageId,

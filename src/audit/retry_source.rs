@@ -26,11 +26,12 @@ pub struct RetrySource {
     /// The recipient of the call; `None` for a refused submission.
     pub to: Option<ListenerName>,
     /// The key by which a repetition of the client's submission is recognized. `None` for a call,
-    /// for a submission without a key, and for one that was refused because its key was in use.
+    /// for a submission without a key, and for a submission that was refused because its key was in
+    /// use.
     pub key: Option<String>,
     pub payload: String,
     /// Whether it is unknown how far a listener handled this call. If this call is a retry, also
-    /// true if this is unknown for one of the calls that it repeats.
+    /// true if one of the calls that it repeats has an unknown outcome.
     pub is_unknown: bool,
 }
 
@@ -198,8 +199,8 @@ fn closing(records: &[HashedRecord], call: MessageId) -> Option<Closing> {
     })
 }
 
-/// Whether the call ended as `unknown-outcome`, because its last attempt was lost. For a retry,
-/// also true if one of the calls that it repeats ended so.
+/// Whether the call ended as `unknown-outcome`, because its last attempt was lost. If the call is a
+/// retry, also true if one of the calls that it repeats ended this way.
 fn has_unknown_outcome(records: &[HashedRecord], call: MessageId) -> bool {
     let mut sources = Map::default();
     for sealed in records {

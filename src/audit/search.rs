@@ -16,13 +16,15 @@ use super::views::{MessageView, RefusalView};
 #[derive(Debug, Clone, Default)]
 pub struct SearchRequest {
     pub filter: SearchFilter,
-    /// Text that the payload must contain, ignoring case; `None` for any payload.
+    /// Text that the payload must contain. Upper and lower case count as equal. `None` for any
+    /// payload.
     pub substring: Option<String>,
     /// XPath expression that must be true for the payload; `None` for any payload. Names in the
     /// expression are local names.
     pub xpath: Option<String>,
     pub limit: usize,
-    /// Whether all matches are counted. If false, the counting stops at 10,000 matches.
+    /// Whether all matches are counted. If false, a search stops counting at 10,000 matches or
+    /// 10,000 read payloads.
     pub is_full_count: bool,
 }
 
@@ -55,8 +57,8 @@ pub struct SearchResult {
     pub unevaluated: u64,
 }
 
-/// Searches one index. If the search words are only the id of a message or thread on record, finds
-/// this message, or the messages of this thread.
+/// Searches one index. If the search words are only the id of a recorded message, finds this
+/// message. If they are only the id of a recorded thread, finds the messages of this thread.
 ///
 /// # Errors
 ///
@@ -79,8 +81,8 @@ pub fn search(index: &IndexReader, request: &SearchRequest) -> Result<SearchResu
     Ok(SearchResult { items, total, unevaluated: 0 })
 }
 
-/// Searches the payloads of the messages and refusals that match the filter of the request, newest
-/// first.
+/// Searches the payloads of the messages and refusals that match the filter of the request. The
+/// newest ones are searched first.
 fn search_payloads(index: &IndexReader, request: &SearchRequest) -> Result<SearchResult, Error> {
     let substring = request.substring.as_ref().map(|text| text.to_lowercase());
     let mut items = Vec::new();
@@ -141,7 +143,8 @@ fn matches_payload(
 }
 
 /// Whether an XPath expression is true for a payload. False if the payload is not XML. `None` if
-/// the evaluation exceeds a bound. This is no error, because other payloads may still match.
+/// the evaluation exceeds a bound, which is no error, because the expression may still match other
+/// payloads.
 fn evaluate_for(expression: &str, payload: &str) -> Result<Option<bool>, XPathError> {
     use XPathError::{TooManyNodes, TooManyOperations, TooMuchText};
 

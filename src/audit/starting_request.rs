@@ -12,7 +12,7 @@ use crate::thread::Fact;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StartingRequest {
     pub message: IndexedMessage,
-    /// The payload; `None` if it was redacted.
+    /// The payload of the request; `None` if it was redacted.
     pub payload: Option<Arc<str>>,
     /// Id of the note about the operator's action that caused the request, such as a retry. `None`
     /// if a client sent the request.

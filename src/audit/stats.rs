@@ -62,7 +62,8 @@ impl Stats {
     }
 }
 
-/// Sums the events in an index. An event counts only if it has a value for each key of the query.
+/// Sums the events in an index. An event counts only if it has a value for every key by which the
+/// query groups.
 ///
 /// # Errors
 ///
@@ -128,10 +129,10 @@ impl Groups<'_> {
         self.named(db)
     }
 
-    /// Returns the totals of the group to which an event belongs, and adds the group if it is new.
-    /// A group has one value for each key of the query. `names` are the event's agent, model,
-    /// listener and rule; `time` is in microseconds. Returns `None` if the event lacks a value for
-    /// a key.
+    /// Returns the totals of the group to which an event belongs. Adds the group if it is new. A
+    /// group has one value for each key of the query. `names` are the event's agent, model,
+    /// listener and rule; `time` is in microseconds. Returns `None` if the event has no value for
+    /// one of the keys.
     fn group(&mut self, names: &EventNames, time: i64) -> Option<&mut EventTotals> {
         let value = |key: &StatsKey| match key {
             StatsKey::Agent => names.agent,

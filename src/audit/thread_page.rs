@@ -18,16 +18,17 @@ pub struct ThreadPage {
     pub next_seq: Option<u64>,
     /// Whether the page leaves out events between its messages.
     pub is_cut: bool,
-    /// Decisions before the page's first message that are in the same record as events of the page.
-    /// The previous page also shows them, at its end.
+    /// Decisions that come before the page's first message, in a record that also has events of
+    /// this page. The previous page shows these decisions at its end, too.
     pub earlier_decisions: Vec<TimelineEntry>,
     /// The history that the thread of a fork has taken over from the fork's source. `None` if the
-    /// thread has taken over none.
+    /// thread has taken over no history.
     pub fork: Option<ForkOrigin>,
 }
 
-/// Returns a page of at most `limit` messages, from the message with the `seq` `from_seq` on. If
-/// `from_seq` is `None`, returns the last page. Returns `None` if there is no such thread.
+/// Returns a page of at most `limit` messages, beginning with the message whose `seq` is
+/// `from_seq`. If `from_seq` is `None`, returns the last page. Returns `None` if there is no such
+/// thread.
 ///
 /// Some events are shown only if their record also has a message, refusal, failure or decision of
 /// the thread: the charge for a lost model call, a cancelled timer, and a count of `busy` refusals.
@@ -80,8 +81,8 @@ pub fn earlier_decisions(timeline: &ThreadTimeline, from_seq: u64) -> Vec<Timeli
     decisions.cloned().collect()
 }
 
-/// Returns the sender that opened a thread. `record` is the first record of the thread. Returns the
-/// core for [`ThreadId::ORGANISM`], which stands for the records that belong to no tree.
+/// Returns the sender that opened a thread. `record` is the first record of the thread. For
+/// [`ThreadId::ORGANISM`], which stands for the records that belong to no tree, returns the core.
 fn opened_by(record: &Record, thread: &ThreadId) -> ListenerName {
     let opened = record.facts.iter().find_map(|fact| match fact {
         Fact::ThreadOpened { thread: opened, by, .. } if opened == thread => Some(by.clone()),

@@ -48,8 +48,8 @@ impl From<Closing> for ThreadPhase {
     }
 }
 
-/// Returns the state of a thread in words: its phase or, if calls of an open thread wait for
-/// people, the kind of decision for which they wait.
+/// Returns the state of a thread in words. If the thread is open and calls in it wait for people,
+/// this is the kind of decision for which they wait. Otherwise, it is the phase of the thread.
 pub fn thread_state(phase: &str, waits: HoldCount) -> &str {
     match waits {
         HoldCount { calls: 0, .. } => phase,
@@ -81,11 +81,12 @@ pub fn is_recorded(reader: &JournalReader, thread: &ThreadId) -> Result<bool, Er
 /// The calls of a tree, from which the phases of its threads follow.
 #[derive(Debug, Default)]
 pub(super) struct TreeCalls {
-    /// For each open call, its thread, and whether a sender outside this thread opened it.
+    /// The open calls. The value is the thread of the call, and whether a sender outside this
+    /// thread opened the call.
     open: HashMap<CallId, (ThreadId, bool)>,
     /// The thread of each call. Includes closed calls, because their costs may be recorded later.
     threads: HashMap<CallId, ThreadId>,
-    /// Calls of root threads to which a workflow has replied that its run failed. Such a call
+    /// Calls in root threads to which a workflow has replied that its run failed. The call itself
     /// completes, but its thread counts as failed.
     failed_runs: HashSet<CallId>,
     ended: HashMap<ThreadId, Closing>,
@@ -142,8 +143,8 @@ impl TreeCalls {
     }
 }
 
-/// Whether `message` is the reply in a root thread with which a workflow reports that its run
-/// failed. A message that is delivered in a call is no such reply.
+/// Whether `message` is a workflow's reply in a root thread which reports that the run failed.
+/// False for a message that is delivered in a call.
 fn is_failed_run(message: &Message) -> bool {
     message.kind == MessageKind::Reply
         && message.call.is_none()

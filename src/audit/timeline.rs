@@ -33,19 +33,19 @@ pub struct ThreadTimeline {
     pub status: ThreadPhase,
     #[serde(skip)]
     pub opened: Time,
-    /// Time of the last event that is neither a refusal nor a decision of a person. Time of the
-    /// first event if there is no such event.
+    /// Time of the last event that is neither a refusal nor a decision of a person. If there is no
+    /// such event, time of the first event.
     #[serde(skip)]
     pub updated: Time,
-    /// Tokens and money that model calls have used in the thread and in its subthreads. In JSON,
-    /// the member `currency` follows if the money has a single known currency.
+    /// Tokens and money that model calls have used in the thread and in its subthreads. If all
+    /// money has the same known currency, the JSON form also has a member `currency`.
     #[serde(flatten, serialize_with = "serialize_spent")]
     pub spent: SpendingTotals,
     /// Number of messages in the thread itself. Counts messages outside the page, too.
     #[serde(rename = "messages")]
     pub messages: u64,
-    /// The calls in the thread and its subthreads that wait for a person, even those outside the
-    /// page. [`super::thread_page`] leaves this field empty.
+    /// The calls in the thread and its subthreads that wait for a person, including calls outside
+    /// the page. [`super::thread_page`] leaves this field empty.
     #[serde(rename = "waiting", serialize_with = "serialize_calls")]
     pub waits: HoldCount,
     /// Number of events before the page in `items`; 0 if the page begins with the first event.
@@ -181,8 +181,8 @@ pub enum TimelineEvent {
 }
 
 impl TimelineEvent {
-    /// Whether the event extends the time that the thread took. A refusal or a decision of a person
-    /// does not: it may come long after the thread has settled.
+    /// Whether the event extends the time that the thread took. False for a refusal and for a
+    /// decision of a person, because these may come long after the thread has settled.
     fn is_work(&self) -> bool {
         !matches!(self, Self::Refused(_) | Self::Busy(_) | Self::Decision { .. })
     }
@@ -191,8 +191,8 @@ impl TimelineEvent {
 /// The signature of a person's decision, and whether the record shows it to be valid.
 #[derive(Debug, Clone, Serialize)]
 pub struct SignedBy {
-    /// Operator to whom the signing key belonged. `None` for a refused decision, whose record does
-    /// not state the owner of the key.
+    /// Operator to whom the signing key belonged. `None` for a refused decision, because its record
+    /// does not state the owner of the key.
     #[serde(rename = "operator")]
     pub operator: Option<ListenerName>,
     #[serde(rename = "key")]
@@ -281,9 +281,9 @@ impl TimelineBuilder {
         }
     }
 
-    /// Returns the thread for those facts of a record that name no thread themselves. It is the
-    /// thread that the record's input names, or the thread of the call that the input names. If the
-    /// input names neither, it is the root thread of the tree.
+    /// Returns the thread for facts in the record that name no thread themselves. If the input of
+    /// the record names a thread, returns this thread. If the input names a call, returns the
+    /// thread of the call. Otherwise, returns the root thread of the tree.
     fn thread_of_record(&self, record: &Record) -> ThreadId {
         let named = match &record.input {
             Input::Outcome { call, .. }
@@ -414,8 +414,8 @@ impl TimelineBuilder {
         self.timelines.entry(thread.clone()).or_insert_with(timeline);
     }
 
-    /// Adds an event to the timeline of a thread, and returns the index of the event. Creates the
-    /// timeline if it does not exist: then no record states that the thread was opened.
+    /// Adds an event to the timeline of a thread, and returns the index of the event. If no record
+    /// states that the thread was opened, the timeline does not exist yet and is created.
     fn add(&mut self, thread: &ThreadId, record: &Record, what: TimelineEvent) -> usize {
         self.open(thread, &ListenerName::core(), record.time);
         let Some(timeline) = self.timelines.get_mut(thread) else { return 0 };
@@ -509,9 +509,9 @@ pub(super) fn signed_by(record: &Record, origin: &DecisionOrigin) -> Option<Sign
     Some(SignedBy { operator, key: signature.key, holds })
 }
 
-/// Returns the kind of a person's decision that an input records, the name of the person, and the
-/// origin of the decision: the user account, a note and the signature. Returns `None` if the input
-/// is no such decision.
+/// If `input` records a decision of a person, returns the kind of the decision, the name of the
+/// person, and the origin of the decision: the user account, a note and the signature. Otherwise,
+/// returns `None`.
 fn decision_of(input: &Input) -> Option<(&'static str, &ListenerName, &DecisionOrigin)> {
     match input {
         Input::Decided { by, decision, origin: Some(origin), .. } => {

@@ -14,9 +14,9 @@ use super::timeline::{ThreadTimeline, TimelineBuilder, TimelineEvent};
 /// position.
 const READS_MAX: usize = 4;
 
-/// Returns the first page of a thread, with about `limit` events, as [`super::thread_timeline`] and
-/// [`ThreadTimeline::keep_page`] would make it from all records. Returns `None` if there is no such
-/// thread, or if most of its records would have to be read.
+/// Returns the first page of a thread, with about `limit` events. The result is the same as if
+/// [`super::thread_timeline`] and [`ThreadTimeline::keep_page`] made it from all records. Returns
+/// `None` if there is no such thread, or if most of its records would have to be read.
 ///
 /// # Errors
 ///
@@ -59,16 +59,17 @@ impl FirstPage<'_> {
         Ok(None)
     }
 
-    /// Returns the position of the thread's first message after the page or, if all messages fit on
-    /// the page, of its last message. Returns `None` for a thread without messages.
+    /// Returns the position of the thread's first message after the page. If all messages fit on
+    /// the page, returns the position of the thread's last message. Returns `None` for a thread
+    /// without messages.
     fn end_of(&self, thread: &ThreadId) -> Result<Option<Position>, Error> {
         let Some(totals) = self.index.timeline_summary(thread)? else { return Ok(None) };
         let Some(last) = totals.messages.checked_sub(1) else { return Ok(None) };
         self.index.message_at(thread, last.min(self.limit as u64))
     }
 
-    /// Returns a thread with events on the page that were not read, or `None` if there is no such
-    /// thread. `room` is the number of events that still fit on the page.
+    /// Returns a thread whose events on the page were not all read. Returns `None` if there is no
+    /// such thread. `room` is the number of events that still fit on the page.
     fn incomplete(
         &self,
         timeline: &ThreadTimeline,
@@ -92,8 +93,8 @@ impl FirstPage<'_> {
         Ok(((timeline.items.len() as u64) < events).then(|| timeline.thread.clone()))
     }
 
-    /// Adds data from records after the page to the threads and messages of the page. Returns the
-    /// number of all events of the thread and of the threads beneath it.
+    /// Completes the threads and messages of the page with data from records after the page.
+    /// Returns the number of all events of the thread and of the threads beneath it.
     fn complete(&self, timeline: &mut ThreadTimeline) -> Result<u64, Error> {
         let mut shown = 0;
         for item in &mut timeline.items {

@@ -90,8 +90,8 @@ impl ThreadTimeline {
     }
 
     /// Keeps the page of the timeline that begins at the message with the `seq` `from_seq`. The
-    /// page has about `limit` events, including those of subthreads. It ends before a message,
-    /// because the next page must begin at one.
+    /// page has about `limit` events, including events of subthreads. The page ends directly before
+    /// a message, because the next page must begin at a message.
     pub fn keep_page(&mut self, from_seq: u64, limit: usize) {
         let mut room = limit;
         self.take_page(from_seq, &mut room);

@@ -5,8 +5,9 @@ use std::collections::{BTreeMap, VecDeque};
 use crate::ids::Position;
 use crate::index::ListedTree;
 
-/// Cursor of a page in the list of trees. In each partition, the page has trees before the stored
-/// position or, without one, from the newest tree on. The text form is `0:1200,1:800`.
+/// Cursor of a page in the list of trees. If the cursor has a position for a partition, the page
+/// contains trees of this partition before that position. Otherwise, the page begins with the
+/// partition's newest tree. The text form is `0:1200,1:800`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PageCursor(BTreeMap<u32, Position>);
 
@@ -30,8 +31,8 @@ impl PageCursor {
         self.0.is_empty()
     }
 
-    /// Returns the position before which the page begins in `partition`; `None` if it begins with
-    /// the newest tree of this partition.
+    /// Returns the position before which the page begins in `partition`. Returns `None` if the page
+    /// begins with the newest tree of this partition.
     pub fn before(&self, partition: u32) -> Option<Position> {
         self.0.get(&partition).copied()
     }
@@ -68,9 +69,10 @@ pub struct TreePage {
 }
 
 impl TreePage {
-    /// Merges the trees that each partition has from `cursor` on, newest first. Keeps at most
-    /// `limit` trees. Each partition must contribute one tree more than `limit`, if it has so many.
-    /// The additional tree shows that older trees follow.
+    /// Merges the trees of several partitions into one page, newest first. `partitions` contains
+    /// the trees that each partition has from `cursor` on. The page has at most `limit` trees. Each
+    /// partition must contribute one tree more than `limit`, if it has so many; the additional tree
+    /// shows that older trees follow.
     pub fn merge(
         partitions: impl IntoIterator<Item = (u32, Vec<ListedTree>)>,
         mut cursor: PageCursor,
@@ -100,8 +102,8 @@ impl TreePage {
 }
 
 /// Returns the partition whose first remaining tree changed last; `None` if no trees remain. The
-/// trees of one partition are never sorted by time, because a cursor consists of positions, and the
-/// clock of a host may have been set back.
+/// trees within one partition keep their order and are never sorted by time, because a cursor
+/// consists of positions, and the clock of a host may have been set back.
 fn partition_with_newest(
     partitions: &mut [(u32, VecDeque<ListedTree>)],
 ) -> Option<&mut (u32, VecDeque<ListedTree>)> {

@@ -27,7 +27,7 @@ pub struct TurnFinding {
     pub column: usize,
     pub code: String,
     pub message: String,
-    /// Whether the payload with the mistake that this finding reports was accepted nevertheless.
+    /// Whether the finding is about a payload that was accepted in spite of its mistake.
     pub is_accepted: bool,
 }
 

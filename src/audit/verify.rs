@@ -37,7 +37,7 @@ pub struct VerifyOptions {
     /// record, and copies of checkpoints. `None` if the auditor names no state directory.
     pub state: Option<PathBuf>,
     /// Directory with the journal's key; `None` if the key is in `state`. Needed if `state` is a
-    /// copy of the state directory, because such a copy lacks the key.
+    /// copy of the state directory, because a copy does not contain the key.
     pub key_state: Option<PathBuf>,
     /// Files with copies of checkpoints, which are kept outside the directories of the journal and
     /// of its key.
@@ -45,8 +45,8 @@ pub struct VerifyOptions {
     /// Directory to which the running pump copies checkpoints, as named in the config. `None` if
     /// the config names none.
     pub checkpoints: Option<PathBuf>,
-    /// Whether the journal to verify is a backup, so that copies of checkpoints may be newer than
-    /// the last checkpoint in the journal.
+    /// Whether the journal to verify is a backup. For a backup, copies of checkpoints may be newer
+    /// than the last checkpoint in the journal.
     pub is_backup: bool,
     /// Public keys of pumps on other machines that the proof trusts, too. Ignored if `keys` is
     /// given.
@@ -54,8 +54,8 @@ pub struct VerifyOptions {
     /// The only public keys that the proof trusts. If this list is empty, the proof trusts the key
     /// in `state`, the keys in `copies`, and `known_keys`.
     pub keys: Vec<String>,
-    /// Whether copies of checkpoints in `state` do not count as proof, because the owner of the key
-    /// may have rewritten them.
+    /// Whether the copies of checkpoints in `state` do not count as proof. Set this if the owner of
+    /// the key may have rewritten them.
     pub distrust_state: bool,
 }
 
@@ -89,8 +89,8 @@ pub fn verify_with(
     Ok(proof.report(broken))
 }
 
-/// The way in which records refer to a blob, which is a stored text. If a blob has several uses,
-/// the one that stands last in this list of variants counts.
+/// The way in which records refer to a blob, which is a stored text. If records refer to a blob in
+/// several ways, the one that is listed last here counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum BlobUse {
     /// The blob contains inputs of a turn's model request.
@@ -115,8 +115,8 @@ impl std::fmt::Display for BlobUse {
 struct JournalProof {
     journal: Uuid,
     epoch: u32,
-    /// Version of the core that wrote the last record that was read, as stated by the last boot or
-    /// reload.
+    /// Version of the core that wrote the record that was read last. The last boot or reload before
+    /// this record states the version.
     core_version: u32,
     heads: TreeHeads,
     ledger: MessageLedger,
@@ -125,25 +125,26 @@ struct JournalProof {
     /// Positions of records from which an operator has redacted payloads, as other records state.
     redactions: BTreeSet<Position>,
     losses: Vec<RecordedLoss>,
-    /// Actions of operators in records behind a broken one. The proof does not read these records,
-    /// but such an action may accept an earlier violation.
+    /// Actions of operators in the records after a broken record. The proof does not read these
+    /// records, but one of the actions may accept an earlier violation.
     later_actions: Vec<OperatorAction>,
     forks: Vec<RecordedFork>,
     accepted: Vec<AcceptedRecords>,
     mac_ranges: Vec<MacRange>,
     blobs: usize,
-    /// The blobs to which records refer. The value is the use of the blob, and the position of the
-    /// first record that refers to it.
+    /// The blobs to which records refer. The value is the position of the first record that refers
+    /// to the blob, and the use of the blob.
     named_blobs: BTreeMap<Digest, (Position, BlobUse)>,
     checkpoints: usize,
     copies: CopyEvidence,
     signers: CheckpointSigners,
     key_changes: Vec<(Position, String)>,
     available_keys: BTreeSet<String>,
-    /// Whether the auditor has named the trusted keys, so that records of the journal can add none.
+    /// Whether the auditor has named the trusted keys. If so, records of the journal cannot add
+    /// trusted keys.
     is_pinned: bool,
-    /// Error message, if the operating system does not permit this user to read the key of this
-    /// host.
+    /// Error message that is set if the operating system does not permit this user to read the key
+    /// of this host.
     denied_key: Option<String>,
     unproved: Vec<String>,
 }
@@ -367,7 +368,7 @@ impl JournalProof {
     }
 
     /// Remembers damage that an operator has accepted with `action`: lost records, redacted
-    /// payloads, or records without a valid MAC. Such damage is no violation.
+    /// payloads, or records without a valid MAC. Accepted damage is no violation.
     fn take_action(&mut self, action: &OperatorAction) {
         if let Some((first, last)) = action.accepted_records() {
             self.accepted.extend(accepted_records(&self.mac_ranges, first, last));
@@ -380,14 +381,15 @@ impl JournalProof {
         self.losses.extend(recorded_loss(action));
     }
 
-    /// Returns the losses that operators have accepted, also those in records behind a broken one.
+    /// Returns the losses that operators have accepted, including those in records after a broken
+    /// record.
     fn accepted_losses(&self) -> Vec<RecordedLoss> {
         let later = self.later_actions.iter().filter_map(recorded_loss);
         self.losses.iter().copied().chain(later).collect()
     }
 
-    /// Reports a violation if a copy of a checkpoint contradicts the journal, unless an operator
-    /// has accepted the loss of the records that the copy covers.
+    /// Reports a violation if a copy of a checkpoint contradicts the journal. Ignores a copy if an
+    /// operator has accepted the loss of the records that it covers.
     fn judge_copies(&mut self, differs: Vec<CopyDifference>) -> Result<(), Error> {
         let losses = self.accepted_losses();
         let is_lost = |position: Position| {
@@ -414,8 +416,8 @@ impl JournalProof {
         Ok(())
     }
 
-    /// Reports a violation if this journal has replaced another one with acknowledged records,
-    /// unless an operator has accepted the loss of the other journal.
+    /// Reports a violation if this journal has replaced another journal that had acknowledged
+    /// records. Reports none if an operator has accepted the loss of the other journal.
     fn judge_place(&self, replaced: Option<(Uuid, Position)>) -> Result<(), Error> {
         let Some((journal, records)) = replaced else { return Ok(()) };
         if self.accepted_losses().iter().any(|loss| loss.journal == Some(journal)) {
@@ -425,12 +427,16 @@ impl JournalProof {
         }
     }
 
-    /// Reports a violation if records have a wrong MAC, or if no MAC covers the last records
-    /// although a MAC covers earlier ones: a pump writes no such records. A journal without any MAC
-    /// is a violation only if `mark` is not 0. `mark` is the position of the last acknowledged
-    /// record, or 0 if it is unknown. If `is_read` is false, not all records were read. Then only
-    /// wrong MACs of the records that were read are violations, unless an operator has accepted
-    /// them in a later record.
+    /// Reports a violation in these cases:
+    /// - Records have a wrong MAC.
+    /// - A MAC covers earlier records, but no MAC covers the last ones. A pump never leaves its
+    ///   last records without a MAC.
+    /// - The journal has no MAC at all, and `mark` is not 0.
+    ///
+    /// `mark` is the position of the last acknowledged record, or 0 if it is unknown. If `is_read`
+    /// is false, not all records were read, and only wrong MACs of the records that were read are
+    /// violations. They are no violation if a later record states that an operator has accepted
+    /// them.
     fn judge_macs(&mut self, mark: Position, is_read: bool) -> Result<(), Error> {
         let covered = self.coverage.covered();
         let last = self.heads.last();
@@ -498,8 +504,8 @@ impl JournalProof {
         Ok(())
     }
 
-    /// Checks the table of trees against the records from which it was made, because readers rely
-    /// on this table.
+    /// Checks the table of trees, on which readers rely, against the records from which the table
+    /// was made.
     fn check_trees(&self, reader: &JournalReader, last: Position) -> Result<(), Error> {
         reader.check_refreshed()?;
         let trees = reader.trees()?;
@@ -551,9 +557,9 @@ impl JournalProof {
         self.signers.signed_by(&self.known_keys()).max(self.coverage.covered())
     }
 
-    /// Returns the public keys that the proof trusts. If the auditor has named trusted keys, these
-    /// are the only ones. Otherwise, they are the available keys and the keys that signed records
-    /// of the journal add.
+    /// Returns the public keys that the proof trusts. If the auditor has named trusted keys, the
+    /// proof trusts only these. Otherwise, it trusts the available keys, and keys that the journal
+    /// adds in signed records.
     fn known_keys(&self) -> BTreeSet<&str> {
         let available_keys = self.available_keys.iter().map(String::as_str);
         if self.is_pinned { available_keys.collect() } else { self.signers.known(available_keys) }
@@ -568,8 +574,9 @@ impl JournalProof {
         signed.chain(of_macs.map(KeyId::to_string)).collect()
     }
 
-    /// Returns why the journal is not proved. If a violation has ended the proof, returns only the
-    /// reasons that were found before, and the evidence that could not be read.
+    /// Returns the reasons why the journal is not proved. If a violation has ended the proof,
+    /// returns only the reasons that were found before the violation, and the evidence that could
+    /// not be read.
     fn reasons(&mut self, is_broken: bool) -> Vec<String> {
         let mut reasons = std::mem::take(&mut self.unproved);
         if is_broken {

@@ -52,7 +52,7 @@ pub struct MessageView {
     #[serde(rename = "hold", skip_serializing_if = "Option::is_none")]
     pub hold: Option<Hold>,
     /// Whether the message is in a delivery that waits for the listener's answer. `None` if this is
-    /// unknown, because the view was made only from the records of a tree. These do not state all
+    /// unknown, because the view was made only from the records of a tree, which do not state all
     /// hand-overs to listeners.
     #[serde(skip)]
     pub is_handed_over: Option<bool>,
@@ -94,8 +94,8 @@ impl MessageView {
     }
 }
 
-/// Number of requests of one client that were refused as `busy`. Such refusals are not recorded one
-/// by one.
+/// Number of requests of one client that were refused as `busy`. Refusals as `busy` are only
+/// counted, and not recorded one by one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct BusyRefusals {
     #[serde(rename = "position")]
@@ -162,7 +162,8 @@ impl RefusalView {
         self.sender == ListenerName::operator()
     }
 
-    /// Returns the message with the place of the first defect in the refused text, if it is known.
+    /// Returns the message of the refusal. If the place of the first defect in the refused text is
+    /// known, the message also states this place.
     pub fn located_message(&self) -> String {
         match self.place.as_ref().filter(|place| place.is_known()) {
             Some(place) => located_message(&self.message, &place.to_string()),

@@ -44,8 +44,8 @@ pub(crate) enum ClaimedMemory {
     Nothing,
     /// The listener remembers every message of the call so far.
     Kept,
-    /// The listener lacks messages of earlier deliveries that it should remember. The answer
-    /// requests a delivery with all messages of the call, and the attempt continues.
+    /// The listener does not remember all messages of earlier deliveries, although it should. The
+    /// answer requests a delivery with all messages of the call, and the attempt continues.
     Missing,
 }
 
@@ -134,7 +134,7 @@ fn payloads(frame: &[u8], content: Range<usize>) -> Result<Vec<Vec<u8>>, String>
 }
 
 /// Returns the beginning of `text` as one line for an error message. `text` is outside of any
-/// payload. A kit writes such a text if it cannot send an answer.
+/// payload. A kit writes text outside of payloads if it cannot send an answer.
 fn excerpt(text: &[u8]) -> String {
     let head = text.get(..limits::ANSWER_EXCERPT_BYTES_MAX).unwrap_or(text);
     let line = String::from_utf8_lossy(head);
@@ -172,8 +172,8 @@ fn root(frame: &[u8]) -> Option<AnswerRoot> {
     Some(AnswerRoot { named, memory, content })
 }
 
-/// Returns the attempt that a start tag names, and its statement about the memory of the listener.
-/// Returns `None` unless the tag is `<answer>` or `<missing-memory>` and names an attempt.
+/// If a start tag is `<answer>` or `<missing-memory>` and names an attempt, returns this attempt,
+/// and what the tag states about the memory of the listener. Otherwise, returns `None`.
 fn named_attempt(head: &Element) -> Option<(NamedAttempt, ClaimedMemory)> {
     if head.name.namespace() != envelope::NAMESPACE {
         return None;

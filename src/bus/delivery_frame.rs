@@ -11,8 +11,9 @@ use super::{Delivery, DeliveryPreview};
 /// reserve space.
 const FRAMED_BYTES_USUAL: usize = 400;
 
-/// Appends the frame of a delivery to `out`, without its first `remembered` messages, which the
-/// listener remembers. If `remembered` is `None`, writes all messages.
+/// Appends the frame of a delivery to `out`. If `remembered` is a number, leaves out that many of
+/// the first messages, because the listener remembers them. If `remembered` is `None`, writes all
+/// messages.
 pub(super) fn write(out: &mut String, delivery: &Delivery, remembered: Option<usize>) {
     let Delivery { listener, call, thread, attempt, messages, fresh, timeout, trace, .. } =
         delivery;

@@ -1,5 +1,5 @@
 //! The live channel. It shows people the state of each running model call, and the text that the
-//! model writes. Neither is ever recorded.
+//! model writes. The states and the text are never recorded.
 //!
 //! **Invariant:** a sender never waits for a reader. Each reader has a bounded queue. If the queue
 //! is full, further events are lost, and the reader gets their number instead. Without a reader,
@@ -42,7 +42,7 @@ pub enum AnswerPart {
 }
 
 /// An event of the live channel. Its text comes directly from a model, and the gate has not checked
-/// it, so nothing in it counts as sent or accepted.
+/// it. Therefore, a payload in this text does not count as sent or accepted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "live")]
 pub enum LiveEvent {
@@ -76,9 +76,9 @@ pub enum LiveEvent {
         #[serde(rename = "text")]
         text: String,
     },
-    /// The reader gets no events from this partition. `detail` is the reason. The program keeps
-    /// trying to subscribe again. When it succeeds, the reader gets a `Lost` event with an unknown
-    /// number of events.
+    /// The reader gets no events from this partition. `detail` is the reason. The program tries
+    /// again and again to subscribe. After the next successful subscription, the reader gets a
+    /// `Lost` event with an unknown number of events.
     #[serde(rename = "unwatched")]
     Unwatched {
         #[serde(rename = "partition")]
@@ -136,9 +136,9 @@ struct PendingEvents {
 }
 
 impl PendingEvents {
-    /// Appends the text of `event` to the last queued event, and returns true, if both belong to
-    /// the same part of the same answer. Otherwise returns false. Also returns false if the merged
-    /// text would be too long, or if an event was lost between the two.
+    /// Appends the text of `event` to the last queued event, if both belong to the same part of the
+    /// same answer. Returns whether the text was appended. Appends nothing if the merged text would
+    /// be too long, or if an event between the two was lost.
     fn extends_last(&mut self, event: &LiveEvent) -> bool {
         let LiveEvent::Text { source, part, text } = event else { return false };
         let Some(LiveEvent::Text { source: of, part: kind, text: known }) = self.events.back_mut()
@@ -208,7 +208,8 @@ impl LiveQueue {
         self.arrived.notify_waiters();
     }
 
-    /// Queues `text` as one or more events, each with at most [`limits::LIVE_TEXT_BYTES`] of it.
+    /// Queues `text` as one or more events. Each event contains at most [`limits::LIVE_TEXT_BYTES`]
+    /// bytes of the text.
     fn push_text(&self, source: &LiveSource, part: AnswerPart, text: &str) {
         let mut pending = locked(&self.pending);
         for text in pieces(text) {
@@ -226,8 +227,8 @@ impl LiveQueue {
         self.wait_for(PendingEvents::pop).await
     }
 
-    /// Calls `take` on the queue until it returns a value: at first immediately, and then after
-    /// each new event. Returns that value.
+    /// Calls `take` on the queue, at first immediately, and then after each new event, until `take`
+    /// returns a value. Returns this value.
     async fn wait_for<T>(&self, mut take: impl FnMut(&mut PendingEvents) -> Option<T>) -> T {
         let mut arrived = pin!(self.arrived.notified());
         loop {
@@ -242,7 +243,7 @@ impl LiveQueue {
     }
 }
 
-/// Splits `text` into pieces of at most [`limits::LIVE_TEXT_BYTES`].
+/// Splits `text` into pieces of at most [`limits::LIVE_TEXT_BYTES`] bytes.
 fn pieces(mut text: &str) -> impl Iterator<Item = &str> {
     std::iter::from_fn(move || {
         let mut end = text.len().min(limits::LIVE_TEXT_BYTES);
@@ -333,7 +334,8 @@ impl LiveChannel {
         self.running.store(channel.running.len(), Ordering::Relaxed);
     }
 
-    /// Reports the end of an attempt's model call, unless the agent has already reported it.
+    /// Reports the end of an attempt's model call. Does nothing if the agent has already reported
+    /// this end.
     pub fn attempt_ended(&self, call: CallId, attempt: Attempt) {
         if self.running.load(Ordering::Relaxed) == 0 {
             return;
@@ -360,8 +362,8 @@ impl LiveChannel {
         }
     }
 
-    /// Reports to the readers that `events` live events of this call were lost before they reached
-    /// this channel.
+    /// Reports to the readers that `events` live events of the call of `source` were lost before
+    /// they reached this channel.
     pub fn lost(&self, source: &LiveSource, events: u64) {
         for (filter, queue) in &locked(&self.state).readers {
             if filter.text && filter.fits(&source.thread) {

@@ -58,8 +58,8 @@ pub struct Delivery {
 pub enum DeliveryPreview {
     #[default]
     None,
-    /// The delivery requests the preview of a held call. Such a delivery is no attempt to handle
-    /// the call, and the listener must change nothing.
+    /// The delivery requests the preview of a held call. This delivery is no attempt to handle the
+    /// call, so the listener must change nothing.
     Requested,
     /// A person has approved the call on the basis of the preview with this digest.
     Approved(Digest),
@@ -78,10 +78,10 @@ impl Delivery {
         tracing::error_span!("delivery", trace, %span, %listener, %call, %attempt)
     }
 
-    /// Returns the first message with a redacted payload, because of which the pump cannot hand the
-    /// delivery over: a redacted payload is no XML. If `is_for_agent` is true, only the first
-    /// message and the new messages of the delivery count, because prompts show a placeholder in
-    /// place of any other redacted payload.
+    /// Returns the first message whose redacted payload prevents the pump from handing the delivery
+    /// over. A redacted payload is no XML. If `is_for_agent` is true, checks only the first message
+    /// and the new messages of the delivery. For all other messages, prompts show a placeholder in
+    /// place of a redacted payload.
     pub fn redacted_message(&self, is_for_agent: bool) -> Option<&Message> {
         let known = self.messages.len().saturating_sub(self.fresh);
         let counts = |at: usize| !is_for_agent || at == 0 || at >= known;
@@ -135,21 +135,21 @@ pub trait Sink: Send + Sync + 'static {
         attempt: Attempt,
         result: Result<Outcome, AttemptFailure>,
     );
-    /// Reports that no listener took the delivery, so that it does not count as an attempt. Call
-    /// [`Sink::ended`] instead if a listener may have taken it.
+    /// Reports that no listener took the delivery. The delivery then does not count as an attempt.
+    /// If a listener may have taken the delivery, call [`Sink::ended`] instead.
     fn not_taken(&self, listener: &ListenerName, call: CallId, attempt: Attempt, detail: String) {
         self.ended(listener, call, attempt, Err(AttemptFailure::Unreachable { detail }));
     }
-    /// Reports an answer that names another attempt than the one in progress. The pump only records
-    /// this answer. `named` is the attempt that the answer names, shortened.
+    /// Reports an answer that names a different attempt from the one in progress. The pump only
+    /// records this answer. `named` is the shortened name of the attempt that the answer names.
     fn stray(&self, listener: &ListenerName, named: String, payloads: Vec<Vec<u8>>) {
         let _ = (listener, named, payloads);
     }
     /// Reports that the handler is alive, which extends the deadline of the attempt.
     fn heartbeat(&self, listener: &ListenerName, call: CallId, attempt: Attempt);
     /// Reserves the cost of the next request of a model call. When the reservation is durable or
-    /// refused, the receiver gets the permission or the refusal. It gets nothing if the pump has
-    /// stopped, or if this sink supports no budgets. The request must not be sent then.
+    /// refused, the receiver gets the permission or the refusal. If the pump has stopped, or if
+    /// this sink supports no budgets, the receiver gets neither, and the request must not be sent.
     fn reserve(&self, call: CallId, attempt: Attempt, reservation: Reservation) -> Reserved {
         let _ = (call, attempt, reservation);
         oneshot::channel().1
@@ -174,8 +174,9 @@ pub trait Sink: Send + Sync + 'static {
     fn denied(&self, listener: &ListenerName, operations: String, count: u64) {
         let _ = (listener, operations, count);
     }
-    /// Reports why NATS servers deny the pump the listener's answers. Until the host reports
-    /// `None`, the listener's deliveries end by [`Sink::not_taken`].
+    /// Reports that NATS servers do not permit the pump to get the listener's answers, and why.
+    /// While this lasts, the listener's deliveries end by [`Sink::not_taken`]. A report of `None`
+    /// ends this state.
     fn answers_denied(&self, listener: &ListenerName, why: Option<String>) {
         let _ = (listener, why);
     }
@@ -191,17 +192,18 @@ pub trait Host: Send + Sync + 'static {
     /// Accepts the delivery and returns immediately. The host reports the answer to its [`Sink`]
     /// later. The host may wait for [`Host::flush`] before it sends the delivery.
     fn deliver(&self, delivery: Delivery);
-    /// Whether the host reads the journal. If so, all earlier records must be durable and readable
-    /// before the pump hands over a delivery. Otherwise, they must only be durable.
+    /// Whether the host reads the journal. If so, all earlier records must be both durable and
+    /// readable before the pump hands over a delivery. Otherwise, it is enough that they are
+    /// durable.
     fn reads_journal(&self) -> bool {
         true
     }
     /// Cancels an attempt, because nothing waits for its result any more. The host stops a handler
-    /// that does not end within [`crate::limits::CANCEL_GRACE`]. It reports the end of the attempt
-    /// in any case.
+    /// that does not end within [`crate::limits::CANCEL_GRACE`]. The host reports the end of the
+    /// attempt in any case.
     fn cancel(&self, call: CallId, attempt: Attempt);
-    /// Whether the listener has left, that is, the host has called [`Sink::left`] and since then
-    /// has not called [`Sink::joined`].
+    /// Whether the listener has left. True if the host has called [`Sink::left`], and has not
+    /// called [`Sink::joined`] since then.
     fn has_left(&self) -> bool {
         false
     }

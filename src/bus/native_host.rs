@@ -2,8 +2,8 @@
 //!
 //! The cheapest host is [`InlineHost`], which runs a plain function on the OS thread that calls
 //! `deliver`. The most general is [`NativeHost`], which runs a [`NativeHandler`] as asynchronous
-//! tasks. [`from_fn`] makes such a handler of a plain function. A panic of a handler fails only its
-//! attempt, and never ends the process.
+//! tasks. [`from_fn`] makes a [`NativeHandler`] of a plain function. A panic of a handler fails
+//! only its attempt, and never ends the process.
 
 use std::collections::{HashMap, VecDeque};
 use std::future::poll_fn;
@@ -72,8 +72,8 @@ pub async fn run_blocking<T: Send + 'static>(
     }
 }
 
-/// Makes a [`NativeHandler`] of a plain function. The function must be quick, because nothing else
-/// runs on its worker thread meanwhile.
+/// Makes a [`NativeHandler`] of a plain function. The function must be quick, because its worker
+/// thread runs nothing else until the function returns.
 pub fn from_fn<F>(handle: F) -> FromFn<F>
 where
     F: Fn(&Delivery) -> HandlerResult + Send + Sync + 'static,
@@ -120,8 +120,8 @@ enum StopLevel {
     Now,
 }
 
-/// The signal that makes one attempt stop. It must be cheap to create, because each delivery needs
-/// one, and hardly any is ever raised.
+/// The signal that makes one attempt stop. Each delivery needs a signal of its own, and hardly any
+/// signal is ever raised, so a signal must be cheap to create.
 #[derive(Default)]
 struct StopSignal {
     /// The highest [`StopLevel`] of the signal so far; 0 if the signal was never raised.
@@ -180,8 +180,8 @@ impl HandlerContext {
 
     /// Reserves the maximum cost of the next request of a model call, and waits until the
     /// reservation is durable or refused. Returns `None` if the pump has stopped. The reservation
-    /// lasts until the next one of this attempt, or until the turn is recorded with its actual
-    /// cost.
+    /// lasts until the attempt makes its next reservation, or until the turn is recorded with its
+    /// actual cost.
     pub async fn reserve(&self, reservation: Reservation) -> Option<Result<(), NotReserved>> {
         self.sink.reserve(self.call, self.attempt, reservation).await.ok()
     }
@@ -223,9 +223,9 @@ impl HandlerContext {
 
 /// A host that runs an asynchronous handler on a Tokio runtime.
 ///
-/// Deliveries wait in one queue. Tasks take them from the queue and start the handler for each.
-/// There are at most as many such tasks as worker threads of the runtime. A handler that does not
-/// finish when it is first polled continues as a separate task, so that it does not delay the
+/// Deliveries wait in one queue. Queue tasks take them from the queue and start the handler for
+/// each. There are at most as many queue tasks as worker threads of the runtime. If a handler does
+/// not finish when it is first polled, it continues as a separate task, and so does not delay the
 /// queue.
 pub struct NativeHost {
     runtime: runtime::Handle,
@@ -433,8 +433,8 @@ impl NativeShared {
     }
 }
 
-/// Runs one attempt until its handler answers or panics. Fails the attempt if the handler does not
-/// end within `grace` after a stop signal.
+/// Runs one attempt until its handler answers or panics. Fails the attempt if the handler still
+/// runs when `grace` has passed after a cancellation, or when the host stops.
 async fn attend(running: HandlerFuture, stop: Arc<StopSignal>, grace: Duration) -> HandlerResult {
     let overdue = async {
         stop.wait_for(StopLevel::Cancelled).await;
@@ -491,7 +491,7 @@ fn draining(listener: &ListenerName) -> String {
 
 /// A host for a plain function, which runs on the OS thread that calls `deliver`. The [`Sink`] gets
 /// the answer before `deliver` returns. So the sink must not take a lock that the caller of
-/// `deliver` holds. The function must be quick, and cannot be cancelled.
+/// `deliver` holds. The plain function must be quick, and cannot be cancelled.
 pub struct InlineHost<F> {
     listener: ListenerName,
     handle: F,

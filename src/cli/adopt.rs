@@ -16,11 +16,11 @@ pub struct Args {
     #[command(flatten)]
     config: ConfigArg,
     /// Directory of the journal to adopt, or config file of the project that owns the journal.
-    /// Required if several projects with this organism's name have journals, or if the owner's
-    /// config file still exists.
+    /// Required if several projects with this organism's name have journals, or if the config file
+    /// of the owning project still exists.
     #[arg(long, value_name = "PATH")]
     from: Option<PathBuf>,
-    /// Begin a new journal in place of an adoption. The new journal lies beside the journals of
+    /// Begin a new journal instead of adopting one. The new journal lies beside the journals of
     /// other projects whose organisms have the same name.
     #[arg(long, conflicts_with_all = ["from", "accept_loss", "accept_key", "note"])]
     new: bool,

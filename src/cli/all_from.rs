@@ -55,9 +55,9 @@ impl CallsOfThread {
         Err(CommandFailure::new(CommandExit::InvalidData, text).into())
     }
 
-    /// Sends a decision on each of these calls; `decision_on` returns the decision for a call. If
-    /// decisions are refused, still sends the others, and then returns the first refusal as an
-    /// error.
+    /// Sends a decision on each of these calls. `decision_on` returns the decision for a call. If a
+    /// decision is refused, still sends the others, and returns the first refusal as an error at
+    /// the end.
     ///
     /// If `json` is true, writes the result of each decision as a line of JSON, too.
     pub fn decide(
@@ -89,8 +89,9 @@ impl CallsOfThread {
     }
 }
 
-/// Prints the result of the decision on the call `message`: the word `done`, such as `approved`, or
-/// the refusal in `ruled` if the decision was refused. Returns `ruled`.
+/// Prints the result of the decision on the call `message`. If `ruled` contains a refusal of the
+/// decision, prints this refusal. Otherwise, prints the word `done`, such as `approved`. Returns
+/// `ruled`.
 pub fn show_result(message: MessageId, ruled: Option<Refusal>, done: &str) -> Option<Refusal> {
     match &ruled {
         Some(refusal) => note!("{message}: not {done}: {refusal}"),

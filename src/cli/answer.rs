@@ -112,8 +112,11 @@ fn example(reach: &OrganismReach, permitted: &[PayloadName]) -> Option<String> {
     permitted.iter().find_map(|name| config.schemas.example(name))
 }
 
-/// Adds `example`, a valid answer, to `refusal` if the refused text is clearly no answer: the text
-/// is not well-formed XML or not one element, or its element does not have the name of an answer.
+/// Adds `example`, a valid answer, to `refusal` if the refused text is clearly no answer:
+///
+/// - The text is not well-formed XML.
+/// - The text is not exactly one element.
+/// - The element does not have the name of an answer.
 fn with_example(mut refusal: Refusal, example: Option<String>) -> Refusal {
     let is_other_text = matches!(
         refusal.rule,

@@ -114,8 +114,8 @@ fn write_text(
     Ok(())
 }
 
-/// Number of hexadecimal digits of a hash in a suggested command. These digits, the first of the
-/// hash, are enough to identify a payload.
+/// Number of hexadecimal digits of a hash that a suggested command contains. The command contains
+/// the first digits of the hash, which are enough to identify a payload.
 const HASH_CHARS: usize = 16;
 
 fn shortened(hash: &str) -> String {

@@ -35,8 +35,8 @@ pub struct Args {
     /// the hash of all payloads that `organism approvals --all-from` shows.
     #[arg(long)]
     hash: Option<String>,
-    /// SHA-256 of the preview that you have seen, or at least its first 8 digits. Needed with
-    /// --hash where the call has a preview.
+    /// SHA-256 of the preview that you have seen, or at least its first 8 digits. Required with
+    /// --hash if the call has a preview.
     #[arg(long, value_name = "HASH", requires = "hash", conflicts_with = "all_from")]
     preview: Option<String>,
     /// Write one line of JSON for each decision.
@@ -107,8 +107,8 @@ fn waits_for_none(message: MessageId) -> String {
     format!("{message} waits for no approval; `organism approvals --all` shows all")
 }
 
-/// Returns the refusal of an approval in which a hash is neither whole nor the beginning of the
-/// digest of what waits. A signature covers whole digests alone, so such an approval cannot be
+/// Returns a refusal if a hash in an approval is neither a whole digest nor the beginning of the
+/// expected one. A signature covers only whole digests. This approval could therefore not be
 /// signed, and the pump would refuse it as unsigned.
 fn refusal_of_part(what: &Decision<SubmittedAnswer>) -> Option<Refusal> {
     let Decision::Approve { hash, preview } = what else { return None };
@@ -120,8 +120,9 @@ fn refusal_of_part(what: &Decision<SubmittedAnswer>) -> Option<Refusal> {
     Some(Refusal::new(RefusalRule::WrongHash, text, hash.as_bytes()))
 }
 
-/// Approves all given calls. Fails if the command line has a hash that is not the digest of exactly
-/// these calls. Without a hash, asks the person to confirm instead.
+/// Approves all given calls. If the command line has a hash, the hash must be the digest of exactly
+/// these calls, or the beginning of this digest. If the command line has no hash, asks the person
+/// to confirm.
 fn approve_all(args: &Args, reach: OrganismReach, all: &CallsOfThread) -> anyhow::Result<ExitCode> {
     all.calls.iter().for_each(show);
     match &args.hash {
@@ -152,9 +153,13 @@ fn require_long_hash(hash: String, option: &str) -> anyhow::Result<String> {
     Err(CommandFailure::usage(text).into())
 }
 
-/// Returns all digits of a hash that may be only the beginning of `known`, the expected digest. A
-/// signature needs all digits. Returns `hash` unchanged if it is too short, if `known` is missing,
-/// or if `known` does not begin with it.
+/// Completes a hash of which the person may have given only the first digits, because a signature
+/// needs all digits. Returns `known`, the expected digest, if it begins with `hash`. Returns `hash`
+/// unchanged in these cases:
+///
+/// - `hash` is too short.
+/// - `known` is `None`.
+/// - `known` does not begin with `hash`.
 fn whole(hash: String, known: Option<Digest>) -> String {
     let known = known.map(|digest| digest.to_string());
     let is_begun =
@@ -162,9 +167,8 @@ fn whole(hash: String, known: Option<Digest>) -> String {
     known.filter(is_begun).unwrap_or(hash)
 }
 
-/// Asks the person to confirm. Fails if the person types anything but yes, or if there is no
-/// terminal. Without a terminal, the error names the `options` with which the command asks no
-/// question.
+/// Asks the person to confirm. Fails if the person does not answer yes. Without a terminal, also
+/// fails; the error then names `options`, the options that make the question unnecessary.
 fn confirm(question: &str, options: &str) -> anyhow::Result<()> {
     if !confirmation::has_terminal() {
         let text = format!(

@@ -75,8 +75,9 @@ fn incomplete(error: Error, copied: usize, directory: &Path) -> anyhow::Error {
     CommandFailure::new(exit, text).into()
 }
 
-/// Fails if this host has lost the journal of a partition. Otherwise prints a note for each
-/// partition that the backup leaves out because this host has no journal of it.
+/// Fails if this host once had the journal of a partition and has lost it. Otherwise, prints a note
+/// for each partition without a journal on this host, because the backup leaves out these
+/// partitions.
 fn note_missing(data: &Path, state: &Path) -> anyhow::Result<()> {
     let missing = missing_in(data, Some(state))?;
     if let Some(lost) = missing.iter().find(|missing| missing.lost.is_some()) {

@@ -70,7 +70,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
 }
 
 /// Fails if the journal does not contain the thread, so that the command does not start an organism
-/// that has nothing to cancel. With several partitions, checks nothing, because the pump of each
+/// in vain. If the organism has several partitions, checks nothing, because the pump of each
 /// partition checks the thread.
 fn refuse_unknown(data: &Path, thread: &ThreadId) -> anyhow::Result<()> {
     let [(None, journal)] = &partitions_in(data)[..] else { return Ok(()) };

@@ -77,8 +77,8 @@ fn load(given: Option<PathBuf>) -> Result<Config, ConfigProblems> {
     config::load_for_check(&path, &around)
 }
 
-/// Returns the exit code of the check: the code for an invalid config if a prompt does not fit into
-/// the context window of its model, and the code for success if all prompts fit.
+/// Returns the exit code of the check. If a prompt does not fit into the context window of its
+/// model, this is the code for an invalid config. If all prompts fit, it is the code for success.
 fn exit_of(sizes: &[PromptSize]) -> CommandExit {
     if sizes.iter().any(PromptSize::is_too_large) { CommandExit::Config } else { CommandExit::Done }
 }
@@ -282,7 +282,7 @@ fn peers(contract: &Contract) -> String {
 }
 
 /// Returns when a schedule with fixed times of day runs next. Returns `None` for a schedule with an
-/// interval, because the interval begins only when the pump starts.
+/// interval, because its interval begins only at the start of the pump.
 fn next_time(times: &ScheduleTimes) -> Option<Time> {
     match times {
         ScheduleTimes::Every(_) => None,
@@ -312,8 +312,8 @@ fn schedule(schedule: &Schedule) -> String {
     format!("{times}; sends as {}; {missed}{most}", schedule.client)
 }
 
-/// Describes which payloads a listener accepts. A listener without payloads of its own is called by
-/// workflows only: a person gets questions, and any other listener gets goals.
+/// Describes which payloads a listener accepts. If the contract lists no payloads, only workflows
+/// call the listener: they send questions to a person, and goals to any other listener.
 fn takes(contract: &Contract) -> String {
     if contract.accepts.is_empty() {
         let calls = if contract.role == Role::Human { "questions" } else { "goals" };

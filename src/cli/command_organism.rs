@@ -1,7 +1,8 @@
 //! The client with which a command uses an organism that it may have started itself.
 //!
-//! Other commands connect to an organism that a command has started. So a signal that stops this
-//! command must not kill their calls: it drains the organism, as it drains `organism run`.
+//! An organism that one command has started also serves other commands. A signal that stops the
+//! first command must not break the calls of the other commands. Therefore, the signal drains the
+//! organism, as it does for `organism run`.
 
 use std::ops::Deref;
 
@@ -13,8 +14,9 @@ use crate::service;
 use super::exit::CommandFailure;
 use super::stop_signals::{DrainSignal, ReceivedSignal, report_stopping, watch_drain_signals};
 
-/// A client that ends the work of its command on SIGINT, SIGTERM and SIGHUP if the organism was started for
-/// this command. If the organism runs in another process, the signals kill this process as usual.
+/// A client of an organism, for one command. If the organism was started for this command, the
+/// signals SIGINT, SIGTERM and SIGHUP only end the command's work. If the organism runs in another
+/// process, these signals kill this process as usual.
 pub struct CommandOrganism {
     client: OrganismClient,
     /// The signal that stops the command; `None` if the organism runs in another process.
@@ -35,13 +37,15 @@ impl CommandOrganism {
         Self::of(OrganismClient::open(config).await?)
     }
 
-    /// Uses `client`, and from now on watches for signals if its organism ends with the command.
+    /// Uses `client`. If the organism of `client` was started for this command, watches for stop
+    /// signals from now on.
     pub fn of(client: OrganismClient) -> anyhow::Result<Self> {
         let signal = client.is_own().then(watch_drain_signals).transpose()?;
         Ok(Self { client, signal })
     }
 
-    /// Carries out `work`. Drops it and returns the signal if a signal stops the command.
+    /// Carries out `work`, and returns its result. If a signal stops the command first, drops
+    /// `work` and returns the signal.
     pub async fn until_stopped<T>(&self, work: impl Future<Output = T>) -> Result<T, DrainSignal> {
         tokio::select! {
             // A command whose signal has arrived begins no further work.
@@ -52,8 +56,9 @@ impl CommandOrganism {
     }
 
     /// Closes the client, as [`OrganismClient::close`] does. If a signal has stopped the command,
-    /// or stops it while it waits for other commands, drains the organism. Returns the failure of
-    /// the stopped command then; `remains` states in it what goes on later.
+    /// drains the organism, and returns an error about the signal. The same holds if a signal
+    /// arrives while the organism still serves other commands. In the error, `remains` states which
+    /// work continues later.
     pub async fn close(self, remains: &str) -> anyhow::Result<()> {
         let Self { client, signal } = self;
         let mut stopped = None;
@@ -73,8 +78,9 @@ impl CommandOrganism {
         }
     }
 
-    /// Closes the client, as [`CommandOrganism::close`] does, after a submission that opened the
-    /// thread `opened`. If the submission failed, returns the error in `sent`.
+    /// Closes the client, as [`CommandOrganism::close`] does, after a submission with the result
+    /// `sent`. If `sent` contains an error of the submission, returns this error. `opened` is the
+    /// thread that the submission has opened, if known.
     pub async fn close_after(
         self,
         sent: Result<Result<(), service::Error>, DrainSignal>,
@@ -89,8 +95,8 @@ impl CommandOrganism {
     }
 }
 
-/// States for people what goes on later of a submission whose command was stopped. `opened` is its
-/// thread; `None` if the command does not know of any.
+/// Describes what continues later of a submission whose command was stopped. `opened` is the thread
+/// of the submission; `None` if the command does not know of any.
 pub(super) fn remaining_work(opened: Option<&ThreadId>) -> String {
     match opened {
         Some(thread) => format!(

@@ -86,8 +86,8 @@ struct ShownConfig {
     digest: String,
     /// The effective config as JSON.
     effective: String,
-    /// The stored form of the config; `None` if the program did not store configs yet when the
-    /// config was recorded.
+    /// The stored form of the config. `None` if the config was recorded by an early version of the
+    /// program, which did not store configs.
     stored: Option<StoredConfig>,
     /// The recorded boot or reload that put the config in force; `None` for the config that the
     /// file contains now.

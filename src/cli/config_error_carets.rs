@@ -66,9 +66,9 @@ impl<'a> DrawnProblem<'a> {
     }
 }
 
-/// Replaces each character that a screen would interpret, reorder or hide by `?`, `·` or `•` of the
-/// same length in bytes, so that carets point to the right columns. Keeps line ends, and a byte
-/// order mark at the beginning.
+/// Replaces each character that a screen would interpret, reorder or hide. The replacement consists
+/// of `?`, `·` or `•` and has as many bytes as the character, so that carets point to the right
+/// columns. Keeps line ends, and a byte order mark at the beginning.
 fn covered(text: &str) -> String {
     let mut covered = String::with_capacity(text.len());
     let mut rest = text.char_indices().peekable();

@@ -61,10 +61,10 @@ fn extract() -> anyhow::Result<()> {
 ///
 /// `known_tags` maps the name of each known element to a description:
 ///
-/// - `"text"`, if the element contains only text.
-/// - An object otherwise. It maps the name of each child element to a description of the child, and
-///   has a key `@NAME` for each attribute. The key `#` means that the element contains text instead
-///   of child elements.
+/// - If the element contains only text, the description is `"text"`.
+/// - Otherwise, the description is an object. It maps the name of each child element to a
+///   description of the child, and has a key `@NAME` for each attribute. The key `#` means that the
+///   element contains text instead of child elements.
 #[derive(Debug, Deserialize)]
 pub struct ExtractTurn {
     #[serde(rename = "known_tags")]

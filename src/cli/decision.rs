@@ -51,8 +51,9 @@ impl WaitingCalls {
         if self.unknown.is_empty() { CommandExit::Done } else { CommandExit::Unavailable }
     }
 
-    /// Makes the error of a command that did not find its call among these calls. The error counts
-    /// as invalid data only if the calls of all partitions are known.
+    /// Makes the error of a command that did not find its call among these calls. If the calls of
+    /// all partitions are known, the exit code reports invalid data. Otherwise, it reports that an
+    /// organism is unavailable.
     pub fn not_found(&self, text: String) -> anyhow::Error {
         not_found(&self.unknown, text)
     }
@@ -160,8 +161,9 @@ fn journals_of(data: &Path, partitions: u32) -> Vec<(Option<u32>, PathBuf)> {
     (0..partitions).map(|partition| (Some(partition), partition_in(data, partition))).collect()
 }
 
-/// Makes the client that queries the pumps: those of all partitions of `config` or, without a
-/// `config`, those of the organism that runs on this machine. Returns `None` if there is neither.
+/// Makes the client that queries the pumps. With a `config`, this client queries the pumps of all
+/// its partitions. Without a `config`, it queries the pumps of the organism that runs on this
+/// machine. Returns `None` if there is no `config` and no organism runs.
 async fn querying_client(
     data: &Path,
     socket: SocketTransport,
@@ -180,9 +182,12 @@ fn is_config_error(error: &service::Error) -> bool {
     exit::of_service(error) == CommandExit::Config
 }
 
-/// Queries the pump of a partition for its held calls. The inner error is the reason why no pump
-/// responded. If `client` is an error, this is the reason. The outer error is any other failure of
-/// the request.
+/// Queries the pump of a partition for its held calls. The result has these cases:
+///
+/// - `Ok(Ok(…))`: the held calls.
+/// - `Ok(Err(…))`: the reason why no pump responded. If `client` is an error, this error is the
+///   reason.
+/// - `Err(…)`: any other failure of the request.
 async fn held_by_pump(
     client: Result<&ServiceClient, &str>,
     partition: u32,
@@ -246,9 +251,9 @@ pub(super) fn require_journal(data: &Path) -> anyhow::Result<()> {
     Err(journal_target::failed(Error::Missing { path }))
 }
 
-/// Returns the oldest calls that wait for an approval, at most `most` of them. For each call for
-/// which `is_wanted` returns true, first waits for the requested preview, if any, as long as an
-/// organism runs. A preview states the effects that the call would have.
+/// Returns the oldest calls that wait for an approval, at most `most` of them. A requested preview,
+/// which describes the effects of a call, may still be missing. For each call for which `is_wanted`
+/// returns true, waits for such a preview as long as an organism runs.
 pub(super) fn waiting_with_previews(
     data: &Path,
     most: usize,
@@ -278,7 +283,7 @@ pub(super) fn waiting_with_previews(
 ///
 /// With several partitions, returns after [`limits::PARTITIONED_WAIT_MAX`] at the latest, because
 /// this machine may not see all new records. `is_answered` states whether a pump answered the last
-/// query; pumps on other machines then count as running.
+/// query. If true, pumps on other machines count as a running organism.
 pub(super) fn wait_for_records(
     data: &Path,
     positions: &mut BTreeMap<u32, Position>,
@@ -411,8 +416,8 @@ pub(super) fn decide_all(
     })
 }
 
-/// Returns `ruled`, the refusal of a decision, as an error; succeeds if it is `None`. First prints
-/// the example of a valid payload that the refusal may contain.
+/// Succeeds if `ruled` is `None`. Otherwise, returns `ruled`, the refusal of a decision, as an
+/// error. If the refusal contains an example of a valid payload, prints this example first.
 pub(super) fn ruled(ruled: Option<Refusal>) -> anyhow::Result<()> {
     let Some(refusal) = ruled else { return Ok(()) };
     if let Some(expected) = &refusal.expected {

@@ -26,7 +26,7 @@ use super::{CommandExit, config_error_carets};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Directory that the question is about. Default: the project that contains this config.
+    /// Directory that the question is about. Default: the project that contains the demo's config.
     directory: Option<PathBuf>,
     /// Config of the demo. Default: config/research-desk.toml in the current directory, or else in
     /// the source tree from which this program was built.

@@ -22,8 +22,8 @@ use super::render::{RenderOutput, count, duration, payload_lines, put, put_visib
 
 /// Number of digits of each digest that the table shows.
 const DIGITS_SHOWN: usize = 12;
-/// Maximum number of lines shown of a payload that only one of the two threads has. `--full` shows
-/// all lines.
+/// Maximum number of lines that the output shows of a payload, if only one of the two threads has
+/// the payload. `--full` shows all lines.
 const LINES_SHOWN: usize = 20;
 
 #[derive(Debug, clap::Args)]
@@ -137,8 +137,8 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
 }
 
 /// Finds the first difference between two threads, in a prompt or in an event. Returns `None` if it
-/// finds none. Compares only a limited number of pairs of prompts. If all compared pairs are equal,
-/// sets `uncompared` to the number of the remaining pairs.
+/// finds none. Compares only a limited number of pairs of prompts. If these pairs are equal, sets
+/// `uncompared` to the number of pairs that were left out.
 pub(super) fn first_difference(
     comparison: &ThreadComparison,
     place: &JournalTarget,
@@ -162,10 +162,12 @@ pub(super) fn timeline(place: &JournalTarget, id: &str) -> anyhow::Result<Thread
     Err(unknown(place.data.as_deref(), &thread).into())
 }
 
-/// Finds the first difference between the model requests of two threads, before the first different
-/// event. Returns `None` if it finds none. Two requests differ if their texts differ in more than
-/// ids and dates, or if one of them cannot be rebuilt. Compares only a limited number of pairs. If
-/// all compared pairs are equal, sets `uncompared` to the number of the remaining pairs.
+/// Finds the first pair of model requests of two threads that differ. Considers only requests
+/// before the first different event. Returns `None` if it finds none.
+///
+/// Two requests differ if their texts differ in more than ids and dates, or if one of them cannot
+/// be rebuilt. Compares only a limited number of pairs. If these pairs are equal, sets `uncompared`
+/// to the number of pairs that were left out.
 fn first_prompt(
     comparison: &ThreadComparison,
     place: &JournalTarget,

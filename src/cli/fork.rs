@@ -117,8 +117,8 @@ fn client(config: &Config, args: &Args, point: &ForkPoint) -> anyhow::Result<Lis
     }
 }
 
-/// Parses the listener names that `--live` gives. Fails for an unknown name, and for an agent or a
-/// workflow, because a fork runs these again in any case.
+/// Parses the listener names that `--live` gives. Fails if a name is unknown. Also fails for an
+/// agent or a workflow, because these run again in every fork.
 fn live(config: &Config, given: &[String]) -> anyhow::Result<Vec<ListenerName>> {
     let names: Vec<_> = answered_listeners(&config.contracts).collect();
     let named = given.iter().map(|text| {

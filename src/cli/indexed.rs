@@ -18,13 +18,13 @@ use super::missing_partitions::noted_partitions_in;
 use super::render::{clean, progress_bar};
 use crate::audit::past_time;
 
-/// Minimum number of records that an index must lack, so that a command shows the progress of
+/// Minimum number of records that an index must lack before a command shows the progress of
 /// indexing.
 const PROGRESS_RECORDS: u64 = 20_000;
 
-/// Returns the directory of the journal for a query that reads one journal only: the journal of
-/// `partition` or, if `partition` is `None`, the only journal in `data`. Fails if there is no such
-/// journal.
+/// Returns the directory of the journal for a query that reads only one journal. This is the
+/// journal of `partition`. If `partition` is `None`, it is the only journal in `data`. Fails if
+/// there is no such journal.
 pub fn one_journal(data: &Path, partition: Option<u32>) -> anyhow::Result<PathBuf> {
     let journals = match partition {
         None => noted_partitions_in(data),

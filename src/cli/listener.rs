@@ -51,11 +51,12 @@ struct TestArgs {
     /// declare it only once. An example of the payload is sent. May be given several times.
     #[arg(long, value_name = "NAME", requires = "schema")]
     accepts: Vec<String>,
-    /// Payload name that the listener may answer with. Any other answer is then an error. May be
-    /// given several times.
+    /// Payload name that the listener may answer with. If this option is given, an answer with any
+    /// other name is an error. May be given several times.
     #[arg(long, value_name = "NAME")]
     replies: Vec<String>,
-    /// Maximum time until an answer or the next heartbeat, such as 500ms or 10s.
+    /// Maximum time until the listener sends its answer or its next heartbeat, such as 500ms or
+    /// 10s.
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = patience)]
     timeout: Duration,
     /// Address of a NATS server. The program is then tested as a listener on NATS.
@@ -260,7 +261,8 @@ fn names(written: &[String], schemas: &Schemas) -> Result<Vec<PayloadName>, Comm
     written.iter().map(|text| named(text, schemas)).collect()
 }
 
-/// Resolves a payload name: a full name, or a local name that occurs in the schemas exactly once.
+/// Resolves a payload name. Accepts a full name, or a local name that occurs in the schemas exactly
+/// once.
 fn named(text: &str, schemas: &Schemas) -> Result<PayloadName, CommandFailure> {
     let name = PayloadName::parse(text).map_err(|e| CommandFailure::usage(e.to_string()))?;
     if schemas.names().next().is_none() || schemas.contains(&name) {

@@ -58,9 +58,9 @@ fn unknown(id: &str) -> anyhow::Error {
     CommandFailure::usage(text).into()
 }
 
-/// Checks that `id` selects its message reliably, although the index still lacks records. A record
-/// that the index lacks may contain the message, or another message whose id begins with the same
-/// digits. `found` is the number of messages in the index that `id` selects.
+/// Checks that `id` selects its message reliably, although the index still lacks records. A missing
+/// record may contain the message itself, or another message whose id begins with the same digits.
+/// `found` is the number of messages in the index that `id` selects.
 ///
 /// # Errors
 ///

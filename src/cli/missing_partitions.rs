@@ -55,9 +55,9 @@ pub(super) fn missing_in(
     missing.collect()
 }
 
-/// Returns the numbers of the partitions without a journal in `data`. Without a config of the
-/// organism, the command knows only the partitions up to the highest one in `data`. Returns an
-/// empty list if the journal in `data` is not divided into partitions.
+/// Returns the numbers of the partitions without a journal in `data`. If the command has no config
+/// of the organism, it knows only the partitions up to the highest one with a journal in `data`.
+/// Returns an empty list if the journal in `data` is not divided into partitions.
 fn missing_numbers(data: &Path) -> Vec<u32> {
     if data.join(DATABASE).exists() {
         return Vec::new();

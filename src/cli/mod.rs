@@ -287,8 +287,9 @@ struct LogOutput;
 
 /// Writer of a log line to standard error.
 struct LogWriter {
-    /// Whether this program wrote the log line, and not a listener. The writer then adds the
-    /// `--config` option of the present command to each command that the line recommends.
+    /// Whether this program wrote the log line. If true, the writer adds the `--config` option of
+    /// the present command to each command that the line recommends. If false, a listener wrote the
+    /// log line.
     is_own: bool,
 }
 
@@ -321,7 +322,7 @@ impl std::io::Write for LogWriter {
 }
 
 /// Returns log lines in which each character that a screen would hide or interpret is replaced by
-/// its code point. Keeps escapes: those that remain belong to the log's own colours, because the
+/// its code point. Keeps terminal escapes: only the log's own colours still use them, because the
 /// log library has already escaped all others.
 fn visible_log(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());

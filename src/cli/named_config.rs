@@ -26,8 +26,8 @@ pub fn remember(given: Option<&Path>) {
     }
 }
 
-/// Returns the config file that `--config` of this command names. Returns `None` if it names none,
-/// or if the command does not load its config.
+/// Returns the config file that `--config` of this command names. Returns `None` without this
+/// option, or if the command does not load its config.
 pub fn given() -> Option<&'static Path> {
     GIVEN.get().map(Path::new)
 }
@@ -39,7 +39,7 @@ pub fn option() -> String {
 }
 
 /// Returns an option, after a space, with which another command reaches the same journal as this
-/// command. This is `--data` if `data` is given, and otherwise the result of [`option`].
+/// command. If `data` is given, this option is `--data`. Otherwise, it is the result of [`option`].
 pub fn option_or_data(data: Option<&Path>) -> String {
     data.map_or_else(option, |data| option_of("data", &data.display().to_string()))
 }
@@ -85,9 +85,12 @@ fn with_option_of(text: &str, path: &str) -> String {
     out
 }
 
-/// Whether `--config` can be added to `command`, a text between backticks. True if the text is a
-/// command that accepts `--config`, contains neither `--config` nor `--data`, and is not one of
-/// [`FOR_OTHER_CONFIGS`].
+/// Whether `--config` can be added to `command`, a text between backticks. This requires all of the
+/// following:
+///
+/// - The text is a command that accepts `--config`.
+/// - The text contains neither `--config` nor `--data`.
+/// - The command is not one of [`FOR_OTHER_CONFIGS`].
 fn takes_config(command: &str) -> bool {
     let Some(rest) = command.strip_prefix(PROGRAM) else { return false };
     let words: Vec<_> = rest.split_whitespace().collect();

@@ -40,7 +40,8 @@ pub struct Args {
     tls_ca: Option<PathBuf>,
     /// Let the servers acknowledge messages before they are on disk. This is faster, but a crash of
     /// all servers at once may lose acknowledged messages. Servers before version 2.10 need this
-    /// option. Without it, their config contains `sync_interval: always`, which they refuse.
+    /// option, because they refuse the setting `sync_interval: always`, which the configs otherwise
+    /// contain.
     #[arg(long)]
     lazy: bool,
     /// Give this user a new key. The old key stays valid until it is retired.

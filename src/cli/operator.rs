@@ -30,8 +30,8 @@ enum OperatorCommand {
         /// File for the key. Default: organism/operator.key beneath XDG_CONFIG_HOME.
         file: Option<PathBuf>,
     },
-    /// Write the public key with which an operator signs decisions in a browser into the config
-    /// file.
+    /// Write the public key of an operator's browser into the config file. The browser signs the
+    /// operator's decisions.
     Enroll(enroll::Args),
 }
 

@@ -23,8 +23,8 @@ use super::{CommandExit, journal_target, named_config};
 /// How a command reaches an organism to send it a request of an operator, such as an approval or a
 /// retry.
 pub(super) enum OrganismReach {
-    /// The command knows the config. It connects to the running organism, or starts an organism if
-    /// none runs.
+    /// The command knows the config. The command connects to the running organism. If no organism
+    /// runs, the command starts one.
     Config { config: Box<Config>, is_running: bool },
     /// The command has no valid config, or `--data` names a data directory in place of a config.
     /// The command connects to the running organism over its socket, and cannot start an organism.
@@ -82,7 +82,7 @@ pub(super) fn running_on(data: &Path) -> anyhow::Result<OrganismReach> {
 }
 
 /// Returns the digest of the config with which the organism in these directories runs. Returns
-/// `None` if no organism runs, and `Some(None)` if it does not respond in time.
+/// `None` if no organism runs, and `Some(None)` if the organism does not respond in time.
 pub(super) fn running_config(directories: &ProjectFolders) -> Option<Option<Digest>> {
     if !socket_path(&directories.data).exists() {
         return None;
@@ -104,7 +104,8 @@ pub(super) fn running_config(directories: &ProjectFolders) -> Option<Option<Dige
     runtime().ok()?.block_on(asking)
 }
 
-/// Makes the handshake of a command that knows the journal's directory, but not the config.
+/// Makes the handshake of a command that knows the journal's directory, but not the config. The
+/// handshake names the project of the directory, if known.
 pub(super) fn handshake_in(data: &Path) -> anyhow::Result<Handshake> {
     let project = project::stored(data).map_err(organism::Error::from)?;
     Ok(project.as_deref().map(Handshake::of_path).unwrap_or_default())
@@ -139,9 +140,11 @@ pub(super) fn note_read_once(data: &Path, refused: Option<&service::Error>) {
 /// journal comes with its partition. If the journals are copies of streams, the note states where
 /// each copy ends, because a pump on another host may have recorded more.
 ///
-/// The note also states the reason: the error `refused` of the query or, for copies of streams,
-/// `silent`, the reason why a pump did not answer. If both are `None`, the reason is that no
-/// organism responds.
+/// The note also states the reason, which is the first of these that applies:
+///
+/// - the error `refused` of the query
+/// - for copies of streams, `silent`, the reason why a pump did not answer
+/// - that no organism responds
 pub(super) fn note_journals_read(
     data: &Path,
     journals: &[(Option<u32>, PathBuf)],
@@ -187,8 +190,8 @@ fn end_of_copy(partition: Option<u32>, journal: &Path) -> Option<String> {
 }
 
 /// Returns the config of this command if it has several partitions and its journals are in `data`.
-/// A command with such a config can query the pumps of all partitions over NATS. Returns `None` if
-/// the config does not fit or cannot be loaded.
+/// A command with such a config can query the pumps of all partitions over NATS. Returns `None` for
+/// any other config, or if the config cannot be loaded.
 pub(super) fn partitioned_config(data: &Path) -> Option<Config> {
     let around = ConfigEnvironment::of_process();
     let file = config::locate(named_config::given(), &around).ok()?;

@@ -69,8 +69,8 @@ pub fn is_closed() -> bool {
     CLOSED.load(Ordering::Relaxed)
 }
 
-/// Returns the exit code of the process: [`CommandExit::Unavailable`] if `code` is success but
-/// standard output had an error, and otherwise `code`.
+/// Returns the exit code of the process. If `code` is success but standard output had an error,
+/// this is [`CommandExit::Unavailable`]. Otherwise, it is `code`.
 pub fn finish(code: ExitCode) -> ExitCode {
     let Some(failure) = FAILURE.get() else { return code };
     note(format_args!("organism: standard output is incomplete: {failure}\n"));

@@ -12,9 +12,9 @@ use super::journal_target::{
 };
 use super::startup::ConfigArg;
 
-/// Rebuilds the prompt of a recorded turn from the inputs that are stored with the turn. A turn
-/// without stored inputs is rendered with the config that was in force or, if that config was not
-/// stored, with the present one.
+/// Rebuilds the prompt of a recorded turn from the inputs that are stored with the turn. If the
+/// turn has no stored inputs, renders the prompt with the config that was in force at the turn. If
+/// that config was not stored, renders the prompt with the present config.
 pub fn past_prompt(
     place: &JournalTarget,
     agent: &ListenerName,
@@ -50,9 +50,9 @@ pub fn past_prompt(
     Err(CommandFailure::usage(text).into())
 }
 
-/// Returns the thread from which a thread of a fork has taken over its history, and the position at
-/// which this history ends. Returns `None` if the thread is in no fork, or in a fork of another
-/// journal.
+/// Returns the thread whose history a thread of a fork continues, and the position at which this
+/// history ends. Returns `None` if the thread belongs to no fork, or to a fork of a thread in
+/// another journal.
 fn inherited_from(
     place: &JournalTarget,
     thread: &ThreadId,

@@ -122,7 +122,8 @@ fn target_of(text: &str) -> anyhow::Result<PauseTarget> {
 }
 
 /// Returns the error for a pause or a resume while no organism runs. The command does not start an
-/// organism, because the organism's open work would be handed over before a pause takes effect.
+/// organism, because a newly started organism would hand over its open work before the pause takes
+/// effect.
 fn not_running(reach: &OrganismReach, verb: PauseVerb) -> anyhow::Error {
     let text = format!(
         "no organism runs on {}, so nothing is handed over, and there is nothing to {}: start it \

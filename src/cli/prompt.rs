@@ -23,13 +23,13 @@ pub struct Args {
     agent: String,
     #[command(flatten)]
     place: JournalTarget,
-    /// Id of a recorded thread to which the prompt belongs. Default: the prompt for an example
-    /// task, which is made from the agent's schema.
+    /// Id of a recorded thread. The command shows a prompt of the agent in this thread. Default:
+    /// the prompt for an example task, which is made from the agent's schema.
     #[arg(long, value_name = "ID")]
     thread: Option<String>,
-    /// Number of a turn in the thread, from 1. The command shows the prompt as the turn sent it,
-    /// even if the config has changed since then. Default: the prompt of the turn that would come
-    /// next.
+    /// Number of a turn in the thread, from 1. The command shows the prompt exactly as it was sent
+    /// in this turn, even if the config has changed since then. Default: the prompt of the turn
+    /// that would come next.
     #[arg(long, value_name = "N", requires = "thread")]
     turn: Option<u32>,
     /// Write one JSON value.

@@ -1,4 +1,4 @@
-//! `organism reload`: has the running organism read its config file again.
+//! `organism reload`: makes the running organism read its config file again.
 
 use std::process::ExitCode;
 

@@ -31,10 +31,10 @@ pub struct Args {
     /// Accept payloads as redacted if their bytes were overwritten with zeros.
     #[arg(long, group = "accepted", conflicts_with_all = ["accept_loss", "accept_key"])]
     accept_redaction: bool,
-    /// On JetStream, the side to keep if this host's projection, which is its copy of the stream,
-    /// has records that the stream lacks. Default: the projection, whose records are published
-    /// again. Required if no MAC covers these records, or if projection and stream have different
-    /// records at one position.
+    /// On JetStream, the side to keep if this host's projection (its copy of the stream) has
+    /// records that the stream lacks. Default: keep the projection, and publish its records again.
+    /// Required if no MAC covers these records, or if projection and stream have different records
+    /// at one position.
     #[arg(long, value_enum, conflicts_with = "accepted")]
     from: Option<stream::RepairSide>,
     /// On JetStream, the partitions whose streams may be repaired, such as 0,2. Default: all.

@@ -36,7 +36,8 @@ pub struct Args {
     /// Sign the retry with this operator's key, made by `organism operator key`.
     #[arg(long, value_name = "FILE")]
     sign: Option<PathBuf>,
-    /// Refused with a reason: a retry is new work, which needs the config of the organism.
+    /// Data directory. Always refused with an explanation, because a retry is new work and needs
+    /// the organism's config.
     #[arg(long, value_name = "DIR", hide = true)]
     data: Option<PathBuf>,
     /// Ids of the messages, or their first 8 digits at least: calls that failed or were cancelled,
@@ -56,9 +57,9 @@ pub struct Args {
     /// Select only calls to this listener.
     #[arg(long, value_name = "LISTENER", conflicts_with = "messages")]
     listener: Option<String>,
-    /// Confirm that the work of a call may be done a second time. Needed in two cases: if the
-    /// listener has `attempts = 1`, and if the call failed with `unknown-outcome`, because its work
-    /// may then be done already.
+    /// Confirm that the work of a call may be done a second time. Needed in two cases: the listener
+    /// has `attempts = 1`, or the call failed with `unknown-outcome`, which means that its work may
+    /// be done already.
     #[arg(long, requires = "messages")]
     again: bool,
     /// Write one line of JSON for each message.
@@ -87,8 +88,8 @@ struct RetryOutput<'a> {
     attempts: Option<&'a [EarlierAttempt]>,
 }
 
-/// Result of the request to retry one message: a report of the retry, a refusal by the pump, or an
-/// error of the service client.
+/// Result of the request to retry one message. The inner result is a report of the retry, or a
+/// refusal by the pump. The outer error is a failure of the service client.
 type RetryResult = Result<Result<RetryReport, Refusal>, service::Error>;
 
 impl Args {
@@ -155,7 +156,7 @@ enum SelectedMessages {
 }
 
 impl SelectedMessages {
-    /// Returns the next messages to retry. Returns none if there are no more.
+    /// Returns the next messages to retry. Returns an empty list if no messages are left.
     fn next_page(&mut self) -> anyhow::Result<Vec<NamedMessage>> {
         match self {
             Self::Named(messages) => Ok(std::mem::take(messages)),

@@ -189,8 +189,8 @@ fn publish_health(web: Option<&web::WebServer>, health: HealthMonitor) {
     }
 }
 
-/// Whether no partition of this process is still starting, and at least one partition has a pump,
-/// in this process or in another.
+/// Whether the start is over: no partition of this process is still starting, and at least one
+/// partition has a pump, in this process or in another.
 fn is_settled(statuses: &[PartitionStatus]) -> bool {
     let has_pump = |status: &PartitionStatus| {
         matches!(status, PartitionStatus::Here | PartitionStatus::Elsewhere(_))

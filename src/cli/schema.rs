@@ -54,8 +54,8 @@ struct ValidateArgs {
     schema: Option<PathBuf>,
     /// Files with the texts to validate. Without a text, the command checks only the schema.
     texts: Vec<PathBuf>,
-    /// Write verdicts as JSON lines. Without a text, the line is about the schema and names its
-    /// payloads.
+    /// Write verdicts as JSON lines. Without a text, write one line, which is about the schema and
+    /// names its payloads.
     #[arg(long)]
     json: bool,
     /// A folder from which the schemas may import, beside their own folders. May be repeated.

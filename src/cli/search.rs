@@ -81,8 +81,8 @@ pub struct Args {
     json: bool,
 }
 
-/// Runs the search. Like `grep`, the command exits with 1 if it finds nothing. This is so even if
-/// the search has read only the newest payloads.
+/// Runs the search. If it finds nothing, the command exits with 1, as `grep` does, even if the
+/// search has read only the newest payloads.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let request = request(&args)?;
     let results = indexed::read_all(&args.place, &mut |reader| audit::search(reader, &request))?;

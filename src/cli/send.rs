@@ -219,8 +219,11 @@ struct SendTally {
     held: usize,
     refused: usize,
     failed: usize,
-    /// Number of files to send again later. The organism had no room for them or was stopping, no
-    /// pump of their partition responded, or the command ended before it sent them.
+    /// Number of files to send again later, for one of these reasons:
+    ///
+    /// - The organism had no room for the file, or was stopping.
+    /// - No pump of the file's partition responded.
+    /// - The command ended before it sent the file.
     to_repeat: usize,
     /// The first error that concerns all files, and so ends the command.
     fatal: Option<service::Error>,
@@ -245,9 +248,9 @@ impl SendTally {
     }
 
     /// Prints the responses that arrived for a file before its submission ended with `error`. If
-    /// the error concerns only one of several partitions, prints the error, and counts the file as
-    /// one to send again; the command then still sends the other files. Any other error ends the
-    /// command.
+    /// the error concerns only one of several partitions, also prints the error, and counts the
+    /// file as one to send again. The command then still sends the other files. Any other error
+    /// ends the command.
     fn fail(&mut self, path: &Path, all: &[SubmitUpdate], error: service::Error, json: bool) {
         print_all(path, all, json);
         match error {
@@ -303,7 +306,8 @@ impl SendTally {
     }
 }
 
-/// Prints advice for people about an unknown thread. The pump's own answer advises agents only.
+/// Prints advice for people about an unknown thread, because the pump's own answer contains only
+/// advice for agents.
 fn note_unknown_thread(thread: &str) {
     note!(
         "refused: unknown-thread: this client has no thread {thread}; `organism threads` lists what \

@@ -71,8 +71,9 @@ impl SqlRows {
         Self { json, csv, columns, table: Vec::new(), written: false, failure: None }
     }
 
-    /// Discards the rows that are not written yet, because their index is damaged. If some rows are
-    /// already written, makes the command fail with the advice to discard its output.
+    /// Discards the rows that are not written yet, because the index from which they come is
+    /// damaged. If some rows are already written, makes the command fail with the advice to discard
+    /// its output.
     fn clear(&mut self) {
         self.table.clear();
         if self.written {

@@ -44,7 +44,8 @@ fn loaded<T>(given: Option<&Path>, load: LoadConfig<T>) -> anyhow::Result<T> {
 }
 
 /// Loads a config that an argument other than `--config` names, such as the changed config of
-/// `organism try`. Recommended commands do not name this config, unless it cannot be loaded.
+/// `organism try`. If this config cannot be loaded, the commands that the output recommends name it
+/// with `--config`. Otherwise, they do not name it.
 pub(super) fn other_config(path: &Path) -> anyhow::Result<Config> {
     load_or_report(Some(path), config::load_without_keys)
 }
@@ -108,7 +109,8 @@ pub(super) fn directories(given: Option<&Path>) -> anyhow::Result<ProjectFolders
     Ok(found)
 }
 
-/// Finds the directories as [`directories`] does, but prints no note if the config has changed.
+/// Finds the directories as [`directories`] does, but prints no note about a changed config. Also
+/// accepts directories without a journal if projects with the same name have journals.
 pub(super) fn directories_alone(given: Option<&Path>) -> anyhow::Result<ProjectFolders> {
     let found = find_directories(given).map_err(|problems| {
         config_error_carets::report(&problems);
@@ -118,8 +120,9 @@ pub(super) fn directories_alone(given: Option<&Path>) -> anyhow::Result<ProjectF
     Ok(found)
 }
 
-/// Finds the directories that the config names. If the config cannot be loaded, finds those of the
-/// only project that was started with this config file.
+/// Finds the directories that the config names. If the config cannot be loaded, finds the
+/// directories of the project that was started with this config file, provided that there is only
+/// one such project.
 fn find_directories(given: Option<&Path>) -> Result<ProjectFolders, ConfigProblems> {
     named_config::remember(given);
     let around = ConfigEnvironment::of_process();
@@ -184,7 +187,7 @@ fn note_change_now(given: Option<&Path>, running: Option<Digest>) {
     }
 }
 
-/// Fails if the directories belong to another project, that is, to a project whose config has
+/// Fails if the directories belong to another project. A project is another one if its config has
 /// another path than the present config.
 fn belongs(directories: &ProjectFolders) -> anyhow::Result<()> {
     project::check(directories).map_err(|error| organism::Error::from(error).into())

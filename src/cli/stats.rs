@@ -1,4 +1,4 @@
-//! `organism stats`: counts, costs and times by agent, model, listener, rule or day.
+//! `organism stats`: shows counts, costs and times, grouped by agent, model, listener, rule or day.
 
 use std::process::ExitCode;
 

@@ -53,8 +53,9 @@ impl DrainSignal {
 pub type ReceivedSignal = watch::Receiver<Option<DrainSignal>>;
 
 /// Watches for the signals that stop a command whose organism must be drained. The first signal
-/// sets the value of all receivers. A second signal ends the process at once, and so does the first
-/// one if no receiver is left. A signal that this process was started to ignore stays ignored.
+/// sets the value of all receivers. A second signal ends the process at once. If no receiver is
+/// left, even the first signal does so. Signals that were ignored when this process started stay
+/// ignored.
 pub fn watch_drain_signals() -> std::io::Result<ReceivedSignal> {
     // One watch for all organisms that a command starts one after another.
     static STOP: OnceLock<watch::Sender<Option<DrainSignal>>> = OnceLock::new();
@@ -74,9 +75,9 @@ pub fn watch_drain_signals() -> std::io::Result<ReceivedSignal> {
     Ok(received)
 }
 
-/// Returns the signals that this process was started to ignore: the bit N - 1 stands for the signal
-/// N. `nohup` starts a process like that, and so does a script that starts it in the background.
-/// Returns 0 on systems that do not state it.
+/// Returns the signals that were ignored when this process started: the bit N - 1 stands for the
+/// signal N. For example, `nohup` starts a process with an ignored signal, and so does a script
+/// that starts a process in the background. Returns 0 if the system does not list these signals.
 fn ignored_signals() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

@@ -7,8 +7,8 @@ use super::exit::CommandExit;
 use super::output::{put_json_line, put_recorded_line};
 
 /// Returns the exit code of a command that makes a submission. `sent` is the last update about the
-/// submission. If `wait` is false, the command does not wait for the result, and the exit code also
-/// states whether the call waits for an approval.
+/// submission. If `wait` is false, the command does not wait for the result. In this case, the exit
+/// code also states whether the call waits for an approval.
 pub fn exit_of(sent: &SubmitUpdate, wait: bool) -> CommandExit {
     match sent {
         SubmitUpdate::Accepted { held: true, .. } if !wait => CommandExit::ApprovalPending,

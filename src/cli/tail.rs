@@ -103,9 +103,10 @@ struct JournalTail {
 }
 
 impl JournalTail {
-    /// Looks for the thread to show. If no record of it exists, fails, because nothing would be
-    /// shown. A command that follows the journal only notes it, because the thread may still come.
-    /// With `--live`, does nothing: [`Self::follow_calls`] looks for the thread.
+    /// Looks for the thread to show. If no record of the thread exists, a command that follows the
+    /// journal prints a note, because the thread may begin later. Any other command fails, because
+    /// nothing would be shown. With `--live`, does nothing: [`Self::follow_calls`] looks for the
+    /// thread.
     fn look_for_thread(&self, is_following: bool) -> anyhow::Result<()> {
         let Some(thread) = self.within.as_ref().filter(|_| !self.args.live) else { return Ok(()) };
         if journal_target::has_thread(&self.args.place, thread)? {
@@ -272,8 +273,9 @@ fn end_of(reader: &JournalReader, until: Option<Time>) -> Result<Position, Error
     }
 }
 
-/// Reads at most `limits::SCAN_RECORDS` records after `seen` and before `until`, and advances
-/// `seen`. The limit keeps a long journal from delaying the journals of other partitions.
+/// Reads the records after the position `seen` and before the time `until`, at most
+/// `limits::SCAN_RECORDS` of them, and advances `seen`. The limit keeps a long journal from
+/// delaying the journals of other partitions.
 fn after(
     reader: &JournalReader,
     seen: &mut Position,

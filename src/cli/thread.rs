@@ -33,7 +33,8 @@ pub struct Args {
     #[arg(long, value_name = "N")]
     from_seq: Option<u64>,
     /// Show a page of about N events, including those of subthreads. The number is not exact,
-    /// because every page ends before a message. Default: 500, and all with --json.
+    /// because each further page begins with a message. Default: 500 events, or all events with
+    /// --json.
     #[arg(
         long,
         value_name = "N",
@@ -111,9 +112,11 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Reads the first page of a long thread from the index. Returns `None` if the arguments do not
-/// select exactly this page, or if the thread is so short that the index would save no time. Also
-/// returns `None` if the index is unusable or lacks many records.
+/// Reads the first page of a long thread from the index. Returns `None` in these cases:
+///
+/// - The arguments select anything else than exactly this page.
+/// - The thread is so short that the index would save no time.
+/// - The index is unusable, or lacks many records.
 fn first_page(args: &Args, reader: &JournalReader, thread: &ThreadId) -> Option<ThreadTimeline> {
     let is_first = args.at.is_none()
         && args.from_seq.is_none()
@@ -175,7 +178,7 @@ fn moment(text: &str) -> anyhow::Result<RecordedMoment> {
     Ok(RecordedMoment::Time(time))
 }
 
-/// Fails if no journal that may have records of the thread reaches `position`.
+/// Fails if `position` lies beyond the end of all journals that may have records of the thread.
 fn require_position(
     place: &JournalTarget,
     thread: &ThreadId,

@@ -72,7 +72,7 @@ impl ThreadQuery {
     }
 
     /// Finds at most `most` threads that match the query, in the journals that `place` selects.
-    /// Also returns whether more threads match. Unless the query lists ids, prefers the threads
+    /// Also returns whether more threads match. If the query does not list ids, prefers the threads
     /// with the newest records.
     pub fn threads(
         &self,
@@ -196,7 +196,8 @@ mod tests {
     use super::*;
     use crate::cli::exit::CommandExit;
 
-    /// A trial may spend money, so a text that requires nothing must not select every thread.
+    /// A trial may spend money. Therefore, a query text without a word to search for is refused. It
+    /// must not select every thread.
     #[test]
     fn words_that_contain_no_word_are_refused() {
         for text in ["*", "€", "agent=writer …"] {

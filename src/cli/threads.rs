@@ -42,8 +42,9 @@ pub struct Args {
     /// List only trees that contain this payload, named with or without its {namespace}.
     #[arg(long, value_name = "NAME")]
     payload: Option<String>,
-    /// List only trees whose model calls cost more than this, in the currency of the config's
-    /// prices. Amounts in earlier currencies count as plain numbers.
+    /// List only trees whose model calls cost more than this amount, in the currency of the
+    /// config's prices. Costs that were recorded in earlier currencies are compared as plain
+    /// numbers.
     #[arg(
         long,
         value_name = "AMOUNT",
@@ -189,8 +190,8 @@ fn read_page(
     Ok(TreePage::merge(found, cursor, limit))
 }
 
-/// Returns the cursor of the page that follows the tree `paged`: one position if there is a single
-/// partition, and otherwise a position for each partition.
+/// Returns the cursor of the page that follows the tree `paged`. If there is a single partition,
+/// the cursor is one position. Otherwise, it has a position for each partition.
 fn cursor_text(paged: &PagedTree, is_one: bool) -> String {
     if is_one { paged.tree.head.to_string() } else { paged.next.to_string() }
 }

@@ -54,8 +54,9 @@ pub struct Args {
     /// Without this option, such a call ends as `not-recorded`.
     #[arg(long, value_name = "LISTENER")]
     live: Vec<String>,
-    /// Agent of the changed config that decides whether results that differ mean the same. The
-    /// agent must accept the payload `compare-results` of the schema `organism:judge.xsd`.
+    /// Agent of the changed config that decides whether two different results have the same
+    /// meaning. The agent must accept the payload `compare-results` of the schema
+    /// `organism:judge.xsd`.
     #[arg(long, value_name = "AGENT")]
     judge: Option<String>,
     /// Keep the journal of the runs in this directory, which must be new or empty.

@@ -34,8 +34,8 @@ pub struct Args {
     /// no other keys. May be given several times.
     #[arg(long, value_name = "HEX")]
     key: Vec<String>,
-    /// Ignore the copies of checkpoints in the state directory. They are beside the key, so the
-    /// owner of the key could have changed and signed them.
+    /// Ignore the copies of checkpoints in the state directory. They are stored beside the signing
+    /// key, so an owner of the key could have changed these copies and signed them again.
     #[arg(long)]
     distrust_state: bool,
     /// Also compare this host's projection, which is its copy of the JetStream stream, with the
@@ -116,8 +116,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
 }
 
 /// Prints a line about each partition without a journal in `data`, and returns the worst verdict on
-/// these partitions. The verdict is `Broken` if the state directory shows that this host has lost
-/// the partition's journal, and otherwise `NotProved`.
+/// these partitions. If the state directory shows that this host has lost the partition's journal,
+/// the verdict on the partition is `Broken`. Otherwise, it is `NotProved`.
 fn verdict_on_missing(data: &Path, state: Option<&Path>) -> anyhow::Result<ProofVerdict> {
     let mut verdict = ProofVerdict::Proved;
     for missing in missing_in(data, state)? {

@@ -11,9 +11,9 @@ use crate::thread::Hold;
 use super::decision;
 use super::exit::CommandFailure;
 
-/// Returns the message of the call that `id` names. Returns a whole id as it is. If `id` is only
-/// the beginning of an id, exactly one call must have an id with this beginning, among the calls
-/// that wait for a decision of a kind in `holds`.
+/// Returns the message of the call that `id` names. If `id` is a whole id, returns it unchanged. If
+/// `id` is only the beginning of an id, exactly one call that waits for a decision of a kind in
+/// `holds` must have an id with this beginning. Otherwise, fails.
 pub fn find(data: &Path, id: &str, holds: &[Hold]) -> anyhow::Result<MessageId> {
     if let Ok(message) = id.parse() {
         return Ok(message);

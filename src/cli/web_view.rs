@@ -26,8 +26,8 @@ pub(super) const LISTEN: &str = "127.0.0.1:7717";
 #[derive(Debug, clap::Args)]
 pub(super) struct ViewArgs {
     /// Person who opens the view: an operator or a client of the config. If the config has no
-    /// operators, the login name of this command's user names an operator. Default: a viewer
-    /// without a name.
+    /// operators, the user of this command counts as an operator, with the login name as NAME.
+    /// Default: a viewer without a name.
     #[arg(long = "as", value_name = "NAME")]
     pub person: Option<String>,
     /// Certificate chain in PEM, which an address beyond loopback needs.
@@ -77,8 +77,8 @@ impl ViewArgs {
     /// Returns the person that `--as` names, and the token of the view. If this person is a client
     /// that has a secret in the config, the token is this secret.
     ///
-    /// For any other person, returns no token: the caller generates one and shows it on the
-    /// terminal. Fails for such a person if standard output is no terminal.
+    /// For any other person, returns no token. The caller then generates a token and shows it on
+    /// the terminal. Therefore, fails for such a person if standard output is no terminal.
     pub fn person(
         &self,
         config: Option<&Config>,

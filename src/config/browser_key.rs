@@ -2,8 +2,8 @@
 //! other byte of the text.
 //!
 //! An operator's section can have many layouts: tables, dotted keys, inline tables. So this module
-//! first makes a new text and parses it. It accepts this text only if its values differ from the
-//! old config in the browser key alone.
+//! first makes a new text and parses it. It accepts the new text only if the browser key is the
+//! only value that differs from the old config.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -65,7 +65,8 @@ fn did_you_mean(near: Option<&str>) -> String {
 }
 
 /// Writes `key` into the section of the operator `name`. If the operator already has another
-/// browser key, replaces that key, or returns an error if `is_replacing` is false.
+/// browser key, `is_replacing` decides: if true, that key is replaced; if false, the result is an
+/// error.
 pub fn with_browser_key(
     text: &str,
     name: &str,
@@ -126,8 +127,8 @@ fn replaced(text: &str, range: Range<usize>, by: &str) -> Option<String> {
 }
 
 /// Inserts the browser key `key` on a new line below another entry of the operator. `own` is the
-/// range of this entry's name, and `value` the range of its value. The new line begins as the line
-/// of the entry does, for example with the same indentation or dotted prefix. Returns `None` if a
+/// range of this entry's name, and `value` the range of its value. The new line begins with the
+/// same text as the entry's line, such as its indentation or dotted prefix. Returns `None` if a
 /// range is outside of `text`.
 fn on_its_own_line(
     text: &str,

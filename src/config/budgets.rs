@@ -1,5 +1,5 @@
-//! Checks that money budgets can be enforced. An agent that spends of a money budget may use only
-//! models that have a price.
+//! Checks that money budgets can be enforced. If the calls of an agent count towards a money
+//! budget, the agent may use only models that have a price.
 
 use std::collections::{BTreeSet, HashSet};
 
@@ -21,7 +21,8 @@ pub(super) fn check(sections: &DeclaredSections, problems: &mut ConfigProblems) 
     check_members(sections, problems);
 }
 
-/// Returns one note for each budget of money of zero in [limits] and of an agent.
+/// Returns one note for each money budget of zero, in the section `[limits]` or in the settings of
+/// an agent.
 pub(super) fn notes(sections: &DeclaredSections) -> Vec<String> {
     let limits = [
         ("[limits]: `money`".to_owned(), sections.limits.money),
@@ -48,8 +49,8 @@ pub(super) struct WorkflowBudget<'a> {
     pub beneath: BTreeSet<&'a ListenerName>,
 }
 
-/// Checks the budgets of money of workflows and goals. Reports only models that [`check`] does not
-/// report.
+/// Checks the budgets of money of workflows and goals. Does not report a model that [`check`]
+/// already reports.
 pub(super) fn check_workflows(
     budgets: &[WorkflowBudget<'_>],
     sections: &DeclaredSections,
@@ -80,8 +81,8 @@ fn check_members<'s>(
 }
 
 /// Reports the model if its longest answer would fill its context window and leave no room for a
-/// prompt. For a router, which passes calls on to other models, also reports each of these models
-/// whose longest answer would fill the router's window.
+/// prompt. If the model is a router, which passes calls on to other models, also reports each of
+/// these models whose longest answer would fill the router's window.
 fn windows(model: &DeclaredModel, sections: &DeclaredSections, problems: &mut ConfigProblems) {
     let Some((window, place)) = model.window() else { return };
     let named = |name: &str| sections.models.iter().find(|model| model.name.value == name);
@@ -114,9 +115,9 @@ fn check_currency(models: &[DeclaredModel], problems: &mut ConfigProblems) {
     }
 }
 
-/// Reports each model without a price that the agent `member` may use, because a budget of money
-/// cannot be enforced for it. Skips the models in `reported`, and adds the newly reported ones to
-/// `reported`.
+/// Reports each model that the agent `member` may use and that has no price, because a budget of
+/// money cannot be enforced for this model. Skips the models in `reported`, and adds the newly
+/// reported ones to `reported`.
 fn priced<'s>(
     member: &DeclaredMember,
     budget: &SourceRange,

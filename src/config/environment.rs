@@ -63,8 +63,8 @@ impl ConfigEnvironment {
     }
 }
 
-/// Returns the path of the current directory. If the variable PWD names this directory, returns its
-/// value, which may contain symbolic links. If not, returns the physical path.
+/// Returns the path of the current directory. If the variable PWD names this directory, returns the
+/// value of PWD, which may contain symbolic links. Otherwise, returns the physical path.
 fn current_directory() -> PathBuf {
     let physical = std::env::current_dir().unwrap_or_default();
     let named = std::env::var_os("PWD").map(PathBuf::from);

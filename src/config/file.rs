@@ -20,9 +20,9 @@ pub(super) fn read(path: &Path, around: &ConfigEnvironment) -> Result<String, Co
     read_with(path, around, "write a config with `organism init`")
 }
 
-/// Reads the config's text as [`read`] does. `instead` is advice on how to write a config file. An
-/// error contains this advice if the file is empty, or if it is missing and no other file has a
-/// similar name.
+/// Reads the config's text as [`read`] does. `instead` is advice on how to write a config file. The
+/// error contains this advice if the file is empty. It also contains this advice if the file is
+/// missing and no other file has a similar name.
 pub(super) fn read_with(
     path: &Path,
     around: &ConfigEnvironment,

@@ -17,8 +17,9 @@ pub(super) enum KeyKind {
     OneOrMore,
     /// A table whose keys the author chooses and whose values are strings.
     Free,
-    /// A table or a list that has a structure of its own. An override can replace a value inside it
-    /// that the config file contains, but not the whole table or list.
+    /// A table or a list that has a structure of its own. An override cannot replace the whole
+    /// table or list. It can only replace a single value in it that the config file already
+    /// contains.
     Nested,
 }
 
@@ -377,7 +378,7 @@ impl KnownSection {
 }
 
 /// Whether the value of the config key `key` is private. Returns `None` if the name of the key does
-/// not decide this: the value is then private only inside a private table, such as `env`.
+/// not decide this. Such a value is private only inside a private table, such as `env`.
 pub(super) fn is_private(key: &str) -> Option<bool> {
     let key = key.trim_matches('"').to_ascii_lowercase();
     if key.ends_with("_file") {

@@ -148,8 +148,8 @@ struct ConfiguredPrograms {
 }
 
 /// Finds the programs of listeners and of alerts. Reports problems with them, such as a missing
-/// program. Reports none if `keys` states that the config is loaded for a process that only hosts
-/// agents, for `organism nats-config`, or as a stored config.
+/// program. However, `keys` may state that the config is loaded for a process that only hosts
+/// agents, for `organism nats-config`, or as a stored config. In these cases, reports no problems.
 fn programs(
     sections: &DeclaredSections,
     directory: &Path,
@@ -209,8 +209,8 @@ fn storage_of(
     sections.storage.storage(name, directory, around, problems)
 }
 
-/// Checks the sections of a config against each other. Adds members whose declarations have a
-/// problem to `sections.invalid`.
+/// Checks the sections of a config against each other. Adds to `sections.invalid` the names of all
+/// members whose declarations have a problem.
 fn check_sections(
     sections: &mut DeclaredSections,
     source: &Arc<ConfigSource>,
@@ -259,9 +259,9 @@ fn resolve(
     ResolvedSections { contracts, workflows, schedules }
 }
 
-/// Checks that the payloads of each agent fit the agent's transport, the form in which a model
-/// writes its actions. Returns notes about valid settings that may surprise the author of the
-/// config. Some of these notes are about the concurrency of members and about budgets.
+/// Checks that the payloads of each agent fit the agent's transport, which is the form in which a
+/// model writes its actions. Returns notes about settings that are valid but may surprise the
+/// author of the config, including settings of concurrency and of budgets.
 fn transport_notes(
     sections: &DeclaredSections,
     contracts: Option<&Contracts>,
@@ -275,9 +275,9 @@ fn transport_notes(
     notes.into_iter().flatten().chain(others).collect()
 }
 
-/// Returns one note for each member on NATS with `concurrency = 1` if there are several partitions.
-/// One delivery may then be in flight in each partition, but the author may expect only one in all
-/// partitions together.
+/// If there are several partitions, returns one note for each member on NATS with `concurrency =
+/// 1`. Such a member may have one delivery in flight in each partition, although the author may
+/// expect only one in all partitions together.
 fn concurrency_notes(sections: &DeclaredSections) -> Vec<String> {
     let partitions = sections.storage.partitions;
     let is_single = |member: &&DeclaredMember| member.nats.is_some() && member.concurrency == 1;

@@ -29,8 +29,10 @@ pub(super) fn by_table(table: &DeTable<'_>, out: &mut Vec<Range<usize>>) {
     }
 }
 
-/// Whether error messages may quote the value of a private config key. True for an address that
-/// cannot contain a secret, and for the name of an environment variable.
+/// Whether error messages may quote the value of a private config key. Returns true in two cases:
+///
+/// - The key takes an address, and the value is an address that cannot contain a secret.
+/// - The key takes the name of an environment variable, and the value is certainly such a name.
 fn is_shown(key: &str, value: Option<&str>) -> bool {
     let Some(value) = value else { return false };
     match key.trim_matches('"') {
@@ -117,8 +119,8 @@ pub(super) fn by_lines(text: &str) -> Vec<Range<usize>> {
     out
 }
 
-/// Whether the text ends with a config key whose value is private. A dotted key has a private value
-/// if one of its parts has.
+/// Whether the text ends with a config key whose value is private. The value of a dotted key is
+/// private if one of the key's parts is the name of a private key.
 fn ends_in_private_key(text: &str) -> bool {
     let is_key = |c: char| c.is_ascii_alphanumeric() || "-_.\"' \t".contains(c);
     let key = text.rsplit(|c| !is_key(c)).next().unwrap_or(text).trim();

@@ -146,8 +146,10 @@ fn tokenized(text: &str) -> Option<String> {
     ListenerName::parse(token).is_ok().then(|| token.to_owned())
 }
 
-/// Parses the name of a member. Reports a name that is invalid, or that records use for another
-/// sender, such as the core, and returns `None` in both cases.
+/// Parses the name of a member. Reports the name and returns `None` in two cases:
+///
+/// - The name is invalid.
+/// - The name is reserved, because records use it for another sender, such as the core.
 pub(super) fn member_name(
     name: &Located<String>,
     reader: &mut TableReader<'_>,
@@ -268,9 +270,15 @@ pub(super) enum SchemaSource {
     Workflows,
 }
 
-/// Reports the keys that are missing in a member's declaration of its payloads: `accepts`, for a
-/// human also `replies`, and `schema` if only schema files may declare payloads. Reports nothing
-/// for an agent or a human without `accepts` whose payloads workflows may declare.
+/// Reports the missing keys in a member's declaration of its payloads, and an empty list `accepts`.
+/// These keys are required:
+///
+/// - `accepts`
+/// - `replies`, for a human
+/// - `schema`, if only schema files may declare payloads
+///
+/// If workflows may declare the payloads, an agent or a human without `accepts` needs none of these
+/// keys.
 fn require_accepted_payloads(schemas: SchemaSource, role: Role, read: &mut TableReader<'_>) {
     if schemas == SchemaSource::Workflows && role != Role::Listener && !read.has("accepts") {
         return;

@@ -22,8 +22,8 @@ impl MissingKeys {
         self.0.iter().filter(|(model, _)| used.contains(&&**model)).map(problem_of).collect()
     }
 
-    /// Returns the missing keys that a pump needs: all except the keys of models that only agents
-    /// on other machines use.
+    /// Returns the missing keys that a pump needs. A key is not needed if only agents on other
+    /// machines use its model.
     pub fn of_pump(&self, agents: &[AgentSpec], models: &[ModelSpec]) -> ConfigProblems {
         let remote = used(agents.iter().filter(|agent| agent.is_remote), models);
         let local = used(agents.iter().filter(|agent| !agent.is_remote), models);

@@ -149,8 +149,8 @@ pub struct Config {
     /// Public keys of operators. If there are none, decisions need no signature.
     pub operators: OperatorKeys,
     /// Names of environment variables with secrets, which listeners and the alert command do not
-    /// inherit. This list stays complete in the copy of the config with which a workflow test or a
-    /// trial runs, even if the copy has no models and no servers.
+    /// inherit. A workflow test or a trial runs with a copy of the config that may lack the models
+    /// and servers. Even in this copy, the list is complete.
     pub withheld: Vec<String>,
     /// Settings of the connections to NATS; `None` if the config names no NATS servers.
     pub nats: Option<nats::Options>,
@@ -260,8 +260,8 @@ impl Config {
         self.keys_missing.of_agents(agents, &self.models)
     }
 
-    /// Returns the missing API keys that the process of the pump needs: all except the keys of
-    /// models that only agents on other machines use.
+    /// Returns the missing API keys that the process of the pump needs. A key is not needed if only
+    /// agents on other machines use its model.
     pub fn keys_missing_here(&self) -> ConfigProblems {
         self.keys_missing.of_pump(&self.agents, &self.models)
     }
@@ -346,8 +346,8 @@ pub struct AgentSpec {
     pub final_by: FinalMode,
     #[serde(rename = "tool_choice", serialize_with = "tool_choice")]
     pub tool_choice: Option<ToolChoice>,
-    /// Whether each request to the model ends with a notice about the state of the agent's call.
-    /// Later requests do not repeat the notice, but have their own.
+    /// Whether each request to the model ends with a notice about the present state of the agent's
+    /// call. A request contains only its own notice, and not those of earlier requests.
     #[serde(rename = "notice")]
     pub notice: bool,
     /// Sections of the prompt, by name and in the order of the config.

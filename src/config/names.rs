@@ -47,8 +47,8 @@ const fn role(role: Role) -> &'static str {
     }
 }
 
-/// Reports names that several members share. Returns these names, and the names that a member
-/// shares with a workflow, which the check of workflows reports.
+/// Reports each name that several members share. Returns these names, and also the names that a
+/// member shares with a workflow. The latter are not reported here, but by the check of workflows.
 fn duplicates(sections: &DeclaredSections, problems: &mut ConfigProblems) -> HashSet<String> {
     let mut shared = HashSet::new();
     let mut seen = HashMap::new();
@@ -72,7 +72,8 @@ fn duplicates(sections: &DeclaredSections, problems: &mut ConfigProblems) -> Has
 }
 
 /// Reports a problem if the config has no client to send payloads, or no listener to receive them.
-/// Reports none if members could not be read, because they may be the missing ones.
+/// Reports nothing if some members could not be read, because the missing client or listener may be
+/// one of them.
 fn someone(sections: &DeclaredSections, source: &Arc<ConfigSource>, problems: &mut ConfigProblems) {
     let members = &sections.members;
     if !sections.unread.is_empty() {

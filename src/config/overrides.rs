@@ -87,9 +87,9 @@ fn set(root: &mut TomlTable, variable: &str, path: &str, value: &str) -> Option<
     Some(())
 }
 
-/// Replaces the value at `path` beneath `node`, in a part of the config where an override may only
-/// replace values, because the author chooses some of the keys. Returns `None` if there is no value
-/// at `path`, or if an override cannot replace it.
+/// Replaces the value at `path` beneath `node`. Serves the parts of the config whose keys the
+/// author chooses; there, an override may only replace values, and not add keys. Returns `None` if
+/// there is no value at `path`, or if an override cannot replace this value.
 fn replace_value<'p>(
     mut node: &mut TomlNode,
     path: impl Iterator<Item = &'p str>,

@@ -188,8 +188,9 @@ impl PayloadResolver {
     }
 
     /// Resolves the payload names of a member, and builds its contract. `is_valid` states whether
-    /// the declaration has no problem so far. Returns `None` if it has a problem, or if one of its
-    /// names cannot be resolved, because the contract is then unknown.
+    /// the member's declaration has no problem so far. Returns `None` if `is_valid` is false, or if
+    /// a name cannot be resolved, because the contract is then unknown. A stored config is an
+    /// exception: its contracts are built in any case.
     fn resolve<'d>(
         &mut self,
         member: &'d DeclaredMember,
@@ -233,9 +234,9 @@ impl PayloadResolver {
     }
 
     /// Decides which calls to a member need approval. If the member has the setting `approval`,
-    /// this setting decides. Otherwise, calls need approval only if the member is a listener that
-    /// accepts a payload which can contain the attribute `is_dangerous`, at any depth. Each call to
-    /// such a listener then needs approval, unless its payload contains `is_dangerous="false"`.
+    /// this setting decides. Otherwise, only calls to some listeners need approval: those that
+    /// accept a payload which can contain the attribute `is_dangerous`, at any depth. Each call to
+    /// such a listener needs approval, unless its payload contains `is_dangerous="false"`.
     fn approval(
         &mut self,
         member: &DeclaredMember,
@@ -287,7 +288,8 @@ impl PayloadResolver {
     }
 
     /// Returns the payload names that the given schemas and the section `payloads` declare.
-    /// `is_valid` states whether the declaration that names the schemas has no problem so far.
+    /// `is_valid` states whether the declaration of the member or workflow that names these schemas
+    /// has no problem so far.
     pub fn known_of(
         &mut self,
         schemas: &[Located<ExpandedText>],

@@ -11,8 +11,8 @@ use super::members::DeclaredMember;
 use super::tree::{ExpandedText, Located};
 use super::{ProcessSpec, SecretValue, file};
 
-/// Programs that take a script as first argument. Each name also stands for itself with a version
-/// number, such as `python` for `python3.12`.
+/// Programs that take a script as first argument. A name also stands for the same name with a
+/// version number: `python` also stands for `python3.12`.
 const INTERPRETERS: [&str; 8] = ["bash", "dash", "node", "perl", "php", "python", "ruby", "sh"];
 /// Options of Python that take no value.
 const PYTHON_FLAGS: [&str; 6] = ["-B", "-E", "-I", "-S", "-s", "-u"];
@@ -127,7 +127,8 @@ fn missing(
     (message, help)
 }
 
-/// Whether `name` is a program, as a path relative to the config or as a bare name.
+/// Whether `name` is a program. If `name` contains a slash, it is a path relative to the config.
+/// Otherwise, it is the bare name of an installed program.
 fn is_program(name: &str, directory: &Path, around: &ConfigEnvironment) -> bool {
     if name.contains('/') {
         is_executable(&directory.join(name))

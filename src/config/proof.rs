@@ -1,6 +1,6 @@
 //! Settings for verifying that the journal was not changed: the public keys of the other machines
-//! that run this organism, and the directory for copies of checkpoints. Also the interval between
-//! two snapshots of the pump's state.
+//! that run this organism, and the directory for copies of checkpoints. The module also reads the
+//! interval between two snapshots of the pump's state.
 
 use std::path::{Path, PathBuf};
 

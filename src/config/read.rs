@@ -20,8 +20,8 @@ pub(super) struct TableReader<'a> {
     /// Description of the table in messages, such as "listener `search`" in the message "`peers` of
     /// listener `search`".
     what: String,
-    /// Known keys that the author probably misspelled in this table. If one of them is required, it
-    /// is not reported as missing.
+    /// Known keys that the author probably meant by misspelled keys in this table. A required key
+    /// in this list is not reported as missing.
     mistyped: Vec<&'static str>,
     /// Keys that the table must have.
     required: Vec<String>,
@@ -79,14 +79,15 @@ impl<'a> TableReader<'a> {
         }
     }
 
-    /// Whether the values read so far have a problem. Values that a later part of the config
-    /// derives from the table may then be wrong.
+    /// Whether the values read so far have a problem. If true, values that later code derives from
+    /// this table may be wrong.
     pub fn has_problem(&self) -> bool {
         self.has_failed_text || self.problems.len() > self.problems_before
     }
 
     /// Returns the range of the key in the source. If the key is missing, returns the range of the
-    /// table's name. If an environment variable overrides the value, returns the variable's value.
+    /// table's name. If an environment variable overrides the key, returns the range of the value
+    /// in this variable.
     pub fn place_of(&self, key: &str) -> SourceRange {
         let entry = self.table.entries.iter().find(|entry| entry.key.value == key);
         let Some(TomlEntry { key, node }) = entry else { return self.place.clone() };
@@ -205,8 +206,8 @@ impl<'a> TableReader<'a> {
         Some(Money::of_units(units))
     }
 
-    /// Reports each known key of the table that is not in `keys`. A table of the kind `kind`, such
-    /// as `playback`, may have only `keys`. The message names the kind.
+    /// Reports each known key of the table that is not in `keys`. `kind` is the kind of the table,
+    /// such as `playback`, for which only `keys` are permitted. The message names the kind.
     pub fn only(&mut self, keys: &[&str], kind: &str) {
         for entry in &self.table.entries {
             let key = entry.key.value.as_str();
@@ -324,8 +325,8 @@ impl<'a> TableReader<'a> {
         }
     }
 
-    /// Whether the value of `key` is an empty list. False for a missing or mistyped value, which
-    /// other methods report.
+    /// Whether the value of `key` is an empty list. False if the value is missing or has another
+    /// type; other methods report this.
     pub fn is_empty_list(&self, key: &str) -> bool {
         matches!(self.table.get(key).map(|node| &node.value), Some(TomlValue::List(items)) if items.is_empty())
     }

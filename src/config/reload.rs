@@ -7,8 +7,8 @@ use crate::ids::ListenerName;
 
 use super::{ComparedConfig, Config, ConfigChange, config_changes};
 
-/// Sections whose changes need a restart, under their names in the output of `organism config
-/// diff`.
+/// Names of sections whose changes need a restart. The output of `organism config diff` uses these
+/// names.
 const SECTIONS_OF_START: [&str; 10] = [
     "name",
     "organism",
@@ -22,8 +22,8 @@ const SECTIONS_OF_START: [&str; 10] = [
     "schedules",
 ];
 
-/// Settings of a contract whose changes need a restart, because the pump's state of open calls
-/// depends on them.
+/// Contract settings whose changes need a restart, because the pump's state of open calls depends
+/// on these settings.
 const CONTRACT_KEYS_OF_START: [&str; 2] = ["role", "serial_per_thread"];
 
 /// The difference between the config in force and a changed config.
@@ -31,7 +31,8 @@ const CONTRACT_KEYS_OF_START: [&str; 2] = ["role", "serial_per_thread"];
 pub struct ReloadComparison {
     /// Every difference, in order of keys.
     pub changes: Vec<ConfigChange>,
-    /// Keys whose changes need a restart. Unless this set is empty, the reload applies no change.
+    /// Keys whose changes need a restart. If this set is not empty, the reload applies no change at
+    /// all.
     pub restart: BTreeSet<String>,
 }
 

@@ -223,8 +223,8 @@ fn client(
 }
 
 /// Checks that the client of a schedule may send the schedule's payload. If not, reports a problem
-/// and returns `None`. Reports no problem if it may follow from a reported one. `send` is the key
-/// that names the file of the payload.
+/// and returns `None`. If the reason may be an earlier problem that has made a contract unknown,
+/// returns `None` without a report. `send` is the key that names the file of the payload.
 fn check_payload(
     send: &Located<ExpandedText>,
     (client, payload): (&ListenerName, &str),
@@ -268,7 +268,7 @@ fn check_payload(
 }
 
 /// Whether the contract of the client or of one of its peers is unknown, because the declaration
-/// has a problem. What the client may send is then unknown, too.
+/// has a problem. If true, the payloads that the client may send are unknown, too.
 fn has_unknown_contract(client: &ListenerName, contracts: &Contracts) -> bool {
     let Some(contract) = contracts.get(client) else { return true };
     contract.peers.iter().any(|peer| contracts.get(peer).is_none())

@@ -19,8 +19,8 @@ pub struct ClientSecret {
     pub client: ListenerName,
     /// Name of the environment variable with the secret; `None` if the secret is in a file.
     pub variable: Option<String>,
-    /// The secret. `None` if this process reads no secrets of clients, or if it may run without
-    /// this secret and could not read it.
+    /// The secret. `None` if this process reads no secrets of clients. Also `None` if the secret
+    /// could not be read, provided that this process may run without it.
     secret: Option<SecretValue>,
 }
 
@@ -29,8 +29,8 @@ impl ClientSecret {
         self.secret.as_ref()
     }
 
-    /// Returns the digest that the secret of this client must have; `None` if this process did not
-    /// read the secret.
+    /// Returns the digest of this client's secret, with which a presented secret is compared.
+    /// Returns `None` if this process did not read the secret.
     pub fn digest(&self) -> Option<Digest> {
         self.secret.as_ref().map(|secret| Digest::of(secret.expose().as_bytes()))
     }

@@ -43,8 +43,8 @@ pub(super) struct DeclaredSections {
     pub telemetry: telemetry::DeclaredTelemetry,
     pub alerts: Option<DeclaredAlerts>,
     pub limits: TreeLimits,
-    /// Source range of the key `money` in the section of limits or, if `money` is missing, of the
-    /// key `per_request_money`. `None` if the config sets neither.
+    /// Source range of the key `money` in the section of limits. If `money` is missing, source
+    /// range of the key `per_request_money`. `None` if the config sets neither key.
     pub money: Option<SourceRange>,
     pub payload_bytes: usize,
     /// Clients, listeners, humans and agents, in that order.
@@ -77,8 +77,8 @@ impl DeclaredSections {
     }
 
     /// Returns the directories of the organism `name`, whose config is `file`. A relative path in
-    /// the config is resolved against the directory of `file`. If the config does not set a
-    /// directory, returns the default directory of this user.
+    /// the config is resolved against the directory of `file`. For a directory that the config does
+    /// not set, returns this user's default directory.
     pub fn directories(
         &self,
         name: &str,

@@ -1,4 +1,5 @@
-//! Reads the section `[payloads]`, which declares payloads in a short form: their fields and types.
+//! Reads the section `[payloads]`, which declares each payload in a short form: as a list of its
+//! fields with their types.
 
 use crate::schema::{FieldCount, ShortField, ShortType, is_element_name};
 use crate::xml::escape::is_xml_char;
@@ -12,10 +13,10 @@ use super::tree::{ExpandedText, TomlNode, TomlTable, TomlValue};
 #[derive(Default)]
 pub(super) struct DeclaredPayloads {
     pub types: Vec<(String, ShortType)>,
-    /// Range of the section in the source; `None` if the config has no such section.
+    /// Place of the section `[payloads]` in the source; `None` if the config has no such section.
     pub place: Option<SourceRange>,
-    /// Whether a payload was left out because of a problem, which is already reported. References
-    /// to such a payload are not reported as unknown.
+    /// Whether a payload is missing from this value because it has a problem. The problem is
+    /// already reported, and references to the payload are not reported as unknown.
     pub has_unread: bool,
 }
 
@@ -40,8 +41,8 @@ pub(super) fn read(root: &TomlTable, problems: &mut ConfigProblems) -> DeclaredP
     DeclaredPayloads { types, place, has_unread }
 }
 
-/// Reads the type that `node` declares for a single required element. For a list, an optional type
-/// or an invalid type, reports a problem and returns `None`.
+/// Reads the type in `node` for an element that must occur exactly once. If the type is invalid,
+/// optional or a list, reports a problem and returns `None`.
 pub(super) fn of_table(
     node: &TomlNode,
     what: &str,
@@ -138,8 +139,8 @@ impl ShortTypeReader<'_> {
         (fields.len() == table.entries.len()).then_some(fields)
     }
 
-    /// Reads the type of a list's items. Reports a problem and returns `None` unless `items`
-    /// contains exactly one type, and this type is valid.
+    /// Reads the type of a list's items. If `items` does not contain exactly one type, or if this
+    /// type is invalid, reports a problem and returns `None`.
     fn item(&mut self, node: &TomlNode, items: &[TomlNode], what: &str) -> Option<ShortType> {
         let [item] = items else {
             let message = format!("a list of {what} has {} types and needs one", items.len());

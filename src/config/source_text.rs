@@ -1,4 +1,4 @@
-//! Texts to which problems of a config point: config files, override variables, schemas.
+//! Source texts to which config problems point: config files, override variables and schemas.
 //!
 //! Private parts of a text (environment values, keys, addresses that may hold a password) are
 //! masked before a problem can quote the text. Positions refer to the unmasked text.
@@ -11,7 +11,8 @@ use miette::NamedSource;
 
 use crate::xml::findings;
 
-/// A text that problems may point to, with its name for error messages: a path, or a variable.
+/// A text to which config problems may point. It has a name for error messages: the path of a file,
+/// or the name of a variable.
 pub struct ConfigSource {
     name: String,
     text: String,
@@ -82,9 +83,11 @@ impl SourceRange {
         Self::new(source, 0..0)
     }
 
-    /// Makes the range from `column` to the end of `line`. Both are counted from 1. Column 0 stands
-    /// for the first character of the line that is not white space, and line 0 for the first line.
-    /// A line after the last one stands for the end of the text, such as for a missing end tag.
+    /// Makes the range from `column` to the end of `line`. Both are counted from 1. Special cases:
+    /// - Column 0 stands for the first character of the line that is not white space.
+    /// - Line 0 stands for the first line.
+    /// - A line number after the last line stands for the end of the text, for example for a
+    ///   missing end tag.
     pub fn of_line(source: &Arc<ConfigSource>, line: u32, column: u32) -> Self {
         let text = &source.text;
         let mut start = 0;
@@ -104,8 +107,8 @@ impl SourceRange {
         Self::new(source, start + from..start + line.len())
     }
 
-    /// Returns the line and column, counted from 1. Columns count characters, without a byte order
-    /// mark.
+    /// Returns the line and column at which the range starts, counted from 1. Columns count
+    /// characters. A byte order mark at the start of the text is not counted.
     pub fn line_and_column(&self) -> (u32, u32) {
         let text = &self.source.text;
         let mark = if text.starts_with('\u{feff}') { '\u{feff}'.len_utf8() } else { 0 };

@@ -44,8 +44,8 @@ const STORES: [(&str, StoreKind); 2] =
 const DURABILITIES: [(&str, StreamDurability); 2] =
     [("lazy", StreamDurability::Lazy), ("synced", StreamDurability::Synced)];
 
-/// Help text for a config that keeps the journal on a single server, but does not set the
-/// durability. Names both values of this setting: `synced` and `lazy`.
+/// Help text for a config that keeps the journal on a single server, but does not set the key
+/// `durability`. The text names both values of this key: `synced` and `lazy`.
 const NAME_DURABILITY: &str = "one server keeps this journal, and its machine may crash: add \
      durability = \"synced\" where that server has `sync_interval: always` (nothing acknowledged is \
      lost), or durability = \"lazy\" where it syncs later, by default every two minutes (a power cut \
@@ -141,8 +141,8 @@ fn read_nats(read: &mut TableReader<'_>) -> DeclaredNats {
 }
 
 impl DeclaredStorage {
-    /// Returns the settings of the NATS connections that do not serve the journal. Returns `None`
-    /// if the config names no servers, or if the settings are invalid. Does not report invalid
+    /// Returns the settings of those NATS connections that do not serve the journal. Returns `None`
+    /// if the config names no NATS servers, or if the settings are invalid. Does not report invalid
     /// settings, because [`Self::storage`] reports them.
     pub fn servers(&self, directory: &Path, around: &ConfigEnvironment) -> Option<nats::Options> {
         self.nats.as_ref()?.options(directory, around, &mut ConfigProblems::default())
@@ -160,8 +160,8 @@ impl DeclaredStorage {
         }
     }
 
-    /// Drops the certificate authority of the NATS servers, because a stored config does not
-    /// contain its file.
+    /// Drops the certificate authority of the NATS servers. A stored config does not contain the
+    /// file of this authority.
     pub fn forget_authority(&mut self) {
         if let Some(nats) = &mut self.nats {
             nats.ca_file = None;
@@ -181,7 +181,7 @@ impl DeclaredStorage {
     }
 
     /// Resolves the storage of the organism `organism`, and reports every problem. Returns `None`
-    /// if the journal is on JetStream and one of the required settings has a problem.
+    /// only if the journal is on JetStream, and its settings are incomplete or have a problem.
     pub fn storage(
         &self,
         organism: &str,

@@ -1,4 +1,5 @@
-//! Reports the syntax errors of a TOML text. Omits errors that only follow from an earlier mistake.
+//! Reports the syntax errors of a TOML text. Omits errors that are only consequences of an earlier
+//! mistake.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -45,8 +46,8 @@ pub(super) fn problems(
     problems
 }
 
-/// Returns the last position at which errors are reported. Errors after it are only consequences of
-/// `part`, which is not closed.
+/// Returns the last position at which errors are reported. Later errors are only consequences of
+/// the unclosed `part`.
 const fn last_position(part: UnclosedPart) -> usize {
     match part {
         UnclosedPart::List(at) | UnclosedPart::Table(at) | UnclosedPart::Text(at) => at,

@@ -1,6 +1,7 @@
 //! The section `[telemetry]`: the collector of spans. If a setting is missing, its value is taken
 //! from an environment variable of OpenTelemetry, such as `OTEL_SERVICE_NAME`. A mistake in such a
-//! variable is only noted, because the variable may be meant for other programs.
+//! variable results in a note and not in a problem, because the variable may be meant for other
+//! programs.
 
 use std::path::Path;
 
@@ -42,7 +43,7 @@ pub(super) struct DeclaredTelemetry {
     headers: Vec<(Located<String>, Located<ExpandedText>)>,
     service: Option<String>,
     sample: f64,
-    /// Whether `[telemetry]` has settings, but names no endpoint.
+    /// Whether `[telemetry]` has settings for the export, but names no endpoint.
     wants_endpoint: bool,
 }
 
@@ -111,7 +112,7 @@ impl DeclaredTelemetry {
         Some(TelemetryConfig { endpoint, headers, service, sample: self.sample })
     }
 
-    /// Returns the names of variables that contain keys of the collector. These variables are
+    /// Returns the names of variables that may contain keys for the collector. These variables are
     /// hidden from listeners, even if no spans are exported. A listener gets such a variable only
     /// if its config requests the variable.
     pub fn withheld(&self, around: &ConfigEnvironment) -> Vec<String> {
@@ -185,7 +186,8 @@ impl DeclaredTelemetry {
     }
 }
 
-/// Whether a text is a valid header name (RFC 9110), and not one that the exporter sets itself.
+/// Whether a text is a valid header name (RFC 9110). Returns false for headers that the exporter
+/// sets itself.
 fn is_name(name: &str) -> bool {
     const OWN: [&str; 5] =
         ["host", "content-length", "content-type", "transfer-encoding", "connection"];

@@ -1,6 +1,6 @@
-//! Checks that the payloads of agents fit their transports. For native tool calls, JSON must be
-//! able to express the agent's payloads. If the agent can end a call with plain text or with a JSON
-//! report, one of its final payloads must be able to contain a text.
+//! Checks that the payloads of an agent fit the transport with which its model writes them. For
+//! native tool calls, JSON must be able to express the payloads. If the agent can end a call with
+//! plain text or with a JSON report, one of its final payloads must be able to contain a text.
 
 use crate::agent::FinalMode;
 use crate::agent::protocol::takes_report;
@@ -49,8 +49,9 @@ pub(super) fn check(
     notes
 }
 
-/// Reports agents that must call a tool in each turn, but whose model, or a route of it, thinks:
-/// Anthropic refuses each request that forces a tool call and enables thinking.
+/// Reports each agent that must call a tool in every turn (`tool_choice = "required"`), but whose
+/// model, or a route of this model, has thinking enabled. Anthropic refuses every request with both
+/// settings.
 pub(super) fn check_thinking(sections: &DeclaredSections, problems: &mut ConfigProblems) {
     let named = |name: &str| sections.models.iter().find(|model| model.name.value == name);
     let agents = sections.members.iter().filter_map(|member| member.agent.as_ref());
@@ -106,7 +107,8 @@ fn words(
     }
 }
 
-/// Whether a final payload of the agent has exactly one place for the text of a report.
+/// Whether a final payload of the agent has exactly one place that can take the text of a report.
+/// Also returns true if the agent's contract is not known.
 fn holds_report(member: &DeclaredMember, contracts: &Contracts, schemas: &Schemas) -> bool {
     let takes = |name: &PayloadName| {
         *name == crate::agent::attempt_completion() || takes_report(&schemas.describe(name))

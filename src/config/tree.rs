@@ -78,7 +78,8 @@ impl TomlNode {
         }
     }
 
-    /// Returns the items of a list. For any other value, returns this value as the only item.
+    /// Returns the items of a list. For a value that is not a list, returns this value as the only
+    /// item.
     pub fn items(&self) -> &[Self] {
         match &self.value {
             TomlValue::List(items) => items,

@@ -8,6 +8,6 @@ use std::path::PathBuf;
 pub struct TrialSource {
     /// Data directories of the journals with the recorded threads.
     pub journals: Vec<PathBuf>,
-    /// Whether models on the network may answer prompts that have no recorded answer.
+    /// Whether a model on the network may be called for a prompt that has no recorded answer.
     pub asks_models: bool,
 }

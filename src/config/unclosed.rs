@@ -1,8 +1,8 @@
 //! Finds the first list, inline table or string of a TOML text that is not closed. The parser reads
-//! the following lines as content of this part, and reports errors in them that are only
+//! the lines after it as its content, so the errors that the parser reports there are only
 //! consequences.
 
-/// Quotes of strings with several lines.
+/// Quotes that delimit multi-line strings.
 const MULTI_LINE: [&str; 2] = ["\"\"\"", "'''"];
 
 /// A part of a TOML text that has no end.
@@ -41,7 +41,8 @@ pub(super) fn unclosed_part(text: &str) -> Option<UnclosedPart> {
 struct BracketScanner {
     /// Lists and inline tables that are open, outermost first.
     open: Vec<UnclosedPart>,
-    /// Quote and position of the open string with several lines; `None` outside of such a string.
+    /// Opening quote of the multi-line string that is open, and the position of this string; `None`
+    /// outside of such a string.
     quote: Option<(&'static str, usize)>,
 }
 
@@ -50,8 +51,8 @@ impl BracketScanner {
         self.open.last().copied()
     }
 
-    /// Scans the line that begins at the position `start`. `text` is the text from this line on.
-    /// Returns an open part if the line shows that the part is never closed.
+    /// Scans the line that begins at the position `start`. `text` is the rest of the source from
+    /// this line on. If the line shows that an open part is never closed, returns this part.
     fn scan_line(&mut self, line: &str, start: usize, text: &str) -> Option<UnclosedPart> {
         if self.quote.is_none() {
             if self.open.is_empty() && is_begun_by_bracket(line) {
@@ -99,8 +100,8 @@ impl BracketScanner {
         None
     }
 
-    /// Processes a bracket outside of strings. If the bracket is the wrong one for the innermost
-    /// open part, such as `}` for a list, returns this part.
+    /// Processes a character outside of strings, which may be a bracket. If it is a closing bracket
+    /// of the wrong kind for the innermost open part, such as `}` for a list, returns this part.
     fn scan_bracket(&mut self, bracket: char, at: usize) -> Option<UnclosedPart> {
         match (bracket, self.innermost()) {
             ('[', _) => self.open.push(UnclosedPart::List(at)),
@@ -115,10 +116,10 @@ impl BracketScanner {
     }
 
     /// Whether the line shows that the innermost open list or table lacks its closing bracket.
-    /// `text` is the text from this line on.
-    /// - The header of a section shows that the bracket is missing, of a list and of a table.
-    /// - A setting shows it of a list alone, and only if no later line closes the list. If a later
-    ///   line closes the list, the setting merely lacks the braces around it.
+    /// `text` is the rest of the source from this line on.
+    /// - The header of a section shows this for a list and for a table.
+    /// - A setting (`key = value`) shows this only for a list that no later line closes. If a later
+    ///   line closes the list, the setting is an inline table that lacks its braces.
     fn is_interrupted_by(&self, line: &str, text: &str) -> bool {
         match self.innermost() {
             Some(UnclosedPart::List(_)) => {
@@ -168,8 +169,8 @@ fn is_header(line: &str) -> bool {
     is_begun_as_name && !is_value && is_line_end && name.chars().all(is_of_key)
 }
 
-/// Whether `text` contains a line that only closes a list which began before `text`. Searches no
-/// further than the next header of a section.
+/// Whether a line of `text` closes a list that began before `text`. Such a line contains only the
+/// bracket and perhaps a comma. The search ends at the next section header.
 fn closes_list(text: &str) -> bool {
     let mut begun = 0;
     for line in text.lines().take_while(|line| !is_header(line)) {

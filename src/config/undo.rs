@@ -11,8 +11,8 @@ use super::members::DeclaredMember;
 use super::read::TableReader;
 use super::tree::{ExpandedText, Located, TomlValue};
 
-/// Rule for undoing the calls with one request payload, as the config declares it. Names are not
-/// resolved yet.
+/// Rule for undoing calls to a listener, as the config declares it. The rule applies to one request
+/// payload. Its names are not resolved yet.
 pub(super) struct DeclaredUndo {
     /// Name of the request payload whose calls can be undone.
     pub request: Located<String>,
@@ -21,7 +21,8 @@ pub(super) struct DeclaredUndo {
     pub with: Vec<(Located<String>, Located<ExpandedText>)>,
 }
 
-/// Reads the tables `undo` of a listener. Each table states how calls with one payload are undone.
+/// Reads the tables `undo` of a listener. Each table states how calls with a certain payload are
+/// undone.
 pub(super) fn read(read: &mut TableReader<'_>) -> Vec<DeclaredUndo> {
     let Some(node) = read.node("undo") else { return Vec::new() };
     let TomlValue::Table(table) = &node.value else {

@@ -1,5 +1,5 @@
-//! Finds conflicts between members: payload names with two meanings, and payloads that are
-//! forwarded in a circle.
+//! Finds conflicts between members of the config: payload names with two meanings, and listeners
+//! that forward a payload in a circle.
 
 use std::collections::HashSet;
 
@@ -97,8 +97,8 @@ pub(super) fn forward_cycles(resolved: &[ResolvedMember<'_>], problems: &mut Con
     }
 }
 
-/// Returns the listeners through which a forwarded `name` passes until it returns to `start`.
-/// Returns `None` if `name` never returns to `start`.
+/// Returns the listeners through which a call with the payload `name` is forwarded, from `start`
+/// until it reaches `start` again. Returns `None` if it never reaches `start` again.
 fn cycle_from<'r>(
     start: &'r ResolvedMember<'_>,
     name: &PayloadName,

@@ -33,8 +33,8 @@ pub(super) fn withheld(
 }
 
 /// Whether `variable` overrides a value in a private table of the config: `env` of a listener,
-/// `env` of `[alerts]`, or `headers` of `[telemetry]`. Lower-case names of sections and keys count
-/// too.
+/// `env` of `[alerts]`, or `headers` of `[telemetry]`. The case of the letters after `ORGANISM_`
+/// does not matter.
 fn is_private_override(variable: &str) -> bool {
     let Some(path) = variable.strip_prefix("ORGANISM_") else { return false };
     let path = path.to_ascii_uppercase();

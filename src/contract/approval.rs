@@ -17,7 +17,9 @@ pub enum Approval {
     #[default]
     #[serde(rename = "never")]
     Never,
-    /// Every call needs approval unless its payload contains exactly `is_dangerous="false"`.
+    /// A call needs no approval if the root element of its payload has the attribute
+    /// `is_dangerous="false"`, in exactly this form, and no element of the payload states anything
+    /// else. Every other call needs approval.
     #[serde(rename = "dangerous")]
     Dangerous,
     #[serde(rename = "always")]
@@ -32,7 +34,7 @@ impl Approval {
         *self == Self::Never
     }
 
-    /// Returns the reason why a call with this payload needs approval; `None` if it needs no
+    /// Returns the reason why a call with this payload needs approval; `None` if the call needs no
     /// approval.
     pub fn wanted(self, payload: &str) -> Option<&'static str> {
         match self {

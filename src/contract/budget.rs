@@ -20,9 +20,9 @@ pub struct TreeLimits {
     pub threads: u32,
     #[serde(rename = "messages")]
     pub messages: u64,
-    /// Maximum number of consecutive failed rounds of one call. A round consists of the results
-    /// that the listener receives in one delivery. The round has failed if all of them are
-    /// failures.
+    /// Maximum number of failed rounds in a row that one call may have. A round consists of all
+    /// results that the listener receives in one delivery. A round has failed if every one of its
+    /// results is a failure.
     #[serde(rename = "rounds_failed")]
     pub rounds_failed: u32,
     #[serde(rename = "model_calls")]
@@ -32,8 +32,8 @@ pub struct TreeLimits {
     /// Money limit of the tree; `None` if only tokens limit the cost.
     #[serde(rename = "money", default, skip_serializing_if = "Option::is_none")]
     pub money: Option<Money>,
-    /// Token limit of one request of a client, besides the token limit of the whole tree; `None` if
-    /// only the tree is limited.
+    /// Maximum tokens that one request of a client may use, in addition to the limit for the whole
+    /// tree; `None` if only the limit for the tree applies.
     #[serde(rename = "per_request_tokens", default, skip_serializing_if = "Option::is_none")]
     pub per_request_tokens: Option<u64>,
     #[serde(rename = "per_request_money", default, skip_serializing_if = "Option::is_none")]

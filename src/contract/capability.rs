@@ -6,18 +6,19 @@ use crate::mutant::mutant;
 use crate::system::Primitive;
 
 impl Contract {
-    /// Whether the listener works on at most one call of a thread at a time. Other calls of the
-    /// thread wait until this call has ended.
+    /// Whether the listener works on at most one call of a thread at a time. The next call of the
+    /// thread waits until this call has ended.
     ///
-    /// The pump refuses a new call if the present call waits for the sender of the new call,
-    /// directly or through other calls, because neither call could ever end.
+    /// Two calls can block each other: the new call would wait for the present one, while the
+    /// present call waits, directly or indirectly, for the sender of the new call. In this case,
+    /// the pump refuses the new call.
     pub fn is_serial(&self) -> bool {
         self.role == Role::Agent
     }
 
-    /// Returns the names of the primitives that the listener may use: those that the config lists
-    /// for it. If the config has no list, agents and workflows may use every primitive that fits
-    /// their role, and other listeners may use none.
+    /// Returns the names of the primitives that the listener may use. If the config has a list for
+    /// the listener, these are the primitives in the list. Otherwise, agents and workflows may use
+    /// every primitive that fits their role, and other listeners may use none.
     pub fn core_words(&self) -> impl Iterator<Item = &'static str> {
         let has_all = matches!(self.role, Role::Agent | Role::Workflow);
         Self::core_words_of(self.role).filter(move |word| match &self.core {
@@ -27,8 +28,9 @@ impl Contract {
         })
     }
 
-    /// Returns the names of the primitives that the config may allow for a listener of this kind.
+    /// Returns the names of the primitives that the config may allow for listeners of this role.
     /// Only agents may use `clear-context`, which removes earlier messages from the agent's prompt.
+    /// Clients and people may use no primitive.
     pub fn core_words_of(role: Role) -> impl Iterator<Item = &'static str> {
         Primitive::WORDS.into_iter().filter(move |word| match role {
             Role::Agent => true,
@@ -45,17 +47,17 @@ impl Contract {
 
     /// Whether the listener gets every refusal of its payloads.
     ///
-    /// If false, the listener gets only refusals on which it can act. The pump also accepts or
-    /// refuses each outcome of this listener as a whole: if one payload of an outcome is refused,
-    /// all of them are.
+    /// If false, the listener gets only those refusals on which it can act. The pump then also
+    /// accepts or refuses each outcome of the listener as a whole: if it refuses one payload of an
+    /// outcome, it refuses all of them.
     pub fn receives_refusals(&self) -> bool {
         matches!(self.role, Role::Agent | Role::Workflow)
     }
 
     /// Whether the pump ends a call of the listener after too many consecutive failed rounds. A
-    /// round consists of the results that the listener receives in one delivery. False for
-    /// workflows, because each failed goal ends a step of the run, so that rounds cannot fail
-    /// without end.
+    /// round consists of the results that the listener receives in one delivery. False only for
+    /// workflows: their rounds cannot fail without end, because each failed goal ends a step of the
+    /// run.
     pub fn has_bounded_rounds(&self) -> bool {
         self.role != Role::Workflow
     }

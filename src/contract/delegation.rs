@@ -24,20 +24,21 @@ pub struct GoalDelegation {
     pub to: ListenerName,
 }
 
-/// The permission to delegate tasks of one goal to the agent `to`, which takes a role in each task.
-/// The payload that gives the goal to an agent states this permission.
+/// The permission to delegate tasks of one goal to the agent `to`. In each delegated task, this
+/// agent takes a role. The permission is stated in the payload that gives the goal to the
+/// delegating agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GoalRoles {
     /// The payload with which an agent delegates a task of this goal.
     pub payload: PayloadName,
     /// The agent to which the tasks are delegated.
     pub to: ListenerName,
-    /// Maximum number of delegations for the goal, including those by agents that work on a
-    /// delegated task. `None` in the payload of a delegated task, to which the maximum of the
-    /// original goal applies.
+    /// Maximum number of delegations for the goal. Tasks that are delegated further count, too. In
+    /// the payload of a delegated task, this is `None`, because the maximum of the original goal
+    /// applies.
     pub max: Option<u32>,
-    /// Number of levels of delegation beneath the agent that gets this permission; at least 1. With
-    /// 1, a delegated task cannot be delegated further.
+    /// Number of levels of delegation that are permitted beneath the agent with this permission; at
+    /// least 1. If it is 1, a delegated task cannot be delegated further.
     pub depth: u32,
 }
 
@@ -52,8 +53,8 @@ pub fn delegate_name(workflow: &ListenerName, goal: &str) -> PayloadName {
 
 const ROLES: &str = "/roles/";
 
-/// Returns the goal in the name of a delegation payload; `None` if `name` is not the name of a
-/// delegation payload.
+/// Returns the name of the goal that is part of the delegation payload's name `name`. Returns
+/// `None` if `name` is not the name of a delegation payload.
 pub fn delegated_goal(name: &PayloadName) -> Option<&str> {
     let rest = name.namespace.strip_prefix(WORKFLOW_NAMESPACE)?.strip_prefix('/')?;
     let (_, goal) = rest.split_once(ROLES)?;
@@ -87,8 +88,8 @@ impl GoalRoles {
         })
     }
 
-    /// Returns the permission for a task that was delegated with this permission. Returns `None` if
-    /// the task cannot be delegated further.
+    /// Returns the permission that is passed on with a task that this permission delegates. Returns
+    /// `None` if the task cannot be delegated further.
     pub fn beneath(&self) -> Option<Self> {
         let depth = self.depth.checked_sub(1).filter(|depth| *depth > 0)?;
         Some(Self { max: None, depth, ..self.clone() })

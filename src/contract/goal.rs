@@ -14,8 +14,8 @@ use crate::xml::element::Element;
 use crate::xml::escape::{escape_attribute, escape_text};
 use crate::xml::scan::attributes;
 
-/// Namespace of workflows. Only this program declares payloads in this namespace, and in namespaces
-/// that begin with it and a `/`.
+/// Namespace of the payloads of workflows. Only this program may declare payloads in this
+/// namespace, or in a namespace that consists of it, a `/` and a further text.
 pub const WORKFLOW_NAMESPACE: &str = "https://xml-pipeline.org/ns/workflow/v1";
 
 /// Namespace of the payloads that this program declares for agents, besides the payloads of the
@@ -150,8 +150,8 @@ impl Contract {
         (self.role == Role::Agent && may_send).then(|| goal_name(&self.name))
     }
 
-    /// Returns the payloads with which this agent answers typed goals of workflows, without
-    /// duplicates.
+    /// Returns the payload names with which this agent answers typed goals of workflows. Each name
+    /// occurs once.
     pub(super) fn typed_answers(&self, contracts: &[Self]) -> Vec<PayloadName> {
         let all = contracts.iter().filter(|one| one.role == Role::Workflow);
         let own = all.flat_map(|one| &one.answers).filter(|answer| answer.agent == self.name);
@@ -162,8 +162,10 @@ impl Contract {
     }
 
     /// Returns the name of the payload with which `sender` may retry a run of this workflow.
-    /// Returns `None` if `sender` is not a client, or if the workflow accepts no payloads and only
-    /// continues its open runs.
+    /// Returns `None` in these cases:
+    /// - `sender` is not a client.
+    /// - The workflow accepts no payloads. Such a workflow starts no new run, and only continues
+    ///   its open runs.
     pub(super) fn retry_from(&self, sender: &Self) -> Option<PayloadName> {
         let is_open = self.role == Role::Workflow && !self.accepts.is_empty();
         (is_open && sender.role == Role::Client).then(|| retry_name(&self.name))

@@ -4,8 +4,8 @@
 use super::{Contract, Meaning, NameMap, Role};
 use crate::ids::PayloadName;
 
-/// Adds the payload names of the declared peers to the vocabulary of `sender`. The pump refuses a
-/// payload for any other listener, as if that listener did not exist.
+/// Adds the payload names of the declared peers to the vocabulary of `sender`. If `sender`
+/// addresses any other listener, the pump refuses the payload as if that listener did not exist.
 pub(super) fn add_peers(
     names: &mut NameMap<PayloadName, Meaning>,
     sender: &Contract,

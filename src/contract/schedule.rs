@@ -1,6 +1,6 @@
 //! Schedules: the times at which the organism itself sends a payload, in the name of a client.
 //!
-//! A schedule computes its times from a given instant, so that the pump needs no clock.
+//! Each computation of times gets the current time as a parameter, so this module reads no clock.
 
 use std::fmt;
 use std::time::Duration;
@@ -26,10 +26,10 @@ pub struct Schedule {
     pub concurrency: u32,
 }
 
-/// Policy for times at which the payload could not be sent.
+/// Policy for runs that were missed, because the payload could not be sent at the scheduled time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum MissedPolicy {
-    /// One run replaces all missed runs.
+    /// A single run replaces all missed runs.
     #[default]
     Once,
     /// Missed runs are not replaced.
@@ -64,11 +64,12 @@ pub struct DailyTime {
     pub zone_name: String,
 }
 
-/// Summary of the scheduled times that have passed and are not handled yet.
+/// Summary of the scheduled times that have passed and are not handled yet. `latest` is the last of
+/// these times, and `count` is their number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PassedTimes {
     pub latest: Time,
-    /// The last scheduled time before `latest` that is not handled yet; `None` if there is none.
+    /// The second-to-last of these times; `None` if there is only one.
     pub before_latest: Option<Time>,
     pub count: u64,
 }
@@ -127,7 +128,7 @@ impl ScheduleTimes {
 }
 
 impl DailyTime {
-    /// Returns the first moment after `time` that has this time of day and is on one of the
+    /// Returns the first moment after `time` at which this time of day occurs on one of the
     /// scheduled days. Returns `i64::MAX` if there is no such moment.
     fn after(&self, time: Time) -> Time {
         self.first_after(time).unwrap_or(Time(i64::MAX))
@@ -150,9 +151,9 @@ impl DailyTime {
         }
     }
 
-    /// Returns the scheduled time on `date`; `None` if it is outside the range of representable
-    /// times. If a clock change repeats the scheduled hour, returns the first occurrence. If a
-    /// clock change skips the hour, returns a time that is later by the length of the gap.
+    /// Returns the scheduled time on `date`; `None` if this time cannot be represented. If a clock
+    /// change repeats the scheduled hour, returns the first occurrence. If a clock change skips the
+    /// hour, returns a time that is later by the length of the gap.
     fn on(&self, date: civil::Date) -> Option<Time> {
         let local = date.to_datetime(self.at);
         let found = self.zone.to_ambiguous_timestamp(local).compatible().ok()?;
@@ -160,8 +161,8 @@ impl DailyTime {
     }
 }
 
-/// Writes the times on one line. The pump records this line. If the line differs from the recorded
-/// one, the pump plans the schedule anew.
+/// Writes the times on one line, which the pump records. If the line of a changed config differs
+/// from the recorded line, the pump plans the schedule anew.
 impl fmt::Display for ScheduleTimes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -34,7 +34,7 @@ impl Contract {
     }
 
     /// Returns the maximum number of attempts of a call with this request. A call that undoes an
-    /// earlier call gets one attempt, whatever the listener's setting.
+    /// earlier call gets only one attempt, even if the listener's setting permits more.
     pub fn attempts_of(&self, request: Option<&PayloadName>) -> u32 {
         let is_undo = request.is_some_and(|request| self.is_undo(request));
         if is_undo && !mutant("undo-once-more") { 1 } else { self.attempts }

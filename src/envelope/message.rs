@@ -12,7 +12,7 @@ use crate::word_enum::word_enum;
 /// The checked bytes of one XML element, with their digest.
 ///
 /// A serialized payload contains only the digest and the length. The journal stores the bytes
-/// beside the record, so that redacted bytes do not break the hash chain.
+/// outside the record, so the hash chain stays valid if the bytes are redacted.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Payload {
     pub digest: Digest,
@@ -28,8 +28,9 @@ impl Payload {
         Self { digest: Digest::of(bytes.as_bytes()), len: bytes.len(), bytes }
     }
 
-    /// Creates a payload from the `bytes` that the journal stores for `digest`. Returns `None`
-    /// unless the bytes match the digest or are redacted. Redacted bytes are all NUL.
+    /// Creates a payload from the `bytes` that the journal stores for `digest`. Redacted bytes,
+    /// which are all NUL, are accepted. Returns `None` for any other bytes that do not match the
+    /// digest.
     pub fn recorded(digest: Digest, bytes: &str) -> Option<Self> {
         let right = Digest::of(bytes.as_bytes()) == digest || is_blank(bytes);
         right.then(|| Self { digest, bytes: bytes.into(), len: bytes.len() })
@@ -54,9 +55,9 @@ impl Payload {
         self.len == 0
     }
 
-    /// Sets the bytes that the journal stores for this payload, and returns true. Returns false and
-    /// changes nothing if `bytes` have the wrong length, or do not match the payload's digest.
-    /// Bytes that are all NUL need not match it, because they mean that the payload was redacted.
+    /// Sets the bytes that the journal stores for this payload. Returns true if the bytes were set,
+    /// and false if nothing was changed. The bytes must have the right length. They must also match
+    /// the payload's digest, or be all NUL, which means that the payload was redacted.
     pub fn restore(&mut self, bytes: &str) -> bool {
         let right = bytes.len() == self.len
             && (Digest::of(bytes.as_bytes()) == self.digest || is_blank(bytes));
@@ -72,8 +73,8 @@ impl Payload {
         is_blank(&self.bytes)
     }
 
-    /// Whether the payload has its recorded bytes. Computes a digest to check this. A payload whose
-    /// bytes were not read from the journal is neither intact nor redacted.
+    /// Whether the payload has the bytes that were recorded. Computes their digest to check this.
+    /// If the bytes were not read from the journal, the payload is neither intact nor redacted.
     pub fn is_intact(&self) -> bool {
         Digest::of(self.bytes.as_bytes()) == self.digest
     }
@@ -112,7 +113,7 @@ impl<'de> Deserialize<'de> for Payload {
 }
 
 word_enum! {
-    /// How a message relates to calls: it opens a call, answers a call, or does neither.
+    /// Relation of a message to calls, such as opening a call or being part of its result.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
     pub enum MessageKind {
         /// The message opens a call; its receiver owes exactly one result.
@@ -123,7 +124,8 @@ word_enum! {
         #[serde(rename = "reply")]
         Reply,
         /// A listener sends the message to itself, to continue the call that it is handling. Agents
-        /// send such messages, and each run of a workflow records its definition with one.
+        /// send such messages. A workflow sends one in each run, to record the definition of the
+        /// run.
         #[serde(rename = "self")]
         Own,
         /// The message is recorded but not delivered.
@@ -142,8 +144,7 @@ word_enum! {
         /// A listener handled the message, and its outcome is recorded.
         #[serde(rename = "handled")]
         Handled,
-        /// The message needs no handling. This is so for notes, and for results that go to a
-        /// client.
+        /// The message needs no handling, because it is a note or a result that goes to a client.
         #[serde(rename = "recorded")]
         Recorded,
         /// All attempts of the message failed.
@@ -181,8 +182,8 @@ pub struct Message {
     /// for a client's request.
     #[serde(rename = "cause", default, skip_serializing_if = "Option::is_none")]
     pub cause: Option<MessageId>,
-    /// Call in which the message is delivered; `None` if the message belongs to no call. A message
-    /// that opens a call is delivered in this call, whose id is the id of the message.
+    /// The call in which the message is delivered; `None` if the message belongs to no call. For a
+    /// message that opens a call, this is the opened call, whose id is the id of the message.
     #[serde(rename = "call", default, skip_serializing_if = "Option::is_none")]
     pub call: Option<CallId>,
     #[serde(rename = "time")]

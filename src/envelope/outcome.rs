@@ -13,8 +13,9 @@ pub struct Turn {
     /// The complete `<model-turn>` payload, which is recorded as a note.
     #[serde(rename = "note")]
     pub note: String,
-    /// Defects of the model's text as a whole, such as a missing end. Does not contain defects of
-    /// single payloads. The agent gets all these defects in one `huh`, the core's error message.
+    /// Defects of the model's text as a whole, such as a missing end. Defects of single payloads
+    /// are not included. The agent gets a single `huh`, the core's error message, about all defects
+    /// in this list.
     #[serde(rename = "findings")]
     pub findings: Vec<Finding>,
     /// Payloads of the turn that are recognised but incomplete or malformed. For each of them, the
@@ -33,16 +34,17 @@ pub struct Turn {
     #[serde(rename = "spent")]
     pub spent: Option<Spent>,
     /// Locations of the turn's payloads in the model's text. If a payload is refused, the pump
-    /// copies its location to the refusal. The locations are not recorded with the turn.
+    /// copies the location of this payload to the refusal. The locations are not recorded with the
+    /// turn.
     #[serde(rename = "written", default, skip_serializing_if = "Vec::is_empty")]
     pub written: Vec<WrittenPayload>,
     /// Strings of the model request that are not in the thread, such as the system prompt. `None`
-    /// if they are not stored for this turn. The journal stores them apart from the turn's record,
-    /// under the digest in [`Turn::note`].
+    /// if these strings are not stored for this turn. The journal stores them outside the turn's
+    /// record, and finds them by a digest in [`Turn::note`].
     #[serde(rename = "inputs", default, skip_serializing_if = "Option::is_none")]
     pub inputs: Option<String>,
-    /// Position of the recorded turn in the source of a fork that this turn repeats. `None` if a
-    /// model answered. This field is not recorded.
+    /// If this turn of a fork repeats a recorded turn of the fork's source, the position of the
+    /// recorded turn. `None` if a model answered. This field is not recorded.
     #[serde(skip)]
     pub recorded: Option<Position>,
 }
@@ -53,8 +55,8 @@ pub struct Turn {
 pub struct WrittenPayload {
     #[serde(rename = "payload")]
     pub payload: Digest,
-    /// Location of the payload in the model's text. The location has no line if the model made a
-    /// native tool call, because the payload is then not in the text.
+    /// Location of the payload in the model's text. If the model made a native tool call, the
+    /// payload is not in this text, and the location has no line.
     #[serde(rename = "place")]
     pub place: TextLocation,
     /// Example of a correct payload, which a refusal shows to the model. `None` if the refusal has
@@ -103,7 +105,7 @@ pub enum Spent {
     /// The last turn called a tool, and no turn is left that could use the result.
     #[serde(rename = "after-last-call")]
     AfterLastCall,
-    /// The conversation no longer fits the model's context window, so this turn had to be the last.
+    /// The conversation no longer fits the model's context window, so no turn can follow this one.
     #[serde(rename = "window-full")]
     WindowFull,
     /// The last turn was text without an action, although only an action can end the call.
@@ -122,7 +124,8 @@ pub enum AttemptFailure {
         #[serde(rename = "detail")]
         detail: String,
     },
-    /// No program received the delivery: the program is missing, or its restart limit is used up.
+    /// No program received the delivery: the program is missing, or it has used up its permitted
+    /// restarts.
     #[error("unreachable: {detail}")]
     #[serde(rename = "unreachable")]
     Unreachable {
@@ -144,9 +147,9 @@ pub enum AttemptFailure {
         #[serde(rename = "detail")]
         detail: String,
     },
-    /// The handler's model stopped early, or its answer is unusable. The received part is charged.
-    /// Only older versions of the agent host report this failure; later versions report
-    /// [`AttemptFailure::Model`].
+    /// The handler's model stopped early, or its answer is unusable. The part of the answer that
+    /// was received is charged. Only older versions of the agent host report this failure; later
+    /// versions report [`AttemptFailure::Model`].
     #[error("{detail}")]
     #[serde(rename = "cut-short")]
     CutShort {
@@ -169,7 +172,7 @@ pub enum AttemptFailure {
         detail: String,
         #[serde(rename = "spent")]
         spent: Spending,
-        /// Whether the same request may succeed later.
+        /// Whether the failure may pass, so that the same request may succeed later.
         #[serde(rename = "passing", default, skip_serializing_if = "std::ops::Not::not")]
         passing: bool,
         /// The failed requests, in the order in which they were sent.

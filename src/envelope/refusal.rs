@@ -10,8 +10,9 @@ use crate::word_enum::word_enum;
 use crate::xml::findings::TextLocation;
 
 word_enum! {
-    /// Rules under which the pump refuses payloads, in the order in which they are checked. The
-    /// first violated rule decides. The word of a rule is its code in records, feedback and docs.
+    /// Rules under which the pump refuses payloads, in the order in which the pump checks them. The
+    /// first violated rule determines the refusal. Each rule has a word, which is its code in
+    /// records, feedback and docs.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
     pub enum RefusalRule {
         /// The payload exceeds the size limit.
@@ -67,9 +68,10 @@ word_enum! {
         /// The journal or a queue is full; the sender should try again.
         #[serde(rename = "busy")]
         Busy,
-        /// The client key, by which the pump recognizes a repeated submission, is in use: an
-        /// earlier submission with this key had another payload, or an operator retries a
-        /// submission that the client has already repeated itself.
+        /// The client key of the submission is already in use. The pump recognizes repeated
+        /// submissions by this key. Either an earlier submission with the key had another payload,
+        /// or an operator retries a submission that the client itself has already sent again with
+        /// the key.
         #[serde(rename = "key-reused")]
         KeyReused,
         /// The payload calls an agent whose current call in this thread already waits for the
@@ -90,8 +92,8 @@ word_enum! {
         /// again when the disk has space.
         #[serde(rename = "storage-full")]
         StorageFull,
-        /// The call to which the payload belongs has already ended, or ends with the outcome that
-        /// contains the payload.
+        /// The call to which the payload belongs has already ended, or it ends with the same
+        /// outcome that contains the payload.
         #[serde(rename = "call-closed")]
         CallClosed,
         /// No call waits for this decision: the decision was made before, or the call has ended.
@@ -106,16 +108,16 @@ word_enum! {
         /// A process that the organism hosts sent a request that hosted processes may not send.
         #[serde(rename = "hosted-process")]
         HostedProcess,
-        /// The caller's origin is unknown, and the caller has not proved its identity in another
-        /// way.
+        /// The origin of the caller is unknown, and the caller has not proved its identity in
+        /// another way, such as with a secret.
         #[serde(rename = "unknown-caller")]
         UnknownCaller,
     }
 }
 
 impl RefusalRule {
-    /// Whether the rule depends on the refused text alone. A text that breaks such a rule is
-    /// refused under every config.
+    /// Whether only the refused text decides if the rule is violated. A text that violates such a
+    /// rule is refused under every config.
     pub const fn is_of_text(self) -> bool {
         matches!(
             self,
@@ -130,7 +132,7 @@ impl RefusalRule {
     }
 
     /// Returns the refusal rule for a kind of defect in a model's text. `code` is the code of this
-    /// kind, such as `json-type`. XML and native tool calls have the same rules.
+    /// kind, such as `json-type`. A defect has the same rule in a native tool call as in XML.
     pub fn of_finding(code: &str) -> Self {
         match code {
             "json-type" | "json-missing" | "json-unknown" | "json-duplicate" | "json-markup"
@@ -153,13 +155,14 @@ impl fmt::Display for RefusalRule {
 pub struct Refusal {
     #[serde(rename = "rule")]
     pub rule: RefusalRule,
-    /// Description of the defect and of the expected form. Leaves out details that would reveal
-    /// which listeners and names exist.
+    /// Description of the defect and of the expected form. The description omits details that would
+    /// reveal which listeners and names exist.
     #[serde(rename = "message")]
     pub message: String,
     #[serde(rename = "place", default, skip_serializing_if = "Option::is_none")]
     pub place: Option<TextLocation>,
-    /// The expected form of the payload, such as an example. `None` if the sender may not know it.
+    /// The expected form of the payload, such as an example. `None` if there is no such form, or
+    /// the sender may not know it.
     #[serde(rename = "expected", default, skip_serializing_if = "Option::is_none")]
     pub expected: Option<String>,
     /// Length of the refused text in bytes.
@@ -170,8 +173,8 @@ pub struct Refusal {
     /// The first 4 KiB of the refused text, with invalid UTF-8 replaced.
     #[serde(rename = "head")]
     pub head: String,
-    /// Name of a payload that passed the gate, which validates payloads, and was refused later.
-    /// `None` if the gate refused the payload.
+    /// Name of the refused payload, if the payload passed the gate and was refused later. The gate
+    /// validates every payload. `None` if the gate refused the payload.
     #[serde(rename = "name", default, skip_serializing_if = "Option::is_none")]
     pub name: Option<Box<PayloadName>>,
 }
@@ -212,8 +215,8 @@ impl Refusal {
         Self { rule, message, place: None, expected: None, ..self.clone() }
     }
 
-    /// Adds the name of the refused payload. Used only for a payload that passed the gate, which
-    /// validates payloads, and was refused later.
+    /// Adds the name of the refused payload. Must be used only for a payload that passed the gate,
+    /// which validates every payload, and that was refused afterwards.
     pub fn named(mut self, name: &PayloadName) -> Self {
         self.name = Some(Box::new(name.clone()));
         self
@@ -242,9 +245,9 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// Adds the place of a refusal's first defect to the refusal's message. A message about several
-/// defects states the place of each other defect after it. The place of the first defect then
-/// precedes the message, because at the end it would seem to be a second place of the last defect.
+/// Adds `place`, the place of a refusal's first defect, to the refusal's message. Usually, the
+/// place follows the message. A message about several defects already ends with the place of the
+/// last defect, so the place of the first one precedes the message.
 pub fn located_message(message: &str, place: &str) -> String {
     let last = message.rsplit_once("; ").map(|(_, last)| last);
     let is_list = last.is_some_and(|last| last.contains(" at line ") || last.contains(" at /"));

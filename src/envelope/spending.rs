@@ -1,4 +1,4 @@
-//! The cost of model calls, in tokens, and in money if the config has prices.
+//! The cost of model calls: tokens and, if the config has prices, money.
 
 use serde::{Deserialize, Serialize};
 
@@ -71,7 +71,8 @@ pub struct Reservation {
     /// Number of this request in its attempt, counted from 1; 0 if the sender does not number its
     /// requests. The pump uses the number to recognize a reservation that arrives twice.
     pub request: u32,
-    /// Limit for requests on the route of this request; `None` if the config sets no such limit.
+    /// Limit for the number of requests on the route of this request; `None` if the config sets no
+    /// such limit.
     pub route: Option<RouteLimit>,
 }
 

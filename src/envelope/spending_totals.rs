@@ -1,5 +1,5 @@
-//! Totals of the tokens and the money that model calls have used. The money of each currency is
-//! added up apart, because a changed config can state its prices in another currency.
+//! Totals of the tokens and the money that model calls have used. Each currency has a separate sum,
+//! because a changed config can state its prices in another currency.
 
 use std::collections::BTreeMap;
 
@@ -7,11 +7,11 @@ use serde::{Serialize, Serializer};
 
 use super::spending::{Money, Spending};
 
-/// Amounts of money, added up for each currency apart. Amounts are never converted.
+/// Amounts of money, with a separate sum for each currency. Amounts are never converted.
 ///
-/// The journal states no currency for the cost of a failed or lost model call, or of a turn whose
-/// note was redacted. If all other amounts have the same currency, these amounts count as amounts
-/// in this currency.
+/// For a failed or lost model call, and for a turn whose note was redacted, the journal states no
+/// currency. If all amounts with a known currency have the same one, the amounts without a currency
+/// count as amounts in this currency.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct CurrencyTotals {
     by_currency: BTreeMap<String, Money>,
@@ -19,7 +19,7 @@ pub struct CurrencyTotals {
     unnamed: Money,
 }
 
-/// An amount of money with its currency.
+/// An amount of money with its currency, if this is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 struct CurrencyAmount<'c> {
     /// `None` if the currency is unknown.
@@ -75,7 +75,7 @@ impl CurrencyTotals {
         all.next().is_none().then_some(only.as_str())
     }
 
-    /// Returns the sum of all amounts; `None` if they have several currencies.
+    /// Returns the sum of all amounts; `None` if the amounts have several currencies.
     pub fn sum(&self) -> Option<Money> {
         (!self.is_mixed()).then(|| self.nominal_sum())
     }
@@ -86,13 +86,14 @@ impl CurrencyTotals {
         self.by_currency.values().fold(self.unnamed, |sum, amount| sum.plus(*amount))
     }
 
-    /// Returns the currencies with an amount above zero, with these amounts.
+    /// Returns each currency whose amount is above zero, with this amount.
     fn priced(&self) -> impl Iterator<Item = (&str, Money)> {
         let all = self.by_currency.iter().map(|(currency, amount)| (currency.as_str(), *amount));
         all.filter(|(_, amount)| !amount.is_zero())
     }
 
-    /// Returns one amount for each currency. An amount in an unknown currency comes last.
+    /// Returns one amount for each currency. If there are several currencies, the amount without a
+    /// known currency comes last.
     fn amounts(&self) -> Vec<CurrencyAmount<'_>> {
         if !self.is_mixed() {
             let single = CurrencyAmount { currency: self.currency(), money: self.nominal_sum() };
@@ -162,8 +163,8 @@ impl SpendingTotals {
         self.tokens == 0 && self.money.is_zero()
     }
 
-    /// Returns the totals as budgets count them: with amounts in several currencies as plain
-    /// numbers.
+    /// Returns the totals as budgets count them: amounts of money are added as plain numbers,
+    /// whatever their currencies.
     pub fn nominal(&self) -> Spending {
         Spending { tokens: self.tokens, money: self.money.nominal_sum() }
     }
@@ -174,10 +175,10 @@ impl SpendingTotals {
 struct SpendingForm<'t> {
     #[serde(rename = "tokens")]
     tokens: u64,
-    /// Sum of the money; `None` if it has several currencies.
+    /// Sum of the money; `None` if the money is in several currencies.
     #[serde(rename = "money")]
     money: Option<Money>,
-    /// The money in each currency; `None` if it has a single currency.
+    /// The money in each currency; `None` if all money is in one currency.
     #[serde(rename = "costs", skip_serializing_if = "Option::is_none")]
     costs: Option<&'t CurrencyTotals>,
 }

@@ -1,6 +1,6 @@
 //! The XML text of envelopes and deliveries, as `schemas/envelope.xsd` defines it.
 //!
-//! The envelope uses the prefix `e`, because a default namespace would change the meaning of
+//! Envelope elements have the prefix `e`. A default namespace would instead change the meaning of
 //! unqualified names in a payload. Ids and names need no escaping, because their types admit no
 //! character that XML would escape.
 

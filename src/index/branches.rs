@@ -19,8 +19,8 @@ pub struct ThreadBranch {
     pub status: String,
     pub opened_by: String,
     pub opened: Time,
-    /// Time of the last record that is work of the thread, or of a thread beneath it. Refusals and
-    /// decisions of persons are no work.
+    /// Time of the last record that is work of this thread or of a thread beneath it. Refusals, and
+    /// decisions of persons, do not count as work.
     pub worked: Time,
     /// Number of threads that the thread opened.
     pub children: u64,

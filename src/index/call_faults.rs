@@ -16,8 +16,8 @@ use crate::xml::scan::attributes;
 use super::words;
 
 /// Returns the error message in `record` with which the core ended `call`; `None` if the record has
-/// no such message. Skips a `thread-result`, which only reports the end of the call to the thread
-/// that waits for it.
+/// no such message. Skips messages of the type `thread-result`. They only pass on the end of the
+/// call to a thread that waits for the call.
 pub fn fault_of(record: &Record, call: CallId) -> Option<&Message> {
     let thread_result = system::name("thread-result");
     let is_fault = |message: &&Message| {
@@ -48,8 +48,8 @@ pub fn fault_detail(fault: &Message) -> String {
     text.map_or_else(|| NO_FAULT.to_owned(), cut)
 }
 
-/// Returns the text of an error without the kind at its beginning: for `crashed: signal 9`, returns
-/// `signal 9`. The kind is shown beside the text.
+/// Returns the text of an error without the kind of the error at its beginning: for `crashed:
+/// signal 9`, returns `signal 9`. The text is shown beside the kind.
 pub fn without_kind<'t>(kind: &str, text: &'t str) -> &'t str {
     let rest = text.strip_prefix(kind).and_then(|rest| rest.strip_prefix(": "));
     rest.filter(|rest| !rest.is_empty()).unwrap_or(text)
@@ -65,9 +65,9 @@ fn cut(mut text: String) -> String {
     text
 }
 
-/// Returns the reply in `record` with which a workflow reported the failure of the run `call`.
-/// Returns `None` if the record has no such reply, or if the run is in a subthread, because the
-/// call that opened the subthread then gets the failure as a result.
+/// Returns the reply in `record` with which a workflow reported that the run `call` failed. Returns
+/// `None` if the record has no such reply. Also returns `None` for a run in a subthread: the call
+/// that opened this subthread gets the failure as a result.
 pub fn failed_run_of(record: &Record, call: CallId) -> Option<&Message> {
     let (_, messages) = record.result_of(call)?;
     messages.into_iter().find(|message| {
@@ -77,8 +77,9 @@ pub fn failed_run_of(record: &Record, call: CallId) -> Option<&Message> {
     })
 }
 
-/// Returns the code of a failed run, such as `timeout`, and the text with the failed goal and the
-/// reason. For a reply without a code, such as a redacted one, the code is the reply's local name.
+/// Returns the code and the text of a failed run. The text consists of the failed goal and the
+/// reason. If the reply contains no code, for example because it was redacted, the code is the
+/// reply's local name.
 pub fn run_fault(reply: &Message) -> (String, String) {
     let report = Element::read(reply.payload.as_str()).filter(|_| !reply.payload.is_redacted());
     let value = |name: &str| {

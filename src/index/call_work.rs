@@ -11,8 +11,8 @@ use super::listener_load::IS_QUEUED;
 use super::lookup::id;
 use super::{Error, IndexReader};
 
-/// A call, with everything that one page of its thread shows about it: attempts, model turns, and
-/// periods in which the call waited. A page is a range of the thread's messages.
+/// A call, with everything that one page of its thread shows about the call: attempts, model turns,
+/// and periods in which the call waited. A page is a range of the thread's messages.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CallWork {
     /// Id of the message that opened the call.
@@ -38,8 +38,8 @@ pub struct CallWork {
     pub is_cut: bool,
     /// Number of failed attempts within the shown page of the thread.
     pub failed_attempts: u64,
-    /// Number of failed model requests that were followed, in the same model call, by a request
-    /// that was answered.
+    /// Number of failed model requests after which a later request of the same model call was
+    /// answered.
     pub failovers: u64,
     /// The kind of decision for which the call waits now; `None` if it does not wait for a person.
     pub hold: Option<Hold>,
@@ -50,8 +50,8 @@ pub struct CallWork {
 }
 
 impl CallWork {
-    /// Returns the start of the listener's present work on the call; `None` if the listener does
-    /// not work on it now.
+    /// Returns the time since which the listener has been working on the call; `None` if the
+    /// listener is not working on the call now.
     pub fn with_listener_since(&self) -> Option<Time> {
         let open = |span: &&WorkSpan| span.kind == WorkKind::Work && span.end.is_none();
         self.spans.iter().find(open).map(|span| span.begin)
@@ -84,8 +84,8 @@ pub struct WorkSpan {
 }
 
 word_enum! {
-    /// The activity of a call during a period. A period of [`WorkKind::Model`] lies within a period
-    /// of [`WorkKind::Work`], because the call is with the agent while the model answers.
+    /// The activity of a call during a period. While an agent's model answers, there are two
+    /// overlapping periods: one of [`WorkKind::Model`] lies within one of [`WorkKind::Work`].
     #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
     pub enum WorkKind {
         /// The call is ready for its listener, but not handed over to it yet.
@@ -110,10 +110,10 @@ struct MessageWindow {
 }
 
 impl IndexReader {
-    /// Returns the calls that a message of a range opened, and the calls in which a message of the
-    /// range is delivered. Each call contains only its work within the range. The range begins at
-    /// the sequence number `from_seq`, and ends before `end_seq` or, if `end_seq` is `None`, with
-    /// the last message.
+    /// Returns the calls that the messages of a range opened, and the calls in which these messages
+    /// are delivered. Each returned call contains only its work within the range. The range begins
+    /// at the sequence number `from_seq`. It ends before `end_seq` or, if `end_seq` is `None`, with
+    /// the last message of the thread.
     ///
     /// # Errors
     ///
@@ -202,8 +202,9 @@ impl IndexReader {
         Ok(Some(MessageWindow { thread, from_seq, end_seq, from, end }))
     }
 
-    /// Adds the attempts of a call, and before each attempt the time for which the call was queued.
-    /// Leaves out deliveries that no listener accepted, because the call stays queued during these.
+    /// Adds the attempts of a call. Before each attempt, adds the time for which the call was
+    /// queued. Leaves out deliveries that no listener accepted, because the call remains queued
+    /// during such a delivery.
     fn add_attempts(
         &self,
         call: i64,

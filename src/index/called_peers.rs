@@ -16,17 +16,16 @@ pub struct CalledPeer {
     pub held: u64,
 }
 
-/// The number of a caller, and the number of a listener that the caller has called. Both numbers
-/// are from the index's table of names.
+/// A caller, and a listener that it has called. Both are numbers from the index's table of names.
 type PeerNumbers = (i64, i64);
 
-/// Counts of the calls in an index, by caller and listener. A further count reads only the rows
-/// after the last counted row: new calls get higher numbers, and the caller and the listener of a
-/// row never change.
+/// Counts of the calls in an index, by caller and listener. The counts can be brought up to date by
+/// reading only the rows after the last counted row. This works because new calls get higher row
+/// numbers, and the caller and the listener of a row never change.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CountedCalls {
     calls: BTreeMap<PeerNumbers, u64>,
-    /// Number of the last counted row.
+    /// Row number of the last counted call.
     last: i64,
 }
 
@@ -39,8 +38,9 @@ struct OpenPeerCalls {
 }
 
 impl IndexReader {
-    /// Returns the number of calls from each caller to each listener that it called. First adds the
-    /// calls that `counted` does not contain yet. Reads only these calls and the open calls.
+    /// Returns the calls from each caller to each listener that it called, with their numbers.
+    /// First adds the calls that `counted` does not contain yet. Reads only these new calls and the
+    /// open calls.
     pub fn called_peers(&self, counted: &mut CountedCalls) -> Result<Vec<CalledPeer>, Error> {
         self.count_calls(counted).map_err(|error| self.failed(error))?;
         let open = self.open_calls_by_peers()?;

@@ -22,12 +22,12 @@ pub const NOT_TAKEN: &str = "not-taken";
 pub struct OpenDelivery {
     pub attempt: Attempt,
     pub position: u64,
-    /// Time at which the call became ready for this attempt.
+    /// Time at which the call became ready for the hand-over of this attempt.
     pub ready: i64,
     pub handed_over: i64,
 }
 
-/// A period that has not ended, in which an open call waits for a person, for example for an
+/// A period that still lasts, in which an open call waits for a person, for example for an
 /// approval.
 #[derive(Debug, Clone, Copy)]
 pub struct OpenHold {
@@ -51,16 +51,17 @@ pub struct CallRow {
     pub opened: i64,
     /// Time at which the call last became ready for delivery.
     pub ready: i64,
-    /// `all` if the call waits for all of its awaited results and timers, `any` if one of them ends
-    /// the wait. `None` if it waits for no results of other threads and no timers.
+    /// Condition that ends the call's wait for timers and for results of other threads: `all` if
+    /// all of them are needed, `any` if one of them is enough. `None` if the call waits for
+    /// neither.
     pub waits: Option<&'static str>,
     pub attempts: i64,
     /// Time of the call's end, and how the call ended; `None` while it is open.
     pub closed: Option<(i64, &'static str)>,
     /// The code of the error that ended the call, as a number from the index's table of names. For
     /// an error without a code, the number of the local name of its payload. `None` if no error
-    /// ended the call. Also set for a failed workflow run that a client began, although its call
-    /// completed with a reply.
+    /// ended the call. A workflow run that a client began and that failed has a code, too, although
+    /// its call completed with a reply.
     pub fault: Option<i64>,
     pub delivery: Option<OpenDelivery>,
     pub hold: Option<OpenHold>,
@@ -108,8 +109,8 @@ impl<'d> CallRows<'d> {
         Ok(row)
     }
 
-    /// Begins the wait of a call for all or for any of its awaited results and timers; `None` ends
-    /// the wait.
+    /// Marks a call as waiting for its awaited results and timers: for all of them, or for any one.
+    /// If `until` is `None`, marks the end of the wait.
     pub fn set_wait(&mut self, id: CallId, until: Option<WaitFor>) -> rusqlite::Result<()> {
         if let Some(call) = self.get(id)? {
             call.waits = until.map(|until| match until {
@@ -120,8 +121,8 @@ impl<'d> CallRows<'d> {
         Ok(())
     }
 
-    /// Ends the open attempt of a call. Does nothing if `attempt` is set and another attempt is
-    /// open.
+    /// Ends the open attempt of a call. If `attempt` is set, ends only this attempt, and does
+    /// nothing if another one is open.
     pub fn end_delivery(
         &mut self,
         hours: &mut HourRows<'_>,
@@ -165,7 +166,7 @@ impl<'d> CallRows<'d> {
     }
 
     /// Writes all changed rows. Then removes the rows of ended calls from memory. If memory
-    /// contained more than `rows_kept` calls, also removes the rows of open calls.
+    /// contained more than `rows_kept` calls before, also removes the rows of the open calls.
     pub fn flush(&mut self, rows_kept: usize) -> rusqlite::Result<()> {
         for (call, listener, thread, open, ended, outcome) in self.deliveries.drain(..) {
             let end = Some((ended, outcome));

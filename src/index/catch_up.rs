@@ -39,10 +39,11 @@ pub struct IndexWriter<'d> {
     /// Whether other OS threads read the next records from the journal while the
     /// writer adds the rows of a record.
     reads_ahead: bool,
-    /// How the full-text table merges its segments; `None` before the first record.
+    /// The present rule by which the full-text table merges its segments; `None` before the first
+    /// record.
     merges: Option<WordMerges>,
-    /// Whether merges of the full-text table that were left out may still be due. Merges are left
-    /// out while the index is far behind its journal.
+    /// Whether segments of the full-text table may still have to be merged. No segments are merged
+    /// while the index is far behind its journal.
     owes_merges: bool,
 }
 
@@ -142,9 +143,10 @@ impl<'d> IndexWriter<'d> {
         self.flush()
     }
 
-    /// Sets how the full-text table merges its segments while rows are added. No segments are
-    /// merged while the index is far behind its journal, because merging is a tenth of the work of
-    /// catching up. Does nothing if the full-text table is in a separate database.
+    /// Sets the rule by which the full-text table merges its segments while rows are added. While
+    /// the index is far behind its journal, the rule is to merge nothing, because merging is a
+    /// tenth of the work of catching up. Does nothing if the full-text table is in a separate
+    /// database.
     fn set_merges(&mut self, merges: WordMerges) -> Result<(), Error> {
         let is_beside = matches!(self.fold.words, WordTable::Beside);
         if is_beside && self.merges.replace(merges) != Some(merges) {
@@ -293,11 +295,11 @@ fn update_once(
 }
 
 /// Opens the index of `journal` for writing. If the index is missing or unusable, makes a new one.
-/// The new index of a long journal has the records up to `last`; that of a short journal has no
-/// records.
+/// For a long journal, the new index contains the records up to `last`. For a short journal, the
+/// new index is empty.
 ///
-/// Returns `None` if the build was stopped, because `next` returned `None` or `is_stopped` returned
-/// true.
+/// Returns `None` if the build of a new index was stopped, because `next` returned `None` or
+/// `is_stopped` returned true.
 pub fn open_or_build(
     path: &Path,
     journal: &JournalReader,

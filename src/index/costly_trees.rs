@@ -14,10 +14,10 @@ use super::trees::{
 use super::{Error, IndexReader};
 
 impl IndexReader {
-    /// Returns the `limit` trees whose model calls have cost most, the costliest first. If `since`
-    /// is set, leaves out trees that have not changed since then. If `until` is set, leaves out
-    /// trees that were opened at or after that time. A cost always includes all model calls of the
-    /// tree. Amounts in different currencies are compared as plain numbers.
+    /// Returns the `limit` trees with the highest cost of model calls, the costliest first. The
+    /// cost always includes all model calls of a tree. If `since` is set, leaves out trees that
+    /// have not changed since this time. If `until` is set, leaves out trees that were opened at
+    /// this time or later. Amounts in different currencies are compared as plain numbers.
     ///
     /// # Errors
     ///
@@ -47,10 +47,10 @@ impl IndexReader {
         Ok(costly)
     }
 
-    /// Returns the ranges of trees in which a query searches for the costliest trees. If the time
-    /// limits of `filter` select few trees, the ranges contain these trees. If not, one range
-    /// contains all trees with a cost, the costliest first, so that the query can end once it has
-    /// enough matching trees.
+    /// Returns the ranges of trees in which the costliest trees must be searched. If the time
+    /// limits of `filter` select only few trees, the ranges contain these trees. Otherwise, returns
+    /// one range of all trees with a cost, the costliest first. A query of this range can end as
+    /// soon as it has enough matching trees.
     fn costly_ranges(&self, filter: &TreeFilter) -> rusqlite::Result<Vec<TreeRange>> {
         let conditions = self.conditions(filter)?;
         if filter.since.is_some() || filter.until.is_some() {

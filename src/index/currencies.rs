@@ -1,5 +1,6 @@
-//! Splits the cost of model calls by currency. The tables of an index sum up costs as plain
-//! numbers. These sums have several currencies if the currency of the config's prices was changed.
+//! Splits the cost of model calls by currency. The tables of an index add up costs as plain
+//! numbers. If the currency of the config's prices was changed, such a sum mixes several
+//! currencies.
 
 use crate::envelope::{CurrencyTotals, Money};
 
@@ -27,10 +28,10 @@ impl IndexReader {
         self.rows(CURRENCIES, &[&(TreeNameRole::Currency as i64)], |row| row.get(0))
     }
 
-    /// Splits `total`, the cost of some threads, by currency. `currencies` are those of
-    /// [`Self::currencies`]. `threads` is an SQL condition that selects the threads, as rows `t`
-    /// for the thread id `?1`, whose value is `thread`. The currency stays unknown if no turn in
-    /// these threads states one.
+    /// Splits `total`, the cost of some threads, by currency. `currencies` is the result of
+    /// [`Self::currencies`]. The SQL condition `threads` selects rows of threads, which it calls
+    /// `t`, and its parameter `?1` has the value `thread`. If no turn in the selected threads
+    /// states a currency, the currency of `total` stays unknown.
     pub(super) fn split_cost(
         &self,
         currencies: &[String],

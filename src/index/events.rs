@@ -6,11 +6,12 @@ use crate::thread::{Fact, Input, PauseAction, PauseTarget, Record};
 
 use super::fold::IndexFold;
 
-/// Returns the argument `thread` for [`count`]: the number of the thread that the input of `record`
-/// concerns. Returns `None` if the input names no known thread or call.
+/// Returns the value for the parameter `thread` of [`count`]: the number of the thread to which the
+/// input of `record` refers, directly or by a call. Returns `None` if the input refers to no known
+/// thread or call.
 ///
-/// Must be called before the state changes in `record.facts` are applied, because these changes may
-/// close the call.
+/// Must be called before the facts of `record` are applied to the index, because they may close the
+/// call.
 pub fn thread_of(fold: &mut IndexFold<'_>, record: &Record) -> rusqlite::Result<Option<i64>> {
     let call = match &record.input {
         Input::Outcome { call, .. }
@@ -29,11 +30,11 @@ pub fn thread_of(fold: &mut IndexFold<'_>, record: &Record) -> rusqlite::Result<
     fold.thread_of_call(call)
 }
 
-/// Counts the timeline entries of a record, each for one thread:
+/// Counts the timeline entries of a record. Each entry counts for one thread:
 ///
-/// - an entry about a certain thread, such as a message: for this thread
-/// - a refusal without a thread: for the root of the tree
-/// - any other entry: for `thread`, or for the root of the tree if `thread` is `None`
+/// - An entry about a certain thread, such as a message, counts for this thread.
+/// - A refusal without a thread counts for the root of the tree.
+/// - Any other entry counts for `thread` or, if this is `None`, for the root of the tree.
 pub fn count(
     fold: &mut IndexFold<'_>,
     record: &Record,
@@ -77,8 +78,8 @@ pub fn count(
     fold.threads.count_events(n, record, own, are_work)
 }
 
-/// Counts the entry of a subthread in the timeline of the thread above it. A root thread has no
-/// such entry.
+/// Counts a new subthread as an entry in the timeline of its parent thread. Does nothing for a root
+/// thread.
 fn count_subthread(
     fold: &mut IndexFold<'_>,
     record: &Record,

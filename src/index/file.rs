@@ -22,8 +22,9 @@ use super::{Error, FORMAT_VERSION, SCHEMA, SCHEMA_VERSION, WORDS_SCHEMA, hours, 
 pub const INDEX_DATABASE: &str = "index.db";
 /// Name of the file that the writer of the index locks.
 pub const INDEX_LOCK: &str = "index.lock";
-/// Suffix of the file that requests a rebuild of a damaged index. It follows the name of the index
-/// file. A reader creates the file, and the writer then rebuilds the index.
+/// Suffix of the file by which a reader requests the rebuild of a damaged index. The file's name is
+/// the name of the index file with this suffix. When the writer of the index finds the file, it
+/// rebuilds the index.
 const REBUILD_REQUEST: &str = "-rebuild";
 
 /// The lock that gives this process the right to write the index. The operating system releases the
@@ -43,8 +44,8 @@ pub enum LockResult {
 }
 
 impl IndexLock {
-    /// Takes the lock of the index in the directory `data`. If another writer has the lock, tries
-    /// again until `wait` has passed or `is_enough` returns true.
+    /// Tries to take the lock of the index in the directory `data`. If another writer has the lock,
+    /// tries again until `wait` has passed or `is_enough` returns true.
     pub fn take(
         data: &Path,
         wait: Duration,
@@ -127,7 +128,7 @@ pub fn create_private(path: &Path) -> Result<(), Error> {
     durable_file::create_private(path).map_err(io(path))
 }
 
-/// Creates an index in a temporary file, which SQLite deletes.
+/// Creates an index in a temporary file. SQLite deletes the file when the connection is closed.
 pub fn open_temporary(journal: &JournalReader) -> Result<Connection, Error> {
     let path = PathBuf::from("(temporary)");
     let db = Connection::open("").map_err(failed(&path))?;
@@ -274,8 +275,8 @@ impl FileState {
 /// has changed.
 static SOUND_FILES: LazyLock<DashMap<PathBuf, FileState>> = LazyLock::new(DashMap::new);
 
-/// Whether the structure of an index is sound. Checks only small indexes, and only if the file has
-/// changed since the last check that found it sound. A large index counts as sound.
+/// Whether the structure of an index is sound. Returns true without a check if the index is large,
+/// or if its file has not changed since it was last found sound.
 fn is_sound(path: &Path, db: &Connection) -> rusqlite::Result<bool> {
     let state = FileState::of(path);
     let is_small = state.is_none_or(|state| state.bytes <= limits::INDEX_CHECKED_BYTES_MAX);
@@ -296,8 +297,8 @@ fn is_sound(path: &Path, db: &Connection) -> rusqlite::Result<bool> {
 /// The names of tables, SQL indexes and views of a database, each with its definition.
 type IndexCatalogue = Vec<(String, Option<String>)>;
 
-/// Digest of [`CATALOGUE`], with which [`check`] compares the digest of an index's catalogue. The
-/// digest is a constant, because making [`CATALOGUE`] itself needs a temporary database.
+/// Digest of [`CATALOGUE`]. The function [`check`] compares the digest of an index's catalogue with
+/// it. The digest is a constant, because computing [`CATALOGUE`] needs a temporary database.
 const CATALOGUE_DIGEST: &str = "2e16879a95ae8b4a16bd84f3571e85dad378227542c2eb4acb5e322fbc7be3da";
 
 /// Names and definitions of the tables, indexes and views of an index that this program creates.
@@ -429,8 +430,8 @@ fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
 mod tests {
     use super::*;
 
-    /// If the definitions of an index have a digest other than [`CATALOGUE_DIGEST`], the index is
-    /// rebuilt. So a change of a definition must also change this digest.
+    /// An index is rebuilt if the digest of its definitions differs from [`CATALOGUE_DIGEST`]. This
+    /// test fails if a definition is changed without this digest.
     #[test]
     fn the_digest_of_the_catalogue_is_that_of_the_schema() {
         assert_eq!(catalogue_digest(&CATALOGUE).to_string(), CATALOGUE_DIGEST);

@@ -40,8 +40,9 @@ const SORTED_LATER: [&str; 7] =
 /// Builds the index of `journal` at `path`, up to the record at `last`. The caller must hold the
 /// lock of the index.
 ///
-/// While records are read, calls `next` with each position that it has reached, and stops if `next`
-/// returns `None`. After the last record, stops when `is_stopped` returns true.
+/// During the reading of records, calls `next` repeatedly with the position that the build has
+/// reached, and stops if `next` returns `None`. After the last record is read, `is_stopped` decides
+/// instead: the build stops when it returns true.
 pub fn build(
     path: &Path,
     journal: &JournalReader,
@@ -110,9 +111,9 @@ impl Drop for NotedProgress<'_> {
     }
 }
 
-/// Runs `work` on another OS thread. The work sorts and merges millions of rows, which may take
-/// longer than the caller can wait. So when `is_stopped` returns true, interrupts the SQL
-/// statements in both databases of the build.
+/// Runs `work` on another OS thread, and returns its result. The work sorts and merges millions of
+/// rows, which may take longer than the caller can wait. Therefore, when `is_stopped` returns true,
+/// this function interrupts the SQL statements in both databases of the build.
 fn unless_stopped<T: Send>(
     is_stopped: &mut dyn FnMut() -> bool,
     statements: &[InterruptHandle; 2],
@@ -166,8 +167,8 @@ pub fn set_up(db: &Connection, cache_kib: u32) -> rusqlite::Result<()> {
     Ok(())
 }
 
-/// The two open databases of a build: the database of rows, and the database of words with the
-/// number of its last message or refusal.
+/// The two open databases of a build: the one of the rows, and the one of the words. The number
+/// belongs to the latter, and is that of its last message or refusal.
 type OpenBuild = (Connection, (Connection, i64));
 
 /// Opens the databases of an interrupted build, so that the build can continue. Returns `None` if
@@ -218,9 +219,9 @@ fn drop_indexes(db: &Connection) -> rusqlite::Result<()> {
     Ok(())
 }
 
-/// Makes the SQL indexes. Then completes the column `cause` of the messages: replaces the id of a
-/// cause by the cause's number. Rows contain the id if the number was not known when the row was
-/// written.
+/// Makes the SQL indexes. Then completes the column `cause` of the messages. It contains the id of
+/// the causing message if the number of that message was not yet known when the row was written.
+/// Each such id is replaced by the number.
 fn make_indexes(db: &Connection) -> rusqlite::Result<()> {
     // Sorting uses another core, where there is one.
     db.pragma_update(None, "threads", 1)?;

@@ -37,8 +37,8 @@ pub struct IndexFold<'d> {
     calls: CallRows<'d>,
     pub(super) hours: HourRows<'d>,
     pub(super) words: WordTable,
-    /// Words of messages and refusals of the present record. Contains only those that are still to
-    /// be added.
+    /// Texts of the present record that are still to be added: the words of its messages and
+    /// refusals.
     texts: std::vec::IntoIter<String>,
     /// Number of the newest message or refusal in the index.
     last: i64,
@@ -448,8 +448,9 @@ impl<'d> IndexFold<'d> {
         Ok(())
     }
 
-    /// Adds the failure of a workflow's run that a client began. The run's call has completed with
-    /// `reply`, which reports the failure, but the thread of the call counts as failed.
+    /// Records the failure of a workflow run that a client began. The call of the run has completed
+    /// with `reply`, which reports the failure. In spite of this, the thread of the call counts as
+    /// failed.
     fn add_failed_run(
         &mut self,
         record: &Record,
@@ -551,8 +552,8 @@ pub fn last_number(db: &Connection) -> rusqlite::Result<i64> {
     db.query_row(sql, [], |row| row.get(0))
 }
 
-/// Whether an attempt of the call `id` failed in `record`. If so, the failed attempt and the end of
-/// the call count as one failure in the index.
+/// Whether an attempt of the call `id` failed in `record`. In this case, the index counts the
+/// failed attempt and the end of the call as a single failure.
 fn has_failed_attempt(record: &Record, id: CallId) -> bool {
     let mut facts = record.facts.iter();
     facts.any(|fact| matches!(fact, Fact::AttemptFailed { call, .. } if *call == id))

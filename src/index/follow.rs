@@ -39,11 +39,11 @@ enum RoundsEnd {
     Unusable,
 }
 
-/// Brings the index of the journal in `data` up to each position that `next` returns. Rebuilds the
-/// index if it is deleted or damaged meanwhile.
+/// Brings the index of the journal in `data` up to each position that `next` returns. If the index
+/// is deleted or damaged meanwhile, rebuilds it.
 ///
-/// If another process writes the index, first waits a short time for that process, or until
-/// `is_stopped` returns true.
+/// If another process writes the index, waits for that process first. The wait ends after a short
+/// time, or when `is_stopped` returns true.
 ///
 /// # Errors
 ///
@@ -162,9 +162,9 @@ impl Pace {
         }
     }
 
-    /// Whether the writer reads records into a queue in advance. False for [`Pace::Live`]: a queue
-    /// would only take memory, because few records are missing, and reading them takes less time
-    /// than writing their rows.
+    /// Whether the writer reads records into a queue in advance. False for [`Pace::Live`]: few
+    /// records are missing then, and reading them takes less time than writing their rows, so a
+    /// queue would only take memory.
     fn reads_ahead(self) -> bool {
         self == Self::Backlog
     }

@@ -49,8 +49,7 @@ impl EventNames {
 #[derive(Debug, Clone, Default)]
 pub struct EventTotals {
     pub turns: u64,
-    /// Number of failed model requests that were followed, in the same turn, by a request that was
-    /// answered.
+    /// Number of failed model requests after which a later request of the same turn was answered.
     pub failovers: u64,
     pub tokens_in: u64,
     pub tokens_out: u64,
@@ -109,8 +108,8 @@ word_enum! {
     }
 }
 
-/// Ranges of row numbers that contain all events of one hour. A query for a part of the hour reads
-/// only rows in these ranges.
+/// Ranges of row numbers for one hour, which contain all events of the hour. A query for a part of
+/// the hour reads only rows in these ranges.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HourSpan {
     /// Lowest and highest row number of turns and refusals.
@@ -299,8 +298,9 @@ pub fn create_buckets(db: &Connection) -> rusqlite::Result<()> {
     Ok(())
 }
 
-/// Reads the totals of all hours in `hours`. Passes them to `take` in parts, each with its hour and
-/// its names. `take` must add up all parts with the same hour and names.
+/// Reads the totals of all hours in `hours`. Calls `take` for each stored part with the hour and
+/// the names of the part. Several parts may have the same hour and names, and `take` must add these
+/// up.
 pub fn read_hours(
     db: &Connection,
     hours: &Range<i64>,

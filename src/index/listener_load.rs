@@ -7,15 +7,18 @@ use crate::limits;
 use super::overview::{IS_DENIAL, IS_FAILURE};
 use super::{Error, IndexReader};
 
-/// SQL condition: the call `c` is ready for its listener, but not handed over to it. Such a call is
-/// open and has an undelivered message. It waits neither for a person nor for another open call.
+/// SQL condition: the call `c` is ready for its listener, but not handed over to it. All of the
+/// following must hold:
 ///
-/// If the call waits for threads beneath it or for timers, the undelivered message must be the
-/// result of such a thread or a fired timer. If it waits for all of these threads and timers, no
-/// call beneath its thread may be open. The index does not store timers, so the condition may then
-/// hold before one of the timers has fired.
+/// - The call is open, and was not handed over since it became ready.
+/// - It does not wait for a person, or for a call that it opened in its own thread.
+/// - One of the newest 1,000 messages of the thread is an undelivered message of the call. If the
+///   call waits for subthreads or timers, this message must be the result of a subthread or a fired
+///   timer.
+/// - If the call waits for all of its subthreads and timers, no call in a subthread is open.
 ///
-/// Only the newest 1,000 messages of the thread are searched for an undelivered message.
+/// The index does not store timers. If the call waits for several timers, the condition may hold
+/// although one of them has not fired yet.
 pub(super) const IS_QUEUED: &str = "c.closed IS NULL \
      AND c.ready > coalesce((SELECT max(d.handed_over) FROM delivery_row d WHERE d.call = c.n \
      AND d.outcome IS NOT 'not-taken'), -1) \
@@ -61,9 +64,10 @@ pub struct ListedRefusal {
 }
 
 impl IndexReader {
-    /// Returns the load of each listener. Counts the messages since `since`, but only the newest
-    /// [`limits::WEB_RATE_MESSAGES`]. If this limit leaves out messages, the second value is the
-    /// time of the oldest counted message; otherwise, it is `None`.
+    /// Returns the load of each listener. The messages are counted since `since`, but only the
+    /// newest [`limits::WEB_RATE_MESSAGES`]. If older messages in this period were not counted, the
+    /// second value is the time of the oldest counted message. Otherwise, the second value is
+    /// `None`.
     ///
     /// # Errors
     ///

@@ -48,7 +48,8 @@ impl MessageSelector {
         self.first == self.last
     }
 
-    /// Returns the lowest and the highest id that begin with the digits of this selector.
+    /// Returns the lowest and the highest of all possible ids that begin with the digits of this
+    /// selector.
     pub(super) fn range(&self) -> [&[u8]; 2] {
         [self.first.as_bytes().as_slice(), self.last.as_bytes().as_slice()]
     }
@@ -85,8 +86,8 @@ pub struct IndexedMessage {
     /// Position of the record in which the message got its disposition; `None` while it has none.
     #[serde(rename = "disposed_position")]
     pub disposed: Option<Position>,
-    /// The kind of decision that the call opened by this message waits for. `None` if the message
-    /// opened no call, or if the call does not wait for a person.
+    /// The kind of decision for which a call waits, namely the call that this message opened.
+    /// `None` if the message opened no call, or if its call does not wait for a person.
     #[serde(skip)]
     pub hold: Option<Hold>,
     /// Whether a listener has received this message in a delivery, and has not answered the
@@ -277,16 +278,19 @@ impl IndexReader {
         Ok(chain)
     }
 
-    /// Returns the earliest call in the chain of causes that leads to the message `of`, usually the
-    /// request of a client. The chain includes `of` itself. Returns `None` if the chain has no call
-    /// or [`limits::CAUSES_MAX`] causes or more, or if the index does not have the message.
+    /// Returns the earliest call in the chain of causes of the message `of`, which is usually the
+    /// request of a client. The chain includes `of` itself. Returns `None` in these cases:
+    ///
+    /// - The chain contains no call.
+    /// - The chain has at least [`limits::CAUSES_MAX`] causes.
+    /// - The index does not contain the message.
     pub fn first_call_of(&self, of: MessageId) -> Result<Option<IndexedMessage>, Error> {
         self.first_cause(of, "k.kind = 'call'", &[])
     }
 
-    /// Returns the earliest message with the payload name `name` in the chain of causes that leads
-    /// to the message `of`. The chain includes `of` itself. Returns `None` if no message of the
-    /// chain has this name, or if the chain has [`limits::CAUSES_MAX`] causes or more.
+    /// Returns the earliest message with the payload name `name` in the chain of causes of the
+    /// message `of`. The chain includes `of` itself. Returns `None` if no message of the chain has
+    /// this name, or if the chain has at least [`limits::CAUSES_MAX`] causes.
     pub fn first_cause_named(
         &self,
         of: MessageId,
@@ -296,9 +300,9 @@ impl IndexReader {
     }
 
     /// Returns the earliest message in the chain of causes of the message `of` for which the SQL
-    /// `condition` holds. The chain includes `of` itself. In the condition, `k` stands for a
-    /// message of the chain. Returns `None` if the condition holds for no message, or if the chain
-    /// has [`limits::CAUSES_MAX`] causes or more.
+    /// expression `condition` is true. The chain includes `of` itself. In the expression, `k`
+    /// stands for a message of the chain. Returns `None` if the expression is true for no message,
+    /// or if the chain has at least [`limits::CAUSES_MAX`] causes.
     fn first_cause(
         &self,
         of: MessageId,
@@ -320,9 +324,8 @@ impl IndexReader {
         Ok(self.rows(&sql, &values, message)?.pop())
     }
 
-    /// Returns the messages that the message `of` caused, and the number of all such messages. If
-    /// there are more than `limit`, returns only the first and the last of them, `limit` messages
-    /// in total.
+    /// Returns the messages that the message `of` directly caused, and their number. If there are
+    /// more than `limit`, returns only `limit` messages: the first ones and the last ones.
     pub fn effects(
         &self,
         of: &IndexedMessage,
@@ -429,11 +432,13 @@ impl IndexReader {
         })
     }
 
-    /// Returns people's decisions about a message, in the order of the journal, and the number of
-    /// all decisions. Each decision has its position, and whether the organism carried it out.
+    /// Returns people's decisions about a message, in the order of the journal. Each decision has
+    /// its position, and whether the organism carried it out. The second value is the number of all
+    /// decisions.
     ///
-    /// Returns at most [`limits::MESSAGE_ROWS_MAX`] decisions. First leaves out decisions that were
-    /// not carried out, beginning with the oldest.
+    /// At most [`limits::MESSAGE_ROWS_MAX`] decisions are returned. If there are more, the
+    /// decisions that were not carried out are left out first. Among equals, the oldest are left
+    /// out first.
     pub fn decisions(&self, of: &IndexedMessage) -> Result<(Vec<(Position, bool)>, u64), Error> {
         let id = of.id.0.as_bytes().as_slice();
         let made = "FROM action_row WHERE message = ?1 \
@@ -449,9 +454,9 @@ impl IndexReader {
         Ok((decisions, count.first().copied().unwrap_or_default()))
     }
 
-    /// Returns the positions of the first [`limits::MESSAGE_ROWS_MAX`] records with refused
-    /// payloads of the call that the message `of` opened. The second value is the number of all
-    /// refused payloads of this call.
+    /// Returns the positions of those records that contain refused payloads of the call that the
+    /// message `of` opened. Returns only the first [`limits::MESSAGE_ROWS_MAX`] positions. The
+    /// second value is the number of all refused payloads of this call.
     pub fn refusals_in_call(&self, of: &IndexedMessage) -> Result<(Vec<Position>, u64), Error> {
         let id = of.id.0.as_bytes().as_slice();
         let sql = "SELECT count(*) FROM refusal_row WHERE call = ?1";

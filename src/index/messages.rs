@@ -33,8 +33,9 @@ pub struct MessageRows<'d> {
     new_by_id: HashMap<MessageId, usize, foldhash::fast::RandomState>,
     /// Row number and thread number of each message in flight whose row is already written.
     in_flight: HashMap<MessageId, (i64, i64), foldhash::fast::RandomState>,
-    /// Whether a first build writes the rows. A first build sets the number of a message's cause
-    /// only if the cause is in memory, and adds the other numbers after all rows are written.
+    /// Whether a first build of the index writes the rows. In a first build, a row gets the number
+    /// of the message's cause only if the cause is in memory. The missing numbers are added after
+    /// all rows are written.
     is_building: bool,
 }
 
@@ -107,9 +108,9 @@ impl<'d> MessageRows<'d> {
         find.query_row([key], |row| Ok((row.get(0)?, row.get(1)?))).optional()
     }
 
-    /// Writes the rows of all new messages. Keeps those without a disposition in memory, as
-    /// messages in flight. If earlier flushes have left more than `rows_kept` messages in flight in
-    /// memory, first removes all of them from memory.
+    /// Writes the rows of all new messages. Those without a disposition are in flight, and stay in
+    /// memory. If memory still contains more than `rows_kept` messages in flight from earlier
+    /// flushes, removes all of these first.
     pub fn flush(&mut self, rows_kept: usize) -> rusqlite::Result<()> {
         self.new_by_id.clear();
         if self.in_flight.len() > rows_kept {

@@ -104,15 +104,16 @@ pub enum Error {
     /// A payload was redacted after the index had read it.
     #[error("the payloads of record {position} were redacted since the index was made")]
     Redacted { position: Position },
-    /// Another process is making the index. `progress` contains the last record that it has read,
-    /// and the last record that it must read; `None` if it does not report them.
+    /// Another process is making the index. `progress` contains the last record that this process
+    /// has read, and the last record that it must read. `None` if this process does not report its
+    /// progress.
     #[error(
         "another process makes the index {} just now{}; try again",
         path.display(), read_so_far(*progress)
     )]
     Building { path: PathBuf, progress: Option<[Position; 2]> },
-    /// A person entered a wrong SQL statement, a wrong search text or a wrong number, or an SQL
-    /// statement that is not permitted.
+    /// A person entered one of these: a wrong or forbidden SQL statement, a wrong search text, or a
+    /// wrong number.
     #[error("{detail}")]
     Query { detail: String },
     /// The SQL statement that a person entered took too long.
@@ -134,7 +135,7 @@ impl Error {
         Self::Building { path, progress }
     }
 
-    /// Whether this error shows that the index must be rebuilt.
+    /// Whether this error shows that the index is damaged and must be rebuilt.
     pub(super) fn is_damage(&self) -> bool {
         use rusqlite::ErrorCode;
         match self {

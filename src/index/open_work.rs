@@ -52,8 +52,8 @@ impl OpenWorkCounts {
 }
 
 impl IndexReader {
-    /// Counts the open calls that `filter` selects, up to `most`. For a filter by thread, also
-    /// reads the ended calls of threads with open calls. For any other filter, reads only open
+    /// Counts the open calls that `filter` selects. Stops after `most` calls. Usually reads only
+    /// open calls. For a filter by thread, also reads the ended calls of threads that have open
     /// calls.
     pub fn open_work(&self, filter: &WorkFilter, most: u64) -> Result<OpenWorkCounts, Error> {
         let call = format!(

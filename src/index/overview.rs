@@ -8,17 +8,18 @@ use crate::ids::{MessageId, Position, ThreadId};
 
 use super::{Error, IndexReader};
 
-/// SQL condition: the error `e` records that a person denied a call, which is not a failure.
-/// Excludes two other errors of the same kind: an operation that NATS denied, whose error has no
-/// call, and an expired approval, whose call has no accepted refusal.
+/// SQL condition: the error `e` records that a person denied a call, which is not a failure. Two
+/// other kinds of errors have the same code, and are excluded:
+/// - If NATS denied an operation, the error has no call.
+/// - If an approval expired, no refusal of the call was accepted.
 pub(super) const IS_DENIAL: &str = "e.call IS NOT NULL \
      AND e.kind IS (SELECT n FROM name WHERE text = 'denied') \
      AND EXISTS (SELECT 1 FROM action_row d WHERE d.message = e.call AND d.action = 'refuse' \
      AND d.accepted)";
 
-/// SQL condition: the error `e` counts as a failure. A failed attempt that also ended its call has
-/// two errors in one record, for the attempt and for the call. Only the error of the attempt
-/// counts.
+/// SQL condition: the error `e` counts as a failure. If a failed attempt also ended its call, the
+/// record contains two errors, one for the attempt and one for the call. Only the error for the
+/// attempt counts.
 pub(super) const IS_FAILURE: &str = "NOT EXISTS (SELECT 1 FROM error_row a INDEXED BY error_call \
                                      WHERE a.call = e.call AND a.position = e.position \
                                      AND a.n < e.n)";
@@ -27,8 +28,8 @@ pub(super) const IS_FAILURE: &str = "NOT EXISTS (SELECT 1 FROM error_row a INDEX
 /// details. Details of more than `chars` characters are cut, and end with `…`. `thread` is an SQL
 /// expression for the number of the thread.
 ///
-/// The query looks at the newest 100 failed calls that a client or another thread opened. Failed
-/// workflow runs are among them: their calls have completed, but have a fault.
+/// Only calls that a client or another thread opened are examined, and only the newest 100 of these
+/// that failed. Failed workflow runs count as failed: their calls have completed, but have a fault.
 pub(super) fn last_failure(thread: &str, chars: u32) -> String {
     format!(
         "SELECT k.local || ': ' || CASE WHEN length(e.detail) > {chars} \
@@ -46,7 +47,7 @@ pub struct ListedError {
     pub position: Position,
     pub time: Time,
     pub thread: Option<String>,
-    /// The message that opened the failed call; `None` for an operation that NATS denied.
+    /// The message that opened the call with the failure; `None` for an operation that NATS denied.
     pub message: Option<MessageId>,
     pub listener: Option<String>,
     pub kind: String,

@@ -31,7 +31,7 @@ impl IndexReader {
         self.position
     }
 
-    /// Returns the position that the journal's last record had when the present query of this
+    /// Returns the position of the journal's last record, as it was when the present query of this
     /// reader began.
     pub fn last(&self) -> Position {
         self.last
@@ -60,8 +60,8 @@ impl IndexReader {
         has_reached(&self.db, last)
     }
 
-    /// Prepares this reader for the next query: sets `last` as the position of the journal's last
-    /// record. Returns false if the last record in the index is not a record of the journal.
+    /// Prepares this reader for the next query, for which the journal ends at `last`. Returns false
+    /// if the last record in the index is not a record of the journal.
     pub(super) fn move_to(&mut self, last: Position) -> Result<bool, Error> {
         let end = file::end(&self.db).map_err(failed(&self.path))?;
         self.position = end.position;
@@ -87,8 +87,9 @@ impl IndexReader {
         })
     }
 
-    /// Maps an error of SQLite in a query to an error of this index. Returns [`Error::Query`] if a
-    /// value in the query is wrong, because such an error does not show a damaged index.
+    /// Converts an error that SQLite reported for a query. If a value in the query is wrong,
+    /// returns [`Error::Query`], because the index is not damaged. Otherwise, returns an error of
+    /// this index.
     pub fn failed(&self, error: rusqlite::Error) -> Error {
         match value_problem(&error) {
             Some(detail) => Error::Query { detail },
@@ -107,7 +108,7 @@ pub(super) struct ReaderSource {
 
 impl ReaderSource {
     /// Opens a reader of the index without bringing the index up to date. Returns `None` if a file
-    /// cannot be opened, or is not the file that the first reader has open.
+    /// cannot be opened, or if it is no longer the same file as when this source was made.
     pub(super) fn open(&self) -> Option<IndexReader> {
         let journal = JournalReader::open(&self.data).ok()?;
         let db = connect(&self.path).ok()?;
@@ -117,11 +118,11 @@ impl ReaderSource {
 }
 
 /// Answers a query from the index of the journal in `data`. First brings the index up to date, or
-/// rebuilds a damaged index.
+/// rebuilds it if it is damaged.
 ///
-/// If another process writes the index, waits until the index is complete: at most
-/// [`limits::INDEX_NEAR_WAIT`] if it lacks few records, and at most [`limits::INDEX_WAIT`] if it
-/// lacks many. Then answers from the records that the index has.
+/// If another process writes the index, waits until the index is complete. The wait is at most
+/// [`limits::INDEX_NEAR_WAIT`] if the index lacks few records, and otherwise at most
+/// [`limits::INDEX_WAIT`]. After that, answers from the records that the index has.
 ///
 /// # Errors
 ///
@@ -188,9 +189,9 @@ pub(super) fn discard_if_damaged<T>(
     }
 }
 
-/// Opens the index if another process holds its lock, or if this process may not write in the
-/// directory of the index. Returns `None` if neither is the case, so that this process can write
-/// the index.
+/// Opens the index if this process cannot write it: another process holds the lock of the index, or
+/// this process may not write in its directory. Otherwise, returns `None`, and this process can
+/// write the index.
 fn open_if_another_writes(data: &Path) -> Result<Option<IndexReader>, Error> {
     match IndexLock::take(data, Duration::ZERO, &mut || false)? {
         LockResult::Locked(_) => Ok(None),
@@ -200,8 +201,8 @@ fn open_if_another_writes(data: &Path) -> Result<Option<IndexReader>, Error> {
     }
 }
 
-/// Opens the index if it is complete, or if a short update can complete it. Returns `None`
-/// otherwise.
+/// Opens the index if it is complete, or lacks so few records that a short update can complete it.
+/// Otherwise, returns `None`.
 fn open_if_near(data: &Path) -> Result<Option<IndexReader>, Error> {
     let journal = JournalReader::open(data)?;
     let last = journal.last()?;
@@ -231,8 +232,8 @@ fn open_if_near(data: &Path) -> Result<Option<IndexReader>, Error> {
     }
 }
 
-/// Opens the index after bringing it up to date. If another process is writing an index that lacks
-/// few records, waits at most `near_wait` for it.
+/// Opens the index after bringing it up to date. If another process writes the index, waits for
+/// that process. If the index lacks only few records, this wait is at most `near_wait`.
 fn open(
     data: &Path,
     near_wait: Duration,
@@ -304,7 +305,7 @@ fn lacks_few(known: Position, last: Position) -> bool {
 
 /// Whether an index is complete up to `last`. Opens no file, because a waiting reader calls this
 /// function every few milliseconds. If the writer replaces the index file meanwhile, `db` still
-/// refers to the old file, so the reader waits until its time limit.
+/// refers to the old file. The reader then waits until its time limit.
 fn has_reached(db: &Connection, last: Position) -> bool {
     file::position(db).is_ok_and(|position| position >= last)
 }
@@ -358,8 +359,8 @@ fn files(index: &Path, journal: &JournalReader) -> [Option<FileId>; 2] {
     [index, &journal].map(|path| path.metadata().ok().map(|file| (file.dev(), file.ino())))
 }
 
-/// Deletes a damaged index. If another process has the lock of the index, leaves a request for that
-/// process to rebuild the index instead.
+/// Deletes a damaged index. If another process has the lock of the index, deletes nothing, and
+/// requests a rebuild of the index from that process.
 fn discard(data: &Path) -> Result<(), Error> {
     let path = data.join(INDEX_DATABASE);
     match IndexLock::take(data, limits::INDEX_WAIT, &mut || false)? {

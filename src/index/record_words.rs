@@ -1,6 +1,6 @@
-//! Collects the words of the messages and refusals that a record adds to the index. The OS threads
-//! that read the records can do this before the records reach the writer of the index, because the
-//! words depend only on the record.
+//! Collects the words that a record adds to the index: those of its messages and refusals. The
+//! words depend only on the record. The OS threads that read records can therefore collect them
+//! before the writer of the index receives the record.
 
 use crate::envelope::{Message, Refusal};
 use crate::ids::ListenerName;

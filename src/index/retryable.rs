@@ -14,8 +14,8 @@ use super::{Error, IndexReader, MessageSelector};
 /// A request of a client that failed or was refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RetryCandidate {
-    /// Number of the request among all messages and refusals, in the order of the journal; zero if
-    /// an operator named the request by its id.
+    /// Number of the request among all messages and refusals, in the order of the journal. Zero if
+    /// an operator selected the request by its id.
     pub n: i64,
     pub message: MessageId,
     /// Position of the record that contains the request.
@@ -42,12 +42,12 @@ pub struct RetryFilter {
     pub is_unretriable: bool,
 }
 
-/// The place in the list of candidates at which a page begins. The list contains only requests that
-/// were on record when its first page was read. So a command that retries page after page never
+/// Start of a page in the list of candidates. The list contains only requests that were on record
+/// when its first page was read. A command that retries one page after another therefore never
 /// retries a request that it has sent itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RetryCursor {
-    /// Number of the last candidate of the page before; zero for the first page.
+    /// Number of the last candidate on the preceding page; zero for the first page.
     after: i64,
     /// Last record of the journal when the first page was read.
     last: Position,
@@ -78,7 +78,7 @@ fn refused(rows: &str) -> String {
 }
 
 /// SQL list of refusal rules. An operator cannot retry a request that was refused under one of
-/// these rules, because its client repeats the request, or has already repeated it.
+/// these rules: the client of the request will repeat it, or has already done so.
 const LEFT_TO_CLIENTS: &str = "('draining', 'key-reused')";
 
 const NOT_RETRIED: &str = "NOT EXISTS (SELECT 1 FROM action_row a WHERE a.message = c.id \
@@ -147,8 +147,8 @@ impl IndexReader {
     }
 }
 
-/// Returns the codes of the rules that depend on the refused text alone, as a list of SQL string
-/// literals.
+/// Returns an SQL list of string literals: the codes of those rules whose violation depends only on
+/// the refused text, and not on the config.
 fn text_rules() -> String {
     let rules = RefusalRule::ALL.into_iter().filter(|rule| rule.is_of_text());
     rules.map(|rule| format!("'{}'", rule.as_str())).collect::<Vec<_>>().join(", ")

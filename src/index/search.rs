@@ -10,8 +10,8 @@ use crate::limits;
 use super::words::{match_in_tree, match_query};
 use super::{Error, IndexReader};
 
-/// Properties that messages and refusals must have to be found. A field that is `None` or empty
-/// requires nothing.
+/// Properties by which messages and refusals are searched. A field that is `None` or empty sets no
+/// condition.
 #[derive(Debug, Clone, Default)]
 pub struct SearchFilter {
     /// Words that the text of a message or refusal must contain. A word that ends with `*` matches
@@ -84,9 +84,9 @@ impl HitCount {
     }
 }
 
-/// SQL expression for the number of refusals that precede the refusal `m` in its record. These are
-/// the refusals between the last refusal of an earlier record and `m`, because refusals are
-/// numbered in the order of the journal.
+/// SQL expression for the number of refusals that precede the refusal `m` in its record. Refusals
+/// are numbered in the order of the journal. The expression therefore counts the refusals between
+/// the last refusal of an earlier record and `m`.
 const REFUSALS_BEFORE: &str = "(SELECT count(*) FROM refusal_row b WHERE b.n < m.n AND b.n > \
      coalesce((SELECT p.n FROM refusal_row p WHERE p.n < m.n AND p.position < m.position \
      ORDER BY p.n DESC LIMIT 1), 0))";
@@ -187,8 +187,8 @@ impl SearchFilter {
 struct SearchScope {
     /// First and last number of the messages and refusals to search.
     range: (i64, i64),
-    /// Number of the tree to which the search is limited; 0 if the index does not have that tree;
-    /// `None` for all trees.
+    /// Number of the tree to which the search is limited, or 0 if the index does not contain this
+    /// tree. `None` to search all trees.
     tree: Option<i64>,
 }
 
@@ -202,8 +202,9 @@ impl SearchScope {
         })
     }
 
-    /// Whether the filter has words, and names no thread or a root thread. The full-text query
-    /// alone can then limit the search, because it can select the tree of a root thread.
+    /// Whether the full-text query alone can limit the search to the threads of the filter. This
+    /// requires that the filter has words, and names either no thread or a root thread. A full-text
+    /// query can select whole trees, but no subthreads.
     fn is_whole_tree(&self, filter: &SearchFilter) -> bool {
         filter.has_words() && filter.within.as_ref().is_none_or(ThreadId::is_root)
     }
@@ -227,10 +228,11 @@ impl SearchQuery {
 impl IndexReader {
     /// Returns the filter for a search in which a person may have entered an id instead of words:
     ///
-    /// - The words are the id of a message that meets the other conditions: selects this message.
-    /// - The words are the id of a thread on record, and `filter` names no thread: selects this
-    ///   thread.
-    /// - Any other words: returns `filter` unchanged.
+    /// - If the words are the id of a message that meets the other conditions, the new filter
+    ///   selects this message.
+    /// - If the words are the id of a thread on record, and `filter` names no thread, the new
+    ///   filter selects this thread.
+    /// - Otherwise, `filter` is returned unchanged.
     pub fn resolve_id(&self, filter: &SearchFilter) -> Result<SearchFilter, Error> {
         let words = filter.words.trim();
         let mut resolved = SearchFilter { words: String::new(), ..filter.clone() };
@@ -354,8 +356,8 @@ impl IndexReader {
         found().map_err(|error| self.failed(error))
     }
 
-    /// Returns the newest messages and refusals for a filter that has words and no other condition
-    /// except a tree. The full-text table alone can answer such a search.
+    /// Returns the newest messages and refusals for a filter that consists of words and, if set, a
+    /// root thread. The full-text table alone can answer such a search.
     fn search_words(
         &self,
         words: &str,

@@ -13,10 +13,10 @@ impl IndexReader {
     /// Divides `items` into shares, applies `read` to each share, and returns the results in the
     /// order of the shares.
     ///
-    /// This reader reads the first, small share. If that takes longer than `patience`, and many
-    /// items are left, several OS threads read the rest at once, each with a reader of its own.
-    /// Otherwise, this reader reads the rest too, because opening further readers would take
-    /// longer.
+    /// This reader reads a small first share alone. If that takes longer than `patience`, and many
+    /// items are left, several OS threads then read the remaining shares in parallel, each with its
+    /// own reader. Otherwise, this reader reads all remaining items as one share, because opening
+    /// further readers would take longer.
     ///
     /// # Errors
     ///
@@ -40,8 +40,8 @@ impl IndexReader {
         Ok(results)
     }
 
-    /// Reads shares of `items` at once, each on an OS thread with a reader of its own. If such a
-    /// thread or reader cannot be created, `self` reads the share.
+    /// Reads shares of `items` in parallel, each on an OS thread with its own reader. If the OS
+    /// thread or the reader for a share cannot be created, `self` reads this share.
     fn read_at_once<T: Sync, R: Send>(
         &self,
         items: &[T],

@@ -18,8 +18,9 @@ pub enum SqlValue {
     Blob(Vec<u8>),
 }
 
-/// Function that receives a result. The first call has only the names of the columns; each further
-/// call has the names and one row. Returns whether to continue.
+/// Function that receives the result of a statement. The first call passes only the names of the
+/// columns. Each further call passes these names and one row. The function returns whether to
+/// continue.
 pub type RowVisitor<'v> = dyn FnMut(&[String], Option<Vec<SqlValue>>) -> bool + 'v;
 
 /// Number of SQLite instructions between two checks of the clock.

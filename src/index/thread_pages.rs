@@ -47,10 +47,10 @@ struct PageMessage {
 }
 
 impl IndexReader {
-    /// Returns a page of a thread: up to `limit` messages, beginning with the sequence number
-    /// `from_seq`, or the last page if `from_seq` is `None`. Returns `None` if there is no such
-    /// thread. The time does not depend on the length of the thread, because only the rows of this
-    /// page are read.
+    /// Returns a page of a thread with up to `limit` messages. The page begins with the sequence
+    /// number `from_seq`. If `from_seq` is `None`, returns the last page. Returns `None` if there
+    /// is no such thread. The time does not depend on the length of the thread, because only the
+    /// rows of this page are read.
     ///
     /// # Errors
     ///
@@ -150,8 +150,8 @@ impl IndexReader {
     }
 
     /// Returns the sequence number of the message that is `limit` messages before the message
-    /// `seq`, or of the first message if fewer messages precede `seq`. Returns `None` if no message
-    /// precedes `seq`.
+    /// `seq`. If fewer messages precede `seq`, returns the number of the first message. If no
+    /// message precedes `seq`, returns `None`.
     fn seq_before(&self, thread: i64, seq: i64, limit: usize) -> Result<Option<u64>, Error> {
         let sql = "SELECT min(seq) FROM (SELECT seq FROM message_row \
                    WHERE thread = ?1 AND seq < ?2 ORDER BY seq DESC LIMIT ?3)";
@@ -167,13 +167,13 @@ impl IndexReader {
     }
 
     /// Returns the positions of a thread's records that contain refusals, errors, decisions or
-    /// openings of subthreads. The second value states whether a page cannot hold all of these
-    /// records.
+    /// openings of subthreads. The second value is true if there are more of them than a page can
+    /// show.
     ///
     /// The search covers refusals with numbers from `span[0]` to `span[1]`, and other events with
     /// positions from `span[2]` to `span[3]`. For the organism's own thread (`is_organism`), the
-    /// result also includes counts of `busy` refusals, and refusals of payloads for threads that do
-    /// not exist.
+    /// result also includes two kinds of events: counts of `busy` refusals, and refusals of
+    /// payloads for threads that do not exist.
     fn positions_between(
         &self,
         thread: i64,

@@ -37,7 +37,8 @@ const TOTALS: &str = "messages, settled, refusals, errors, turns, tokens_in, tok
 const TOTALS_COUNT: usize = 12;
 
 impl RowTotals {
-    /// Reads the columns [`TOTALS`], of which the first one has the index `from`.
+    /// Reads the columns [`TOTALS`] from a row. `from` is the index of the first of these columns
+    /// in the row.
     fn read(row: &Row<'_>, from: usize) -> rusqlite::Result<Self> {
         Ok(Self {
             messages: row.get(from)?,
@@ -101,8 +102,8 @@ struct IndexedThread {
     is_changed: bool,
 }
 
-/// Kind of a name that the index stores for a tree. A search finds the tree by names of the first
-/// three kinds.
+/// Kind of a name that the index stores for a tree. A search finds trees by the names of listeners,
+/// agents and payloads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TreeNameRole {
     /// A listener that was called.
@@ -125,8 +126,8 @@ struct IndexedTree {
     records: u64,
     subthreads: u64,
     totals: RowTotals,
-    /// Names by which a search finds this tree, as far as the index already stores them. They need
-    /// not be written again.
+    /// Names that the index already stores for this tree, so that they need not be written again.
+    /// The list is limited and may be incomplete.
     names: Vec<(TreeNameRole, i64)>,
     is_changed: bool,
 }
@@ -152,14 +153,15 @@ static SAVE_TREE: LazyLock<String> = LazyLock::new(|| {
     replace_sql("tree_row", &format!("{columns}, {TOTALS}"))
 });
 
-/// Returns the SQL statement that writes a row with these columns.
+/// Returns the SQL statement that writes a row with the columns `columns` to `table`. The statement
+/// replaces an earlier row with the same key.
 fn replace_sql(table: &str, columns: &str) -> String {
     let parameters = vec!["?"; columns.split(',').count()].join(", ");
     format!("INSERT OR REPLACE INTO {table}({columns}) VALUES ({parameters})")
 }
 
-/// Returns the parameters of a statement of [`replace_sql`], for a row whose last columns are
-/// [`TOTALS`].
+/// Returns the parameters for a statement of [`replace_sql`] whose last columns are [`TOTALS`]:
+/// first `values`, then `totals`.
 fn with_totals<'v>(
     values: &[&'v dyn ToSql],
     totals: &'v [i64; TOTALS_COUNT],
@@ -262,8 +264,8 @@ impl<'d> ThreadRows<'d> {
         self.change_totals(n, record, true, change)
     }
 
-    /// Adds `refusals` to the totals of a thread and to the totals of its tree. A refusal is no
-    /// work: a refused action of a person does not change how long a finished thread took.
+    /// Adds `refusals` to the totals of a thread and of its tree. A refusal does not count as work.
+    /// A person's action that is refused therefore does not change how long a finished thread took.
     pub fn add_refusals(&mut self, n: i64, record: &Record, refusals: i64) -> rusqlite::Result<()> {
         self.change_totals(n, record, false, |sums| sums.refusals += refusals)
     }
@@ -295,8 +297,8 @@ impl<'d> ThreadRows<'d> {
         Ok(())
     }
 
-    /// Counts a message in the row of its thread. If the message states that the thread was
-    /// cancelled before a call was opened in it, stores this end of the thread.
+    /// Counts a message in the row of its thread. A message may state that the thread was
+    /// cancelled. If no call was opened in the thread before, also stores this end of the thread.
     pub fn count_message(
         &mut self,
         n: i64,
@@ -323,8 +325,8 @@ impl<'d> ThreadRows<'d> {
     }
 
     /// Adds `events` to the number of timeline entries of a thread. `are_work` is false if all of
-    /// them are refusals or decisions of persons. Such entries do not count as the last entry, unless
-    /// the thread has no earlier one.
+    /// them are refusals or decisions of persons. The time of the last entry is set only if
+    /// `are_work` is true, or if the thread has no earlier entry.
     pub fn count_events(
         &mut self,
         n: i64,
@@ -356,7 +358,7 @@ impl<'d> ThreadRows<'d> {
         Ok(())
     }
 
-    /// Sets the first call of a thread, unless one is set.
+    /// Sets the first call of a thread if the thread has no first call yet.
     pub fn set_first_call(
         &mut self,
         n: i64,
@@ -370,9 +372,10 @@ impl<'d> ThreadRows<'d> {
         Ok(())
     }
 
-    /// Stores the end of a call in the row of the thread `n`, to which the call belongs. Must be
-    /// called only for a call that was opened by a client or by another thread, or for a thread that
-    /// was cancelled without a call.
+    /// Stores the end of a call as the end of the thread `n`, to which the call belongs. Must be
+    /// called only in these cases:
+    /// - The call was opened by a client or by another thread.
+    /// - The thread was cancelled without a call.
     pub fn end(&mut self, n: i64, how: Closing, record: &Record) -> rusqlite::Result<()> {
         if let Some(thread) = self.thread(n)? {
             thread.ended = Some((closing(how).to_owned(), record.time.0));

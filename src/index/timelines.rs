@@ -21,7 +21,7 @@ pub struct TimelineSummary {
     /// counts as one entry.
     pub events: u64,
     /// Time of the last entry of the timeline that is neither a refusal nor a decision of a person.
-    /// Time of the first entry if there is no such entry.
+    /// If there is no such entry, the time of the first entry.
     pub updated: Time,
     /// Number of timeline entries of the thread and all threads beneath it.
     pub events_beneath: u64,

@@ -41,9 +41,9 @@ pub struct TreeFilter {
     pub has_errors: bool,
     /// Whether to select only trees in which a call waits for a person.
     pub needs_person: bool,
-    /// Words of a search. The tree must have at least one message that contains all of them. A text
-    /// without a word sets no condition, so callers pass the words of a person to
-    /// [`check_words`](super::check_words) first.
+    /// Words of a search. At least one message of the tree must contain all of these words. A text
+    /// without a word sets no condition. Callers therefore first pass a person's text to
+    /// [`check_words`](super::check_words), which refuses a text that is not empty but has no word.
     pub words: String,
     /// Whether to leave out the organism's own thread.
     pub is_without_organism: bool,
@@ -78,8 +78,8 @@ pub struct ListedTree {
     pub costs: CurrencyTotals,
     pub opened: Time,
     pub updated: Time,
-    /// Time of the last record that is work, and not only a refusal or a decision of a person. A
-    /// settled tree took the time until then.
+    /// Time of the last record that is work. A refusal, or a decision of a person, is no work. For
+    /// a settled tree, this is the end of the time that the tree took.
     pub worked: Time,
     pub requested_by: Option<String>,
     pub request: Option<String>,
@@ -88,9 +88,9 @@ pub struct ListedTree {
     /// How much of the tree's open work is paused. `None` if nothing is paused, or if the tree has
     /// no open work.
     pub pause: Option<PausedPart>,
-    /// Reason of the root thread's last failure, shortened: the name of the fault, and its details.
-    /// Considers only failed calls that were opened by a client or by another thread. `None` unless
-    /// the status is `failed`.
+    /// If the status is `failed`, the shortened reason of the root thread's last failure: the name
+    /// of the fault, and its details. Otherwise, `None`. Only failed calls that were opened by a
+    /// client or by another thread are considered.
     pub fault: Option<String>,
     /// Position of the tree's last record. To list the next page, set [`TreeFilter::before`] to the
     /// position of the last listed tree.
@@ -112,9 +112,9 @@ pub(super) const COLUMNS: &str = "SELECT t.id, r.status, r.subthreads, r.records
                        (SELECT local FROM name WHERE n = t.request), t.first_words, r.head, \
                        r.worked";
 
-/// SQL expression for the kind of decision that the calls of a tree wait for, such as an approval.
-/// `NULL` if no call waits for a person, or if the calls wait for different kinds. The expression
-/// looks at the first 100 waiting calls.
+/// SQL expression for the kind of decision, such as an approval, for which the calls of a tree
+/// wait. `NULL` if no call waits for a person, or if the first 100 waiting calls wait for different
+/// kinds. Later calls are not examined.
 pub(super) const HOLD: &str = "CASE WHEN r.held > 0 THEN (SELECT CASE WHEN min(hold) = max(hold) \
                     THEN min(hold) END FROM (SELECT h.hold FROM thread_row s \
                     CROSS JOIN call_row c ON c.thread = s.n AND c.closed IS NULL \
@@ -132,7 +132,7 @@ pub(super) const DENIALS: &str = "CASE WHEN r.errors > 0 THEN (SELECT count(*) F
 /// index `tree_long` contains all longer trees.
 const SHORT_TREE_SPAN: i64 = 4_096;
 
-/// SQL expression for the reason of a tree's last failure; `NULL` unless the tree's status is
+/// SQL expression for the reason of a tree's last failure. `NULL` if the tree's status is not
 /// `failed`.
 pub(super) static FAULT: LazyLock<String> = LazyLock::new(|| {
     format!("CASE WHEN r.status = 'failed' THEN ({}) END", last_failure("r.n", FAULT_CHARS))
@@ -146,9 +146,9 @@ const FAULT_CHARS: u32 = 160;
 /// which it was opened, and the position of its first record.
 const FIRST_OPENED: &str = "SELECT n, opened, first FROM tree_row WHERE n >= ?1 ORDER BY n LIMIT 1";
 
-/// SQL statement that selects the first tree whose last record is at or after the parameter, a
-/// position. The columns are those that `first_at` requires: a key, a time and a position. The
-/// position of the last record is both the key and the third column.
+/// SQL statement that selects the first tree whose last record is at or after a position, which is
+/// the parameter. The columns are those that `first_at` requires: a key, a time and a position. The
+/// position of the last record is both the key and the position.
 const FIRST_CHANGED: &str = "SELECT head, updated, head FROM tree_row INDEXED BY tree_head \
                              WHERE head >= ?1 ORDER BY head LIMIT 1";
 
@@ -160,8 +160,8 @@ pub(super) struct TreeConditions {
     /// Whether a condition selects so few trees that they can all be collected and sorted. If
     /// false, trees are tested one by one, newest first, until enough of them match.
     is_rare: bool,
-    /// Whether the condition on the cost alone selects few trees. If so, a query finds the trees by
-    /// their cost.
+    /// Whether the condition on the cost selects only few trees, even without the other conditions.
+    /// If so, a query finds the trees by their cost.
     is_costly: bool,
 }
 
@@ -222,9 +222,9 @@ impl IndexReader {
     /// Selects trees by `conditions`, the newest first. `indexed` is empty, or an `INDEXED BY`
     /// clause that names the SQLite index to use.
     ///
-    /// `sign` stands before the column by which the trees are sorted. If it is empty, SQLite may
-    /// read all trees in the order of their last records. If it is `+`, SQLite first collects the
-    /// selected trees and then sorts them.
+    /// `sign` stands before the column by which the trees are sorted. If `sign` is empty, SQLite
+    /// may read all trees in the order of their last records. If `sign` is `+`, SQLite first
+    /// collects the selected trees and then sorts them.
     fn select_trees(
         &self,
         indexed: &str,
@@ -291,8 +291,9 @@ impl IndexReader {
     /// keys. Returns the key and the position of this tree; `None` if there is no such tree.
     ///
     /// The SQL statement `sql` must select the first tree whose key is at or above the parameter.
-    /// Its columns must be the tree's key, the tree's time, and the position of the tree's first or
-    /// last record. A tree with a higher key must not have an earlier time.
+    /// Its columns must be three: the tree's key, the tree's time, and the position of either the
+    /// first or the last record of the tree. A tree with a higher key must not have an earlier
+    /// time.
     fn first_at(&self, sql: &str, time: Time) -> rusqlite::Result<Option<[i64; 2]>> {
         let mut query = self.connection().prepare_cached(sql)?;
         let mut from_key = |key: i64| {

@@ -69,8 +69,8 @@ impl<'t> NoteValues<'t> {
     }
 }
 
-/// Adds the turn that `note` records. If the note was redacted, adds what the rest of the record
-/// states about the turn.
+/// Adds the turn that `note` records. If the note was redacted, adds what other parts of the record
+/// still state about the turn.
 pub fn add(
     fold: &mut IndexFold<'_>,
     record: &Record,

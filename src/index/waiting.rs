@@ -33,13 +33,13 @@ pub struct WaitingMessage {
     pub hold: Option<Hold>,
 }
 
-/// The calls of a thread, or of a tree, that wait for a person: their number, and the kind of
-/// decision that they wait for.
+/// Summary of the calls of a thread, or of a tree, that wait for a person: their number, and the
+/// kind of decision for which they wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct HoldCount {
     pub calls: u64,
-    /// The kind of decision that all of these calls wait for. `None` if no call waits, or if the
-    /// calls wait for different kinds.
+    /// The kind of decision for which all of the counted calls wait. `None` if no call waits, or if
+    /// the calls wait for different kinds.
     pub hold: Option<Hold>,
 }
 
@@ -133,10 +133,10 @@ impl IndexReader {
         self.rows(sql, &[&most, &thread.as_str()], waiting)
     }
 
-    /// Returns the numbers of calls that wait for a decision of the kind `hold`, in the order in
-    /// which the calls were opened. The list ends after `most` calls, or later if the next calls
-    /// began to wait at the same time as the last of them. The second value is the count of all
-    /// calls that wait for such a decision.
+    /// Returns the numbers of the calls that wait for a decision of the kind `hold`, in the order
+    /// in which the calls were opened. Returns `most` calls. If the calls that follow began to wait
+    /// at the same time as the last of these, returns them too. The second value is the count of
+    /// all calls that wait for such a decision.
     pub fn waiting_calls(&self, hold: Hold, most: usize) -> Result<(Vec<i64>, u64), Error> {
         let sql = "SELECT call, since FROM hold_row INDEXED BY hold_open \
                    WHERE ended IS NULL AND hold = ?1 ORDER BY call";

@@ -5,8 +5,8 @@ use rusqlite::Connection;
 
 use crate::limits;
 
-/// Number of segments on one level of the full-text table at which a write begins to merge these
-/// segments. This is SQLite's default.
+/// Number of segments that must be on one level of the full-text table before a write begins to
+/// merge them. This is SQLite's default.
 const MERGED_SEGMENTS: u32 = 4;
 
 /// The ways in which writes to the full-text table merge its segments.
@@ -33,8 +33,9 @@ impl WordMerges {
     }
 }
 
-/// Merges segments of the full-text table of `db`, up to a bounded number of pages. Returns true if
-/// it merged anything; more segments may then be left to merge.
+/// Merges segments of the full-text table of `db`, up to a bounded number of pages. If it has
+/// merged any, returns true, and more segments may still have to be merged. Otherwise, returns
+/// false.
 pub fn merge_some(db: &Connection) -> rusqlite::Result<bool> {
     let before = db.total_changes();
     let sql = "INSERT INTO word(word, rank) VALUES ('merge', ?1)";

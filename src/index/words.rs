@@ -29,7 +29,7 @@ pub fn first_words(payload: &Payload, most: usize) -> Option<String> {
     (!words.is_empty()).then_some(words)
 }
 
-/// Adds words of an element to `words`, until `words` is as long as [`first_words`] needs.
+/// Adds words of an element to `words`, until `words` is long enough for [`first_words`].
 fn collect(element: &Element, most: usize, words: &mut String) {
     for node in &element.content {
         match node {
@@ -180,7 +180,7 @@ pub fn match_in_tree(query: &str, tree: i64) -> String {
     format!("{query} AND \"{TREE_MARK}{tree}\"")
 }
 
-/// Whether words of the character's script are not separated by spaces.
+/// Whether the character belongs to a script that is written without spaces between words.
 fn is_unspaced(char: char) -> bool {
     matches!(char,
         '\u{0e00}'..='\u{0eff}' // Thai, Lao
@@ -251,8 +251,9 @@ fn add_phrase(text: &str, is_prefix: bool, terms: &mut Vec<String>) {
     add_word_terms(&mut words, is_prefix, terms);
 }
 
-/// Returns the hyphen or underscore at the end of `text`, if it follows a letter or digit. A search
-/// for `INV-*` needs this character, because matching words such as `INV-777` contain it.
+/// Returns the last character of `text` if this is a hyphen or underscore after a letter or digit.
+/// A search for `INV-*` must keep this character, because the words to be found, such as `INV-777`,
+/// contain it.
 fn joining_mark(text: &str) -> Option<char> {
     let mut chars = text.chars().rev();
     let mark = chars.next().filter(|last| matches!(last, '-' | '_'))?;

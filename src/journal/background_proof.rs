@@ -90,8 +90,8 @@ impl ProofProgress {
         self.ended.notify_all();
     }
 
-    /// Returns the position of the first record after the snapshot, as long as the records before
-    /// the snapshot are not all verified. Returns `None` once they are.
+    /// Returns the position of the first record after the snapshot while some records before the
+    /// snapshot are still unverified. Returns `None` as soon as all of them are verified.
     pub fn proved_from(&self) -> Option<Position> {
         (!self.has_passed.load(Ordering::Acquire)).then_some(self.from)
     }
@@ -101,8 +101,8 @@ impl ProofProgress {
         Position(self.proved.load(Ordering::Relaxed))
     }
 
-    /// Returns the error with which the background verification has failed. Returns `None` if it
-    /// has not failed, or if the error was already returned once.
+    /// Returns the error with which the background verification has failed, but only once. Returns
+    /// `None` if the verification has not failed, or if this method has already returned the error.
     pub(super) fn take_failure(&self) -> Option<Error> {
         // Lock: held only to take the value, once for each append.
         locked(&self.failure).take()
@@ -121,8 +121,8 @@ impl ProofProgress {
     }
 }
 
-/// Input of the background verification: the checkpoint of the snapshot, and the data with which
-/// the records before the snapshot are compared.
+/// Input of the background verification: the checkpoint of the snapshot, and the data against which
+/// the records before the snapshot are checked.
 #[derive(Debug)]
 pub(super) struct ProofClaim {
     pub data: PathBuf,
@@ -131,17 +131,17 @@ pub(super) struct ProofClaim {
     pub key: MacKey,
     pub checkpoint: Checkpoint,
     pub coverage: Option<StoredCoverage>,
-    /// Keys that signed the journal's checkpoints up to `checkpoint`, and recorded actions in which
-    /// operators declare trust in keys.
+    /// Keys that signed the journal's checkpoints up to `checkpoint`, and the recorded actions in
+    /// which operators have declared that they trust keys.
     pub signers: CheckpointSigners,
     /// Checkpoints that the journal itself contains, up to `checkpoint`. The background
     /// verification compares them with the records.
     pub due: InnerCheckpoints,
-    /// The marks that the journal has outside its file, such as checkpoints. They were read before
-    /// the pump changed any of them at its start.
+    /// The marks of the journal that are outside its file, such as checkpoints. They were read
+    /// before this start of the pump changed any of them.
     pub known: ExternalMarks,
-    /// Records with blanked payloads, and records whose redaction operators accepted, possibly in
-    /// an action after the snapshot.
+    /// Two sets of records: those with blanked payloads, and those whose redaction an operator has
+    /// accepted. The action that accepts a redaction may be later than the snapshot.
     pub redactions: RedactedRecords,
     /// Losses of records that operators accepted in recorded actions.
     pub losses: Vec<AcceptedLoss>,

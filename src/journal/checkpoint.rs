@@ -31,9 +31,9 @@ pub struct Checkpoint {
     pub count: u64,
     pub merkle_root: Digest,
     pub time: Time,
-    /// Position of the first record that the pump had verified when it signed this checkpoint;
-    /// `None` if it had verified the whole journal. The position is that of the first record after
-    /// the snapshot from which the pump started.
+    /// Position of the first record after the snapshot from which the pump started. Set only if the
+    /// pump had not yet verified the earlier records when it signed this checkpoint. `None` if the
+    /// pump had verified the whole journal.
     #[serde(rename = "proved_from", default, skip_serializing_if = "Option::is_none")]
     pub proved_from: Option<Position>,
     /// Ed25519 public key of the signer, in hexadecimal.
@@ -176,9 +176,9 @@ impl CheckpointFile {
         &self.path
     }
 
-    /// Returns all checkpoints of the file, oldest first; none if the file does not exist. Ignores
-    /// an incomplete last line that a crash has left. An error names the first damaged line, with
-    /// advice.
+    /// Returns all checkpoints of the file, oldest first. If the file does not exist, returns none.
+    /// Ignores an incomplete last line that a crash has left. If another line is damaged, returns
+    /// an error that names the first such line and gives advice.
     pub fn read(&self) -> Result<Vec<Checkpoint>, Error> {
         let (lines, damage) = self.read_intact()?;
         match damage {
@@ -190,8 +190,9 @@ impl CheckpointFile {
         }
     }
 
-    /// Returns the intact checkpoints of the file as [`CheckpointFile::read`] does, and a
-    /// description of the first damaged line. The description is `None` if all lines are intact.
+    /// Returns the intact checkpoints of the file, oldest first, and a description of the first
+    /// damaged line. The description is `None` if all lines are intact. Like
+    /// [`CheckpointFile::read`], ignores an incomplete last line.
     pub fn read_intact(&self) -> Result<(Vec<Checkpoint>, Option<String>), Error> {
         let bytes = durable_file::read(&self.path).map_err(Error::io(self.shown()))?;
         let bytes = bytes.unwrap_or_default();

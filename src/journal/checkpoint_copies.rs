@@ -1,7 +1,7 @@
 //! Copies of a journal's checkpoints, in a directory that the config names. This directory is
 //! neither the data directory, which contains the journal, nor the state directory, which contains
-//! the signing key. So if a program rewrites a record of the journal, the copies contradict the new
-//! record, even if the program can use the signing key.
+//! the signing key. If a program rewrites a record of the journal, the copies therefore contradict
+//! the new record. This is so even if the program can sign with the host's key.
 //!
 //! The directory may be on another machine, and may be slow, full, read-only or unreachable for a
 //! while. This does not stop or delay a pump: a separate OS thread writes the copies, and repeats
@@ -69,7 +69,7 @@ impl CheckpointCopies {
     }
 
     /// Returns the copied checkpoints at one position. There are several if the journal was
-    /// rewritten after the first of them was copied.
+    /// rewritten after a checkpoint at this position was copied.
     pub fn at(&self, position: Position) -> &[Checkpoint] {
         let from = self.lines.partition_point(|line| line.position < position);
         let to = self.lines.partition_point(|line| line.position <= position);
@@ -187,7 +187,7 @@ struct CopyWorker {
     outside: CheckpointFile,
     receiver: Receiver<Checkpoint>,
     waiting: VecDeque<Checkpoint>,
-    /// Reason why the last attempt to copy checkpoints failed; `None` if it succeeded.
+    /// Reason why the last attempt to copy checkpoints failed; `None` if this attempt succeeded.
     failure: Option<String>,
     counts: Arc<SharedCounts>,
 }

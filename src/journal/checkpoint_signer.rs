@@ -27,13 +27,15 @@ pub struct CheckpointSigner {
     pub copying: CopyDirectory,
     /// Position of the last checkpoint.
     pub checked: Position,
-    /// Time of the last checkpoint that this run of the pump signed or, before the first one, of
-    /// the run's first record. `None` if the run has written no record.
+    /// Start of the interval after which the next checkpoint is due. This is the time of the last
+    /// checkpoint that this run of the pump signed. If it has signed none, this is the time of its
+    /// first record, or `None` if it has written no record.
     pub checked_at: Option<Time>,
     /// Progress of the background verification of the records before a snapshot. `None` if the pump
     /// did not start from a snapshot, and so verified every record at its start.
     pub proof: Option<Arc<ProofProgress>>,
-    /// The checkpoint that was signed last, while it is not known to be durable; `None` otherwise.
+    /// The last signed checkpoint, as long as it is uncertain whether this checkpoint is durable.
+    /// Otherwise, `None`.
     pub signed: Option<Checkpoint>,
 }
 
@@ -46,11 +48,12 @@ impl CheckpointSigner {
         since >= limits::CHECKPOINT_RECORDS || (since > 0 && is_overdue)
     }
 
-    /// Signs a checkpoint over all durable records. The new records of the commit that appends the
-    /// checkpoint are not covered.
+    /// Signs a checkpoint over all durable records. The commit that appends the checkpoint may also
+    /// contain new records, which the checkpoint does not cover.
     ///
-    /// The retry of a commit gets the same checkpoint as the first attempt, even if the background
-    /// verification has passed meanwhile, because a stream recognizes a retry only by equal bytes.
+    /// If a commit is retried, returns the same checkpoint as for the first attempt, even if the
+    /// background verification has succeeded meanwhile. The reason is that a stream recognizes a
+    /// retry only by equal bytes.
     pub fn sign(&mut self, heads: &mut TreeHeads, now: Time) -> Checkpoint {
         failpoint("before-checkpoint");
         let position = heads.last();

@@ -13,10 +13,10 @@ use super::Error;
 
 const WATERMARK: &str = "watermark";
 
-/// The last acknowledged record of a journal, noted in a file outside the journal. The file reveals
-/// the loss of records if an older copy replaces the journal. It is written after the record's
-/// commit is durable, but is not synced. So after a power cut, it may name an earlier record than
-/// the last acknowledged one, but never a later one.
+/// The last acknowledged record of a journal, noted in a file outside the journal. If the journal
+/// is replaced by an older copy, this file reveals that records are lost. The file is written after
+/// the record's commit is durable, but is not synced. So after a power cut, it may name an earlier
+/// record than the last acknowledged one, but never a later one.
 #[derive(Debug)]
 pub struct CommitWatermark {
     file: File,
@@ -47,15 +47,15 @@ impl CommitWatermark {
     }
 
     /// Reads the watermark of `journal` from the directory `state`: position and hash of the last
-    /// acknowledged record. Returns `None` if no record was acknowledged yet, and zeros if the file
-    /// is damaged: it then names no record (see [`damaged_watermark`]).
+    /// acknowledged record. Returns `None` if no record was acknowledged yet. If the file is
+    /// damaged, both values are zero, which names no record (see [`damaged_watermark`]).
     pub fn read(state: &Path, journal: Uuid) -> Result<Option<(Position, Digest)>, Error> {
         Self::read_at(Self::path(state, journal))
     }
 
     /// Reads the watermark that earlier versions of this program kept beside the journal, in the
-    /// directory `data`. Returns `None` if `data` contains no watermark, and zeros if the file is
-    /// damaged.
+    /// directory `data`. Returns `None` if `data` contains no watermark. If the watermark is
+    /// damaged, position and hash are zero.
     pub fn read_beside(data: &Path) -> Result<Option<(Position, Digest)>, Error> {
         Self::read_at(data.join(WATERMARK))
     }
@@ -94,14 +94,14 @@ fn mark(position: Position, hash: Digest) -> [u8; MARK_BYTES] {
 }
 
 /// Returns the position and the hash of the last acknowledged record, from the watermark in
-/// `state`. Returns zeros if no record was acknowledged, or if the watermark is damaged.
+/// `state`. Both are zero if no record was acknowledged, or if the watermark is damaged.
 pub fn acknowledged(state: &Path, journal: Uuid) -> Result<(Position, Digest), Error> {
     Ok(CommitWatermark::read(state, journal)?.unwrap_or_default())
 }
 
-/// Returns the path of the watermark of `journal` in the directory `state` if the file is damaged,
-/// as after a power cut; `None` if the file is intact or missing. A damaged watermark is no
-/// evidence about the journal. The next start on the journal replaces it.
+/// Returns the path of the watermark of `journal` in the directory `state` if this file is damaged,
+/// for example after a power cut. Returns `None` if the file is intact or missing. A damaged
+/// watermark is no evidence about the journal. The next start on the journal replaces it.
 pub fn damaged_watermark(state: &Path, journal: Uuid) -> Result<Option<PathBuf>, Error> {
     let path = CommitWatermark::path(state, journal);
     let bytes = durable_file::read(&path).map_err(Error::io(path.display().to_string()))?;

@@ -16,10 +16,11 @@ pub struct UncopiedCheckpoints {
 }
 
 impl UncopiedCheckpoints {
-    /// Processes `line`, the next checkpoint in the journal. If `line` already has a copy, empties
-    /// the list, because only checkpoints after the last copied one need a copy. If not, adds
-    /// `line` to the list, but only if its Merkle root is that of `heads`, the last records of all
-    /// trees at its position.
+    /// Processes `line`, the next checkpoint in the journal. `heads` contains the last records of
+    /// all trees at the position of this checkpoint.
+    /// - If `line` is already copied, empties the list, because only checkpoints after the last
+    ///   copied one need a copy.
+    /// - Otherwise, adds `line` to the list if its Merkle root is that of `heads`.
     pub fn take(&mut self, line: &Checkpoint, copies: &CheckpointCopies, heads: &mut TreeHeads) {
         if copies.at(line.position).contains(line) {
             self.lines.clear();
@@ -36,7 +37,8 @@ pub struct CopyDirectory {
     pub directory: Option<PathBuf>,
     /// Checkpoints that must be copied and are not queued yet.
     pub due: Vec<Checkpoint>,
-    /// Copied checkpoints that cover lost records. An operator has accepted this loss.
+    /// Copied checkpoints that cover lost records. An operator has accepted that these records are
+    /// lost.
     pub given_up: Vec<Checkpoint>,
     copier: Option<CheckpointCopier>,
 }

@@ -1,7 +1,7 @@
 //! The marks of a journal: data outside the journal's file that shows which records the journal
 //! had. The marks are a note with the id of the journal, the watermark of acknowledged records, and
-//! the checkpoints. A pump does not start on a journal that contradicts one of these marks, unless
-//! an operator has accepted the loss in a recorded action.
+//! the checkpoints. If a journal contradicts one of these marks, a pump starts on it only if a
+//! recorded action of an operator accepts the loss.
 
 use std::path::{Path, PathBuf};
 
@@ -18,9 +18,9 @@ use super::signers::CheckpointSigners;
 use super::sqlite::{DATABASE, noted_journal};
 use super::{Checkpoint, CheckpointCopies, Error, HashedRecord, TreeHeads, partition_in};
 
-/// Returns advice to an operator for a journal with missing records. If `with_key` is true, the
-/// advice also explains how to accept the key of another host, with which the MACs of the remaining
-/// records are made.
+/// Returns advice to an operator for a journal with missing records. `with_key` states whether the
+/// MACs of the remaining records are made with the key of another host. If so, the advice also
+/// explains how to accept this key.
 fn way_on(with_key: bool) -> &'static str {
     if with_key {
         "restore a backup (docs/OPERATIONS.md, Restore), or go on without what is missing, and \
@@ -39,21 +39,22 @@ const COPIED_AGAIN: &str = "`organism run` copies it again from its stream";
 /// compares the journal with these marks when it starts.
 #[derive(Debug, Default)]
 pub(super) struct ExternalMarks {
-    /// Whether the journal may be from before MACs existed. True if the state directory has no
-    /// watermark of the journal: this host has then never acknowledged a record of it, and does not
-    /// know its age.
+    /// Whether the journal may be older than the introduction of MACs. True if the state directory
+    /// has no watermark of the journal. In this case, this host has never acknowledged a record of
+    /// the journal, and does not know the journal's age.
     pub is_old: bool,
     /// Position and hash of the last acknowledged record.
     pub mark: (Position, Digest),
     /// The latest checkpoint in the state directory; `None` if this directory has no checkpoint.
     pub latest: Option<Checkpoint>,
-    /// The id and the last acknowledged record of the journal that was in the data directory before
-    /// this one. `None` if there was no such journal, or if no record of it was acknowledged.
+    /// The journal that was in the data directory before this one: its id, and its last
+    /// acknowledged record. `None` if there was no such journal, or if none of its records was
+    /// acknowledged.
     pub before: Option<(Uuid, Position)>,
-    /// Keys that signed checkpoints of the journal, and recorded actions in which operators trust
-    /// keys. Used only if the journal file is a copy of a stream.
+    /// Keys that signed checkpoints of the journal, and recorded actions in which operators have
+    /// declared that they trust keys. Used only if the journal file is a copy of a stream.
     pub signers: CheckpointSigners,
-    /// The last record that a checkpoint in the journal's own file covers.
+    /// Position up to which the last checkpoint in the journal's own file covers the records.
     pub inside: Position,
     /// Whether the journal's MACs are made with the key of another host.
     pub with_key: bool,
@@ -115,8 +116,8 @@ impl ExternalMarks {
         Ok(())
     }
 
-    /// Adds `later`, losses of records that operators accepted, possibly in actions after the
-    /// snapshot.
+    /// Adds further losses of records that operators accepted. The actions that accept them may be
+    /// later than the snapshot.
     pub fn accept_losses(&mut self, later: &[AcceptedLoss]) {
         self.losses.extend_from_slice(later);
     }
@@ -137,8 +138,9 @@ impl ExternalMarks {
     }
 
     /// Returns an error if the watermark or a checkpoint names a record after `last`, the last
-    /// record of the journal, because the journal then lacks records. Also returns an error if the
-    /// journal has replaced another journal with acknowledged records.
+    /// record of the journal. The journal then lacks records. Also returns an error if another
+    /// journal was in the data directory before this one, and records of that journal were
+    /// acknowledged.
     pub fn check_end(&self, last: Position) -> Result<(), Error> {
         if let Some((journal, records)) = self.before {
             return Err(another_journal(journal, records, self.with_key));
@@ -217,12 +219,12 @@ impl ExternalMarks {
     }
 
     /// Removes from memory those marks that name lost records, if a recorded action of an operator
-    /// accepts the loss. The marks are the watermark, the latest checkpoint, the copied checkpoints
-    /// and the replaced journal. Returns the last record before the loss; `None` if neither the
-    /// watermark nor the latest checkpoint was removed.
+    /// accepts the loss. Such a mark may be the watermark, the latest checkpoint, a copied
+    /// checkpoint, or the note of a replaced journal. If the watermark or the latest checkpoint was
+    /// removed, returns the last record before the loss. Otherwise, returns `None`.
     ///
-    /// The files may still contain such marks, because a pump records the action before it changes
-    /// the files, and may die in between.
+    /// The files of the marks may still name lost records, because a pump changes these files only
+    /// after it has recorded the operator's action, and may crash before it has changed them.
     pub fn forgive(&mut self, last: Position) -> Option<Position> {
         let mut kept = None;
         let losses = &self.losses;
@@ -257,8 +259,9 @@ impl ExternalMarks {
     }
 
     /// Returns the error for the first record that contradicts the watermark or the latest
-    /// checkpoint in the state directory. Without such a record, returns the error for the first
-    /// record that contradicts a copied checkpoint. Returns `Ok` if there is no contradiction.
+    /// checkpoint in the state directory. If there is no such record, returns the error for the
+    /// first record that contradicts a copied checkpoint. If there is no contradiction at all,
+    /// returns `Ok`.
     pub fn disagreement(&mut self) -> Result<(), Error> {
         match (self.disagreement.take(), self.differing.first()) {
             (Some(error), _) => Err(error),
@@ -267,16 +270,16 @@ impl ExternalMarks {
         }
     }
 
-    /// Gives up the lost records after `last`, where the journal now ends, and returns this loss.
-    /// Must be called only if an operator accepts the loss.
+    /// Gives up the lost records after `last`, with which the journal now ends, and returns this
+    /// loss. Must be called only if an operator accepts the loss.
     ///
-    /// Removes the watermark and the latest checkpoint from memory if they name lost records. The
-    /// latest checkpoint is replaced by the last checkpoint of `outside` that names no lost record.
-    /// `outside` contains the checkpoints in the state directory.
+    /// Removes the watermark and the latest checkpoint from memory if they name lost records.
+    /// `outside` contains the checkpoints in the state directory. The last one of these that names
+    /// no lost record replaces a removed latest checkpoint.
     ///
-    /// The returned loss names the removed marks. If the latest checkpoint was not removed, but
-    /// `inside`, the last checkpoint in the journal's file, names a lost record, the loss names
-    /// `inside` as the lost checkpoint.
+    /// The returned loss contains the removed marks. If the latest checkpoint was kept, `inside`,
+    /// the last checkpoint in the journal's file, may still name a lost record. In this case, the
+    /// loss contains `inside` as the lost checkpoint.
     pub fn give_up(
         &mut self,
         last: Position,
@@ -334,7 +337,8 @@ fn read_copies(directory: &Path, journal: Uuid) -> CheckpointCopies {
 
 /// Returns the journal that was in `data` before `journal`, with the last record that is known to
 /// be acknowledged. Returns `None` if no journal was in `data` before, or if that journal had no
-/// acknowledged records. A damaged watermark or checkpoint of that journal counts as one record.
+/// acknowledged records. If its watermark or its checkpoint file is damaged, at least one record
+/// counts as acknowledged.
 pub fn replaced(
     data: &Path,
     state: &Path,
@@ -359,8 +363,8 @@ pub fn refuse_lost_file(data: &Path, state: &Path) -> Result<(), Error> {
     refuse_lost(data, state, "is gone", way_on(false))
 }
 
-/// Returns the error for a lost journal if `data`, or the directory of a partition inside `data`,
-/// once held a journal with acknowledged records. Returns `None` otherwise.
+/// Returns the error for a lost journal if `data` once held a journal with acknowledged records, or
+/// a directory of a partition inside `data` once did. Otherwise, returns `None`.
 fn lost_file(data: &Path, state: &Path) -> Option<Error> {
     let mut partitions = (0..limits::PARTITIONS_MAX).map(|partition| partition_in(data, partition));
     let of_partition = |data: PathBuf| refuse_lost(&data, state, "is gone", COPIED_AGAIN).err();
@@ -411,8 +415,8 @@ fn refuse_lost(data: &Path, state: &Path, how: &str, way_on: &str) -> Result<(),
     }
 }
 
-/// Returns the error for a journal that replaced `journal`. At least the records of `journal` up to
-/// `records` were acknowledged.
+/// Returns the error for a journal that has replaced the journal `journal`. At least the records of
+/// the replaced journal up to position `records` were acknowledged.
 pub fn replaced_journal(journal: Uuid, records: Position) -> Error {
     another_journal(journal, records, false)
 }

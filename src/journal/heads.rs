@@ -71,8 +71,8 @@ struct AbsentHeads {
     /// The working file; `None` until a head is stored in it. Most organisms never need this file.
     store: Option<HeadStore>,
     /// Uses of the heads in memory, oldest first. An entry contains the root of a tree, and the
-    /// position of the tree's last record at the time of the use. A later record of the tree adds a
-    /// new entry, and the older entry then no longer counts.
+    /// position of the tree's last record at the time of the use. When the tree gets another
+    /// record, a new entry is added, and the older entry no longer counts.
     used: VecDeque<(ThreadId, Position)>,
     bounds: HeadBounds,
     /// Number of entries in `used` at which the least recently used heads leave memory.
@@ -83,11 +83,12 @@ struct AbsentHeads {
 /// gets a record, and when the head is loaded into memory.
 #[derive(Debug, Clone, Copy)]
 struct HeadBounds {
-    /// Number of latest uses whose heads stay in memory. These may be fewer heads than uses,
-    /// because a head may be used several times.
+    /// Number of the latest uses that keep their heads in memory. Because a head may be used
+    /// several times, fewer heads than this number may stay.
     kept: usize,
-    /// Number of further uses after which heads leave memory. After `kept` + `batch` uses, all
-    /// heads without a use among the latest `kept` uses leave memory together.
+    /// Number of uses that are collected beyond `kept` before heads leave memory. After `kept` +
+    /// `batch` uses, every head that is not among the latest `kept` uses leaves memory. These heads
+    /// leave together.
     batch: usize,
 }
 
@@ -111,8 +112,8 @@ impl TreeHeads {
         Self { absent, ..Self::default() }
     }
 
-    /// Creates the heads of an empty journal. [`TreeHeads::store_all`] will write all of them to
-    /// the new file `file`.
+    /// Creates the heads of an empty journal, with the new file `file` as their working file. A
+    /// later call of [`TreeHeads::store_all`] writes all heads to this file.
     pub(super) fn in_new_file(file: &Path) -> Result<Self, Error> {
         let store = HeadStore::create_file(file)?;
         let directory = file.parent().unwrap_or(file);
@@ -135,7 +136,7 @@ impl TreeHeads {
     }
 
     /// Opens the heads of a snapshot as [`TreeHeads::in_file`] does, but never writes to `file`.
-    /// Heads that leave memory go to a working file in the same directory.
+    /// Heads that leave memory go to a separate working file in the directory of `file`.
     pub(super) fn over_file(
         file: &Path,
         last: Position,
@@ -218,9 +219,9 @@ impl TreeHeads {
         Ok(())
     }
 
-    /// Whether the head of the tree `root` may be lost, because the working file was damaged. True
-    /// if the head may have been stored, but is not in memory. Must be called after
-    /// [`TreeHeads::recall`], which loads a stored head.
+    /// Whether the head of the tree `root` may be lost, because the working file was damaged. Must
+    /// be called after [`TreeHeads::recall`], which loads a stored head into memory. Returns true
+    /// if the head is then still not in memory, but may have been stored.
     pub(super) fn may_have_lost(&self, root: &ThreadId) -> bool {
         let store = self.absent.as_ref().and_then(|absent| absent.store.as_ref());
         !self.resident.contains_key(root) && store.is_some_and(|store| store.may_have(root))

@@ -40,8 +40,9 @@ pub struct OperatorAcceptance {
     pub redaction: bool,
 }
 
-/// Whether the journal has lost anything that was acknowledged: records, a whole earlier journal,
-/// or checkpoints. `mend` restores the lost checkpoints when it repairs the journal's tables.
+/// Checks whether the journal has lost anything that was acknowledged: records, a whole earlier
+/// journal, or checkpoints. The lost checkpoints are those that `mend` writes back to the journal's
+/// tables.
 pub(super) fn is_lost(loss: &AcceptedLoss, mend: &TableRepair) -> bool {
     loss.acknowledged > loss.kept || loss.journal.is_some() || !mend.put_back.is_empty()
 }
@@ -73,9 +74,9 @@ pub(super) struct ProvedFile {
 
 impl ProvedFile {
     /// Refuses a journal that contradicts a mark outside its file, such as the watermark or a
-    /// checkpoint. A loss of records is no contradiction if an operator accepts it now, or accepted
-    /// it in a recorded action. Returns the loss that is accepted now, and the changes that it
-    /// requires in the journal's tables.
+    /// checkpoint. A loss of records does not count as a contradiction if an operator accepts it
+    /// now, or accepted it in a recorded action. Returns the loss that is accepted now, and the
+    /// changes to the journal's tables that this loss requires.
     pub fn judge_known(
         &mut self,
         purpose: OpenPurpose,
@@ -130,11 +131,12 @@ impl ProvedFile {
         Ok((loss, mend))
     }
 
-    /// Compares two checkpoints from outside with those in the journal's file: the last checkpoint
-    /// of the state directory, and the last copied checkpoint. Refuses the journal if its file has
-    /// a different checkpoint at the position of one of them. If the file has no checkpoint there,
-    /// refuses the journal unless an operator accepts a loss; the repair then restores the
-    /// checkpoint.
+    /// Compares two checkpoints from outside the journal's file with those in the file: the last
+    /// checkpoint of the state directory, and the last copied checkpoint.
+    ///
+    /// For each of the two, the file must have the same checkpoint at the same position. If the
+    /// file has a different one there, refuses the journal. If the file has none there, refuses the
+    /// journal unless an operator accepts a loss; the repair then restores the checkpoint.
     fn judge_latest(&self, inside: &[Checkpoint], accept: OperatorAcceptance) -> Result<(), Error> {
         let copies = &self.known.copies;
         let copied = || format!("the checkpoint in {}", copies.file.display());
@@ -158,8 +160,8 @@ impl ProvedFile {
         Ok(())
     }
 
-    /// Whether the journal ends with a MAC of another key, or has no record that a MAC of this host
-    /// covers.
+    /// Whether `judge_end` refuses the journal because the journal ends with a MAC of another key,
+    /// or because no MAC of this host covers any record.
     pub fn is_under_another_key(&self, key: &CheckpointKey, accept: OperatorAcceptance) -> bool {
         let judged = self.judge_end(Path::new(""), key, accept, false);
         matches!(
@@ -169,8 +171,8 @@ impl ProvedFile {
     }
 
     /// Refuses a journal if no MAC of this host covers its last records, unless the operator
-    /// accepts these records. `lost` states whether anything that was acknowledged is missing as
-    /// well. If so, the error also explains how to accept that loss.
+    /// accepts such records. `lost` states whether acknowledged records or checkpoints are also
+    /// missing. If so, the error also explains how to accept this loss.
     pub fn judge_end(
         &self,
         data: &Path,

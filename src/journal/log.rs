@@ -96,9 +96,9 @@ impl FromStr for LogMark {
 /// A log, to which a journal appends its records in groups. All entries of a group become durable
 /// together, or none of them.
 pub trait Log: fmt::Debug + Send {
-    /// Whether the log has a projection, which readers use instead of the log. If so, an append may
-    /// write to the log and then fail to write to the projection. Readers then do not see the group
-    /// yet.
+    /// Whether the log has a projection. Readers then read the projection and not the log. An
+    /// append may write to the log and then fail to write to the projection; readers do not see
+    /// such a group yet.
     const HAS_PROJECTION: bool;
 
     /// Interval between calls of [`super::Journal::checkpoint_if_due`].
@@ -116,8 +116,8 @@ pub trait Log: fmt::Debug + Send {
     }
 
     /// Appends a group durably after all earlier groups, but only if no other pump leads. `heads`
-    /// are the last records of all trees before the group. The caller may repeat a failed append
-    /// until [`Log::confirm`], and the log still stores the group once.
+    /// are the last records of all trees before the group. After a failure, the caller may append
+    /// the same group again until it calls [`Log::confirm`]. The log stores the group only once.
     fn append(
         &mut self,
         group: &LogGroup<'_>,

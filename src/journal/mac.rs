@@ -1,12 +1,12 @@
 //! The MAC with which a host proves that its pump wrote the records of a journal. Each commit
 //! contains its records and their MAC, so records are never durable without a MAC.
 //!
-//! The last record of each commit carries the MAC, which covers all records up to this one. A
-//! chained MAC is made from the previous MAC and the hashes of the records after it. A base MAC is
-//! made from the last records of all trees, and begins a new chain of MACs. A host makes a base MAC
-//! where it cannot continue a chain: in a new journal, after records of another host, or after an
-//! operator's decision. The key is derived from the signing key, so that write access to `data`
-//! alone does not suffice to make a MAC.
+//! The last record of each commit carries the MAC, which covers all records up to this one. There
+//! are two kinds. A chained MAC is made from the previous MAC and the hashes of the records since
+//! then. A base MAC is made from the last records of all trees, and begins a new chain of MACs. A
+//! host makes a base MAC where it cannot continue a chain: in a new journal, after records of
+//! another host, or after an operator's decision. The key is derived from the signing key, so that
+//! write access to `data` alone does not suffice to make a MAC.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -137,7 +137,7 @@ impl MacKey {
     }
 
     /// Returns the bytes that a chained MAC covers. They contain `before`, the previous MAC, and
-    /// `hashes`, the hashes of the records after it.
+    /// `hashes`, the hashes of the records since that MAC.
     fn chained(journal: Uuid, at: Position, before: &HeadMac, hashes: &[u8]) -> Vec<u8> {
         [b"chained\n", &journal.as_bytes()[..], &at.0.to_be_bytes(), &before.0, hashes].concat()
     }
@@ -223,7 +223,7 @@ pub struct StoredCoverage {
 
 impl MacCoverage {
     /// Returns the MAC coverage that a snapshot stores if it ends with the record at `at`. Returns
-    /// `None` unless this record carries a right MAC of this host's key.
+    /// `None` if this record carries no MAC of this host's key, or a wrong one.
     pub fn stored(&self, at: Position) -> Option<StoredCoverage> {
         let (last, mac) = self.last.filter(|_| self.pending.is_empty())?;
         if last != at || self.covered != at || self.checked != Some(mac) {
@@ -239,9 +239,9 @@ impl MacCoverage {
         })
     }
 
-    /// Restores the state `stored`, which was saved after the record at position `at` was read.
-    /// Reading can then continue with the next record. Returns `None` if `stored` is not a valid
-    /// state.
+    /// Restores the coverage from `stored`, which was saved after the record at position `at` was
+    /// read. Reading can then continue with the next record. Returns `None` if `stored` is not
+    /// valid.
     pub fn continued(self, at: Position, stored: &StoredCoverage) -> Option<Self> {
         let mac = HeadMac::parse(&stored.last)?;
         let foreign = stored.foreign.iter().map(|id| KeyId::parse(id));
@@ -320,7 +320,7 @@ impl MacCoverage {
         self.last
     }
 
-    /// Whether the last MAC that was read is made with this host's key and is wrong.
+    /// Whether the last MAC that was read names this host's key and is wrong.
     pub fn is_last_wrong(&self) -> bool {
         let own = self.key.as_ref().map(MacKey::id);
         self.last.is_some_and(|(at, mac)| Some(mac.key()) == own && self.covered != at)
@@ -332,14 +332,15 @@ impl MacCoverage {
         self.wrong
     }
 
-    /// Returns the first record of a journal's unproved end: the last records, for which no MAC
-    /// proves that a pump wrote them. Returns `None` if every record is proved. `last` is the last
-    /// record of the journal.
+    /// Returns the first of the unproved records at the end of a journal. No MAC proves that a pump
+    /// wrote these records. Returns `None` if every record is proved. `last` is the last record of
+    /// the journal.
     ///
-    /// Usually, the unproved end begins after the last MAC. If the last MAC of this host's key is
-    /// wrong, the end begins after the last record that a right MAC of this key covers. In a
-    /// journal without any MAC, all records are unproved. But if `is_old` is true, such a journal
-    /// may be older than MACs, and the function returns `None`.
+    /// - Usually, the unproved records are those after the last MAC.
+    /// - If the last MAC of this host's key is wrong, they are those after the last record that a
+    ///   right MAC of this key covers.
+    /// - If the journal has no MAC, all its records are unproved. But if `is_old` is true, the
+    ///   journal may have been written before MACs existed, and the function returns `None`.
     pub fn uncovered_end(&self, last: Position, is_old: bool) -> Option<Position> {
         let Some((at, _)) = self.last else {
             let is_stripped = last > Position(0) && !is_old;

@@ -58,8 +58,8 @@ pub use signers::CheckpointSigners;
 /// The journal format that this program writes.
 pub const FORMAT: u32 = 4;
 
-/// The oldest journal format that this program reads. If a pump opens a journal of an older format
-/// than [`FORMAT`] for writing, the pump changes the journal to [`FORMAT`].
+/// The oldest journal format that this program reads. If a pump opens a journal of a format older
+/// than [`FORMAT`] for writing, the pump converts the journal to [`FORMAT`].
 pub const OLDEST_FORMAT: u32 = 2;
 
 /// The writing end of a journal. It has one owner, which runs on an OS thread of its own, because
@@ -91,24 +91,24 @@ pub trait Journal: Send {
     /// must reopen it to learn whether the records are durable.
     fn write(&mut self, records: &mut [Record]) -> Result<Vec<Digest>, Error>;
 
-    /// Makes the records of the last [`Journal::write`] readable, unless that call already made
-    /// them readable. Must be called after each write, with the same records. Returns the same
-    /// errors as [`Journal::write`].
+    /// Makes the records of the last [`Journal::write`] readable, if that call did not do so
+    /// already. Must be called after each write, with the same records. Returns the same errors as
+    /// [`Journal::write`].
     fn show(&mut self, records: &[Record]) -> Result<(), Error> {
         let _ = records;
         Ok(())
     }
 
-    /// Verifies that no other pump has taken over the journal. Verifies nothing for an embedded
-    /// journal: its process holds the journal's lock as long as the process lives, even while it is
-    /// frozen.
+    /// Verifies that no other pump has taken over the journal. For an embedded journal, this needs
+    /// no check: the process of the pump holds the journal's lock as long as it lives, even while
+    /// it is frozen.
     fn verify_lead(&mut self) -> Result<(), Error> {
         Ok(())
     }
 
     /// Signs and records a checkpoint if one is due. Returns true if a checkpoint was recorded. A
-    /// pump calls this function regularly, even without new records, and so notices if its journal
-    /// is lost.
+    /// pump calls this function at regular intervals, even if there are no new records. In this
+    /// way, the pump also notices if its journal is lost.
     fn checkpoint_if_due(&mut self, now: Time) -> Result<bool, Error>;
 
     /// Returns the time of the last checkpoint that this run of the pump signed. If it has signed
@@ -294,8 +294,8 @@ pub enum Error {
         way_on(*first, *lost)
     )]
     Uncovered { path: String, first: Position, last: Position, lost: bool },
-    /// Some records of the stream are covered by no MAC of a pump, or a MAC of this host's key is
-    /// wrong.
+    /// The last records of the stream are not proved: no MAC of a pump covers them, or a MAC of
+    /// this host's key is wrong.
     #[error(
         "the records from {first} to {last} of the stream {stream} are covered by no MAC of a pump, \
          or are not those that a MAC of this host covers; nothing was written. `organism repair \
@@ -387,8 +387,8 @@ fn flags(lost: bool) -> &'static str {
 }
 
 /// Returns advice for a journal in which no MAC covers the records from `first` on. If `first` is
-/// the journal's first record, the operator must restore a backup or accept the records. If not,
-/// the journal can continue after the last covered record.
+/// the journal's first record, the operator must restore a backup or accept the records. Otherwise,
+/// the operator can remove these records, and the journal continues after the last covered record.
 fn way_on(first: Position, lost: bool) -> String {
     match first {
         Position(..=1) => format!(

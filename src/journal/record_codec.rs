@@ -20,7 +20,8 @@ pub struct RecordBatch {
     chains: Map<ThreadId, (Position, Digest)>,
 }
 
-/// Ends of one encoded row in the buffers for bodies and for payloads, and the row's hash.
+/// Where one encoded row ends in the two buffers, for bodies and for payloads, and the hash of this
+/// row.
 #[derive(Debug)]
 struct RowEnds {
     body: usize,
@@ -37,9 +38,9 @@ pub struct EncodedRow<'r> {
 }
 
 impl RecordBatch {
-    /// Gives the records the positions that follow the last record of `heads`, links each record to
-    /// the previous one of its tree, and encodes the records. Does not change `heads`. The heads of
-    /// these records' trees must be in memory.
+    /// Sets the positions of the records, which follow directly after the last record of `heads`.
+    /// Links each record to the previous record of its tree, and encodes the records. Does not
+    /// change `heads`. The heads of these records' trees must be in memory.
     pub fn stamp(&mut self, heads: &TreeHeads, records: &mut [Record]) -> Result<(), Error> {
         self.clear();
         let next = heads.last().0 + 1;

@@ -1,5 +1,5 @@
-//! Records with blanked payloads, and the recorded actions in which operators accept these
-//! redactions.
+//! Records with blanked payloads, and the recorded actions in which operators accept that these
+//! payloads were blanked.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ use crate::thread::Input;
 use super::judge::OperatorAcceptance;
 use super::{Error, HashedRecord};
 
-/// Records with blanked payloads, and records whose redaction an operator accepted.
+/// Records with blanked payloads, and those records whose blanked payloads an operator accepted.
 #[derive(Debug, Default, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RedactedRecords {
     #[serde(rename = "blanked", default, skip_serializing_if = "BTreeSet::is_empty")]
@@ -23,8 +23,9 @@ pub struct RedactedRecords {
 }
 
 impl RedactedRecords {
-    /// Reads the next record. Adds the record if one of its payloads is blanked. If the record is
-    /// an action in which an operator accepts redactions, adds these redactions as accepted.
+    /// Reads the next record. If one of its payloads is blanked, adds the record. If the record is
+    /// an action in which an operator accepts blanked payloads of other records, adds these
+    /// acceptances.
     pub fn take(&mut self, sealed: &HashedRecord) {
         if sealed.record.payloads().any(Payload::is_redacted) {
             self.blanked.insert(sealed.record.position);
@@ -46,17 +47,17 @@ impl RedactedRecords {
         self.blanked.difference(&self.accepted).copied()
     }
 
-    /// Refuses a journal with a blanked payload, unless an operator accepted the redaction in a
-    /// recorded action. If `accept` accepts damage of any kind, refuses nothing, so that the
-    /// operator can first accept the other damage of the journal.
+    /// Refuses a journal with a blanked payload that no operator accepted in a recorded action. But
+    /// if `accept` accepts damage of any kind, refuses nothing, so that the operator can accept one
+    /// kind of damage after another.
     pub fn judge(&self, accept: OperatorAcceptance) -> Result<(), Error> {
         refuse_blanked(self.unrecorded().next(), accept)
     }
 }
 
-/// Refuses a journal with blanked payloads that no recorded action accepts. `first` is the first
-/// record with such a payload; `None` if there is none. If an operator accepts damage of any kind
-/// now, refuses nothing, so that the operator can first accept the other damage of the journal.
+/// Refuses a journal with blanked payloads that no operator accepted in a recorded action. `first`
+/// is the first record with such a payload, or `None`. But if an operator accepts damage of any
+/// kind now, refuses nothing, so that the operator can accept one kind of damage after another.
 pub fn refuse_blanked(first: Option<Position>, accept: OperatorAcceptance) -> Result<(), Error> {
     match first {
         Some(at) if accept == OperatorAcceptance::default() && !mutant("trust-blank-payloads") => {

@@ -31,9 +31,9 @@ struct RecordedTrust {
     position: Position,
     #[serde(rename = "key")]
     key: String,
-    /// Key that signed the checkpoint at the position of the action; `None` without a checkpoint
-    /// there. A later checkpoint does not count: a pump with an unknown key could record the
-    /// action, and a later checkpoint of another pump would seem to confirm it.
+    /// Key that signed the checkpoint at the position of the action; `None` if no checkpoint is
+    /// there. A later checkpoint does not make the action trusted: a pump with an unknown key could
+    /// record the action, and the later checkpoint could come from another pump.
     #[serde(rename = "signer", default, skip_serializing_if = "Option::is_none")]
     signer: Option<String>,
 }

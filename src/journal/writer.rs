@@ -29,7 +29,7 @@ pub struct JournalWriter<L> {
     pub(super) heads: TreeHeads,
     /// Buffers for the encoded records of a group, reused for each group.
     pub(super) rows: RecordBatch,
-    /// Tracks which of the records that were read so far are covered by MACs.
+    /// Tracks which of the records that were read so far MACs cover.
     pub(super) coverage: MacCoverage,
     pub(super) sealer: HeadSealer,
     pub(super) watermark: CommitWatermark,
@@ -205,10 +205,10 @@ impl<L: Log> JournalWriter<L> {
         Ok(())
     }
 
-    /// Signs and appends a checkpoint if one is due, and returns true if a checkpoint was appended.
-    /// With `is_last`, a checkpoint is also due if the previous one does not cover all records. If
-    /// the log is full or unreachable, returns false: the records stay durable, and a later call
-    /// appends the checkpoint.
+    /// Signs and appends a checkpoint if one is due, and returns true if this checkpoint was
+    /// appended. If `is_last` is true, a checkpoint is also due if the previous one does not cover
+    /// all records. If the log is full or unreachable, or denies a permission, returns false. The
+    /// records stay durable, and a later call appends the checkpoint.
     pub(super) fn checkpoint(&mut self, now: Time, is_last: bool) -> Result<bool, Error> {
         let mut appended = self.append_owed();
         if appended.is_ok() {
@@ -245,8 +245,9 @@ impl<L: Log> JournalWriter<L> {
         }
     }
 
-    /// Appends the owed checkpoint, if there is one: a checkpoint whose earlier append was not
-    /// acknowledged, or a new one. Must run before anything else is appended.
+    /// Appends the checkpoint that is still to be appended, if there is one. This is a new
+    /// checkpoint, or one whose earlier append was not acknowledged. Must run before anything else
+    /// is appended.
     fn append_owed(&mut self) -> Result<(), Error> {
         if self.unshown.is_some() {
             let cause = "records that were written are not readable".to_owned();
@@ -270,7 +271,8 @@ impl<L: Log> JournalWriter<L> {
     }
 
     /// Appends a group to the log, and then to the log's projection. If the disk has no room for
-    /// the projection, the caller must retry. The retry then finds the group already in the log.
+    /// the projection, the caller must call this method again; it then finds the group already in
+    /// the log.
     fn append_now(&mut self, group: &LogGroup<'_>) -> Result<(), Error> {
         let mark = self.append_group(group)?;
         self.project(group, mark)?;

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 /// Maximum number of records that an index adds in one commit.
 pub const INDEX_COMMIT_RECORDS: u64 = 20_000;
-/// Maximum number of the latest records that an index may lack if a command uses it. If it lacks
-/// more, the command reads the journal instead.
+/// Maximum number of the journal's latest records that an index may lack so that a command still
+/// uses the index. If the index lacks more, the command reads the journal instead.
 pub const INDEX_NEAR_RECORDS: u64 = 5_000;
 /// Minimum number of records in a tree for which a command reads the first page of a thread's
-/// events from the index instead of the journal.
+/// events from the index. In a smaller tree, the command reads the journal.
 pub const INDEX_PAGE_RECORDS: u64 = 3_000;
 /// Maximum rows of each kind that a writer of an index keeps in memory between commits.
 pub const INDEX_ROWS_KEPT: usize = 10_000;
@@ -18,13 +18,13 @@ pub const INDEX_LIVE_ROWS_KEPT: usize = 2_000;
 /// Maximum names that the writer of an index keeps in memory for one tree, so that it writes each
 /// of these names only once.
 pub const INDEX_TREE_NAMES_KEPT: usize = 32;
-/// Number of messages up to which a search by words collects and sorts the trees of all messages
-/// that contain the words. If there are more messages, the search tests all trees one after
-/// another, newest first, because it then soon finds enough matching trees.
+/// Maximum number of messages for which a search of trees by words collects all trees with matching
+/// messages, and then sorts them. If more messages match, the search tests one tree after another,
+/// newest first, because it then soon finds enough matching trees.
 pub const INDEX_RARE_MATCHES: u64 = 10_000;
-/// Number of trees up to which a search by a property collects and sorts all trees that have the
-/// property. If there are more, the search tests all trees one after another, newest first, because
-/// it then soon finds enough matching trees.
+/// Maximum number of trees for which a search by a property collects all trees with the property,
+/// and then sorts them. If more trees have the property, the search tests one tree after another,
+/// newest first, because it then soon finds enough matching trees.
 pub const INDEX_RARE_TREES: u64 = 5_000;
 /// Page cache of the writer of an index, in KiB.
 pub const INDEX_CACHE_KIB: u32 = 24 << 10;
@@ -37,12 +37,12 @@ pub const INDEX_LIVE_COMMIT_RECORDS: u64 = 4_000;
 pub const INDEX_LIVE_CACHE_KIB: u32 = 6 << 10;
 /// Maximum bytes of words that a writer of an index keeps in memory between commits.
 pub const INDEX_WORDS_BYTES: u32 = 16 << 20;
-/// Number of segments on one level of the full-text table at which SQLite merges all of them in one
-/// write. SQLite's default of 16 is too small, because a backlog of 16 commits would cause such a
-/// merge.
+/// Number of segments on one level of the full-text table at which SQLite merges all segments of
+/// this level in one write. SQLite's default of 16 is too small: already a backlog of 16 commits
+/// would cause such a merge.
 pub const INDEX_SEGMENTS_MAX: u32 = 64;
-/// Number of database pages that the writer of an index merges after a commit, to catch up on
-/// merges that it left out while the index was far behind its journal.
+/// Number of database pages that the writer of an index merges after a commit. It thereby catches
+/// up on merges that it left out while the index was far behind its journal.
 pub const INDEX_MERGED_PAGES: u32 = 1_000;
 /// Minimum number of records in a journal for which a missing index is made by a first build. A
 /// first build writes all rows before it makes the SQL indexes. For a shorter journal, the SQL
@@ -73,8 +73,9 @@ pub const COMPARISON_TIME: Duration = Duration::from_secs(5);
 pub const LINE_COMPARISON_TIME: Duration = Duration::from_secs(2);
 /// Default maximum number of threads that `organism try` runs; `--max` overrides this number.
 pub const TRIAL_THREADS_DEFAULT: usize = 100;
-/// Maximum pairs of prompts, one from each of two compared threads, that a comparison rebuilds. It
-/// looks for the first pair that differs in more than ids and dates.
+/// Maximum pairs of prompts that a comparison of two threads rebuilds. Each pair has one prompt
+/// from each thread. The comparison looks for the first pair whose prompts differ in more than ids
+/// and dates.
 pub const COMPARED_PROMPTS_MAX: usize = 100;
 /// Maximum time that a query waits while another process brings the index up to date.
 pub const INDEX_WAIT: Duration = Duration::from_secs(1);
@@ -88,7 +89,7 @@ pub const INDEX_READERS_KEPT: usize = 8;
 /// threads for the other items.
 pub const SHARE_ITEMS_FIRST: usize = 32;
 /// Time limit for reading the first items of a query. If the limit is exceeded, further OS threads
-/// read the other items. From the page cache, the first items take a third of this time.
+/// read the other items. Items in the page cache take only a third of this time.
 pub const SHARE_PATIENCE: Duration = Duration::from_millis(5);
 /// Maximum OS threads that read the items of one query at once.
 pub const SHARES_MAX: usize = 8;
@@ -113,8 +114,8 @@ pub const INDEX_FOLLOWER_NICENESS: i32 = 10;
 pub const INDEX_CHECKED_BYTES_MAX: u64 = 8 << 20;
 /// Number up to which a search counts its results exactly.
 pub const SEARCH_COUNT_MAX: u64 = 10_000;
-/// Number of rows at the end of a tree among which a search with very many matches first looks for
-/// the newest ones. A row is a message or a refusal. With a larger number, the search would read
+/// Number of rows, counted back from the newest, in which a search in a tree first looks if very
+/// many rows match. A row is a message or a refusal. With a larger number, the search would read
 /// more matches than it shows.
 pub const SEARCH_WINDOW: i64 = 16_384;
 /// Maximum payloads that a search by substring or XPath takes from the index in one query.
@@ -128,8 +129,8 @@ pub const CAUSES_MAX: usize = 1_000;
 /// Maximum messages of a journal that `organism retry` lists, and that `organism retry --all` reads
 /// from the index at once.
 pub const RETRIES_MAX: usize = 1_000;
-/// Maximum number of failed calls, and of refusals, to examine in a search for requests for which
-/// no retry can succeed. The oldest are examined first.
+/// Maximum number of failed calls, and of refusals, that a search examines to find requests for
+/// which no retry can succeed. The search examines the oldest first.
 pub const RETRIES_TESTED: i64 = 10_000;
 /// Maximum number of messages that a command lists for an ambiguous id. An id is ambiguous if
 /// several ids begin with the given digits.

@@ -53,9 +53,9 @@ pub struct ChecklistLine {
     pub verdict: Result<(), String>,
 }
 
-/// Tests `command` with all requests, in order. Calls `report` after every check. Stops when no
+/// Tests `command` with all requests, in order. Calls `report` after every check. Stops early if no
 /// further check can succeed. `previews` states whether the program must show previews of calls.
-/// Returns whether at least one request was sent and all checks passed.
+/// Returns true if at least one request was sent and all checks passed.
 pub async fn run(
     command: Vec<String>,
     transport: HarnessTransport,
@@ -184,15 +184,17 @@ struct ListenerTrial {
     harness: TrialHarness,
     events: mpsc::UnboundedReceiver<HostEvent>,
     attempts: u32,
-    /// The latest delivered attempt, in the form in which reports of stray answers name an attempt.
+    /// The attempt that was delivered most recently, as text. The text has the form in which the
+    /// host names the attempt of a stray answer.
     delivered: Option<String>,
-    /// The attempt that the program answered most recently, in the same form as `delivered`.
+    /// The attempt that the program answered most recently, as text in the same form as
+    /// `delivered`.
     answered: Option<String>,
 }
 
 /// The reason why a delivery has no outcome.
 enum MissingOutcome {
-    /// No program accepted the delivery.
+    /// No program accepted the delivery. The text states the reason.
     Nobody(String),
     /// The program answered that it does not support the payload of the delivery.
     Refused(String),
@@ -336,10 +338,10 @@ impl ListenerTrial {
         judge_payloads(outcome.payloads, judge)
     }
 
-    /// Checks the answer to the first request that the program gets. For a child process, the check
-    /// first sends the request to another run of the program, over pipes alone and without a host.
-    /// If no answer comes in time, the check fails and reports the text that this run wrote. Only
-    /// then does the request go through the host.
+    /// Checks the answer to the first request that the program gets. Only for a child process, the
+    /// check first sends the request to another run of the program, over pipes alone and without a
+    /// host. If this run does not answer in time, the check fails and reports the text that this
+    /// run wrote. Otherwise, the request goes through the host.
     async fn first_answer(
         &mut self,
         request: &TrialRequest,
@@ -409,8 +411,8 @@ impl ListenerTrial {
         self.of_call(call, request, 1, judge).await
     }
 
-    /// Checks that a program answers both of two deliveries of the same call. A pump delivers a
-    /// call again if the first answer was lost.
+    /// Delivers the same call twice, and checks that the program answers both deliveries. A pump
+    /// delivers a call again if the first answer was lost.
     async fn named(
         &mut self,
         request: &TrialRequest,
@@ -462,9 +464,9 @@ impl ListenerTrial {
     }
 
     /// Checks that a program on NATS handles a cancel message. First waits for an answer, which
-    /// shows that the program runs. Then pauses the program until the NATS server has a request and
-    /// its cancel message, so that the program cannot answer the request before the cancel message
-    /// is sent.
+    /// shows that the program runs. Then pauses the program, sends a request and its cancel
+    /// message, and continues the program once the NATS server has both. So the program cannot
+    /// answer the request before the cancel message is sent.
     async fn cancelled(
         &mut self,
         request: &TrialRequest,

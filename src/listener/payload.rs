@@ -33,8 +33,8 @@ pub trait TypedPayload: Serialize + DeserializeOwned {
     const QUALIFIED: bool = true;
     /// Further namespaces whose elements and attributes are fields of the type, such as the
     /// namespaces that the schema imports. Elements and attributes of all other namespaces are
-    /// ignored. The entry `"*"` names all namespaces, for a type that reads the content of an
-    /// `xs:any`. Such a type cannot distinguish equal local names.
+    /// ignored. The entry `"*"` stands for all namespaces, for a type that reads the content of an
+    /// `xs:any`. Such a type cannot distinguish two names that differ only in their namespaces.
     const IMPORTED_NAMESPACES: &'static [&'static str] = &[];
 
     fn payload_name() -> PayloadName {

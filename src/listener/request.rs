@@ -42,8 +42,9 @@ pub struct Request {
     pub approved_preview: Option<Digest>,
     /// Messages of the call, oldest first. The first message opened the call.
     pub messages: Vec<Received>,
-    /// Number of earlier messages of the call that the pump left out of this delivery, because the
-    /// listener reported that it remembers them. `None` if the delivery contains all messages.
+    /// Number of earlier messages of the call that this delivery does not contain. The pump left
+    /// them out, because the listener reported that it remembers them. `None` if the delivery
+    /// contains all messages.
     after: Option<usize>,
     line: Rc<dyn DeliveryChannel>,
 }
@@ -93,9 +94,9 @@ impl Request {
         parse::request(frame, line)
     }
 
-    /// If the pump left out earlier messages of the call, puts the remembered messages before those
-    /// of this delivery. Returns false if the numbers of left-out and of remembered messages
-    /// differ.
+    /// Completes a delivery from which the pump left out earlier messages of the call: puts the
+    /// remembered messages before those of the delivery. Returns false if the listener does not
+    /// remember exactly as many messages as the pump left out.
     pub(super) fn complete(&mut self, memory: &mut CallMemory<Vec<Received>>) -> bool {
         let remembered = memory.take(&self.call);
         let Some(after) = self.after else { return true };
@@ -109,8 +110,8 @@ impl Request {
         true
     }
 
-    /// Remembers all messages of the call for its next delivery. Returns false if the messages are
-    /// too large.
+    /// Remembers all messages of the call for the call's next delivery. Returns false if the
+    /// messages are too large to be remembered.
     pub(super) fn remember(self, memory: &mut CallMemory<Vec<Received>>) -> bool {
         let bytes = |message: &Received| message.payload.len() + size_of::<Received>();
         let bytes = self.messages.iter().map(bytes).sum();
@@ -146,8 +147,9 @@ impl Request {
     }
 
     /// Sends heartbeats from a second OS thread until the returned guard is dropped. Sends the
-    /// first one at once, because the time-out may be shorter than the interval of heartbeats. Drop
-    /// the guard before the handler returns, because no heartbeat may follow the answer.
+    /// first heartbeat at once, because the time-out may be shorter than the interval of
+    /// heartbeats. The handler must drop the guard before it returns, because no heartbeat may
+    /// follow the answer.
     #[must_use = "heartbeats stop when the guard is dropped"]
     pub fn keep_alive(&self) -> HeartbeatGuard {
         self.send_heartbeats(None)
@@ -175,9 +177,9 @@ impl Request {
         HeartbeatGuard { _stop: stop, _thread: JoinOnDrop::new(thread) }
     }
 
-    /// Whether the handler may carry out the call: the person approved a preview equal to
-    /// `preview`, or the call has no approved preview. `preview` is the preview that the handler
-    /// would return now. If this function returns false, the handler must do nothing and answer
+    /// Checks whether the handler may carry out the call. `preview` is the preview that the handler
+    /// would return now. Returns true if the person approved an equal preview, or if the call has
+    /// no approved preview. If this function returns false, the handler must do nothing and answer
     /// [`super::Reply::stale_preview`].
     ///
     /// The work of a failed attempt may change the preview. So the handler must first check whether

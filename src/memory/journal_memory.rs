@@ -17,8 +17,8 @@ use crate::thread::{ForkSource, Record, ReopenedNames};
 /// reader.
 pub struct JournalMemory {
     data: PathBuf,
-    /// Journal readers that are kept open between reads. They hold no read transaction, so they
-    /// delay no checkpoint of the database.
+    /// Journal readers that are kept open between reads. They have no open read transaction, so
+    /// they do not delay a WAL checkpoint of the database.
     idle: Mutex<Vec<JournalReader>>,
     /// Indexes of trees, by root thread. An index is locked while its tree is read, so that
     /// concurrent reads of several threads read the records of their tree only once.
@@ -58,8 +58,9 @@ impl JournalMemory {
         self.records_since(thread, Position(0))
     }
 
-    /// Returns the records of the tree to which the record at `up_to` belongs, up to this record,
-    /// oldest first. The tree of a fork begins with the fork's history.
+    /// Returns the records of the tree to which the record at `up_to` belongs, oldest first. The
+    /// record at `up_to` is the last one. If the tree is a fork, the records begin with the fork's
+    /// history.
     pub fn tree(&self, up_to: Position) -> Result<Vec<Record>, Error> {
         self.reading(|reader| tree_with_history(reader, up_to))
     }
@@ -124,8 +125,8 @@ impl ThreadHistory for JournalMemory {
 }
 
 impl JournalMemory {
-    /// Returns the records that `thread`, a thread of a fork, inherits from the source of the fork.
-    /// The ids of the source are replaced by those of the fork.
+    /// Returns the records that `thread` inherits from the source of its fork. In these records,
+    /// the ids of the source are replaced by those of the fork.
     fn inherited(
         &self,
         thread: &ThreadId,

@@ -1,9 +1,9 @@
 //! The memory of listeners: the records of a thread, read from the journal.
 //!
 //! The records of a tree form a hash chain. A read follows this chain back from the newest record
-//! to the first one that an earlier read has indexed. So the time to read a thread for a turn
-//! depends on the number of records since the previous turn, not on the size of the thread or its
-//! tree. Payloads are read only for the requested thread.
+//! until it comes to a record that an earlier read has indexed. So the time to read a thread for a
+//! turn depends on the number of records since the previous turn, not on the size of the thread or
+//! its tree. Payloads are read only for the requested thread.
 //!
 //! A fork refers to the history of its source. [`ThreadHistory`] reads one thread together with
 //! this history, and [`tree_with_history`] reads a whole tree. Both return the history as records

@@ -49,11 +49,13 @@ impl SharedRecords {
         Some(record)
     }
 
-    /// Adds `record`, which was just read from the journal for `thread`, so that the other threads
-    /// that it opened can get it from the cache. Does nothing if the record opened no other thread.
+    /// Adds `record`, which was just read from the journal for `thread`. So the other threads that
+    /// the record opened can get it from the cache. Does nothing if the record opened no other
+    /// thread.
     ///
-    /// Also does nothing if the record did not open `thread`, but opened children of `thread`, for
-    /// example: it may already have been read for all threads that it opened.
+    /// Also does nothing if the record did not open `thread` itself, for example if it opened only
+    /// children of `thread`. In this case, the record may already have been read for all threads
+    /// that it opened.
     pub fn add(&mut self, record: &Record, hash: Digest, thread: &ThreadId) {
         let opened = record.facts.iter().filter_map(|fact| match fact {
             Fact::ThreadOpened { thread, .. } => Some(thread),

@@ -1,13 +1,14 @@
-//! Reads whole trees. The tree of a fork begins with its history: the records of the source up to
-//! the end of the history, as records of the fork.
+//! Reads whole trees. The tree of a fork begins with the history of the fork: the source's records
+//! up to the point at which the fork begins, as records of the fork.
 
 use crate::ids::Position;
 use crate::journal::Error;
 use crate::journal::sqlite::JournalReader;
 use crate::thread::Record;
 
-/// Returns the records of the tree to which the record at `up_to` belongs, up to this record,
-/// oldest first. If the tree is a fork, its history comes first: see [`with_history`].
+/// Returns the records of the tree to which the record at `up_to` belongs, oldest first. The record
+/// at `up_to` is the last one. If the tree is a fork, its history comes first: see
+/// [`with_history`].
 pub fn tree_with_history(reader: &JournalReader, up_to: Position) -> Result<Vec<Record>, Error> {
     let records = reader.walk(up_to)?.into_iter().map(|sealed| sealed.record);
     with_history(reader, records.collect())

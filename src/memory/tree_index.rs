@@ -1,9 +1,9 @@
 //! Index of a tree's records: for each thread, the positions of the records that concern the
 //! thread.
 //!
-//! The index covers one stretch of the tree's hash chain. New records extend the stretch at its
-//! newer end. If a read of a thread needs older records than the stretch has, these records extend
-//! it at its older end.
+//! The index covers one uninterrupted part of the tree's hash chain. New records extend this part
+//! at its newer end. If a read of a thread needs older records, they extend the part at its older
+//! end.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::ops::ControlFlow;
@@ -27,8 +27,8 @@ type RecordPositions = VecDeque<(Position, Digest)>;
 pub(super) struct TreeIndex {
     /// Position and hash of the newest record in the index; `None` if the index is empty.
     newest: Option<(Position, Digest)>,
-    /// Position and hash of the record before the oldest record in the index. The position is 0 if
-    /// the index contains the tree's first record.
+    /// Position and hash of the record that precedes the oldest record in the index. The position
+    /// is 0 if the index contains the tree's first record.
     before: (Position, Digest),
     threads: HashMap<ThreadId, RecordPositions, foldhash::fast::RandomState>,
     /// Threads whose opening record is in the index.
@@ -72,8 +72,8 @@ impl TreeIndex {
     }
 
     /// Returns a map from ids in the source of this fork to ids in the fork. The map contains the
-    /// calls that the fork has reopened, and the messages of these calls. Empty if this tree is no
-    /// fork.
+    /// calls that the fork has reopened, and the messages of these calls. The map is empty if this
+    /// tree is no fork.
     pub fn reopened(&self) -> Arc<ReopenedNames> {
         Arc::clone(&self.reopened)
     }
@@ -109,9 +109,9 @@ impl TreeIndex {
         wanted.map(record).collect()
     }
 
-    /// Adds the records that are newer than the index, up to the record at `up_to`. An empty index
-    /// begins with the record that opened `thread`, or with the first record after `after`,
-    /// whichever is later.
+    /// Adds the records that are newer than the index, up to the record at `up_to`. If the index is
+    /// empty, it begins with the record that opened `thread`, or with the first record after
+    /// `after`. Of these two, the later one counts.
     fn extend_to(
         &mut self,
         reader: &JournalReader,
@@ -153,8 +153,8 @@ impl TreeIndex {
         Ok(())
     }
 
-    /// Adds records that are older than the index. Stops once the index contains the opening record
-    /// of `thread`, or all records after `after`.
+    /// Adds records that are older than the index. Stops as soon as the index contains the record
+    /// that opened `thread`, or all records of the tree after position `after`.
     fn extend_back(
         &mut self,
         reader: &JournalReader,
@@ -203,8 +203,8 @@ impl TreeIndex {
     }
 }
 
-/// Returns the record in `sealed`, which was just read. Returns an error unless its hash is `hash`,
-/// which an earlier read found at the same position.
+/// Returns the record in `sealed`, which was just read. Returns an error if the record's hash is
+/// not `hash`, the hash that an earlier read found at the same position.
 fn verified(sealed: HashedRecord, hash: Digest) -> Result<Record, Error> {
     if sealed.hash == hash {
         return Ok(sealed.record);
@@ -213,9 +213,10 @@ fn verified(sealed: HashedRecord, hash: Digest) -> Result<Record, Error> {
     Err(Error::broken(sealed.record.position.0, detail))
 }
 
-/// Whether `record` directly follows `newest`, the newest record of the index, in the hash chain of
-/// the tree. Returns false if the index is empty, or if other records come between the two. Returns
-/// an error if `newest` cannot precede `record` in the hash chain.
+/// Checks whether `record` directly follows `newest`, the newest record of the index, in the hash
+/// chain of the tree. Returns false if the index is empty, or if other records come between
+/// `newest` and `record`. Returns an error if `newest` cannot come before `record` in the hash
+/// chain.
 fn joins(record: &Record, newest: Option<(Position, Digest)>) -> Result<bool, Error> {
     let Some((newest, hash)) = newest else { return Ok(false) };
     if record.previous > newest {

@@ -1,5 +1,5 @@
-//! Writes metrics in Prometheus' text format: a family for each metric name, and a line for each
-//! sample.
+//! Writes metrics in Prometheus' text format. The samples of one metric name form a family, and
+//! each sample is one line.
 
 use std::fmt::Write as _;
 
@@ -38,7 +38,7 @@ pub struct MetricsPage {
     common: Vec<(&'static str, String)>,
 }
 
-/// All samples of one metric, with the header of that metric.
+/// All samples of one metric, with the header lines of this metric.
 #[derive(Debug)]
 struct MetricSamples {
     name: &'static str,
@@ -69,8 +69,8 @@ impl MetricsPage {
         self.family(name, "histogram", help)
     }
 
-    /// Returns the family with this name, or makes it. The format requires all samples of a family
-    /// to be together in one block.
+    /// Returns the family with this name. Creates the family if it does not exist. The format
+    /// requires all samples of a family to be together in one block.
     fn family(&mut self, name: &'static str, kind: &str, help: &str) -> MetricFamily<'_> {
         let at = self.families.iter().position(|family| family.name == name);
         let at = at.unwrap_or_else(|| {
@@ -117,7 +117,7 @@ impl MetricFamily<'_> {
         self.sample(labels, counter.get())
     }
 
-    /// Adds a sample whose value is in units of `10^-digits`.
+    /// Adds a sample with a decimal value: `value` is the number of units of `10^-digits`.
     pub fn decimal(&mut self, labels: LabelPairs<'_>, value: u64, digits: usize) -> &mut Self {
         self.line("", labels, &decimal(value, digits));
         self

@@ -14,8 +14,8 @@ pub enum AnswerChunk<'a> {
     Text(&'a str),
     /// Reasoning text that the provider shows. The text is recorded and causes no action.
     Reasoning(&'a str),
-    /// Number of newly arrived bytes that are passed on only when the stream has ended, such as the
-    /// bytes of a native call.
+    /// Number of newly arrived bytes that the receiver gets only after the stream has ended, such
+    /// as the bytes of a native call.
     Withheld(usize),
     /// The first event of the answer's stream has been read, so the provider has read the prompt.
     Begun,
@@ -43,8 +43,9 @@ pub struct ToolCall {
     pub arguments: String,
 }
 
-/// Removes the last call of an answer that was cut short, if the call's arguments are not a whole
-/// JSON value. This includes a call without any arguments, because they may not have begun.
+/// Removes the last call of an answer that was cut short, if the call's arguments are not a
+/// complete JSON value. A call without any arguments is also removed, because the cut may have come
+/// before its arguments.
 pub fn remove_cut_call(calls: &mut Vec<ToolCall>) {
     if calls.last().is_some_and(|call| !is_whole_json(&call.arguments)) {
         calls.pop();
@@ -89,8 +90,9 @@ impl StopReason {
     }
 
     /// Whether the answer may be cut short, so that its last call may be incomplete. `is_stated` is
-    /// true if the provider stated a stop reason. A stated reason that this program does not know
-    /// may mean a cut. Without a stated reason, the answer counts as complete.
+    /// true if the provider stated a stop reason. If the provider stated a reason that this program
+    /// does not know, the answer may be cut short. If it stated no reason, the answer counts as
+    /// complete.
     pub const fn may_be_cut(self, is_stated: bool) -> bool {
         self.is_cut() || (is_stated && matches!(self, Self::Unknown))
     }
@@ -105,7 +107,8 @@ pub struct TokenUsage {
     pub cached: u64,
     /// Part of `tokens_in` that the provider wrote to its prompt cache.
     pub cache_written: u64,
-    /// Whether these counts are estimates, because the provider reported none.
+    /// Whether `tokens_in` or `tokens_out` is an estimate, because the provider did not report this
+    /// count.
     pub estimated: bool,
 }
 
@@ -132,8 +135,8 @@ pub struct StreamEnd {
     pub usage: TokenUsage,
     /// Native calls in the order in which the model made them.
     pub calls: Vec<ToolCall>,
-    /// Blocks that only the provider can read. Where they belong among text and calls depends on
-    /// the provider's wire format.
+    /// Blocks that only their provider can read. The provider's wire format determines their places
+    /// among the text and the calls.
     pub own: Vec<OwnBlock>,
     /// The route that answered.
     pub route: ModelRoute,

@@ -14,8 +14,9 @@ pub enum Error {
          record the run again or add the turn"
     )]
     NotRecorded { agent: String, thread: String, turn: u32, recording: String },
-    /// A trial, which runs recorded threads again, found no recorded answer to the prompt of a
-    /// turn. It cannot get the answer from a model on the network, because the trial has no budget.
+    /// A trial found no recorded answer to the prompt of a turn. A trial runs recorded threads
+    /// again. This trial cannot get the answer from a model on the network, because it has no
+    /// budget.
     #[error(
         "the record has no answer to the prompt of turn {turn} of agent `{agent}`; with --tokens or \
          --money, {route} answers"
@@ -217,8 +218,8 @@ impl Error {
         }
     }
 
-    /// Returns the time that the caller must wait before the next request; `None` if the provider
-    /// has stated no such time.
+    /// Returns the time that the caller must wait before the next request. Returns `None` if the
+    /// provider has not stated a waiting time.
     pub fn retry_after(&self) -> Option<Duration> {
         match self.cause() {
             Self::RateLimited { retry_after, .. } | Self::Overloaded { retry_after, .. } => {
@@ -290,8 +291,8 @@ impl Error {
     }
 }
 
-/// Whether a retry may succeed after a response with this HTTP status, where no other variant of
-/// [`Error`] stands for the status.
+/// Whether a retry may succeed after a response with this HTTP status. Applies only to a status to
+/// which no special variant of [`Error`] belongs.
 pub(super) const fn is_retried_status(status: u16) -> bool {
     status >= 500 || status == 408 || status == 409
 }

@@ -17,8 +17,8 @@ pub(super) struct ReportedUsage {
 }
 
 impl ReportedUsage {
-    /// Returns the counts, with estimates in place of those that the provider did not report.
-    /// `bytes_out` is the size of the answer.
+    /// Returns the counts. Tokens of the input or of the output that the provider did not report
+    /// are estimated, and other missing counts become 0. `bytes_out` is the size of the answer.
     pub fn or_estimate(self, request: &ModelRequest, bytes_out: usize) -> TokenUsage {
         TokenUsage {
             tokens_in: self.tokens_in.unwrap_or_else(|| of_request(request)),

@@ -69,8 +69,8 @@ impl ProviderKey {
         }
     }
 
-    /// Replaces the key in the JSON text `json` by `HIDDEN`, also where characters of the key are
-    /// written as escapes, such as `\/` or `\u0041`. The text may be cut short.
+    /// Replaces the key in the JSON text `json` by `HIDDEN`. Also finds a key whose characters are
+    /// written as escapes, such as `\/` or `\u0041`. Accepts JSON that is cut short.
     pub(super) fn hide_in_json(&self, json: &str) -> String {
         if !json.contains('\\') || mutant("show-the-key") {
             return self.hide_in(json);
@@ -100,8 +100,9 @@ impl ProviderKey {
     }
 }
 
-/// Returns the number of bytes in which the beginning of `json` writes `text`, which is ASCII.
-/// Returns `None` if `json` begins with another text. Any character may be written as an escape.
+/// Checks whether `json` begins with `text`, any character of which `json` may write as an escape.
+/// Returns the number of bytes of `json` that stand for `text`; `None` if `json` does not begin
+/// with it. `text` must be ASCII.
 fn json_length(json: &str, text: &str) -> Option<usize> {
     let mut rest = json;
     for c in text.chars() {
@@ -140,7 +141,7 @@ impl fmt::Display for KeySource {
 #[derive(Debug)]
 pub(super) struct KeyFilter {
     key: Arc<str>,
-    /// End of the text so far. It is not passed on yet, because it may be the beginning of the key.
+    /// End of the streamed text. It is held back, because it may be the beginning of the key.
     held: String,
 }
 

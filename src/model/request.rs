@@ -66,13 +66,13 @@ pub struct ModelRequest {
     /// Maximum length of the answer, in tokens; `None` if the request sets no maximum.
     pub max_tokens: Option<u32>,
     /// Default for the maximum length of the answer, in tokens. It applies if neither `max_tokens`
-    /// nor the config sets a maximum for the model. `None` if such an answer is unbounded.
+    /// nor the config sets a maximum. If this field is `None` too, the answer is unbounded.
     pub default_max_tokens: Option<u32>,
 }
 
 impl ModelRequest {
-    /// Returns the tool choice to send; `None` without tools, because providers refuse a tool
-    /// choice without tools.
+    /// Returns the tool choice to send. Returns `None` if the request has no tools, because
+    /// providers refuse a tool choice without tools.
     pub fn sent_tool_choice(&self) -> Option<ToolChoice> {
         self.tool_choice.filter(|_| !self.tools.is_empty())
     }
@@ -83,14 +83,15 @@ impl ModelRequest {
     }
 
     /// Returns the maximum tokens of the answer: the smaller of the request's maximum and
-    /// `configured`. If both are missing, returns the request's default, which may be `None`.
+    /// `configured`, or the only one that is set. If neither is set, returns the request's default,
+    /// which may be `None`.
     pub fn most(&self, configured: Option<u32>) -> Option<u32> {
         let bound = self.max_tokens.into_iter().chain(configured).min();
         bound.or(self.default_max_tokens)
     }
 
-    /// Returns the maximum tokens of the answer if the config sets no maximum for the model; `None`
-    /// if the answer is unbounded.
+    /// Returns the maximum tokens of the answer, for a model without a maximum in the config.
+    /// Returns `None` if the answer is unbounded.
     pub fn answer_bound(&self) -> Option<u32> {
         self.most(None)
     }
@@ -130,8 +131,8 @@ pub enum ChatBlock {
         text: String,
         failed: bool,
     },
-    /// A block that no other provider can read, such as signed reasoning. The block is sent back
-    /// only to the provider that wrote it.
+    /// An opaque block, such as signed reasoning, that only the provider that wrote it can read.
+    /// The block is sent back only to this provider.
     Own(OwnBlock),
 }
 

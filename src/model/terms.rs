@@ -78,16 +78,17 @@ impl ModelTerms {
         self.0.iter().filter_map(|term| term.context_window).min()
     }
 
-    /// Returns the maximum tokens of an answer.
+    /// Returns the maximum tokens of an answer on any route of the model. A default applies to a
+    /// route without a maximum in the config.
     pub fn answer(&self) -> u64 {
         let unbounded = self.unbounded();
         let longest = self.0.iter().map(|term| term.max_tokens.map_or(unbounded, u64::from));
         longest.max().unwrap_or(unbounded)
     }
 
-    /// Returns the maximum tokens of an answer for routes without a maximum in the config: the
-    /// default or half of the context window, whichever is smaller. Returns `None` if every route
-    /// has a maximum, or if the config states no context window.
+    /// Returns the maximum tokens of an answer on a route for which the config sets no maximum: the
+    /// default, or half of the context window if that is smaller. Returns `None` if the config sets
+    /// a maximum for every route, or states no context window.
     pub fn bound(&self) -> Option<u32> {
         self.window()?;
         let open = self.0.iter().any(|term| term.max_tokens.is_none());
@@ -105,8 +106,8 @@ impl ModelTerms {
     }
 
     /// Returns the size of a request in tokens. If the routes use different tokenizers, returns the
-    /// largest size. `notice` is a text at the end of this request that later requests do not
-    /// repeat. Its tokens count as [`RequestSize::schema`].
+    /// largest size. `notice` is a text at the end of this request, which later requests do not
+    /// repeat. The tokens of the notice count as [`RequestSize::schema`].
     pub fn size(&self, request: &ModelRequest, notice: Option<&str>) -> RequestSize {
         let sizes = self.families().into_iter().map(|family| family.size_with(request, notice));
         sizes.max_by_key(RequestSize::total).unwrap_or_else(|| TokenizerFamily::Other.size(request))

@@ -88,8 +88,8 @@ impl TokenizerFamily {
     }
 
     /// Counts the tokens of a request as [`TokenizerFamily::size`] does, but counts `notice` in
-    /// [`RequestSize::schema`]. The notice is a text at the end of this request that later requests
-    /// do not repeat, so it is not part of the thread.
+    /// [`RequestSize::schema`]. The notice is a text at the end of this request. Later requests do
+    /// not repeat the notice, so it is not part of the thread.
     pub fn size_with(self, request: &ModelRequest, notice: Option<&str>) -> RequestSize {
         let RequestSize { schema, payload, family } = self.size(request);
         let notice = notice.map_or(0, |notice| self.count(notice));
@@ -105,7 +105,7 @@ impl TokenizerFamily {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RequestSize {
     /// Tokens of the system prompt, the tools, the framing of messages, and the notice. The notice
-    /// is a text at the end of this request that later requests do not repeat.
+    /// is a text at the end of this request, which later requests do not repeat.
     pub schema: u64,
     /// Tokens of the thread's messages.
     pub payload: u64,

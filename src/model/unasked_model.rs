@@ -1,5 +1,6 @@
-//! Models that refuse every call. A trial without a budget uses them in place of models on the
-//! network, because it may use only recorded answers. A trial runs recorded threads again.
+//! Models that refuse every call. A trial, which runs recorded threads again, uses them if it has
+//! no budget. Such a trial may use only recorded answers, so these models take the place of the
+//! models on the network.
 
 use std::sync::Arc;
 

@@ -35,7 +35,8 @@ impl WireSettings {
     }
 }
 
-/// Returns the input of a request to a model that uses no network, as one text.
+/// Returns a request to a model that uses no network as one JSON text. Such a request has no HTTP
+/// body.
 pub fn plain_body(request: &ModelRequest, model: &str) -> String {
     let ModelRequest { system, messages, tools, tool_choice, one_call, .. } = request;
     let messages = messages.iter().map(|message| {
@@ -63,7 +64,8 @@ pub fn plain_body(request: &ModelRequest, model: &str) -> String {
     body.to_string()
 }
 
-/// Returns a block of a message as JSON that belongs to no provider.
+/// Returns a block of a message as JSON, in a form that does not depend on the wire format of a
+/// provider.
 pub fn block_json(block: &ChatBlock) -> Json {
     match block {
         ChatBlock::Text(text) => json!({ "text": text }),

@@ -146,7 +146,7 @@ pub async fn connect_with(
     Ok((client, denials))
 }
 
-/// Whether a later connection may succeed although this one failed.
+/// Whether a later attempt to connect may succeed, although this attempt failed with `error`.
 fn is_passing(error: &ConnectError) -> bool {
     let source = error.source().and_then(|source| source.downcast_ref::<std::io::Error>());
     // TLS reports a bad certificate in this way.
@@ -288,8 +288,9 @@ fn backoff(attempts: usize) -> Duration {
 struct ConnectionLog {
     denials: PermissionErrors,
     servers: String,
-    /// The last error of the current outage; an empty string if there was none, and `None` while
-    /// the connection is up. Lock: several tasks of the client may report events at once.
+    /// Last error of the client during the current outage, or an empty string if the client has
+    /// reported none yet. `None` while the connection is up. Lock: several tasks of the client may
+    /// report events at once.
     outage: Mutex<Option<String>>,
 }
 

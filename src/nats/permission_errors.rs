@@ -126,8 +126,8 @@ impl PermissionErrors {
         Some(denied)
     }
 
-    /// Forgets every denied subscription, because a client that reconnects subscribes again, and
-    /// the server then reports each denial again.
+    /// Forgets every denied subscription. Must be called when the client has connected again: the
+    /// client then repeats its subscriptions, and the server reports each denial again.
     pub(super) fn forget_subscriptions(&self) {
         locked(&self.0.recent)
             .retain(|(_, denied)| matches!(denied.what, DeniedOperation::Publish(_)));
@@ -142,8 +142,8 @@ impl PermissionErrors {
         found.map(|(_, denied)| denied.clone())
     }
 
-    /// Returns the last permission error for a publish to `subject`, at the time `since` or later.
-    /// Returns `None` if there is no such error.
+    /// Returns the last permission error for a publish to `subject` that a server reported at the
+    /// time `since` or later. Returns `None` if there is no such error.
     pub fn publish_denied(&self, subject: &str, since: Instant) -> Option<PermissionError> {
         self.last(|at, what| {
             at >= since && matches!(what, DeniedOperation::Publish(denied) if denied == subject)
@@ -186,8 +186,8 @@ impl PermissionErrors {
         })
     }
 
-    /// Returns the last permission error for a subscription to `subject`, at the time `since` or
-    /// later. Returns `None` if there is no such error.
+    /// Returns the last permission error for a subscription to `subject` that a server reported at
+    /// the time `since` or later. Returns `None` if there is no such error.
     pub fn subscription_denied_since(
         &self,
         subject: &str,
@@ -199,9 +199,10 @@ impl PermissionErrors {
         })
     }
 
-    /// Returns a permission error that explains a missing response from `subject`. Either a publish
-    /// to `subject` was denied at the time `since` or later, or the subscription to the inbox, on
-    /// which the response would arrive. Returns `None` if there is no such error.
+    /// Returns a permission error that explains a missing response from `subject`: an error of the
+    /// time `since` or later for a publish to `subject`, or an error of any time for the
+    /// subscription to the client's inbox, where responses arrive. Returns `None` if there is no
+    /// such error.
     pub(super) fn request_denied(&self, subject: &str, since: Instant) -> Option<PermissionError> {
         self.publish_denied(subject, since).or_else(|| self.subscription_denied("_INBOX"))
     }

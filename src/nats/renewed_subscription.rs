@@ -1,5 +1,5 @@
-//! A subscription that outlasts the loss of its permission: while the servers deny it, it is tried
-//! again every few seconds.
+//! A subscription that outlasts the loss of its permission. While the servers deny the
+//! subscription, this process subscribes again every few seconds.
 
 use std::time::Instant;
 
@@ -25,8 +25,8 @@ pub enum SubscriptionFailure {
     Unsent(SubscribeError),
 }
 
-/// Subscribes to `subject`, and waits until the servers have processed this. Returns a permission
-/// error if the servers deny the subscription.
+/// Subscribes to `subject`, and waits until the servers have processed the subscription. Returns a
+/// permission error if the servers deny the subscription.
 pub async fn subscribe_checked(
     client: &Client,
     denials: &PermissionErrors,
@@ -42,34 +42,36 @@ pub async fn subscribe_checked(
     }
 }
 
-/// A subscription of this process. While the servers deny it, [`RenewedSubscription::next`]
-/// subscribes again at each [`limits::SUBSCRIBE_RETRY`].
+/// A subscription of this process. While the servers deny it, [`RenewedSubscription::next`] tries
+/// to subscribe again at intervals of [`limits::SUBSCRIBE_RETRY`].
 pub struct RenewedSubscription {
     client: Client,
     denials: PermissionErrors,
     subject: String,
     state: SubscriptionState,
-    /// Time of the last attempt to subscribe. Earlier permission errors do not count any more.
+    /// Time of the last attempt to subscribe, or of the last denial if that is later. Earlier
+    /// permission errors are ignored.
     since: Instant,
-    /// Number of permission errors of the connection that are known.
+    /// Number of the connection's permission errors that this subscription has already checked.
     known_errors: u64,
     report: SubscriptionReport,
 }
 
 enum SubscriptionState {
     Open(Subscriber),
-    /// The servers deny the subscription. The future waits and subscribes again. Its output is the
-    /// time of this attempt, and the result.
+    /// The servers deny the subscription. The future waits and then subscribes again. Its output is
+    /// the time of this new attempt, and the attempt's result.
     ///
-    /// Ordering rule: the future is kept here, so that it outlasts [`RenewedSubscription::next`].
-    /// Callers often cancel that method, and the servers may take longer to respond than a caller
-    /// waits.
+    /// Ordering rule: the future is kept in this state, so that it continues in the next call of
+    /// [`RenewedSubscription::next`]. Callers often cancel that method, and the servers may take
+    /// longer to respond than a caller waits.
     Denied(BoxFuture<'static, (Instant, Result<Subscriber, SubscriptionFailure>)>),
 }
 
 impl RenewedSubscription {
-    /// Subscribes to `subject`, and again whenever the servers deny it and may permit it later.
-    /// `denials` are the permission errors of the connection of `client`.
+    /// Subscribes to `subject`. If the servers deny the subscription, now or later, subscribes
+    /// again until they permit it. `denials` are the permission errors of the connection of
+    /// `client`.
     pub async fn open(
         client: Client,
         denials: PermissionErrors,
@@ -131,7 +133,7 @@ impl RenewedSubscription {
         }
     }
 
-    /// Begins to wait for the next attempt to subscribe.
+    /// Reports that the servers deny the subscription, and schedules the next attempt to subscribe.
     fn deny(&mut self, error: String) {
         let due = self.since + limits::SUBSCRIBE_RETRY;
         let client = self.client.clone();
@@ -176,7 +178,8 @@ mod tests {
         }
     }
 
-    /// A member of a group asks for the next announcement, and cancels that every 500 ms.
+    /// Tests a member of a group that waits for the next announcement, but cancels each wait after
+    /// 500 ms.
     #[tokio::test]
     async fn an_attempt_to_subscribe_again_outlasts_callers_that_stop_waiting() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

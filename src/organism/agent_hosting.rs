@@ -95,7 +95,8 @@ fn unknown_agent(config: &Config, name: &str) -> NotHosted {
 
 /// The agents that this process hosts for a pump elsewhere.
 pub struct HostedAgents {
-    /// The config in force. Lock: a reload holds it from its beginning to its end.
+    /// The config in force. Lock: each reload holds the lock from the beginning to the end of the
+    /// reload.
     config: Mutex<Arc<Config>>,
     has_own_keys: bool,
     agents: Vec<ReloadableAgent>,

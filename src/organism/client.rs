@@ -105,14 +105,16 @@ impl OrganismClient {
         self.own.is_some()
     }
 
-    /// Stops the organism if it was started for this client, when every other client that is
-    /// connected to it has its results. Any other organism continues to run.
+    /// Closes the client. If the organism was started for this client, waits until every other
+    /// connected client has its results, and then stops the organism. Otherwise, the organism
+    /// continues to run.
     pub async fn close(self) -> Result<(), Error> {
         self.close_or_stop(std::future::pending()).await
     }
 
-    /// Closes the client as [`OrganismClient::close`] does, but stops the organism at once when
-    /// `stop` returns the reason for this. Deliveries in flight may still end.
+    /// Closes the client as [`OrganismClient::close`] does. But if `stop` returns a reason for the
+    /// stop, stops the organism without waiting for the other clients. Deliveries in flight may
+    /// still end.
     pub async fn close_or_stop(
         self,
         stop: impl Future<Output = &'static str>,

@@ -53,7 +53,8 @@ const TOO_MANY_HOSTED: &str =
 pub struct ControlContext {
     pumps: PumpBackend,
     rules: Arc<SharedRules>,
-    /// Reloads the config; `None` for a program that embeds the pump and has no config file.
+    /// Service that reloads the config; `None` for a program that embeds the pump and has no config
+    /// file.
     reloader: Option<ReloadService>,
     /// Time-out for reading a request, and for writing each line of a response.
     patience: Duration,
@@ -186,8 +187,8 @@ impl ControlContext {
 }
 
 impl ControlContext {
-    /// Reloads the config. If a pump waits for its journal meanwhile, responds that the reload is
-    /// undecided. The reload then continues on its own task.
+    /// Reloads the config. If this takes long because a pump cannot write to its journal, responds
+    /// that the result is not known yet. The reload then continues on its own task.
     async fn reload_in_time(&self, origin: DecisionOrigin) -> ServiceResponse {
         let context = self.clone();
         let mut reloading = tokio::spawn(async move { context.reload(origin).await });
@@ -366,7 +367,8 @@ impl OpenConnections {
     }
 }
 
-/// Sends the reason why a connection is closed: hosted processes have too many connections.
+/// Refuses a connection because hosted processes have too many connections. Sends this reason to
+/// the client before the connection is closed.
 async fn turn_away(mut stream: UnixStream) {
     let why = PartitionUnavailable::lasting(TOO_MANY_HOSTED);
     let Ok(mut line) = encoding::encode(&ServiceResponse::Unavailable(why)) else { return };
@@ -395,8 +397,8 @@ async fn serve(
 struct ControlConnection {
     read: RequestReader,
     writer: ResponseWriter,
-    /// An orderly stop of the server waits until this sender is dropped. `None` if the stop must
-    /// not wait for this connection.
+    /// Sender that lasts as long as the connection is served. An orderly stop of the server waits
+    /// until this sender is dropped. `None` if the stop must not wait for this connection.
     serving: Option<mpsc::Sender<()>>,
     /// True once the socket is closed. From then on, the connection reads no further request.
     closed: watch::Receiver<bool>,

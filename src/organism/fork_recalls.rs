@@ -2,9 +2,9 @@
 //! thread that was forked. The search does not run on the pump's OS thread.
 //!
 //! Two calls are equal if they have the same listener and the same payload bytes. Equal calls are
-//! matched in order: the first one in the fork gets the result of the first one after the fork
-//! point in the source, and so on. A call that was open at the fork point gets the result of the
-//! original call.
+//! matched in order: the first such call in the fork gets the result of the first such call that
+//! the source made after the fork point, the second gets the result of the second, and so on. A
+//! call that was open at the fork point gets the result of the original call.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -69,7 +69,7 @@ pub(super) async fn serve(
 /// journal order.
 type SameCalls = HashMap<(ListenerName, Digest), Vec<CallId>>;
 
-/// The calls of one thread tree, as far as its records were read.
+/// The calls of one thread tree, collected from those records of the tree that were read so far.
 #[derive(Default)]
 struct SearchedCalls {
     /// Position of the last record that was read.

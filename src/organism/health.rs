@@ -40,7 +40,8 @@ impl PumpHealth {
         self.counts.under_way()
     }
 
-    /// Returns all reasons why the pump refuses submissions, or cannot have them carried out.
+    /// Returns all reasons why the pump refuses submissions, or why it does not receive the answers
+    /// of listeners over NATS.
     fn problems(&self, partition: Option<u32>) -> Vec<ReadinessProblem> {
         let unready = self.counts.unready().into_iter().map(|unready| problem(unready, partition));
         let denied = self.counts.denied_answers().into_iter();

@@ -34,7 +34,8 @@ pub(super) struct HostFactory {
     pub mark: PumpMark,
     /// The config with which the agents on other machines render their prompts.
     pub prompts: PromptConfig,
-    /// Shows other processes that this process hosts listeners of the organism.
+    /// While this value exists, other processes can see that this process hosts listeners of the
+    /// organism.
     pub presence: Arc<HostPresence>,
 }
 
@@ -43,7 +44,8 @@ pub(super) struct HostFactory {
 #[derive(Clone, Default)]
 pub(super) struct SharedHosts {
     hosts: Arc<Mutex<Option<Vec<HostedListener>>>>,
-    /// Shows other processes that this process hosts listeners, as long as the hosts may run.
+    /// While this value exists, other processes can see that this process hosts listeners. Kept as
+    /// long as the hosts may run.
     _presence: Option<Arc<HostPresence>>,
 }
 
@@ -71,7 +73,7 @@ impl SharedHosts {
         }
     }
 
-    /// Returns those of the given hosts that the pump does not use at present.
+    /// Returns those hosts in `hosts` that the pump does not use at present.
     pub fn without_those_in_use(&self, hosts: Vec<HostedListener>) -> Vec<Arc<dyn Host>> {
         let in_use = locked(&self.hosts);
         let is_used =
@@ -140,8 +142,9 @@ impl HostFactory {
         hosts.collect()
     }
 
-    /// Makes the hosts for a reload from the config `before` to the config `after`. Keeps the host
-    /// of each listener whose process has the same settings in both configs.
+    /// Makes the hosts for a reload from the config `before` to the config `after`. Keeps the
+    /// present host of a listener that runs as a child process with the same settings in both
+    /// configs, and of a listener or agent on NATS.
     pub fn hosts_after(
         &self,
         before: &Config,

@@ -55,9 +55,9 @@ pub(super) fn agents(
 pub(super) struct RemoteMemorySource {
     pub agent: ListenerName,
     pub memory: Arc<JournalMemory>,
-    /// Id of this run of the pump. A process that hosts the agent on another machine continues only
-    /// a thread that it downloaded in the same run. Between two runs, an operator may have redacted
-    /// payloads or restored a backup.
+    /// Id of this run of the pump. A process that hosts the agent on another machine uses its copy
+    /// of a thread only in the run in which it downloaded the copy. Between two runs, an operator
+    /// may have redacted payloads or restored a backup.
     pub run: Uuid,
 }
 

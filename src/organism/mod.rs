@@ -280,7 +280,8 @@ impl Organism {
     }
 
     /// Stops the organism as [`Organism::stop`] does, but first waits until every connected client
-    /// has its results. Waits no longer when `stop` returns another reason for the stop.
+    /// has its results. If `stop` returns another reason meanwhile, the wait ends, and the organism
+    /// stops for that reason.
     pub async fn stop_when_served(
         mut self,
         mut reason: &str,
@@ -355,7 +356,7 @@ fn core(config: &Config) -> ResidentCore {
     ResidentCore::new(core.with_operators(config.operators.clone()), config.data.clone())
 }
 
-/// Builds the gate of a config without a pump, for callers that only check payloads.
+/// Builds the gate of a config, for callers that check payloads without a pump.
 pub fn gate(config: Config) -> Result<Gate, Error> {
     Ok(gate_of(&with_core_words(config)?))
 }
@@ -395,9 +396,9 @@ fn add_goals(config: &mut Config) -> Result<(), Vec<SchemaProblem>> {
     Ok(())
 }
 
-/// Replaces the schemas of each workflow's replies by schemas that accept the replies of all its
-/// runs. A run that began under an earlier definition of the workflow may have an output of another
-/// form. Also adds the schema of the payload that requests a retry of a run.
+/// Replaces the schemas of each workflow's replies, so that they accept the replies of all runs of
+/// the workflow. A run that began under an earlier definition of the workflow may have an output of
+/// another form. Also adds the schema of the payload that requests a retry of a run.
 fn add_runs(config: &mut Config) -> Result<(), Vec<SchemaProblem>> {
     let mut compiler = SchemaCompiler::default();
     for workflow in &config.workflows {

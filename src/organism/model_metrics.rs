@@ -28,7 +28,8 @@ struct AgentModelCounters {
 }
 
 impl AgentModelCounters {
-    /// Makes the counters of a model with prices in `currency`; `None` if the model has no price.
+    /// Makes the counters of a model whose prices are in `currency`. `currency` is `None` if the
+    /// model has no price.
     fn new(currency: Option<String>) -> Self {
         Self {
             answered: Counter::default(),

@@ -17,7 +17,7 @@ use crate::pump::ResidentCore;
 use crate::pump::core::Event;
 use crate::thread::{ActionDetail, OperatorAction, OperatorIdentity, OperatorVerb};
 
-/// Makes an operator action. The action names the user who runs this process as the operator.
+/// Makes an operator action. The operator of the action is the user who runs this process.
 pub fn action(
     verb: OperatorVerb,
     note: &str,
@@ -92,8 +92,8 @@ pub fn record_offline(
     Ok(journal.close(Time::now())?)
 }
 
-/// Opens a journal that an operator adopts. If the journal has no MACs, accepts all its present
-/// records without MACs, and adds the position of the last one to `action`.
+/// Opens a journal that an operator adopts. If the journal has records but no MACs, accepts its
+/// present records without MACs, and adds the position of the last one to `action`.
 fn adopted(
     config: &Config,
     core: &mut ResidentCore,

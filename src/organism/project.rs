@@ -221,9 +221,9 @@ pub fn begin(directories: &ProjectFolders, anew: bool) -> Result<(), Error> {
     Ok(())
 }
 
-/// Finds the default directories of the project whose config is `file`. Needed if the config no
-/// longer names the directories. A directory matches if it contains the path of `file` as the path
-/// of its project. Returns `None` unless exactly one directory matches.
+/// Finds the default directories of the project whose config is the file `file`. Needed if this
+/// file no longer names the directories. A data directory matches if it stores the path of `file`
+/// as its project's path. If no directory or more than one directory matches, returns `None`.
 pub fn by_path(file: &Path, around: &ConfigEnvironment) -> Option<ProjectFolders> {
     let path = path_of(file, &around.directory);
     let parent = around.data_parent();
@@ -460,7 +460,8 @@ fn take_state(
 
 /// Returns the directory in `earlier` that `from` selects: by the path of the directory, or by the
 /// path of the project that owns it. If `from` is `None`, returns the only directory in `earlier`,
-/// or `None` if `earlier` is empty.
+/// or `None` if `earlier` is empty. Fails if `from` selects no directory, or if `from` is `None`
+/// and `earlier` contains several.
 fn chosen(
     earlier: Vec<EarlierDirectory>,
     from: Option<&Path>,

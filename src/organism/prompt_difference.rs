@@ -23,8 +23,8 @@ pub enum ComparedSide {
 /// ends at the first event in which the threads differ in something other than a prompt.
 #[derive(Debug)]
 pub struct PromptSearch<E> {
-    /// The first compared pair of requests that differ in more than ids and dates, or of which one
-    /// cannot be rebuilt. `None` if there is no such pair.
+    /// The first pair of requests that differ in more than ids and dates, or that cannot be
+    /// compared because one of the two requests cannot be rebuilt. `None` if there is no such pair.
     pub first: Option<DifferentPrompts<E>>,
     /// Number of pairs that were not compared, because the search had already compared its maximum
     /// number of pairs.

@@ -38,7 +38,7 @@ pub enum TurnSelector {
 #[derive(Debug, Clone, PartialEq)]
 pub struct PromptPreview {
     pub request: ModelRequest,
-    /// The prompt contains the messages of the thread up to this journal position.
+    /// Journal position up to which the prompt contains the messages of the thread.
     pub position: Position,
     /// Body of the request in its wire format.
     pub wire: String,
@@ -52,9 +52,9 @@ pub struct PromptPreview {
     /// Digest of the config in force at the turn. `None` if the journal has no boot before the
     /// turn.
     pub config: Option<Digest>,
-    /// Result of a comparison of two requests of a past turn: the request that was sent, and the
-    /// request that the turn's config now renders. `None` if this preview is not of a past turn, if
-    /// the turn has no stored inputs, or if the turn's config is not available.
+    /// For a preview of a past turn: whether the request that was sent equals the request that this
+    /// program now renders with the turn's config. `None` for any other preview, for a turn without
+    /// stored inputs, and for a turn whose config is not available.
     pub comparison: Option<PromptComparison>,
 }
 

@@ -29,7 +29,8 @@ impl PumpRpc {
         Ok(Self { transport: NatsTransport::connect(servers, organism).await? })
     }
 
-    /// Subscribes to `subject`, and again whenever the servers deny it and may permit it later.
+    /// Subscribes to `subject`. If the servers deny the subscription, subscribes again until they
+    /// permit it.
     async fn subscribe_renewed(
         &self,
         subject: String,
@@ -51,8 +52,8 @@ impl PumpRpc {
         })
     }
 
-    /// Returns an error if the servers deny this process a subscription without which it cannot
-    /// serve these partitions.
+    /// Checks the subscriptions that this process needs in order to serve these partitions. Returns
+    /// an error if the servers deny one of them.
     pub async fn check_rights(&self, partitions: &[u32]) -> Result<(), Error> {
         let subject = |partition| self.transport.subject(partition);
         let mut subjects: Vec<String> = partitions.iter().map(subject).collect();

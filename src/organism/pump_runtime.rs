@@ -41,10 +41,11 @@ pub(super) struct PumpRuntime {
     /// Name of the journal, for error messages.
     journal: String,
     hosts: SharedHosts,
-    /// Makes the hosts of another config at a reload, or states why this pump cannot reload.
+    /// Factory that makes the hosts of another config at a reload, or the reason why this pump
+    /// cannot reload.
     factory: Result<Arc<HostFactory>, &'static str>,
     pump: JoinHandle<Result<(), journal::Error>>,
-    /// Closes when the pump has ended.
+    /// Receiver of a channel that closes when the pump has ended.
     ended: watch::Receiver<()>,
     health: PumpHealth,
     index: Option<IndexFollower>,
@@ -61,8 +62,8 @@ pub(super) enum PumpClockMode {
 }
 
 impl PumpRuntime {
-    /// Starts a pump on a journal that `core` has replayed. Stores the texts of the config in the
-    /// journal, then starts the hosts and the pump's OS thread.
+    /// Starts a pump on a journal whose records were applied to `core`. Stores the texts of the
+    /// config in the journal, then starts the hosts and the pump's OS thread.
     pub async fn start(
         config: &Arc<Config>,
         core: ResidentCore,
@@ -284,7 +285,8 @@ fn factory_for_reloads(
     Ok(Arc::new(factory))
 }
 
-/// Logs why a stopping pump is ended, after the time `waited`, before its work is done.
+/// Logs why a pump is ended before it has completed its work. `waited` is the time for which the
+/// stop waited for this work.
 fn warn_of_end(health: &PumpHealth, waited: Duration) {
     let obstacle = health.counts().waits_for();
     if let Some(obstacle) = obstacle {
@@ -333,7 +335,7 @@ impl PumpHealth {
     }
 }
 
-/// Makes the gate of a config, which validates every payload. `config` must already have the
+/// Makes the gate of a config. The gate validates every payload. `config` must already have the
 /// schemas that `with_core_words` adds.
 pub(super) fn gate_of(config: &Config) -> Gate {
     let gate = Gate::new(Arc::new(config.contracts.clone()), config.schemas.clone());
@@ -378,8 +380,9 @@ fn show_presence(config: &Config) -> Result<HostPresence, Error> {
     HostPresence::show(config).map_err(Error::io("starting a thread that shows the organism"))
 }
 
-/// Kills processes that an earlier pump has left running, so that they do not run beside those of
-/// the present pump. Returns the mark of the present pump, which now writes `journal`.
+/// Kills processes that an earlier pump of this journal has left running, so that they do not run
+/// beside the processes of the present pump. Returns the mark of the present pump, which now writes
+/// `journal`.
 fn end_earlier_processes(journal: &dyn Journal) -> PumpMark {
     let mark = PumpMark::of_this_process(journal.id(), journal.epoch());
     let ended = end_leftovers(&mark);

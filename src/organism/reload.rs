@@ -90,8 +90,8 @@ struct ReloadablePump {
     alerts: Arc<AlertWatch>,
 }
 
-/// A pump that a reload gives another config, or the reason why the pump takes another config only
-/// at a restart.
+/// A pump whose config a reload can replace. The error is the reason why this pump takes another
+/// config only at a restart.
 type JoinedPump = Result<Arc<ReloadablePump>, &'static str>;
 
 type PumpsByPartition = Vec<(u32, Arc<ReloadablePump>)>;
@@ -105,8 +105,8 @@ struct PreparedExchange {
 }
 
 impl ReloadService {
-    /// Makes the service of an organism, without any pumps yet. `rules` contains the access rules
-    /// and the identity of the organism, which every reload replaces.
+    /// Makes the service of an organism, without any pumps yet. Every reload replaces the contents
+    /// of `rules`: the access rules and the identity of the organism.
     pub(super) fn new(config: &Arc<Config>, rules: &Arc<SharedRules>) -> Self {
         let state = ReloadState {
             reloading: AsyncMutex::default(),
@@ -207,8 +207,8 @@ impl ReloadService {
 }
 
 impl ReloadState {
-    /// Adds a pump and returns `None`, if the pump's config, `config`, is in force. If another
-    /// config is in force, returns that config and does not add the pump.
+    /// If `config`, the config of the pump, is in force, adds the pump and returns `None`. If
+    /// another config is in force, returns that config and does not add the pump.
     fn insert_if(&self, config: &Config, partition: u32, pump: &JoinedPump) -> Option<Arc<Config>> {
         let mut pumps = locked(&self.pumps);
         let in_force = Arc::clone(&self.config.borrow());
@@ -289,9 +289,14 @@ struct ReloadProgress {
 }
 
 impl ReloadProgress {
-    /// Adds the results of an attempt, one for each pump that lacked the config. Returns whether a
-    /// pump must be tried again: its journal accepts no records now, but another pump has the
-    /// config already, so this pump must follow. If no pump has the config, fails with this error.
+    /// Adds the results of an attempt, one for each pump that lacked the new config. The journal of
+    /// a pump may accept no records now:
+    ///
+    /// - If at least one pump has the new config, returns true, because every other pump must
+    ///   follow and be tried again.
+    /// - If no pump has the new config, fails with the error of that journal.
+    ///
+    /// Returns false if every pump of the attempt has the new config.
     fn add(&mut self, exchanged: Vec<Result<(), Error>>) -> Result<bool, Error> {
         let mut obstacle = None;
         for exchanged in exchanged {
@@ -419,7 +424,8 @@ mod tests {
         Err(service::Error::NotReady { detail: "the disk is full".to_owned() }.into())
     }
 
-    /// A reload puts the config in force in all pumps or in none.
+    /// A reload puts the config in force in all pumps or in none, so such a pump must follow the
+    /// others.
     #[test]
     fn a_pump_that_cannot_write_is_tried_again_once_another_pump_has_the_config() {
         for first in [vec![Ok(()), not_ready()], vec![not_ready(), Ok(())]] {

@@ -118,8 +118,8 @@ pub fn trust_key(config: &Config, key: &str, note: &str) -> Result<(), Error> {
     Ok(())
 }
 
-/// Finds the positions of payloads with overwritten bytes whose redaction no operator has accepted
-/// yet. Returns at most as many positions as one action can list.
+/// Finds payloads whose bytes were overwritten, but whose redaction no operator has accepted on
+/// record yet. Returns the positions of at most as many payloads as one action can list.
 fn blanked(data: &Path) -> Result<Vec<Position>, Error> {
     let reader = JournalReader::open(data)?;
     let last = reader.last()?;

@@ -60,7 +60,8 @@ pub fn repair_stream(
     Ok(repairs)
 }
 
-/// Records a finished repair in the journal of a partition, and removes the note of the repair.
+/// Records a finished repair in the journal of a partition. Then removes the file in the state
+/// directory that notes the repair.
 fn record(config: &Config, repair: StreamRepair, note: &str) -> Result<StreamRepair, Error> {
     let StorageConfig::JetStream { journal, .. } = &config.storage else {
         return Err(Error::NotOnJetStream);

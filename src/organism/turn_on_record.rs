@@ -38,9 +38,9 @@ pub struct TurnOnRecord {
 }
 
 impl TurnOnRecord {
-    /// Finds a turn of `agent` in a thread by its number `turn`, which counts from 1. Reads the
-    /// records up to and including `up_to`, or all without it. Returns `None` if these records
-    /// contain no such turn.
+    /// Finds a turn of `agent` in a thread by its number `turn`, which counts from 1. Searches the
+    /// records up to and including the position `up_to`; if `up_to` is `None`, all records. Returns
+    /// `None` if these records contain no such turn.
     pub fn find(
         reader: JournalReader,
         agent: &ListenerName,
@@ -107,8 +107,8 @@ impl TurnOnRecord {
     ///
     /// # Errors
     ///
-    /// [`StoredConfigError::NotStored`] if journals did not store configs yet at the time of the
-    /// turn.
+    /// [`StoredConfigError::NotStored`] if the turn is from a time at which journals did not store
+    /// configs yet.
     pub fn config(&self) -> Result<ExtractedConfig, StoredConfigError> {
         let Some(boot) = &self.boot else {
             let config = Digest::ZERO;
@@ -246,9 +246,9 @@ impl TurnOnRecord {
         JournalMemory::new(self.reader.data().to_owned())
     }
 
-    /// Returns an error if `digest`, the digest of the rebuilt request, differs from the digest
-    /// that the turn recorded. `why` is the reason that the error states. A turn without a recorded
-    /// digest passes.
+    /// Compares `digest`, the digest of the rebuilt request, with the digest that the turn
+    /// recorded. If they differ, returns an error that states the reason `why`. A turn without a
+    /// recorded digest passes.
     fn check(&self, digest: Digest, why: &str) -> Result<(), Error> {
         let PastTurn { agent, turn, prompt, .. } = &self.note;
         match prompt {

@@ -72,7 +72,7 @@ pub async fn run_case(
     Ok(Some(problems))
 }
 
-/// Returns the id of the thread in which a test case runs, which is the same for all cases.
+/// Returns the id of the thread in which a test case runs. All test cases use the same id.
 fn case_thread() -> ThreadId {
     ThreadId::parse("sess-testcase").expect("it is a valid id of a root thread")
 }

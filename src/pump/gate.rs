@@ -4,7 +4,8 @@
 //! There is one gate for all payloads: those of clients, listeners and models, and the core's own.
 //! The cost of a check is bounded. The checked bytes are recorded and delivered unchanged.
 //!
-//! This module must not know the state of threads. The pump applies the rules that depend on it.
+//! This module must not know the state of threads. Rules that depend on this state are applied by
+//! the pump.
 
 mod gates_of_earlier_configs;
 mod primitive;
@@ -45,8 +46,8 @@ pub struct Gate {
 type Examples = Arc<Mutex<HashMap<PayloadName, Option<String>>>>;
 
 /// A payload that passed every rule of the gate. Values of this type come only from
-/// [`Gate::check`]. The pump may still refuse the payload by a rule that depends on the state of
-/// threads. Otherwise the pump turns it into a message.
+/// [`Gate::check`]. The pump turns the payload into a message, unless it refuses the payload by a
+/// rule that depends on the state of threads.
 #[derive(Debug, Clone)]
 pub struct Checked {
     name: PayloadName,
@@ -101,8 +102,8 @@ impl Gate {
         self
     }
 
-    /// Returns a copy of this gate for attempts that began before a reload, with the same schemas.
-    /// The copy only accepts calls that are still possible: `current`, the contracts of the new
+    /// Returns a copy of this gate, with the same schemas, for attempts that began before a reload.
+    /// The copy accepts only calls that are still possible: `current`, the contracts of the new
     /// config, must contain the called listener, and this listener must accept the payload.
     fn restricted_to(&self, current: &Contracts) -> Self {
         let contracts = Arc::new(self.contracts.restricted_to(current));
@@ -218,9 +219,9 @@ impl Gate {
         }
     }
 
-    /// Returns an example of the payload `name` for a refusal; `None` if there is no example. If
-    /// the payload must contain another one, as in a `spawn-thread`, the example contains a payload
-    /// that `sender` may send.
+    /// Returns an example of the payload `name` for a refusal; `None` if there is no example. If a
+    /// payload `name` must contain another payload, as a `spawn-thread` does, the example contains
+    /// a payload that `sender` may send.
     fn expected(&self, sender: &ListenerName, name: &PayloadName) -> Option<String> {
         if &*name.namespace != system::NAMESPACE {
             return self.example(name);
@@ -282,9 +283,9 @@ impl Gate {
     }
 
     /// Corrects the namespace of a payload inside a primitive such as `spawn-thread`. A payload
-    /// without an `xmlns` of its own inherits the core's namespace, which the sender never intends.
-    /// If a name in the sender's vocabulary has the same local part, the payload gets the namespace
-    /// of this name.
+    /// without its own `xmlns` inherits the core's namespace, which the sender never intends. If a
+    /// name in the sender's vocabulary has the same local part, the payload gets the namespace of
+    /// this name.
     fn named(&self, sender: &ListenerName, nested: NestedElement) -> NestedElement {
         let meant = || {
             let name = scan(nested.text.as_bytes()).ok()?.name;
@@ -329,7 +330,8 @@ impl Gate {
 }
 
 /// Returns the digest of the payload in `text`, that is, of the root element without any text
-/// around it. Returns `None` if `text` breaks a rule of form, which no config can change.
+/// around it. Returns `None` if `text` breaks one of the rules of form. These rules are the same
+/// for every config.
 pub fn payload_digest(text: &[u8]) -> Option<Digest> {
     let scanned = scan(text).ok()?;
     text.get(scanned.root).map(Digest::of)

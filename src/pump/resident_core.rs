@@ -39,8 +39,8 @@ pub struct ResidencyLimits {
     /// for persons or timers.
     pub waiting: usize,
     pub keys: usize,
-    /// Number of trees, or of client keys, by which their limit may be exceeded before an eviction,
-    /// so that one eviction removes many at once. Does not apply to the limit `threads`.
+    /// Number by which the trees, or the client keys, may exceed their limit before an eviction
+    /// begins. So one eviction removes many of them at once. Does not apply to the limit `threads`.
     pub batch: usize,
 }
 
@@ -61,16 +61,18 @@ impl Default for ResidencyLimits {
 struct RestingTrees {
     store: RestingStore,
     limits: ResidencyLimits,
-    /// Candidates for an eviction. A tree gets an entry each time that it is at rest after a record
-    /// or after its return to memory. The entry is ignored once the tree has got a later record.
+    /// Candidates for an eviction. A tree gets an entry whenever it is at rest after one of its
+    /// records, or after its return to memory. The entry is ignored once the tree has a later
+    /// record.
     trees: VecDeque<RestingEntry>,
     /// Total number of threads of the entries in `trees`.
     threads: usize,
     waiting: WaitingTrees,
     keys: VecDeque<ClientKey>,
-    /// Minimum number of entries in `trees` and `keys` together for the next eviction; 0 if there
-    /// is no minimum. An eviction that had to leave trees in memory sets a higher number than it
-    /// left, so that the same trees are not examined again too soon.
+    /// Number of entries in `trees` and `keys` together below which no eviction begins; 0 if there
+    /// is no such minimum. If an eviction could not remove all trees that it examined, it sets the
+    /// minimum above the number of entries left, so that these trees are not examined again too
+    /// soon.
     retry_at: usize,
 }
 
@@ -78,12 +80,13 @@ struct RestingTrees {
 /// calls, all of which wait for persons or timers.
 #[derive(Debug, Default)]
 struct WaitingTrees {
-    /// Candidates for an eviction. A tree gets an entry each time that it only waits after a record
-    /// or after its return to memory. The entry is ignored once the tree has got a later record.
+    /// Candidates for an eviction. A tree gets an entry whenever it is a waiting tree after one of
+    /// its records, or after its return to memory. The entry is ignored once the tree has a later
+    /// record.
     trees: VecDeque<RestingEntry>,
-    /// Minimum number of entries in `trees` for the next eviction; 0 if there is no minimum. An
-    /// eviction that had to leave trees in memory sets a higher number than it left, so that the
-    /// same trees are not examined again too soon.
+    /// Number of entries in `trees` below which no eviction begins; 0 if there is no such minimum.
+    /// If an eviction could not remove all trees that it examined, it sets the minimum above the
+    /// number of entries left, so that these trees are not examined again too soon.
     retry_at: usize,
 }
 
@@ -131,8 +134,8 @@ impl ResidentCore {
     }
 
     /// Returns this core with the state of a snapshot. Brings the trees in `stored.live` into
-    /// memory. Of the trees that only wait for persons or timers, brings back no more than the
-    /// limit permits. All other trees stay in the snapshot's store.
+    /// memory. Of these trees, those that only wait for persons or timers are brought back only up
+    /// to the limit. All other trees stay in the snapshot's store.
     pub(super) fn with_stored(&self, stored: StoredState) -> Result<Self, Error> {
         let StoredState { common, live, store } = stored;
         let limits = self.resting.as_ref().map_or_else(ResidencyLimits::default, |own| own.limits);
@@ -159,7 +162,7 @@ impl ResidentCore {
     }
 
     /// Returns the complete state for a snapshot. Writes the trees and client keys in memory to the
-    /// store, which already contains those outside memory.
+    /// store, which already contains the trees and client keys outside memory.
     pub fn into_stored(self) -> Result<StoredState, Error> {
         let outside = self.core.waiting_outside();
         let store = self.resting.map(|resting| resting.store);
@@ -280,8 +283,8 @@ impl ResidentCore {
     }
 
     /// Brings back a tree as [`ResidentCore::recall_tree`] does, but does not make it a candidate
-    /// for an eviction. The caller must do so or release the tree. Otherwise the tree stays in
-    /// memory.
+    /// for an eviction. The caller must either make the tree a candidate or release the tree. If
+    /// the caller does neither, the tree stays in memory.
     fn restore_tree(&mut self, root: &ThreadId) -> Result<bool, Error> {
         let Some(resting) = &self.resting else { return Ok(false) };
         if self.core.state().trees.resident(root).is_some() || mutant("forget-a-tree-at-rest") {
@@ -332,8 +335,8 @@ impl ResidentCore {
         Ok(())
     }
 
-    /// Makes the client keys in `facts` candidates for an eviction. Also makes the tree `root` one,
-    /// if it is at rest or only waits for persons or timers.
+    /// Makes the client keys in `facts` candidates for an eviction. If the tree `root` is at rest,
+    /// or only waits for persons or timers, makes this tree a candidate, too.
     fn note_rest(&mut self, root: &ThreadId, facts: &[Fact]) {
         let Some(resting) = &mut self.resting else { return };
         for key in keys_in(facts) {
@@ -361,9 +364,9 @@ impl ResidentCore {
         }
     }
 
-    /// Evicts trees and client keys beyond the memory limits. Trees that have been at rest or have
-    /// waited longest leave first. Must be called after a step's effects are done, because effects
-    /// read the state. Evicts nothing if the working file cannot be written.
+    /// Evicts trees and client keys beyond the memory limits. The trees that have been at rest
+    /// longest, or have waited longest, leave first. Must be called after a step's effects are
+    /// done, because effects read the state. Evicts nothing if the working file cannot be written.
     pub fn let_rest(&mut self) {
         self.evict_resting();
         self.evict_waiting();
@@ -501,15 +504,16 @@ impl RestingTrees {
         is_full && self.trees.len() + self.keys.len() >= self.retry_at
     }
 
-    /// Whether another tree has to leave memory. `staying` is the number of trees that this
-    /// eviction has examined and cannot evict. They count towards the limit.
+    /// Whether one more tree has to leave memory to meet the limits. `staying` is the number of
+    /// trees that this eviction has examined and cannot evict. These trees count towards the limit
+    /// on trees.
     fn has_trees_beyond(&self, staying: usize) -> bool {
         self.trees.len() + staying > self.limits.trees || self.threads > self.limits.threads
     }
 
     /// Puts `trees`, which an eviction could not remove from memory, back into the queue. `is_done`
-    /// states that `trees` is empty and that all writes to the working file succeeded. If it is
-    /// false, the next eviction is delayed until the number of queued trees and client keys has
+    /// is true if `trees` is empty and all writes to the working file succeeded. If `is_done` is
+    /// false, the next eviction begins only after the number of queued trees and client keys has
     /// grown by at least half. So the same trees are rarely examined twice, even if the working
     /// file can never be written.
     fn stay(&mut self, trees: Vec<RestingEntry>, is_done: bool) {
@@ -536,15 +540,15 @@ impl WaitingTrees {
     }
 }
 
-/// Returns the name under which a client key is stored. It contains a zero byte, unlike the id of a
-/// thread, under which a tree is stored.
+/// Returns the name under which a client key is stored. The name contains a zero byte. So it never
+/// equals the id of a thread, which is the name under which a tree is stored.
 fn name_of((client, key): &ClientKey) -> String {
     format!("{client}\0{key}")
 }
 
 /// Updates the stored texts of the trees in `outside` for a snapshot. These trees have open calls
-/// and are outside memory. In the new texts, time-outs are later by the duration of each standstill
-/// of the pump since the earlier text was written.
+/// and are outside memory. If the pump stood still after a text was written, the new text contains
+/// time-outs that are later by the duration of the standstill.
 fn renew_texts(
     state: &State,
     store: &mut RestingStore,

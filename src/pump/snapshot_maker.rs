@@ -50,8 +50,8 @@ pub struct SnapshotPlan {
     /// Number of records between two snapshots.
     pub records: u64,
     /// Progress of the background proof, or `None` if there is none. If the pump started from a
-    /// snapshot, this proof verifies the records before it. No new snapshot is made before the
-    /// proof has passed.
+    /// snapshot, this proof verifies the records before that snapshot. Until the proof has passed,
+    /// no new snapshot is made.
     pub proof: Option<Arc<ProofProgress>>,
 }
 
@@ -147,8 +147,8 @@ impl SnapshotPlan {
     }
 
     /// Makes a snapshot of the state at the checkpoint with this position, and returns the
-    /// position. Returns `None` if the journal has no checkpoint there that this pump's key has
-    /// signed, or if `has_to_end` returned true.
+    /// position. Returns `None` if `has_to_end` returned true, or if the journal has no checkpoint
+    /// at this position that was signed with this pump's key.
     pub fn make(
         &self,
         position: Position,

@@ -13,8 +13,8 @@ use crate::xml::element::Element;
 type ComponentKey<'a> = (&'a str, &'a str);
 
 const ELEMENT: &str = "element";
-/// Kind of types, both simple and complex. A schema never gives the same name to a simple and a
-/// complex type, so one kind is enough.
+/// Kind of those components that are types, both simple and complex ones. A schema never gives the
+/// same name to a simple and a complex type, so one kind is enough.
 const TYPE: &str = "type";
 /// Key that stands for every simple type.
 const SIMPLE_TYPE: ComponentKey<'static> = (TYPE, "");
@@ -54,8 +54,9 @@ pub fn can_contain(documents: &[SchemaDocument], payload: &str, attribute: &str)
 struct AttributeSearch<'a> {
     attribute: &'a str,
     components: HashMap<ComponentKey<'a>, Vec<&'a Element>>,
-    /// The components that an instance can choose in place of a component, by that component: the
-    /// elements of its substitution group, or the types that are derived from it.
+    /// For each component, the components that an instance can choose in its place. For an element,
+    /// these are the elements of its substitution group. For a type, these are the types that are
+    /// derived from it.
     substitutes: HashMap<ComponentKey<'a>, Vec<ComponentKey<'a>>>,
     open: Vec<ComponentKey<'a>>,
     visited: HashSet<ComponentKey<'a>>,
@@ -111,8 +112,8 @@ impl<'a> AttributeSearch<'a> {
         }
     }
 
-    /// Returns true if the component itself can contain the attribute. If not, adds to `open` all
-    /// components to which it refers.
+    /// Returns true if the component itself can contain the attribute. Otherwise, adds to `open`
+    /// all components to which the component refers, and returns false.
     fn search_component(&mut self, component: &'a Element) -> bool {
         for element in descendants(component) {
             if declares(element, self.attribute) || is_unbounded(element) {
@@ -191,7 +192,7 @@ fn descendants(root: &Element) -> impl Iterator<Item = &Element> {
     })
 }
 
-/// Whether `element` declares the attribute `attribute`, or refers to its declaration. A
+/// Whether `element` declares the attribute `attribute`, or refers to a declaration of it. A
 /// declaration that prohibits the attribute does not count.
 fn declares(element: &Element, attribute: &str) -> bool {
     let names = [element.attribute("name"), element.attribute("ref")];

@@ -96,8 +96,8 @@ fn fits(description: &PayloadDescription) -> bool {
     description.to_string().len() <= bound()
 }
 
-/// Returns the number of parameters, at all levels, that have attributes or children of which only
-/// the names are given.
+/// Returns the number of parameters, at all levels, that are not fully described: some of their
+/// attributes or children are only listed by name.
 fn undescribed(parameters: &[PayloadParameter]) -> usize {
     let of_one = |parameter: &PayloadParameter| {
         let own = usize::from(!parameter.undescribed.names.is_empty());

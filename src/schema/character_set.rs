@@ -1,14 +1,16 @@
 //! Sets of characters in patterns of XSD, made to decide whether two sets have a common character.
 //!
-//! The members of a set are symbols. A character of ASCII is one symbol. Any other character is one
-//! symbol for each general category, because this program has no table of the categories: the set
-//! of all letters then contains every such character in the category of letters, and shares no
-//! symbol with the set of all digits.
+//! The members of a set are symbols. An ASCII character is one symbol. This program has no table of
+//! the general categories of other characters. So each other character is represented by 29
+//! symbols, one for each category to which it may belong. The set of all letters contains the
+//! symbols of every such character for the categories of letters, and shares no symbol with the set
+//! of all digits.
 
 use std::ops::Range;
 
 const ASCII_END: u32 = 128;
-/// Number of code points. Each category has its own copy of all code points.
+/// Number of Unicode code points. Each general category has as many symbols, one for each code
+/// point.
 const PLANE: u32 = 0x11_0000;
 
 const CATEGORIES: [&str; 29] = [
@@ -16,7 +18,7 @@ const CATEGORIES: [&str; 29] = [
     "Pf", "Po", "Zs", "Zl", "Zp", "Sm", "Sc", "Sk", "So", "Cc", "Cf", "Co", "Cn",
 ];
 
-/// The end of the range of all symbols, which begins with 0.
+/// Exclusive end of the range of all symbols. The range begins with 0.
 pub const SYMBOLS_END: u32 = ASCII_END + PLANE * CATEGORIES.len() as u32;
 
 /// Whether a character belongs to a set, as far as this program knows.
@@ -27,8 +29,9 @@ pub enum SetMembership {
     Impossible,
 }
 
-/// A set of symbols. For some sets, such as the characters of XML names, it is unknown which
-/// characters outside ASCII belong to them. So a set has two bounds.
+/// A set of symbols. For some sets, such as the characters of XML names, this program does not know
+/// which characters outside ASCII belong to them. So a set has two bounds: the symbols that may
+/// belong to it, and the symbols that certainly do.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct CharacterSet {
     /// Sorted ranges that contain every symbol of the set, and possibly more.
@@ -64,8 +67,8 @@ impl CharacterSet {
         Self::exact(union(&[], &ranges))
     }
 
-    /// Returns the set of an escape such as `\d`, given the letter behind the backslash; `None` for
-    /// a letter that is not the name of a set.
+    /// Returns the set of characters that an escape such as `\d` means. `name` is the letter after
+    /// the backslash. Returns `None` if the letter does not name a set.
     pub fn of_escape(name: char) -> Option<Self> {
         let is_name_start = |c: char| c.is_ascii_alphabetic() || matches!(c, '_' | ':');
         Some(match name {
@@ -93,8 +96,8 @@ impl CharacterSet {
         Self::of_char('\n').union(&Self::of_char('\r')).complement()
     }
 
-    /// Returns the set of a property such as `\p{Lu}`, given its name: a general category, the
-    /// first letter of general categories, or a block.
+    /// Returns the set of characters that a property such as `\p{Lu}` means. `name` is the name of
+    /// a general category, the first letter of several general categories, or the name of a block.
     pub fn of_property(name: &str) -> Self {
         match name.strip_prefix("Is") {
             Some("BasicLatin") => Self::exact(vec![(0, ASCII_END)]),
@@ -111,7 +114,8 @@ impl CharacterSet {
         Self::exact(union(&[], &ranges))
     }
 
-    /// Returns a set of which only the members in ASCII are known.
+    /// Returns a set of which only the ASCII members are known. Any other character may belong to
+    /// it.
     fn of_ascii(is_in: impl Fn(char) -> bool) -> Self {
         let known = (0..128_u8).filter(|c| is_in(char::from(*c)));
         let known: Vec<(u32, u32)> = known.map(|c| (u32::from(c), u32::from(c) + 1)).collect();
@@ -139,8 +143,9 @@ impl CharacterSet {
         &self.possible
     }
 
-    /// Returns whether a character belongs to the set. The category of a character outside ASCII is
-    /// unknown, so it belongs to the set for certain only if each category permits this.
+    /// Returns whether a character belongs to the set. The general category of a character outside
+    /// ASCII is unknown. So the membership of such a character is certain only if the set contains
+    /// it in every category.
     pub fn membership(&self, c: char) -> SetMembership {
         let c = u32::from(c);
         let symbols: Vec<u32> = if c < ASCII_END {
@@ -177,7 +182,7 @@ pub fn contains_xml(symbols: &Range<u32>) -> bool {
     symbols.end > 32 || symbols.clone().any(is_permitted)
 }
 
-/// Returns the symbols of the characters outside ASCII in each category that `is_wanted` selects.
+/// Returns the symbols of all characters outside ASCII for each category that `is_wanted` selects.
 fn planes(is_wanted: impl Fn(&str) -> bool) -> impl Iterator<Item = Range<u32>> {
     let starts = (0_u32..).map(|index| ASCII_END + index * PLANE);
     let wanted = CATEGORIES.iter().zip(starts).filter(move |(category, _)| is_wanted(category));
@@ -203,7 +208,8 @@ fn ascii_category(c: char) -> &'static str {
     }
 }
 
-/// Returns the union of two lists of ranges, sorted and without ranges that touch.
+/// Returns the union of two lists of ranges. The result is sorted, and ranges that overlap or touch
+/// are merged.
 fn union(one: &[(u32, u32)], other: &[(u32, u32)]) -> Vec<(u32, u32)> {
     let mut ranges = [one, other].concat();
     ranges.sort_unstable();

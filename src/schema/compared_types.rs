@@ -1,8 +1,8 @@
-//! The types of values, as far as libxml2's comparisons of values with patterns depend on them.
+//! Types of values, with the data that determine how libxml2 compares these values with patterns.
 //!
-//! Elements and attributes are found by their local names, so those with the same local name are
-//! all candidates for a value. A document without a target namespace may be included in another
-//! one, so its types are candidates in each namespace.
+//! Elements and attributes are found by their local names. So all elements, or all attributes, with
+//! the same local name are candidates for a value. A document without a target namespace may be
+//! included in another document, so its types are candidates in each namespace.
 
 use std::collections::HashMap;
 
@@ -11,7 +11,7 @@ use super::xsd::{SchemaElement, XSD};
 use crate::xml::element::Element;
 use crate::xml::shape::QName;
 
-/// Facets other than patterns that can make a value invalid.
+/// Facets that can make a value invalid, except patterns.
 const OTHER_FACETS: [&str; 10] = [
     "enumeration",
     "fractionDigits",
@@ -25,7 +25,8 @@ const OTHER_FACETS: [&str; 10] = [
     "totalDigits",
 ];
 
-/// A named component of a schema whose values can be compared with patterns, by its local name.
+/// A named component of a schema whose values can be compared with patterns. The text is the local
+/// name of the component.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum ValueOwner {
     Type(String),
@@ -34,8 +35,8 @@ pub enum ValueOwner {
 }
 
 impl ValueOwner {
-    /// Returns the component that an element of a schema defines or declares; `None` for any other
-    /// element.
+    /// Returns the component that an XML element of a schema document defines or declares. Returns
+    /// `None` if the element defines or declares no component with such values.
     pub fn of(element: &Element) -> Option<Self> {
         let name = element.attribute("name")?.trim().to_owned();
         if element.is("simpleType") || element.is("complexType") {
@@ -70,7 +71,7 @@ pub enum WhiteSpace {
     Preserve,
     Replace,
     Collapse,
-    /// One of the other ways, depending on the value or on a component that is not known.
+    /// The way is not known. It depends on the value, or on a component that is not known.
     Unknown,
 }
 
@@ -84,7 +85,7 @@ impl WhiteSpace {
         }
     }
 
-    /// Returns the white space of a type that XML Schema defines.
+    /// Returns how libxml2 changes the white space of values of a built-in type of XML Schema.
     fn of_builtin(name: &str) -> Self {
         match name {
             "string" | "anySimpleType" => Self::Preserve,
@@ -93,7 +94,8 @@ impl WhiteSpace {
         }
     }
 
-    /// Returns the white space of a value whose type is one of two types.
+    /// Returns the white space of a value that may have either of two types. It is `Unknown` if the
+    /// two differ.
     fn either(one: Option<Self>, other: Option<Self>) -> Option<Self> {
         match (one, other) {
             (Some(one), Some(other)) if one != other => Some(Self::Unknown),
@@ -104,52 +106,52 @@ impl WhiteSpace {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TypeVariety {
-    /// The values are those of a base type.
+    /// The values are values of one base type.
     Restriction,
     List,
     Union,
 }
 
-/// A reference to a type, or to an element whose type it means.
+/// A reference to a type. A reference to an element means the type of this element.
 #[derive(Debug)]
 enum TypeReference {
     Named {
         owner: ValueOwner,
-        /// Empty if the name is in no namespace.
+        /// Namespace of the referenced name; empty if the name is in no namespace.
         namespace: String,
     },
     /// The index of a type without a name.
     Anonymous(usize),
 }
 
-/// The types that a reference can mean.
+/// The types to which a reference may refer.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct TypeCandidates {
-    /// The indices of the types; empty for a type of XML Schema.
+    /// The indices of the types; empty if the reference is to a built-in type of XML Schema.
     pub indices: Vec<usize>,
-    /// Whether the reference means a type of XML Schema that permits each text.
+    /// Whether the reference is to a built-in type of XML Schema that permits every text.
     pub permits_all: bool,
-    /// The white space of a type of XML Schema.
+    /// The white space of a built-in type of XML Schema; `None` for any other type.
     white_space: Option<WhiteSpace>,
 }
 
-/// A type, or an element or attribute with the type of its values.
+/// A type, or an element or attribute together with the type of its values.
 #[derive(Debug)]
 pub struct ComparedType {
     pub variety: TypeVariety,
     references: Vec<TypeReference>,
-    /// The base type, the type of the items, or the member types in their order. Empty if values
-    /// are not compared.
+    /// The base type of a restriction, the item type of a list, or the member types of a union in
+    /// their order. Empty if values of the type are not compared with patterns.
     pub parts: Vec<TypeCandidates>,
-    /// The indices of the patterns of which a value must match one, in the order in which libxml2
-    /// compares them; `None` for a pattern that could not be analysed.
+    /// The indices of the type's own patterns, in the order in which libxml2 compares them. A value
+    /// must match one of the patterns. `None` stands for a pattern that could not be analysed.
     pub patterns: Vec<Option<usize>>,
-    /// Whether a value that matches can be invalid because of another facet.
+    /// Whether a value that matches the patterns can still be invalid because of another facet.
     pub has_other_facets: bool,
     own_white_space: Option<WhiteSpace>,
-    /// `None` until the white space of the base type is known.
+    /// The white space of the type. `None` until the white space of the base type is known.
     white_space: Option<WhiteSpace>,
-    /// Whether a value can be compared with a costly pattern.
+    /// Whether values can be compared with a costly pattern of the type or of one of its parts.
     is_costly: bool,
 }
 
@@ -158,7 +160,7 @@ impl ComparedType {
         self.white_space.unwrap_or(WhiteSpace::Unknown)
     }
 
-    /// Whether libxml2 makes the same comparisons for the values of both types.
+    /// Whether libxml2 makes the same comparisons for values of this type and of `other`.
     fn is_same(&self, other: &Self) -> bool {
         self.variety == other.variety
             && self.parts == other.parts
@@ -172,16 +174,18 @@ impl ComparedType {
 #[derive(Debug, Default)]
 pub struct ComparedTypes {
     types: Vec<ComparedType>,
-    /// For each local name, the indices of the components with their target namespaces.
+    /// For each kind and local name, the components with this name: the target namespace and the
+    /// index of each.
     by_owner: HashMap<ValueOwner, Vec<(String, usize)>>,
-    /// The indices of the costly types of each element and attribute, without types that are the
-    /// same.
+    /// The indices of the costly types of each element and attribute. Of several types with the
+    /// same comparisons, contains only one.
     costly: HashMap<ValueOwner, Vec<usize>>,
 }
 
 impl ComparedTypes {
-    /// Reads the types of a schema. `pattern_index` returns the index of an analysed pattern, and
-    /// `is_costly` whether the pattern of an index is costly.
+    /// Reads the types of a schema. `pattern_index` returns the index of a pattern, or `None` if
+    /// the pattern was not analysed. `is_costly` returns whether the pattern with an index is
+    /// costly.
     pub fn of(
         sources: &[SchemaDocument],
         pattern_index: &dyn Fn(&str) -> Option<usize>,
@@ -210,7 +214,7 @@ impl ComparedTypes {
         self.costly.get(owner).map(Vec::as_slice).unwrap_or_default()
     }
 
-    /// Returns the indices of the costly types that `name` can mean.
+    /// Returns the indices of the costly types to which the type name `name` may refer.
     pub fn costly_named(&self, name: &QName) -> Vec<usize> {
         let named = self.named(&ValueOwner::Type((*name.local).to_owned()), name.namespace());
         named.into_iter().filter(|index| self.is_costly(*index)).collect()
@@ -224,8 +228,8 @@ impl ComparedTypes {
         self.types.get(index)
     }
 
-    /// Returns the indices of all components of a kind and local name that can be in `namespace`,
-    /// or in any namespace if it is empty.
+    /// Returns the indices of all components with the kind and the local name of `owner` that can
+    /// be in `namespace`. If `namespace` is empty, returns those of all namespaces.
     fn named(&self, owner: &ValueOwner, namespace: &str) -> Vec<usize> {
         let named = self.by_owner.get(owner).into_iter().flatten();
         let is_possible =
@@ -250,7 +254,8 @@ impl ComparedTypes {
         }
     }
 
-    /// Adds the named components in an element of a schema with the namespace `target`.
+    /// Adds the named components in `element`, at any depth. `target` is the target namespace of
+    /// its schema document.
     fn add_named(
         &mut self,
         element: &Element,
@@ -267,7 +272,7 @@ impl ComparedTypes {
         }
     }
 
-    /// Adds a component with the anonymous types in it. Returns its index.
+    /// Adds a component, and the anonymous types within it. Returns the index of the component.
     fn add(&mut self, element: &Element, pattern_index: &dyn Fn(&str) -> Option<usize>) -> usize {
         let body = body(element);
         let references = body.map(|body| self.references(body, pattern_index)).unwrap_or_default();
@@ -304,7 +309,8 @@ impl ComparedTypes {
         self.types.len() - 1
     }
 
-    /// Returns the references to types in the body of a type, or in an element or attribute.
+    /// Returns the references to types in `body`, which is the body of a type, or an element or
+    /// attribute. Adds the anonymous types in `body`.
     fn references(
         &mut self,
         body: &Element,
@@ -331,7 +337,8 @@ impl ComparedTypes {
         references
     }
 
-    /// Gives each type the white space of its base type, and the costs of all its parts.
+    /// Passes on white space and costs: each type gets the white space of its base type, and is
+    /// costly if one of its parts is costly.
     fn inherit(&mut self) {
         let mut is_changed = true;
         while is_changed {
@@ -349,7 +356,7 @@ impl ComparedTypes {
         }
     }
 
-    /// Notes the costly types of elements and attributes.
+    /// Stores for each element and attribute the costly types that its values may have.
     fn note_costly(&mut self) {
         let mut costly: HashMap<ValueOwner, Vec<usize>> = HashMap::new();
         for (owner, named) in &self.by_owner {
@@ -374,7 +381,8 @@ impl ComparedTypes {
         self.costly = costly;
     }
 
-    /// Returns the white space of a type, and whether it is costly, by what is known of its parts.
+    /// Returns the white space of a type and whether the type is costly, as far as both follow from
+    /// the present knowledge about its parts.
     fn inherited(&self, found: &ComparedType) -> (Option<WhiteSpace>, bool) {
         let mut white_space = None;
         let mut is_costly = found.is_costly;
@@ -390,8 +398,9 @@ impl ComparedTypes {
     }
 }
 
-/// Returns the part of a component that refers to its types and has its facets; `None` for a type
-/// whose values are not compared.
+/// Returns the child of a type that refers to other types and contains the facets. For an element
+/// or attribute, returns `element` itself. Returns `None` for a type whose values are not compared
+/// with patterns.
 fn body(element: &Element) -> Option<&Element> {
     if element.is("simpleType") {
         first_of(element, &["restriction", "list", "union"])
@@ -407,7 +416,7 @@ fn first_of<'a>(element: &'a Element, names: &[&str]) -> Option<&'a Element> {
     element.children().find(|child| names.iter().any(|name| child.is(name)))
 }
 
-/// Returns the reference that a name in an element means.
+/// Returns the reference that the attribute value `name` of `element` means.
 fn reference(
     element: &Element,
     name: &str,

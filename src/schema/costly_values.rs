@@ -1,11 +1,11 @@
-//! Finds the patterns of a schema that libxml2 can need many steps to match, and keeps values from
-//! libxml2 for which it would need too many.
+//! Finds costly patterns, which libxml2 may need many steps to match, and refuses values for which
+//! libxml2 would need too many steps.
 //!
-//! A pattern that is too costly for a short text is a problem of the schema. The other costly
-//! patterns take long only for some long values. So the steps of libxml2 are computed for the
-//! values of each payload, in time that grows with their length. To find the patterns of a value
-//! without libxml2, this module finds elements and attributes by their local names, and counts the
-//! costliest of all types that the value may have.
+//! If a pattern is too costly even for a short text, the schema has a problem. Other costly
+//! patterns take long only for some long values. So for each payload, this module computes the
+//! steps that libxml2 would need for its values, in time that grows with the length of the values.
+//! To find the patterns of a value without libxml2, it finds elements and attributes by their local
+//! names. If a value may have several types, the costliest type counts.
 
 use std::collections::HashMap;
 
@@ -23,10 +23,11 @@ use crate::shorten::shorten;
 use crate::xml::element::Element;
 use crate::xml::findings::{Finding, TextLocation};
 
-/// Maximum characters of a pattern that a message shows.
+/// Maximum length, in characters, of a pattern in a message.
 const SHOWN_MAX: usize = 120;
 
-/// The values of a schema that are compared with costly patterns.
+/// The types and patterns of a schema that are needed to find values that are compared with costly
+/// patterns.
 #[derive(Default)]
 pub struct CostlyValues {
     /// The texts of the analysed patterns; empty if no pattern is costly.
@@ -36,7 +37,7 @@ pub struct CostlyValues {
 }
 
 impl CostlyValues {
-    /// Returns the costly values of a schema, and the problems of its patterns.
+    /// Returns the costly values of a schema, and a problem for each pattern that is too costly.
     pub fn of(sources: &[SchemaDocument]) -> (Self, Vec<SchemaProblem>) {
         let mut search = PatternSearch {
             work: limits::SCHEMA_PATTERN_WORK_MAX,
@@ -61,8 +62,9 @@ impl CostlyValues {
         (Self { patterns, automata, types }, problems)
     }
 
-    /// Checks that libxml2 can compare the values of a payload with their patterns within the bound
-    /// on steps. Returns a finding about the costliest value if it cannot.
+    /// Checks that libxml2 can compare all values of a payload with their patterns within the
+    /// maximum number of steps. Returns `None` if it can. Otherwise, returns a finding about the
+    /// costliest value.
     pub fn check(&self, payload: &str) -> Option<Finding> {
         if self.patterns.is_empty() {
             return None;
@@ -96,18 +98,19 @@ impl CostlyValues {
     }
 }
 
-/// The value of a payload for which libxml2 needs most steps.
+/// The value of a payload for which libxml2 needs the most steps.
 struct CostliestValue {
     steps: u64,
-    /// The local name of its element or attribute.
+    /// Local name of the element or attribute that has the value.
     name: String,
-    /// The offset of the start tag.
+    /// Byte offset of the start tag of this element.
     start: usize,
-    /// The index of the pattern that costs most.
+    /// Index of the pattern that costs most for the value; `None` if it is unknown.
     pattern: Option<usize>,
 }
 
-/// Adds up the steps of libxml2 for the values of a payload, until they exceed the bound.
+/// Sum of the steps that libxml2 needs for the values of a payload. The addition ends when the sum
+/// exceeds the bound.
 struct CostSum<'a> {
     types: &'a ComparedTypes,
     comparison: ValueComparison<'a>,
@@ -152,17 +155,18 @@ impl CostSum<'_> {
     }
 }
 
-/// A pattern of a schema.
+/// A pattern of a schema that could be analysed.
 struct AnalysedPattern {
     value: String,
     automaton: PatternAutomaton,
-    /// Whether libxml2 can exceed the bound on steps for one value.
+    /// Whether libxml2 can exceed the maximum number of steps for a single value that is compared
+    /// with this pattern.
     is_costly: bool,
 }
 
 /// Searches the documents of a schema for costly patterns.
 struct PatternSearch {
-    /// Work that the analysis of patterns may still do.
+    /// Remaining part of the work that the analysis of all patterns may do.
     work: usize,
     /// The index of each pattern; `None` for a pattern that cannot be analysed.
     indices: HashMap<String, Option<usize>>,
@@ -171,7 +175,8 @@ struct PatternSearch {
 }
 
 impl PatternSearch {
-    /// Visits an element of a schema. `owner` is the innermost named component around it.
+    /// Visits an element of a schema document and all elements within it. `owner` is the innermost
+    /// named component that contains the element.
     fn walk(&mut self, source: &SchemaDocument, element: &Element, owner: &Option<ValueOwner>) {
         let own = ValueOwner::of(element);
         let owner = if own.is_some() { &own } else { owner };
@@ -213,8 +218,8 @@ impl PatternSearch {
         self.patterns.push(AnalysedPattern { value: value.to_owned(), automaton, is_costly });
     }
 
-    /// Returns the message about a pattern that is too costly. Names the smallest repeated group
-    /// that is too costly alone, if there is one.
+    /// Returns the message about a pattern that is too costly. If a repeated group of the pattern
+    /// is too costly by itself, the message names the smallest such group.
     fn refusal(&mut self, value: &str, place: &str) -> String {
         let groups = parse(value).map(|parsed| parsed.repeated_groups).unwrap_or_default();
         let mut groups = groups.into_iter().filter_map(|range| value.get(range));
@@ -273,7 +278,7 @@ mod tests {
         assert!(problems[0].message.contains("because its repetitions can"), "{problems:?}");
     }
 
-    /// Returns the finding about a payload, given the body of the schema.
+    /// Returns the finding about `payload` under a schema with the content `body`, if there is one.
     fn check(body: &str, payload: &str) -> Option<Finding> {
         let (costly, problems) = CostlyValues::of(&documents(body));
         assert!(problems.is_empty(), "{problems:?}");

@@ -92,10 +92,11 @@ pub struct PayloadParameter {
     /// Whether the parameter may occur more than once.
     #[serde(rename = "repeated")]
     pub repeated: bool,
-    /// Whether the parameter is one of several alternatives, of which a payload contains one.
+    /// Whether the parameter is one of several alternatives. A payload contains one of these
+    /// alternatives.
     #[serde(rename = "alternative")]
     pub alternative: bool,
-    /// The choice of an alternative; `None` for any other parameter.
+    /// The choice to which the parameter belongs as an alternative; `None` if it is no alternative.
     #[serde(skip)]
     pub choice: Option<ChoiceBranch>,
     #[serde(rename = "content")]
@@ -112,7 +113,7 @@ pub struct PayloadParameter {
 }
 
 impl PayloadParameter {
-    /// Whether the parameter must stand where it is reached: it is required, or the payload has the
+    /// Whether the parameter must occur: either it is always required, or the payload contains a
     /// branch of a choice that requires it.
     pub fn is_needed(&self) -> bool {
         self.required || self.choice.is_some_and(|own| own.is_needed)
@@ -284,8 +285,8 @@ impl<'a> DescribedModel<'a> {
         TextContent { kind, choices, more_choices: 0, range: range(value) }
     }
 
-    /// Describes a type for dates, times or durations. The description contains an example that
-    /// fits the facets of the type.
+    /// Describes a type for dates, times or durations, with an example if there is one. Except in
+    /// the early wording, the example fits the facets of the type.
     fn dated(&self, value: &SimpleTypeOutline) -> String {
         let builtin = value.builtin.as_str();
         let noun = if builtin == "dateTime" { "date and time" } else { builtin };

@@ -76,9 +76,9 @@ impl ExampleBuilder<'_> {
         Some(node)
     }
 
-    /// Chooses a concrete type for an example if the type `kind` is abstract. Returns `None` if the
-    /// schema has no concrete type for it. Returns `Some(None)` if `kind` is not abstract, because
-    /// the example can then use `kind` itself.
+    /// Chooses a concrete type for an example if the type `kind` is abstract. Returns `Some(None)`
+    /// if `kind` is not abstract, because the example can then use `kind` itself. Returns `None` if
+    /// `kind` is abstract and the schema has no concrete type for it.
     fn concrete(&self, kind: &TypeRef) -> Option<Option<TypeRef>> {
         match (self.model.type_of(kind), kind) {
             (Some(SchemaType::Complex(complex)), TypeRef::Named(name)) if complex.is_abstract => {
@@ -219,8 +219,8 @@ impl ExampleBuilder<'_> {
 }
 
 /// Returns an example element for a wildcard. `namespace` is `##any` or a list of the namespaces
-/// that the wildcard permits. The element gets the first of them. Returns `None` if this is the
-/// target namespace.
+/// that the wildcard permits. The element gets the first of these namespaces. Returns `None` if the
+/// first one is the target namespace.
 fn stranger(namespace: &str) -> Option<Element> {
     let namespace = match namespace.split_whitespace().next().unwrap_or("##any") {
         "##any" | "##other" => "urn:example",

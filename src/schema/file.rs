@@ -29,8 +29,8 @@ use crate::xml::findings::{Finding, TextLocation};
 use crate::xml::shape::{ShapeArena, ShapeId};
 
 /// Searcher for `schemaLocation` and `noNamespaceSchemaLocation`, the attributes that state the
-/// location of a schema. It searches for their common part. Created once, because creating a
-/// searcher costs more than a search in a short text.
+/// location of a schema. It searches for the part that both names have in common. Created once,
+/// because creating a searcher costs more than a search in a short text.
 static SCHEMA_HINT: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("chemaLocation"));
 
 /// A schema file with all documents that it includes and imports.
@@ -39,7 +39,8 @@ pub struct SchemaFile {
     names: Vec<PayloadName>,
     namespaces: Vec<String>,
     warnings: Vec<SchemaProblem>,
-    /// Values that are matched against costly patterns. Empty for a schema that no file contains.
+    /// Data about the values that are matched against costly patterns. Empty for a schema that was
+    /// not loaded from a file.
     costly: CostlyValues,
     model: OnceLock<SchemaModel>,
     /// The prompt texts of each payload, in the order of `names`.
@@ -118,7 +119,7 @@ impl SchemaFile {
         Self::checked(compiler, SchemaBundle::generated(label, text)?)
     }
 
-    /// Returns a schema if it stays within the bounds and `compiler` can compile it. Not for
+    /// Returns a schema if it stays within the bounds and `compiler` can compile it. Not used for
     /// schemas that are part of the program.
     fn checked(
         compiler: &mut SchemaCompiler,
@@ -328,8 +329,8 @@ impl SchemaFile {
     }
 
     /// Adds the shape of `name` to `shapes`, and returns its id; `None` if the schema does not
-    /// declare `name`. The shape states which children each element may have. It is used to extract
-    /// payloads from a model's text.
+    /// declare `name`. The shape states which children each element may have. Shapes are used to
+    /// extract payloads from a model's text.
     pub fn shape(&self, name: &PayloadName, shapes: &mut ShapeArena) -> Option<ShapeId> {
         shape::add(self.model(), name, shapes)
     }

@@ -18,7 +18,8 @@ pub struct FormField<'a> {
     pub doc: Option<&'a str>,
     /// Whether a value is required. If it is not, an empty answer leaves it out.
     pub required: bool,
-    /// The value that an empty answer gives, or that a value which is left out has.
+    /// Default of the value. If a value is required, an empty answer stands for the default.
+    /// Otherwise, a left-out value has the default.
     pub default: Option<&'a str>,
     /// Reason why the previous answer to the same question was not accepted; `None` at first.
     pub again: Option<&'static str>,
@@ -75,8 +76,8 @@ impl<E> FormFilling<'_, E> {
         }
     }
 
-    /// Fills in a child element. If it may be repeated, fills in more elements of the same name
-    /// until the user wants no more.
+    /// Fills in a child element. If the element may be repeated, fills in more elements of the same
+    /// name until the user wants no more.
     fn children(
         &mut self,
         mut element: Element,
@@ -228,8 +229,8 @@ pub fn choice_groups(parameters: &[PayloadParameter]) -> impl Iterator<Item = &[
     parameters.chunk_by(move |one, next| number(one).is_some() && number(one) == number(next))
 }
 
-/// Returns the path of the question which of several alternatives the element at `path` contains.
-/// `alternatives` form one choice of the element.
+/// Returns the path for the question to the user that decides which of `alternatives` the element
+/// at `path` contains. The alternatives form one choice of the element.
 pub fn path_of_choice(path: &str, alternatives: &[PayloadParameter]) -> String {
     let choice = alternatives.first().and_then(|parameter| parameter.choice);
     match choice.and_then(|own| choice_label(own.choice)) {
@@ -238,15 +239,19 @@ pub fn path_of_choice(path: &str, alternatives: &[PayloadParameter]) -> String {
     }
 }
 
-/// Returns the label of a choice beside other choices of the same element. The first choice has
-/// none. No element has such a name, because of the blank.
+/// Returns the label of a choice if it is not the first choice of its element: `choice` and a
+/// number from 2. Returns `None` for the first choice. The label contains a blank, so no element
+/// can have the same name.
 fn choice_label(number: usize) -> Option<String> {
     (number > 0).then(|| format!("choice {}", number + 1))
 }
 
-/// Whether a form can express every payload with these parameters. It cannot if a choice may be
-/// repeated, or if the branch of a choice is more than one element, such as a sequence, or may be
-/// any element.
+/// Whether a form can express every payload with these parameters. It cannot in the following
+/// cases:
+///
+/// - A choice may be repeated.
+/// - A branch of a choice is more than one element, such as a sequence, or may be any element.
+/// - Two alternatives have the same name.
 pub fn has_form(parameters: &[PayloadParameter]) -> bool {
     let mut branches = HashSet::new();
     let mut names = HashSet::new();

@@ -37,14 +37,16 @@ thread_local! {
 /// context costs as much as parsing a short text.
 struct ParserContext {
     context: NonNull<c::xmlParserCtxt>,
-    /// Number of bytes that the context may still parse. A new context then replaces it, because a
-    /// context keeps every name that it has read, and so needs more and more memory.
+    /// Number of bytes that the context may still parse. A context keeps every name that it has
+    /// read, and so needs more and more memory. So if a text is longer than the remaining number of
+    /// bytes, a new context replaces this one.
     room: usize,
 }
 
 impl ParserContext {
-    /// Returns the parser context in `kept`. First puts a new context there if none is there, or if
-    /// it may not parse `length` more bytes. Returns `None` if libxml2 cannot create a context.
+    /// Returns the parser context in `kept`. If `kept` is empty, or if its context may not parse
+    /// `length` more bytes, first puts a new context there. Returns `None` if libxml2 cannot create
+    /// a context.
     fn with_room(kept: &mut Option<Self>, length: usize) -> Option<&mut Self> {
         if kept.as_ref().is_none_or(|parser| parser.room < length) {
             // SAFETY: takes nothing; the context is freed once, by `Drop`.
@@ -154,9 +156,9 @@ impl ParsedDocument {
     }
 }
 
-/// Whether libxml2 reads a text correctly without being given the encoding. True only for an ASCII
-/// text that begins with the start tag of an element. Such a text has no XML declaration, and
-/// libxml2 cannot mistake its first bytes for those of another encoding.
+/// Whether libxml2 reads a text correctly if the caller does not state the encoding. True only for
+/// an ASCII text that begins with the start tag of an element. Such a text has no XML declaration,
+/// and libxml2 cannot mistake its first bytes for those of another encoding.
 fn is_read_unconverted(text: &[u8]) -> bool {
     let begins_plainly = |first: &u8| first.is_ascii_alphabetic() || *first == b'_';
     let name = text.strip_prefix(b"<");
@@ -448,8 +450,8 @@ unsafe fn steps_to(node: *const c::xmlNode) -> Vec<LocationStep> {
     steps
 }
 
-/// Returns the step of a path that leads to an element: its name, its position among all sibling
-/// elements, and its number among those with the same name.
+/// Returns the path step that leads to an element: the element's name, its position among all
+/// sibling elements, and its number among the siblings with the same name.
 ///
 /// SAFETY: `node` is an element of a live tree.
 unsafe fn element_step(node: &c::xmlNode) -> LocationStep {

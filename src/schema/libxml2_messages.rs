@@ -134,9 +134,9 @@ pub fn invalid(text: &[u8], diagnostics: &[Diagnostic], namespaces: &[String]) -
     kept.iter().zip(places).map(finding).collect()
 }
 
-/// Whether a diagnostic is a warning or an internal failure of libxml2, and not a defect of the
-/// text. Depends as little as possible on the message, because the message may quote the sender's
-/// text.
+/// Whether a diagnostic reports a warning or an internal failure of libxml2 instead of a defect of
+/// the text. Depends as little as possible on the message, because the message may quote the
+/// sender's text.
 fn is_about_libxml2(diagnostic: &Diagnostic) -> bool {
     match diagnostic.code {
         _ if diagnostic.level == DiagnosticLevel::Warning => true,
@@ -146,9 +146,10 @@ fn is_about_libxml2(diagnostic: &Diagnostic) -> bool {
     }
 }
 
-/// Whether a message about a violated key only states that libxml2 had no value to compare. The
-/// value of a field of the key is then invalid, which another diagnostic reports. Returns false if
-/// the message ends in a quotation, because the sender may have written the quoted text.
+/// Whether a message about a violated key only states that libxml2 had no value to compare. In that
+/// case, a field of the key has an invalid value, and another diagnostic reports this value.
+/// Returns false if the message ends in a quotation, because the sender may have written the quoted
+/// text.
 fn is_key_without_value(message: &str) -> bool {
     let detail = message.rsplit_once("': ").map_or("", |(_, detail)| detail);
     detail.starts_with("Warning: No precomputed value available") && !detail.contains('\'')
@@ -241,7 +242,8 @@ pub fn namespaces(bundle: &SchemaBundle) -> Vec<String> {
     out
 }
 
-/// Puts a message of libxml2 on one line, in lower case, and removes namespaces in braces.
+/// Puts a message of libxml2 on one line, in lower case, and removes namespaces in braces. Keeps
+/// the namespaces if they are the defect.
 fn sentence(message: &str, namespaces: &[String]) -> String {
     let mut text = message.to_owned();
     for namespace in namespaces {
@@ -263,8 +265,8 @@ fn sentence(message: &str, namespaces: &[String]) -> String {
     format!("{subject}': {}", one_line(detail))
 }
 
-/// Whether a message refuses an element, although an element of the same name is expected. The two
-/// then differ only in their namespaces.
+/// Whether a message refuses an element and lists an element of the same name as expected. The two
+/// elements then differ only in their namespaces.
 fn expects_itself(text: &str) -> bool {
     let named = text.strip_prefix("element '").and_then(|rest| rest.split_once('\''));
     let (Some((name, _)), Some((_, expected))) = (named, text.split_once("; expected is")) else {

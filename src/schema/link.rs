@@ -1,8 +1,8 @@
 //! Links between the documents of a schema, and the documents in the form that libxml2 gets.
 //!
-//! libxml2 uses only one location for each imported namespace, and ignores further ones with a
-//! warning. So if several documents of one namespace are imported, this module generates a document
-//! that includes all of them.
+//! libxml2 uses only one location for each imported namespace. It ignores further locations with a
+//! warning. So if a schema imports several documents of one namespace, this module generates a
+//! document that includes all of them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;

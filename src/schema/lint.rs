@@ -230,7 +230,7 @@ impl<'a> Definitions<'a> {
         }
     }
 
-    /// Whether an element may contain text and child elements.
+    /// Whether an element may contain both text and child elements.
     fn is_mixed_element(&self, element: SchemaComponent<'a>, visited: &mut Visited) -> bool {
         if element.child("simpleType").is_some() {
             return false;

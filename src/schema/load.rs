@@ -164,9 +164,11 @@ impl BundleLoader {
         index
     }
 
-    /// Returns the index of the document to which a link leads. Returns `None` for an import if its
-    /// namespace is built into XML Schema. Also returns `None` for an import without a location,
-    /// unless this program has a built-in document of its namespace.
+    /// Returns the index of the document to which a link leads. Returns `None` in two cases:
+    ///
+    /// - The link is an import of a namespace that is built into XML Schema.
+    /// - The link is an import without a location, and this program has no built-in document of its
+    ///   namespace.
     fn follow(
         &mut self,
         from: &SchemaDocument,
@@ -304,9 +306,9 @@ impl BundleLoader {
         self.shown.join(below).display().to_string()
     }
 
-    /// Resolves each import without a location. Uses the document to which another import of the
-    /// same namespace leads, or the main document if that has the namespace. If there is neither,
-    /// reports a problem.
+    /// Resolves each import without a location. If another import of the same namespace leads to a
+    /// document, uses this document. Otherwise, uses the main document if it has this namespace. If
+    /// neither applies, reports a problem.
     fn settle_unlocated(&mut self) {
         let Some(main) = self.sources.first().map(|s| s.target().to_owned()) else { return };
         for at in 0..self.links.len() {

@@ -1,8 +1,9 @@
 //! Computes how many steps libxml2 needs at most to match a text against a pattern.
 //!
-//! libxml2 follows one way through its automaton after another. Where a text has several ways, it
-//! tries all of them until one matches. So its steps are the transitions that it tries on all ways
-//! of all beginnings of the text. This module counts them for the worst text of each length.
+//! libxml2 follows one way through its automaton after another. If a text can take several ways,
+//! libxml2 tries them until one matches. So the number of steps is the number of transitions that
+//! it tries on all ways for the whole text and for each beginning of the text. For each length,
+//! this module counts the steps for the worst text of this length.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,19 +11,20 @@ use super::pattern_automaton::PatternAutomaton;
 use super::pattern_term::{ParsedPattern, parse};
 use crate::limits;
 
-/// An upper bound on the steps of a match, by the length of the text in characters.
+/// An upper bound on the steps of a match. It depends on the length of the text in characters.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MatchingCost {
     /// Maximum steps for a text of each length. The first item is for the empty text.
     steps: Vec<u64>,
-    /// Maximum steps that each further character of a longer text adds; `None` if there is no
-    /// known limit.
+    /// Maximum number of steps that each character adds if the text is longer than the lengths in
+    /// `steps`; `None` if no limit is known.
     per_character: Option<u64>,
 }
 
 impl MatchingCost {
     /// Analyses a pattern that has passed `pattern_cost::check`. Returns `None` if the pattern is
-    /// malformed or too large. `work` is the work that the analysis may still do, and is reduced.
+    /// malformed or too large. `work` is the amount of work that the analysis may still do. The
+    /// analysis reduces it by the work done.
     pub fn of(pattern: &str, work: &mut usize) -> Option<Self> {
         let parsed = parse(pattern)?;
         Self::of_parsed(&parsed, work)
@@ -57,8 +59,8 @@ impl MatchingCost {
         best
     }
 
-    /// Returns the maximum number of steps for a text of `length` characters. Returns the largest
-    /// number if no limit is known.
+    /// Returns the maximum number of steps for a text of `length` characters. If no limit is known,
+    /// returns `u64::MAX`.
     pub fn of_length(&self, length: usize) -> u64 {
         if let Some(steps) = self.steps.get(length) {
             return *steps;
@@ -96,21 +98,24 @@ impl MatchingCost {
     }
 }
 
-/// The states that libxml2 can have reached after the same beginning of a text.
+/// The states that libxml2 can have reached after texts with the same beginning, or after texts
+/// that are explored together.
 struct WorstRuns {
     /// For each state, the maximum number of ways that lead into it.
     ways: BTreeMap<usize, u64>,
     is_changed: bool,
 }
 
-/// Explores the texts by their length. Texts that lead into the same states, or into some of the
-/// states of another text, are explored together, with the higher number of ways for each state.
+/// Explores texts in the order of their length. If a text leads into the same states as another
+/// text, or into a subset of them, the two texts are explored together. Each state then counts with
+/// the higher number of ways.
 struct StepExplorer<'a> {
     automaton: &'a PatternAutomaton,
     worst: Vec<WorstRuns>,
-    /// Maximum sets of states that are kept apart.
+    /// Maximum number of sets of states that the analysis keeps apart.
     supports_max: usize,
-    /// Whether sets of states had to be merged that the analysis would rather keep apart.
+    /// Whether the analysis had to merge sets of states because of the limit `supports_max`. The
+    /// result is then less exact.
     is_merged: bool,
     work_left: usize,
 }
@@ -152,7 +157,8 @@ impl StepExplorer<'_> {
         }
     }
 
-    /// Returns the number of transitions that libxml2 tries for the next character.
+    /// Returns the number of transitions that libxml2 tries for the next character, summed over all
+    /// ways in `runs`.
     fn steps_of(&self, runs: &WorstRuns) -> u64 {
         runs.ways.iter().fold(0, |sum: u64, (state, ways)| {
             let tried = self.automaton.count_ways(*state).saturating_add(1);
@@ -160,8 +166,9 @@ impl StepExplorer<'_> {
         })
     }
 
-    /// Returns the states and ways after each possible next character. Leaves out states in which
-    /// every continuation matches, because libxml2 never goes back from them.
+    /// Returns the reached states for each possible next character, with the number of ways into
+    /// each state. Leaves out states in which every continuation matches, because libxml2 never
+    /// goes back from them.
     fn next_of(&mut self, from: &BTreeMap<usize, u64>) -> BTreeSet<BTreeMap<usize, u64>> {
         let mut by_group: BTreeMap<usize, BTreeMap<usize, u64>> = BTreeMap::new();
         for (state, ways) in from {
@@ -185,7 +192,7 @@ impl StepExplorer<'_> {
         by_group.into_values().collect()
     }
 
-    /// Adds the states that one more text leads into.
+    /// Adds the states into which one more text leads, with the number of ways.
     fn add(&mut self, ways: BTreeMap<usize, u64>) {
         let compared: usize = self.worst.iter().map(|runs| runs.ways.len().min(ways.len())).sum();
         self.work_left = self.work_left.saturating_sub(1 + compared);
@@ -224,7 +231,8 @@ fn is_subset(ways: &BTreeMap<usize, u64>, of: &BTreeMap<usize, u64>) -> bool {
     ways.len() <= of.len() && ways.keys().all(|state| of.contains_key(state))
 }
 
-/// Raises each number in `ways` to that in `other`. Returns whether a number changed.
+/// Raises each number in `ways` to the number of the same state in `other`, if that number is
+/// higher. Returns whether a number changed.
 fn raise(ways: &mut BTreeMap<usize, u64>, other: &BTreeMap<usize, u64>) -> bool {
     let mut is_changed = false;
     for (state, count) in other {
@@ -245,7 +253,7 @@ mod tests {
         MatchingCost::of(pattern, &mut work).unwrap()
     }
 
-    /// Whether a text of the length that every pattern must permit can cost too much.
+    /// Whether a text of at most `PATTERN_LENGTH_MIN` characters can exceed the bound on steps.
     fn is_too_costly(pattern: &str) -> bool {
         cost(pattern).can_exceed(limits::PATTERN_LENGTH_MIN)
     }
@@ -410,7 +418,8 @@ mod tests {
         assert!((200..500).contains(&cubic), "{cubic}");
     }
 
-    /// libxml2 tries to repeat the group again after each character sequence of the greatest count.
+    /// After each character sequence with the maximum count, libxml2 also tries to repeat the
+    /// group.
     #[test]
     fn a_counted_repetition_after_a_repeated_group_is_costly_for_some_hundred_characters() {
         let length = cost(r"(([a-z0-9-]+\.)+[a-z]{2,6})(/.*)?").length_max();

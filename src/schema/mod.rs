@@ -143,8 +143,8 @@ impl Schemas {
         self.register(SchemaFile::generated(compiler, label, text)?)
     }
 
-    /// Registers a generated schema. For each of its payload names, it replaces a schema that was
-    /// registered before.
+    /// Registers a generated schema. If a schema was registered before for one of its payload
+    /// names, the generated schema replaces it for this name.
     pub fn replace_generated(
         &mut self,
         compiler: &mut SchemaCompiler,
@@ -344,8 +344,8 @@ impl Schemas {
     }
 
     /// Adds the shape of the payload `name` to `shapes`, and returns its id; `None` for an unknown
-    /// payload. The shape states which children each element may have. The id is not added to
-    /// `shapes.roots`, the elements that can be actions.
+    /// payload. The shape states which children each element may have. Does not add the id to
+    /// `shapes.roots`, the list of the elements that can be actions.
     pub fn shape(&self, name: &PayloadName, shapes: &mut ShapeArena) -> Option<ShapeId> {
         self.by_name.get(name)?.shape(name, shapes)
     }

@@ -106,8 +106,8 @@ pub enum TypeDerivation {
     Extends(TypeRef),
     Restricts(TypeRef),
     SimpleExtends(TypeRef),
-    /// A restriction of a simple type: the base type, an optional inline type, and the facets. The
-    /// inline type, if there is one, takes the place of the base type.
+    /// A restriction of a simple type: the base type, an optional inline type, and the facets. If
+    /// there is an inline type, it replaces the base type.
     SimpleRestricts(TypeRef, Option<TypeRef>, Box<ValueFacets>),
 }
 
@@ -186,7 +186,7 @@ impl SchemaModel {
         }
     }
 
-    /// Returns the elements that may stand in an instance where the schema refers to `name`: the
+    /// Returns the elements that an instance may contain where the schema refers to `name`: the
     /// element `name`, then its substitutes. Leaves out abstract elements.
     pub fn standing_for(&self, name: &QName) -> Vec<Arc<ElementDecl>> {
         let mut out = Vec::new();

@@ -1,5 +1,5 @@
-//! Outlines of schema types. An outline states the content that a type permits. All derivations,
-//! groups and references are resolved in it.
+//! Outlines of schema types. An outline states the content that a type permits. It contains no
+//! unresolved derivations, groups or references.
 
 use std::sync::Arc;
 
@@ -310,8 +310,8 @@ impl SimpleTypeOutline {
         }
     }
 
-    /// Returns the enumerated values of the type. For a union, returns those of all its members, or
-    /// none if a member does not enumerate its values.
+    /// Returns the enumerated values of the type. For a union, returns the enumerated values of all
+    /// its member types. If one of the member types does not enumerate its values, returns none.
     pub fn choices(&self) -> Vec<EnumeratedValue> {
         if !self.facets.enumeration.is_empty() || self.union_of.is_empty() {
             return self.facets.enumeration.clone();

@@ -1,21 +1,22 @@
-//! Place of a particle in the content model of an element: how often it may occur, and the choice
-//! that it belongs to.
+//! Place of a particle in the content model of an element: how often the particle may occur, and
+//! the choice to which the particle belongs.
 
 use super::describe::PayloadParameter;
 use super::model::ContentParticle;
 
-/// The branch of a choice in which an alternative stands.
+/// The branch of a choice to which an alternative belongs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ChoiceBranch {
     /// Number of the choice among the choices of its element, from 0.
     pub choice: usize,
-    /// Number of the branch. Alternatives of one choice that have the same number stand together.
+    /// Number of the branch. Alternatives of one choice with the same number belong to the same
+    /// branch.
     pub branch: usize,
-    /// Whether an element needs one of the alternatives.
+    /// Whether the element must contain one of the alternatives.
     pub is_choice_required: bool,
-    /// Whether an element that has this branch needs the alternative.
+    /// Whether an element with this branch must contain this alternative.
     pub is_needed: bool,
-    /// Whether an element may have several of the alternatives.
+    /// Whether the element may contain several of the alternatives.
     pub is_choice_repeated: bool,
 }
 
@@ -27,7 +28,7 @@ pub struct ParticlePlace {
     pub repeated: bool,
     pub alternative: bool,
     pub choice: Option<ChoiceBranch>,
-    /// Whether the branch of `choice` contains nothing beside the particle.
+    /// Whether the particle is the only content of its branch of `choice`.
     is_whole_branch: bool,
 }
 
@@ -41,7 +42,8 @@ impl ParticlePlace {
         is_whole_branch: false,
     };
 
-    /// Returns the place of a particle that stands here beside others, `count` particles in all.
+    /// Returns the place of `particle` if it is one of `count` particles that together stand at
+    /// this place.
     pub fn of_particle(self, particle: &ContentParticle, count: usize) -> Self {
         let is_required = particle.min > 0;
         let in_branch =
@@ -55,9 +57,9 @@ impl ParticlePlace {
         }
     }
 
-    /// Returns the place of the branches of a choice that stands here. `out` contains the
-    /// parameters of the element that stand before it. If the choice is a whole branch of another
-    /// choice, its branches are branches of the other choice.
+    /// Returns the place of the branches of a choice that stands at this place. `out` contains the
+    /// earlier parameters of the element. If the choice is itself a whole branch of an outer
+    /// choice, its branches become branches of the outer choice.
     pub fn one_of(self, out: &[PayloadParameter]) -> Self {
         let choices = out.iter().filter_map(|parameter| parameter.choice);
         let next = choices.map(|own| own.choice + 1).max().unwrap_or(0);
@@ -80,8 +82,8 @@ impl ParticlePlace {
         }
     }
 
-    /// Returns the place of a branch that begins after the parameters in `out`. Outside of a
-    /// choice, and in a part of a branch, returns the place unchanged.
+    /// Returns the place of a branch that begins after the parameters in `out`. If this place is
+    /// outside of a choice, or only a part of a branch, returns it unchanged.
     pub fn next_branch(self, out: &[PayloadParameter]) -> Self {
         let next = |own| ChoiceBranch { branch: out.len(), ..own };
         let choice = if self.is_whole_branch { self.choice.map(next) } else { self.choice };

@@ -74,7 +74,7 @@ enum PatternNode {
     Char(char),
     Class(CharacterClass),
     Sequence(Vec<PatternNode>),
-    /// Alternatives. A generated text uses the first alternative that is not empty.
+    /// Alternatives. A generated text uses the first alternative that is not the empty text.
     Choice(Vec<PatternNode>),
     Repeat {
         inner: Box<PatternNode>,
@@ -245,8 +245,8 @@ impl PatternReader<'_> {
         }
     }
 
-    /// Parses a range of characters that begins with `low`. Returns only `low` if no range follows,
-    /// and `None` if the end of the range is invalid.
+    /// Parses a range of characters that begins with `low`. If no range follows, returns only
+    /// `low`. If the end of the range is invalid, returns `None`.
     fn range_from(&mut self, low: char) -> Option<ClassItem> {
         let mut ahead = self.rest.clone();
         let range = ahead.next() == Some('-') && !matches!(ahead.peek(), Some(']' | '[') | None);
@@ -291,7 +291,7 @@ impl PatternReader<'_> {
 }
 
 /// Returns some characters of a Unicode general category or block, for generated texts. Returns
-/// `None` if this function knows none.
+/// `None` if this function knows no characters of it.
 fn category(name: &str) -> Option<Vec<ClassItem>> {
     let ranges: &[(char, char)] = match name {
         "L" => &[('a', 'z'), ('A', 'Z'), ('\u{e9}', '\u{e9}')],

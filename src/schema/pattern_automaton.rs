@@ -1,8 +1,8 @@
-//! The automaton by which libxml2 matches a pattern: one state for each character set that the
-//! pattern lists, and a start state.
+//! The automaton with which libxml2 matches a pattern. It has one state for each character set in
+//! the text of the pattern, and a start state.
 //!
-//! A counted repetition is written out if it is small. A large one becomes a repetition without
-//! upper limit, which can only raise the number of ways to match a text.
+//! A small counted repetition is written out. A large one becomes a repetition without an upper
+//! limit, which can only raise the number of ways to match a text.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,16 +10,16 @@ use super::character_set::{CharacterSet, SYMBOLS_END, SetMembership, contains_xm
 use super::pattern_term::{ParsedPattern, PatternTerm};
 use crate::limits;
 
-/// Transitions from a state: the next state, and the number of ways in which libxml2 makes this
-/// transition.
+/// Transitions from a state: each next state, with the number of ways in which libxml2 makes the
+/// transition to it.
 pub type Transitions = BTreeMap<usize, u64>;
 
 pub struct PatternAutomaton {
     /// Transitions from each state. The last state is the start state.
     transitions: Vec<Transitions>,
-    /// The set of characters that leads into each state but the start state.
+    /// For each state except the start state, the set of characters that leads into the state.
     sets: Vec<usize>,
-    /// For each set of characters, its groups of symbols.
+    /// For each set of characters, the groups of symbols that can belong to the set.
     groups_of_set: Vec<Vec<usize>>,
     /// States in which every continuation of the text matches.
     universal: BTreeSet<usize>,
@@ -27,7 +27,7 @@ pub struct PatternAutomaton {
     last: BTreeSet<usize>,
     /// The sets of characters of the pattern.
     characters: Vec<CharacterSet>,
-    /// Whether libxml2 finds a match wherever the automaton has one.
+    /// Whether libxml2 finds a match for every text that the automaton matches.
     is_reliable: bool,
 }
 
@@ -70,7 +70,7 @@ impl PatternAutomaton {
         self.sets.get(state).copied()
     }
 
-    /// Whether libxml2 certainly accepts a text that ends in `state`, if it comes to this state.
+    /// Whether libxml2 certainly accepts a text if it is in `state` at the end of the text.
     pub fn is_end(&self, state: usize) -> bool {
         self.is_reliable && self.last.contains(&state)
     }
@@ -96,8 +96,8 @@ impl PatternAutomaton {
         groups.map(Vec::as_slice).unwrap_or_default()
     }
 
-    /// Whether every continuation of the text matches once the automaton is in `state`. libxml2
-    /// reaches the end of the text from there without going back.
+    /// Whether every continuation of the text matches once the automaton is in `state`. From this
+    /// state, libxml2 reaches the end of the text without going back.
     pub fn is_universal(&self, state: usize) -> bool {
         self.universal.contains(&state)
     }
@@ -112,17 +112,18 @@ struct AutomatonFragment {
     first: Vec<usize>,
     /// States in which a match of the term can end.
     last: Vec<usize>,
-    /// States that libxml2 can enter from the end of the term, because the term ends with a
-    /// repeated group.
+    /// If the term ends with a repeated group, the states that libxml2 can enter from the end of
+    /// the term to repeat the group.
     again: Vec<usize>,
-    /// States before the last character of a counted repetition with which the term can begin. From
-    /// here, libxml2 also tries the later ways at the beginning of the repetition.
+    /// If the term can begin with a counted repetition, the states that libxml2 reaches before the
+    /// last character of this repetition. From these states, libxml2 also tries the later
+    /// alternatives to the repetition.
     retried: Vec<usize>,
-    /// Those states of `retried` of the term's parts from which libxml2 also tries each way that
-    /// follows the term, because it can leave out the rest of the term.
+    /// Among the `retried` states of the parts of the term, those from which libxml2 can leave out
+    /// the rest of the term. From these states, it also tries each way that follows the term.
     open: Vec<usize>,
-    /// The states of `retried` of the repeated group with which the term ends. From here, libxml2
-    /// also tries a group that follows.
+    /// If the term ends with a repeated group, the `retried` states of this group. From these
+    /// states, libxml2 also tries a group that follows the term.
     repeated: Vec<usize>,
 }
 
@@ -138,11 +139,11 @@ struct AutomatonBuilder {
     transitions: Vec<Transitions>,
     /// Number of transitions that were added, repeated ones included.
     added: usize,
-    /// Maximum size of a counted repetition that is written out.
+    /// Maximum size up to which a counted repetition is written out.
     written_out: usize,
-    /// Whether the automaton has ways that libxml2 does not have.
+    /// Whether the automaton has ways that the automaton of libxml2 does not have.
     is_wider: bool,
-    /// Additional ways from one state to another, for counted repetitions.
+    /// Additional ways for counted repetitions: pairs of a state and the next state.
     retries: Vec<(usize, usize)>,
 }
 
@@ -286,10 +287,12 @@ impl AutomatonBuilder {
         Some(whole)
     }
 
-    /// Appends `next`, a set of characters (`is_of_one_set`) or a group, to a sequence.
+    /// Appends `next` to a sequence. `next` is a set of characters if `is_of_one_set` is true, and
+    /// otherwise a group.
     ///
-    /// At the end of a repeated group, libxml2 first tries characters that follow, then to repeat
-    /// the group, then a group that follows. After a counted repetition it tries the later ways.
+    /// At the end of a repeated group, libxml2 first tries the characters that follow the group.
+    /// Then it tries to repeat the group, and then a group that follows. After a counted
+    /// repetition, libxml2 also tries the later ways.
     fn append(
         &mut self,
         whole: &mut AutomatonFragment,
@@ -323,8 +326,8 @@ impl AutomatonBuilder {
         Some(())
     }
 
-    /// Notes one more way from each of `from` to each of `to`. Returns `None` if there are too
-    /// many.
+    /// Notes one more way from each state in `from` to each state in `to`. Returns `None` if there
+    /// are too many ways.
     fn retry(&mut self, from: &[usize], to: &[usize]) -> Option<()> {
         self.added = self.added.saturating_add(from.len().saturating_mul(to.len()));
         if self.added > limits::PATTERN_TRANSITIONS_MAX {
@@ -337,7 +340,8 @@ impl AutomatonBuilder {
         Some(())
     }
 
-    /// Adds a transition from each of `from` to each of `to`. Returns `None` if there are too many.
+    /// Adds a transition from each state in `from` to each state in `to`. Returns `None` if there
+    /// are too many transitions.
     fn link(&mut self, from: &[usize], to: &[usize], linking: Linking) -> Option<()> {
         self.added = self.added.saturating_add(from.len().saturating_mul(to.len()));
         if self.added > limits::PATTERN_TRANSITIONS_MAX {
@@ -359,7 +363,7 @@ impl AutomatonBuilder {
     }
 }
 
-/// Whether a term is one set of characters, maybe repeated, and no group.
+/// Whether a term is a single set of characters, possibly repeated. Returns false for a group.
 fn is_of_one_set(term: &PatternTerm) -> bool {
     match term {
         PatternTerm::Set(_) => true,
@@ -368,8 +372,8 @@ fn is_of_one_set(term: &PatternTerm) -> bool {
     }
 }
 
-/// Whether a term is one set of characters with the count 1, as in `a{1}`. libxml2 treats it as a
-/// counted repetition.
+/// Whether a term is a single set of characters with the count 1, as in `a{1}`. libxml2 treats such
+/// a term as a counted repetition.
 fn is_counted_once(term: &PatternTerm) -> bool {
     let is_once = matches!(term, PatternTerm::Repeat { min: 1, max: Some(1), .. });
     is_once && is_of_one_set(term)
@@ -382,24 +386,27 @@ fn merge(states: &mut Vec<usize>, others: &[usize]) {
     states.dedup();
 }
 
-/// How libxml2 treats a transition that the automaton already has.
+/// How libxml2 treats a new transition if the automaton already has one between the same two
+/// states.
 #[derive(Clone, Copy)]
 enum Linking {
-    /// libxml2 drops the second transition.
+    /// libxml2 drops the new transition.
     Plain,
     /// libxml2 keeps both transitions, because one of them changes a counter.
     Counted,
 }
 
-/// All symbols, in groups: the symbols of one group belong to the same sets of a pattern.
+/// A division of all symbols into groups. All symbols of one group belong to the same sets of a
+/// pattern.
 struct SymbolPartition {
     /// For each set of the pattern, the groups whose symbols can belong to it.
     groups_of_set: Vec<Vec<usize>>,
-    /// The pairs of sets that a symbol possibly belongs to, and sets that it certainly belongs to.
+    /// For each kind of symbol, a pair: the sets to which the symbol possibly belongs, and the sets
+    /// to which it certainly belongs.
     memberships: BTreeSet<(BTreeSet<usize>, BTreeSet<usize>)>,
 }
 
-/// A symbol at which the membership in a set begins or ends.
+/// A symbol at which a range of a set begins or ends.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct MembershipChange {
     symbol: u32,
@@ -409,7 +416,8 @@ struct MembershipChange {
 }
 
 impl SymbolPartition {
-    /// Divides all symbols. Returns `None` if this would take too long.
+    /// Divides all symbols into groups by the sets of a pattern. Returns `None` if this would take
+    /// too long.
     fn of(sets: &[CharacterSet]) -> Option<Self> {
         let mut memberships = BTreeSet::new();
         let mut possible = BTreeSet::new();
@@ -453,8 +461,9 @@ impl SymbolPartition {
         Some(Self { groups_of_set, memberships })
     }
 
-    /// Returns the states in which every continuation of the text matches: a match can end there,
-    /// every symbol has a transition, and all transitions lead to such states.
+    /// Returns the states in which every continuation of the text matches. In such a state, a match
+    /// can end, there is a transition for every symbol, and all transitions lead to states of this
+    /// kind.
     fn universal_states(&self, builder: &AutomatonBuilder, last: &[usize]) -> BTreeSet<usize> {
         let next_of = |state: &usize| builder.transitions.get(*state).into_iter().flatten();
         let accepts_all = |state: &usize| {
@@ -476,7 +485,7 @@ impl SymbolPartition {
     }
 }
 
-/// Returns the changes of membership in all sets, in the order of the symbols.
+/// Returns the symbols at which the ranges of the sets begin or end, in the order of the symbols.
 fn membership_changes(sets: &[CharacterSet]) -> Vec<MembershipChange> {
     let mut changes = Vec::new();
     for (set, members) in sets.iter().enumerate() {

@@ -78,8 +78,9 @@ impl PatternScan<'_> {
         self.piece(false, 0)
     }
 
-    /// Parses the quantifier after a piece, and adds the piece to the current branch. Returns an
-    /// error if the repetitions make matching too costly.
+    /// Parses the quantifier after a piece, and adds the piece to the current branch. `bare` and
+    /// `inner` are the values `bare` and `repeats` of the piece, if it is a group. Returns an error
+    /// if the repetitions make matching too costly.
     fn piece(&mut self, bare: bool, inner: u64) -> Result<(), String> {
         let (most, endless) = self.quantifier();
         if endless && bare {
@@ -102,8 +103,9 @@ impl PatternScan<'_> {
         Ok(())
     }
 
-    /// Parses a quantifier. Returns a number of repetitions, and whether it has no upper limit. The
-    /// number is the upper limit or, without one, the minimum, but 1 for `*`.
+    /// Parses a quantifier. Returns a number of repetitions, and whether there is no upper limit.
+    /// If there is an upper limit, the number is this limit. Otherwise, it is the minimum of
+    /// `{n,}`, or 1 for `*` and `+`.
     fn quantifier(&mut self) -> (u64, bool) {
         match self.rest.peek() {
             Some('*' | '+') => {

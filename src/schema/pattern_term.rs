@@ -1,4 +1,5 @@
-//! Reads a pattern of XSD into terms, with every set of characters that the pattern language has.
+//! Parses a pattern of XSD into terms. Supports every kind of character set that the pattern
+//! language has.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -22,8 +23,7 @@ pub enum PatternTerm {
 }
 
 impl PatternTerm {
-    /// Returns the number of characters that the term lists if each counted repetition is written
-    /// out.
+    /// Returns the number of character sets in the term if each counted repetition is written out.
     pub fn size(&self) -> usize {
         let sum = |terms: &[Self]| {
             terms.iter().fold(0, |sum: usize, term| sum.saturating_add(term.size()))
@@ -48,14 +48,14 @@ pub struct ParsedPattern {
     /// The byte ranges of the groups that the pattern repeats, each with its quantifier. Inner
     /// groups come before the groups that contain them.
     pub repeated_groups: Vec<Range<usize>>,
-    /// Whether libxml2 finds each match of the pattern. It misses some matches of patterns such as
-    /// `(a{2}|a?)`, because it confuses characters that are counted with the same characters
-    /// elsewhere, and some matches of counted groups.
+    /// Whether libxml2 finds every match of the pattern. libxml2 misses some matches of counted
+    /// groups. It also misses some matches of patterns such as `(a{2}|a?)`, because it confuses
+    /// counted characters with the same characters elsewhere in the pattern.
     pub is_reliable: bool,
 }
 
-/// Parses a pattern. Returns `None` for a text that is no pattern of XSD. The caller must have
-/// checked the nesting of the pattern.
+/// Parses a pattern. Returns `None` if the text is not a pattern of XSD. The caller must have
+/// checked how deep the groups of the pattern are nested.
 pub fn parse(pattern: &str) -> Option<ParsedPattern> {
     let mut reader = TermReader {
         pattern,
@@ -88,7 +88,7 @@ struct TermReader<'a> {
     /// Byte offset of the next character.
     at: usize,
     sets: BTreeMap<CharacterSet, usize>,
-    /// The index of the set of each character that the pattern lists.
+    /// For each character or set in the text of the pattern, the index of its set.
     uses: Vec<usize>,
     /// Terms with a counted quantifier such as `{2,4}`.
     counted: Vec<PatternTerm>,
@@ -228,8 +228,8 @@ impl TermReader<'_> {
         })
     }
 
-    /// Parses a character class after its opening bracket, with the class that it subtracts.
-    /// `depth` is the nesting of the class.
+    /// Parses the rest of a character class after its opening bracket, including a class that it
+    /// subtracts. `depth` is the number of classes around this class.
     fn class(&mut self, depth: usize) -> Option<CharacterSet> {
         if depth > limits::PATTERN_DEPTH_MAX {
             return None;
@@ -258,7 +258,7 @@ impl TermReader<'_> {
         }
     }
 
-    /// Whether a hyphen follows that stands between the ends of a range.
+    /// Whether the next character is a hyphen between the two ends of a range.
     fn begins_range(&self) -> bool {
         let mut ahead = self.pattern.get(self.at..).unwrap_or_default().chars();
         ahead.next() == Some('-') && !matches!(ahead.next(), None | Some('[' | ']'))

@@ -16,8 +16,8 @@ use crate::xml::element::Element;
 use crate::xml::shape::QName;
 
 /// Builds the model of all documents of a schema. A document without a namespace of its own takes
-/// the namespace of the document that includes it. If it is included from several namespaces, the
-/// model contains its definitions once for each of them.
+/// the namespace of the document that includes it. If documents of several namespaces include such
+/// a document, the model contains its definitions once for each of these namespaces.
 pub fn model(bundle: &SchemaBundle) -> SchemaModel {
     let mut model = SchemaModel::default();
     let mut readings: Vec<(usize, String)> = readings(bundle).into_iter().collect();
@@ -91,8 +91,8 @@ struct ModelReader<'a> {
     attributes_qualified: bool,
 }
 
-/// Suffix of the name under which the original of a redefined component is kept, so that the
-/// redefinition can refer to it.
+/// Suffix of the name under which the original of a redefined component is stored. The redefinition
+/// refers to the original by this name.
 const REPLACED: &str = "#replaced";
 
 impl<'a> ModelReader<'a> {
@@ -172,8 +172,8 @@ impl<'a> ModelReader<'a> {
         }
     }
 
-    /// Reads the redefinition of a component. In it, the name of the component means the original
-    /// component.
+    /// Reads the redefinition of a component. Within a redefinition, the component's own name
+    /// refers to the original component.
     fn redefine(&self, element: &Element, model: &mut SchemaModel) {
         let Some(name) = self.own(element) else { return };
         let aside = QName::new(name.namespace.as_deref(), &format!("{}{REPLACED}", name.local));

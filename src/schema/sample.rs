@@ -86,9 +86,9 @@ pub fn fitting(value: &SimpleTypeOutline) -> Option<String> {
     fits(value, &text).then_some(text)
 }
 
-/// Returns a common text of a built-in type that fits the facets. Returns `None` if there is none,
-/// or if the type has no patterns and is not for dates, times or durations: the caller then
-/// generates a text in another way.
+/// Returns a common text of a built-in type that fits the facets. Covers only types with patterns,
+/// and types for dates, times or durations. Returns `None` for any other type, or if no common text
+/// fits: the caller then generates a text in another way.
 fn usual_text(value: &SimpleTypeOutline, attempt: usize) -> Option<String> {
     let texts: &[&str] = match value.builtin.as_str() {
         _ if value.pattern_steps.is_empty() => &[],

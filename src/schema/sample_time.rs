@@ -58,9 +58,9 @@ pub fn candidates(builtin: &str, facets: &ValueFacets) -> Vec<String> {
     known.chain(beside).collect()
 }
 
-/// Returns variants of the example values of a built-in type for dates, times or durations, for
-/// facets that no text from [`candidates`] fits. Each variant differs from an example in one
-/// number, such as the day, which is one higher or one lower.
+/// Returns variants of the example values of a built-in type for dates, times or durations. In each
+/// variant, one number of an example value, such as the day, is one higher or one lower. The
+/// variants are used if no text from [`candidates`] fits the facets of a type.
 pub fn unusual(builtin: &str) -> Vec<String> {
     all_usual(builtin).iter().flat_map(|text| beside(builtin, text)).collect()
 }
@@ -134,8 +134,9 @@ pub fn has_times(builtin: &str) -> bool {
     !all_usual(builtin).is_empty()
 }
 
-/// Parses a date or a time. Returns it with its UTC offset in minutes, if it states one. Fields
-/// that the type lacks are those of 1 January 2000, 00:00:00. Returns `None` for an invalid text.
+/// Parses a date or a time. Returns it with its UTC offset in minutes, if the text states one. If
+/// the type lacks a field, such as the year of a time, the field is taken from 1 January 2000,
+/// 00:00:00. Returns `None` for an invalid text.
 fn moment(builtin: &str, text: &str) -> Option<(DateTime, Option<i32>)> {
     let (local, zone) = split_zone(text.trim())?;
     let (is_before_christ, local) = match local.strip_prefix('-') {
@@ -168,8 +169,8 @@ fn first_field(builtin: &str) -> usize {
     }
 }
 
-/// Splits the text of a date or time into the part before the time zone and the UTC offset in
-/// minutes, if there is one. Returns `None` if the offset is invalid.
+/// Splits the text of a date or time. Returns the part before the time zone, and the UTC offset in
+/// minutes, if the text states one. Returns `None` if the offset is invalid.
 fn split_zone(text: &str) -> Option<(&str, Option<i32>)> {
     if let Some(local) = text.strip_suffix('Z') {
         return Some((local, Some(0)));

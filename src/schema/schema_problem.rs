@@ -1,5 +1,5 @@
-//! Problems of a schema itself. They belong to the config, and are found before the organism
-//! starts. Problems of a payload are findings.
+//! Problems of a schema itself. Such a problem is a defect of the config, and is found before the
+//! organism starts. In contrast, problems of a payload are findings.
 
 use std::fmt;
 

@@ -9,7 +9,7 @@ use crate::ids::PayloadName;
 use crate::xml::shape::{ElementShape, QName, ShapeArena, ShapeContent, ShapeId};
 
 /// Adds the shapes of a global element and of all elements within it to `shapes`. Returns the id of
-/// the first; `None` if the model lacks the element.
+/// the global element's shape; `None` if the model lacks the element.
 pub fn add(model: &SchemaModel, name: &PayloadName, shapes: &mut ShapeArena) -> Option<ShapeId> {
     let element = model.element(name)?;
     let mut builder = ShapeBuilder { model, shapes, known: HashMap::new() };

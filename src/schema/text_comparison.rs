@@ -1,9 +1,9 @@
 //! Computes how many steps libxml2 needs at most to compare one text with a pattern.
 //!
-//! libxml2 follows one way through its automaton after another, and ends with the first match. The
-//! order of the ways is left open here: libxml2 is assumed to try every way that leads to no match
-//! before it takes one that does. The computation itself follows all ways at once, so its time
-//! grows with the length of the text.
+//! libxml2 follows one way through its automaton after another, and ends with the first match. This
+//! module does not know the order of the ways. It assumes the worst order: libxml2 tries every way
+//! without a match before a way with a match. The computation itself follows all ways at once, so
+//! its time grows with the length of the text.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -25,8 +25,8 @@ pub struct TextComparison {
 }
 
 impl TextComparison {
-    /// Compares `text` with a pattern. `work` is the work that may still be done, and is reduced.
-    /// Returns `None` if it does not suffice.
+    /// Compares `text` with a pattern. `work` is the amount of work that may still be done. The
+    /// work done is subtracted from it. Returns `None` if the amount does not suffice.
     pub fn of(automaton: &PatternAutomaton, text: &str, work: &mut usize) -> Option<Self> {
         let mut memberships = HashMap::new();
         let reached = ReachedStates::of(automaton, text, &mut memberships, work)?;
@@ -54,7 +54,8 @@ impl TextComparison {
         rests.first().copied()
     }
 
-    /// Returns the result if it is unknown which of two comparisons libxml2 makes.
+    /// Combines two results if it is unknown which of the two comparisons libxml2 makes. Takes the
+    /// worse value of each field.
     pub fn either(self, other: Self) -> Self {
         Self { steps: self.steps.max(other.steps), is_match: self.is_match && other.is_match }
     }
@@ -65,8 +66,9 @@ impl TextComparison {
         Self { steps, is_match: automaton.is_end(state) }
     }
 
-    /// Returns the comparison in `state`. `rest_of` returns the comparison of the rest after the
-    /// next character, for each state that this character can lead into.
+    /// Returns the result of comparing the text from its next character on, if libxml2 is in
+    /// `state`. `rest_of` returns the result for the text after this character, for each state into
+    /// which the character can lead.
     fn before(
         automaton: &PatternAutomaton,
         state: u16,
@@ -94,16 +96,20 @@ impl TextComparison {
 
 /// The states in which libxml2 can be before each character of a text.
 struct ReachedStates {
-    /// The states before the first character, then those before the second, and so on.
+    /// The states before the first character, then the states before the second character, and so
+    /// on.
     states: Vec<u16>,
-    /// Each character up to the first that no state permits, with the range of `states` before it.
+    /// Each character, with the range in `states` of the states before it. Ends with the first
+    /// character that leads into no state.
     characters: Vec<(char, Range<usize>)>,
-    /// The range of `states` at the end of the text; empty if the text does not match.
+    /// The range in `states` of the states at the end of the text. Empty if the text does not
+    /// match.
     end: Range<usize>,
 }
 
 impl ReachedStates {
-    /// Follows all ways through the automaton. Adds each character to `memberships`.
+    /// Follows all ways through the automaton. For each character, adds to `memberships` its
+    /// memberships in the sets of the pattern.
     fn of(
         automaton: &PatternAutomaton,
         text: &str,
@@ -153,8 +159,8 @@ impl ReachedStates {
     }
 }
 
-/// Returns whether a character leads into a state, given its memberships in the sets of the
-/// pattern.
+/// Returns whether a character leads into a state. `memberships` states to which sets of the
+/// pattern the character belongs.
 fn membership(
     automaton: &PatternAutomaton,
     state: usize,

@@ -1,5 +1,5 @@
-//! Trial compilation of schemas in a child process, which may time out, run out of memory or crash
-//! without harm to this process.
+//! Trial compilation of schemas in a child process. The child process may time out, run out of
+//! memory or crash without harm to this process.
 //!
 //! The child is a hidden command of this program. It reads one schema from each line of its
 //! standard input, and writes one verdict on each line of its standard output. A program that
@@ -59,8 +59,8 @@ struct CompileMessage {
 pub struct SchemaCompiler {
     /// Real paths of the folders from which any schema may import.
     catalogue: Vec<PathBuf>,
-    /// Whether a schema may have patterns that take too long to match, because it was in use before
-    /// such patterns were refused.
+    /// Whether a schema may have patterns that take too long to match. A schema may keep such
+    /// patterns if it was in use before they were refused.
     permits_costly_patterns: bool,
     child: Option<CompileChild>,
     used: usize,
@@ -70,8 +70,9 @@ struct CompileChild {
     child: Child,
     stdin: ChildStdin,
     answers: Receiver<String>,
-    /// Entry of the child process in the register of started processes. Declared after `child`,
-    /// because fields are dropped in order, and the entry must be dropped last.
+    /// Entry of the child process in the register of started processes. Fields are dropped in the
+    /// order of their declaration, and the entry must be dropped after the child. It is therefore
+    /// declared after `child`.
     _owned: OwnedChild,
 }
 
@@ -336,10 +337,14 @@ fn watched(bundle: &SchemaBundle) -> Result<CompileVerdict, CompileFailure> {
     }
 }
 
-/// Returns the path of the `organism` command: the configured path or, if there is none, the path
-/// of this program if it is the command. Otherwise looks for the command in the folder of this
-/// program, and in the parent folder, where test programs find it. Returns `None` if it is in
-/// neither folder.
+/// Returns the path of the `organism` command. The places are, in this order:
+///
+/// - the configured path
+/// - the path of this program, if this program is the command
+/// - the folder of this program
+/// - the parent of this folder, where test programs find the command
+///
+/// Returns `None` if the command is in none of these places.
 fn program() -> Option<PathBuf> {
     if let Some(configured) = std::env::var_os(PROGRAM_VARIABLE) {
         return Some(configured.into());

@@ -1,28 +1,34 @@
-//! Computes how many steps libxml2 needs at most to compare a value with the patterns of its type.
+//! Computes the most steps that libxml2 can need to compare a value with the patterns of its type.
 //!
-//! As libxml2 does, it changes the white space of a value before the value is compared, compares
-//! the items of a list one after another, and ends with the first of several patterns, or of the
-//! member types of a union, that the value matches. Where it is unknown which of several types a
-//! value has, or how its white space is changed, it counts the steps of the costliest case.
+//! The computation follows libxml2:
+//!
+//! - It normalizes the white space of a value before it compares the value.
+//! - It compares the items of a list one after another.
+//! - It stops at the first pattern that the value matches, and at the first member type of a union
+//!   that the value matches.
+//!
+//! If it is unknown which of several types a value has, or how libxml2 normalizes its white space,
+//! the computation counts the steps of the costliest case.
 
 use super::compared_types::{ComparedTypes, TypeCandidates, TypeVariety, WhiteSpace};
 use super::pattern_automaton::PatternAutomaton;
 use super::text_comparison::TextComparison;
 use crate::limits;
 
-/// White space of XML.
+/// The characters that are white space in XML.
 const BLANKS: [char; 4] = [' ', '\t', '\n', '\r'];
 
 /// The comparisons of the values of one payload.
 pub struct ValueComparison<'a> {
     types: &'a ComparedTypes,
     automata: &'a [PatternAutomaton],
-    /// Work that the comparisons may still do.
+    /// Remaining work units. At 0, every further comparison counts `u64::MAX` steps.
     work: usize,
-    /// The types that are being compared, so that types with the same local name cannot follow each
-    /// other in a cycle.
+    /// Indices of the types that enclose the current comparison. A type in this list is skipped,
+    /// which prevents endless cycles of types with the same local name.
     path: Vec<usize>,
-    /// The steps and the index of the pattern that has cost most of the current value.
+    /// The costliest comparison of the current value with one pattern: its steps, and the index of
+    /// the pattern.
     costliest: Option<(u64, usize)>,
 }
 
@@ -32,8 +38,8 @@ impl<'a> ValueComparison<'a> {
         Self { types, automata, work, path: Vec::new(), costliest: None }
     }
 
-    /// Returns the steps for a value whose type is one of `candidates`, and the index of the
-    /// pattern that costs most of them.
+    /// Returns the maximum number of steps for a value whose type is one of `candidates`, and the
+    /// index of the pattern whose comparison needs the most steps.
     pub fn steps(&mut self, candidates: &[usize], value: &str) -> (u64, Option<usize>) {
         self.costliest = None;
         let worst = self
@@ -41,8 +47,8 @@ impl<'a> ValueComparison<'a> {
         (worst.steps, self.costliest.map(|(_, pattern)| pattern))
     }
 
-    /// Compares the types of `candidates` by `compare`, and returns the most costly result. It is a
-    /// match only if all are.
+    /// Calls `compare` with each type of `candidates`, and returns the highest number of steps. The
+    /// result is a match only if all types match.
     fn compare_candidates(
         &mut self,
         candidates: &[usize],
@@ -68,7 +74,8 @@ impl<'a> ValueComparison<'a> {
         worst.unwrap_or_default()
     }
 
-    /// Compares the types that a reference can mean, by `compare`.
+    /// Calls `compare` with each type that the reference `part` can mean, and returns the worst
+    /// result.
     fn compare_part(
         &mut self,
         part: &TypeCandidates,
@@ -81,8 +88,8 @@ impl<'a> ValueComparison<'a> {
         self.compare_candidates(&part.indices, compare)
     }
 
-    /// Compares a value with a type. `is_normalized` is whether its white space is no longer
-    /// changed.
+    /// Compares a value with the type at `index`. `is_normalized` states whether the white space of
+    /// the value is already normalized, so that it stays unchanged.
     fn compare_value(&mut self, index: usize, value: &str, is_normalized: bool) -> TextComparison {
         let white_space = match self.types.get(index) {
             Some(found) if !is_normalized => found.white_space(),
@@ -98,8 +105,8 @@ impl<'a> ValueComparison<'a> {
         worst.unwrap_or_default()
     }
 
-    /// Compares a value with a type. `form` is the value with the white space that the type
-    /// demands, and `value` is the value before.
+    /// Compares a value with the type at `index`. `value` is the original value, and `form` is the
+    /// value after the type's white space rule was applied.
     fn compare_normalized(
         &mut self,
         index: usize,
@@ -154,7 +161,8 @@ impl<'a> ValueComparison<'a> {
         }
     }
 
-    /// Compares a text with patterns of which it must match one, until it matches.
+    /// Compares a text with each pattern in turn, until one matches. The text needs to match only
+    /// one pattern.
     fn compare_patterns(&mut self, patterns: &[Option<usize>], text: &str) -> TextComparison {
         let mut all = TextComparison { steps: 0, is_match: patterns.is_empty() };
         for index in patterns.iter().flatten() {
@@ -178,7 +186,8 @@ impl<'a> ValueComparison<'a> {
     }
 }
 
-/// Returns the forms of a value that libxml2 may compare with patterns.
+/// Returns each text that libxml2 may compare with patterns after it has changed the white space of
+/// `value`.
 fn normalized_values(value: &str, white_space: WhiteSpace) -> Vec<String> {
     let preserved = || value.to_owned();
     let replaced = || value.replace(BLANKS, " ");

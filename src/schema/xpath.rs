@@ -17,7 +17,8 @@ use crate::xml::write;
 pub struct XPathDocument {
     root: Element,
     parsed: ParsedDocument,
-    /// The positions of the elements that contain a payload, with the local name of the payload.
+    /// The position path of each element that contains a payload, with the local name of the
+    /// payload.
     payloads: Vec<(Vec<u32>, String)>,
 }
 
@@ -34,8 +35,8 @@ pub enum XPathValue {
 /// A node that an expression selects.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct XPathNode {
-    /// Path from the root to the element: at each level below the root, the position among the
-    /// sibling elements. `None` if the node is not an element.
+    /// Path from the root to the element: for each level below the root, the element's position
+    /// among its siblings that are elements. `None` if the node is not an element.
     pub element: Option<Vec<u32>>,
     pub text: String,
 }
@@ -101,7 +102,8 @@ impl XPathDocument {
         Ok(Self { root, parsed, payloads })
     }
 
-    /// Records that the element at `positions` contains a payload with the local name `name`.
+    /// Records that the element with the path `positions` contains a payload with the local name
+    /// `name`.
     pub fn name_payload(&mut self, positions: Vec<u32>, name: &str) {
         self.payloads.push((positions, name.to_owned()));
     }
@@ -150,8 +152,9 @@ pub fn check_expression(expression: &str) -> Result<(), XPathError> {
     }))
 }
 
-/// Finds an operator of other languages that XPath lacks, such as `&&`, outside of string literals.
-/// Returns it with the XPath operator of the same meaning. Returns `None` if there is none.
+/// Finds the first operator outside of string literals that XPath does not have but other languages
+/// do, such as `&&`. Returns this operator, and the XPath operator of the same meaning. Returns
+/// `None` if the expression has no such operator.
 fn foreign_operator(expression: &str) -> Option<(&'static str, &'static str)> {
     const OPERATORS: [(&str, &str); 3] = [("==", "="), ("&&", "and"), ("||", "or")];
     let mut quote = None;
@@ -173,8 +176,8 @@ fn foreign_operator(expression: &str) -> Option<(&'static str, &'static str)> {
     None
 }
 
-/// Checks the length and the nesting of an expression. Their bounds limit the depth of recursion in
-/// libxml2.
+/// Checks the length and the nesting depth of an expression. The limits keep the recursion in
+/// libxml2 shallow.
 fn checked(expression: &str) -> Result<CString, XPathError> {
     if expression.len() > limits::XPATH_BYTES_MAX {
         return Err(XPathError::TooLong);

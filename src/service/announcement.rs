@@ -2,10 +2,10 @@
 //!
 //! - A starting `organism run` holds the first lock until its socket is open. Meanwhile, commands
 //!   wait for the socket instead of running an organism of their own.
-//! - A command that runs an organism of its own holds the second lock. A starting `organism run`
-//!   waits until the command has ended.
+//! - A command that runs an organism of its own holds the second lock. Meanwhile, a starting
+//!   `organism run` waits for the command to end.
 //!
-//! The operating system releases the locks of a process that ends, so no stale lock remains.
+//! If a process ends, the operating system releases its locks, so no stale lock remains.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{Seek as _, SeekFrom, Write as _};
@@ -83,10 +83,10 @@ impl CommandPresence {
     /// Takes the shared lock of a command that runs its own organism. Waits for the lock if
     /// necessary.
     ///
-    /// Ordering rule: a command takes this lock before the journal's lock, and releases it after
-    /// that one. So each command that holds the journal's lock also holds this lock. An `organism
-    /// run` that finds the journal locked can therefore see that a command holds it, and waits for
-    /// the command.
+    /// Ordering rule: a command takes this lock before it takes the journal's lock, and releases it
+    /// after it has released the journal's lock. So a command that holds the journal's lock always
+    /// holds this lock, too. An `organism run` that finds the journal locked can therefore see that
+    /// a command has locked it, and waits for the command.
     pub fn take(data: &Path) -> Result<Self, Error> {
         let path = data.join(COMMANDS);
         let failed = || Error::io(path.display().to_string());

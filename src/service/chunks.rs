@@ -1,7 +1,7 @@
 //! Chunks of requests and responses over NATS. A stream of chunks carries one request, or all
 //! responses to one request. Each chunk begins with a line of JSON that contains the id of the
-//! stream, the number of the chunk in it, and the kind of the chunk. A gap in the numbers means
-//! that a chunk was lost.
+//! stream, the number of the chunk in the stream, and the kind of the chunk. A gap in the numbers
+//! means that a chunk was lost.
 
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
@@ -78,13 +78,12 @@ pub struct ChunkDecoder {
 #[derive(Debug, PartialEq, Eq)]
 pub enum DecodedChunk {
     Message(Vec<u8>),
-    /// No request or response is complete yet, because the chunk is a heartbeat or more parts
-    /// follow.
+    /// No request or response is complete yet: the chunk is a heartbeat, or more parts must follow.
     Incomplete,
     End,
     OtherStream,
-    /// A chunk before this one was lost, the request or response is too long, or the chunk has no
-    /// valid header.
+    /// The chunk cannot be used: a chunk before it was lost, the request or response is too long,
+    /// or the chunk has no valid header.
     Broken,
 }
 

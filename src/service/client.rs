@@ -45,12 +45,12 @@ pub struct ServiceClient {
 
 enum Transports {
     /// The transport to one running organism. If this organism has ended, the client does not look
-    /// for one on another machine. `partitions` is the number of its partitions; `None` if it has a
-    /// single pump, or if the number is unknown.
+    /// for an organism on another machine. `partitions` is the number of the organism's partitions;
+    /// `None` if it has a single pump, or if the number is unknown.
     One { transport: ServiceTransport, partitions: Option<u32> },
-    /// The transports to the partitions of an organism. The client chooses one for each attempt,
-    /// because partitions move between processes. It uses the socket of an organism on this machine
-    /// or, if none runs here, NATS.
+    /// The transports to the partitions of an organism. The client chooses a transport for each
+    /// attempt, because partitions move between processes. If an organism runs on this machine, the
+    /// client uses the socket of this organism. Otherwise, the client uses NATS.
     Partitioned {
         config: Box<Config>,
         local: SocketTransport,
@@ -112,7 +112,7 @@ impl ServiceClient {
     }
 
     /// Makes the organism load its config file again and put the config in force. Returns the
-    /// refusal if the organism takes no such request from this process.
+    /// refusal if the organism does not accept a reload from this process.
     pub async fn reload(
         &self,
         origin: DecisionOrigin,
@@ -181,9 +181,10 @@ impl ServiceClient {
         }
     }
 
-    /// Finds the thread of the held call that `message` opened. Returns `None` if all pumps respond
-    /// and none holds the call. If a pump does not respond and no other holds the call, reads the
-    /// journals on this machine.
+    /// Finds the thread of the held call that `message` opened. If a pump has this call, returns
+    /// its thread. If all pumps respond and none has the call, returns `None`. If some pump does
+    /// not respond and no other pump has the call, looks in the journals on this machine, and
+    /// returns an error if they do not contain the call.
     async fn held_thread(&self, message: MessageId) -> Result<Option<ThreadId>, Error> {
         let queries = (0..self.partitions().unwrap_or(1)).map(async |partition| {
             let query = ServiceRequest::HeldThread { message, partition };
@@ -224,7 +225,7 @@ impl ServiceClient {
     }
 
     /// Returns the held call that `message` opened in a partition; `None` if the partition has no
-    /// such call. The pump does not send its other held calls.
+    /// such call. Requests only this call from the pump, not all held calls.
     pub async fn held_call(
         &self,
         partition: u32,
@@ -253,8 +254,9 @@ impl ServiceClient {
         Ok(calls)
     }
 
-    /// Calls `on_recorded` with each partition on this machine and the position of its last record,
-    /// at once and whenever its journal grows. Returns when `on_recorded` returns
+    /// Follows the journals of all partitions on this machine. Calls `on_recorded` with the number
+    /// of a partition and the position of its last record: once at the start, and again each time
+    /// the journal of the partition has grown. Returns when `on_recorded` returns
     /// `ControlFlow::Break`, or when the organism ends.
     ///
     /// If the organism has too many connections, repeats the request for a limited time, and then
@@ -301,9 +303,9 @@ impl ServiceClient {
         }
     }
 
-    /// Returns the only response to a request. If the response is a refusal that an earlier attempt
-    /// may have caused, returns [`Error::Lost`] instead: the pump may have carried out the earlier
-    /// attempt, and its response may have been lost.
+    /// Sends a request and returns its only response. Returns [`Error::Lost`] if the response is a
+    /// refusal whose cause may be an earlier attempt: the pump may have carried out that attempt,
+    /// and the response to it may have been lost.
     async fn response(
         &self,
         partition: u32,
@@ -321,8 +323,8 @@ impl ServiceClient {
         }
     }
 
-    /// Returns all responses to a request, and true if an earlier attempt may have been carried out
-    /// without a response.
+    /// Sends a request, and returns all responses to it. Also returns whether a pump may have
+    /// carried out an earlier attempt whose response was lost.
     async fn responses(
         &self,
         partition: u32,
@@ -407,8 +409,9 @@ impl ServiceClient {
         Ok(())
     }
 
-    /// Records that the organism on this machine does not respond. Returns the report for the
-    /// request. With several partitions, the next attempt goes over NATS.
+    /// Returns a report that the organism on this machine does not respond, with the reason
+    /// `detail`. If the organism has several partitions, also records this, so that the next
+    /// attempt goes over NATS.
     fn silent(&self, detail: String) -> PartitionUnavailable {
         match &self.transports {
             Transports::One { .. } => PartitionUnavailable::lasting(detail),
@@ -436,8 +439,9 @@ impl ServiceClient {
     }
 }
 
-/// Whether requests can be sent to the organism on this machine. False if it does not respond: a
-/// process on another machine may have taken over. Sets `is_silent` if it takes no connection.
+/// Whether requests can be sent to the organism on this machine. False if no organism runs here, if
+/// `is_silent` is set, or if the organism takes no connection. In the last case, sets `is_silent`,
+/// so that requests go over NATS: a process on another machine may have taken over.
 async fn is_reached(local: &SocketTransport, is_silent: &AtomicBool) -> Result<bool, Error> {
     if is_silent.load(Ordering::Relaxed) {
         return Ok(false);
@@ -469,9 +473,9 @@ async fn connect(config: &Config) -> Result<ServiceTransport, Error> {
     NatsTransport::connect(&servers, &config.name).await.map(ServiceTransport::Nats)
 }
 
-/// Returns the text of `error` if the request may be repeated after it, because no NATS server
-/// responded and so no request was sent. Returns every other error unchanged as `Err`, such as a
-/// refusal of the credentials.
+/// Decides whether a request may be repeated after `error`. If no NATS server responded, no request
+/// was sent and it may be repeated: returns the text of `error`. Returns every other error
+/// unchanged as `Err`, such as a refusal of the credentials.
 fn reason_to_retry(error: Error) -> Result<String, Error> {
     use nats::Error::Connect;
 
@@ -514,8 +518,8 @@ struct RetryDeadline {
 
 impl RetryDeadline {
     /// Waits until the request may be repeated. Returns an error if it must not be repeated any
-    /// more. `unavailable` states why the partition does not answer. It is `None` if the process
-    /// that responded ended too early.
+    /// more. `unavailable` is the stated reason why the partition does not answer. It is `None` if
+    /// the responses stopped without a reason, because the responding process has ended.
     async fn wait(&mut self, unavailable: Option<PartitionUnavailable>) -> Result<(), Error> {
         if !self.is_allowed {
             return Err(match unavailable {

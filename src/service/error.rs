@@ -24,7 +24,7 @@ pub enum Error {
          nothing is then done twice"
     )]
     Lost,
-    /// The organism did not carry out the request, and nothing was done.
+    /// The organism did not carry out the request, so nothing was changed.
     #[error("the running organism cannot carry out the request now ({detail}); try again")]
     NotReady { detail: String },
     /// The organism did not respond in time. It may still carry out the request.
@@ -34,8 +34,7 @@ pub enum Error {
          it: nothing is then done twice"
     )]
     Undecided { detail: String },
-    /// No pump of the partition responded in time, although one of them may have accepted the
-    /// request.
+    /// No pump of the partition responded in time. However, a pump may have accepted the request.
     #[error(
         "no pump of partition {partition} responded any more ({detail}); the request may have been \
          carried out, and accepted calls continue: read the thread before you send again. If you \
@@ -76,7 +75,8 @@ pub enum Error {
     OtherVersion { theirs: u32, ours: u32 },
     #[error("no thread {thread} is on record")]
     NoThread { thread: ThreadId },
-    /// The organism responded with an error, or with a response that does not fit the request.
+    /// The organism responded with an error, or with a response of a kind that does not belong to
+    /// the request.
     #[error("the running organism could not carry out the request: {detail}")]
     Failed { detail: String },
 }

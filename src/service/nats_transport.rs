@@ -114,8 +114,9 @@ impl NatsTransport {
         }
     }
 
-    /// Publishes a request and returns the subscription to its replies. Returns `None` if the
-    /// connection to a server is missing or breaks; the pump then never gets the whole request.
+    /// Publishes a request and returns the subscription to its replies. Returns `None` if there is
+    /// no connection to a server or the connection breaks. In this case, the pump never gets the
+    /// whole request.
     async fn publish(
         &self,
         partition: u32,

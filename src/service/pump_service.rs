@@ -144,8 +144,8 @@ impl PumpService {
     }
 
     /// Returns the pump's ruling on a request of an operator. If the ruling does not come in time,
-    /// withdraws the request, and fails. The pump may still carry out a request that it had already
-    /// taken.
+    /// withdraws the request, and returns an error. If the pump had already taken the request, it
+    /// may still carry out the request.
     pub(super) async fn ruling<T>(
         &self,
         ruling: impl Future<Output = Result<T, PumpStopped>>,
@@ -312,12 +312,12 @@ impl PumpService {
     }
 
     /// Suggests a new thread in `partition` for a submission whose client key may have expired.
-    /// Does nothing unless the suggested thread is derived from the client's key and already
-    /// exists, and the keys of this client expire.
+    /// Does so only if all of these conditions are met: the keys of this client expire, the
+    /// suggested thread is derived from the client's key, and this thread already exists.
     ///
-    /// If the key has expired, the submission is new work and needs the new thread. If not, the
-    /// pump sends the recorded answer and ignores the suggestion. Later submissions with the key
-    /// reach the same pump, because the new thread is in `partition`.
+    /// If the key has expired, the submission is new work and needs the new thread. If the key has
+    /// not expired, the pump sends the recorded answer and ignores the suggestion. Later
+    /// submissions with the key reach the same pump, because the new thread is in `partition`.
     pub async fn replace_taken_thread(
         &self,
         submission: &mut SubmitRequest,
@@ -341,8 +341,8 @@ impl PumpService {
         }
     }
 
-    /// Sends the results of calls that the pump accepted earlier, if the requester may get them.
-    /// Until all results are sent, also sends the reasons for waiting.
+    /// Sends the results of calls that the pump accepted earlier. First checks whether the
+    /// requester may get them. Until all results are sent, also sends the reasons for waiting.
     async fn results(
         &self,
         request: ResultsRequest,

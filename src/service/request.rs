@@ -30,7 +30,8 @@ pub enum ServiceRequest {
         #[serde(rename = "reason")]
         reason: String,
         /// Operating-system user, note and signature of the operator; `None` if the sender states
-        /// none of them. The control socket always sets the user to the sender of the request.
+        /// none of them. The control socket always sets the user to the operating-system user who
+        /// sent the request.
         #[serde(rename = "origin", default, skip_serializing_if = "Option::is_none")]
         origin: Option<DecisionOrigin>,
     },
@@ -83,8 +84,8 @@ pub enum ServiceRequest {
     /// Requests that the organism loads its config file again and puts the loaded config in force.
     #[serde(rename = "reload")]
     Reload {
-        /// The operator who requests the reload, with a note. The control socket adds the user of
-        /// the operating system who sends the request.
+        /// The operator who requests the reload, with a note. The control socket adds the
+        /// operating-system user who sent the request.
         #[serde(rename = "origin", default, skip_serializing_if = "Option::is_none")]
         origin: Option<DecisionOrigin>,
     },
@@ -93,8 +94,8 @@ pub enum ServiceRequest {
     Status,
 }
 
-/// The kind of a request. It decides whether the request can be repeated, lapses with its sender,
-/// or occupies its connection.
+/// The kind of a request. The kind decides whether a request can be repeated safely, whether it
+/// lapses if its sender leaves, and whether it may occupy its connection for a long time.
 enum ServiceRequestKind {
     /// Sends messages, and may wait for their results.
     Submission,
@@ -129,7 +130,7 @@ impl ServiceRequest {
         }
     }
 
-    /// Whether the request changes nothing. Such a request can be repeated safely.
+    /// Whether the request changes nothing, so that it can be repeated safely.
     pub const fn is_query(&self) -> bool {
         use ServiceRequestKind::{Follower, Query, Wait};
         matches!(self.kind(), Query | Wait | Follower)
@@ -141,8 +142,8 @@ impl ServiceRequest {
         matches!(self.kind(), ServiceRequestKind::Follower)
     }
 
-    /// Whether the request lapses if its sender leaves before the pump has taken it. An operator
-    /// who gives up must not find a pause or a decision carried out later.
+    /// Whether the request lapses if its sender leaves before the pump has taken the request. This
+    /// prevents a pause or a decision from being carried out after its operator has given up.
     pub const fn lapses_with_sender(&self) -> bool {
         matches!(self.kind(), ServiceRequestKind::Decision)
     }
@@ -174,8 +175,8 @@ impl ServiceRequest {
         }
     }
 
-    /// Returns the field that [`ServiceRequest::origin`] reads; `None` if requests of this kind
-    /// have no such field.
+    /// Returns the field in which [`ServiceRequest::origin`] finds its value. The field itself may
+    /// be empty. Returns `None` if requests of this kind have no such field.
     pub fn origin_mut(&mut self) -> Option<&mut Option<DecisionOrigin>> {
         match self {
             Self::Decide(decision) => Some(&mut decision.origin),
@@ -194,9 +195,9 @@ impl ServiceRequest {
         }
     }
 
-    /// Returns the thread that a signature of the request must name. Returns `None` for requests
-    /// that operators do not sign, and for a decision, because only the pump knows the thread of
-    /// the held call.
+    /// Returns the thread that a signature of the request must name. Returns `None` for a request
+    /// that operators do not sign. Also returns `None` for a decision, because only the pump knows
+    /// the thread of the held call.
     pub fn signed_thread(&self) -> Option<ThreadId> {
         match self {
             Self::Cancel { thread, .. } => Some(thread.clone()),
@@ -225,26 +226,27 @@ pub struct LiveRequest {
     pub thread: Option<ThreadId>,
     #[serde(rename = "partition", default)]
     pub partition: u32,
-    /// The client that reads the events. It may read only the events of its own threads. `None` if
-    /// an operator reads the events; an entry point ensures this.
+    /// The client that reads the events. A client may read only the events of its own threads.
+    /// `None` if an operator reads the events. The entry point checks that no client poses as an
+    /// operator.
     #[serde(rename = "client", default, skip_serializing_if = "Option::is_none")]
     pub client: Option<ListenerName>,
-    /// The secret with which the client proves its identity. Absent if something else proves the
-    /// identity.
+    /// The secret with which the client proves its identity; `None` if the client proves its
+    /// identity in another way.
     #[serde(rename = "secret", default, skip_serializing_if = "Option::is_none")]
     pub secret: Option<BearerSecret>,
-    /// The identity of the operator who reads the events. It includes a signature if nothing else
-    /// proves the identity.
+    /// The identity of the operator who reads the events. If the operator is not identified in
+    /// another way, it includes the operator's signature.
     #[serde(rename = "origin", default, skip_serializing_if = "Option::is_none")]
     pub origin: Option<DecisionOrigin>,
     /// The kinds of events that the reader may get. The entry point that receives the subscription,
-    /// such as the control socket, sets this field and ignores the sender's value. The value is
-    /// kept only if the subscription comes over NATS with the signature of a machine of the
+    /// such as the control socket, normally replaces the sender's value by its own. It keeps the
+    /// sender's value only if the subscription comes over NATS and is signed by a machine of the
     /// organism.
     #[serde(rename = "granted", default, skip_serializing_if = "Option::is_none")]
     pub granted: Option<LiveGrant>,
-    /// Signature of a machine that runs the organism; `None` if no machine has signed. It covers
-    /// [`LiveRequest::judgement`], which includes `granted`.
+    /// Signature of a machine that runs the organism; `None` if no machine has signed. The
+    /// signature covers the text [`LiveRequest::judgement`], which includes `granted`.
     #[serde(rename = "host", default, skip_serializing_if = "Option::is_none")]
     pub host: Option<HostSignature>,
 }
@@ -276,7 +278,7 @@ impl LiveRequest {
     }
 
     /// Returns the text that a machine of the organism signs to state which live events the reader
-    /// may get. It contains the organism's name, because a machine may use one key in several
+    /// may get. The text contains the organism's name, because a machine may use one key in several
     /// organisms.
     pub fn judgement(&self, organism: &str) -> String {
         let thread = self.thread.as_ref().map_or("*", ThreadId::as_str);
@@ -305,7 +307,7 @@ pub struct SubmitRequest {
     pub suggested: Option<String>,
     #[serde(rename = "key", default)]
     pub key: Option<String>,
-    /// The payload byte for byte as received, so that the gate, which checks all payloads, can
+    /// The payload, byte for byte as received. The gate, which checks all payloads, can therefore
     /// report every defect.
     #[serde(rename = "payload", with = "in_base64")]
     pub payload: Vec<u8>,
@@ -315,8 +317,8 @@ pub struct SubmitRequest {
     /// The trace to which the submission belongs, if any.
     #[serde(rename = "trace", default, skip_serializing_if = "Option::is_none")]
     pub trace: Option<TraceParent>,
-    /// The secret with which the client proves its identity. Absent if something else proves the
-    /// identity.
+    /// The secret with which the client proves its identity; `None` if the client proves its
+    /// identity in another way.
     #[serde(rename = "secret", default, skip_serializing_if = "Option::is_none")]
     pub secret: Option<BearerSecret>,
 }
@@ -328,12 +330,12 @@ pub struct ResultsRequest {
     pub thread: ThreadId,
     #[serde(rename = "calls")]
     pub calls: Vec<CallId>,
-    /// The client that waits for the results. The pump sends a client only the results of its own
-    /// threads. `None` if an operator waits, for example for the results of a fork.
+    /// The client that waits for the results. The pump sends a client only the results of the
+    /// client's own threads. `None` if an operator waits, for example for the results of a fork.
     #[serde(rename = "client", default, skip_serializing_if = "Option::is_none")]
     pub client: Option<ListenerName>,
-    /// The secret with which the client proves its identity. Absent if something else proves the
-    /// identity.
+    /// The secret with which the client proves its identity; `None` if the client proves its
+    /// identity in another way.
     #[serde(rename = "secret", default, skip_serializing_if = "Option::is_none")]
     pub secret: Option<BearerSecret>,
 }
@@ -348,7 +350,8 @@ pub struct PauseRequest {
     #[serde(rename = "partition", default)]
     pub partition: u32,
     /// Operating-system user, note and signature of the operator; `None` if the sender states none
-    /// of them. The control socket always sets the user to the sender of the request.
+    /// of them. The control socket always sets the user to the operating-system user who sent the
+    /// request.
     #[serde(rename = "origin", default, skip_serializing_if = "Option::is_none")]
     pub origin: Option<DecisionOrigin>,
 }
@@ -356,7 +359,7 @@ pub struct PauseRequest {
 /// A request to fork a thread at one of its fork points.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ForkRequest {
-    /// Id of the fork's root thread, in the partition of the thread that is forked. The sender of
+    /// Id of the fork's root thread. It belongs to the same partition as `source`. The sender of
     /// the request chooses the id, so that a repeated request makes no second fork.
     #[serde(rename = "thread")]
     pub thread: ThreadId,
@@ -374,31 +377,32 @@ pub struct ForkRequest {
     pub client: ListenerName,
     /// Payload of the fork's first message. It depends on the place at which the fork begins:
     /// - At a client's request: the payload of this request, unchanged or edited.
-    /// - At a turn, which is one model call of an agent: a payload that replaces the turn. If it is
-    ///   `None`, the agent takes the turn again.
-    /// - At any other place: `None`.
+    /// - At a turn, which is one model call of an agent: a payload that replaces the turn. If this
+    ///   field is `None`, the agent takes the turn again.
+    /// - At any other place: always `None`.
     #[serde(rename = "payload", default, skip_serializing_if = "Option::is_none")]
     pub payload: Option<String>,
-    /// Listeners that may handle calls of the fork. They handle only calls that have no result in
-    /// the source of the fork.
+    /// Listeners that may handle calls of the fork. They get only the calls for which the source of
+    /// the fork has no result.
     #[serde(rename = "live", default, skip_serializing_if = "Vec::is_empty")]
     pub live: Vec<ListenerName>,
     /// Whether new workflow runs in the fork use the workflow definitions of the present config. If
-    /// false, they use the definitions that the source of the fork recorded for its own runs.
+    /// false, they use the definitions that are recorded in the source of the fork.
     #[serde(rename = "unpinned", default, skip_serializing_if = "std::ops::Not::not")]
     pub unpinned: bool,
     #[serde(rename = "allotment", default)]
     pub allotment: Allotment,
     /// Operating-system user, note and signature of the operator; `None` if the sender states none
-    /// of them. The control socket always sets the user to the sender of the request.
+    /// of them. The control socket always sets the user to the operating-system user who sent the
+    /// request.
     #[serde(rename = "origin", default, skip_serializing_if = "Option::is_none")]
     pub origin: Option<DecisionOrigin>,
 }
 
 impl ForkRequest {
-    /// Creates a request for a fork at `point` with the root thread `thread`. The results go to the
-    /// client that opened the forked thread. If `point` is a recorded request of a client, the
-    /// fork's first message has the same payload.
+    /// Creates a request for a fork at `point`. `thread` becomes the root thread of the fork. The
+    /// results go to the client that opened the forked thread. If `point` is a recorded request of
+    /// a client, the fork's first message has the same payload as this request.
     pub fn at(point: &ForkPoint, thread: ThreadId) -> Self {
         let request = point.request.as_ref().and_then(|request| request.payload.as_ref());
         Self {
@@ -435,11 +439,12 @@ pub struct RetryRequest {
     /// Partition whose journal contains the record of the failed call or the refused submission.
     #[serde(rename = "partition", default)]
     pub partition: u32,
-    /// Whether the operator has accepted the risk that the work is done a second time.
+    /// Whether the operator accepts the risk that the retry does the same work a second time.
     #[serde(rename = "again", default)]
     pub is_confirmed: bool,
     /// Operating-system user, note and signature of the operator; `None` if the sender states none
-    /// of them. The control socket always sets the user to the sender of the request.
+    /// of them. The control socket always sets the user to the operating-system user who sent the
+    /// request.
     #[serde(rename = "origin", default, skip_serializing_if = "Option::is_none")]
     pub origin: Option<DecisionOrigin>,
 }
@@ -460,7 +465,8 @@ pub struct DecisionRequest {
     #[serde(rename = "what")]
     pub what: Decision<SubmittedAnswer>,
     /// Operating-system user, note and signature of the operator; `None` if the sender states none
-    /// of them. The control socket always sets the user to the sender of the request.
+    /// of them. The control socket always sets the user to the operating-system user who sent the
+    /// request.
     #[serde(rename = "origin", default, skip_serializing_if = "Option::is_none")]
     pub origin: Option<DecisionOrigin>,
 }

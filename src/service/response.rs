@@ -35,7 +35,7 @@ pub enum ServiceResponse {
         #[serde(rename = "calls")]
         calls: Vec<CallId>,
     },
-    /// Result of an operator's retry that the pump did not refuse.
+    /// Report on an operator's request for a retry, if the pump did not refuse the request.
     #[serde(rename = "retried")]
     Retried(RetryReport),
     /// The config has no listener with the requested name.
@@ -50,7 +50,8 @@ pub enum ServiceResponse {
     HeldCallsEnd,
     #[serde(rename = "journal")]
     JournalId(Uuid),
-    /// The journal of `partition`, on this machine, can be read up to `position`.
+    /// The journal of `partition`, which is on this machine, can be read up to the record at
+    /// `position`.
     #[serde(rename = "recorded")]
     Recorded {
         #[serde(rename = "partition")]
@@ -93,7 +94,7 @@ pub enum ServiceResponse {
     },
 }
 
-/// Result of an operator's retry that the pump did not refuse.
+/// Report on an operator's request for a retry, if the pump did not refuse the request.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum RetryReport {
     /// The retry has sent the message again, as a new message that is now on record.
@@ -105,7 +106,7 @@ pub enum RetryReport {
         #[serde(rename = "calls")]
         calls: Vec<CallId>,
     },
-    /// The message was retried before. The response contains the id of the earlier retry.
+    /// The message was already retried. The response contains the id of that earlier retry.
     #[serde(rename = "already")]
     AlreadyRetried {
         #[serde(rename = "retry")]
@@ -125,7 +126,7 @@ pub struct PauseReport {
     /// Whether the action was recorded. False if the target was already in the requested state.
     #[serde(rename = "changed")]
     pub is_changed: bool,
-    /// Number of deliveries in flight for calls of the target, counted when the target was paused
+    /// Number of deliveries for calls of the target that were in flight when the target was paused
     /// or resumed.
     #[serde(rename = "in_flight")]
     pub in_flight: u32,
@@ -142,8 +143,8 @@ pub enum ReloadReport {
         before: Digest,
         #[serde(rename = "config")]
         config: Digest,
-        /// Keys in which the new config differs from the previous one, in the form of `organism
-        /// config diff`.
+        /// Keys whose values differ between the new config and the previous one, in the form of
+        /// `organism config diff`.
         #[serde(rename = "changes")]
         changes: Vec<String>,
     },
@@ -165,8 +166,8 @@ pub enum ReloadReport {
     NeedsRestart {
         #[serde(rename = "keys")]
         keys: Vec<String>,
-        /// Why even changes that a reload usually applies need a restart of this organism; `None`
-        /// if the changed keys are the reason.
+        /// Reason why this organism applies no changes by a reload. `None` if the reload is refused
+        /// because of the changed keys alone.
         #[serde(rename = "reason", default, skip_serializing_if = "Option::is_none")]
         reason: Option<String>,
     },
@@ -187,14 +188,15 @@ pub struct PartitionUnavailable {
 }
 
 impl PartitionUnavailable {
-    /// Creates the report that a response can be expected soon, because the partition had a pump
-    /// until now. The report states that the pump has not carried out the request.
+    /// Creates a report of a short unavailability: the partition had a pump until now, so a
+    /// response can be expected soon. The report states that the pump has not carried out the
+    /// request.
     pub fn passing(detail: impl Into<String>) -> Self {
         Self { detail: detail.into(), soon: true, unsure: false }
     }
 
-    /// Creates the report that no response can be expected soon. The report states that the pump
-    /// has not carried out the request.
+    /// Creates a report of a long unavailability: no response can be expected soon. The report
+    /// states that the pump has not carried out the request.
     pub fn lasting(detail: impl Into<String>) -> Self {
         Self { detail: detail.into(), soon: false, unsure: false }
     }
@@ -241,8 +243,8 @@ pub enum SubmitUpdate {
     /// waits for the results.
     #[serde(rename = "waits")]
     Waits(TreeWait),
-    /// The client may not write to the thread that the submission names. The payload of this update
-    /// states the reason.
+    /// The client may not write to the thread that the submission names. The `payload` of this
+    /// update states the reason.
     #[serde(rename = "nothread")]
     NoThread {
         #[serde(rename = "payload")]
@@ -260,9 +262,9 @@ pub enum SubmitUpdate {
 }
 
 impl SubmitUpdate {
-    /// Whether the update reports a failed call: the core reports a failure, or a workflow replies
-    /// that its run failed. A call without a reply payload has not failed, because another call of
-    /// its group has replied first.
+    /// Whether the update reports a failed call. A call has failed if the core reports a failure,
+    /// or if a workflow replies that its run failed. A call that ended without a reply payload,
+    /// because another call of its group replied first, has not failed.
     pub fn is_failure(&self) -> bool {
         let Self::Result { how, replies, .. } = self else { return false };
         let is_failed_run = |reply: &ReplyPayload| reply.name == failed_name(&reply.from);

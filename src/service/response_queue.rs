@@ -6,8 +6,8 @@ use tokio::sync::mpsc;
 use super::ServiceResponse;
 use crate::limits;
 
-/// Sends the responses to one request through a bounded queue. A sender waits while the queue is
-/// full, that is, while the client does not read.
+/// Sends the responses to one request through a bounded queue. If the queue is full because the
+/// client does not read, the sender waits.
 #[derive(Clone)]
 pub struct ResponseSender(mpsc::Sender<Box<ServiceResponse>>);
 

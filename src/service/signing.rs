@@ -91,8 +91,9 @@ impl OperatorSigner {
         OperatorPublicKey::of(&self.0)
     }
 
-    /// Signs a request with the present time, after shortening its texts to the parts that the
-    /// journal records. The signature names `thread`, the thread that the request concerns.
+    /// Shortens the texts of a request to the parts that the journal records, and signs the request
+    /// with the present time. The signature names `thread`, which must be the thread that the
+    /// request concerns.
     pub fn sign(&self, request: &mut ServiceRequest, journal: Uuid, thread: &ThreadId) {
         let mut random = [0; 16];
         OsRng.fill_bytes(&mut random);
@@ -100,7 +101,8 @@ impl OperatorSigner {
         self.sign_at(request, journal, thread, (Time::now(), nonce));
     }
 
-    /// Signs a request as [`OperatorSigner::sign`] does, but with the given time and nonce.
+    /// Signs a request as [`OperatorSigner::sign`] does, but with the time and the nonce in
+    /// `moment`.
     pub fn sign_at(
         &self,
         request: &mut ServiceRequest,
@@ -149,7 +151,7 @@ impl SignaturePlace {
         String::from_utf8(bytes).ok()
     }
 
-    /// Adds a signature to the request. The pump, and not this function, checks the signature.
+    /// Adds a signature to the request. Does not check the signature, because the pump does this.
     pub fn add_signature(
         &self,
         request: &mut ServiceRequest,
@@ -202,8 +204,8 @@ pub fn read_private(path: &Path) -> Result<Zeroizing<String>, Error> {
     std::fs::read_to_string(path).map(Zeroizing::new).map_err(failed)
 }
 
-/// Returns the signature of a request if it is valid for this request, and otherwise `None`. The
-/// signature may be made with any key.
+/// Returns the signature of a request if the signature is valid for this request, and otherwise
+/// `None`. Does not check whose key made the signature.
 pub fn holding_signature(request: &ServiceRequest) -> Option<&DecisionSignature> {
     let signature = request.origin()?.signature.as_deref()?;
     let fits = request.signed_thread().is_none_or(|thread| thread == signature.thread);
@@ -213,8 +215,9 @@ pub fn holding_signature(request: &ServiceRequest) -> Option<&DecisionSignature>
 }
 
 /// Calls `then` with the statement that an operator signs for the request, and returns the result
-/// of `then`. Returns `None` if there is no such statement: operators do not sign the request, or
-/// it is an approval that does not contain whole digests.
+/// of `then`. Returns `None` in two cases:
+/// - Operators do not sign requests of this kind.
+/// - The request is an approval in which a digest is shortened.
 fn with_statement<T>(
     request: &ServiceRequest,
     then: impl FnOnce(&DecisionStatement<'_>) -> T,
@@ -260,8 +263,8 @@ fn with_statement<T>(
     }
 }
 
-/// Returns the form in which the journal records an answer that the gate, which checks payloads,
-/// has accepted.
+/// Returns the form in which the journal records `answer`, provided that the gate accepts its
+/// payload.
 fn recorded_answer(answer: &SubmittedAnswer) -> RecordedAnswer {
     let verdict = Verdict::Passed(Digest::of(&answer.payload));
     RecordedAnswer { listener: answer.listener.clone(), verdict }
@@ -292,8 +295,8 @@ fn shorten(request: &mut ServiceRequest) {
     }
 }
 
-/// Shortens a payload to its root element. Leaves the payload whole if the gate would refuse its
-/// XML.
+/// Shortens a payload to its root element. If the gate would refuse the payload as XML, leaves it
+/// unchanged.
 fn cut_to_root(payload: &mut Vec<u8>) {
     let scanned = scan_within(payload, limits::PAYLOAD_BYTES_MAX);
     let root = scanned.ok().and_then(|scanned| payload.get(scanned.root).map(<[u8]>::to_vec));

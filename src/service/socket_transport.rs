@@ -265,11 +265,12 @@ impl SocketTransport {
         }
     }
 
-    /// Checks, after silence on a connection, whether the organism still responds to other
-    /// requests:
-    /// - If it responds within `limit`, the request takes long. Doubles `patience`, the time until
-    ///   the next check.
-    /// - If not, fails, because the organism's process is stopped or overloaded.
+    /// Checks whether the organism still responds to other requests, after there was no response on
+    /// a connection for a time:
+    /// - If it responds within `limit`, the silent request simply takes long. Doubles `patience`,
+    ///   which is the time until the next check.
+    /// - If it does not respond, returns an error, because the organism's process is stopped or
+    ///   overloaded.
     async fn probe(&self, patience: &mut Duration, limit: Duration) -> Result<(), Error> {
         if timeout(limit, self.wait_for_sign_of_life()).await.is_ok() {
             *patience = (*patience * 2).min(limits::SOCKET_SILENCE_MAX);
@@ -283,8 +284,9 @@ impl SocketTransport {
         Err(Error::Undecided { detail: format!("{process} does not respond; it may be stopped") })
     }
 
-    /// Requests the status over another connection, and waits for any byte of the response. Returns
-    /// at once if this connection fails or ends, because the silent connection then ends as well.
+    /// Requests the status over a second connection, and waits for any byte of the response. If the
+    /// second connection fails or ends, returns at once, because the silent first connection then
+    /// ends as well.
     async fn wait_for_sign_of_life(&self) {
         let handshake = self.handshake.clone();
         let status = SocketRequest { request: ServiceRequest::Status, handshake, keep: false };
@@ -316,8 +318,9 @@ impl SocketTransport {
         }
     }
 
-    /// Connects to the socket. If its queue of connections is full, tries again for a limited time.
-    /// Returns `None` if no process that holds the journal serves the socket.
+    /// Connects to the socket. If the socket's queue of connections is full, tries again for a
+    /// limited time. Returns `None` if no process serves the socket, or if no process holds the
+    /// journal.
     async fn connect(&self) -> Result<Option<UnixStream>, Error> {
         let mut tries = limits::SOCKET_CONNECTS_MAX;
         let until = Instant::now() + limits::ORGANISM_WAIT_TIMEOUT;
@@ -365,14 +368,15 @@ impl SocketTransport {
 const QUEUE_FULL: &str =
     "too many commands are connected, or its process is stopped, so it takes no connection";
 
-/// Returns how long a check of the organism waits for a sign of life. `has_response` states whether
-/// the organism has responded to the request, and so may have accepted it.
+/// Returns the maximum time to wait for a sign of life when the organism is checked. `has_response`
+/// states whether any response to the request has come; if so, the organism may have accepted the
+/// request.
 fn probe_timeout(has_response: bool) -> Duration {
     if has_response { limits::SOCKET_PROBE_LATER_TIMEOUT } else { limits::SOCKET_PROBE_TIMEOUT }
 }
 
-/// Passes on the reason with which the organism has closed a connection before it took the request.
-/// Returns false if the organism gave no reason, for example because it has ended.
+/// Reads why the organism has closed a connection without taking the request, and passes the reason
+/// on. Returns false if the organism gave no reason, for example because it has ended.
 async fn pass_on_reason(
     connection: &mut BufReader<UnixStream>,
     responses: &ResponseSender,
@@ -390,8 +394,8 @@ async fn pass_on_reason(
     true
 }
 
-/// Whether a failed connect shows that no process serves the socket, or that the process ended
-/// while the connection waited in its queue.
+/// Whether the error of a failed connect shows that no process serves the socket. This includes a
+/// process that ended while the connection waited in the socket's queue.
 fn is_absent(error: &io::Error) -> bool {
     use io::ErrorKind::{
         BrokenPipe, ConnectionAborted, ConnectionRefused, ConnectionReset, NotADirectory, NotFound,

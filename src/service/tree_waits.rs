@@ -22,8 +22,8 @@ use crate::thread::{Hold, PauseTarget};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TreeWait {
     pub thread: ThreadId,
-    /// The listener concerned: the callee of a call that is held or not handed over, or the agent
-    /// whose model call takes long.
+    /// The listener for which the tree waits. For a call that is held or not handed over, this is
+    /// the callee. For a model call that takes long, this is the agent.
     pub listener: ListenerName,
     #[serde(flatten)]
     pub wait: WaitKind,
@@ -40,7 +40,7 @@ pub enum WaitKind {
     Model { route: String, seconds: u64 },
     /// A model has been sending its response for `seconds` seconds.
     Stream { route: String, seconds: u64 },
-    /// The provider of a model requested that no request be sent before the time `until`.
+    /// The provider of a model requires that it gets no request before the time `until`.
     Pause { route: String, until: Time },
     /// A pause keeps the call from being handed over to the listener. `target` is `all`, a listener
     /// or a thread, in the form that the command `organism resume` accepts.
@@ -65,8 +65,8 @@ pub struct TreeWatch {
     /// The thread of the client's calls; `None` until the calls are accepted.
     thread: Option<ThreadId>,
     waits: mpsc::Receiver<Box<CallWait>>,
-    /// The accepted calls. If one of them waits for an approval, this is not reported, because the
-    /// receipt of the submission already states it.
+    /// The accepted calls. A hold of one of these calls for an approval is not reported, because
+    /// the receipt of the submission already states it.
     known: Vec<CallId>,
     models: HashMap<CallId, ModelWait>,
     stalled: StalledLooks,
@@ -88,7 +88,7 @@ struct ModelWait {
     listener: ListenerName,
     state: ModelState,
     since: Instant,
-    /// Duration of the present state after which the next report about the model call is due.
+    /// Length of time in the present state after which the next report about the model call is due.
     due: Duration,
 }
 
@@ -106,8 +106,8 @@ impl TreeWatch {
         (sender, Self { pump, thread: None, waits, known, models: HashMap::new(), stalled })
     }
 
-    /// Records the client's accepted calls and their thread. If one of the calls waits for an
-    /// approval, this is not reported, because the receipt of the submission already states it.
+    /// Records the client's accepted calls and their thread. A hold of one of these calls for an
+    /// approval is not reported, because the receipt of the submission already states it.
     pub fn accept(&mut self, thread: &ThreadId, calls: &[CallId]) {
         self.thread = Some(thread.clone());
         self.known.extend_from_slice(calls);
@@ -137,8 +137,8 @@ impl TreeWatch {
     }
 
     /// Queries the pump for stalled calls, if a query is due. A stalled call is ready, but not
-    /// handed over to its listener. Reports no call that the previous query found with the same
-    /// reason.
+    /// handed over to its listener. Reports a call only if the previous query did not find the same
+    /// call with the same reason.
     async fn look_for_stalled_calls(&mut self) {
         let Some(thread) = self.thread.clone() else { return };
         let looks = &mut self.stalled;
@@ -187,9 +187,9 @@ impl TreeWatch {
     }
 
     /// Returns a report about a model call that takes long; `None` if no report is due. The first
-    /// report is due when one state of the call has lasted [`limits::CALL_WAIT_REPORT_AFTER`]. Each
-    /// further report is due when the state has lasted four times as long as at the previous
-    /// report.
+    /// report is due when the call has been in one state for [`limits::CALL_WAIT_REPORT_AFTER`].
+    /// Each further report is due when the time in this state is four times as long as for the
+    /// previous report.
     fn due(&mut self) -> Option<TreeWait> {
         let model = self.models.values_mut().find(|model| model.since.elapsed() >= model.due)?;
         model.due *= 4;
@@ -207,7 +207,7 @@ impl TreeWatch {
 }
 
 /// Creates the client's report about a stalled call, which is a call that is ready but not handed
-/// over to its listener. Returns `None` if the call is not stalled.
+/// over to its listener. Returns `None` if `stalled` states another reason for waiting.
 fn stall_report(stalled: &CallWait) -> Option<TreeWait> {
     let CallWait { thread, listener, reason: CallWaitReason::Stalled(reason), .. } = stalled else {
         return None;

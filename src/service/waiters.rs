@@ -1,5 +1,5 @@
-//! Clients that wait for the completion of a call that was accepted earlier, for example after a
-//! submission with a repeated client key.
+//! Clients that wait for the completion of a call that the pump accepted before their request. For
+//! example, a client has repeated a submission with the same client key.
 
 use std::sync::Arc;
 
@@ -14,10 +14,10 @@ use crate::pump::driver::{CallCompletion, Handle, PumpStopped};
 type SharedCompletion = Shared<BoxFuture<'static, Result<Option<CallCompletion>, PumpStopped>>>;
 
 /// The clients that wait for calls of one pump, by call. All clients that wait for the same call
-/// share one query to the pump, which ends when the last of these clients has left.
+/// share one query to the pump. The query ends when the last of these clients has left.
 ///
-/// The clients are in a concurrent table, because each of them registers and leaves in a task of
-/// its own.
+/// The table of clients is concurrent, because each client registers and leaves in a task of its
+/// own.
 #[derive(Clone)]
 pub struct CallWaiters {
     pump: Handle,
@@ -35,7 +35,7 @@ impl CallWaiters {
     }
 
     /// Waits for the completion of a call in `thread`. Returns `None` if the call was already
-    /// completed. The result of such a call, if there is one, is in the journal.
+    /// completed; its result, if it has one, is then in the journal.
     pub async fn completion(
         &self,
         thread: &ThreadId,

@@ -9,8 +9,8 @@ use super::{ListenerManifest, MANIFEST, ShippedFile, WrittenFile};
 pub struct ShippedListener {
     pub name: &'static str,
     pub description: &'static str,
-    /// Program that the listener needs besides its own files; `None` if it needs none. The program
-    /// is installed together with organism.
+    /// Program that the listener needs besides its own files; `None` if it needs no program. This
+    /// program is installed together with organism.
     pub program: Option<&'static str>,
     files: &'static [ShippedFile],
     /// Lines to copy into a config, in which `DIR` stands for the directory of the listener's

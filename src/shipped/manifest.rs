@@ -49,8 +49,8 @@ impl ListenerManifest {
         Ok(manifest)
     }
 
-    /// Whether `text` comes from a file of another program that has the same name as the manifest.
-    /// Such a text is valid TOML, but lacks the key `name`, `version` or `files`.
+    /// Whether `text` comes from a file that has the name of the manifest, but was written by
+    /// another program. Such a text is valid TOML, but lacks the key `name`, `version` or `files`.
     pub fn is_foreign(text: &str) -> bool {
         let table = toml::from_str::<toml::Table>(text);
         let keys = ["name", "version", "files"];

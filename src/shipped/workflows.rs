@@ -20,8 +20,8 @@ pub struct WorkflowProject {
     files: &'static [ShippedFile],
     /// Listener whose files are written into the project; `None` if the project needs no listener.
     listener: Option<&'static str>,
-    /// Pairs of a text in this example and its replacement. Further replacements apply to all
-    /// examples.
+    /// Replacements for this example: pairs of an old and a new text. Further replacements apply to
+    /// all examples.
     replaced: &'static [(&'static str, &'static str)],
 }
 

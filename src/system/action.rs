@@ -15,7 +15,7 @@ pub struct ActionReport {
     /// The thread that the action affects; `None` if the action concerns the whole organism.
     pub thread: Option<ThreadId>,
     /// The operator's reason; `None` if the report contains no reason. The report of a cancellation
-    /// always contains a reason, even an empty one.
+    /// always contains a reason, which may be empty.
     pub reason: Option<String>,
     /// Further details as pairs of name and value.
     pub details: Vec<(String, String)>,

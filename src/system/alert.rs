@@ -26,15 +26,15 @@ word_enum! {
         /// A held call that has no decision yet.
         #[serde(rename = "waiting")]
         Waiting,
-        /// A problem with the journal, its copies or its index.
+        /// A problem with the journal, with its copies or with its index.
         #[serde(rename = "record")]
         Record,
     }
 }
 
 word_enum! {
-    /// An event in the life of an alert: the alert's cause began or ended, or the alert command
-    /// accepted a report of the alert or failed for it.
+    /// An event in the life of an alert. The alert's cause began or ended, or the alert command
+    /// accepted a report of the alert, or failed to accept it.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
     pub enum AlertEvent {
         /// The cause of the alert began.
@@ -43,11 +43,12 @@ word_enum! {
         /// The cause of the alert ended.
         #[serde(rename = "ended")]
         Ended,
-        /// The alert command accepted the oldest pending report of this alert.
+        /// The alert command, which the config section `[alerts]` names, accepted the oldest
+        /// pending report of this alert.
         #[serde(rename = "sent")]
         Sent,
-        /// The alert command failed for the oldest pending report of this alert. The report is not
-        /// sent to the command again.
+        /// The alert command, which the config section `[alerts]` names, failed to accept the
+        /// oldest pending report of this alert. The command does not get this report again.
         #[serde(rename = "not-sent")]
         NotSent,
     }

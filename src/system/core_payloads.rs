@@ -15,7 +15,7 @@ use crate::word_enum::word_enum;
 use crate::xml::escape::{escape_attribute, escape_text};
 
 word_enum! {
-    /// The way in which the work of a thread ended, as the core reports it to another thread.
+    /// The way in which the work of a thread ended. The core reports it to another thread.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
     pub enum ThreadStatus {
         #[serde(rename = "completed")]
@@ -223,8 +223,8 @@ impl CorePayload {
     }
 
     /// Writes the payload as XML. An element that contains other payloads binds the core's
-    /// namespace to a prefix. A default namespace would also apply to payloads inside it that have
-    /// no namespace.
+    /// namespace to a prefix and not as the default namespace, because a default namespace would
+    /// also apply to contained payloads without a namespace.
     pub fn payload(&self) -> Payload {
         let tag = StartTagText::new(self.word());
 
@@ -356,7 +356,7 @@ impl StartTagText {
         Self { word, out: format!("<{word} xmlns=\"{NAMESPACE}\"") }
     }
 
-    /// Starts a tag inside an element that has already bound the namespace of the core.
+    /// Starts a tag inside an element that already binds the namespace of the core.
     pub fn child(word: &'static str) -> Self {
         Self { word, out: format!("<{word}") }
     }

@@ -56,8 +56,8 @@ pub const EXAMPLES: [(&str, &str, &str); 10] = [
 ];
 
 /// Returns an example of the core payload with the local name `local`, or `None` if only the core
-/// writes this payload. If the example contains another payload, calls `inner` for it, and returns
-/// `None` if `inner` does.
+/// writes this payload. If the example contains another payload, takes the contained payload from
+/// `inner`. If `inner` then returns `None`, this function returns `None`, too.
 pub fn example(local: &str, inner: impl FnOnce() -> Option<String>) -> Option<String> {
     let (_, _, template) = EXAMPLES.iter().find(|(word, _, _)| *word == local)?;
     let filled = if template.contains(OWN) {

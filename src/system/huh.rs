@@ -10,8 +10,8 @@ pub struct Huh {
     pub code: String,
     pub reasons: Vec<Finding>,
     pub expected: Option<String>,
-    /// The refused text, shortened. `None` if there is no such text, or if the payload name must
-    /// not be revealed.
+    /// The refused text, shortened. `None` if there is no such text, or if the sender must not
+    /// learn the payload name.
     pub attempt: Option<String>,
 }
 

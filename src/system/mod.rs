@@ -44,7 +44,8 @@ pub const PREVIEW: &str = "preview";
 /// is no longer valid.
 pub const STALE_PREVIEW: &str = "stale-preview";
 
-/// Whether `message` is the core's note in a thread that this thread was cancelled.
+/// Whether `message` is the note with which the core records in a thread that this thread was
+/// cancelled.
 pub fn is_thread_cancelled(message: &Message) -> bool {
     message.from.is_core() && message.to.is_core() && message.name == name("thread-cancelled")
 }

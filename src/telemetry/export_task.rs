@@ -24,8 +24,8 @@ pub(super) struct ExportTask {
     /// of its size.
     at_once: usize,
     backoff: Duration,
-    /// Whether a warning that the collector accepts no spans is in the log. Set to false after an
-    /// export that needs no retry.
+    /// Whether the log contains a warning that the collector accepts no spans. The next export that
+    /// needs no retry sets this flag to false.
     warned: bool,
     /// Whether the log already states that the collector rejected spans.
     is_rejection_logged: bool,
@@ -51,8 +51,8 @@ impl ExportTask {
         }
     }
 
-    /// Exports spans until a stop is requested through `stop`. Then exports the remaining spans,
-    /// for at most [`limits::SPANS_FLUSH_TIMEOUT`].
+    /// Exports spans until a stop is requested through `stop`. After the stop, exports the
+    /// remaining spans for at most [`limits::SPANS_FLUSH_TIMEOUT`].
     pub async fn run(mut self, mut stop: watch::Receiver<bool>) {
         let export = self.export(stop.clone());
         let is_exported = {
@@ -75,9 +75,9 @@ impl ExportTask {
         }
     }
 
-    /// Exports spans until a stop, then the spans that remain in the queue. A stop may interrupt a
-    /// wait between two requests, but never a request, because a repeated request could store its
-    /// spans twice.
+    /// Exports spans until a stop. After the stop, exports the spans that remain in the queue. A
+    /// stop may interrupt a wait between two requests. It never interrupts a request, because a
+    /// repeated request could store its spans twice.
     async fn export(&mut self, mut stop: watch::Receiver<bool>) {
         loop {
             let is_open = tokio::select! {

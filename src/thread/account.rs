@@ -39,8 +39,9 @@ impl Tree {
         }
     }
 
-    /// Records the tokens and money that a model turn used. They count for the thread of `call`. If
-    /// `call` is already closed, they count for `reserved_in`, the thread of the reservation.
+    /// Records the tokens and money that a model turn used. If `call` is open, they count for the
+    /// thread of the call. If `call` is already closed, they count for `reserved_in`, the thread of
+    /// the reservation.
     fn record_use(
         &mut self,
         call: CallId,

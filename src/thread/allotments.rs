@@ -1,6 +1,6 @@
-//! Allotments: limits for a spawned thread together with its subthreads. Each use counts against
-//! the allotments of the thread and of all threads above it. When one of these allotments is used
-//! up, further use stops. An allotment reserves nothing.
+//! Allotments: limits for a spawned thread together with its subthreads. Each use of tokens and
+//! money counts against the allotments of the thread and of all threads above it. When one of these
+//! allotments is used up, further use stops. An allotment does not reserve anything in advance.
 
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ pub struct AllotmentUsage {
     #[serde(rename = "spent")]
     pub spent: Spending,
     /// Time at which the time limit of the thread was suspended; `None` while the time limit runs.
-    /// It is suspended while a pause keeps back a call in this thread or beneath it.
+    /// The time limit is suspended while a pause keeps back a call in this thread or beneath it.
     #[serde(rename = "still_since", default, skip_serializing_if = "Option::is_none")]
     pub still_since: Option<Time>,
 }
@@ -100,9 +100,9 @@ impl Tree {
         })
     }
 
-    /// Returns the tokens and money that are reserved in threads bound to the call `binding`, and
-    /// in their subthreads, without the reservation of the attempt `attempt` of `call`. A thread
-    /// that is bound to a call is cancelled when the call closes.
+    /// Sums the tokens and money that are reserved in the threads that are bound to the call
+    /// `binding`, and in their subthreads. Leaves out the reservation of the attempt `attempt` of
+    /// `call`. A thread that is bound to a call is cancelled when the call closes.
     pub fn reserved_bound_beside(
         &self,
         call: CallId,

@@ -16,8 +16,8 @@ use crate::limits;
 use crate::mutant::mutant;
 use crate::system::{self, WaitFor};
 
-/// First core version in which a forward step of the system clock moves the times of all trees. In
-/// earlier versions, trees without open calls were left out.
+/// First core version in which a forward step of the system clock moves the times of all trees.
+/// Earlier versions moved only the times of trees with open calls.
 pub(super) const AT_REST_SINCE: u32 = 29;
 
 impl State {
@@ -233,8 +233,8 @@ impl State {
         }
     }
 
-    /// Records the hand-over of an attempt. The call may belong to another tree than the record,
-    /// because the end of one call can start the delivery of a call in another tree.
+    /// Records the hand-over of an attempt. The call may be in another tree than the record,
+    /// because the end of a call in one tree can start the delivery of a call in another tree.
     fn handed_over(&mut self, call: CallId, attempt: Attempt, time: Time) {
         let tree = self.calls.get(&call).and_then(|tree| self.trees.get_mut(tree));
         if let Some(call) = tree.and_then(|tree| tree.calls.get_mut(&call)) {
@@ -414,8 +414,8 @@ impl Tree {
     }
 
     /// Accepts a message that opens no call. The message is unsettled until the journal records how
-    /// it ended. If it belongs to an open call, is addressed to the call's listener and is no note,
-    /// it also becomes a pending message of the call.
+    /// it ended. It also becomes a pending message of a call if all of these conditions are met: it
+    /// belongs to this open call, it is addressed to the call's listener, and it is not a note.
     fn accept(&mut self, message: &Arc<Message>) {
         self.take_seq(message);
         self.keep_fault(message);
@@ -528,7 +528,7 @@ impl Tree {
     }
 
     /// Records a failed attempt. If the failure does not state how much the attempt used, the
-    /// attempt's reservation stays until the pump charges the whole reservation.
+    /// reservation of the attempt stays. The pump charges the whole reservation later.
     fn record_failure(&mut self, call: CallId, attempt: Attempt, failure: &AttemptFailure) {
         let callee = self.calls.get_mut(&call).map(|call| {
             call.failures += 1;

@@ -61,8 +61,8 @@ pub struct AwaitedAction {
 }
 
 impl Call {
-    /// Whether the call's listener may get a delivery. If so, the call is not held, no `wait` is in
-    /// progress, and all answers to the listener's latest outcome have arrived.
+    /// Whether the call's listener may get a delivery. This is so if the call is not held, no
+    /// `wait` is in progress, and all answers to the listener's latest outcome have arrived.
     pub fn is_ready(&self) -> bool {
         self.held.is_none() && self.awaiting.is_empty() && self.wait_is_over()
     }
@@ -75,7 +75,8 @@ impl Call {
         }
     }
 
-    /// Whether the call has a running timer, or an open call that it has opened in another thread.
+    /// Whether the call has a running timer, or has opened a call in another thread that is still
+    /// open.
     pub fn has_open(&self) -> bool {
         !self.remote_calls.is_empty() || self.timers > 0
     }
@@ -87,8 +88,8 @@ impl Call {
         self.pending.iter().any(|p| p.message.kind == MessageKind::System && news(p))
     }
 
-    /// Whether the listener has forwarded the action with this number among the awaited answers of
-    /// its latest outcome. The result of such an action becomes the result of this call.
+    /// Whether the listener has forwarded the action with the number `action` of its latest
+    /// outcome. The result of a forwarded action becomes the result of this call.
     pub fn is_forwarded(&self, action: u32) -> bool {
         self.forwarded.contains(&action)
     }
@@ -145,8 +146,8 @@ impl Call {
     }
 }
 
-/// Whether the message is a system payload that may arrive without a request in the listener's
-/// latest outcome.
+/// Whether the message is a system payload that may arrive although the listener's latest outcome
+/// did not request it.
 fn is_unrequested(message: &Message) -> bool {
     matches!(&*message.name.local, "thread-result" | "timer-fired" | "budget-warning")
 }

@@ -14,7 +14,8 @@ use crate::ids::CallId;
 impl State {
     /// Returns the number of delegations of a goal, and the maximum; `None` if the goal permits no
     /// delegations. `call` is the call with which a workflow gave the goal to an agent. If the goal
-    /// is a delegated task, the numbers are those of the original goal, which no agent delegated.
+    /// is a delegated task, returns the numbers of the original goal from which the chain of
+    /// delegations began.
     pub fn delegations(&self, call: CallId) -> Option<(u32, u32)> {
         let tree = self.trees.get(self.calls.get(&call)?)?;
         tree.goals_above(call).find_map(|goal| {
@@ -26,9 +27,9 @@ impl State {
 }
 
 impl Tree {
-    /// Counts a delegation, if `request` delegates a task. The delegation counts for the agent's
-    /// goal and, if this goal is a delegated task itself, for each goal above it up to the original
-    /// goal.
+    /// Counts a delegation, if `request` delegates a task. The delegation counts for the goal of
+    /// the delegating agent. If this goal is a delegated task itself, the delegation also counts
+    /// for each goal above it, up to the original goal.
     pub(super) fn count_delegation(&mut self, request: &Message, opening: &Opening) {
         if delegated_goal(&request.name).is_none() {
             return;
@@ -43,9 +44,10 @@ impl Tree {
         }
     }
 
-    /// Returns `call` and the calls above it in its chain of delegations. The goal of each call is
-    /// a task that was delegated from the goal of the next call. The last call gave the original
-    /// goal, which no agent delegated.
+    /// Returns `call` and the calls above it in its chain of delegations, innermost first. Each of
+    /// these calls gave an agent a goal. The goal of a call is a task that was delegated from the
+    /// goal of the next call. Only the last call gave the original goal, from which the chain
+    /// began.
     fn goals_above(&self, call: CallId) -> impl Iterator<Item = &Call> {
         std::iter::successors(self.call(call), |goal| {
             let workflow = self.calls.get(&opener_of(&goal.opening)?)?;

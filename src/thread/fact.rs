@@ -54,9 +54,9 @@ impl Opener {
 pub struct Opening {
     #[serde(rename = "opener")]
     pub opener: Opener,
-    /// The group to which the call belongs: the id of its first call, and the rule for gathering
-    /// the results. `None` if a single peer got the payload. A group consists of the calls to
-    /// several peers that got the same payload.
+    /// The group to which the call belongs: the id of the group's first call, and the rule for
+    /// gathering the results. A group consists of the calls to several peers that got the same
+    /// payload. `None` if a single peer got the payload.
     #[serde(rename = "group", default, skip_serializing_if = "Option::is_none")]
     pub group: Option<(CallId, Gather)>,
     /// Whether the result of the call becomes the result of the opener's own call.
@@ -136,8 +136,8 @@ pub enum Fact {
         epoch: u32,
         #[serde(rename = "config")]
         config: Digest,
-        /// Version of the pump's core, which determines the content of this record and all later
-        /// ones. 0 in older journals, whose boot records state no version.
+        /// Version of the pump's core. The core version determines the content of this record and
+        /// of all later records. 0 in older journals, whose boot records state no version.
         #[serde(rename = "core_version", default, skip_serializing_if = "is_zero")]
         core_version: u32,
         /// Digests of the stored texts (blobs) that the organism uses from this record on: config,
@@ -246,7 +246,7 @@ pub enum Fact {
         #[serde(rename = "how")]
         how: Disposition,
     },
-    /// A payload was refused. The refusal has no `seq` number.
+    /// A payload was refused. A refusal is not a message, so it has no `seq` number in the thread.
     #[serde(rename = "refused")]
     Refused {
         #[serde(rename = "sender")]
@@ -276,8 +276,8 @@ pub enum Fact {
         #[serde(rename = "failure")]
         failure: AttemptFailure,
     },
-    /// An attempt was handed over. The listener has the attempt until its end is recorded. The call
-    /// of the attempt may belong to another tree than this record.
+    /// An attempt was handed over. The listener has the attempt until the end of the attempt is
+    /// recorded. The call of the attempt may belong to another tree than this record.
     #[serde(rename = "handed-over")]
     HandedOver {
         #[serde(rename = "call")]
@@ -350,7 +350,7 @@ pub enum Fact {
     },
     /// A model call reserved tokens and money for a request. The reservation covers this request
     /// and all earlier requests of the same attempt. It lasts until the actual use is recorded. The
-    /// pump permits the request when this fact is durable.
+    /// pump permits the request only after this fact is durable.
     #[serde(rename = "reserved")]
     Reserved {
         #[serde(rename = "call")]
@@ -366,8 +366,8 @@ pub enum Fact {
         request: u32,
         #[serde(rename = "route", default, skip_serializing_if = "Option::is_none")]
         route: Option<String>,
-        /// Thread of the call, if this thread or a thread above it has an allotment; otherwise
-        /// `None`.
+        /// Thread of the call. Recorded only if this thread or a thread above it has an allotment;
+        /// otherwise `None`.
         #[serde(rename = "thread", default, skip_serializing_if = "Option::is_none")]
         thread: Option<ThreadId>,
     },
@@ -398,8 +398,8 @@ pub enum Fact {
         tokens_out: u64,
         #[serde(rename = "money", default, skip_serializing_if = "Money::is_zero")]
         money: Money,
-        /// Attempt that made the model call, if the attempt's call was closed before the turn was
-        /// recorded; otherwise `None`.
+        /// Attempt that made the model call. Recorded only if the attempt's call was closed before
+        /// the turn was recorded; otherwise `None`.
         #[serde(rename = "attempt", default, skip_serializing_if = "Option::is_none")]
         attempt: Option<Attempt>,
     },

@@ -1,15 +1,16 @@
 //! Counts the consecutive rounds of a call in which every result was a failure. A round is one
-//! delivery to the call's listener, with the results of calls, threads and timers in it.
+//! delivery to the call's listener that contains results of calls, threads or timers.
 //! - A refusal of the listener's payload counts as a failed result.
-//! - The core's confirmations of primitives, such as `thread-spawned`, are no results.
-//! - The first delivery of a call has no results and is no round.
+//! - The core's confirmations of primitives, such as `thread-spawned`, do not count as results.
+//! - The first delivery of a call contains no results, so it is not a round.
 
 use super::{Call, PendingMessage};
 use crate::envelope::MessageKind;
 
 impl Call {
     /// Returns the number of consecutive failed rounds, counted back from the latest round. A round
-    /// has failed if every result in it is a failure. Pending results count as the latest round.
+    /// has failed if every result in it is a failure. Results that are not delivered yet count as
+    /// the latest round.
     pub fn rounds_failed(&self) -> u32 {
         let mut failed = 0;
         for has_failed in self.pending.iter().filter_map(PendingMessage::has_failed) {

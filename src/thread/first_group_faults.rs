@@ -1,9 +1,10 @@
-//! Keeps the faults of calls in `first` groups. Such a group consists of several calls, its legs,
-//! and its result is the first reply of any leg. A fault is kept while another leg may still reply.
-//! If every leg fails, the opener of the group receives all faults.
+//! Keeps the faults of calls in `first` groups. A `first` group consists of several calls, its
+//! legs, and the result of the group is the first reply of any leg. A fault is kept while another
+//! leg may still reply. If every leg fails, the opener of the group receives all faults.
 //!
 //! This module keeps the faults in the thread tree, for groups that a client or a call in another
-//! thread opened. If a call in the same thread opened the group, this call keeps them.
+//! thread opened. If a call in the same thread opened the group, the faults are kept in that call
+//! instead.
 
 use std::sync::Arc;
 
@@ -15,8 +16,8 @@ use crate::ids::CallId;
 
 impl Call {
     /// Returns the call's group if it is a `first` group whose faults the tree keeps, and otherwise
-    /// `None`. The result of a `first` group is the first reply to any of its calls. If a call in
-    /// the same thread opened the group, this call keeps the faults, and not the tree.
+    /// `None`. The result of a `first` group is the first reply to any of its calls. The tree keeps
+    /// no faults for a group that a call in the same thread opened: that call keeps them.
     pub fn fault_group(&self) -> Option<CallId> {
         let Some((group, Gather::First)) = self.opening.group else { return None };
         let is_nested = matches!(&self.opening.opener,
@@ -30,15 +31,15 @@ impl Call {
 }
 
 impl Tree {
-    /// Returns the open legs of `group`, in no particular order. `group` is a `first` group whose
-    /// faults the tree keeps, and its legs are its calls.
+    /// Returns the open legs of `group`, in no particular order. The legs of a group are its calls.
+    /// `group` must be a `first` group whose faults the tree keeps.
     pub fn open_legs(&self, group: CallId) -> impl Iterator<Item = &Call> {
         self.open_calls().filter(move |call| call.fault_group() == Some(group))
     }
 
-    /// Whether a client still waits for the result of `call`. This is so in two cases:
+    /// Whether a client still waits for the result of `call`. True in two cases:
     /// - `call` is open, and a client opened it.
-    /// - `call` is a failed leg of a client's `first` group, and another leg is open.
+    /// - `call` is a failed leg of a client's `first` group, and another leg of the group is open.
     pub fn owes_client(&self, call: CallId) -> bool {
         if let Some(open) = self.calls.get(&call) {
             return open.is_of_client();
@@ -48,8 +49,8 @@ impl Tree {
     }
 
     /// Keeps `message` if it is the fault of a leg, which is a call of a `first` group. If
-    /// `message` is a `thread-result`, drops the kept faults of its leg, because it gives them to
-    /// the group's opener.
+    /// `message` is a `thread-result` about a leg, drops the kept faults of this leg, because the
+    /// `thread-result` reports them to the group's opener.
     pub(super) fn keep_fault(&mut self, message: &Arc<Message>) {
         let Some(leg) = message.cause.map(CallId).filter(|_| message.kind == MessageKind::System)
         else {

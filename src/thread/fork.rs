@@ -1,5 +1,5 @@
-//! Forks: root threads that share the history of another root thread up to one of its records, by
-//! reference.
+//! Forks: root threads that share, by reference, the history of another root thread up to one of
+//! that thread's records.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -18,8 +18,8 @@ use crate::clock::Time;
 use crate::envelope::Spending;
 use crate::ids::{CallId, Digest, ListenerName, MessageId, Position, ThreadId};
 
-/// First core version in which a fork's limits of threads and children do not count the threads of
-/// the source. Earlier versions counted them, except for the children of the root thread.
+/// First core version in which the threads of the source do not count toward a fork's limits of
+/// threads and children. Earlier versions counted them, except for the children of the root thread.
 const OWN_COUNTS_SINCE: u32 = 61;
 
 /// The origin of a fork: a message in another tree, with the record that contains the message.
@@ -46,7 +46,7 @@ pub struct ForkSource {
     #[serde(rename = "history")]
     pub history: Position,
     /// Whether new workflow runs in the fork use the definitions of the present config. If false,
-    /// these runs use the definitions that the source recorded for its own runs.
+    /// they use the definitions that are recorded in the source of the fork.
     #[serde(rename = "unpinned", default, skip_serializing_if = "std::ops::Not::not")]
     pub unpinned: bool,
     /// Id of the source's journal; `None` if the fork is in the same journal. A fork in another
@@ -67,17 +67,17 @@ pub struct InheritedThread {
     pub seq: u64,
     #[serde(rename = "result", default, skip_serializing_if = "Option::is_none")]
     pub result: Option<Closing>,
-    /// The call to which the thread is bound: when this call closes, the thread is cancelled. The
-    /// id is the call's id in the fork. `None` if the thread is not bound. If the fork does not
-    /// reopen the call, the thread has ended in the fork.
+    /// Id, in the fork, of the call to which the thread is bound; `None` if the thread is not
+    /// bound. A bound thread is cancelled when its call closes. If the fork does not reopen this
+    /// call, the thread has ended in the fork.
     #[serde(rename = "bound", default, skip_serializing_if = "Option::is_none")]
     pub bound: Option<CallId>,
     /// Number of items in each agent's prompt. The items are the agent's own turns, and the
     /// messages that were delivered to the agent.
     #[serde(rename = "shown", default, skip_serializing_if = "ByListener::is_empty")]
     pub shown: ByListener<u32>,
-    /// Limits of the thread. `None` for a thread without an allotment, and for the root thread,
-    /// which gets its limits from the config or the operator.
+    /// Limits of the thread. `None` if the thread has no allotment. Also `None` for the root
+    /// thread, which gets its limits from the config or the operator.
     #[serde(rename = "allotment", default, skip_serializing_if = "Option::is_none")]
     pub allotment: Option<InheritedAllotment>,
 }
@@ -95,8 +95,8 @@ pub struct ForkedRequest {
     pub sender: ListenerName,
     #[serde(rename = "verdict")]
     pub verdict: Verdict,
-    /// The call in which the operator replaces an agent's turn, under the call's id in the fork.
-    /// `None` if the payload is a client's request.
+    /// Id, in the fork, of the call in which the operator replaces an agent's turn. `None` if the
+    /// payload is a client's request.
     #[serde(rename = "call", default, skip_serializing_if = "Option::is_none")]
     pub call: Option<CallId>,
 }
@@ -210,9 +210,9 @@ impl State {
 }
 
 impl Tree {
-    /// Makes this tree the fork that `fact` describes, beginning at `time`. Does nothing if `fact`
-    /// does not begin a fork. The fork's root thread belongs to the client that `fact` names.
-    /// `core_version` is the version of the core that recorded the fork.
+    /// Makes this tree the fork that `fact` describes. The fork begins at `time`, and its root
+    /// thread belongs to the client that `fact` names. Does nothing if `fact` does not begin a
+    /// fork. `core_version` is the version of the core that recorded the fork.
     pub(super) fn fork(&mut self, time: Time, core_version: u32, fact: &Fact) {
         let Fact::Forked { thread: root, by: client, source, live, allotment, threads } = fact
         else {
@@ -264,8 +264,8 @@ impl Record {
         })
     }
 
-    /// Returns the ids that the messages and calls of the source have in the fork that begins with
-    /// this record. Empty if the record begins no fork.
+    /// Returns the ids that the fork has given to messages and calls of its source, for the fork
+    /// that begins with this record. Returns an empty map if the record begins no fork.
     pub fn reopened_names(&self) -> ReopenedNames {
         ReopenedNames::of(self.facts.iter().filter_map(|fact| match fact {
             Fact::Reopened(call) => Some(&**call),
@@ -273,8 +273,9 @@ impl Record {
         }))
     }
 
-    /// Converts a record of the source into a record of the fork's history. Replaces the source's
-    /// root in thread ids by `root`, and the ids of reopened messages and calls as `names` states.
+    /// Converts a record of the source into a record of the fork's history:
+    /// - In thread ids, `root` replaces the root of the source.
+    /// - The ids of reopened messages and calls are replaced as `names` states.
     #[must_use]
     pub fn under(mut self, root: &ThreadId, names: &ReopenedNames) -> Self {
         let rename = |thread: &mut ThreadId| {
@@ -307,8 +308,9 @@ impl Record {
         self
     }
 
-    /// Removes the messages of reopened calls. Only the first record of a fork contains such
-    /// messages. They are already in the fork's history, which is read from the source.
+    /// Removes the messages of reopened calls from the record. Only the first record of a fork
+    /// contains such messages. The fork's history, which is read from the source, already contains
+    /// them.
     #[must_use]
     pub fn without_reopened(mut self) -> Self {
         let calls = self.facts.iter().filter_map(|fact| match fact {
@@ -327,8 +329,8 @@ impl Record {
     }
 }
 
-/// Returns the id of the call in a fact that contains no id of a message or of a thread, and `None`
-/// for any other fact.
+/// Returns the call id of `fact`, if `fact` contains no id of a message or of a thread. Returns
+/// `None` for any other fact.
 fn call_of(fact: &mut Fact) -> Option<&mut CallId> {
     match fact {
         Fact::OutcomeReceived { call, .. }

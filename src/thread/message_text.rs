@@ -1,5 +1,5 @@
-//! Serialises messages together with the bytes of their payloads, which the ordinary serialised
-//! form of a message leaves out.
+//! Serialises messages together with the bytes of their payloads. The ordinary serialised form of a
+//! message leaves these bytes out.
 
 use std::sync::Arc;
 

@@ -17,8 +17,8 @@ word_enum! {
         /// Takes over directories or a stream that belonged to another project.
         #[serde(rename = "adopt")]
         Adopt,
-        /// Accepts damage that would make a start fail: lost records, blanked payloads, or records
-        /// that were authenticated with the key of another machine's pump.
+        /// Accepts damage that would otherwise make a start fail: lost records, blanked payloads,
+        /// or records that were authenticated with the key of another machine's pump.
         #[serde(rename = "repair")]
         Repair,
         /// Trusts the key of a pump on another machine.
@@ -107,8 +107,8 @@ pub struct AcceptedLoss {
     /// Position of the last record that is known from a source outside the journal.
     #[serde(rename = "acknowledged")]
     pub acknowledged: Position,
-    /// Position and hash of the last acknowledged record, from a source outside the journal. `None`
-    /// if the journal still contains that record.
+    /// Position and hash of the last acknowledged record, as a source outside the journal states
+    /// them. `None` if the journal still contains that record.
     #[serde(rename = "mark", default, skip_serializing_if = "Option::is_none")]
     pub mark: Option<(Position, Digest)>,
     /// Position and Merkle root of the last checkpoint outside the journal; `None` if this
@@ -174,12 +174,12 @@ impl OperatorAction {
         })
     }
 
-    /// Name of the [`ActionDetail`] with the position up to which an adoption accepts records
-    /// without a MAC.
+    /// Name of the [`ActionDetail`] whose value is a position. Up to this position, an adoption of
+    /// a journal accepts records without a MAC.
     pub const WITHOUT_MAC_UP_TO: &'static str = "without-mac-up-to";
 
-    /// Returns the first and the last position of the records that this action accepts without a
-    /// valid MAC; `None` if it accepts no such records.
+    /// Returns the position range, first and last, of the records that this action accepts without
+    /// a valid MAC; `None` if it accepts no such records.
     pub fn accepted_records(&self) -> Option<(Position, Position)> {
         let value = |name: &str| {
             let detail = self.details.iter().find(|detail| detail.name == name);

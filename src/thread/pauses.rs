@@ -1,9 +1,9 @@
 //! Pauses as plain state: the targets that operators have paused, and the deadlines that do not run
 //! during a pause.
 //!
-//! A pause keeps back the calls that it covers, except those that a listener already has. While a
-//! call is kept back, its deadlines do not run. Neither do the time limits of the call's tree, and
-//! of each spawned thread that contains the call.
+//! A pause keeps back the calls that it covers, except calls that a listener already has. While a
+//! call is kept back, these deadlines do not run: the deadlines of the call, the time limits of its
+//! tree, and the time limits of each spawned thread that contains the call.
 
 use std::fmt;
 use std::time::Duration;
@@ -168,7 +168,8 @@ impl Pauses {
         threads.count()
     }
 
-    /// Whether every call to a listener is paused.
+    /// Whether a pause covers every call to `listener`. False if only calls in some threads are
+    /// paused.
     pub fn covers_listener(&self, listener: &ListenerName) -> bool {
         self.0.iter().any(|pause| match &pause.target {
             PauseTarget::All => true,
@@ -262,7 +263,7 @@ impl State {
 impl Tree {
     /// Stops or restarts the deadlines of the tree's calls and the time limits of its spawned
     /// threads, according to `pauses`. `time` is the time of the latest record. `core_version`
-    /// decides whether workflows learn about the stopped time.
+    /// decides whether the stopped time is also left out of the time of workflow runs.
     pub(super) fn follow_pauses(&mut self, pauses: &Pauses, time: Time, core_version: u32) {
         let is_frozen = !mutant("count-the-time-of-a-pause");
         for call in self.calls.values_mut() {

@@ -31,8 +31,9 @@ pub enum Verdict {
     Refused(Digest),
 }
 
-/// The result of a call in the source of a fork, as the input [`Input::Recalled`] contains it. The
-/// field `payloads` has only digests, and the payloads are in the messages of the same record.
+/// The result of a call in the source of a fork, in the form of the input [`Input::Recalled`]. The
+/// field `payloads` contains only digests. The payloads themselves are in the messages of the same
+/// record.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RecalledResult {
     /// The call in the source of the fork. Its recorded result becomes the result of the call in
@@ -159,8 +160,8 @@ pub enum Input {
         #[serde(rename = "detail")]
         detail: String,
     },
-    /// The pump hands over a call as a test, to find out whether the listener has a process that
-    /// takes calls again.
+    /// The pump hands over a call as a test, to find out whether any process of the listener takes
+    /// calls again.
     #[serde(rename = "probe")]
     Probe {
         #[serde(rename = "listener")]
@@ -329,7 +330,8 @@ pub enum Input {
 }
 
 impl Input {
-    /// Returns the verdicts of the gate on the payloads of this input, in their order.
+    /// Returns the verdicts of the gate on the payloads of this input, in the order of the
+    /// payloads.
     pub fn verdicts(&self) -> &[Verdict] {
         match self {
             Self::Submitted { verdict, .. } => std::slice::from_ref(verdict),

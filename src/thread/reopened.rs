@@ -46,8 +46,8 @@ pub struct ReopenedCall {
     pub source: CallId,
     #[serde(rename = "how")]
     pub how: ReopenedKind,
-    /// Messages that the listener of the call has already handled. In each pair, the first id is
-    /// the id of a message in the fork, and the second is the id of the same message in the source.
+    /// Messages that the listener of the call has already handled. Each pair contains the id of a
+    /// message in the fork, and then the id of the same message in the source.
     #[serde(rename = "handled", default, skip_serializing_if = "Vec::is_empty")]
     pub handled: Vec<(MessageId, MessageId)>,
     /// Messages of the call that wait for their delivery, in the order of delivery.
@@ -57,8 +57,9 @@ pub struct ReopenedCall {
     pub awaiting: Vec<AwaitedAction>,
     #[serde(rename = "next_slot")]
     pub next_slot: u32,
-    /// The actions whose results become the result of the call (see [`Call::forwarded`]). Empty in
-    /// records of core versions before 62, also if there are such actions.
+    /// The actions whose results become the result of the call (see [`Call::forwarded`]). Core
+    /// versions before 62 did not record these actions, so the list is always empty in their
+    /// records.
     #[serde(rename = "forwarded", default, skip_serializing_if = "Vec::is_empty")]
     pub forwarded: Vec<u32>,
     #[serde(rename = "turns")]
@@ -211,7 +212,7 @@ struct ReopenedTree<'s> {
 impl State {
     /// Returns the open calls and messages of the tree `source`, in the form in which the fork
     /// `fork` continues them. The fork begins at a turn of the agent that handles the call `turn`.
-    /// `is_answered` returns true for a listener whose calls get the results that the source
+    /// `is_answered` returns true for a listener if its calls get the results that the source
     /// recorded.
     ///
     /// Returns `None` if the fork cannot continue the open work, for one of these reasons:
@@ -252,9 +253,9 @@ impl State {
 }
 
 impl State {
-    /// Returns the innermost listener for which `is_answered` returns true, among the listeners of
-    /// the call `turn` and of the open calls above it. Returns `None` if there is none. `source` is
-    /// the root of the tree of these calls.
+    /// Searches the call `turn` and the open calls above it, from the innermost outwards, for a
+    /// listener for which `is_answered` returns true. Returns the first such listener, or `None` if
+    /// there is none. `source` is the root of the tree of these calls.
     pub fn answered_above(
         &self,
         source: &ThreadId,
@@ -275,9 +276,9 @@ impl Tree {
         })
     }
 
-    /// Whether the thread of a call runs independently of the call's opener: the opener is a call
-    /// in another thread, and the thread is not bound to a call. A bound thread is cancelled when
-    /// its call closes.
+    /// Whether the thread of a call runs independently of the call's opener. This is so if a call
+    /// in another thread opened the call, and the thread is not bound to any call. A bound thread
+    /// is cancelled when its call closes.
     fn is_spawned(&self, call: &Call) -> bool {
         let is_elsewhere = matches!(&call.opening.opener,
             Opener::Call { thread, .. } if *thread != call.thread);
@@ -285,8 +286,8 @@ impl Tree {
         is_elsewhere && thread.is_some_and(|thread| thread.bound.is_none())
     }
 
-    /// Restores the state of a reopened call, except for the parts that follow from the call's
-    /// messages.
+    /// Restores the parts of a reopened call's state that cannot be derived from the messages of
+    /// the call.
     pub(super) fn reopen(&mut self, reopened: &ReopenedCall) {
         let has_bound = self.threads.values().any(|own| own.bound == Some(reopened.call));
         let mut forwarded = reopened.forwarded.clone();

@@ -1,7 +1,7 @@
-//! Renewal of budgets: a new request of a client resets the budget counts of its thread tree. A
+//! Renewal of budgets: a new request of a client resets the budget counts of its thread tree. The
 //! request resets nothing if the tree has open calls, or if the config lets a listener send in the
-//! name of the client. In addition, the tokens and money of model calls have counts that are never
-//! reset.
+//! name of the client. The tokens and money of model calls are also counted a second time, in
+//! counts that are never reset.
 
 use serde::{Deserialize, Serialize};
 

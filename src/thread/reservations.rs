@@ -1,6 +1,6 @@
-//! Reservations of tokens and money for the running model calls of a thread tree, and their sums.
-//! Each model request is checked against the sums, so the number of running model calls does not
-//! affect the duration of the check.
+//! Reservations of tokens and money for the running model calls of a thread tree, and the sums of
+//! these reservations. Each model request is checked against the sums only, so the check takes no
+//! longer if many model calls are running.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -243,8 +243,8 @@ mod tests {
         ListenerName::parse(["ann", "bob", "cid"][usize::try_from(n % 3).unwrap()]).unwrap()
     }
 
-    /// Chooses one of three threads, or `None`, by the remainder of `n`. The second thread is
-    /// beneath the first thread. The third thread has the same parent as the first thread.
+    /// Chooses one of three threads, or `None`, by a remainder of `n`. The second thread is beneath
+    /// the first thread. The third thread is a sibling of the first thread.
     fn thread(n: u64) -> Option<ThreadId> {
         let ids = ["sess-aaaaaaaa.a", "sess-aaaaaaaa.a.b", "sess-aaaaaaaa.c"];
         let id = ids.get(usize::try_from(n % 4).unwrap())?;

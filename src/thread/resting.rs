@@ -124,10 +124,12 @@ impl State {
             && tree.is_some_and(|tree| tree.is_at_rest() && !tree.has_time_to_come(self))
     }
 
-    /// Whether the tree `root` may leave memory although it has open calls, because all of them
-    /// wait for persons or timers. False while a thread of the tree has a time limit that has not
-    /// passed, and for the tree of a schedule's run. The caller must ensure that none of the calls
-    /// is queued.
+    /// Whether the tree `root` may leave memory although it has open calls, because all of these
+    /// calls wait for persons or timers. False in two cases:
+    /// - A thread of the tree has a time limit that has not passed.
+    /// - The tree belongs to a run of a schedule.
+    ///
+    /// The caller must ensure that none of the calls is queued.
     pub fn only_waits(&self, root: &ThreadId) -> bool {
         // Whether a run of a schedule has ended is read at each of its times.
         let mut runs = self.schedules.values().flat_map(|planned| &planned.runs);
@@ -146,8 +148,8 @@ impl State {
         serde_json::to_string(&LeavingTree { stepped: self.stepped, stood, tree }).ok()
     }
 
-    /// Returns the text in which a tree with open calls is stored outside memory; `None` if the
-    /// tree is not in memory.
+    /// Returns the text of a tree with open calls, in the form in which the tree is stored outside
+    /// memory. Returns `None` if the tree is not in memory.
     pub fn waiting_tree(&self, root: &ThreadId) -> Option<String> {
         let stood = self.stood.0;
         let tree = self.trees.resident(root)?;
@@ -198,10 +200,11 @@ impl State {
         Ok(tree)
     }
 
-    /// Returns a text, for a snapshot, of a tree that left memory with open calls. `text` is the
-    /// text with which it left. The returned text extends the time-outs of calls and holds by the
-    /// time for which the pump has stood still since then. Returns `None` if the pump has never
-    /// stood still in this process, because `text` is then still valid.
+    /// Converts the text of a tree that left memory with open calls into a text for a snapshot.
+    /// `text` is the text with which the tree left memory. The new text extends the time-outs of
+    /// calls and holds by the time for which the pump has stood still since then. Returns `None` if
+    /// the pump has never stood still in this process, because `text` itself is then valid for a
+    /// snapshot.
     ///
     /// # Errors
     ///
@@ -216,8 +219,9 @@ impl State {
         serde_json::to_string(&LeavingTree { stepped: self.stepped, stood, tree: &tree }).map(Some)
     }
 
-    /// Whether [`State::calls`] and [`State::in_flight`] already include `tree`. False for a tree
-    /// without open calls, and for a tree from a snapshot that has not been in memory yet.
+    /// Whether [`State::calls`] and [`State::in_flight`] already count the calls and messages of
+    /// `tree`. False for a tree without open calls, and for a tree from a snapshot that has not
+    /// been in memory yet.
     fn counts_calls_of(&self, tree: &Tree) -> bool {
         tree.calls.keys().next().is_some_and(|call| self.calls.contains_key(call))
     }
@@ -272,8 +276,8 @@ impl Tree {
         is_idle && owes_nothing && *held == 0 && still_since.is_none()
     }
 
-    /// Whether the tree has open calls, and none of them can continue without a person or a timer.
-    /// Does not consider the queues of the pump.
+    /// Whether the tree has open calls, and each of them can continue only after a person acts or a
+    /// timer fires. Does not consider the queues of the pump.
     pub fn only_waits(&self) -> bool {
         // Other trees and the order of the source determine how a fork continues.
         let is_plain =

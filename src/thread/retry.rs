@@ -35,8 +35,8 @@ pub struct RetryAction {
     /// key.
     #[serde(rename = "key", default, skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
-    /// Whether the outcome of the retried message is unknown, or that of any earlier message in its
-    /// chain of retries.
+    /// Whether the outcome of the retried message, or of an earlier message in its chain of
+    /// retries, is unknown.
     #[serde(rename = "unknown", default, skip_serializing_if = "std::ops::Not::not")]
     pub is_unknown: bool,
     /// Whether the operator accepts the risk that the listener does the work a second time.

@@ -18,8 +18,8 @@ pub struct PlannedSchedule {
     /// Whether the schedule was removed from the config. A cancelled schedule has no planned time.
     #[serde(rename = "is_cancelled")]
     pub is_cancelled: bool,
-    /// The times of the schedule in their text form. If the config states another text, the
-    /// schedule is planned anew.
+    /// The times of the schedule, as the config stated them in text. If the config now states
+    /// another text, the schedule is planned anew.
     #[serde(rename = "times")]
     pub times: String,
     /// The runs that the schedule has started. Ended runs are removed when the next run begins.
@@ -43,8 +43,9 @@ pub struct ScheduledRun {
 }
 
 impl State {
-    /// Whether a run is open: its request is not sent yet, or a call of its tree is open. An open
-    /// question to a person does not count after the call that sent it has closed.
+    /// Whether a run is open. A run is open if its request is not sent yet, or if a call of its
+    /// tree is open. A question to a person does not keep the run open after the call that sent the
+    /// question has closed.
     pub fn is_open_run(&self, run: &ScheduledRun) -> bool {
         // A run whose tree has left memory has no open call: the tree of an open run stays.
         let tree = self.trees.resident(&run.thread);
@@ -73,7 +74,7 @@ impl State {
     }
 
     /// Cancels the planned time of a schedule, but keeps its open runs. If a later config contains
-    /// the schedule again, they count as its open runs.
+    /// this schedule again, the kept runs count as open runs of the schedule.
     pub(super) fn cancel_schedule(&mut self, schedule: &ScheduleName) {
         let Some(mut planned) = self.schedules.remove(schedule) else { return };
         planned.is_cancelled = true;
@@ -99,7 +100,8 @@ impl State {
         self.schedules.insert(schedule.clone(), planned);
     }
 
-    /// Marks the run that `request` opens, if any, as sent.
+    /// Marks the run whose request has the id `request` as sent. Does nothing if no run has this
+    /// request.
     pub(super) fn mark_sent(&mut self, request: MessageId) {
         let runs = self.schedules.values_mut().flat_map(|planned| &mut planned.runs);
         for run in runs.filter(|run| run.request == request) {
@@ -115,7 +117,8 @@ impl State {
 }
 
 impl Tree {
-    /// Whether an open call is a question to a person, and the call that sent it has closed.
+    /// Whether the open call `call` is a question to a person, and the call that sent this question
+    /// has closed.
     fn is_left_question(&self, call: &Call) -> bool {
         let is_question = call.held.is_some_and(|held| held.hold == Hold::Answer);
         match &call.opening.opener {

@@ -257,8 +257,8 @@ impl DecisionSignature {
         signed
     }
 
-    /// Combines a signature that another program made with the values that it covers. Does not
-    /// verify the signature: the caller must call [`DecisionSignature::holds`].
+    /// Combines a signature that another program made with the values that the signature covers.
+    /// Does not verify the signature: the caller must call [`DecisionSignature::holds`].
     pub fn made_elsewhere(
         key: OperatorPublicKey,
         (journal, thread): (Uuid, ThreadId),
@@ -344,8 +344,8 @@ mod tests {
         ThreadId::parse("sess-fixture1").unwrap()
     }
 
-    /// The signed bytes must never change: operators keep signed decisions, and other programs
-    /// create them.
+    /// The signed bytes must never change. Operators keep signed decisions, and other programs
+    /// compute the same bytes to sign decisions.
     #[test]
     fn the_signed_bytes_are_these() {
         let statement = DecisionStatement {

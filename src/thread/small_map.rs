@@ -125,7 +125,7 @@ impl<K, V> SmallMap<K, V> {
         self.iter().map(|(_, value)| value)
     }
 
-    /// Returns the entries, whose values can be changed, in the order of their keys.
+    /// Returns the entries in the order of their keys. The values of the entries can be changed.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = (&K, &mut V)> {
         let (few, many) = match &mut self.0 {
             Few(few) => (&mut **few, None),

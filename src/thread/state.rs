@@ -41,8 +41,8 @@ pub struct State {
     pub trees: ResidentMap<ThreadId, Tree>,
     /// The thread tree of each open call.
     pub calls: Map<CallId, ThreadId>,
-    /// For each client key in memory, the submission that the client sent with it. A key outside
-    /// memory must be put back before it is looked up.
+    /// For each client key in memory, the submission that the client sent with this key. A key
+    /// outside memory must be put back before it is looked up.
     pub keys: ResidentMap<ClientKey, KeyUse>,
     /// Nonces of accepted signatures, each with the time of its signature. A nonce is kept until
     /// its signature expires.
@@ -57,16 +57,18 @@ pub struct State {
     pub in_flight: usize,
     /// Time of the latest journal record. The times of records never decrease.
     pub time: Time,
-    /// Sum of the forward steps of the system clock. A tree outside memory misses such steps, so
-    /// its times are moved by the missed sum when it returns to memory.
+    /// Sum of the forward steps of the system clock. A step does not move the times of a tree
+    /// outside memory. When the tree returns to memory, its times are moved by the sum of the steps
+    /// that it has missed.
     pub stepped: Duration,
     /// Sum of the periods in which the pump did not run or could not continue.
     pub stood: StandstillTime,
 }
 
 /// The sum of the periods in which the pump stood still since this process started. A tree outside
-/// memory misses such periods, so its deadlines are extended by the missed sum when it returns. Any
-/// two values compare as equal, because they are not part of the recorded state.
+/// memory misses such periods. When the tree returns to memory, its deadlines are extended by the
+/// sum of the missed periods. All values compare as equal, because they are not part of the
+/// recorded state.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct StandstillTime(pub Duration);
 
@@ -121,8 +123,9 @@ pub struct Tree {
     /// The open calls of the tree. Each is boxed, because changes of the map move its entries.
     #[serde(rename = "calls", default, skip_serializing_if = "SmallMap::is_empty")]
     pub calls: SmallMap<CallId, Box<Call>>,
-    /// Unsettled messages, each with its open call, if any. An accepted message is unsettled until
-    /// the journal records how it ended.
+    /// Unsettled messages. Each has the open call whose listener must still handle the message, or
+    /// `None` if there is no such call. An accepted message is unsettled until the journal records
+    /// how it ended.
     #[serde(rename = "in_flight", default, skip_serializing_if = "SmallMap::is_empty")]
     pub in_flight: SmallMap<MessageId, Option<CallId>>,
     #[serde(rename = "timers", default, skip_serializing_if = "SmallMap::is_empty")]
@@ -195,8 +198,8 @@ pub struct KeptFault {
     pub group: CallId,
     #[serde(rename = "leg")]
     pub leg: CallId,
-    /// The listener of the leg; `None` in a snapshot of an earlier version of the program, which
-    /// did not store it.
+    /// The listener of the leg. `None` in a snapshot of an earlier version of the program, which
+    /// did not store the listener.
     #[serde(rename = "listener", default, skip_serializing_if = "Option::is_none")]
     pub listener: Option<ListenerName>,
     /// How the leg ended; `None` until it is closed.
@@ -266,7 +269,8 @@ pub struct Thread {
     pub earlier_children: usize,
     #[serde(rename = "open_calls", default, skip_serializing_if = "is_default")]
     pub open_calls: usize,
-    /// How the latest closed call from outside the thread ended; `None` if no such call has closed.
+    /// How the latest closed call of the thread ended. Only calls that were opened from outside the
+    /// thread count. `None` if no such call has closed.
     #[serde(rename = "result", default, skip_serializing_if = "Option::is_none")]
     pub result: Option<Closing>,
     /// Number of items in each agent's prompt. The items are the agent's own turns, and the
@@ -373,9 +377,10 @@ pub struct Call {
     /// Actions of the call's latest outcome that still await answers.
     #[serde(rename = "awaiting", default, skip_serializing_if = "Vec::is_empty")]
     pub awaiting: Vec<AwaitedAction>,
-    /// Number of the next awaited answer. The answers are ordered by these numbers, which begin at
-    /// 0 with each outcome of the listener. A payload of the outcome uses up a number if it opens
-    /// calls, or if the core answers it, for example with the confirmation of a new timer.
+    /// Number for the next awaited answer. The answers to an outcome are ordered by these numbers,
+    /// which begin at 0 with each outcome of the listener. A payload of the outcome takes a number
+    /// if it opens calls, or if the core answers it, for example with the confirmation of a new
+    /// timer.
     #[serde(rename = "next_slot", default, skip_serializing_if = "is_default")]
     pub next_slot: u32,
     /// The actions of the latest outcome that the listener has forwarded, each by its number among
@@ -416,8 +421,8 @@ pub struct Call {
     /// pump ends during the attempt, the attempt stays here for the next pump.
     #[serde(rename = "handed_over", default, skip_serializing_if = "Option::is_none")]
     pub handed_over: Option<Attempt>,
-    /// Number of model requests on each route since the agent's latest outcome, which is a list of
-    /// payloads. A route is a provider with one of its models.
+    /// Number of model requests on each route since the latest outcome of the agent. A route is a
+    /// provider with one of its models. An outcome is the list of payloads that the agent returned.
     #[serde(rename = "requests", default, skip_serializing_if = "RareList::is_empty")]
     pub requests: RareList<(String, u32)>,
     /// Time of the first hand-over since the call's latest outcome or failed attempt; `None` if
@@ -426,8 +431,8 @@ pub struct Call {
     pub offered_since: Option<Time>,
     #[serde(rename = "held", default, skip_serializing_if = "Option::is_none")]
     pub held: Option<Held>,
-    /// Time since which a pause has kept the call from being handed over; `None` if no pause keeps
-    /// it. During this time, the deadlines of the call do not run.
+    /// Time since which a pause has kept the call from being handed over; `None` if no pause does
+    /// so. While a pause keeps the call, the deadlines of the call do not run.
     #[serde(rename = "kept_since", default, skip_serializing_if = "Option::is_none")]
     pub kept_since: Option<Time>,
     /// Time that does not count against the time limit of a workflow run. `None` if all time of the

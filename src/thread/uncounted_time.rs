@@ -23,7 +23,8 @@ pub struct UncountedTime {
     totals: Vec<UncountedTotal>,
 }
 
-/// The total uncounted time of a call, for its messages after the time `after`.
+/// The total uncounted time of a call. It applies to the call's messages that are later than
+/// `after`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UncountedTotal {
     /// Time of the latest message that the call had received when the total changed. The total
@@ -34,7 +35,7 @@ pub struct UncountedTotal {
     pub total: Duration,
 }
 
-/// Returns the uncounted time of a call up to a message with the time `time`. `totals` are the
+/// Returns the uncounted time of a call up to a message whose time is `time`. `totals` are the
 /// totals of the call, oldest first.
 pub fn uncounted_at(totals: &[UncountedTotal], time: Time) -> Duration {
     let found = totals.iter().rev().find(|total| total.after < time);
@@ -52,15 +53,16 @@ impl UncountedTime {
         }
     }
 
-    /// Adds the part of a pause up to `time`, the time of the call's next message, to the total.
+    /// Adds the part of a pause that lies before `time` to the total. `time` is the time of the
+    /// call's next message.
     fn pass_to_message(&mut self, time: Time, latest: Time) {
         if let Some(since) = self.still_since.replace(time) {
             self.add(time.since(since), latest);
         }
     }
 
-    /// Adds a forward step of the system clock. If a pause is in force, moves its beginning by the
-    /// step, so that the step is not counted twice.
+    /// Adds a forward step of the system clock. If a pause is in force, also moves the beginning of
+    /// the pause by the step, so that the step is not counted twice.
     fn pass_step(&mut self, stepped: Duration, latest: Time) {
         self.still_since = self.still_since.map(|since| since.plus(stepped));
         self.add(stepped, latest);
@@ -122,8 +124,7 @@ impl Call {
         }
     }
 
-    /// Whether no message of the call has been handled yet, and no person must decide about the
-    /// call.
+    /// Whether the call has no handled message yet, and is not held for the decision of a person.
     fn is_new(&self) -> bool {
         self.handled.is_empty() && self.held.is_none()
     }

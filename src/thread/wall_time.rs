@@ -9,13 +9,13 @@ use super::state::Tree;
 use crate::clock::Time;
 use crate::mutant::mutant;
 
-/// First core version that stops wall time only if the tree waits for nothing but people. Earlier
-/// versions stopped wall time while any call of the tree was held.
+/// First core version that stops the wall time only while the tree waits for people and for nothing
+/// else. Earlier versions stopped the wall time while any call of the tree was held.
 const PEOPLE_ONLY_SINCE: u32 = 27;
 
 /// First core version in which the wall time may stand still although a call to an agent is queued.
-/// The condition is that an earlier call to the same agent in the same thread waits for a person,
-/// because the queued call cannot begin before that call has ended.
+/// This is so if an earlier call to the same agent in the same thread waits for a person: the
+/// queued call cannot begin before the earlier call has ended.
 const QUEUED_SINCE: u32 = 29;
 
 impl Tree {
@@ -48,8 +48,8 @@ impl Tree {
     }
 
     /// Whether the tree can continue only after a person decides, answers, or ends a pause. A
-    /// queued call waits for people if an earlier call of the same thread to the same listener
-    /// does, because an agent handles one call of a thread at a time.
+    /// queued call also waits for people if an earlier call to the same listener in the same thread
+    /// waits for people, because an agent handles one call of a thread at a time.
     fn waits_for_people_only(&self) -> bool {
         if self.held == self.calls.len() as u64 {
             return true;

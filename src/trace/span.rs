@@ -19,7 +19,7 @@ pub struct Span {
     /// Type of the failure with which the work ended, as one word of a closed list; `None` without
     /// a failure.
     pub error: Option<Cow<'static, str>>,
-    /// Attributes: names, ids and numbers only, never contents of payloads.
+    /// Attributes. They contain only names, ids and numbers, never contents of payloads.
     pub attributes: Vec<(&'static str, AttributeValue)>,
 }
 

@@ -16,8 +16,8 @@ struct HealthResponse {
     /// Reasons why the organism is not ready.
     #[serde(rename = "not_ready", skip_serializing_if = "Vec::is_empty")]
     not_ready: Vec<NotReadyReason>,
-    /// Ranges of records that are still to be verified, because the start continued from a
-    /// snapshot.
+    /// Ranges of records that still have to be verified. The list is empty if the start did not
+    /// continue from a snapshot.
     #[serde(rename = "unproved", skip_serializing_if = "Vec::is_empty")]
     unproved: Vec<UnprovedRange>,
 }

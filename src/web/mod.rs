@@ -92,8 +92,9 @@ fn router(health: HealthSource) -> Router {
         .with_state(health)
 }
 
-/// Refuses requests whose `Host` header names another machine. This protects against DNS rebinding:
-/// a foreign web page whose host name resolves to this machine makes the browser send that name.
+/// Refuses requests whose `Host` header names another machine. This protects against DNS rebinding,
+/// in which the host name of a foreign web page resolves to this machine. The browser then sends
+/// the foreign host name in the header.
 async fn only_here(request: Request, next: Next) -> Response {
     let host = request.headers().get(header::HOST).and_then(|host| host.to_str().ok());
     if host.is_some_and(is_here) {

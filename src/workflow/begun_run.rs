@@ -15,7 +15,8 @@ use super::run_definition::has_earlier_rules;
 use super::run_retry::{self, RunRetry};
 use super::run_state::GoalFailure;
 
-/// The facts, apart from messages, from which the state of each run of a definition is computed.
+/// The facts from which the state of a run is computed, apart from the run's messages. All runs of
+/// a definition have these facts in common.
 #[derive(Clone, Copy)]
 pub(super) struct RunBasis<'a> {
     pub definition: &'a WorkflowDefinition,
@@ -50,8 +51,8 @@ pub(super) fn definition_changed() -> GoalFailure {
 
 impl<'a> RunBasis<'a> {
     /// Creates the state of the run that `request` begins, without data for an undo. The caller
-    /// must then call [`CallFold::start`]. For a retry, `thread` must contain all messages of the
-    /// thread of `request`.
+    /// must then call [`CallFold::start`]. If `request` requests a retry, `thread` must contain all
+    /// messages of the request's thread.
     pub fn begin(
         &self,
         request: &Message,

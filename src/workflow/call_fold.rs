@@ -46,9 +46,9 @@ pub struct RunThreads {
     /// The goal runs whose requested threads are not open yet, in the order of the requests. Each
     /// goal run has the label of its thread.
     requested: VecDeque<(GoalRun, String)>,
-    /// The thread that was opened last: the id of the message that requested it, and the goal run
-    /// in it. `None` before the first thread, and after a refusal by the core until another thread
-    /// opens.
+    /// The thread that was opened last: the id of the message that requested the thread, and the
+    /// goal run in the thread. `None` if no thread was opened yet, or if the core has refused
+    /// something since then.
     opened: Option<(MessageId, GoalRun)>,
     runs: HashMap<ThreadId, GoalRun>,
     /// Goal runs whose threads the run must cancel as soon as these threads are open.
@@ -65,11 +65,11 @@ pub struct RunThreads {
     /// Number of threads at the beginning of `all` that earlier runs have opened; 0 if this run is
     /// no retry.
     earlier: usize,
-    /// The undo of the run after its failure; `None` if no undo has begun.
+    /// The undo that takes back calls of the failed run; `None` if no undo has begun.
     undo: Option<RunUndo>,
-    /// Restrictions of retries, as the run has recorded them. The key is the number, in the thread,
-    /// of the message with the restrictions. They apply only to messages with higher numbers. A
-    /// delivery may contain messages with lower numbers after that message.
+    /// Restrictions of retries, as the run has recorded them. The key is the sequence number of the
+    /// message that records the restrictions. The restrictions apply only to messages with higher
+    /// sequence numbers. In a delivery, messages with lower numbers may come after that message.
     retry_records: BTreeMap<u64, RetryRecord>,
     /// Whether all goals have ended, and the run has sent its output.
     has_completed: bool,
@@ -94,10 +94,11 @@ pub struct UndoSource<'a> {
 }
 
 impl UndoSource<'_> {
-    /// Sets `was_handed_over` for calls whose hand-over is recorded in another tree. This is so if
-    /// the listener was busy, and became free when a call of the other tree ended. Checks only
-    /// calls for which [`UndoRules::depends_on_hand_over`] returns true. Does not find hand-overs
-    /// of calls that a fork has reopened, because their records contain ids of the fork's source.
+    /// Sets `was_handed_over` for calls whose hand-over is recorded in another tree. A hand-over is
+    /// recorded there if the listener was busy, and became free when a call of the other tree
+    /// ended. Checks only calls for which [`UndoRules::depends_on_hand_over`] returns true. If a
+    /// fork has reopened a call, its hand-over is not found, because the records contain the ids of
+    /// the fork's source.
     pub(super) fn mark_handed_over(
         &self,
         calls: &mut [NestedCall],
@@ -285,8 +286,8 @@ impl<'a> CallFold<'a> {
         requests
     }
 
-    /// Applies a message of the run's call other than its request. Returns the requests that the
-    /// run sends to the core because of this message.
+    /// Applies a message of the run's call. The message must not be the request of the call.
+    /// Returns the requests that the run sends to the core because of this message.
     pub fn take(&mut self, message: &Message) -> Vec<RunRequest> {
         if let Some(record) = recorded_retries(message, &self.definition.name.value) {
             self.threads.retry_records.insert(message.seq, record);
@@ -328,9 +329,9 @@ impl<'a> CallFold<'a> {
         }
     }
 
-    /// Returns the time limit of the run, if it is reached at the time of `message` and the run is
-    /// not over. While it is unknown which times count, only the result of a thread that has timed
-    /// out can reach the limit.
+    /// Returns the time limit of the run, if the limit is reached at the time of `message` and the
+    /// run is not over. If it is unknown which times do not count, also requires that `message` is
+    /// the result of a thread that has timed out.
     fn time_over(&self, message: &Message) -> Option<Duration> {
         let limit = self.definition.timeout?;
         let is_over = self.threads.clock.elapsed() >= limit && !self.run.is_over();
@@ -339,7 +340,8 @@ impl<'a> CallFold<'a> {
     }
 
     /// Adds or removes threads of the run because of a message, without any effect on the goals. If
-    /// the message opened a thread that the run no longer needs, returns a request that cancels it.
+    /// the message opened a thread that the run no longer needs, returns a request to cancel this
+    /// thread.
     fn take_thread(&mut self, message: &Message) -> Vec<RunRequest> {
         let element = Element::read_document(message.payload.as_str());
         match &*message.name.local {
@@ -387,9 +389,10 @@ impl<'a> CallFold<'a> {
         requests
     }
 
-    /// Returns the goal runs whose threads must stay open although the run has failed. The undo
-    /// waits for an open call in or beneath such a thread: a call that can be undone, or a call
-    /// that undoes another one. Returns an empty set if no step in `steps` begins an undo.
+    /// Returns the goal runs whose threads must stay open although the run has failed. In or
+    /// beneath such a thread is an open call for which the undo waits: a call that can be undone,
+    /// or a call that undoes another call. Returns an empty set if no step in `steps` begins an
+    /// undo.
     fn undone_calls_under_way(&mut self, steps: &[RunStep]) -> HashSet<GoalRun> {
         let is_undo = |step: &RunStep| matches!(step, RunStep::Fail { is_undone: true, .. });
         let is_cancel = |step: &RunStep| matches!(step, RunStep::Cancel { .. });
@@ -407,7 +410,8 @@ impl<'a> CallFold<'a> {
     }
 
     /// Returns the calls beneath the run, up to the latest message. Does not read the records of
-    /// other trees, so `was_handed_over` is false for a call whose hand-over is recorded there.
+    /// other trees, so `was_handed_over` is false for a call whose hand-over is recorded in another
+    /// tree.
     fn calls(&mut self) -> Vec<NestedCall> {
         self.calls_with(|_, _, _| Ok(()))
     }
@@ -500,8 +504,9 @@ impl<'a> CallFold<'a> {
         if is_unwanted { vec![RunRequest::CancelThread(thread)] } else { Vec::new() }
     }
 
-    /// Handles a refusal by the core. A refused request for a thread, or a refused first payload of
-    /// a thread, fails the goal run of this thread. A refused output fails the run.
+    /// Handles a refusal by the core. If the core refused a thread, or the first payload in a
+    /// thread, the goal run of this thread fails. If the core refused the output of the run, the
+    /// run fails.
     fn refused(&mut self, message: &Message) -> Vec<RunRequest> {
         let element = Element::read_document(message.payload.as_str());
         let Some(run) = self.refused_run(message, element.as_ref()) else {
@@ -513,8 +518,9 @@ impl<'a> CallFold<'a> {
         self.requests(steps)
     }
 
-    /// Removes and returns the goal run to which a refusal applies: the core refused the thread of
-    /// this goal run, or the first call in the thread. Returns `None` for any other refusal.
+    /// Removes and returns the goal run that a refusal concerns. A refusal concerns a goal run if
+    /// the core refused the thread of this goal run, or the first call in this thread. Returns
+    /// `None` for any other refusal.
     fn refused_run(&mut self, message: &Message, refusal: Option<&Element>) -> Option<GoalRun> {
         let about = refusal.and_then(|refusal| refusal.attribute("about"));
         let run = match (&message.cause, self.threads.opened.take()) {
@@ -538,9 +544,9 @@ impl<'a> CallFold<'a> {
         run
     }
 
-    /// Begins the undo of a completed run if the core has refused its output. Returns requests that
-    /// cancel the run's open threads. Without an undo, returns no requests, and the handler replies
-    /// with the failure.
+    /// If the core has refused the output of a completed run, begins the undo of the run, and
+    /// returns requests that cancel the run's open threads. If the run is not undone, returns no
+    /// requests, and the handler replies with the failure.
     fn refused_output(&mut self, message: &Message) -> Vec<RunRequest> {
         let can_undo = self.undo.is_some() && self.threads.undo.is_none();
         let is_undone = can_undo && self.definition.on_failure == FailurePolicy::Undo;
@@ -630,7 +636,7 @@ impl<'a> CallFold<'a> {
     }
 }
 
-/// Name of the placeholder element for the payload of a reply without a payload.
+/// Name of the element that stands for the missing payload of a reply.
 const NOTHING: &str = "nothing";
 
 pub(super) fn is_failed(payload: &Element) -> bool {

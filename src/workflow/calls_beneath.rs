@@ -103,8 +103,8 @@ impl HandedOverAttempts {
 }
 
 /// Returns the calls in and beneath `threads`, in the order of their requests, and the position of
-/// the last record that was read. With `until`, this is the record that contains the message
-/// `until`. Returns `None` if no record contains that message, or if there are no records.
+/// the last record that was read. If `until` is set, reads no further than the record that contains
+/// this message. Returns `None` if no record contains this message, or if there are no records.
 ///
 /// `records` are the records of one tree. Hand-overs that are recorded in other trees are missing.
 pub fn calls_beneath(
@@ -229,7 +229,7 @@ impl NestedCalls<'_> {
     }
 }
 
-/// Whether a message can be the result of the call that caused it.
+/// Whether a message can be the result of the call that caused the message.
 fn is_result(message: &Message) -> bool {
     let of_core = matches!(&*message.name.local, "ack" | "system-error");
     message.kind == MessageKind::Reply || (message.kind == MessageKind::System && of_core)
@@ -294,7 +294,7 @@ mod tests {
         ThreadId::parse("sess-aaaaaaaa").unwrap()
     }
 
-    /// Returns the fact that records the call of a workflow to a listener.
+    /// Returns the fact of a call that a workflow makes to a listener.
     fn requested() -> Fact {
         let name = |text: &str| ListenerName::parse(text).unwrap();
         let message = Message {

@@ -25,8 +25,8 @@ pub enum DefinitionFault {
     /// A goal or a branch that can never run.
     Unreachable,
     UnknownGoal,
-    /// A goal that is in two lists of members, or that needs a member of a list without being in
-    /// this list itself. A goal such as a loop has a list of members, which run only as parts of
+    /// A goal that is in two lists of members, or that needs a member of a list to which it does
+    /// not belong itself. A goal such as a loop has a list of members, which run only as parts of
     /// the loop.
     Membership,
     /// A name for which the config declares no agent, listener, human or workflow of the required
@@ -71,8 +71,9 @@ pub struct DefinitionContext<'a> {
     /// Names whose definitions in the config could not be read. The checks do not report references
     /// to these names.
     pub unread: Vec<String>,
-    /// Whether the definition may lack a part that could not be read, such as a goal. The checks
-    /// then do not report what only this part may use or declare.
+    /// Whether the definition may lack a part that could not be read, such as a goal. If so, the
+    /// checks do not report a value as unused or a name as undeclared if this part may use the
+    /// value or declare the name.
     pub is_partial: bool,
     /// Whether the config is a stored one. If so, the checks do not report problems that an earlier
     /// version of the program accepted, because that version may have run the config.

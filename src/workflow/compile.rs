@@ -86,7 +86,8 @@ pub(super) const LAST_GOAL: &str = "last-goal";
 pub(super) const EXPRESSION: &str = "expression";
 pub(super) const FIELDS: &str = "fields";
 
-/// Name of the form of a question whose answer becomes the output of the goal.
+/// Name, in the compiled XML, of a form of question. The answer to a question of this form becomes
+/// the output of the goal.
 pub(super) const ASK_OUTPUT: &str = "output";
 
 /// Value of the XML attribute `is` if the supervisor of a goal is a human.
@@ -293,8 +294,8 @@ fn each_element(each: &EachItem) -> Element {
     out
 }
 
-/// Returns the name of `value` in the list `words`, which contains a name for every value of this
-/// type.
+/// Returns the name of `value` in the list `words`. The list must contain a name for every value of
+/// this type.
 fn word_of<T: PartialEq>(words: &[(&'static str, T)], value: &T) -> &'static str {
     let found = words.iter().find(|(_, known)| known == value);
     found.map(|(word, _)| *word).unwrap_or_default()

@@ -87,8 +87,8 @@ impl WorkflowDefinition {
 /// The input that a run of the workflow requires.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum WorkflowInput {
-    /// A payload that organism generates. It has the name of the workflow, and children of the
-    /// types in this value.
+    /// A payload whose schema the program generates. The payload has the name of the workflow, and
+    /// children of the types in this value.
     Types(ShortType),
     /// A payload that the workflow's own schema declares.
     Payload(Placed<PayloadName>),
@@ -112,7 +112,8 @@ pub struct GoalDefinition {
     /// Goals that must have ended before this goal starts. `None` if the order in the config
     /// decides:
     /// - a member of a loop or branch starts after the members before it in the list;
-    /// - any other goal starts after the nearest goal above it in the file that is no member.
+    /// - any other goal starts after the nearest goal above it in the file, not counting goals that
+    ///   are members of another goal.
     pub needs: Option<Vec<Placed<GoalId>>>,
     /// Goals whose outputs appear in the context document of this goal. `None` means all goals that
     /// this goal depends on.
@@ -137,8 +138,8 @@ pub enum GoalForm {
     /// One agent, listener or workflow carries out the goal.
     Run(GoalTarget),
     /// Several agents carry out the goal at once. Without `vote`, the outputs of all agents count.
-    /// With `vote`, only one output counts: the first one whose vote more than half of the agents
-    /// share.
+    /// With `vote`, the expression computes a vote from each output, and only one output counts:
+    /// the first one with a vote that more than half of the agents share.
     All {
         agents: Vec<Placed<ListenerName>>,
         prompt: Placed<String>,
@@ -224,8 +225,9 @@ impl GoalTarget {
 pub enum Mapping {
     /// The name of each child and attribute of the payload, with the expression that selects its
     /// value. Names of attributes begin with `@`. The config later puts the entries into the order
-    /// of the payload's schema. It also writes `{NAMESPACE}name` for an attribute with a namespace,
-    /// and for a child in another namespace than the payload.
+    /// of the payload's schema. It also writes names with their namespace, as `{NAMESPACE}name`,
+    /// for attributes that have a namespace, and for children whose namespace differs from that of
+    /// the payload.
     Fields(Vec<(String, Placed<String>)>),
     /// The payload is the element that this expression selects.
     Element(Placed<String>),
@@ -286,8 +288,8 @@ impl LoopEnd {
 /// One branch of a goal with the form `choose`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChooseBranch {
-    /// The condition of the branch; `None` for a branch that is taken if no branch before it is
-    /// taken.
+    /// The condition of the branch. `None` for a branch without a condition, which is taken if no
+    /// earlier branch is taken.
     pub when: Option<GoalCondition>,
     pub run: Vec<Placed<GoalId>>,
     pub place: PlaceId,
@@ -318,8 +320,8 @@ pub enum AskForm {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum GoalOutput {
     Text,
-    /// A payload that organism generates. It has the id of the goal as its name, and children of
-    /// the types in this value.
+    /// A payload whose schema the program generates. The payload has the id of the goal as its
+    /// name, and children of the types in this value.
     Types(ShortType),
     /// A payload that the workflow's own schema declares.
     Payload(Placed<PayloadName>),
@@ -361,8 +363,8 @@ pub struct DelegatedRoles {
 }
 
 impl DelegatedRoles {
-    /// Returns those delegation settings that the request to the agent of a goal contains. `goal`
-    /// is the id of the goal in the workflow `workflow`.
+    /// Returns the part of the delegation settings that the request to a goal's agent contains.
+    /// `goal` is the id of the goal in the workflow `workflow`.
     pub fn of_goal(&self, workflow: &ListenerName, goal: &GoalId) -> GoalRoles {
         GoalRoles {
             payload: delegate_name(workflow, goal.as_str()),

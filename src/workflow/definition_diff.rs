@@ -29,8 +29,8 @@ pub struct DefinitionChange {
 }
 
 impl DefinitionChange {
-    /// Whether the change also holds for runs that began with the first definition. This is so for
-    /// the budget of a workflow, the types of outputs and the names of roles, because the present
+    /// Whether the change also applies to runs that began with the first definition. Changes of the
+    /// budget of a workflow, the types of outputs and the names of roles do so, because the present
     /// config decides about them. `all` are all changes between the two definitions.
     pub fn holds_for_open_runs(&self, all: &[Self]) -> bool {
         let path = self.path.strip_prefix("order in ").unwrap_or(&self.path);
@@ -182,7 +182,7 @@ mod tests {
     use crate::contract::Budget;
     use crate::schema::ShortType;
 
-    /// Makes a definition with these peers beside its agent.
+    /// Makes a definition with one agent and these peers.
     fn definition(peers: &[&str]) -> WorkflowDefinition {
         let peers = peers.iter().map(|peer| format!("<peer>{peer}</peer>"));
         let text = format!(

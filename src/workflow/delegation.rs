@@ -33,7 +33,7 @@ use super::view::ViewValue;
 
 /// Returns the delegations that goals of the workflow allow. Each agent that carries out a goal
 /// with roles may delegate. If the goal allows more than one level of delegation, the agent that
-/// receives its delegated tasks may delegate, too.
+/// gets the delegated tasks may delegate, too.
 pub fn delegations(definition: &WorkflowDefinition) -> Vec<GoalDelegation> {
     let mut all: Vec<GoalDelegation> = Vec::new();
     for goal in &definition.goals {
@@ -115,8 +115,8 @@ const NOT_BLANK: &str = "<xs:minLength value=\"1\"/>";
 /// # Errors
 ///
 /// Returns [`AttemptFailure::Crashed`] if the records cannot be read, or if the delegating thread
-/// has no goal that allows the delegation. Returns [`AttemptFailure::TooLarge`] if the core refused
-/// the reply with the result, and then also the reply that reports this failure.
+/// has no goal that allows the delegation. Returns [`AttemptFailure::TooLarge`] if the core has
+/// refused two replies: the reply with the result, and then the reply that reports this failure.
 pub fn outcome(
     delivery: &Delivery,
     request: &Message,
@@ -158,8 +158,8 @@ fn of(payloads: Vec<String>) -> Outcome {
     Outcome { payloads: payloads.into_iter().map(String::into_bytes).collect(), turn: None }
 }
 
-/// Returns the reply to the delegation `request` if `message` is the result of its thread. Returns
-/// `None` for any other message.
+/// Returns the reply to the delegation `request` if `message` contains the result of the
+/// delegation's thread. Returns `None` for any other message.
 fn reply_of(message: &Message, request: &Message) -> Option<String> {
     let is_result =
         *message.name.namespace == *system::NAMESPACE && *message.name.local == *"thread-result";

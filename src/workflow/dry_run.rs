@@ -70,7 +70,8 @@ struct DryRun<'a> {
     input: ViewEntry,
     /// The item whose documents are being made; `None` outside of lists.
     item: Option<DryRunItem>,
-    /// Numbers of items of the lists that have ended, by the numbers of their goals.
+    /// Numbers of items in the lists that have ended. The key is the number of the goal that runs
+    /// once for each item of the list.
     item_counts: HashMap<usize, usize>,
     ended: HashSet<usize>,
     seen: HashSet<usize>,
@@ -81,8 +82,8 @@ struct DryRun<'a> {
 struct DryRunItem {
     /// Number of the item, counted from 1.
     number: usize,
-    /// The view with the input and the item; `None` if an output contains the list, so that the
-    /// item is not known.
+    /// The view with the input and the item; `None` if the item is not known, for example because
+    /// the list is part of a goal's output.
     view: Option<RunView>,
 }
 
@@ -154,8 +155,8 @@ impl DryRun<'_> {
         self.item = None;
     }
 
-    /// Returns a view for each item of a list that the input contains. For any other list, returns
-    /// one item that is not known.
+    /// If the input contains the items of the list, returns a view for each item. Otherwise,
+    /// returns one `None`, which stands for an item that is not known.
     fn item_views(&self, each: &EachItem) -> Vec<Option<RunView>> {
         let expression = each.items.value.as_str();
         let report = expression::read(expression, &ValueShape::Open);
@@ -330,7 +331,8 @@ impl DryRun<'_> {
         self.documents.push(DryRunDocument { title, text: text.to_owned() });
     }
 
-    /// Returns a placeholder text for the output of the current item of the list `goal`.
+    /// Returns a placeholder text for the output that `goal`, which runs once for each item of a
+    /// list, has for the current item.
     fn item_entry(&self, goal: &GoalDefinition) -> ContextEntry {
         output_entry(format!("{}[{}]", goal.id.value, self.item_number()))
     }

@@ -82,8 +82,8 @@ pub struct ExpressionReport {
     /// Calls of known functions with a wrong number of arguments, or with a wrong argument.
     pub wrong_calls: Vec<WrongCall>,
     /// The beginnings of all paths that start at the root. Each path has an entry with the name of
-    /// its first step. A second entry contains the names of its first two steps, if there are two
-    /// and the shape of the first one is known.
+    /// its first step. If the path has a second step, and the shape of the first step is known,
+    /// another entry contains the names of both steps.
     pub references: Vec<(String, Option<String>)>,
     pub has_variable: bool,
 }
@@ -258,7 +258,8 @@ struct ShapeSet<'s> {
     shapes: Option<Vec<&'s ValueShape>>,
     path: Vec<String>,
     is_root: bool,
-    /// Whether the expression has a text, a number or a truth value, so that it selects no nodes.
+    /// Whether the value of the expression is a text, a number or a truth value. Such an expression
+    /// selects no nodes.
     is_value: bool,
 }
 

@@ -1,6 +1,6 @@
-//! Finds comparisons with literals that cannot work as intended, without evaluating them. Either
-//! the compared value can never match the literal, or a truth value is compared with a text, which
-//! means the opposite of what it seems to mean.
+//! Finds literals in comparisons that cannot work as intended. Does not evaluate the comparisons.
+//! Either the compared value can never match the literal, or a truth value is compared with a text,
+//! which means the opposite of what it seems to mean.
 //!
 //! The search examines only the values of functions that organism adds to XPath. It reports nothing
 //! if a function other than `string` and `normalize-space` changes such a value before the
@@ -22,9 +22,11 @@ pub struct FutileLiteral {
     pub help: String,
 }
 
-/// Returns the literals of `expression` whose comparison cannot work as intended:
+/// Returns the literals of `expression` that are part of a comparison which cannot work as
+/// intended. These are:
 /// - literals that the compared value never equals, begins with or contains;
-/// - literals whose comparison with a truth value means the opposite of what it seems to mean.
+/// - literals that are compared with a truth value, if the comparison means the opposite of what it
+///   seems to mean.
 pub fn futile_literals(expression: &str) -> Vec<FutileLiteral> {
     let tokens = tokens(expression);
     let calls = (0..tokens.len()).filter_map(|at| FunctionCall::at(&tokens, at));
@@ -240,9 +242,10 @@ fn of_payload(comparison: Comparison, literal: &str) -> Option<FutileLiteral> {
     Some(FutileLiteral::new(literal, message, help))
 }
 
-/// Returns a literal whose comparison with a truth value has the opposite of its apparent meaning:
-/// 'false', 'no' or '0', compared by `=` or `!=`. XPath converts every text that is not empty to
-/// true. Returns `None` for any other literal or comparison.
+/// Checks a literal that is compared with a truth value. Returns the literal if the comparison
+/// means the opposite of what it seems to mean. This is so for 'false', 'no' and '0', compared by
+/// `=` or `!=`, because XPath converts every text that is not empty to true. Returns `None` for any
+/// other literal or comparison.
 fn of_has_word(comparison: Comparison, literal: &str) -> Option<FutileLiteral> {
     let converts = matches!(comparison, Comparison::Equal | Comparison::Unequal);
     let word = literal.trim().to_lowercase();
@@ -258,9 +261,10 @@ fn of_has_word(comparison: Comparison, literal: &str) -> Option<FutileLiteral> {
     Some(FutileLiteral::new(literal, message, HAS_WORD_HELP.to_owned()))
 }
 
-/// Returns a literal that never equals the text of a truth value, such as the value of
-/// `string(has-word(x, 'WORD'))`: any literal except 'true' and 'false', compared by `=` or `!=`.
-/// Returns `None` for any other literal or comparison.
+/// Checks a literal that is compared with the text of a truth value, such as the value of
+/// `string(has-word(x, 'WORD'))`. Returns the literal if it never equals this text: any literal
+/// except 'true' and 'false', compared by `=` or `!=`. Returns `None` for any other literal or
+/// comparison.
 fn of_has_word_as_text(comparison: Comparison, literal: &str) -> Option<FutileLiteral> {
     let compares_whole = matches!(comparison, Comparison::Equal | Comparison::Unequal);
     if !compares_whole || ["true", "false"].contains(&literal) {

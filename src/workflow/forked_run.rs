@@ -11,9 +11,10 @@ use crate::thread::ForkSource;
 use super::run_definition::recorded_definition;
 use super::run_retry::RunArchive;
 
-/// Returns the digest of the definition that a run in the source of a fork recorded. Prefers a run
-/// whose request equals `request` to the first run after the fork point. Returns `None` if no such
-/// run has recorded a definition.
+/// Returns the digest of the definition that a run in the source of a fork recorded. Takes the
+/// first run whose request equals `request`. If there is none, takes the first run with any
+/// request. Ignores runs without a recorded definition and, in a root thread, runs before the fork
+/// point. Returns `None` if no run is left.
 ///
 /// # Errors
 ///

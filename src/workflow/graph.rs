@@ -224,9 +224,9 @@ impl<'a> GoalGraph<'a> {
         order
     }
 
-    /// Returns the goals that must have ended before a goal starts. For a goal with members, such
-    /// as a loop, these include the goals outside of it that its members name in their setting
-    /// `needs`.
+    /// Returns the goals that must have ended before a goal starts. If the goal has members, as a
+    /// loop has, also returns the goals that a member names in its setting `needs`, unless they are
+    /// members of this goal themselves.
     pub fn direct_needs(&self, number: usize) -> Vec<usize> {
         let mut needs = self.own_needs(number);
         if let Some(membership) = self.membership(number) {
@@ -270,8 +270,8 @@ impl<'a> GoalGraph<'a> {
         ids.iter().filter_map(|id| self.number(&id.value)).collect()
     }
 
-    /// Returns the nearest goal above this one in the file that is no member of another goal;
-    /// `None` if there is none.
+    /// Returns the nearest goal that is above this one in the file and is no member of another
+    /// goal; `None` if there is none.
     fn goal_above(&self, number: usize) -> Option<usize> {
         (0..number).rev().find(|above| self.membership(*above).is_none())
     }
@@ -368,9 +368,10 @@ impl<'a> GoalGraph<'a> {
         found
     }
 
-    /// Returns the goals that the goal itself needs, without the needs of the goal around it. These
-    /// are the goals in its setting `needs`. Without this setting, a member of another goal needs
-    /// no goal, and any other goal needs the nearest goal above it in the file that is no member.
+    /// Returns the goals that the goal itself needs, without the needs of the goal around it. If
+    /// the goal has a setting `needs`, returns the goals in this setting. Otherwise, a member of
+    /// another goal needs no goal. Any other goal needs the nearest goal that is above it in the
+    /// file and is no member of another goal.
     fn own_needs(&self, number: usize) -> Vec<usize> {
         let Some(goal) = self.goal(number) else { return Vec::new() };
         match &goal.needs {

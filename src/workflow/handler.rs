@@ -211,9 +211,12 @@ impl WorkflowHandler {
     }
 
     /// Returns the payload that records the run's definition, and the listeners to which the run
-    /// must not repeat a call after a time-out. After the run's first outcome, returns `None` if
-    /// both are recorded already or if the run has ended. The first `known` messages of the
-    /// delivery were part of earlier deliveries.
+    /// must not repeat a call after a time-out. Returns `None` in two cases:
+    /// - The run has already recorded its definition, and it is over or the recorded listeners are
+    ///   still right.
+    /// - The run has not recorded its definition, but this is not its first delivery.
+    ///
+    /// The first `known` messages of the delivery were part of earlier deliveries.
     fn record_of(&self, run: &RunDefinition, fold: &CallFold<'_>, known: usize) -> Option<String> {
         let once = addressed_once(&run.definition, &self.once);
         // Only the first record decides: a run that an earlier version began keeps its rule.
@@ -228,8 +231,8 @@ impl WorkflowHandler {
     }
 
     /// Returns an outcome for a run whose reply the core has refused. The outcome replies with a
-    /// failure that states only the reason for the refusal. Returns an error, which fails the
-    /// attempt, if the core has refused this failure, too. `refused` is the number of replies
+    /// failure that states only the reason for the refusal. If the core has already refused this
+    /// failure, too, returns an error, which fails the attempt. `refused` is the number of replies
     /// refused so far.
     fn refused_reply(
         &self,
@@ -340,9 +343,9 @@ impl WorkflowHandler {
         Outcome { payloads: vec![failed.into_bytes()], turn: None }
     }
 
-    /// Returns a state of the run, and the number of messages of the delivery that it already
-    /// includes. The caller must apply the other messages. Without a cached state, the returned
-    /// state is made from the request alone, and the number is 0.
+    /// Returns a state of the run, and the number of messages of the delivery that this state
+    /// already includes. The caller must apply the remaining messages. If no state is cached, the
+    /// returned state is made from the request alone, and the number is 0.
     fn fold<'a>(
         &'a self,
         basis: RunBasis<'a>,
@@ -386,7 +389,7 @@ impl WorkflowHandler {
 
     /// Builds the payloads of an outcome: usually the requests of the run, followed by a `wait` for
     /// the next event. If the run has a result, the reply is the only payload. If the goals of the
-    /// run are over, requests for their threads are left out.
+    /// run are over, leaves out requests to open threads for goals.
     fn payloads(
         &self,
         definition: &WorkflowDefinition,
@@ -476,7 +479,7 @@ mod definition_tests {
     use crate::xml::scan::scan;
     use crate::xml::shape::QName;
 
-    /// Creates a definition with two goals of agents.
+    /// Creates a definition with two goals that agents carry out.
     fn definition(first_goal: &str) -> WorkflowDefinition {
         let goal = |id: &str, need: &str| {
             format!(
@@ -868,7 +871,8 @@ mod tests {
         assert_eq!(phase, crate::workflow::GoalPhase::Done);
     }
 
-    /// Returns the message with the number `seq` with which a run records its definition.
+    /// Returns the message with which a run records its definition. The sequence number of the
+    /// message is `seq`.
     fn recorded(handler: &WorkflowHandler, seq: u64) -> Arc<Message> {
         let payload = handle(handler, &ended()[..1], 1).unwrap().remove(0);
         let record = message(20 + seq, run_definition_name(), &payload);

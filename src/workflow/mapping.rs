@@ -26,10 +26,11 @@ pub fn expressions(with: &Mapping) -> Vec<&str> {
 ///
 /// Fails if:
 /// - an expression cannot be evaluated;
-/// - the expression of an attribute or a single element selects several nodes, without
-///   `takes_first`;
-/// - the expression of a single element selects no element, or an element with another name than
-///   the payload. An input may hold any element, and the name decides which listener gets the call.
+/// - the expression of an attribute or a single element selects several nodes, and `takes_first` is
+///   false;
+/// - the expression of a single element selects no element, or an element whose name is not that of
+///   the payload. The name is checked because an input may hold any element, and the name decides
+///   which listener gets the call.
 pub fn payload(
     view: &RunView,
     with: &Mapping,

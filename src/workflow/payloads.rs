@@ -115,10 +115,10 @@ pub fn output(definition: &WorkflowDefinition, output: &RunOutput) -> String {
     reply.to_xml()
 }
 
-/// Makes `value` the content of `element`. Each of several entries becomes a child with the name of
-/// the entry and the namespace of `element`. Copied elements become children without a change, with
-/// one exception: an `item` that contains just text and has no namespace gets the namespace of
-/// `element`.
+/// Makes `value` the content of `element`. If `value` consists of several entries, each entry
+/// becomes a child with the entry's name and the namespace of `element`. Copied elements become
+/// children without a change. The only exception is an `item` that contains just text and has no
+/// namespace: it gets the namespace of `element`.
 fn with_content(element: Element, value: &ViewValue) -> Element {
     match value {
         ViewValue::Text(text) => element.with_text(text.clone()),
@@ -158,9 +158,9 @@ pub fn failed(workflow: &ListenerName, goal: &str, failure: &GoalFailure) -> Str
     out
 }
 
-/// Name of a child of the reply of a failed run. The content [`LISTENER`] means that a listener
-/// chose the failure code for its own reply, so a workflow that gets the reply may retry. The child
-/// is written only for codes after which workflows otherwise do not retry.
+/// Name of a child in the reply of a failed run. If its content is [`LISTENER`], a listener chose
+/// the failure code for its own reply. A workflow that gets the reply may then retry. The child is
+/// written only for codes after which workflows otherwise do not retry.
 const BY: &str = "by";
 const LISTENER: &str = "listener";
 

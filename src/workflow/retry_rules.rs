@@ -39,8 +39,9 @@ pub(super) struct FailedCall<'a> {
 }
 
 impl FailedCall<'_> {
-    /// Whether a listener chose the failure code for its own reply, and not the core or a workflow.
-    /// Also true if the reply of a failed workflow run states that a listener chose the code.
+    /// Whether a listener chose the failure code for its own reply. False if the core or a workflow
+    /// chose the code. If a workflow run failed, true only if the reply of this run states that a
+    /// listener chose the code.
     pub fn has_own_code(&self) -> bool {
         let namespace = self.payload.name.namespace();
         let is_of_workflow = namespace.starts_with(WORKFLOW_NAMESPACE);
@@ -50,8 +51,8 @@ impl FailedCall<'_> {
     }
 }
 
-/// Whether a failure with this code can forbid to retry a goal run. It does not forbid a retry if a
-/// listener chose the code for its own reply.
+/// Whether a failure with this code can forbid the retry of a goal run. If a listener chose the
+/// code for its own reply, the failure does not forbid the retry.
 pub(super) fn may_be_final(code: &str) -> bool {
     is_always_final(code) || code == TIMEOUT || code == STOPPED
 }
@@ -65,7 +66,8 @@ const TIMEOUT: &str = "timeout";
 const STOPPED: &str = "stopped";
 
 impl<'a> RetryRules<'a> {
-    /// Makes the rules of a run with these `records`, which stand in the order of the messages.
+    /// Makes the rules of a run from its `records`, which must be in the order of the messages that
+    /// contain them.
     pub fn new(
         definition: &'a WorkflowDefinition,
         present: &'a HashSet<ListenerName>,
@@ -100,8 +102,9 @@ impl<'a> RetryRules<'a> {
         }
     }
 
-    /// Returns the listener that a goal run calls. Returns `None` for a question to a person. If
-    /// the run has recorded no listeners, also returns `None` for a supervisor or judge.
+    /// Returns the listener that a goal run calls; `None` if the goal run sends its question to a
+    /// person. If the run has recorded no listeners to which calls must not be repeated, also
+    /// returns `None` for a supervisor or judge.
     fn callee(&self, run: &GoalRun, subject: usize) -> Option<&'a ListenerName> {
         let goal = self.definition.goals.get(subject)?;
         match run.kind {
@@ -134,8 +137,8 @@ fn worker_of(form: &GoalForm, part: RunPart) -> Option<&ListenerName> {
 
 /// Returns the listeners to which a call must not be repeated after a time-out:
 /// - listeners whose contracts allow only one attempt of a call;
-/// - listeners that can call such a listener, directly or through others. A listener can call its
-///   peers, and the agents to which it may delegate tasks.
+/// - listeners that can call one of those listeners, directly or through others. A listener can
+///   call its peers, and the agents to which it may delegate tasks.
 pub fn called_once(contracts: &Contracts) -> HashSet<ListenerName> {
     let mut once: HashSet<ListenerName> = HashSet::new();
     let delegations: Vec<_> = contracts.iter().flat_map(|contract| &contract.delegations).collect();
@@ -156,7 +159,7 @@ pub fn called_once(contracts: &Contracts) -> HashSet<ListenerName> {
     }
 }
 
-/// Returns those of the listeners `once` that `definition` addresses.
+/// Returns the listeners in `once` that `definition` addresses.
 pub(super) fn addressed_once(
     definition: &WorkflowDefinition,
     once: &HashSet<ListenerName>,

@@ -20,7 +20,8 @@ pub(super) struct RunClock {
     uncounted: Duration,
 }
 
-/// The time of a run that does not count, as far as it is known.
+/// The time of a run that does not count against the run's time limit, as far as this time is
+/// known.
 #[derive(Debug, Clone, Copy, Default)]
 pub enum UncountedTimes<'a> {
     /// All time counts.
@@ -28,8 +29,9 @@ pub enum UncountedTimes<'a> {
     None,
     /// The totals of the uncounted time of an open run, oldest first.
     Known(&'a [UncountedTotal]),
-    /// It is unknown which time does not count. The run then reaches its time limit only if a
-    /// thread of the run has timed out, and all time together reaches the limit.
+    /// It is unknown which time does not count. In this case, the run reaches its time limit only
+    /// if one of its threads has timed out, and if all its time, including time that may not count,
+    /// reaches the limit.
     Unknown,
 }
 

@@ -27,9 +27,10 @@ use super::definition::WorkflowDefinition;
 pub struct RetryRecord {
     /// Listeners to which the run must not repeat a call after a time-out.
     pub once: BTreeSet<ListenerName>,
-    /// Whether the run never retries a goal that fails with the code `stopped`, because a person or
-    /// a supervisor beneath it has stopped the work. Only the first record of a run states this. It
-    /// is false for runs that began before core version 62: they retry such a goal.
+    /// Whether the run never retries a goal that fails with the code `stopped`. A goal has this
+    /// code if a person or a supervisor beneath it has stopped the work. Only the first record of a
+    /// run states whether the goal is retried. False for runs that began before core version 62,
+    /// which retry the goal.
     pub is_stop_final: bool,
 }
 
@@ -73,12 +74,13 @@ pub(super) fn recorded_retries(message: &Message, workflow: &ListenerName) -> Op
     Some(RetryRecord { once, is_stop_final })
 }
 
-/// Whether an earlier version of the program began the run with these messages, so that the run
-/// follows the rules of that version. Such a run recorded its first definition without a list of
-/// listeners, not even an empty one. Or it recorded no definition, although the core has already
-/// sent it a message. `messages` are all messages of the run's call, in their order.
+/// Whether the run with these messages follows the rules of an earlier version of the program,
+/// because that version began it. This is so in two cases:
+/// - The first definition that the run recorded has no list of listeners, not even an empty one.
+/// - The run recorded no definition, although the core has already sent it a message.
 ///
-/// The recorded calls of a run follow from these rules, so the rules count for the whole run.
+/// `messages` are all messages of the run's call, in their order. The recorded calls of a run
+/// follow from these rules, so the rules count for the whole run.
 pub fn has_earlier_rules(messages: &[Arc<Message>]) -> bool {
     let mut records = messages.iter().filter_map(|message| record_in(message, &message.to));
     match records.next() {
@@ -105,9 +107,9 @@ fn record_in(message: &Message, workflow: &ListenerName) -> Option<Element> {
 /// run recorded. `messages` are all messages of the thread, in their order. Returns `None` if no
 /// run of the thread recorded a definition.
 ///
-/// The digest is `None` if the latest run recorded no definition: it has not begun, or it ended in
-/// its first outcome before core version 59. A retry without a recorded definition does not count
-/// as a run, because it was refused.
+/// The digest is `None` if the latest run recorded no definition. Either this run has not begun, or
+/// it ended in its first outcome, before core version 59. A retry without a recorded definition
+/// does not count as a run, because it was refused.
 pub fn latest_run(messages: &[Arc<Message>]) -> Option<(Arc<Message>, Option<Digest>)> {
     let recorded = |message: &Arc<Message>| {
         let digest = recorded_definition(message, &message.to)?;

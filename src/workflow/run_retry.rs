@@ -35,18 +35,18 @@ pub trait RunArchive: Send + Sync {
     /// read it.
     fn definition(&self, digest: Digest) -> Result<Arc<WorkflowDefinition>, String>;
 
-    /// Returns the records of a tree up to the position `up_to`, oldest first. The record at this
-    /// position is in the tree, and comes last. The tree of a fork begins with the fork's history,
-    /// whose records have the ids of the fork.
+    /// Returns the records of one tree, oldest first. This is the tree that contains the record at
+    /// the position `up_to`, which is the last record returned. The tree of a fork begins with the
+    /// fork's history, whose records have the ids of the fork.
     ///
     /// # Errors
     ///
     /// Returns the reason why the journal cannot be read.
     fn tree_records(&self, up_to: Position) -> Result<Vec<Record>, String>;
 
-    /// Returns those of `calls` that were handed over to their listeners. Reads the records of all
-    /// trees from `from` to `up_to`, both included, because the hand-over of a call may be recorded
-    /// in another tree.
+    /// Returns the calls in `calls` that were handed over to their listeners. Reads the records of
+    /// all trees from `from` to `up_to`, both included, because the hand-over of a call may be
+    /// recorded in another tree.
     ///
     /// # Errors
     ///
@@ -64,8 +64,8 @@ pub trait RunArchive: Send + Sync {
 pub struct RunRetry {
     /// The call that began the earlier run.
     pub run: CallId,
-    /// A goal that the retry runs again, with every goal that depends on it. In any case, the retry
-    /// also runs every goal that has not ended, and every goal whose calls were undone.
+    /// A goal that the retry runs again, with every goal that depends on it. In addition, the retry
+    /// always runs every goal that has not ended, and every goal whose calls were undone.
     pub from: Option<GoalId>,
 }
 

@@ -7,8 +7,9 @@ use super::graph::{GoalGraph, MemberKind};
 use super::typed_outputs::{agents_of, judges_of};
 
 /// Returns a sentence for each tree limit that a run of `definition` can exceed. If the run undoes
-/// its calls, each call that can be undone according to `contracts` counts one more thread, and the
-/// limit on children is left out, because [`missing_undo_room`] reports it.
+/// its calls, there are two differences. Each call that can be undone according to `contracts`
+/// counts one more thread. The limit on children is left out, because [`missing_undo_room`] reports
+/// it.
 pub fn exceeded_limits(
     definition: &WorkflowDefinition,
     limits: &TreeLimits,
@@ -42,9 +43,9 @@ pub fn exceeded_limits(
     notes
 }
 
-/// Returns a sentence if the time-out of the run or of one of its goals exceeds the time for which a
-/// tree may be at work. Time in which a run waits only for people does not count as work, so
-/// returns `None` for a definition that asks a person.
+/// Returns a sentence if the run or one of its goals has a time-out that exceeds the time for which
+/// a tree may be at work. Returns `None` for a definition that asks a person, because time in which
+/// a run waits only for people does not count as work.
 fn time_beyond_limit(definition: &WorkflowDefinition, limits: &TreeLimits) -> Option<String> {
     let asks_person = |goal: &GoalDefinition| {
         let is_human = goal.supervision.as_ref().is_some_and(|by| by.is_human);
@@ -68,9 +69,9 @@ fn time_beyond_limit(definition: &WorkflowDefinition, limits: &TreeLimits) -> Op
 }
 
 /// Returns a sentence if a run of `definition` can open so many threads that the limit on children
-/// leaves no room for the undo of its calls. The core then also refuses the threads of the undo,
-/// and no call is undone. Does not count the undo of calls that agents make. Returns `None` if
-/// there is room, or if the run undoes nothing.
+/// leaves no room for the undo of its calls. In such a run, the core would also refuse the threads
+/// of the undo, and no call would be undone. The undo of calls that agents make is not counted.
+/// Returns `None` if there is room, or if the run undoes nothing.
 pub fn missing_undo_room(
     definition: &WorkflowDefinition,
     limits: &TreeLimits,

@@ -74,7 +74,7 @@ pub enum RunEvent {
         run: GoalRun,
         output: ViewValue,
     },
-    /// The goal run has failed. If `is_final` is set, it must not be retried.
+    /// The goal run has failed. If `is_final` is set, the goal run must not be retried.
     Failed {
         run: GoalRun,
         failure: GoalFailure,
@@ -208,8 +208,8 @@ pub struct RunState {
     /// The corrections of each goal that a person has corrected, oldest first. The key is the
     /// number of the goal.
     corrections: BTreeMap<usize, Vec<GivenCorrection>>,
-    /// Corrections from ended reviews of goals that a person can still correct. The outer key is
-    /// the number of the goal. The inner key is the position of the review.
+    /// Corrections from ended reviews. Kept only for goals that a person can still correct. The
+    /// outer key is the number of the goal. The inner key is the position of the review.
     reviewed: BTreeMap<usize, BTreeMap<usize, Vec<String>>>,
     /// Whether the run follows the rules of earlier versions of the program. These rules differ in
     /// two points. If `with` selects several nodes, only the first one counts. And a person's
@@ -307,11 +307,12 @@ struct GoalProgress {
 struct OutputReview {
     /// Number of the attempt that produced the output under review.
     attempt: u32,
-    /// The output under review; `None` if the review has no output at present.
+    /// The output under review; `None` until there is an output to review.
     output: Option<ViewValue>,
-    /// Corrections that were requested so far, in order.
+    /// Texts of all corrections that the verifier and the supervisor have requested so far, in
+    /// order.
     corrections: Vec<String>,
-    /// Number of corrections that the supervisor has requested.
+    /// Number of those corrections that the supervisor has requested.
     corrected: u32,
 }
 
@@ -370,9 +371,10 @@ impl<'a> WorkflowRun<'a> {
         self.state.is_over
     }
 
-    /// Returns the phase of a goal, the present pass, and the progress: the number of the goal's
-    /// agents or items with a result, and the number of all. The pass is that of the loop itself,
-    /// or of the loop around any other goal. All numbers are 0 if the goal is not running.
+    /// Returns the phase of a goal, the present pass, and the progress. For a loop, the pass is
+    /// that of the loop itself. For any other goal, it is that of the loop around the goal. The
+    /// progress is the number of the goal's agents or items with a result, and the number of all
+    /// its agents or items. All numbers are 0 if the goal is not running.
     pub fn status(&self, number: usize) -> (GoalPhase, u32, (usize, usize)) {
         match self.goal_state(number) {
             GoalState::Waiting => (self.phase_before_start(number), 0, (0, 0)),
@@ -396,8 +398,8 @@ impl<'a> WorkflowRun<'a> {
 
     /// Returns the phase of a goal whose state is [`GoalState::Waiting`]. The goal is skipped if it
     /// can no longer start, because the run is over, a choice has taken another branch, or the goal
-    /// around it has ended. A verifier never starts itself: it is done, cancelled or skipped with
-    /// the goal whose items it judges.
+    /// around it has ended. A verifier has no start of its own: it is done, cancelled or skipped
+    /// together with the goal whose items it judges.
     fn phase_before_start(&self, number: usize) -> GoalPhase {
         // The innermost goal around `number` that has started decides. Lists that contain each
         // other are a fault of the definition, so the number of steps is limited.

@@ -112,7 +112,7 @@ struct ThreadNode {
     opened: Time,
     ended: Option<(Time, Closing)>,
     /// Whether the first call of the thread has a reply whose name reports a failure. Such a reply
-    /// completes the call.
+    /// completes the call, so `ended` does not show the failure.
     has_failed_reply: bool,
 }
 
@@ -265,8 +265,8 @@ impl<'a> RunTree<'a> {
         node.has_row(&message.thread)
     }
 
-    /// Notes a reply that reports a failure of the first call in a thread. Returns whether the
-    /// thread has a row.
+    /// If `message` is a reply that reports the failure of the first call in a thread, notes this
+    /// failure. Returns true if the thread has such a reply and has a row.
     fn take_reply(&mut self, message: &Message) -> bool {
         if message.kind != MessageKind::Reply || !is_failure(&message.name.local) {
             return false;
@@ -426,8 +426,8 @@ impl<'a> RunTree<'a> {
     }
 
     /// Returns a row for the present activities in threads that belong to no known goal; `None` if
-    /// there are no such activities. A goal is not known if no readable journal states it, although
-    /// live events report the activities.
+    /// there are no such activities. The goal of a thread is not known if live events report the
+    /// activities, but no readable journal states the goal.
     pub fn elsewhere(&self) -> Option<RunRow> {
         let threads = self.live.threads();
         let threads: Vec<_> = threads.filter(|thread| self.goal_of(thread).is_none()).collect();

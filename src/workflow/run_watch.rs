@@ -24,8 +24,8 @@ pub struct GoalStatus {
     /// member of another goal.
     pub depth: usize,
     pub phase: GoalPhase,
-    /// Pass of the loop that contains the goal, or of the goal itself if it is a loop, counted from
-    /// 1. 0 outside of a loop, or if the goal is not running.
+    /// Pass of the loop that contains the goal, or of the goal itself if it is a loop. The first
+    /// pass has the number 1. The value is 0 if the goal is outside of a loop, or not running.
     pub iteration: u32,
     /// Number of agents or items with a result, and their total number. Both are 0 if the goal is
     /// not running, or if it has neither several agents nor items.
@@ -161,8 +161,8 @@ impl<'a> RunWatch<'a> {
         goals.collect()
     }
 
-    /// Returns the numbers of the goals that failed at the end of the run: the goal whose failure
-    /// ended the run, and the running goals around it, such as loops.
+    /// Returns the numbers of the goals that failed at the end of the run. These are the goal whose
+    /// failure ended the run, and the goals around it that were running then, such as loops.
     fn failed_goals(&self, fold: &CallFold<'_>) -> HashSet<usize> {
         let mut failed = HashSet::new();
         let mut at = self.failed.as_ref().and_then(|goal| self.graph.number(goal));

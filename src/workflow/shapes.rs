@@ -54,7 +54,7 @@ impl ShapeSource<'_> {
         }
     }
 
-    /// Returns the shape of the output of one run of the goal, if `target` carries out the goal.
+    /// Returns the shape of the output of one run of the goal. `target` carries out the goal.
     pub fn target(&self, goal: &GoalDefinition, target: &GoalTarget) -> ValueShape {
         match target {
             GoalTarget::Agent { .. } => self.output(goal),
@@ -128,10 +128,11 @@ pub fn is_label_of(label: &str, requested: &str) -> bool {
     label == requested || is_numbered().unwrap_or(false) || has_pass(label, requested)
 }
 
-/// Whether `label` is the label `requested` with the number of a pass. The number stands before the
-/// suffix of a supervisor or a judge, if there is one, and the core may have appended another
-/// number. Earlier versions gave such labels to the fallback of a loop, although the fallback is in
-/// no pass of the loop.
+/// Whether `label` is the label `requested` with the number of a pass appended, such as `_2`. If
+/// `requested` ends with the suffix of a supervisor or a judge, the number stands before this
+/// suffix. At the end of `label` may be another number, which the core has appended. Earlier
+/// versions gave such labels to the fallback of a loop, although the fallback is in no pass of the
+/// loop.
 fn has_pass(label: &str, requested: &str) -> bool {
     let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let numbered = label.rsplit_once('-').filter(|(_, number)| is_number(number));

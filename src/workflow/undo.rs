@@ -122,7 +122,8 @@ pub struct UndoTarget {
     position: Position,
 }
 
-/// A call beneath a failed run, as the report to a person lists it if it was not undone.
+/// A call beneath a failed run, with the data that the report to a person shows if the call was not
+/// undone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LeftCall {
     pub call: CallId,
@@ -130,7 +131,8 @@ pub struct LeftCall {
     /// Local name of the call's request.
     pub payload: String,
     pub thread: ThreadId,
-    /// Code of the reason why the call was not undone; empty for a call that is to be undone.
+    /// Code of the reason why the call was not undone. Empty in an `UndoTarget`, because its call
+    /// is still to be undone.
     pub reason: String,
 }
 
@@ -355,8 +357,8 @@ struct UndoQueue {
     /// of an undo is open.
     thread: Option<(ThreadId, Option<MessageId>)>,
     /// Whether the core has refused a `wait` since the current undo was requested. A refused `wait`
-    /// means that no thread is open. The run may have sent the first refused `wait` before the
-    /// request for the undo, so only a second refusal shows that the undo has no open thread.
+    /// means that no thread is open. The run may have sent the first refused `wait` before it
+    /// requested the undo. Therefore, only a second refusal shows that the undo has no open thread.
     was_idle: bool,
 }
 
@@ -486,10 +488,11 @@ impl RunUndo {
         self.thread().is_some_and(|current| thread == Some(current.as_str()))
     }
 
-    /// Whether the refusal `message` ends the current undo. The undo ends if the core refuses its
-    /// thread, or the call in this thread. A refused `wait` also ends the undo, because it shows
-    /// that no thread is open. But until the thread of the undo is open, the first refused `wait`
-    /// does not count.
+    /// Whether the refusal `message` ends the current undo. This is so if the core has refused the
+    /// thread of the undo, or the call in this thread. It is also so for a refused `wait`, which
+    /// shows that no thread is open. There is one exception: while the thread of the undo is not
+    /// open yet, the first refused `wait` does not count, because the run may have sent it before
+    /// the undo.
     fn concerns_current(&mut self, message: &Message, element: &Element) -> bool {
         let UndoPhase::Undoing(queue) = &mut self.phase else { return false };
         // A refused wait means that nothing is open, so the current undo is not open either. The

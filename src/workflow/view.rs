@@ -41,7 +41,8 @@ pub enum ViewValue {
     Payload(Box<Element>),
     /// Outputs of several runs of one goal.
     Several(Vec<ViewEntry>),
-    /// Copies of several elements that the output of a run selects.
+    /// Copies of the nodes that the expression for a run's output selects, if it selects several
+    /// nodes.
     Elements(Vec<Element>),
 }
 
@@ -119,9 +120,9 @@ impl RunView {
         Ok(nodes.iter().map(|node| value_of(node, &mut elements, is_kept)).collect())
     }
 
-    /// Returns the output that an expression selects; `None` if nothing is selected. If any
-    /// selected node is an element with children, each node becomes a copy. If none is, each node
-    /// becomes its text, and several texts become one text with a line for each.
+    /// Returns the output that an expression selects; `None` if nothing is selected. If at least
+    /// one selected node is an element with children, the output contains a copy of each node.
+    /// Otherwise, the output is a text with the text of each node on a line of its own.
     ///
     /// # Errors
     ///
@@ -147,14 +148,14 @@ impl RunView {
         Ok(Some(ViewValue::Elements(copies.collect())))
     }
 
-    /// Returns the element that an expression selects, with its namespaces. Returns `None` if
-    /// nothing is selected, or a node that is no element. With `takes_first`, only the first of
-    /// several nodes counts.
+    /// Returns the element that an expression selects, with its namespaces. Returns `None` if the
+    /// expression selects nothing, or a node that is not an element. If `takes_first` is true, only
+    /// the first of several nodes counts.
     ///
     /// # Errors
     ///
-    /// Fails in the same cases as [`RunView::evaluate`]. Without `takes_first`, also fails
-    /// if the expression selects several nodes, because a payload is one element.
+    /// Fails in the same cases as [`RunView::evaluate`]. If `takes_first` is false, also fails if
+    /// the expression selects several nodes, because a payload is one element.
     pub fn payload(
         &self,
         expression: &str,
@@ -240,8 +241,8 @@ fn value_of(
     }
 }
 
-/// Name of the element that replaces a node that is no element, in the output of a run. The element
-/// contains the text of the node.
+/// Name of the element that stands for a selected node that is not an element, such as an
+/// attribute, in the output of a run. The element contains the text of the node.
 pub(super) const ITEM: &str = "item";
 
 /// Returns a copy of the element of a node. A node that is no element becomes an element `item`

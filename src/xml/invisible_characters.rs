@@ -1,8 +1,8 @@
 //! Makes invisible characters visible. A character is replaced by its code point if a screen would
 //! act on it, reorder it or not show it.
 //!
-//! The result is unambiguous: backslashes before characters of the text that already look like such
-//! a code point are doubled.
+//! The result is unambiguous: backslashes directly before a replaced character, or before `u{` in
+//! the text, are doubled.
 
 use std::fmt::Write as _;
 use std::ops::RangeInclusive;
@@ -31,8 +31,8 @@ const FORMAT_OR_IGNORABLE: &[RangeInclusive<char>] = &[
     '\u{e0000}'..='\u{e0fff}',
 ];
 
-/// Characters that show as nothing although Unicode has no property for them, by their names in
-/// Unicode 17.0.
+/// Characters that are blank on a screen although no property in Unicode states this. They are
+/// chosen by their names in Unicode 17.0.
 const BLANK: &[RangeInclusive<char>] = &[
     // Tifinagh consonant joiner.
     '\u{2d7f}'..='\u{2d7f}',

@@ -29,8 +29,8 @@ pub fn content(element: &Element, default: &str) -> String {
     writer.out
 }
 
-/// How the prefixes of attributes are numbered. Both rules must never change, because payloads and
-/// prompts are compared byte for byte with recorded ones.
+/// How the prefixes of attributes are numbered. Neither of the two rules may ever change, because
+/// payloads and prompts are compared byte for byte with recorded ones.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum PrefixNumbers {
     /// Numbers only the attributes that get a prefix.

@@ -13,13 +13,14 @@ use crate::thread::Fact;
 #[derive(Debug, Default)]
 pub(super) struct ActionIndices {
     accepted: HashMap<MessageId, usize>,
-    /// For each message that reports a refusal, the index of the refused action.
+    /// Index of each refused action, by the id of the message that reports the refusal.
     refused: HashMap<MessageId, usize>,
 }
 
 impl ActionIndices {
-    /// Numbers the actions of a turn from 0, in the order of the facts in the turn's record. Every
-    /// payload of `agent` in these facts is an action, accepted or refused, except accepted notes.
+    /// Numbers the actions of a turn from 0, in the order of the facts in the turn's record. Each
+    /// payload of `agent` in these facts is an action, whether it was accepted or refused. Only
+    /// accepted notes are not counted.
     pub fn of(facts: &[Fact], agent: &ListenerName) -> Self {
         let mut places = Self::default();
         let mut next = 0;
@@ -55,8 +56,8 @@ impl ActionIndices {
         places
     }
 
-    /// Returns the index of the action from which the message was made. Returns `None` if the
-    /// message was made from no action of the turn.
+    /// Returns the index of the action that produced the message. Returns `None` if no action of
+    /// the turn produced the message.
     pub fn of_action(&self, message: MessageId) -> Option<usize> {
         self.accepted.get(&message).copied()
     }

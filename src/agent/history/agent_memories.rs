@@ -21,7 +21,7 @@ pub struct ThreadMemory {
     pub(in crate::agent) fold: ThreadFold,
     pub(in crate::agent) rendered: RenderedConversation,
     /// Digest by which the pump recognizes the records that it has sent to this machine. `None` if
-    /// it has sent no records.
+    /// the pump has sent no records.
     mark: Option<Digest>,
 }
 
@@ -36,15 +36,15 @@ impl ThreadMemory {
         self.fold.up_to()
     }
 
-    /// Returns how far the pump has sent the thread to this machine: the position of the end, and
-    /// the digest by which the pump recognizes the sent records. Returns `None` if no records were
-    /// sent.
+    /// Returns the position up to which the pump has sent the thread to this machine, and the
+    /// digest by which the pump recognizes the sent records. Returns `None` if the pump has sent no
+    /// records.
     pub fn transferred(&self) -> Option<(Position, Digest)> {
         self.mark.map(|mark| (self.up_to(), mark))
     }
 
     /// Adds records that a pump on another machine has sent: those after the position `after`, up
-    /// to the position `up_to`. If `after` is 0, the records replace the content of this memory.
+    /// to the position `up_to`. If `after` is 0, first discards the content of this memory.
     ///
     /// Returns false and changes nothing if `after` is neither 0 nor the last position of this
     /// memory.
@@ -79,10 +79,10 @@ pub struct AgentMemories {
     history: Arc<dyn ThreadHistory>,
     /// The journal from which the source threads of forks are read.
     source_history: Arc<dyn ThreadHistory>,
-    /// Each memory is boxed, so that the empty entries of the cache's hash table take little
-    /// memory. Up to half of the entries are empty.
+    /// Memories that are kept between turns. They are boxed because up to half of the entries of
+    /// the cache's hash table are empty; an empty entry is then only as large as a pointer.
     kept: Mutex<BoundedCache<(ListenerName, ThreadId), Box<ThreadMemory>>>,
-    /// Turns that an agent took in the source of a fork. The key is the agent and the thread of the
+    /// Turns that an agent took in the source of a fork. The key is the agent and its thread in the
     /// fork.
     sources: Mutex<BoundedCache<(ListenerName, ThreadId), Arc<SourceTurns>>>,
 }
@@ -120,8 +120,8 @@ impl AgentMemories {
         usable.unwrap_or_else(|| ThreadMemory::new(agent.clone(), thread.clone(), scope))
     }
 
-    /// Adds to `memory` the records that it lacks up to the position `up_to`. May wait for the
-    /// disk.
+    /// Adds to `memory` all records up to the position `up_to` that are not in it yet. May wait for
+    /// the disk.
     pub fn extend(&self, memory: &mut ThreadMemory, up_to: Position) -> Result<(), journal::Error> {
         if memory.up_to() < up_to {
             let records = self.history.records(memory.fold.thread(), memory.up_to(), up_to)?;
@@ -139,7 +139,7 @@ impl AgentMemories {
         locked(&self.kept).put(key, Box::new(memory), bytes.min(limits::MEMORY_THREADS_BYTES_MAX));
     }
 
-    /// Returns the turns that `agent` took in the source of a fork after the fork point. `thread`
+    /// Returns the turns that `agent` took after the fork point, in the source of a fork. `thread`
     /// is a thread of the fork; the turns are those in the corresponding thread of the source. May
     /// wait for the disk.
     pub fn source_turns(

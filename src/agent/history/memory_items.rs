@@ -17,31 +17,31 @@ use super::{AnsweredCall, MemoryItem, ModelText, ThreadMessage};
 pub(super) struct MemoryItems {
     items: Arc<Vec<MemoryItem>>,
     version: RendererVersion,
-    /// The call of the last delivery for which items were computed, and the position of this call's
-    /// first delivery.
+    /// Call for which the items were last computed, and the position of the first delivery of this
+    /// call.
     delivered: (CallId, Position),
     /// Number of turns of the thread that have been processed so far.
     turns: usize,
     /// Number of messages of the thread that have been processed so far.
     seen: usize,
-    /// Indices, in the list of the thread's messages, of requests whose call has not been delivered
-    /// yet. Such a request gets its item at the first delivery of its call.
+    /// Requests to the agent whose call has not been delivered yet, as indices into the list of the
+    /// thread's messages. A request gets its item at the first delivery of its call.
     waiting: Vec<usize>,
-    /// For each call in which the agent took a turn, the position of its first delivery.
+    /// Position of the first delivery of each call in which the agent took a turn.
     first_deliveries: HashMap<CallId, Position>,
-    /// The `seq` of each turn in the agent's window, which is the part of the thread that the agent
-    /// still sees.
+    /// The `seq` of each turn that the agent's window contains. The window is the part of the
+    /// thread that the agent still sees.
     shown_turns: HashSet<u64, foldhash::fast::RandomState>,
     /// Sort key of the last item; `None` while the list is empty.
     last: Option<Place>,
-    /// The counts of [`changes`] when the items were computed. If one of them has grown since then,
-    /// all items are computed again.
+    /// Result of the function [`changes`] when the items were computed. If one of its counts has
+    /// grown since then, all items are computed again.
     changes: [usize; 3],
 }
 
-/// Sort key of an item: its journal position, whether it is a turn, and its `seq`. For a turn, the
-/// journal position is the position up to which the turn's prompt shows the thread. If a message
-/// and a turn have the same position, the message comes first.
+/// Sort key of an item: its journal position, whether the item is a turn, and its `seq`. For a
+/// turn, the journal position is the position up to which the turn's prompt shows the thread. A
+/// message comes before a turn with the same position.
 type Place = (Position, bool, u64);
 
 impl MemoryItems {
@@ -90,9 +90,11 @@ impl MemoryItems {
         Arc::clone(&self.items)
     }
 
-    /// Adds the items for the records since the last delivery. Returns false if the caller must
-    /// compute all items again, because an existing item or the renderer version has changed, or
-    /// because a new item does not belong at the end of the list.
+    /// Adds the items for the records since the last delivery, and returns true. Returns false if
+    /// the caller must compute all items again:
+    /// - an existing item has changed,
+    /// - the renderer version has changed, or
+    /// - a new item does not belong at the end of the list.
     pub fn extend(
         &mut self,
         fold: &ThreadFold,
@@ -133,15 +135,16 @@ impl MemoryItems {
         Arc::make_mut(&mut self.items).extend(shown);
     }
 
-    /// Returns the position of the first delivery of `call`. For a call without a turn, this is the
-    /// position of `delivery`, the present delivery. Returns `None` if the call has no turn and
-    /// `delivery` is for another call.
+    /// Returns the position of the first delivery of `call`. This position is known if the agent
+    /// took a turn in `call`. If not, and `delivery` is a delivery of `call`, returns the position
+    /// of `delivery`, the present delivery. Otherwise, returns `None`.
     fn first_delivery(&self, call: CallId, delivery: (CallId, Position)) -> Option<Position> {
         let known = self.first_deliveries.get(&call).copied();
         known.or_else(|| (call == delivery.0).then_some(delivery.1))
     }
 
-    /// Returns the items of all turns and messages that have not been processed yet, in order.
+    /// Returns the sorted items of the turns and messages that have not been processed yet.
+    /// Requests whose call has not been delivered stay unprocessed.
     fn new_places<'f>(
         &mut self,
         fold: &'f ThreadFold,
@@ -201,8 +204,9 @@ impl MemoryItems {
     }
 }
 
-/// Counts the changes that affect existing items: clearings of the window, messages that were
-/// replaced by placeholders, and faults of groups that were dropped.
+/// Counts three kinds of changes that affect existing items: clearings of the agent's window,
+/// messages that a turn replaced by placeholders, and faults that have no effect because another
+/// peer of the same group has replied.
 fn changes(fold: &ThreadFold) -> [usize; 3] {
     [fold.windows.len(), fold.left_out.len(), fold.void_faults.len()]
 }
@@ -280,10 +284,10 @@ impl PlacedItem<'_> {
     }
 }
 
-/// Removes the items that the agent has cleared with `clear-context`: those whose `seq` is less
-/// than `before`. Three kinds of these items stay:
-/// - the last `kept` items for which [`PlacedItem::counts`] is true,
-/// - all items after the first of those,
+/// Removes the items that the agent has cleared with `clear-context`. An item is removed if its
+/// `seq` is less than `before`, with three exceptions. These stay:
+/// - the last `kept` of the cleared items for which [`PlacedItem::counts`] is true,
+/// - all items after the earliest of these `kept` items,
 /// - the request that opened the call `stays`.
 fn clear(places: &mut Vec<PlacedItem<'_>>, before: u64, kept: u32, stays: Option<CallId>) {
     let mut left = kept;
@@ -308,8 +312,9 @@ fn clear(places: &mut Vec<PlacedItem<'_>>, before: u64, kept: u32, stays: Option
     });
 }
 
-/// Inserts the mark [`MemoryItem::Cleared`] where items were removed: at the beginning of the list
-/// or, if the first item is the request of `call`, directly after this request.
+/// Inserts the mark [`MemoryItem::Cleared`], which shows that items were removed. If the first item
+/// is the request of `call`, the mark comes directly after this request. Otherwise, it comes at the
+/// beginning of the list.
 fn mark_gap(items: &mut Vec<MemoryItem>, call: CallId) {
     let is_request = |item: &MemoryItem| match item {
         MemoryItem::ThreadMessage(seen) => CallId(seen.message.id) == call,

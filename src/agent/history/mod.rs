@@ -51,7 +51,7 @@ pub enum MemoryItem {
     Cleared,
 }
 
-/// The model's text and its native calls in one turn, verbatim.
+/// The text and the native calls (tool calls) of the model in one turn, verbatim.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ModelText {
     /// The `seq` of the turn's record. A native call is identified by its turn and its id, because
@@ -65,18 +65,18 @@ pub struct ModelText {
     pub own: Vec<OwnBlock>,
 }
 
-/// A native call, and the recorded payload that was made from it.
+/// A native call (tool call) of the model, and the recorded payload that was made from this call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RecordedToolCall {
     pub call: ToolCall,
     /// The recorded payload; `None` if the native call was refused.
     pub payload: Option<String>,
-    /// Whether the payload opened a call, so that the agent gets a result from its receiver. False
-    /// for notes, for replies, and for messages of the agent to itself.
+    /// Whether the payload opened a call, so that the agent gets a result from the call's receiver.
+    /// False for notes, for replies, and for messages of the agent to itself.
     pub is_owed: bool,
 }
 
-/// A message of the thread, with the call that the message answers, if known.
+/// A message of the thread. If the message answers a call of the agent, this call is included.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ThreadMessage {
     pub message: Arc<Message>,
@@ -84,17 +84,17 @@ pub struct ThreadMessage {
     /// Whether the prompt shows a placeholder in place of the message, because the message does not
     /// fit into the context window.
     pub left_out: bool,
-    /// The native call whose result this message is: the `seq` of its turn, and its index among the
-    /// native calls of the turn. `None` if the message is no such result, or if the turn is outside
-    /// the window.
+    /// Native call whose result is this message: the `seq` of the call's turn, and the index of the
+    /// call among the native calls of that turn. `None` if the message is no result of a native
+    /// call, or if the turn is outside the agent's window.
     pub native: Option<(u64, usize)>,
-    /// The action whose result this message is: the `seq` of its turn, and its index among all
-    /// actions of the turn, including refused ones. `None` if the message is no such result, or if
-    /// the turn is outside the window.
+    /// Action whose result is this message: the `seq` of the action's turn, and the index of the
+    /// action among all actions of that turn, including refused ones. `None` if the message is no
+    /// result of an action, or if the turn is outside the agent's window.
     pub action: Option<(u64, usize)>,
 }
 
-/// A call of the agent that a message of the thread answers.
+/// A call that the agent has made, and that a message of the thread answers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AnsweredCall {
     pub name: PayloadName,
@@ -104,7 +104,7 @@ pub struct AnsweredCall {
     pub in_window: bool,
 }
 
-/// An agent's memory, and the numbers that are compared with the limits of the agent's call.
+/// An agent's memory, and counts for the limits of the agent's call, such as its number of turns.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct AgentMemory {
     pub items: Arc<Vec<MemoryItem>>,
@@ -114,13 +114,14 @@ pub struct AgentMemory {
     pub iterations: u32,
     /// Whether any action of the agent was accepted in the call that is being delivered.
     pub acted: bool,
-    /// Payload name of the request that opened this call; `None` if the memory lacks this request.
+    /// Payload name of the request that opened the call that is being delivered; `None` if the
+    /// memory does not contain this request.
     pub request: Option<PayloadName>,
-    /// The only payload with which the agent may answer the request. `None` unless the request is a
-    /// goal that declares the type of its answer.
+    /// Name of the only payload with which the agent may answer the request, if the request is a
+    /// goal that declares the type of its answer. `None` for any other request.
     pub answer: Option<PayloadName>,
-    /// The payload with which the agent may delegate parts of the request to other agents. `None`
-    /// unless the request is a goal that permits delegation.
+    /// Name of the payload with which the agent may delegate parts of the request to other agents,
+    /// if the request is a goal that permits delegation. `None` for any other request.
     pub delegate: Option<PayloadName>,
     /// Time of the first message of the thread; `None` if there is no message yet. Prompts show the
     /// date of this time as today's date.
@@ -136,9 +137,9 @@ pub fn of(records: &[Record], view: &Viewpoint<'_>) -> AgentMemory {
     fold.memory(view.call, view.position, view.version)
 }
 
-/// Whether `message` is the note of the core that states that a thread is a fork. `record` is the
-/// record of `message`; only the first record of a fork contains such a note. Agents do not see the
-/// note, so that the prompts of a fork and of its source are the same.
+/// Checks whether `message` is the core's note that its thread is a fork. `record` is the record of
+/// `message`; only the first record of a fork contains this note. Agents do not see the note.
+/// Therefore, a fork and its source have the same prompts.
 pub(super) fn states_fork(message: &Message, record: &Record) -> bool {
     let is_fork = |fact: &Fact| matches!(fact, Fact::Forked { .. });
     message.from.is_core() && message.to.is_core() && record.facts.iter().any(is_fork)
@@ -147,8 +148,8 @@ pub(super) fn states_fork(message: &Message, record: &Record) -> bool {
 /// Text that prompts show in place of a redacted payload.
 const REDACTED: &str = "[redacted]";
 
-/// Returns the text of a payload as prompts show it. A redaction leaves only NULs, which no model
-/// may get, so all renderer versions show a placeholder instead.
+/// Returns the text of a payload as prompts show it. A redacted payload contains only NULs, which
+/// must not reach a model. All renderer versions show a placeholder in its place.
 fn shown_text(payload: &Payload) -> &str {
     if payload.is_redacted() { REDACTED } else { payload.as_str() }
 }

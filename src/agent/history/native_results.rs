@@ -1,5 +1,5 @@
-//! Results of a turn's native calls, read from the record of the turn. The record identifies each
-//! native call by a digest, and so connects it with its message or its refusal.
+//! Results of a turn's native calls, read from the record of the turn. The record contains a digest
+//! of each native call. The message or refusal with the same digest belongs to this call.
 
 use std::collections::{HashMap, HashSet};
 
@@ -9,27 +9,28 @@ use crate::envelope::MessageKind;
 use crate::ids::{CallId, Digest, ListenerName, MessageId};
 use crate::thread::Fact;
 
-/// Results of the native calls of one turn.
+/// Results of the native calls (tool calls) of one turn.
 #[derive(Debug, Default)]
 pub(super) struct CallOutcomes {
     /// Payload of each native call, in the order of the calls; `None` if the call was refused.
     payloads: Vec<Option<String>>,
-    /// For each message of the agent that was made from a native call, the index of the native
-    /// call.
+    /// Index of the native call from which a message of the agent was made, by the id of the
+    /// message.
     sent: HashMap<MessageId, usize>,
-    /// The native calls that opened calls, as indices.
+    /// Indices of the native calls whose payload opened a call to a listener.
     owed: HashSet<usize>,
-    /// For each message that reports a refusal, the index of the refused native call.
+    /// Index of each refused native call, by the id of the message that reports the refusal.
     refused: HashMap<MessageId, usize>,
-    /// For each message that reports the refusal of a request to the core, the index of the native
-    /// call that made the request. The request itself was accepted before the core refused it.
+    /// Index of each native call whose request to the core was refused, by the id of the message
+    /// that reports the refusal. The request was first accepted as a message; then the core refused
+    /// it.
     refused_requests: HashMap<MessageId, usize>,
 }
 
 impl CallOutcomes {
-    /// Finds the result of each native call of a turn: the messages that were made from the call,
-    /// or its refusal. `calls` are the native calls of the turn, and `facts` the facts of its
-    /// record.
+    /// Finds the result of each native call of a turn: either the messages that were made from the
+    /// native call, or its refusal. `calls` are the native calls of the turn, and `facts` are the
+    /// facts of the turn's record.
     pub fn of(calls: &[ParsedToolCall], facts: &[Fact], agent: &ListenerName) -> Self {
         let mut outcomes = Self { payloads: vec![None; calls.len()], ..Self::default() };
         if calls.is_empty() {
@@ -94,7 +95,7 @@ impl CallOutcomes {
     }
 
     /// Returns the index of the native call from which the message was made. Returns `None` if the
-    /// message was made from no native call.
+    /// message was not made from a native call.
     pub fn call_of(&self, message: MessageId) -> Option<usize> {
         self.sent.get(&message).copied()
     }
@@ -105,8 +106,8 @@ impl CallOutcomes {
         self.refused.get(&message).copied()
     }
 
-    /// Returns the index of the native call whose request the core refused with the message.
-    /// Returns `None` for any other message.
+    /// If the message reports that the core has refused a request, returns the index of the native
+    /// call that made the request. Returns `None` for any other message.
     pub fn refused_request_of(&self, message: MessageId) -> Option<usize> {
         self.refused_requests.get(&message).copied()
     }

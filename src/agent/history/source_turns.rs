@@ -1,5 +1,6 @@
 //! Turns that an agent took in the source of a fork. If a turn of the fork has the same prompt as a
-//! turn of the source, the fork's turn gets the recorded answer, and no model is called.
+//! turn of the source, the fork's turn gets the answer that the source has recorded, and no model
+//! is called.
 
 use std::sync::Arc;
 
@@ -18,12 +19,12 @@ const TURN_BYTES: usize = 1_024;
 /// A turn in the source of a fork.
 #[derive(Debug, Clone)]
 pub(in crate::agent) struct SourceTurn {
-    /// Id of the message that contains the turn's note, a summary of the turn.
+    /// Id of the message with the turn's note, in which the core describes the turn.
     pub note: MessageId,
     /// Position of the turn's record.
     pub position: Position,
     pub past: PastTurn,
-    /// The notes that the agent wrote in the turn, in order.
+    /// Payloads of the notes that the agent itself wrote in the turn, in order.
     pub notes: Vec<Arc<str>>,
 }
 
@@ -36,8 +37,8 @@ pub struct SourceTurns {
     bytes: usize,
 }
 
-/// Id and time of a timer, as texts. A timer of a fork has another id and another time than the
-/// corresponding timer of the source, so the prompts of fork and source differ in these texts.
+/// Id and time of a timer, as texts. A timer of a fork and the corresponding timer of the source
+/// have different ids and times. Therefore, the prompts of fork and source differ in these texts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::agent) struct TimerNames {
     pub id: String,
@@ -108,8 +109,8 @@ impl SourceTurns {
     }
 
     /// Returns the turns in which a model gave an answer or the provider rejected the request. The
-    /// turn with the number `turn` comes first, because a fork that repeats its source needs this
-    /// one, then all others in the order of the source.
+    /// turn with the number `turn` comes first: a fork that repeats its source needs this turn. All
+    /// other turns follow, in the order of the source.
     pub(in crate::agent) fn nearest_first(
         &self,
         turn: u32,

@@ -1,5 +1,5 @@
-//! Tables of an agent's turns, messages and calls, folded from the records of one thread. Only the
-//! new records of the thread are read before each turn, and added to the tables.
+//! Tables of an agent's turns, messages and calls, computed from the records of one thread. Before
+//! each turn, only the new records of the thread are read and added to the tables.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -39,29 +39,30 @@ pub struct ThreadFold {
     pub(super) seen: Vec<(Position, Arc<Message>)>,
     /// The agent's own calls, by the id of the message that opened the call.
     pub(super) calls: ByMessage<OwnCall>,
-    /// The native call for each message of two kinds: messages of the agent to itself that were
-    /// made from native calls, and reports of refused native calls. The value is the `seq` of the
-    /// call's turn, and the index of the call among the native calls of that turn.
+    /// Native calls to which messages belong. The keys are the messages that the agent sent to
+    /// itself by a native call, and the messages that report refused native calls. The value is the
+    /// `seq` of the turn that made the native call, and the index of the native call in that turn.
     pub(super) results: ByMessage<(u64, usize)>,
-    /// Reports of the core that it has refused a request of the agent. The value identifies the
-    /// native call that made the request, as in `results`.
+    /// Messages in which the core reports that it has refused a request of the agent. The value
+    /// identifies the native call that made the request, as the values in `results` do.
     pub(super) refused_requests: ByMessage<(u64, usize)>,
-    /// Calls of other listeners to a `first` group, whose result is the first reply of a peer. The
-    /// key is the message that opened the call, and the value is the sender of this message. Empty
-    /// if the agent does not remember messages between other listeners.
+    /// Calls of other listeners to a `first` group, whose result is the first reply of any peer in
+    /// the group. The key is the message that opened the call; the value is the sender of this
+    /// message. Empty if the agent does not remember messages between other listeners.
     callers_of_first: ByMessage<ListenerName>,
-    /// Faults of calls to peers of a `first` group, each with the listener that called the group.
+    /// Faults with which calls to peers of a `first` group ended. The value is the listener that
+    /// called the group.
     leg_faults: ByMessage<ListenerName>,
     /// Faults in `leg_faults` that have no effect, because another peer of the group has replied.
     pub(super) void_faults: HashSet<MessageId>,
-    /// Messages that report a refusal. The value identifies the refused action: the `seq` of a
-    /// turn, and the index of the action in that turn.
+    /// Messages that report the refusal of an action. The value identifies the action: the `seq` of
+    /// its turn, and its index among the actions of that turn.
     pub(super) refusals: ByMessage<(u64, usize)>,
     /// Messages that an earlier turn replaced by placeholders.
     pub(super) left_out: HashSet<MessageId>,
-    /// The arguments `(before, kept)` of each `clear-context` of the agent, oldest first. A
-    /// `clear-context` keeps the items whose `seq` is at least `before`, and the last `kept` of the
-    /// older items.
+    /// The arguments `(before, kept)` of each `clear-context` of the agent, oldest first. Each
+    /// `clear-context` keeps all items whose `seq` is at least `before`. Of the older items, it
+    /// keeps the last `kept`.
     pub(super) windows: Vec<(u64, u32)>,
     /// The requests to the agent in the thread of these tables.
     requests: ByMessage<Arc<Message>>,
@@ -86,8 +87,8 @@ pub(super) struct OwnCall {
     pub group: Option<Gather>,
     /// `seq` of the turn in which the agent opened the call.
     pub turn: u64,
-    /// The native call from which this call was made, as an index into the native calls of the
-    /// turn. `None` if no native call led to this call.
+    /// Index of the native call from which this call was made, among the native calls of the turn.
+    /// `None` if this call was not made from a native call.
     pub native: Option<usize>,
     /// Index of the action that opened the call, among all actions of its turn; `None` if the turn
     /// has no such action.
@@ -152,7 +153,8 @@ impl ThreadFold {
         self.scope
     }
 
-    /// Returns the key under which the memory with these tables is kept: its agent and its thread.
+    /// Returns the key under which the memory with these tables is kept: the agent and the thread
+    /// of the tables.
     pub(super) fn key(&self) -> (ListenerName, ThreadId) {
         (self.agent.clone(), self.thread.clone())
     }
@@ -206,9 +208,10 @@ impl ThreadFold {
         }
     }
 
-    /// Notes that `record` cancels `message`. A fault of a peer in a `first` group becomes void if
-    /// the record also contains a reply to the caller of the group. Without such a reply, the fault
-    /// stays valid: it was cancelled only because a call ended.
+    /// Handles the cancellation of `message` by `record`. If `message` is a fault of a peer in a
+    /// `first` group, and `record` also contains a reply to the caller of the group, the fault
+    /// becomes void. Without this reply, the fault stays valid: it was cancelled only because a
+    /// call ended.
     fn note_cancelled(&mut self, message: MessageId, record: &Record) {
         let Some(caller) = self.leg_faults.get(&message) else { return };
         let mut replied = record.facts.iter().filter_map(|fact| replied_to(fact, &self.thread));
@@ -321,7 +324,7 @@ impl ThreadFold {
         own.or_else(|| self.callers_of_first.get(&call)).cloned()
     }
 
-    /// Returns for each turn of the agent, oldest first, the call in which the agent took the turn.
+    /// Returns the call of each turn of the agent, oldest turn first.
     pub fn turn_calls(&self) -> impl Iterator<Item = CallId> {
         self.taken.iter().copied()
     }

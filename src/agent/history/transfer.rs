@@ -1,5 +1,6 @@
-//! Encodes a thread for an agent on another machine, and decodes it there. Only the parts that the
-//! agent's memory needs are sent. Each record with such parts becomes one line of JSON.
+//! Encodes a thread for an agent on another machine, and decodes it there. Only the parts of
+//! records that the agent's memory needs are sent. Each record with at least one of these parts
+//! becomes one line of JSON.
 
 use serde::{Deserialize, Serialize};
 
@@ -28,8 +29,9 @@ struct TransferLine {
 
 /// Encodes the records of `thread` for `agent`, as lines of JSON. The lines contain:
 /// - the messages of the thread, without the turns of other agents,
-/// - the agent's own messages and refusals, also from other threads of the tree,
-/// - the messages that were cancelled in the same record as a reply.
+/// - the agent's own messages and refusals, even in other threads of the tree,
+/// - the agent's clearings of its window in the thread,
+/// - the ids of cancelled messages, if the same record contains a reply in the thread.
 pub fn encode_thread(records: &[Record], agent: &ListenerName, thread: &ThreadId) -> Vec<u8> {
     let mut out = Vec::new();
     for record in records {

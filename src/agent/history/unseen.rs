@@ -1,5 +1,5 @@
-//! Finds the messages of a thread that the prompt of a turn does not show, and states for each why
-//! the prompt lacks it.
+//! Finds the messages of a thread that the prompt of a turn does not show, and states the reason
+//! for each of these messages.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -33,8 +33,8 @@ pub enum UnseenReason {
     /// The message went between other listeners, and this agent remembers only messages that it
     /// sent or received.
     AmongOthers,
-    /// The message is a request of another call to the agent. It is not shown until that call is
-    /// delivered.
+    /// The message is the request of another call to the agent. Prompts show this request only
+    /// after its call has been delivered.
     Waiting,
     /// The message is the text of another agent's turn. Payloads in that text are separate
     /// messages.
@@ -42,7 +42,7 @@ pub enum UnseenReason {
     /// The message is the fault of a peer in a `first` group, and has no effect, because another
     /// peer of the group has replied.
     Cancelled,
-    /// The message is a turn of the agent itself, whose text was redacted.
+    /// The message is a turn of the agent itself. The text of this turn was redacted.
     Redacted,
 }
 
@@ -60,8 +60,8 @@ impl UnseenReason {
 
 /// The messages and turns that a prompt shows.
 struct ShownItems {
-    /// For each shown message, whether the prompt shows a placeholder instead of the message's
-    /// text.
+    /// The shown messages. The value is true if the prompt shows a placeholder instead of the
+    /// message's text.
     messages: HashMap<MessageId, bool>,
     /// The `seq` of each shown turn of the agent.
     turns: HashSet<u64>,
@@ -88,8 +88,8 @@ impl ShownItems {
 }
 
 /// Returns the messages of a thread that the prompt of a turn does not show, oldest first. `view`
-/// identifies the turn, and messages after its position are ignored. `left_out` lists the messages
-/// that placeholders replace in this prompt.
+/// identifies the turn. Messages after the position in `view` are ignored. `left_out` lists the
+/// messages that placeholders replace in this prompt.
 pub fn unseen(
     records: &[Record],
     view: &Viewpoint<'_>,

@@ -4,27 +4,27 @@
 use crate::agent::FinalMode;
 use crate::xml::findings::{Finding, TextLocation};
 
-/// Code: the turn contains no action and no final report.
+/// Feedback code for a turn that contains no action and no final report.
 pub const NO_ACTION: &str = "no-action";
-/// Code: the provider stopped the answer before it was complete.
+/// Feedback code for an answer that the provider stopped before it was complete.
 pub const TRUNCATED: &str = "truncated";
-/// Code: the provider or the model declined to answer.
+/// Feedback code for a turn in which the provider or the model declined to answer.
 pub const REFUSED: &str = "answer-refused";
-/// Code: the provider rejected the request.
+/// Feedback code for a request that the provider rejected.
 pub const REJECTED: &str = "request-rejected";
-/// Code: the model made a native call, although its protocol requires actions to be XML.
+/// Feedback code for a native call, if the protocol requires actions to be XML.
 pub const NATIVE_CALL: &str = "native-call";
-/// Code: the model wrote an action as XML, although its protocol requires native calls.
+/// Feedback code for an action that the model wrote as XML, if the protocol requires native calls.
 pub const XML_CALL: &str = "xml-tool-call";
-/// Code: the model called a tool that was not offered.
+/// Feedback code for a call of a tool that was not offered.
 pub const UNKNOWN_TOOL: &str = "unknown-tool";
-/// Code: the model reported its progress, which the protocol `xml-final` does not accept.
+/// Feedback code for a progress report of the model, which the protocol `xml-final` does not
+/// accept.
 pub const PROGRESS: &str = "progress-suppressed";
-/// Code: the model wrote its report into an element whose name does not contain the nonce of the
-/// turn.
+/// Feedback code for a report in an element whose name does not contain the nonce of the turn.
 pub const NONCE: &str = "nonce-mismatch";
 pub const SLOT: &str = "slot-mismatch";
-/// Code: the final report has no end tag.
+/// Feedback code for a final report without an end tag.
 pub const FINAL_UNCLOSED: &str = "final-unclosed";
 pub const FINAL_TRUNCATED: &str = "final-truncated";
 pub const FINAL_FORMAT: &str = "final-format";
@@ -79,8 +79,8 @@ impl AvailableActions {
         )
     }
 
-    /// Creates feedback that the turn contains no native call. `end` says in words how the model
-    /// can end the task.
+    /// Creates feedback that the turn contains no native call. `end` is a phrase that explains to
+    /// the model how to end the task.
     pub fn no_call(&self, raw: &str, end: &str) -> Finding {
         let nothing = if raw.trim().is_empty() { "it was empty; " } else { "" };
         let call = if self.tools.is_empty() {

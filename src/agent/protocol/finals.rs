@@ -1,4 +1,4 @@
-//! Final payloads, with which an agent ends its call. Finds the agent's report in such a payload,
+//! Final payloads, with which an agent ends its call. Finds the agent's report in a final payload,
 //! and checks the report against the configured format.
 
 use serde_json::{Value as Json, json};
@@ -39,8 +39,9 @@ enum ReportPlace {
 }
 
 impl ReportPlace {
-    /// Returns where a payload contains its report: in its text, or in its only required child
-    /// element. Returns `None` if the payload requires anything else.
+    /// Returns where a payload contains its report. If the payload itself has text, the report is
+    /// this text. Otherwise, it is the text of the only required child element. Returns `None` if
+    /// the payload requires anything else.
     fn of(description: &PayloadDescription) -> Option<Self> {
         let mut needed = description.parameters.iter().filter(|p| p.required || p.alternative);
         if description.text.is_some() {
@@ -52,7 +53,7 @@ impl ReportPlace {
         (plain && needed.next().is_none()).then(|| Self::Child(only.name.clone()))
     }
 
-    /// Returns the name of the property that contains the report when the payload is written as
+    /// Returns the name of the JSON property that contains the report, if the payload is written as
     /// JSON. Returns `None` if there is no such property.
     fn key(&self, payload: &PayloadName, schemas: &Schemas) -> Option<String> {
         match self {
@@ -85,9 +86,9 @@ impl AgentFinals {
         Self { by, ..self }
     }
 
-    /// Adapts the final payloads to `xml-final`, where the model writes into a slot, an element of
-    /// its text. If no final payload can contain a plain-text report, the slot contains a whole
-    /// final payload as XML. Otherwise, it contains only the report.
+    /// Adapts the final payloads to the transport `xml-final`. There, the model writes into a slot,
+    /// which is an element of its text. If a final payload can contain a plain-text report, the
+    /// slot contains only the report. Otherwise, the slot contains a whole final payload as XML.
     #[must_use]
     pub fn in_slot(self) -> Self {
         match self.of_text() {
@@ -103,8 +104,8 @@ impl AgentFinals {
         tags.join(" or ")
     }
 
-    /// Reads a final payload that the model wrote as XML into a slot, which is an element for
-    /// reports in the model's text.
+    /// Reads a final payload that the model has written as XML into a slot. A slot is an element
+    /// for reports in the model's text.
     ///
     /// # Errors
     ///
@@ -145,9 +146,9 @@ impl AgentFinals {
         }
     }
 
-    /// Returns the name of the property that contains the report if the final payload `name` is
-    /// written as JSON, as in the arguments of a native call. Returns `None` if the payload
-    /// contains no report.
+    /// Returns the name of the JSON property that contains the report of the final payload `name`,
+    /// for example in the arguments of a native call. Returns `None` if the payload contains no
+    /// report.
     fn report_key(&self, name: &PayloadName) -> Option<String> {
         self.report(name)?.key(name, &self.schemas)
     }
@@ -161,8 +162,8 @@ impl AgentFinals {
         self.words.iter().find(|word| word.report.is_some()).map(|word| &word.name)
     }
 
-    /// Checks the report inside a final payload. Does nothing for a payload that is no final
-    /// payload or contains no report.
+    /// Checks the report inside a final payload. Does nothing if the payload is not a final
+    /// payload, or contains no report.
     pub fn check(
         &self,
         name: &PayloadName,
@@ -175,7 +176,7 @@ impl AgentFinals {
     }
 
     /// Fails if a report is empty or does not have the configured format. Does not check whether
-    /// the report claims success: the model does not decide whether the call succeeded.
+    /// the report claims success, because the system decides whether the call succeeded.
     pub fn check_format(&self, report: &str, place: TextLocation) -> Result<(), Finding> {
         if report.trim().is_empty() {
             let message = "the final report is empty; write everything the asker needs to know";
@@ -260,11 +261,13 @@ impl AgentFinals {
         schema
     }
 
-    /// Returns the arguments of a native call for the final payload `name`, in which the report must
-    /// be a string. If the agent's reports are not JSON, returns the arguments unchanged. A model may
-    /// write a JSON report as the value itself: the value then becomes a string. A report that is a
-    /// string already stays as it is. It is encoded only if the string itself is a valid report and
-    /// its content is not one.
+    /// Returns the arguments of a native call for the final payload `name`, in which the report
+    /// must be a string. A model may also write a JSON report as the JSON value itself. The cases
+    /// are:
+    /// - If the agent's reports are not JSON, the arguments stay unchanged.
+    /// - If the report is no string, its JSON text becomes the string.
+    /// - If the report is a string, it stays unchanged, unless this string is a valid report by
+    ///   itself and its content is not. Then the string is encoded as JSON once more.
     ///
     /// # Errors
     ///
@@ -313,8 +316,8 @@ pub fn takes_report(description: &PayloadDescription) -> bool {
     ReportPlace::of(description).is_some()
 }
 
-/// Fails if the model wrote a `status` with its report. A status is refused, because the system and
-/// not the model decides whether the call succeeded.
+/// Fails if the model wrote a `status` with its report. A status is refused because the system
+/// decides whether the call succeeded, and not the model.
 pub fn status(written: Option<&str>, place: TextLocation) -> Result<(), Finding> {
     match written {
         None => Ok(()),

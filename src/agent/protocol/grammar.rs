@@ -8,14 +8,14 @@ use crate::xml::shape::{ElementShape, QName, ShapeArena, ShapeContent, ShapeId};
 
 use super::vocabulary::AgentVocabulary;
 
-/// Names of elements whose content is reasoning. An agent may have its own payload with the local
-/// name `think` or `reasoning`; an element with that name is then this payload, and no reasoning.
+/// Names of elements whose content is reasoning. If the agent has its own payload with the local
+/// name `think` or `reasoning`, an element with this name is that payload, and not reasoning.
 const REASONING: [&str; 3] = ["thinking", "think", "reasoning"];
 /// Name of the element in which prompts show the result of an action.
 const RESULT: &str = "tool_result";
 
-/// The elements that are in every grammar of one agent. [`GrammarWords::with_slots`] adds the
-/// slots, because the names of slots differ between turns.
+/// The elements that all grammars of one agent have in common. The names of slots differ between
+/// turns, so [`GrammarWords::with_slots`] adds the slots.
 #[derive(Debug, Clone)]
 pub struct GrammarWords {
     shapes: ShapeArena,
@@ -53,8 +53,8 @@ impl GrammarWords {
 const SLOT_ATTRIBUTES: [&str; 2] = ["format", "status"];
 
 /// Builds the grammar for an agent's vocabulary. The core payloads `spawn-thread` and
-/// `send-to-thread` contain another payload. The grammar lists all payloads that they may contain,
-/// so that the agent may write these without namespaces.
+/// `send-to-thread` contain another payload. The grammar lists all payloads that are permitted
+/// inside them, so that the agent may write the inner payloads without namespaces.
 pub fn of(vocabulary: &AgentVocabulary, schemas: &Schemas) -> GrammarWords {
     let mut shapes = ShapeArena::default();
     let mut addressable = Vec::new();

@@ -1,6 +1,6 @@
-//! Maps positions in a payload to positions in the model's text. The checks of a payload name
-//! positions in the payload, but feedback to the model must quote the text from which the payload
-//! was built.
+//! Maps positions in a payload to positions in the model's text. The checks of a payload report
+//! positions in the payload. Feedback to the model must instead quote the text from which the
+//! payload was built.
 
 use crate::xml::element::{Element, Node};
 use crate::xml::extract::ExtractedAction;
@@ -33,7 +33,7 @@ fn open_tags(xml: &str) -> usize {
 /// Search that finds an element of an action in the model's text by counting start tags.
 struct ElementFinder<'s> {
     source: &'s str,
-    /// Offset in the action's text up to which the search has passed.
+    /// Offset in the action's text at which the search continues.
     at: usize,
     /// Number of start tags that the search must still pass before it reaches the wanted element.
     left: usize,

@@ -212,8 +212,8 @@ impl TurnReader<'_> {
     }
 }
 
-/// Removes the turn's nonce from the feedback on this turn. The model reads the feedback in its
-/// next turn, which has another nonce.
+/// Removes the turn's nonce from the feedback on this turn. This is needed because the model reads
+/// the feedback in its next turn, which has another nonce.
 fn forget_nonce(reading: &mut ParsedTurn, slots: &TurnSlots) {
     let broken = reading.broken.iter_mut().map(|broken| &mut broken.finding);
     for finding in reading.feedback.iter_mut().chain(broken) {
@@ -234,8 +234,9 @@ impl AgentProtocol {
         if is_xml && stop.is_cut() { extractor.finish_cut_off() } else { extractor.finish() }
     }
 
-    /// Returns the location of each payload in the model's text: its first mistake if the schema
-    /// refuses the payload, otherwise its first character.
+    /// Returns a location in the model's text for each payload. If the schema refuses the payload,
+    /// this is the location of the first mistake. Otherwise, it is the location of the payload's
+    /// first character.
     fn written_as_xml(&self, raw: &str, extraction: &Extraction) -> Vec<WrittenPayload> {
         let written = extraction.actions().map(|action| {
             let name = PayloadName::from(action.name());
@@ -248,8 +249,8 @@ impl AgentProtocol {
         written.collect()
     }
 
-    /// Returns the payloads that were made from native calls. Such payloads have no position in the
-    /// model's text.
+    /// Returns the payloads that were made from native calls. They have no position in the model's
+    /// text.
     fn called(&self, reading: &ParsedTurn) -> Vec<WrittenPayload> {
         let actions = reading.actions.iter().filter(|action| {
             reading.calls.iter().any(|made| made.digest == Digest::of(&action.payload))
@@ -266,9 +267,9 @@ impl AgentProtocol {
         called.collect()
     }
 
-    /// Whether an answer that reached its maximum length may lack a native call, because a native
-    /// call that was cut off leaves no trace. Always false for an agent without native calls, and
-    /// for an answer with a final payload.
+    /// Whether a native call may be missing from an answer that reached its maximum length. A
+    /// native call that was cut off leaves no trace. Always false for an agent without native
+    /// calls, and for an answer with a final payload.
     fn may_lack_a_call(&self, sorted: &ParsedItems) -> bool {
         let mut finals = self.prompt_input.vocabulary.finals();
         let ends = finals.any(|word| sorted.reading.actions.iter().any(|a| a.name == word.name));
@@ -276,9 +277,9 @@ impl AgentProtocol {
     }
 
     /// Adds feedback about the whole turn: that the answer was cut off, that the model declined to
-    /// answer, or that the turn contains no action. A turn without an action is no mistake if the
-    /// model wrote a note as a payload, or only reasoning. `silent` is true if the model's text
-    /// contains neither notes nor reasoning.
+    /// answer, or that the turn contains no action. A turn without an action is accepted if the
+    /// model wrote a note as a payload, or if its text contains only reasoning. `silent` is true if
+    /// the model's text contains neither notes nor reasoning.
     fn judge_turn(
         &self,
         sorted: &mut ParsedItems,
@@ -318,9 +319,9 @@ impl AgentProtocol {
         sorted.reading.feedback = feedback_findings;
     }
 
-    /// Adds an explanation of how to write an action to the last refusal of the turn. Does this
-    /// only if the transport is `xml`, the turn contains no actions, and every refusal concerns an
-    /// element with an unknown name.
+    /// Appends an explanation to the last refusal of the turn: how the model writes an action. Does
+    /// this only if the transport is `xml`, the turn contains no actions, and every refusal
+    /// concerns an element with an unknown name.
     fn explain_unknown_actions(&self, sorted: &mut ParsedItems, raw: &str) {
         let is_unknown = |broken: &BrokenPayload| broken.rule() == RefusalRule::UnknownAction;
         let ParsedTurn { actions, broken, .. } = &mut sorted.reading;

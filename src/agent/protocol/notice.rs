@@ -15,7 +15,7 @@ use crate::agent::{ActionTransport, FinalMode, RendererVersion};
 pub struct TurnProgress {
     /// Number of the turn within its call, counted from 1.
     pub iteration: u32,
-    /// Whether the context window is full, so that this is the last turn.
+    /// Whether the context window is full. If so, this turn is the last one of the call.
     pub window_full: bool,
 }
 

@@ -22,12 +22,13 @@ pub struct TurnAction {
 /// answer off.
 const CUT: &str = "; the response reached its maximum length and was cut, write less before it";
 
-/// A native call of a turn, with the digest by which the record identifies the result of the call.
+/// A native call (tool call) of a turn, with the digest by which the record identifies the result
+/// of the call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ParsedToolCall {
     pub call: ToolCall,
-    /// Digest of the payload that was made from the call. If the call was refused, digest of the
-    /// text of the call instead.
+    /// Digest of the payload that was made from the call. If the call was refused, this is the
+    /// digest of the text of the call.
     pub digest: Digest,
 }
 
@@ -43,8 +44,8 @@ pub struct ParsedTurn {
     /// All findings about the turn except warnings. The record of the turn contains them; some of
     /// them also go to the agent.
     pub findings: Vec<Finding>,
-    /// Findings that the agent gets as feedback on the turn. Findings about broken actions are in
-    /// `broken` instead.
+    /// Findings that the agent gets as feedback on the turn. Findings about broken actions are not
+    /// included; they are in `broken`.
     pub feedback: Vec<Finding>,
     /// Findings about payloads that were accepted in spite of a mistake. These findings are
     /// recorded but not sent to the agent.
@@ -54,16 +55,16 @@ pub struct ParsedTurn {
 }
 
 impl ParsedTurn {
-    /// Creates the turn for a request that the provider rejected. The turn does nothing except that
-    /// the agent gets the rejection as feedback.
+    /// Creates the turn for a request that the provider rejected. The only effect of the turn is
+    /// that the agent gets the rejection as feedback.
     pub fn of_rejection(rejection: Finding) -> Self {
         let findings = vec![rejection.clone()];
         let feedback = vec![rejection];
         Self { findings, feedback, ..Self::default() }
     }
 
-    /// Whether the turn consists of text alone: it has no action, no native call, and no mistake
-    /// except the missing action.
+    /// Whether the turn consists of text alone. It then has no action and no native call, and its
+    /// only mistake is the missing action.
     pub fn is_text_alone(&self, raw: &str) -> bool {
         let is_empty = self.actions.is_empty() && self.broken.is_empty() && self.calls.is_empty();
         let mut feedback = self.feedback.iter();
@@ -188,9 +189,9 @@ impl ParsedItems {
         }
     }
 
-    /// Whether the text ends inside a broken action, because the provider cut the answer off. If
-    /// so, adds this to the refusal of the action, unless a refusal already states it or the action
-    /// is an unclosed final report.
+    /// Returns whether the provider cut the answer off inside a broken action. If so, adds this
+    /// fact to the refusal of the action. Adds nothing if a refusal already states it, or if the
+    /// action is an unclosed final report.
     pub fn mark_cut_off(&mut self, raw: &str) -> bool {
         if self.states_cut_off {
             return true;

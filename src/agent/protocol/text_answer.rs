@@ -12,9 +12,9 @@ use crate::xml::extract::{
 };
 use crate::xml::findings::{Finding, TextLocation};
 
-/// Whether an item of a turn is part of the answer. True for text, and for unknown elements such as
-/// HTML in Markdown. False for an unknown element that contains an action, or whose name equals or
-/// resembles that of an action or a slot.
+/// Whether an item of a turn is part of the answer. True for text. Also true for an unknown
+/// element, such as HTML in Markdown, except in two cases: the element contains an action, or its
+/// name equals or resembles the name of an action or a slot.
 pub(super) fn is_text(item: &ExtractedItem, grammar: &ActionGrammar, slots: &TurnSlots) -> bool {
     match item {
         ExtractedItem::Text(_) => true,
@@ -27,9 +27,12 @@ pub(super) fn is_text(item: &ExtractedItem, grammar: &ActionGrammar, slots: &Tur
     }
 }
 
-/// Ends the agent's call with the text of a turn. Does nothing if the text is empty, if the model
-/// did not end the answer normally, or if the turn contains an action, a refusal, a finding or an
-/// invalid note. An invalid note may be HTML: `<progress value="7"/>` is an element of HTML.
+/// Ends the agent's call with the text of a turn. Does nothing if:
+/// - the text is empty,
+/// - the model did not end the answer normally,
+/// - the turn contains an action, a refusal or a finding, or
+/// - the turn contains an invalid note. This may be HTML in the text, such as `<progress
+///   value="7"/>`.
 pub(super) fn take(
     sorted: &mut ParsedItems,
     extraction: &Extraction,

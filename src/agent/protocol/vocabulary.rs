@@ -72,8 +72,8 @@ impl AgentVocabulary {
     }
 
     /// Returns the vocabulary for a call with a goal, which is a task from a workflow. Only the
-    /// payload `answer` ends such a call. If `delegate` is given, the agent can delegate parts of
-    /// the goal with the payload `delegate`.
+    /// payload `answer` ends this call. If `delegate` is given, the agent can delegate parts of the
+    /// goal with the payload `delegate`.
     pub fn for_goals(
         answer: &PayloadName,
         delegate: Option<&PayloadName>,
@@ -124,7 +124,7 @@ impl AgentVocabulary {
     }
 
     /// Returns the vocabulary as the given renderer version shows it: without the payload names
-    /// that are newer than this version, and with its descriptions and examples.
+    /// that are newer than this version, and with the descriptions and examples of this version.
     pub(super) fn in_version(mut self, version: RendererVersion, schemas: &Schemas) -> Self {
         let later = system::name("cancel-thread");
         self.words.retain(|word| version >= RendererVersion::V5 || word.name != later);
@@ -163,15 +163,15 @@ impl AgentVocabulary {
         self.words.iter().filter(|word| word.meaning == Meaning::Reply)
     }
 
-    /// Whether the payload goes to a peer or to the agent itself. Only such a payload can open a
-    /// thread.
+    /// Whether the receiver of the payload is either a peer or the agent itself. Only a payload for
+    /// which this is true can open a thread.
     pub fn is_addressable(&self, word: &VocabularyEntry) -> bool {
         matches!(word.meaning, Meaning::Own | Meaning::Call { .. })
     }
 
-    /// Returns the payload name that prompts use in their example of a payload for another thread.
-    /// It is the first name with an example whose payload goes to the agent itself or to a peer.
-    /// Returns `None` if there is no such name.
+    /// Returns the payload name for the example in prompts that shows how to send a payload to
+    /// another thread. This is the first name that has an example, and whose receiver is the agent
+    /// itself or a peer. Returns `None` if there is no such name.
     pub fn addressable(&self) -> Option<&VocabularyEntry> {
         let tools = self.tools().filter(|word| self.is_addressable(word));
         self.own().chain(tools).find(|word| !word.example.is_empty())
@@ -222,7 +222,7 @@ fn described(
     VocabularyEntry { name, meaning, peers, description, example, markup }
 }
 
-/// Returns the names of the elements in the payload `name` whose content is any XML.
+/// Returns the names of those elements in the payload `name` that may contain any XML.
 fn markup_in(name: &PayloadName, schemas: &Schemas) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
     for part in schemas.gaps(name) {
@@ -237,7 +237,8 @@ fn markup_in(name: &PayloadName, schemas: &Schemas) -> Vec<String> {
 }
 
 /// Removes the declaration of the default namespace from the root element of an example. Changes
-/// nothing if the root element has none, or if the example declares other namespaces.
+/// nothing if the root element has no such declaration, or if the example declares other
+/// namespaces.
 pub(super) fn bare(example: &str) -> String {
     let Some((before, declared)) = example.split_once(" xmlns=\"") else {
         return example.to_owned();

@@ -1,5 +1,5 @@
-//! Sections of the system prompt for an agent with native calls. The definitions of its tools are
-//! not in the prompt, but are sent to the provider beside the prompt.
+//! Sections of the system prompt for an agent with native calls. The prompt does not contain the
+//! definitions of the agent's tools; they are sent to the provider beside the prompt.
 
 use std::fmt::Write as _;
 
@@ -208,8 +208,8 @@ fn slot(out: &mut String, prompt: &PromptInput) {
     ends(out, prompt);
 }
 
-/// Writes the prompt section about the slot, the element for the final report. This form of the
-/// section is for agents whose final report is a whole final payload as XML.
+/// Writes the prompt section about the slot, the element for the final report, for agents that
+/// write a whole final payload as XML into the slot.
 fn declared(out: &mut String, prompt: &PromptInput, opening: &str) {
     for word in prompt.vocabulary.finals() {
         let _ = writeln!(

@@ -90,8 +90,8 @@ pub fn tool_calling(prompt: &PromptInput) -> String {
 }
 
 /// Lists the peers that accept calls of the agent, with their descriptions. Returns an empty text
-/// if no peer has a description. In renderer versions before the eighth, also returns an empty
-/// text, because each tool describes its peers.
+/// if no peer has a description. For renderer versions before the eighth, always returns an empty
+/// text, because in these versions each tool describes its peers.
 pub fn peers(prompt: &PromptInput) -> String {
     let peers = prompt.vocabulary.peers();
     let has_description = peers.iter().any(|peer| !peer.description.is_empty());
@@ -292,8 +292,8 @@ fn markup(out: &mut String, vocabulary: &AgentVocabulary) {
     );
 }
 
-/// Returns the sentences of the prompt which state that the text of a response without any action
-/// is the answer.
+/// Returns the sentences of the prompt which state: if a response contains no action, its text is
+/// the answer.
 pub fn text_is_the_answer(prompt: &PromptInput) -> String {
     format!(
         "When the task is complete, write your answer as {} in a response without any action: the \
@@ -393,8 +393,8 @@ fn going_on(out: &mut String, prompt: &PromptInput) {
     }
 }
 
-/// Returns the example of a core payload: `template`, with the example of a payload from the
-/// agent's vocabulary in place of `{own}`.
+/// Returns the example of a core payload. Starts from `template`, and replaces `{own}` in it by the
+/// example of a payload from the agent's vocabulary.
 pub fn core_example(vocabulary: &AgentVocabulary, template: &str) -> String {
     let inner = vocabulary.addressable().map_or("", |word| word.example.as_str());
     template.replace("{own}", inner.trim())

@@ -104,14 +104,14 @@ struct AdmittedRequests<'a, C> {
     context: &'a C,
     terms: &'a ModelTerms,
     request: &'a ModelRequest,
-    /// Lock: held only to add one chunk, never across an await. The same task admits requests and
-    /// receives chunks, and would wait for itself forever.
+    /// Buffer of the answer. Its lock is held only to add one chunk, and never across an await. One
+    /// task both admits requests and receives chunks, and would otherwise wait for itself forever.
     buffer: Mutex<AnswerBuffer>,
     /// Number of requests for which a reservation was made.
     count: AtomicU32,
 }
 
-/// Reports the progress of an answer, at most once per interval.
+/// Reports the progress of an answer, at most once in each interval.
 struct ProgressReporter {
     interval: Duration,
     reported: Instant,
@@ -124,7 +124,7 @@ impl ProgressReporter {
     }
 
     /// Handles one chunk of an answer. Reports progress if the interval has passed since the last
-    /// report. A chunk that states the failure or the restart of a request is no progress.
+    /// report. Ignores chunks which state that a request failed or was restarted.
     fn take(&mut self, chunk: &AnswerChunk<'_>, context: &impl TurnServices) {
         let is_progress = !matches!(chunk, AnswerChunk::Failed(_) | AnswerChunk::Restart);
         if is_progress && self.reported.elapsed() >= self.interval {
@@ -141,10 +141,10 @@ impl<C: TurnServices> AdmittedRequests<'_, C> {
         lost.map_or_else(Spending::default, |(usage, money)| spending(&usage, money))
     }
 
-    /// Reserves the cost of a request. First reserves an upper bound, which needs no count of the
-    /// tokens. If this exceeds the budget, counts the tokens and reserves their cost. `own_form` is
-    /// the request in the form for the route's provider, if this differs from `self.request`.
-    /// Returns `None` if the pump has stopped.
+    /// Reserves the cost of a request. First reserves an upper bound, for which no tokens are
+    /// counted. If the budget does not cover this bound, counts the tokens and reserves their cost
+    /// instead. `own_form` is the request in the form for the route's provider; `None` if
+    /// `self.request` has this form. Returns `None` if the pump has stopped.
     async fn reserve(
         &self,
         route: RouteLimit,
@@ -194,8 +194,8 @@ impl<C: TurnServices> CallAdmission for AdmittedRequests<'_, C> {
 
 impl ModelAgent {
     /// Renders the request of a turn in the form for `provider`. Returns `None` if the request in
-    /// `rendered` can be sent as it is, because it is for `provider` or has native calls only as
-    /// XML.
+    /// `rendered` can be sent unchanged: it was rendered for `provider`, or all its native calls
+    /// are XML.
     pub(super) fn request_for(
         &self,
         rendered: &RenderedTurn,
@@ -212,8 +212,8 @@ impl ModelAgent {
         Some(ModelRequest { messages, ..request.clone() })
     }
 
-    /// Calls the model and parses its text while it streams. If the attempt is cancelled, the
-    /// stream is closed immediately.
+    /// Calls the model, and parses the model's text while the text streams. If the attempt is
+    /// cancelled, closes the stream immediately.
     async fn call(
         &self,
         rendered: &RenderedTurn,
@@ -313,8 +313,8 @@ impl ModelAgent {
     }
 
     /// Calls the model and returns its answer. If the provider rejects a request that contains
-    /// earlier output of the agent in this call, returns a turn without actions, which only gives
-    /// feedback to the agent. Any other failure is an error.
+    /// earlier output of the agent in this call, returns a turn without actions. The only effect of
+    /// this turn is feedback to the agent. Any other failure is an error.
     pub(super) async fn answer(
         &self,
         rendered: &RenderedTurn,
@@ -329,7 +329,8 @@ impl ModelAgent {
 
     /// Handles a failed model call. If the provider rejected the request, and the request contains
     /// earlier output of the agent in this call, returns a turn without actions. This turn gives
-    /// feedback to the agent, so that its next request can differ. Any other failure is an error.
+    /// feedback to the agent, so that the agent's next request can differ. Any other failure is an
+    /// error.
     fn rejected(
         &self,
         rendered: &RenderedTurn,

@@ -27,7 +27,7 @@ use crate::system;
 use crate::xml::element::Element;
 use crate::xml::findings::{Finding, TextLocation};
 
-/// A turn in the source of a fork, whose recorded answer a turn of the fork gets.
+/// A turn in the source of a fork. A turn of the fork gets the recorded answer of this turn.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct AnswerSource {
     /// Id of the message that contains the turn's note.
@@ -73,8 +73,8 @@ impl ForkedNames {
     }
 
     /// Returns the message with each text of the fork replaced by the corresponding text of the
-    /// source. Opaque blocks stay unchanged: the provider has signed them, and a fork uses the
-    /// blocks of its source.
+    /// source. Opaque blocks stay unchanged: the provider has signed them, and the fork uses the
+    /// same blocks as its source.
     fn message_in_source(&self, message: &ChatMessage) -> ChatMessage {
         let blocks = message.blocks.iter().map(|block| match block {
             ChatBlock::Text(text) => ChatBlock::Text(self.in_source(text)),
@@ -164,10 +164,10 @@ impl ModelAgent {
     }
 
     /// Computes the digests that the request of the fork's turn would have in the source. `turn` is
-    /// the corresponding turn of the source. There are two digests: one for the form of the
-    /// provider that answered `turn`, and one for the form of the agent's first route, which
-    /// earlier versions of this program sent to every provider. Returns no digest if the agent's
-    /// model lacks the route that answered `turn`.
+    /// the corresponding turn of the source. There are two digests. One is for the form of the
+    /// provider that answered `turn`. The other is for the form of the agent's first route, because
+    /// earlier versions of this program sent this form to every provider. Returns no digest if the
+    /// agent's model lacks the route that answered `turn`.
     fn digests_in_source(
         &self,
         rendered: &RenderedTurn,
@@ -204,8 +204,8 @@ fn route_of(turn: &SourceTurn) -> ModelRoute {
     ModelRoute { provider: turn.past.provider.clone(), model: turn.past.model.clone() }
 }
 
-/// Returns the recorded answer of `turn`, a turn of the source, at no cost. The ids and nonces of
-/// the source in the answer are replaced by those of the fork.
+/// Returns the recorded answer of `turn`, which is a turn of the source. The cost of the returned
+/// answer is zero. Ids and nonces of the source in the answer are replaced by those of the fork.
 fn answer_of(rendered: &RenderedTurn, turn: &SourceTurn, names: &ForkedNames) -> ModelAnswer {
     let past = &turn.past;
     let raw = names.in_fork(&past.raw);

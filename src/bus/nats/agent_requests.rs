@@ -1,5 +1,6 @@
 //! Codec of the requests that an agent host sends to the pump during a delivery, and of the pump's
-//! responses. Each is one message. The host and the pump both use this codec.
+//! responses. Each request and each response is one message. The host and the pump both use this
+//! codec.
 
 use serde::{Deserialize, Serialize};
 
@@ -16,7 +17,7 @@ use super::header_names;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum AgentRequest {
     /// Requests the delivery's thread, without the part `known`, which the host already has. The
-    /// pump sends the encoded rest from the byte `offset` on.
+    /// pump encodes the remaining part, and sends its bytes from `offset` on.
     Thread { known: Option<ThreadMark>, offset: usize },
     /// Requests a reservation for a model call.
     Reserve(Reservation),
@@ -25,7 +26,7 @@ pub(super) enum AgentRequest {
 }
 
 /// The part of a thread that an agent host already has: everything up to `position`. `mark` is a
-/// digest that the pump sent with this part. Only the pump can interpret it.
+/// digest that the pump sent with this part. Only the pump can interpret the digest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ThreadMark {
     pub position: Position,
@@ -179,8 +180,9 @@ impl AgentRequest {
         headers
     }
 
-    /// Returns the body of the request: JSON for a reservation, otherwise nothing. The sender of an
-    /// [`AgentRequest::Answer`] sends a part of the answer as the body instead.
+    /// Returns the body of the request: JSON for a reservation, otherwise nothing. For an
+    /// [`AgentRequest::Answer`], the sender does not use this body, but sends a part of the answer
+    /// instead.
     pub fn body(&self) -> Vec<u8> {
         let Self::Reserve(reservation) = self else { return Vec::new() };
         let Reservation { spending, counted, request, route: limit } = reservation.clone();

@@ -1,5 +1,5 @@
-//! The leases that the replicas of one listener announce. Replicas may have different leases while
-//! an operator changes `ORGANISM_BUS_LEASE` in one replica after the other.
+//! The leases that the replicas of one listener announce. The leases can differ while an operator
+//! changes `ORGANISM_BUS_LEASE` in one replica after the other.
 
 use std::time::{Duration, Instant};
 
@@ -8,9 +8,9 @@ use crate::limits;
 /// The largest lease that a replica has announced. It applies to each attempt for which no replica
 /// has sent a keep-alive yet, because any replica may have received this attempt.
 ///
-/// A smaller lease of one replica does not show that the others have a smaller one, too: an idle
-/// replica announces its lease only when it connects or is pinged. The host therefore pings the
-/// replicas, and forgets the largest lease if no replica announces it within some time.
+/// If one replica announces a smaller lease, the leases of the other replicas may still be larger:
+/// an idle replica announces its lease only when it connects or is pinged. The host therefore pings
+/// the replicas, and forgets the largest lease if no replica announces it within some time.
 #[derive(Debug, Default)]
 pub(super) struct AnnouncedLeases {
     largest: Option<Duration>,
@@ -43,8 +43,8 @@ impl AnnouncedLeases {
         }
     }
 
-    /// Ends the survey of the replicas' leases when its time has passed. Returns whether the host
-    /// must now ping the replicas for this survey.
+    /// Ends the survey of the replicas' leases if its time has passed. Returns true if the host
+    /// must now ping the replicas for a survey.
     pub fn survey(&mut self, now: Instant) -> bool {
         let Some(survey) = &mut self.survey else { return false };
         if now.saturating_duration_since(survey.begun) >= limits::NATS_LEASE_SURVEY {

@@ -1,7 +1,7 @@
 //! The NATS connection that all listeners of an organism share. It has an OS thread of its own, on
 //! which the hosts also read and check the messages for their listeners.
 //!
-//! Outbound messages are queued until a flush. A message that is sent alone would wake the
+//! Outbound messages are queued until a flush, because each separately sent message would wake the
 //! connection's thread and the server.
 
 use std::sync::{Arc, Mutex};
@@ -18,8 +18,8 @@ use crate::nats::{self, BlockingClient, Client, HeaderMap, PublishErrorKind};
 #[derive(Debug)]
 pub struct NatsConnection {
     link: BlockingClient,
-    /// Queue of outbound messages. Locked only to queue or take messages, never while a message is
-    /// sent, so that a host never waits for the network.
+    /// Queue of outbound messages. Locked only to queue messages or to take them from the queue,
+    /// never while a message is sent. So a host never waits for the network.
     outbox: Mutex<SendQueue>,
 }
 
@@ -48,7 +48,8 @@ impl SendQueue {
         Some(std::mem::take(&mut self.messages))
     }
 
-    /// Returns a receiver that is closed as soon as no task is sending messages, perhaps at once.
+    /// Returns a receiver that is closed as soon as no task is sending messages. If no task is
+    /// sending now, the receiver is closed already.
     fn until_sent(&mut self) -> oneshot::Receiver<()> {
         let (wait, sent) = oneshot::channel();
         if self.is_sending {
@@ -64,7 +65,8 @@ pub(super) struct OutboundPublish {
     pub reply: Option<String>,
     pub headers: HeaderMap,
     pub body: Vec<u8>,
-    /// Receives the reason if the message cannot be sent. Runs on the connection's OS thread.
+    /// Function that is called with the reason if the message cannot be sent. It runs on the
+    /// connection's OS thread.
     pub unsent: Box<dyn FnOnce(SendError) + Send>,
 }
 

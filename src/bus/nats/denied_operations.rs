@@ -1,6 +1,6 @@
-//! Operations that NATS servers denied to this pump, or to programs of a listener, which report
-//! this (docs/PROTOCOL.md, section 12). All reports of one interval become one record, so that a
-//! program with many reports does not fill the journal.
+//! Operations that NATS servers denied to this pump, or to programs of a listener. The programs
+//! report denied operations to the pump (docs/PROTOCOL.md, section 12). All reports of one interval
+//! become one record, so that a program with many reports does not fill the journal.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard};
@@ -10,8 +10,8 @@ use super::host::NatsShared;
 use crate::limits;
 use crate::locks::locked;
 
-/// Reports about denied operations that are not recorded yet. An interval begins with the first of
-/// them. At its end, they become one record.
+/// Reports about denied operations that are not recorded yet. An interval begins with the first
+/// unrecorded report. At the end of the interval, its reports become one record.
 #[derive(Debug, Default)]
 pub(super) struct DeniedOperations {
     /// Time of the first unrecorded report; `None` if there is no unrecorded report.
@@ -74,8 +74,8 @@ fn operation(report: &[u8]) -> Option<&str> {
 }
 
 impl NatsShared {
-    /// Ends the attempts whose deliveries NATS did not permit this pump to publish. No listener has
-    /// received these deliveries, so nothing else would end the attempts.
+    /// Ends the attempts whose deliveries this pump tried to publish, but was not permitted to by
+    /// NATS. No listener has received these deliveries, so nothing else would end the attempts.
     pub(super) fn give_up_what_is_denied(self: &Arc<Self>, connection: Option<u64>) {
         let since = Instant::now().checked_sub(2 * limits::NATS_CHECK_INTERVAL);
         let (Some(since), Some(_)) = (since, connection) else { return };
@@ -92,10 +92,11 @@ impl NatsShared {
         }
     }
 
-    /// Sets the reason why the servers deny this pump the listener's answers; `None` if they permit
-    /// them. While they are denied, the host publishes no deliveries, and gives up no attempt in
-    /// flight: its replica may still answer when the servers permit the answers again. Then the
-    /// host gives up the attempts without a lease, because their answers may be lost.
+    /// Sets the reason why the servers do not permit this pump to get the listener's answers;
+    /// `None` if they permit it. During a denial, the host publishes no deliveries, and gives up no
+    /// attempt in flight, because a replica may still answer when the servers permit answers again.
+    /// When the denial ends, the host gives up the attempts without a lease, because their answers
+    /// may be lost.
     pub(super) fn set_answers_denied(&self, denied: Option<String>) {
         let mut known = self.answers_denied();
         // A denial is reported each time. A host that was replaced may have withdrawn its own.
@@ -113,8 +114,8 @@ impl NatsShared {
         self.sink().answers_denied(&self.options.listener, denied);
     }
 
-    /// Returns the locked reason why the servers deny this pump the listener's answers; `None` if
-    /// they permit them.
+    /// Returns the locked reason why the servers do not permit this pump to get the listener's
+    /// answers; `None` if they permit it.
     pub(super) fn answers_denied(&self) -> MutexGuard<'_, Option<String>> {
         locked(&self.answers_denied)
     }

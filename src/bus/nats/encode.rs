@@ -30,8 +30,8 @@ pub(super) fn headers(delivery: &Delivery) -> HeaderMap {
     headers
 }
 
-/// Encodes a delivery without its first `remembered` messages, which the receiver remembers. If
-/// `remembered` is `None`, encodes all messages.
+/// Encodes a delivery. If `remembered` is a number, leaves out that many of its first messages,
+/// because the receiver remembers them. If `remembered` is `None`, encodes all messages.
 pub(super) fn write(delivery: &Delivery, remembered: Option<usize>) -> EncodedDelivery {
     let mut headers = headers(delivery);
     let mut put = |name: &'static str, value: String| {
@@ -65,8 +65,8 @@ pub(super) fn write(delivery: &Delivery, remembered: Option<usize>) -> EncodedDe
 }
 
 /// Whether the body of the NATS message is the payload alone, without a frame. True for a delivery
-/// that contains only the request of its call, except for a request for a preview: this must have a
-/// frame, whose name distinguishes it from a call.
+/// that contains only the request of its call. However, a request for a preview always has a frame,
+/// because the name of the frame distinguishes this request from a call.
 fn is_bare_payload(delivery: &Delivery, message: &Message) -> bool {
     let is_request = message.kind == MessageKind::Call && delivery.fresh == 1;
     is_request && delivery.preview != DeliveryPreview::Requested

@@ -30,7 +30,7 @@ pub const MESSAGES: &str = "Organism-Messages";
 
 /// Header of a delivery to an agent: last journal position that the agent may read.
 pub const POSITION: &str = "Organism-Position";
-/// Header of a delivery to an agent: digest of the config with which the agent's prompt is
+/// Header of a delivery to an agent: digest of the config from which the agent's prompt is
 /// rendered.
 pub const CONFIG: &str = "Organism-Config";
 
@@ -38,12 +38,12 @@ pub const CONFIG: &str = "Organism-Config";
 pub const ASK: &str = "Organism-Ask";
 /// Header with the offset in bytes at which a part of a thread or of an answer begins.
 pub const OFFSET: &str = "Organism-Offset";
-/// Header with a journal position. A request states up to where the agent host already has the
-/// thread. The response states after which position the sent part begins.
+/// Header with a journal position. In a request, it is the position up to which the agent host
+/// already has the thread. In the response, it is the position after which the sent part begins.
 pub const AFTER: &str = "Organism-After";
 /// Header of the response to a request for a thread: digest of the thread up to the end of the sent
-/// part. The agent host returns the digest, together with [`AFTER`], in its next request for the
-/// thread.
+/// part. In its next request for the thread, the agent host sends this digest back, together with
+/// [`AFTER`].
 pub const THREAD_MARK: &str = "Organism-Thread-Mark";
 /// Header with the size in bytes of a whole thread or answer that is sent in parts.
 pub const SIZE: &str = "Organism-Size";
@@ -54,14 +54,14 @@ pub const HEARTBEAT: &str = "Organism-Heartbeat";
 pub const LEASE: &str = "Organism-Lease";
 /// Header: state of an agent's model call, as JSON.
 pub const MODEL_STATE: &str = "Organism-Model-State";
-/// Header of a message with the state of a model call: the agent host also sends the text of models
-/// to the pumps that request it.
+/// Header of a message with the state of a model call. If this header is present, the agent host
+/// also sends the text of models to the pumps that request the text.
 pub const STREAMS: &str = "Organism-Streams";
-/// Header of a message with a piece of the text that a model writes: the part of the answer to
-/// which the piece belongs, `answer` or `reasoning`.
+/// Header of a message with a piece of the text that a model writes. The value is the part of the
+/// answer to which the piece belongs: `answer` or `reasoning`.
 pub const MODEL_TEXT: &str = "Organism-Model-Text";
-/// Header of a message with a piece of a model's text: number of live events before this piece that
-/// were lost.
+/// Header of a message with a piece of a model's text: number of live events that were lost before
+/// this piece.
 pub const LOST: &str = "Organism-Lost";
 /// Header of a request for the text that models write: the token that the requesting pump uses in
 /// its reply subjects.

@@ -50,8 +50,8 @@ pub(super) struct NatsShared {
     in_flight: Mutex<InFlightTable>,
     /// Notified when no attempt is in flight any more.
     idle: Notify,
-    /// Whether the host must publish a probe, to which replicas respond with their lease. True
-    /// after the listener has become reachable again.
+    /// Whether the host must publish a probe, to which replicas respond with their lease. Becomes
+    /// true, for example, when the listener is reachable again.
     pub(super) is_probe_due: AtomicBool,
     /// Number of attempts that were removed from the in-flight table, but whose end is not reported
     /// to the sink yet.
@@ -60,12 +60,12 @@ pub(super) struct NatsShared {
     pub(super) strays: AtomicU64,
     /// Reports of denied operations. Locked only by the connection's thread while the host runs.
     pub denied_operations: Mutex<DeniedOperations>,
-    /// Reason why the servers deny this pump the listener's answers; `None` if they permit them.
-    /// Locked by two OS threads, as `in_flight` is, and never during a call of the sink.
+    /// Reason why the servers do not permit this pump to get the listener's answers; `None` if they
+    /// permit it. Locked by two OS threads, as `in_flight` is, and never during a call of the sink.
     pub(super) answers_denied: Mutex<Option<String>>,
-    /// Number of keep-alives with an unreadable lease, to limit the log lines about them.
+    /// Number of keep-alives with an unreadable lease. Used to limit the log lines about them.
     bad_leases: AtomicU64,
-    /// Number of requests whose reply subject is no inbox of the agent, to limit the log lines
+    /// Number of requests whose reply subject is no inbox of the agent. Used to limit the log lines
     /// about them.
     refused_requests: AtomicU64,
     /// Attempts of an agent on another machine, with their state; `None` for other listeners.
@@ -128,8 +128,8 @@ impl NatsShared {
     }
 
     /// Subscribes to three subjects of the listener: its replies to this pump, its announcements,
-    /// and its reports of denied operations. While the servers deny one of these subscriptions, it
-    /// is tried again.
+    /// and its reports of denied operations. If the servers deny a subscription, tries it again
+    /// until they permit it.
     pub async fn subscribe(self: &Arc<Self>) -> Result<[BoxStream<'static, Message>; 3], Error> {
         let shared = Arc::clone(self);
         let answers_denied = Box::new(move |denied| shared.set_answers_denied(denied));
@@ -184,7 +184,7 @@ impl NatsShared {
         self.in_flight().holder(token)
     }
 
-    /// Records a sign of life from the replica that handles the attempt with this token.
+    /// Records that the replica that handles the attempt with this token has sent a sign of life.
     pub(super) fn mark_alive(&self, token: AttemptToken) {
         self.report_presence();
         self.in_flight().record_heartbeat(token, Instant::now());
@@ -250,9 +250,10 @@ impl NatsShared {
 
     /// Publishes a delivery whose token is in the in-flight table. The subject depends on the
     /// delivery:
-    /// - If `recalled` is set, it is that of the replica that remembers the messages of the call.
-    /// - For a request for a preview, it is that of the replicas that support previews.
-    /// - For any other delivery, it is that of all replicas.
+    /// - If `recalled` is set, the subject is that of the replica that remembers the messages of
+    ///   the call.
+    /// - For a request for a preview, the subject is that of the replicas that support previews.
+    /// - For any other delivery, the subject is that of all replicas.
     pub(super) fn publish(
         self: &Arc<Self>,
         token: AttemptToken,
@@ -315,8 +316,8 @@ impl NatsShared {
         self.wire.put(OutboundPublish { subject, reply: None, headers, body: Vec::new(), unsent });
     }
 
-    /// Refuses new deliveries, and waits until no delivery is in flight. Gives up those that are
-    /// still in flight after `patience`.
+    /// Refuses new deliveries, and waits until no delivery is in flight. After `patience`, gives up
+    /// the deliveries that are still in flight.
     pub async fn drain(self: &Arc<Self>, patience: Duration) {
         self.in_flight().drain();
         if timeout(patience, self.idle()).await.is_err() {
@@ -596,8 +597,8 @@ impl NatsShared {
         }
     }
 
-    /// Counts a request whose reply subject is no inbox of the agent. Logs it only if the count is
-    /// a power of two, because a sender may send many such requests.
+    /// Counts a request whose reply subject is no inbox of the agent. Because a sender may send
+    /// many of these requests, logs the request only if the count is a power of two.
     pub(super) fn count_refused_request(&self, inbox: &str) {
         let count = self.refused_requests.fetch_add(1, Ordering::Relaxed) + 1;
         if count.is_power_of_two() {

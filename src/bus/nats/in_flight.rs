@@ -1,9 +1,9 @@
 //! The in-flight table of one listener: the attempts in flight, by token. The caller passes the
 //! current time to each method, so that the table does not depend on the clock.
 //!
-//! While a replica handles a delivery, it renews the lease that it has announced. A replica counts
-//! as gone if it has renewed its lease for an attempt and then stops renewing it. Before the first
-//! renewal, only the call's time-out ends the attempt.
+//! While a replica handles a delivery, it renews the lease that it has announced. If a replica has
+//! renewed its lease for an attempt, and then stops renewing it, the replica counts as gone. Before
+//! the first renewal, only the call's time-out ends the attempt.
 
 use std::collections::{HashMap, VecDeque};
 use std::ops::RangeInclusive;
@@ -24,8 +24,7 @@ pub(super) type AttemptKey = (CallId, Attempt);
 #[derive(Debug)]
 pub(super) struct InFlightTable {
     attempts: HashMap<AttemptToken, InFlightAttempt, foldhash::fast::RandomState>,
-    /// Attempts that ended without an answer, oldest first. An answer to such an attempt may still
-    /// arrive.
+    /// Attempts that ended without an answer, oldest first. Their answers may still arrive.
     given_up: VecDeque<GivenUpAttempt>,
     leases: AnnouncedLeases,
     is_away: bool,
@@ -47,15 +46,17 @@ struct InFlightAttempt {
     since: Instant,
     /// Whether a replica has acknowledged the delivery.
     is_acknowledged: bool,
-    /// Duration of the lease that the replica was last granted; zero if it has no lease.
+    /// Duration of the lease that the replica of this attempt was granted last; zero if no lease
+    /// was granted.
     lease: Duration,
-    /// Lease that the replica named in a keep-alive for this attempt; `None` before a keep-alive.
+    /// Lease that the replica named in a keep-alive for this attempt; `None` if no keep-alive has
+    /// arrived yet.
     own_lease: Option<Duration>,
     /// Deadline by which a cancelled attempt must end; `None` before a cancellation.
     cancel_deadline: Option<Instant>,
     /// Whether the attempt was reported because it still ran after `cancel_deadline`.
     is_reported: bool,
-    /// Number of answers on the attempt's subject that named another attempt.
+    /// Number of answers that arrived on the attempt's subject, but named another attempt.
     strays: u32,
     sent: SentDelivery,
 }
@@ -68,15 +69,15 @@ struct GivenUpAttempt {
     strays: u32,
 }
 
-/// The way in which a delivery was published, and the messages that the replica remembers
-/// afterwards.
+/// Data about a published delivery: whether all its messages were sent, and which messages the
+/// replica remembers afterwards.
 #[derive(Debug, Default)]
 pub(super) struct SentDelivery {
     /// The messages of the call that the replica remembers after its answer. `None` if the attempt
     /// does not change the replica's memory.
     pub mark: Option<MemoryMark>,
-    /// The complete delivery, if only its new messages were published. The host publishes this
-    /// complete delivery if the new messages do not reach the replica that has the earlier ones.
+    /// The complete delivery, if only its new messages were published. If the new messages do not
+    /// reach the replica that has the earlier ones, the host publishes this complete delivery.
     pub partial: Option<Box<Delivery>>,
 }
 
@@ -86,7 +87,8 @@ pub(super) struct SentDelivery {
 pub(super) enum PartialDelivery {
     /// The attempt is open. This delivery, which has all messages, must be published now.
     Open(Box<Delivery>),
-    /// The attempt was cancelled, and so has ended, because no handler has begun the delivery.
+    /// The attempt was cancelled. It has therefore ended, because no handler has begun the
+    /// delivery.
     Cancelled(AttemptKey),
 }
 
@@ -100,14 +102,15 @@ pub(super) enum EndedAttempt {
     Unknown,
 }
 
-/// Decision about an answer on the subject of one attempt that names another attempt.
+/// Decision about an answer that arrived on the subject of one attempt, but names another attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum StrayVerdict {
     /// Report the answer to the sink.
     Report,
-    /// Report the answer, and report this attempt as failed. It was removed from the table.
+    /// Report the answer, and report this attempt as failed. The attempt was already removed from
+    /// the table.
     EndAttempt(AttemptKey),
-    /// Do nothing, because enough such answers were reported.
+    /// Do nothing, because the maximum number of these answers was already reported.
     Ignore,
 }
 
@@ -197,9 +200,9 @@ impl InFlightTable {
         }
     }
 
-    /// Counts an answer on the subject of the attempt `token` that names another attempt. The third
-    /// such answer ends the attempt, because its replica is faulty, and because each report of such
-    /// an answer becomes a record.
+    /// Counts an answer that arrived on the subject of the attempt `token`, but names another
+    /// attempt. The third one ends the attempt `token`, because its replica is faulty, and because
+    /// each reported answer of this kind becomes a record.
     pub fn count_stray(&mut self, token: AttemptToken) -> StrayVerdict {
         if let Some(attempt) = self.attempts.get_mut(&token) {
             attempt.strays += 1;
@@ -241,8 +244,8 @@ impl InFlightTable {
         Some(attempt.key)
     }
 
-    /// Records a keep-alive of the replica that handles the attempt with this token. The lease of
-    /// the replica then lasts for `lease` from `now` on.
+    /// Records a keep-alive of the replica that handles the attempt with this token. From `now` on,
+    /// the replica's lease lasts for the duration `lease`.
     pub fn lives(&mut self, token: AttemptToken, lease: Duration, now: Instant) {
         self.leases(Some(lease), now);
         if let Some(attempt) = self.attempts.get_mut(&token) {
@@ -253,10 +256,11 @@ impl InFlightTable {
         }
     }
 
-    /// Records the lease that a replica announced; `None` if the announcement contains none. Each
-    /// attempt without a lease gets the largest announced lease, counted from `now`. If an attempt
-    /// without a keep-alive has a shorter lease, it gets the largest one, counted from its
-    /// publication, because any replica may handle the attempt.
+    /// Records the lease that a replica announced; `None` if the announcement contains none. Then
+    /// applies the largest announced lease to the attempts:
+    /// - An attempt without a lease gets the largest lease, counted from `now`.
+    /// - An attempt without a keep-alive, but with a shorter lease, gets the largest lease, counted
+    ///   from its publication, because any replica may handle the attempt.
     pub fn leases(&mut self, lease: Option<Duration>, now: Instant) {
         let Some(lease) = lease else { return };
         self.leases.announce(lease, now);
@@ -271,8 +275,9 @@ impl InFlightTable {
         }
     }
 
-    /// Returns whether the host must now ping the replicas, so that they announce their leases
-    /// again. Forgets the largest lease if no replica announced it after the previous ping.
+    /// Returns true if the host must now ping the replicas, so that they announce their leases
+    /// again. Some time after a ping, forgets the largest lease if no replica has announced it
+    /// again.
     pub fn survey_leases(&mut self, now: Instant) -> bool {
         self.leases.survey(now)
     }
@@ -283,8 +288,8 @@ impl InFlightTable {
         self.attempts.get(&token).map(|attempt| attempt.key)
     }
 
-    /// Returns the call and the number of the attempt with this token, if the attempt is in flight,
-    /// or was given up but may still be answered.
+    /// Returns the call and the number of the attempt with this token. The attempt must be in
+    /// flight, or given up while its answer may still arrive. Returns `None` for any other token.
     pub fn key_of(&self, token: AttemptToken) -> Option<AttemptKey> {
         let given_up = || self.given_up.iter().find(|given_up| given_up.token == token);
         self.holder(token).or_else(|| given_up().map(|given_up| given_up.key))
@@ -306,7 +311,8 @@ impl InFlightTable {
         self.status(token) != AttemptStatus::Unknown
     }
 
-    /// Records that the listener has a replica. Returns true if the listener had none before.
+    /// Records that the listener has a replica. Returns true if the listener was recorded as absent
+    /// before.
     pub fn record_presence(&mut self) -> bool {
         std::mem::replace(&mut self.is_away, false)
     }
@@ -348,8 +354,8 @@ impl InFlightTable {
         self.attempts.get(&token)?.sent.mark
     }
 
-    /// Returns the attempts whose delivery a permission error may have stopped: those published in
-    /// the period `published` with only their new messages, and acknowledged by no replica.
+    /// Returns the attempts whose delivery the servers may have denied. These were published in the
+    /// period `published`, with only their new messages, and no replica has acknowledged them.
     pub fn denied_partials(&self, published: RangeInclusive<Instant>) -> Vec<AttemptToken> {
         let partials = self.attempts.iter().filter(|(_, attempt)| {
             attempt.is_untaken_partial() && published.contains(&attempt.since)
@@ -357,10 +363,11 @@ impl InFlightTable {
         partials.map(|(token, _)| *token).collect()
     }
 
-    /// Takes the complete delivery of an attempt that was published with only its new messages.
-    /// Returns it as [`PartialDelivery::Open`]; the caller must then publish it on the connection
-    /// with the number `connection`. If the attempt was cancelled, removes the attempt and returns
-    /// [`PartialDelivery::Cancelled`]. Returns `None` if there is no such attempt or delivery.
+    /// Takes the complete delivery of an attempt that was published with only its new messages. If
+    /// the attempt is open, returns the delivery as [`PartialDelivery::Open`], and the caller must
+    /// publish it on the connection with the number `connection`. If the attempt was cancelled,
+    /// removes the attempt and returns [`PartialDelivery::Cancelled`]. Returns `None` if there is
+    /// no such attempt, or if all its messages were already published.
     pub fn take_partial(
         &mut self,
         token: AttemptToken,
@@ -390,9 +397,9 @@ impl InFlightTable {
         self.attempts.drain().map(|(_, attempt)| attempt.key).collect()
     }
 
-    /// Removes and returns the attempts whose publication the servers denied: those that were
-    /// published at or after `since`, and that no replica has acknowledged. Attempts that were
-    /// published before `since` may have reached a replica.
+    /// Removes and returns the attempts whose publication the servers denied. These were published
+    /// at or after `since`, and no replica has acknowledged them. Attempts that were published
+    /// before `since` stay, because they may have reached a replica.
     pub fn denied(&mut self, since: Instant) -> Vec<AttemptKey> {
         let is_untaken = |_: &AttemptToken, attempt: &mut InFlightAttempt| {
             attempt.since >= since && !attempt.is_acknowledged
@@ -400,14 +407,15 @@ impl InFlightTable {
         self.attempts.extract_if(is_untaken).map(|(_, attempt)| attempt.key).collect()
     }
 
-    /// Treats the attempts without a lease as sent on a connection that has broken, because their
-    /// answers may be lost.
+    /// Marks the attempts without a lease as if the connection on which they were sent had broken,
+    /// because their answers may be lost.
     pub fn lose_answers(&mut self) {
         self.attempts.values_mut().for_each(|attempt| attempt.connection = 0);
     }
 
     /// Gives up the attempts that will get no answer, and returns each with one of these reasons:
-    /// - Its cancellation deadline has passed.
+    /// - Its cancellation deadline has passed. If the table waits for the end of cancelled
+    ///   attempts, an attempt with a valid lease is not given up.
     /// - Its replica has stopped renewing the lease.
     /// - It has no lease, and was published on a connection that has broken.
     ///
@@ -448,8 +456,8 @@ impl InFlightTable {
 }
 
 impl InFlightTable {
-    /// Returns the cancelled attempts that still run after their deadline. Each call returns only
-    /// attempts that no call before it has returned.
+    /// Returns the cancelled attempts that still run after their deadline. Each attempt is returned
+    /// only once, by the first call that finds it.
     pub fn lingering(&mut self, now: Instant) -> Vec<AttemptKey> {
         let kept = self
             .attempts
@@ -464,7 +472,8 @@ impl InFlightTable {
 }
 
 impl InFlightAttempt {
-    /// Whether a cancelled attempt has passed its deadline and is still known to be running.
+    /// Whether a cancelled attempt still runs after its deadline, as the valid lease of its replica
+    /// shows.
     fn is_kept(&self, now: Instant) -> bool {
         let is_cancelled = self.cancel_deadline.is_some_and(|until| until <= now);
         is_cancelled && self.lives_until.is_some_and(|until| until > now)

@@ -1,6 +1,6 @@
 //! The live channel for agents on other machines (docs/PROTOCOL.md, section 13). It shows people
-//! the states of model calls, and the text that models write. A pump requests the text repeatedly
-//! while an operator reads it, and a host sends text only to pumps with a recent request.
+//! the states of model calls, and the text that models write. While an operator reads this text,
+//! the pump requests it repeatedly. An agent host sends text only to pumps with a recent request.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -29,8 +29,8 @@ fn header<'m>(headers: &'m HeaderMap, name: &'static str) -> Option<&'m str> {
 }
 
 impl NatsShared {
-    /// Requests the text that models write from every host of the agent, again and again while an
-    /// operator reads such text at this pump.
+    /// Requests from every host of the agent the text that models write. Repeats the request as
+    /// long as an operator reads such text at this pump.
     pub(super) async fn ask_for_texts(self: Arc<Self>) {
         let Some(mut watched) = self.sink().live().map(|live| live.watched()) else { return };
         while watched.wait_for(|is_watched| *is_watched).await.is_ok() {
@@ -50,8 +50,8 @@ impl NatsShared {
         }
     }
 
-    /// Passes the state of a model call to the live channel and to the sink, as an agent host has
-    /// reported it. Does nothing if the attempt with `token` is not in flight.
+    /// Passes the state of a model call, which an agent host has reported, to the live channel and
+    /// to the sink. Does nothing if the attempt with `token` is not in flight.
     pub(super) fn show_model_state(
         &self,
         token: AttemptToken,
@@ -67,8 +67,8 @@ impl NatsShared {
         self.sink().model_state(&source, state);
     }
 
-    /// Returns whether `message` contains a piece of a model's text. If so, passes this text to the
-    /// live channel, unless the attempt with `token` is not in flight.
+    /// Returns whether `message` contains a piece of a model's text. If it does, and the attempt
+    /// with `token` is in flight, passes the text to the live channel.
     pub(super) fn show_model_text(&self, token: Option<AttemptToken>, message: &Message) -> bool {
         let Some(headers) = &message.headers else { return false };
         let Some(part) = header(headers, header_names::MODEL_TEXT) else { return false };
@@ -100,14 +100,14 @@ impl NatsShared {
 #[derive(Debug, Default)]
 pub(super) struct HostTexts {
     pub channel: Arc<LiveChannel>,
-    /// Pumps that requested the text of models, with the relay that sends it to these pumps. Never
-    /// locked across an await.
+    /// Pumps that requested the text of models, and the relay that sends the text to these pumps.
+    /// Never locked across an await.
     watchers: Mutex<TextWatchers>,
-    /// For each running model call, the state that was reported last, and the reply subject to
-    /// which it was sent. Never locked across an await.
+    /// State that was reported last for each running model call, and the reply subject to which it
+    /// was sent. Never locked across an await.
     reported: Mutex<HashMap<(CallId, Attempt), (String, ModelState)>>,
     /// Number of lost events that were not reported to a pump yet. The lock is also held while
-    /// events are taken from the queue and published, so that they keep their order.
+    /// events are taken from the queue and published. This keeps the events in order.
     lost: tokio::sync::Mutex<u64>,
 }
 
@@ -127,19 +127,19 @@ impl TextWatchers {
     }
 }
 
-/// A subscription of an agent host to its own live events, which a task sends to the pumps that
-/// requested the text of models.
+/// A subscription of an agent host to its own live events. A task sends these events to the pumps
+/// that requested the text of models.
 #[derive(Debug)]
 struct LiveRelay {
     reader: LiveReader,
-    /// Time at which this relay started. States from before this time may have been sent to the
-    /// pump directly.
+    /// Time at which this relay started. States from before this time may already have been sent to
+    /// the pump without the relay.
     opened: Time,
 }
 
 impl HostTexts {
-    /// Whether a relay runs. A relay sends all events to the pumps, so states of model calls need
-    /// not be sent directly then.
+    /// Whether a relay runs. A running relay sends all events to the pumps, so that states of model
+    /// calls need not be sent directly.
     pub fn is_relaying(&self) -> bool {
         locked(&self.watchers).relay.is_some()
     }
@@ -152,8 +152,8 @@ impl HostTexts {
         last_request.is_some_and(|since| since.elapsed() < limits::LIVE_INTEREST_VALIDITY)
     }
 
-    /// Records that `pump` requested the text of models. If no relay runs, returns a new one, and
-    /// the caller must start the task that sends its events.
+    /// Records that `pump` requested the text of models. If no relay runs, returns a new relay, and
+    /// the caller must start the task that sends the events of this relay.
     fn watch(&self, pump: &str) -> Option<Arc<LiveRelay>> {
         let mut watchers = locked(&self.watchers);
         watchers.remove_expired();
@@ -175,8 +175,8 @@ impl HostTexts {
     }
 
     /// Ends the relay if no pump has requested the text of models recently. Returns the time of the
-    /// end, or `None` if the relay continues. The caller must report the states from before the end
-    /// that are still in the relay's queue.
+    /// end, or `None` if the relay continues. If the relay has ended, its queue may still contain
+    /// states from before the end; the caller must report these.
     fn end_relay(&self) -> Option<Time> {
         let mut watchers = locked(&self.watchers);
         watchers.remove_expired();
@@ -195,8 +195,8 @@ impl HostTexts {
         last.is_some_and(|(subject, last)| subject == reply && last == state)
     }
 
-    /// Records that a state of an attempt was reported. Also forgets the attempts that this host no
-    /// longer handles, for which `is_held` returns false.
+    /// Records that a state of an attempt was reported. Also forgets each attempt for which
+    /// `is_held` returns false, because this host no longer handles it.
     fn note_report(
         &self,
         source: &LiveSource,
@@ -228,8 +228,8 @@ impl RemoteSink {
         true
     }
 
-    /// Sends events to the pumps that requested the text of models, until no such request is
-    /// recent.
+    /// Sends events to the pumps that requested the text of models. Returns when no pump has a
+    /// recent request.
     async fn relay_events(&self, relay: &LiveRelay) {
         let ended = loop {
             timeout(limits::LIVE_INTEREST_INTERVAL, relay.reader.filled()).await.ok();
@@ -279,8 +279,8 @@ impl RemoteSink {
         }
     }
 
-    /// Reports a state of a model call to the pump of its attempt. Does nothing if the state is
-    /// older than the relay and was already reported to this pump.
+    /// Reports a state of a model call to the pump of its attempt. Does nothing if this state was
+    /// set before the relay started, and was already reported to the pump.
     async fn relay_state(
         &self,
         relay: &LiveRelay,
@@ -318,7 +318,8 @@ impl RemoteSink {
     }
 
     /// Returns the subject and the headers of a message that reports a state to the attempt's pump,
-    /// and notes that it is reported. Returns `None` if this host no longer handles the attempt.
+    /// and records that this state is reported. Returns `None` if this host no longer handles the
+    /// attempt.
     pub(super) fn state_message(
         &self,
         source: &LiveSource,

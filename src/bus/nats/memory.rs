@@ -1,8 +1,8 @@
 //! Remembers which replica has the earlier messages of a call. The next delivery of the call goes
 //! to this replica, and contains only the new messages (docs/PROTOCOL.md, section 12).
 //!
-//! Such a delivery is published on a subject of this replica alone, because another replica of the
-//! queue group could not handle it.
+//! A delivery with only new messages is published on a subject of this replica alone, because
+//! another replica of the queue group could not handle it.
 
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
@@ -21,7 +21,7 @@ use super::in_flight::{PartialDelivery, SentDelivery};
 use super::subjects::ListenerSubjects;
 use super::tokens::AttemptToken;
 
-/// The calls of one listener that have messages in the memory of a replica.
+/// The calls of one listener for which a replica remembers messages.
 #[derive(Debug)]
 pub(super) struct ReplicaMemory {
     /// Calls whose messages a replica remembers. The answer to a delivery adds the entry of the
@@ -52,8 +52,8 @@ impl ReplicaDenial {
     }
 }
 
-/// Subject of a replica that remembers messages of a call, and the number of these messages. A
-/// delivery on this subject omits them.
+/// Subject of a replica that remembers messages of a call, and the number of the remembered
+/// messages. A delivery on this subject leaves out these messages.
 pub(super) struct RecalledDelivery {
     pub subject: String,
     pub count: usize,
@@ -66,9 +66,9 @@ impl ReplicaMemory {
         Self { calls: Mutex::default(), denial: Mutex::new(denial) }
     }
 
-    /// Removes the entry for the delivery's call, and returns the replica that remembers the call's
-    /// messages. Returns `None` if the delivery must be sent with all messages. This is so for
-    /// every retry, because the first attempt has removed the entry.
+    /// Removes the entry for the delivery's call. Returns the replica that remembers the call's
+    /// messages, or `None` if the delivery must be sent with all messages. A retry is always sent
+    /// with all messages, because the first attempt has removed the entry.
     pub fn recall(
         &self,
         delivery: &Delivery,
@@ -82,9 +82,9 @@ impl ReplicaMemory {
     }
 }
 
-/// Returns the subject that the headers of an answer name for the next delivery of its call.
-/// Returns `None` if there is none, or if it is no inbox of the listener, because the pump must not
-/// publish deliveries to other subjects.
+/// Returns the subject that the headers of an answer name for the next delivery of the call.
+/// Returns `None` if they name no subject, or if the subject is no inbox of the listener. The pump
+/// must not publish deliveries to other subjects.
 fn named_inbox(subjects: &ListenerSubjects, headers: &HeaderMap) -> Option<String> {
     let subject = headers.get(header_names::REMEMBERS)?.as_str();
     let token = subject.strip_prefix(&subjects.inbox()).and_then(|rest| rest.strip_prefix('.'));
@@ -98,8 +98,8 @@ fn named_inbox(subjects: &ListenerSubjects, headers: &HeaderMap) -> Option<Strin
 }
 
 impl NatsShared {
-    /// Describes a delivery for the in-flight table. `is_partial` states whether only its new
-    /// messages are published.
+    /// Describes a delivery for the in-flight table. `is_partial` is true if only the new messages
+    /// of the delivery are published.
     pub(super) fn sent_delivery(&self, delivery: &Delivery, is_partial: bool) -> SentDelivery {
         let partial = is_partial.then(|| Box::new(delivery.clone()));
         // The answer to a request for a preview says nothing about the call's next delivery.
@@ -128,9 +128,10 @@ impl NatsShared {
     }
 
     /// Publishes a delivery again, with all its messages, if only its new messages were published.
-    /// Called if no replica that remembers the earlier messages got the delivery. The attempt stays
-    /// the same, because no handler has begun the delivery. If the attempt was cancelled, ends it
-    /// instead. Returns false if the delivery was already published with all its messages.
+    /// Called if the delivery has not reached a replica that remembers the earlier messages. The
+    /// attempt stays the same, because no handler has begun the delivery. If the attempt was
+    /// cancelled, ends the attempt instead. Returns false if the delivery was already published
+    /// with all its messages.
     pub(super) fn deliver_all(self: &Arc<Self>, token: AttemptToken) -> bool {
         let _ending = self.ending();
         let connection = self.connection_of_publish();
@@ -152,16 +153,16 @@ impl NatsShared {
     }
 
     /// Handles a replica's report that it lacks earlier messages of a call. Publishes the delivery
-    /// again with all its messages. If the delivery was already published with all of them, the
-    /// report is wrong: returns a failure of the attempt.
+    /// again with all its messages. If all its messages were already published, the report is
+    /// wrong, and a failure of the attempt is returned.
     pub(super) fn missing_memory(self: &Arc<Self>, token: AttemptToken) -> Option<AttemptFailure> {
         let detail = || "asks for messages of a delivery that had them all".to_owned();
         (!self.deliver_all(token)).then(|| AttemptFailure::Garbage { detail: detail() })
     }
 
-    /// Publishes deliveries again, with all their messages, if the servers did not permit their
-    /// publication on the subject of a replica. The servers report this only as a permission error
-    /// of the connection.
+    /// Handles deliveries that the servers did not permit to be published on the subject of a
+    /// replica. Publishes these deliveries again, with all their messages. The servers report the
+    /// denial only as a permission error of the connection.
     pub(super) fn deliver_what_was_denied(self: &Arc<Self>, connection: Option<u64>) {
         if connection.is_none() {
             return;

@@ -1,9 +1,9 @@
 //! Listeners on NATS: programs on any machine that form a queue group and answer deliveries on the
 //! listener's subject (docs/PROTOCOL.md, section 12).
 //!
-//! Listeners need core NATS only. The subject of an answer contains the name of the listener, which
-//! the servers' permissions enforce, and an unguessable token of the attempt. The module
-//! `in_flight` is the table of attempts, and the module `host` uses it.
+//! Listeners need core NATS only. The subject of an answer contains the name of the listener and an
+//! unguessable token of the attempt. The permissions of the servers ensure that the name is right.
+//! The module `in_flight` is the table of attempts, and the module `host` uses it.
 //!
 //! Agents on other machines are connected the same way (section 13): `agent_host` is the side of
 //! the agent, and `remote_agents` is the side of the pump.
@@ -56,8 +56,8 @@ pub struct Options {
     pub listener: ListenerName,
     /// Maximum time from the cancellation of an attempt to its end.
     pub cancel_grace: Duration,
-    /// Whether a cancelled attempt stays in flight while its replica renews the lease. True for
-    /// listeners that must get only one delivery at a time.
+    /// Whether a cancelled attempt stays in flight as long as its replica renews the lease. True
+    /// for listeners that must get only one delivery at a time.
     pub waits_for_end: bool,
     /// Maximum time for deliveries in flight to end during a drain.
     pub drain_timeout: Duration,
@@ -91,11 +91,11 @@ pub enum Error {
     Subscribe { subject: String, detail: String },
 }
 
-/// Checks that the servers accept messages with a payload of this size.
+/// Checks that the servers accept messages with a payload of `payload` bytes.
 ///
 /// # Errors
 ///
-/// [`Error::TooSmall`] if the servers do not accept such messages.
+/// [`Error::TooSmall`] if the servers do not accept messages of this size.
 pub fn check_max_payload(client: &Client, payload: usize) -> Result<(), Error> {
     let server = client.max_payload();
     let needed = payload + limits::ENVELOPE_BYTES_MAX;
@@ -107,8 +107,8 @@ pub fn check_max_payload(client: &Client, payload: usize) -> Result<(), Error> {
 pub struct NatsHost {
     shared: Arc<NatsShared>,
     listening: tokio::task::JoinHandle<()>,
-    /// Task that requests the text that models write from the hosts of an agent; `None` for other
-    /// listeners.
+    /// Task that requests the text of models from the hosts of an agent; `None` for a listener that
+    /// is no agent.
     asking: Option<tokio::task::JoinHandle<()>>,
 }
 
@@ -120,8 +120,8 @@ impl std::fmt::Debug for NatsHost {
 
 impl NatsHost {
     /// Subscribes to the listener's answers. Long answers are checked on `runtime`. Succeeds even
-    /// if the listener has no replica. As long as this is so, the host reports it by [`Sink::left`]
-    /// and in the result of each delivery.
+    /// if the listener has no replica. As long as there is no replica, the host reports this by
+    /// [`Sink::left`] and in the result of each delivery.
     ///
     /// # Errors
     ///
@@ -156,8 +156,9 @@ impl Host for NatsHost {
         self.shared.deliver(&delivery);
     }
 
-    /// Whether this host reads the journal. True for an agent on another machine, which cannot read
-    /// the journal itself: this host reads the agent's threads and sends them.
+    /// Whether this host reads the journal. True if the listener is an agent on another machine:
+    /// the agent cannot read the journal itself, so this host reads the agent's threads and sends
+    /// them.
     fn reads_journal(&self) -> bool {
         self.shared.options.remote_agents.is_some()
     }

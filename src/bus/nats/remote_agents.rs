@@ -1,8 +1,8 @@
 //! The pump's side of an agent on another machine. This module answers the requests that the agent
 //! host sends during a delivery. Responses go to the agent host's own inbox.
 //!
-//! A request names an attempt by its token, and no thread. So it can only read the thread of this
-//! attempt, up to the position of the delivery.
+//! A request contains the token of an attempt, but does not name a thread. So it can only read the
+//! thread of this attempt, up to the position of the delivery.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -46,9 +46,9 @@ pub trait ThreadSource: Send + Sync + 'static {
 /// An encoded part of a thread.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ThreadTransfer {
-    /// Position after which this part begins: the end of the records that the agent host already
-    /// has. If the pump does not recognize these records, the position is 0, and the part begins at
-    /// the start of the thread.
+    /// Position after which this part begins. Usually, this is the end of the records that the
+    /// agent host already has. If the pump does not recognize these records, the position is 0, and
+    /// the part begins at the start of the thread.
     pub after: Position,
     pub text: Vec<u8>,
     /// Digest of the thread up to the end of the part. The agent host sends this digest with its
@@ -64,7 +64,7 @@ pub struct RemoteAgentOptions {
     pub config: PromptConfig,
 }
 
-/// Digest of the config with which the prompts of remote agents are rendered from now on. All
+/// Digest of the config with which the prompts of remote agents are rendered in new deliveries. All
 /// clones share the digest.
 #[derive(Debug, Clone)]
 pub struct PromptConfig(Arc<Mutex<Digest>>);
@@ -106,8 +106,8 @@ pub(super) struct RemoteAgentAttempts {
 #[derive(Default)]
 struct RemoteAttempt {
     about: Option<(ThreadId, Position)>,
-    /// The part of the thread that the host already has, and the rest in encoded form, which is
-    /// empty until the host requests it.
+    /// The part of the thread that the host already has, and the encoded remaining part. The
+    /// remaining part is empty until the host requests it.
     transfer: (Option<ThreadMark>, Arc<OnceCell<Arc<ThreadTransfer>>>),
     /// The bytes of the answer that have arrived so far.
     answer: Vec<u8>,
@@ -128,8 +128,8 @@ impl RemoteAgentAttempts {
         Self { options: remote, open: Mutex::default(), permits }
     }
 
-    /// Adds an attempt that is about to be published, and encodes its delivery, without messages:
-    /// the agent host requests the thread instead.
+    /// Adds an attempt that is about to be published, and encodes its delivery. The encoded
+    /// delivery contains no messages, because the agent host requests the thread instead.
     pub fn take(&self, token: AttemptToken, delivery: &Delivery) -> EncodedDelivery {
         let about = Some((delivery.thread.clone(), delivery.position));
         locked(&self.open).insert(token, RemoteAttempt { about, ..RemoteAttempt::default() });
@@ -147,8 +147,8 @@ impl RemoteAgentAttempts {
     }
 
     /// Removes each attempt for which `status` returns [`AttemptStatus::Unknown`]. Also frees
-    /// memory of attempts that were given up: drops the encoded thread and, if no part of the
-    /// answer has arrived for [`limits::NATS_REQUEST_TOTAL_TIMEOUT`], the received parts.
+    /// memory of attempts that were given up. Drops their encoded thread. If no part of the answer
+    /// has arrived for [`limits::NATS_REQUEST_TOTAL_TIMEOUT`], drops the received parts, too.
     pub fn keep(&self, status: impl Fn(AttemptToken) -> AttemptStatus) {
         locked(&self.open).retain(|token, open| {
             let status = status(*token);
@@ -198,8 +198,8 @@ impl RemoteAgentAttempts {
 }
 
 impl NatsShared {
-    /// Handles a request of an agent host. `at` is the token of an attempt in the subject of the
-    /// request, if there is one. This attempt may be unknown.
+    /// Handles a request of an agent host. `at` is the token of the attempt that the subject of the
+    /// request names, or `None` if it names none. The attempt with this token may be unknown.
     pub(super) fn handle_request(
         self: &Arc<Self>,
         remote_agents: &Arc<RemoteAgentAttempts>,

@@ -88,8 +88,8 @@ fn header<'m>(headers: Option<&'m HeaderMap>, name: &'static str) -> Option<&'m 
 }
 
 /// Maps an error code of a listener to a failure. As in HTTP, a 4xx code is final, and any other
-/// code allows a retry. The codes 413 and 422 become [`AttemptFailure::Garbage`]: with them, a kit
-/// states that it cannot send the answer of a handler, which has already acted.
+/// code allows a retry. The codes 413 and 422 become [`AttemptFailure::Garbage`]. With these two
+/// codes, a kit states that the handler has already acted, but that its answer cannot be sent.
 fn failure(code: &str, detail: &str) -> AttemptFailure {
     let detail: String = detail.chars().take(limits::LAST_STDERR_LINE_CHARS_MAX).collect();
     match code.parse::<u16>() {

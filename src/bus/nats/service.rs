@@ -56,8 +56,8 @@ impl Service {
         }
     }
 
-    /// Returns three subjects for each kind of discovery request: to all services, to the services
-    /// with this name, and to the service with this id.
+    /// Returns the subjects of discovery requests. There are three for each kind of request: to all
+    /// services, to the services with this name, and to the service with this id.
     pub fn subjects(&self) -> Vec<(ServiceVerb, String)> {
         let Self { name, id, .. } = self;
         let forms = ServiceVerb::ALL.map(|(verb, word)| {

@@ -1,6 +1,6 @@
-//! Stray answers, which either name another attempt than their subject does, or arrive on a subject
-//! that belongs to no attempt. The pump records answers of the first kind, up to a limit for each
-//! attempt, so that a replica that repeats its answers cannot fill the journal.
+//! Stray answers. A stray answer names a different attempt from the one that its subject names, or
+//! its subject belongs to no attempt. The pump records answers of the first kind, up to a limit for
+//! each attempt, so that a replica that repeats its answers cannot fill the journal.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -15,10 +15,9 @@ use crate::limits;
 use crate::nats::Message;
 
 impl NatsShared {
-    /// Returns the answer if it names the attempt on whose subject it arrived. Otherwise, the
-    /// answer is a stray answer: reports it to the sink, and returns `None`. The third stray answer
-    /// also ends the attempt as crashed. All further ones are ignored. `bytes` is the size of the
-    /// answer.
+    /// Returns the answer if it names the attempt on whose subject it arrived. Otherwise, reports
+    /// it to the sink as a stray answer, and returns `None`. The third stray answer also ends the
+    /// attempt as crashed. All later stray answers are ignored. `bytes` is the size of the answer.
     pub(super) fn named(
         self: &Arc<Self>,
         token: AttemptToken,
@@ -68,8 +67,8 @@ impl NatsShared {
         None
     }
 
-    /// Counts an answer that matches no attempt or repeats an earlier answer. Logs it only if the
-    /// count is a power of two, because there may be many.
+    /// Counts an answer that matches no attempt or repeats an earlier answer. Because there may be
+    /// many such answers, logs the answer only if the count is a power of two.
     pub(super) fn stray(&self, message: &Message) {
         let count = self.strays.fetch_add(1, Ordering::Relaxed) + 1;
         if count.is_power_of_two() {

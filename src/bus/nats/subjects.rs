@@ -46,7 +46,7 @@ impl ListenerSubjects {
     }
 
     /// Returns the wildcard subject of all the listener's answers to one pump. `host` is the token
-    /// of this pump in the subjects, so that it receives no answers for other pumps.
+    /// of this pump in the subjects. With it, the pump receives no answers for other pumps.
     pub fn answers_to(&self, host: &str) -> String {
         format!("{}{host}.*", self.answers)
     }
@@ -62,7 +62,7 @@ impl ListenerSubjects {
     }
 
     /// Returns the prefix of every inbox of the listener. Responses to the listener's requests go
-    /// only to such inboxes.
+    /// only to subjects with this prefix.
     pub fn inbox(&self) -> String {
         format!("_INBOX_{}", self.listener)
     }
@@ -74,8 +74,9 @@ impl ListenerSubjects {
     }
 
     /// Returns the subject of requests for previews. Only replicas that support previews subscribe
-    /// to it, as a queue group with the listener's name. On the subject of other deliveries, a
-    /// program without previews would mistake such a request for a call, and carry out the call.
+    /// to it, as a queue group with the listener's name. Requests for previews need this separate
+    /// subject, because a program without previews would mistake the request for a call, and carry
+    /// out the call.
     pub fn previews(&self) -> String {
         format!("{}.preview.{}", self.inbox(), self.organism)
     }
@@ -86,8 +87,8 @@ impl ListenerSubjects {
     }
 
     /// Whether a discovery request with the reply subject `reply` may be answered. False for a
-    /// request of another organism on the same NATS servers, which may have a listener of the same
-    /// name, and would mistake this listener for its own.
+    /// request of another organism on the same NATS servers. That organism may have a listener with
+    /// the same name, and would mistake this listener for its own.
     pub fn may_ask(&self, reply: &str) -> bool {
         !reply.starts_with("organism.") || reply == self.here()
     }
@@ -102,8 +103,8 @@ impl ListenerSubjects {
     }
 }
 
-/// Scope of a message, as its subject states it: the listener itself, operations that the servers
-/// denied to it, or one attempt.
+/// Topic of a message, as its subject states it: the listener itself, operations that the servers
+/// denied to the listener, or one attempt.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum SubjectScope<'s> {
     Itself,

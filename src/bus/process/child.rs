@@ -30,9 +30,9 @@ const LAST_WORDS_WAIT: Duration = Duration::from_millis(200);
 pub(super) struct Child {
     process: tokio::process::Child,
     /// The child's entry in the register of child processes. While it exists,
-    /// [`reap_orphans`](crate::children::reap_orphans) does not collect the child's exit code. The
-    /// field stands after `process`, because Rust drops fields in the order of their declaration
-    /// and the entry must be dropped last.
+    /// [`reap_orphans`](crate::children::reap_orphans) does not collect the child's exit code. Rust
+    /// drops fields in the order of their declaration. This field stands after `process`, because
+    /// it must be dropped last.
     _owned: OwnedChild,
     /// Process group of the child; `None` once the group was killed.
     group: Option<Pid>,
@@ -134,10 +134,10 @@ impl Child {
         let _ = self.process.wait().await;
     }
 
-    /// Ends a child whose standard input is closed. Waits [`limits::EXIT_GRACE`] for the child's
-    /// exit. If the child still runs, sends SIGTERM to its process group, and waits for the same
-    /// time. Then kills all processes of the group that still run. Returns a description of the
-    /// child's end, as [`Self::gone`] does.
+    /// Ends a child whose standard input is closed. Waits at most [`limits::EXIT_GRACE`] for the
+    /// child's exit. If the child still runs then, sends SIGTERM to its process group, and waits
+    /// once more, for at most the same time. Finally kills all processes of the group that still
+    /// run. Returns a description of the child's end, as [`Self::gone`] does.
     pub async fn end(&mut self) -> String {
         let listener = &self.listener;
         let instance = self.instance;

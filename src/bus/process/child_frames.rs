@@ -43,11 +43,11 @@ pub(super) struct ChildIo<'a> {
     serving: Option<(CallId, Attempt)>,
     /// The attempt that the child answered last; `None` before its first answer.
     answered: Option<(CallId, Attempt)>,
-    /// Messages of the call that the child remembers after the current delivery, if its answer
-    /// states that it keeps them. `None` if the delivery requests a preview.
+    /// Messages of the call that the child will remember after the current delivery, if the child's
+    /// answer states that it keeps the messages. `None` if the delivery requests a preview.
     mark: Option<MemoryMark>,
     /// The current delivery with all its messages, if only the new messages were sent to the child.
-    /// The child may then request the others. `None` if the child got all messages.
+    /// The child may then request the earlier messages, too. `None` if the child got all messages.
     partial: Option<Box<Delivery>>,
     is_cancelled: bool,
     /// Whether the child has sent a heartbeat since the latest delivery.
@@ -58,11 +58,10 @@ pub(super) struct ChildIo<'a> {
     log_span: tracing::Span,
     draining: bool,
     has_exited: bool,
-    /// Number of answers in which the child named an attempt other than the current one. An attempt
-    /// is one try to have a listener handle a call.
+    /// Number of answers in which the child named an attempt other than the current one.
     strays: u32,
-    /// Number of frames that were read since the latest delivery, or since the latest check for
-    /// commands if that came later.
+    /// Number of frames that were read since the latest delivery or the latest check for commands,
+    /// whichever is later.
     frames_in_row: u32,
     /// Deadline for the answer to the current call. `None` until the call is cancelled or the host
     /// begins to drain.
@@ -196,7 +195,7 @@ impl<'a> ChildIo<'a> {
 
     /// Returns an event that is due now and does not depend on the child: the deadline for the
     /// answer has passed, or a command has arrived. Never waits. Call this method only while the
-    /// child handles a delivery, because no command can then hand over another delivery.
+    /// child handles a delivery. A command then cannot hand over another delivery.
     fn due_event(&mut self) -> Option<ChildEvent> {
         if self.patience.is_some_and(|at| at <= Instant::now()) {
             return Some(ChildEvent::OutOfPatience);
@@ -250,7 +249,7 @@ impl<'a> ChildIo<'a> {
     }
 
     /// Derives the result of the current delivery from this answer. Returns `None` if the delivery
-    /// continues.
+    /// continues, because the child has requested all messages.
     fn outcome(&mut self, answer: ListenerAnswer) -> Option<Result<Outcome, AttemptFailure>> {
         if answer.memory == ClaimedMemory::Missing {
             return self.write_complete_delivery().err().map(Err);
@@ -337,9 +336,9 @@ impl<'a> ChildIo<'a> {
         None
     }
 
-    /// Handles an answer that names an attempt other than the current one. The third such answer
-    /// ends the exchange of frames: kills the child, so that its process is replaced, and returns
-    /// the reason. Returns `None` if the exchange continues.
+    /// Handles an answer that names an attempt other than the current one. The third answer of this
+    /// kind ends the exchange of frames: kills the child, so that its process is replaced, and
+    /// returns the reason. Returns `None` if the exchange continues.
     async fn stray(&mut self, answer: ListenerAnswer) -> Option<ChildExit> {
         let is_named =
             |(call, attempt)| answer.named.as_ref().is_some_and(|named| named.is(call, attempt));
@@ -379,8 +378,8 @@ impl<'a> ChildIo<'a> {
         ChildExit::Fault("wrote to its standard output unasked".to_owned())
     }
 
-    /// Handles the exit of the process: first the output that is still in the pipe, then the end of
-    /// the output.
+    /// Handles the exit of the process. First handles the output that is still in the pipe, and
+    /// then the end of the output.
     async fn exited(&mut self) -> ChildExit {
         self.has_exited = true;
         self.frames.read_available();

@@ -47,8 +47,8 @@ impl DirectProcess {
         self.stdin = None;
     }
 
-    /// Returns the next frame of the process. `Err` states why no frame can be read, and how the
-    /// process ended.
+    /// Returns the next frame of the process. If no frame can be read, returns an error text. This
+    /// text states the reason, and how the process ended.
     pub async fn next(&mut self) -> Result<ChildFrame, String> {
         let failed = match self.frames.next().await {
             Ok(frame) => return Ok(frame::read(frame)),
@@ -72,7 +72,8 @@ impl DirectProcess {
         self.child.gone(limits::EXIT_GRACE).await
     }
 
-    /// Returns the number of bytes that the process wrote after its last frame.
+    /// Returns the number of bytes that the process wrote after the last returned frame. White
+    /// space around these bytes does not count.
     pub fn unfinished(&self) -> usize {
         self.frames.unfinished()
     }

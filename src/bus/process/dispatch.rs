@@ -48,10 +48,11 @@ struct DispatchState {
     /// process is warm.
     idle: Vec<usize>,
     /// For each call whose messages a process remembers, the instance that runs this process. The
-    /// hand-over of the call's next delivery removes the entry, so a retry of that delivery is sent
-    /// with all messages.
+    /// entry is removed when the next delivery of the call is handed over. If this delivery must be
+    /// retried, the retry therefore contains all messages.
     memory: CallMemory<(usize, MemoryMark)>,
-    /// Whether the listener counts as unreachable, so that the sink needs a report of its return.
+    /// Whether the listener counts as unreachable. If true, the sink gets a report as soon as a
+    /// process of the listener runs again.
     has_left: bool,
 }
 
@@ -104,8 +105,8 @@ impl Dispatch {
         locked(&self.state).has_left
     }
 
-    /// Reports to the sink that the listener is reachable again: at once if a process of the
-    /// listener runs, otherwise as soon as one runs.
+    /// Reports to the sink that the listener is reachable again. If a process of the listener runs,
+    /// reports this at once. Otherwise, reports it as soon as a process runs.
     pub fn report_return(&self) {
         let is_running = {
             let mut state = locked(&self.state);
@@ -154,8 +155,8 @@ impl Dispatch {
         self.give_back(waiting, "the listener is shutting down");
     }
 
-    /// Ends every instance of the listener immediately, without waiting for the end of its
-    /// delivery.
+    /// Ends every instance of the listener immediately, even during a delivery. Reports the
+    /// deliveries in the mailboxes as not begun.
     pub fn close(&self) {
         let waiting = {
             let mut state = locked(&self.state);
@@ -213,8 +214,9 @@ impl DispatchState {
         Ok(())
     }
 
-    /// Removes and returns the idle instance that remembers the call. If there is none, takes the
-    /// idle instance that was used last. Returns `None` if no instance is idle.
+    /// Removes an instance from the idle ones, and returns it. Takes the instance that remembers
+    /// the call or, if this instance is not idle, the idle instance that was used last. Returns
+    /// `None` if no instance is idle.
     fn take_idle_instance(&mut self, call: CallId) -> Option<usize> {
         let holder = self.memory.get(&call).map(|(instance, _)| *instance);
         let index = self.idle.iter().position(|instance| Some(*instance) == holder);
@@ -239,8 +241,8 @@ impl DispatchState {
         }
     }
 
-    /// Moves the delivery in this instance's mailbox, if any, to an idle instance. If no instance
-    /// is idle, leaves the delivery in the mailbox.
+    /// Moves the delivery in this instance's mailbox to an idle instance. If no instance is idle,
+    /// leaves the delivery in the mailbox. Does nothing if the mailbox is empty.
     fn move_to_idle(&mut self, instance: usize) {
         let own = self.instances.get_mut(instance).and_then(|instance| instance.mailbox.take());
         let Some(delivery) = own else { return };
@@ -248,9 +250,9 @@ impl DispatchState {
         self.assign(to, delivery);
     }
 
-    /// Removes and returns the delivery that this instance must begin. Takes it from the instance's
-    /// own mailbox or, if that is empty, from the mailbox of an instance whose process does not
-    /// run. Returns `None` if all these mailboxes are empty.
+    /// Removes and returns the delivery that this instance must begin. First looks into the
+    /// instance's own mailbox. If that is empty, looks into the mailboxes of instances whose
+    /// processes do not run. Returns `None` if all these mailboxes are empty.
     fn take_from_mailbox(&mut self, instance: usize) -> Option<Delivery> {
         let own = self.instances.get_mut(instance).and_then(|instance| instance.mailbox.take());
         let mut others = self.instances.iter_mut().filter(|instance| !instance.is_running);
@@ -296,7 +298,8 @@ impl InstanceState {
     }
 }
 
-/// Handle through which one instance of a listener uses the state that all its instances share.
+/// Handle of one instance of a listener. Through it, the instance uses the state that all instances
+/// of the listener share.
 #[derive(Debug)]
 pub(super) struct InstanceHandle {
     dispatch: Arc<Dispatch>,
@@ -330,14 +333,15 @@ impl InstanceHandle {
         is_holder.then(|| mark.known_of(delivery)).flatten()
     }
 
-    /// Records which messages of the call the process of this instance remembers: those that `mark`
-    /// identifies.
+    /// Records that the process of this instance remembers messages of the call. `mark` identifies
+    /// these messages.
     pub fn remember(&self, call: CallId, mark: MemoryMark) {
         locked(&self.dispatch.state).memory.put(call, (self.instance, mark), 0);
     }
 
-    /// Marks the process of this instance as ended. A delivery in the instance's mailbox moves to
-    /// an idle instance, if there is one. Returns whether this instance must end, too.
+    /// Marks the process of this instance as ended. If a delivery is in the instance's mailbox and
+    /// another instance is idle, moves the delivery to that instance. Returns true if this instance
+    /// must end, too.
     pub fn leave(&mut self) -> bool {
         {
             let mut state = locked(&self.dispatch.state);

@@ -106,9 +106,9 @@ impl<R: AsyncRead + Unpin> ChildFrameReader<R> {
     }
 
     /// Returns the next frame as [`Self::next`] does. If `is_idle` is true, the child handles no
-    /// delivery, and may send only an answer that names its attempt. Any other frame fails as soon
-    /// as it begins: its end could arrive after the next delivery, and the frame would then count
-    /// as the answer to that delivery.
+    /// delivery, and may send only an answer that names its attempt. Any other frame is then an
+    /// error as soon as it begins. Otherwise, its end could arrive after the next delivery, and the
+    /// frame would count as the answer to that delivery.
     pub async fn next_of_child(&mut self, is_idle: bool) -> Result<&[u8], FrameError> {
         let range = loop {
             match self.buffered_range() {
@@ -170,8 +170,8 @@ impl<R: AsyncRead + Unpin> ChildFrameReader<R> {
         }
     }
 
-    /// Whether the bytes after the last returned frame may begin an answer that names its attempt.
-    /// True if there are no such bytes.
+    /// Whether the bytes after the last returned frame can be the beginning of an answer that names
+    /// its attempt. Returns true if there are no such bytes yet.
     pub fn may_name_attempt(&self) -> bool {
         answer::may_name_attempt(self.buffer.get(self.start..).unwrap_or_default())
     }

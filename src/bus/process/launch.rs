@@ -48,7 +48,7 @@ pub fn use_this_program() {
 }
 
 /// Returns the launcher program with its first arguments. Returns `None` if the system is not Linux
-/// or no launcher is found; children may then survive this process.
+/// or no launcher is found. In this case, children may survive this process.
 ///
 /// The first call may block, because it may run a program to test whether it is a launcher.
 pub(super) fn launcher(named: Option<&Path>) -> Option<(PathBuf, [OsString; 2])> {
@@ -60,8 +60,8 @@ pub(super) fn launcher(named: Option<&Path>) -> Option<(PathBuf, [OsString; 2])>
 }
 
 /// Returns the `organism` program in the folder of this program. If the folder has none, returns
-/// the first one on `PATH`. Returns `None` if there is none, or if the one found cannot launch
-/// listeners.
+/// the first `organism` program on `PATH`. Returns `None` if no such program is found, or if the
+/// found program cannot launch listeners.
 fn found() -> Option<PathBuf> {
     static FOUND: OnceLock<Option<PathBuf>> = OnceLock::new();
     let look = || {
@@ -79,9 +79,9 @@ fn found() -> Option<PathBuf> {
     FOUND.get_or_init(look).clone()
 }
 
-/// Whether `program` has the hidden subcommand [`VERB`] and so can launch listeners. For the test,
-/// `program` launches itself with `--version`. Returns false without a test if `program` is the
-/// running program.
+/// Whether `program` has the hidden subcommand [`VERB`], with which it can launch listeners. To
+/// test this, makes `program` launch itself with `--version`. If `program` is the running program,
+/// returns false without a test.
 fn has_verb(program: &Path) -> bool {
     let same = |own: PathBuf| own.canonicalize().ok() == program.canonicalize().ok();
     if std::env::current_exe().is_ok_and(same) {
@@ -178,8 +178,9 @@ pub(super) async fn on_launch_thread<T: Send + 'static>(
 }
 
 /// Carries out the hidden subcommand [`VERB`]: replaces this process by `program`. On Linux, first
-/// requests that the kernel kill this process when its parent thread ends. If the parent process
-/// `parent` has already ended, this request comes too late: returns `Ok` without running `program`.
+/// requests that the kernel kill this process when its parent thread ends. If the process `parent`
+/// has already ended, this request comes too late. In this case, returns `Ok` without running
+/// `program`.
 ///
 /// # Errors
 ///

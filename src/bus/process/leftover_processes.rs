@@ -44,9 +44,10 @@ impl PumpMark {
         self.journal
     }
 
-    /// Whether this pump may kill a process that has `mark`. True if `mark` names an earlier pump
-    /// of the same journal, in the same PID namespace, that has ended. A pump has ended if its
-    /// operating-system process has ended, or if this pump now runs in that process.
+    /// Whether this pump may kill a process that has `mark`. Returns true if `mark` names an
+    /// earlier pump of the same journal in the same PID namespace, and this earlier pump has ended.
+    /// It has ended if its operating-system process has ended, or if that process is now the
+    /// process of this pump.
     fn may_end(&self, mark: &Self, is_running: impl Fn(u32, u64) -> bool) -> bool {
         let is_own_process = (mark.pid, mark.started) == (self.pid, self.started);
         mark.journal == self.journal
@@ -141,7 +142,7 @@ mod linux {
         ended
     }
 
-    /// Returns the ids of this process and its ancestors.
+    /// Returns the process ids of this process and of all its ancestors.
     fn own_line(pid: u32) -> HashSet<u32> {
         let mut line = HashSet::new();
         let mut next = Some(pid);

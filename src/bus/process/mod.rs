@@ -54,13 +54,14 @@ pub struct Options {
     pub withheld: Vec<String>,
     pub restarts: RestartPolicy,
     /// Program that launches the listeners' processes and ensures that they end with this process.
-    /// `None` selects this program if it has called [`use_this_program`], and if not, an `organism`
-    /// program beside this program or on `PATH`.
+    /// If `None`, the launcher is this program, provided that it has called [`use_this_program`].
+    /// Otherwise, the launcher is an `organism` program beside this program or on `PATH`.
     pub launcher: Option<PathBuf>,
-    /// Identity of the pump that runs the processes, which get it in the environment variable
-    /// [`PUMP_VARIABLE`]. If `None`, the host does not set this variable.
+    /// Identity of the pump for which the processes run. Each process gets it in the environment
+    /// variable [`PUMP_VARIABLE`]. If `None`, the host does not set this variable.
     pub pump: Option<PumpMark>,
-    /// Maximum time for which an instance may stay busy after its call was cancelled.
+    /// Maximum time that an instance may still work on its delivery after the call of this delivery
+    /// was cancelled.
     pub cancel_grace: Duration,
     /// Maximum time for which deliveries in flight may continue during a drain.
     pub drain_timeout: Duration,
@@ -104,8 +105,8 @@ pub struct ProcessHost {
 
 impl ProcessHost {
     /// Starts every instance on `runtime`. Succeeds even if the program is missing, because the
-    /// program may appear later. The host reports a missing program by [`Sink::left`], and in the
-    /// result of each delivery.
+    /// program may appear later. A missing program is reported by [`Sink::left`], and in the result
+    /// of each delivery.
     pub fn start(options: Options, sink: Arc<dyn Sink>, runtime: &runtime::Handle) -> Self {
         let count = options.instances.max(1) as usize;
         let drain_timeout = options.drain_timeout;

@@ -9,8 +9,8 @@ use crate::limits;
 /// Limits on restarts of a listener's process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RestartPolicy {
-    /// Maximum number of restarts within `window`. After this number, an instance whose process
-    /// ends waits for the length of `window` before it starts the process.
+    /// Maximum number of restarts within `window`. If a process ends after this number of restarts,
+    /// its instance waits for the length of `window` before the next start.
     pub max: u32,
     pub window: Duration,
     /// Delay before the first restart. The delay doubles with each further restart in the window,

@@ -41,9 +41,9 @@ impl ShownCalls {
         self.0.insert(call)
     }
 
-    /// Whether a call still waits after a decision. This is so if the decision was refused for a
-    /// temporary reason, such as a busy organism; the command then shows the call again. `refusal`
-    /// is `None` if the decision was accepted.
+    /// Whether a call still waits after a decision. `refusal` is `None` if the decision was
+    /// accepted. Returns true if the decision was refused for a temporary reason, such as a busy
+    /// organism. The command then shows the call again.
     fn waits_on(&mut self, call: MessageId, refusal: Option<&Refusal>) -> bool {
         let is_passing = |refusal| decision::exit_of_refusal(refusal) == CommandExit::TryAgain;
         refusal.is_some_and(is_passing) && self.0.remove(&call)
@@ -53,9 +53,9 @@ impl ShownCalls {
 /// Pause after a temporary refusal of a decision.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Shows the waiting calls, oldest first, and then each call that begins to wait. Returns when the
-/// person quits or the organism ends. If `within` is given, shows only calls of that thread and its
-/// subthreads.
+/// Shows the waiting calls, oldest first. Then shows each further call when it begins to wait.
+/// Returns when the person quits or the organism ends. If `within` is given, shows only calls of
+/// that thread and its subthreads.
 pub fn watch(
     data: &Path,
     within: Option<&ThreadId>,
@@ -133,8 +133,8 @@ fn discard_input() -> anyhow::Result<()> {
     Ok(tcflush(std::io::stdin(), QueueSelector::IFlush)?)
 }
 
-/// Reads a line from the person; `None` at the end of the input. Buffers nothing beyond the line,
-/// because [`discard_input`] could not discard buffered text.
+/// Reads a line from the person. Returns `None` at the end of the input. Reads no text beyond the
+/// line into a buffer, because [`discard_input`] could not discard that text.
 fn line() -> anyhow::Result<Option<String>> {
     std::io::stderr().flush()?;
     let mut line = Vec::new();

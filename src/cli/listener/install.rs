@@ -82,7 +82,8 @@ fn install(listener: &ShippedListener, directory: &Path) -> anyhow::Result<()> {
 }
 
 /// Makes the error for a directory that already has files of the listener. If these files are an
-/// installed version of the listener, the error advises an update, otherwise another directory.
+/// installed version of the listener, the error advises an update. Otherwise, the error advises
+/// another directory.
 fn refusal(listener: &ShippedListener, directory: &Path, existing: &[&str]) -> CommandFailure {
     let name = listener.name;
     let manifest = update::read(&directory.join(shipped::MANIFEST)).ok().flatten();

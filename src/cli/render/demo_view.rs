@@ -113,8 +113,8 @@ impl DemoView {
     }
 }
 
-/// Returns the left margin of a message in `thread`: one vertical bar for each level of `thread`
-/// beneath its root thread. Empty for the root thread.
+/// Returns the left margin of a message in `thread`. The margin has one vertical bar for each
+/// thread above `thread`, so it is empty for a root thread.
 fn margin(thread: &ThreadId) -> String {
     "│ ".repeat(thread.depth())
 }

@@ -1,4 +1,4 @@
-//! Shows a held call with the exact bytes of its payload, about which a person decides.
+//! Shows a held call to the person who decides about it, with the exact bytes of its payload.
 
 use crate::audit::{CallPreviewView, HeldCall};
 use crate::xml::invisible_characters::{hidden, visible};

@@ -7,8 +7,8 @@ use crate::bus::live::{AnswerPart, LiveEvent, LiveSource};
 use super::{RenderOutput, clean, columns};
 
 /// Printer of live events: the states of model calls, and the text of answers as it streams. Prints
-/// a line with the agent's name before each answer, and once more where an answer continues after
-/// other output.
+/// a line with the agent's name before each answer. If other output interrupts an answer, prints
+/// this line again before the rest of the answer.
 pub struct LivePrinter {
     output: RenderOutput,
     /// The answer whose text is being printed; `None` after other output.
@@ -87,9 +87,9 @@ impl LivePrinter {
         out
     }
 
-    /// Appends a word with the white space after it. A new word begins the next row if only an
-    /// empty row has room for it. A word whose beginning is already printed continues in the
-    /// present row.
+    /// Appends a word with the white space after it. If a new word does not fit into the present
+    /// row but would fit into an empty one, begins the next row. A word whose beginning is already
+    /// printed continues in the present row.
     fn put_word(&mut self, out: &mut String, word: &str) {
         let is_new_word = self.row.as_ref().is_some_and(|row| row.ends_with(' '));
         let letters = word.trim_end_matches([' ', '\n']);
@@ -130,8 +130,8 @@ impl LivePrinter {
         row.len() < ROW_BYTES_MAX && columns(&format!("{row}{char}")) <= self.room()
     }
 
-    /// Returns the number of columns in a row for text: all except the margin and one more, because
-    /// some terminals draw the margin wider.
+    /// Returns the number of columns that a row has for text. The margin and one spare column are
+    /// subtracted; the spare one is needed because some terminals draw the margin wider.
     fn room(&self) -> usize {
         self.output.columns.saturating_sub(columns(MARGIN) + 1).max(1)
     }

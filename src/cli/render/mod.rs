@@ -109,8 +109,8 @@ impl RenderOutput {
     }
 }
 
-/// Writes a value as one line of JSON. Escapes each character that a screen would hide or interpret
-/// if standard output is a terminal.
+/// Writes a value as one line of JSON. If standard output is a terminal, escapes each character
+/// that a screen would hide or interpret.
 pub fn put_json(value: &impl serde::Serialize) -> anyhow::Result<()> {
     put_json_line(&serde_json::to_string(value)?);
     Ok(())

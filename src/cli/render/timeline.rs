@@ -43,9 +43,9 @@ pub struct ThreadPart {
 }
 
 impl ThreadPart {
-    /// Returns the options, each after a space, with which `organism thread` shows this part of a
-    /// thread. A time that the user gave as a duration before now, such as `2h`, becomes a fixed
-    /// time, so that a later command shows the same state.
+    /// Returns the options with which `organism thread` shows this part of a thread. A space
+    /// precedes each option. If the user gave a time as a duration before now, such as `2h`, the
+    /// options contain the resulting fixed time, so that a later command shows the same state.
     fn options(&self) -> String {
         let mut options = match self.at {
             Some(RecordedMoment::Position(position)) => format!(" --at {position}"),
@@ -99,8 +99,8 @@ pub fn busy(output: &RenderOutput, busy: &BusyRefusals) -> String {
     page.text
 }
 
-/// Cuts a time in RFC 3339 and UTC to whole seconds, and keeps the zone `Z`. As an option, the
-/// result means the same second on every machine.
+/// Cuts a time in RFC 3339 and UTC to whole seconds. Keeps the zone `Z`, so that the result means
+/// the same second on every machine if it is given as an option.
 pub fn second_of(time: &str) -> String {
     time.get(..19).map_or_else(|| time.to_owned(), |second| format!("{second}Z"))
 }
@@ -112,11 +112,11 @@ struct TimelinePage<'p> {
     began: Time,
     depth: usize,
     shown: TimelineColumns,
-    /// Options, each after a space, with which `organism thread` shows the same part of the thread
-    /// as this page.
+    /// Options with which `organism thread` shows the same part of the thread as this page. A space
+    /// precedes each option.
     options: String,
-    /// Position and id of the present event, if they must still be written on the line beneath its
-    /// heading. `None` if they are written, or if ids are not shown.
+    /// Position and id of the present event, until they are written on the line beneath the event's
+    /// heading. `None` after that, or if ids are not shown.
     under_head: Option<String>,
     text: String,
 }
@@ -416,8 +416,9 @@ fn core_gist(message: &MessageView) -> Option<String> {
     core_words::gist(&message.name.local, message.payload.as_deref().filter(|_| is_core(message))?)
 }
 
-/// Returns the state of a message if people should notice it. Returns `None` for `handled` and
-/// `recorded`. If `unknown` is true, also returns `None` for a message without a disposition.
+/// Returns the state of a message if the state is unusual, so that people should notice it. The
+/// usual states are `handled` and `recorded`; for these, returns `None`. If `unknown` is true, also
+/// returns `None` for a message without a disposition.
 fn unusual(message: &MessageView, unknown: bool) -> Option<&'static str> {
     let is_unknown = unknown && message.disposition.is_none();
     message.unusual_state().filter(|_| !is_unknown)

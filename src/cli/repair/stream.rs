@@ -25,8 +25,8 @@ pub enum RepairSide {
     Stream,
 }
 
-/// Repairs the streams of `partitions`, and prints each repair. Then fails with the errors of the
-/// partitions that were not repaired, if there are any.
+/// Repairs the streams of `partitions`, and prints each repair. If some partitions could not be
+/// repaired, then fails with their errors.
 pub fn run(
     config: &Config,
     partitions: &[u32],
@@ -76,9 +76,9 @@ fn print_repairs(repairs: &[(String, StreamRepair)], is_json: bool) -> anyhow::R
     Ok(())
 }
 
-/// Returns the failure of a command that could not repair some partitions, with all their errors;
-/// `None` without errors. Its exit code is that of the first error, but 75 only if a retry may
-/// succeed in all these partitions.
+/// Returns the failure of a command that could not repair some partitions, with all their errors.
+/// Returns `None` if there are no errors. The exit code is that of the first error that a retry
+/// cannot remedy. If a retry may succeed in all these partitions, the exit code is 75.
 fn failure_of(errors: Vec<organism::Error>) -> Option<CommandFailure> {
     let texts: Vec<String> = errors.iter().map(ToString::to_string).collect();
     let exits: Vec<CommandExit> =
@@ -123,7 +123,8 @@ pub fn accept(
 }
 
 /// Returns the output for streams that have no damage of the accepted kinds. On JetStream, a MAC
-/// with an earlier key of this host is no damage, because it counts as a MAC of another host.
+/// with an earlier key of this host is treated as a MAC of another host, and is therefore no
+/// damage.
 fn nothing_accepted(accepted: AcceptedDamage) -> &'static str {
     if accepted.key {
         "no such damage to accept; nothing was recorded. A new key of this host needs no repair on \

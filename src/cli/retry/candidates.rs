@@ -77,10 +77,10 @@ pub fn matching(data: &Path, filter: &RetryFilter, most: usize) -> anyhow::Resul
     Ok(OldestMatches { messages, has_more })
 }
 
-/// The requests that a filter selects in all journals, page by page. A page has the requests of one
-/// journal, the oldest ones first. Each request is on one page at most, even if it still matches
-/// the filter after it was handled. A request that was recorded after the first page of its journal
-/// was read is on no page.
+/// The requests that a filter selects in all journals, page by page. A page has requests of one
+/// journal, the oldest ones first. No request is on two pages, even if it still matches the filter
+/// after it was handled. If a request was recorded after the first page of its journal was read, it
+/// is on no page.
 pub struct MatchingPages {
     filter: RetryFilter,
     /// Maximum number of requests on a page.
@@ -221,8 +221,9 @@ mod tests {
         page.iter().map(|named| named.message.id.0.as_u128()).collect()
     }
 
-    /// The first candidates still match after they were met, as if each needed a confirmation or
-    /// was refused again. They must not keep back the later candidates.
+    /// The first candidates still match the filter after they were handled. This happens if a
+    /// candidate needs a confirmation or is refused again. Such candidates must not keep the later
+    /// ones from being returned.
     #[test]
     fn pages_have_each_candidate_once_and_none_that_is_recorded_later() {
         let home = tempfile::tempdir().unwrap();

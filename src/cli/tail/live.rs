@@ -89,9 +89,9 @@ pub fn follow(
     followed
 }
 
-/// Waits until `records`, which follows the journals, completes because the organism has ended. If
-/// `records` fails, for example for lack of a permission, prints a note and never returns. The
-/// command can then still show live events.
+/// Waits until the organism has ended. `records` follows the journals, and succeeds when the
+/// organism has ended. If `records` fails, for example for lack of a permission, prints a note and
+/// never returns, so that the command can still show live events.
 async fn until_ended(records: impl Future<Output = anyhow::Result<()>>) {
     if let Err(error) = records.await {
         // An operator on another host has no journal to read, and still watches the live events.
@@ -100,8 +100,8 @@ async fn until_ended(records: impl Future<Output = anyhow::Result<()>>) {
     }
 }
 
-/// Shows the live events that still arrive after the last record. Returns when none has arrived for
-/// `limits::LIVE_DRAIN_TIMEOUT`.
+/// Shows the live events that still arrive after the last record. Returns when no event has arrived
+/// for `limits::LIVE_DRAIN_TIMEOUT`.
 async fn drain(
     mut events: Pin<&mut impl Future<Output = anyhow::Result<()>>>,
     printed: &Cell<u64>,
@@ -124,9 +124,9 @@ fn ended_by(shown: &anyhow::Result<()>) -> ControlFlow<()> {
     }
 }
 
-/// Replaces each `Opened` event except the first by `Lost`, because the events between two
-/// subscriptions to the live channel are missing. `Opened` reports a new subscription. Returns all
-/// other events unchanged.
+/// Marks gaps between live events. Each new subscription to the live channel begins with an
+/// `Opened` event, and events between two subscriptions are missing. Therefore, returns `Lost` in
+/// place of each `Opened` event except the first. Returns all other events unchanged.
 fn note_gap(event: LiveEvent, was_opened: &mut bool) -> LiveEvent {
     match event {
         LiveEvent::Opened { .. } if std::mem::replace(was_opened, true) => {

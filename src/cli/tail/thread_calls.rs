@@ -18,8 +18,8 @@ impl ThreadCalls {
         Self { thread, open: HashSet::new(), is_known: false }
     }
 
-    /// Applies a record of the journal. A record may be applied again if all records after it are
-    /// applied again, too, in their order.
+    /// Applies a record of the journal. A record may be applied a second time if all records after
+    /// it are then applied again, too, in their order.
     pub fn take(&mut self, record: &Record) {
         if record.tree != self.thread.root() {
             return;

@@ -47,8 +47,8 @@ struct TriedThread {
     change: TrialChange,
     #[serde(rename = "first")]
     first: Option<FirstDifference>,
-    /// Number of pairs of prompts that were not compared, because they exceed the limit of a
-    /// comparison.
+    /// Number of pairs of prompts that were not compared, because a comparison covers only a
+    /// limited number of pairs.
     #[serde(rename = "uncompared_prompts")]
     uncompared: u64,
     /// Decision of the judge; `None` if the final payloads are equal or the trial has no judge.
@@ -155,8 +155,8 @@ impl TrialReport {
         self.untried.push(UntriedThread { thread: thread.clone(), reason });
     }
 
-    /// Returns the exit code of the trial. It states whether a thread ended in another way than
-    /// recorded, so that a trial can serve as a regression test.
+    /// Returns the exit code of the trial. The code states whether any thread ended differently
+    /// from its record, so that a trial can serve as a regression test.
     pub fn exit(&self) -> CommandExit {
         if self.count(TrialChange::Finals) > 0 {
             CommandExit::WorkflowFailed
@@ -226,8 +226,9 @@ impl TrialReport {
         Ok(())
     }
 
-    /// Draws the first difference of each changed thread. First come the threads whose final
-    /// payloads differ, except those whose payloads mean the same to the judge.
+    /// Draws the first difference of each changed thread, up to a maximum without `--full`. The
+    /// threads whose final payloads differ come first, unless the judge has decided that these
+    /// payloads have the same meaning.
     fn differences(&self, output: &RenderOutput) -> String {
         let mut changed: Vec<_> =
             self.tried.iter().filter(|own| own.change != TrialChange::Nothing).collect();

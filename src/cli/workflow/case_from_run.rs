@@ -70,8 +70,8 @@ pub fn write(run: &str, file: Option<&Path>, given: Option<PathBuf>) -> anyhow::
     Ok(CommandExit::Done.into())
 }
 
-/// Returns the path of the config that a case file names. Returns `None` if the file names no
-/// config, or if it is invalid. The problems of an invalid file are reported later.
+/// Returns the path of the config that a case file names. Returns `None` if the case file names no
+/// config, or if the case file is invalid. The problems of an invalid file are reported later.
 fn config_of(file: &Path) -> Option<PathBuf> {
     let (cases, _) = config::read_cases(file, &ConfigEnvironment::of_process()).ok()?;
     cases.config

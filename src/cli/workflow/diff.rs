@@ -94,8 +94,8 @@ struct ComparedWorkflow<'a> {
     name: &'a ListenerName,
     state: &'static str,
     changes: Vec<DefinitionChange>,
-    /// Calls that the second config would refuse in runs of the first definition: the goal that
-    /// makes the call, and the called listener.
+    /// Calls that runs of the first definition make, but that the second config would refuse. Each
+    /// entry names the goal that makes the call, and the called listener.
     refused: Vec<(String, ListenerName)>,
 }
 

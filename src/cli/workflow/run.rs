@@ -91,9 +91,10 @@ pub fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
     startup::runtime()?.block_on(show_run(config, &definition, None, submission, output))
 }
 
-/// Checks the values that are given for a dry run against the schema of the workflow's input. The
-/// values of other inputs come from a valid example. If a schema file declares the workflow's
-/// payload, checks nothing, because the example may contain elements that exclude the given ones.
+/// Checks the given values of a dry run against the schema of the workflow's input. For an input
+/// without a given value, uses the value in a valid example. If a schema file declares the
+/// workflow's payload, checks nothing, because the example may contain elements that exclude the
+/// given ones.
 fn check_given(
     schemas: &Schemas,
     definition: &WorkflowDefinition,

@@ -15,7 +15,7 @@ use super::super::render::{RenderOutput, clean, columns, cut, duration};
 
 /// Maximum number of lines of a model's text that the drawing shows for each call.
 const TEXT_LINES_MAX: usize = 3;
-/// Maximum number of calls of one goal whose activity the drawing shows.
+/// Maximum number of calls for which the drawing shows the activity, in each goal.
 const ACTIVITIES_MAX: usize = 4;
 
 /// A drawn line of a run. `is_active` marks a line that shows work in progress. Such lines stay if
@@ -117,9 +117,9 @@ impl RunDrawing {
         }
     }
 
-    /// Draws a command for a person to type. A command that is longer than a row is not cut, but
-    /// broken by the terminal, so that a person can copy it. Cuts it only if it takes more rows
-    /// than the terminal has for it.
+    /// Draws a command for a person to type. A command that is longer than a row continues on the
+    /// next rows of the terminal, so that a person can copy it whole. The command is cut only if it
+    /// needs more rows than the terminal has for it.
     fn command_line(&self, line: &str) -> DrawnLine {
         let width = self.output.columns.max(1);
         let rows = columns(line) / width + 1;
@@ -183,8 +183,8 @@ impl RunDrawing {
         lines
     }
 
-    /// Returns the number of rows for lines if some lines are omitted. One row is for the title,
-    /// and two are for the counts of omitted lines.
+    /// Returns the number of terminal rows that can show lines of the run if some lines are
+    /// omitted. The other rows are one for the title, and two for the counts of omitted lines.
     fn rows_beside_counts(&self) -> usize {
         self.height.saturating_sub(3).max(1)
     }

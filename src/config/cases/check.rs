@@ -188,9 +188,9 @@ fn check_never(
     }
 }
 
-/// Reports every unknown input, and at most one other problem, such as a missing input. If there is
-/// an unknown input, does not report a missing one, because the unknown name is probably a
-/// misspelling of the missing name.
+/// Reports every unknown input. Then reports at most one other problem, such as a missing input.
+/// However, if there is an unknown input, reports no missing input, because the unknown name is
+/// probably a misspelling of the missing name.
 fn check_input(
     values: &[(String, String)],
     names: &[CaseText],

@@ -46,15 +46,17 @@ pub struct CaseExpectations {
     pub documents: Vec<PathClaims>,
     /// Claims about the payloads of calls. The claims are grouped by the paths of the calls.
     pub payloads: Vec<PathClaims>,
-    /// Paths of calls that a run must not make. A path that is only the name of a goal also stands
-    /// for all calls of the goal's passes, items and members. A path with `*` at its end stands for
-    /// every path that begins with the text before `*`.
+    /// Paths of calls that a run must not make. Two kinds of entries stand for several paths:
+    ///
+    /// - The name of a goal alone also stands for all calls of the goal's passes, items and
+    ///   members.
+    /// - A text with `*` at its end stands for every path that begins with the text before `*`.
     pub never: Vec<CaseText>,
 }
 
-/// Claims of a test case about the calls with one path, which several calls may share. There is one
-/// claim for each call, in the order of the calls. The claims concern either the documents of the
-/// calls or their payloads.
+/// Claims of a test case about all calls that have the same path. There is one claim for each of
+/// these calls, in the order of the calls. The claims concern either the documents of the calls or
+/// their payloads.
 #[derive(Debug, Clone)]
 pub struct PathClaims {
     pub path: CaseText,

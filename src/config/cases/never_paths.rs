@@ -21,11 +21,12 @@ enum LabelPart {
     Number,
 }
 
-/// Whether a call of the workflow `definition` can have the path `path`. A path that ends with `*`
-/// stands for every path that begins with the text before `*`.
+/// Whether a call of the workflow `definition` can have the path `path`. If `path` ends with `*`,
+/// it stands for every path that begins with the text before `*`.
 ///
-/// Checks the goal at the beginning of the path. Also checks the listener if the path names one
-/// directly after the goal's thread. Accepts any names of threads beneath the goal's thread.
+/// Checks the goal at the beginning of the path. If the path names a listener directly after the
+/// goal's thread, also checks this listener. Does not check the names of threads beneath the goal's
+/// thread.
 pub(super) fn can_be_called(path: &str, definition: &WorkflowDefinition, config: &Config) -> bool {
     let path = path.strip_prefix("undo_").unwrap_or(path);
     let (path, is_beginning) = match path.strip_suffix('*') {
@@ -121,8 +122,8 @@ fn parts_of(goal: &GoalDefinition, definition: &WorkflowDefinition) -> Vec<Vec<L
     parts
 }
 
-/// Returns all loops, and all goals that may run in a pass of a loop, whether the loop starts them
-/// directly or through another goal.
+/// Returns all loops, and all goals that may run in a pass of a loop. This includes goals that the
+/// loop starts through another goal.
 fn goals_in_passes(definition: &WorkflowDefinition) -> HashSet<&str> {
     let is_loop = |goal: &&GoalDefinition| matches!(goal.form, GoalForm::Loop { .. });
     let loops: Vec<_> = definition.goals.iter().filter(is_loop).collect();
@@ -149,7 +150,8 @@ fn started_by<'a>(goal: &'a GoalDefinition, definition: &'a WorkflowDefinition) 
     started
 }
 
-/// Returns the goals that a goal may start, except its fallback, which runs after a failure.
+/// Returns the goals that `goal` may start. Leaves out the fallback of `goal`, which runs after a
+/// failure.
 fn members_of(goal: &GoalDefinition) -> Vec<&str> {
     match &goal.form {
         GoalForm::Loop { members, .. } => members.iter().map(|id| id.value.as_str()).collect(),

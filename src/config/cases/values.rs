@@ -25,9 +25,9 @@ pub enum CaseInput {
     Payload(CaseText),
 }
 
-/// The answers and faults that a case supplies for all calls with one path, in order. For an agent,
-/// an entry is one answer of the agent in its thread. For any other listener, an entry is the
-/// answer to one call.
+/// The answers and faults that a case supplies for all calls with one path, in the order of their
+/// use. For an agent, an entry is one answer of the agent in its thread. For any other listener, an
+/// entry is the answer to one call.
 #[derive(Debug, Clone)]
 pub struct CaseAnswer {
     pub path: CaseText,

@@ -174,8 +174,8 @@ fn provider(
 
 /// Reads the key of a provider from the file or variable that the config names. If the config names
 /// neither, reads the usual variable of the provider, such as `OPENAI_API_KEY`. If the key is
-/// missing or invalid, reports this and returns `None`. Reports nothing if the usual variable is
-/// unset and the provider needs no key.
+/// missing or invalid, reports this and returns `None`. If the provider needs no key and the usual
+/// variable is unset, returns `None` without a report.
 fn key(
     remote: &DeclaredRemote,
     directory: &Path,

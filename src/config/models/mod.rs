@@ -117,8 +117,8 @@ impl DeclaredModel {
         self.has_price
     }
 
-    /// Whether the provider refuses requests that force a tool call. Anthropic does so for a model
-    /// that thinks. Other servers of Anthropic's format, at a `base_url`, may accept them.
+    /// Whether the provider refuses requests that force a tool call. Anthropic refuses them for a
+    /// model that thinks. Other servers of Anthropic's format, at a `base_url`, may accept them.
     pub fn refuses_forced_calls(&self) -> bool {
         match &self.kind {
             Some(DeclaredKind::Remote(remote)) => {

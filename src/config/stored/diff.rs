@@ -124,8 +124,9 @@ pub fn config_changes(before: &ComparedConfig, after: &ComparedConfig) -> Vec<Co
     changes.collect()
 }
 
-/// Returns the unified diff of two texts; `None` if neither text has several lines. Two long texts
-/// without equal lines take quadratic time, so the search for equal lines ends at `deadline`.
+/// Returns the unified diff of two texts; `None` if neither text has several lines. For two long
+/// texts without equal lines, the search for equal lines takes quadratic time. It therefore ends at
+/// `deadline`.
 fn text_diff(old: &str, new: &str, deadline: Instant) -> Option<String> {
     if !old.contains('\n') && !new.contains('\n') {
         return None;
@@ -179,8 +180,8 @@ fn add_values(path: &str, value: &Json, out: &mut BTreeMap<String, String>) {
     }
 }
 
-/// Returns each item of a list, such as a member, with its name. Returns `None` if the list is
-/// empty or an item has no name.
+/// Returns each item of a list with its name, for example each member of the config. Returns `None`
+/// if the list is empty or an item has no name.
 fn named(items: &[Json]) -> Option<Vec<(&str, &Json)>> {
     let named: Option<Vec<_>> = items.iter().map(named_item).collect();
     named.filter(|named| !named.is_empty())

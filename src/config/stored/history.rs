@@ -1,5 +1,5 @@
-//! Finds the config that was in force at a position of a journal. A start puts a config in force; a
-//! reload puts another config in force while the pump runs.
+//! Finds the config that was in force at a position of a journal. The start of a pump puts a config
+//! in force. A reload replaces this config while the pump runs.
 
 use crate::clock::Time;
 use crate::ids::{Digest, Position, ThreadId};

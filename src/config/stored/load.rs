@@ -19,8 +19,8 @@ use super::{CONFIG_NAME, StoredConfig};
 pub enum StoredConfigError {
     #[error(transparent)]
     Journal(#[from] journal::Error),
-    /// The config cannot be loaded, because the version of the program that recorded it did not yet
-    /// store configs in the journal.
+    /// The config cannot be loaded, because it was recorded by an early version of the program.
+    /// That version did not yet store configs in a form that can be loaded.
     #[error(
         "the config of the boot at position {position} is not stored in a form that can be loaded: \
          an earlier version recorded it. The journal has the effective config {config} as JSON"
@@ -32,8 +32,8 @@ pub enum StoredConfigError {
     Damaged { detail: String },
     #[error("the stored config {config} does not load in this version:\n{problems}")]
     Invalid { config: Digest, problems: ConfigProblems },
-    /// The effective config that this version of the program makes from the recorded texts differs
-    /// from the recorded effective config.
+    /// The recorded texts no longer result in the recorded effective config. This version of the
+    /// program reads the texts in another way than the version that stored them.
     #[error(
         "the stored config {recorded} becomes {loaded} in this version, which reads a config in \
          another way than the version that stored it"
@@ -55,8 +55,9 @@ impl StoredConfig {
         self.extract().map(|extracted| extracted.config)
     }
 
-    /// Loads the config as [`StoredConfig::load`] does, but keeps the files of the config until the
-    /// returned value is dropped. Playback models read their recordings from these files.
+    /// Loads the config with the same checks as [`StoredConfig::load`], but keeps the files of the
+    /// config until the returned value is dropped. Playback models need these files, because they
+    /// read their recordings from them.
     pub fn extract(&self) -> Result<ExtractedConfig, StoredConfigError> {
         let mut extracted = self.extract_unproved()?;
         let config = &mut extracted.config;
@@ -141,8 +142,8 @@ mod tests {
     use super::super::super::load::load_for_check;
     use super::*;
 
-    /// A config that earlier versions accepted: a goal needs a later one of its list, and no agent
-    /// works on the items that have a role.
+    /// A config that earlier versions accepted. This version reports it, because a goal needs the
+    /// output of a goal that runs later, and `count` gets a text instead of nodes.
     const EARLIER: &str = r#"
 organism.name = "talk"
 clients.desk.peers = ["tour"]

@@ -3,8 +3,9 @@
 //!
 //! The record of a boot lists texts, called blobs, by their digests. The first blob is the
 //! effective config. The second is a manifest ([`ConfigManifest`]), which lists the digests of the
-//! config file's text and of all files that the config names. In a journal from before manifests,
-//! the second blob is another text, and the configs cannot be loaded again.
+//! config file's text and of all files that the config names. Early versions of the program stored
+//! no manifest. In their journals, the second blob is another text, and the configs cannot be
+//! loaded again.
 
 mod diff;
 mod history;
@@ -48,14 +49,15 @@ pub struct ConfigManifest {
     /// Digest of the config as TOML.
     #[serde(rename = "toml")]
     toml: Digest,
-    /// Digests of all files that the config names, by their paths beneath the directory of the
-    /// config.
+    /// Digests of all files that the config names. Each key is the path of a file beneath the
+    /// directory of the config.
     #[serde(rename = "files")]
     files: BTreeMap<String, Digest>,
     /// Directories that the config names.
     #[serde(rename = "directories", default, skip_serializing_if = "BTreeSet::is_empty")]
     directories: BTreeSet<String>,
-    /// Digests of the recordings that were too large to be stored, by their portable names.
+    /// Digests of the playback recordings that were too large to be stored, by their portable
+    /// names.
     #[serde(rename = "left_out", default, skip_serializing_if = "BTreeMap::is_empty")]
     pub left_out: BTreeMap<String, Digest>,
     /// Config keys whose secret values were replaced by placeholders.
@@ -74,11 +76,12 @@ pub struct StoredConfig {
     /// TOML text of the config in force, with overrides applied and variables filled in. Secrets
     /// remain references to variables.
     pub toml: String,
-    /// Texts of the files, by paths beneath the directory of the config.
+    /// Texts of the config's files. Each key is the path of a file beneath the directory of the
+    /// config.
     pub files: BTreeMap<String, String>,
 }
 
-/// Converts the sections of a config to the texts that the journal stores. `documents` are the
+/// Converts the sections of a config to the texts that the journal stores. `documents` contains the
 /// schema documents of the config.
 pub(super) fn render(
     sections: &DeclaredSections,
@@ -91,8 +94,8 @@ pub(super) fn render(
 }
 
 impl StoredConfig {
-    /// Makes the stored form of a config. `path` is the config file, `effective` is the effective
-    /// config, and `rendered` has the texts of the config and its files.
+    /// Makes the stored form of a config. `path` is the path of the config file, `effective` is the
+    /// effective config, and `rendered` contains the texts of the config and of its files.
     pub(super) fn new(effective: &str, path: &Path, rendered: RenderedConfig) -> Self {
         let RenderedConfig { toml, files, directories, left_out, withheld, variables } = rendered;
         let digests = files.iter().map(|(name, text)| (name.clone(), Digest::of(text.as_bytes())));
@@ -152,7 +155,7 @@ impl StoredConfig {
         std::iter::once((CONFIG_NAME, self.toml.as_str())).chain(files)
     }
 
-    /// Returns the directories that must be created beside the files of this stored config, outer
+    /// Returns the directories that must exist besides the files of this stored config, outer
     /// directories first. Each path is relative to the directory to which the files are written.
     pub fn directories(&self) -> impl Iterator<Item = &str> {
         let own = self.manifest.directories.iter().map(String::as_str);

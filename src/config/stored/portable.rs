@@ -1,6 +1,6 @@
-//! Portable names of a config's files, which are valid in any directory.
+//! Portable names of a config's files. A portable name is valid in any directory.
 //!
-//! A file within the project has its path as its portable name. A file outside the project, or with
+//! The portable name of a file within the project is its path. A file outside the project, or with
 //! a name that some file systems do not accept, gets a name beneath `outside/`. A portable name
 //! depends only on the path as the config writes it, so all machines with the same config use the
 //! same names.
@@ -51,14 +51,14 @@ pub fn directory_name(path: &str) -> String {
     format!("{OUTSIDE}/{}", digits(&normal))
 }
 
-/// Returns the portable name of the file `path` beneath the directory `directory`.
+/// Returns the portable name of a file. `path` is the path of the file beneath `directory`.
 pub fn beneath(directory: &str, path: &str) -> String {
     let joined = if directory == "." { path.to_owned() } else { format!("{directory}/{path}") };
     file_name(&joined)
 }
 
-/// Returns the name of a schema in the effective config. The name stays the same if the config is
-/// copied to another directory.
+/// Returns the name that a schema has in the effective config. The name stays the same if the
+/// config is copied to another directory.
 pub fn schema_name(path: &str) -> String {
     let name = file_name(path);
     match name.strip_prefix(SHIPPED) {

@@ -21,7 +21,7 @@ pub struct RenderedConfig {
     pub files: BTreeMap<String, String>,
     /// Directories that must exist, even if they are empty.
     pub directories: BTreeSet<String>,
-    /// Digests of the recordings that are too large to be stored.
+    /// Digests of the playback recordings that are too large to be stored, by their portable names.
     pub left_out: BTreeMap<String, Digest>,
     /// Config keys whose secret values were replaced by placeholders.
     pub withheld: Vec<String>,
@@ -36,8 +36,8 @@ enum TextRule {
     /// The string is stored with its references to variables, not with the values of these
     /// variables. The values may be secret, or may be valid only on this machine.
     Written,
-    /// A secret. The string is stored if it is only a reference to a variable. Otherwise, a
-    /// placeholder is stored.
+    /// A secret. A string that consists only of a reference to a variable is stored. For any other
+    /// string, a placeholder is stored.
     Secret,
     /// An address. The address is stored if it cannot contain a secret. Otherwise, a placeholder is
     /// stored.
@@ -101,7 +101,8 @@ struct ConfigRenderer<'a> {
 }
 
 impl ConfigRenderer<'_> {
-    /// Writes a section as one table, or as one table for each of its members.
+    /// Writes a section. If all entries of a section with members are tables, writes one table for
+    /// each member. Otherwise, writes the section as one table.
     fn section(&mut self, section: &TomlEntry) {
         let name = section.key.value.as_str();
         let TomlValue::Table(table) = &section.node.value else { return };
@@ -120,8 +121,8 @@ impl ConfigRenderer<'_> {
         }
     }
 
-    /// Writes the table of a member. If the definition of a workflow is in a file, writes the
-    /// definition itself in place of the file's name.
+    /// Writes the table of a member. If a workflow's table only names a file, writes the definition
+    /// from this file in place of the file's name.
     fn member(&mut self, path: [&str; 2], table: &TomlTable) {
         let file = table.get("file").filter(|_| path[0] == keys::WORKFLOWS.name);
         let Some(TomlValue::Text(file)) = file.map(|node| &node.value) else {
@@ -215,8 +216,8 @@ impl ConfigRenderer<'_> {
         quoted(written)
     }
 
-    /// Writes a reference to an environment variable in place of the secret at `path`. `instead` is
-    /// the default of the reference.
+    /// Writes a reference to an environment variable in place of the secret at `path`. The
+    /// reference has `instead` as its default.
     fn withhold(&mut self, path: &[&str], instead: &str) -> String {
         let name = path.join("_").to_ascii_uppercase();
         let is_letter = |c: char| c.is_ascii_alphanumeric();

@@ -20,7 +20,8 @@ pub struct RecordedSchema {
     pub sha256: Digest,
 }
 
-/// The part of an effective config that lists the digests of schema files by name.
+/// The part of an effective config that maps the names of schema files to the digests of these
+/// files.
 #[derive(Deserialize)]
 struct EffectiveSchemas {
     #[serde(rename = "schemas", default)]
@@ -28,8 +29,8 @@ struct EffectiveSchemas {
 }
 
 /// Returns the schema documents that declare the payload `name` in the config that `boot` put in
-/// force. Returns no documents if the payload's schema is a part of this program, as for payloads
-/// of the core.
+/// force. Returns no documents if the schema is built into this program, as the schemas of the
+/// core's payloads are.
 ///
 /// # Errors
 ///

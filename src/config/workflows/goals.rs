@@ -19,8 +19,8 @@ use super::super::source_text::SourceRange;
 use super::super::tree::{Located, TomlNode, TomlValue};
 use super::{WorkflowReader, table_of};
 
-/// The forms of a goal, such as a loop. Each entry has the key that determines the form, and the
-/// other keys that the form permits.
+/// The forms of a goal, such as a loop. Each entry contains the key by which the form is
+/// recognised, and the other keys that this form permits.
 const FORMS: [(&str, &[&str]); 8] = [
     // `each` is matched first, because it may also have the keys of its target.
     (
@@ -51,7 +51,7 @@ const FORMS: [(&str, &[&str]); 8] = [
 ];
 const ASK: (&str, &[&str]) = ("ask", &["prompt", "prompt_file", "form", "about"]);
 
-/// Keys that any goal may have.
+/// Keys that are permitted in goals of every form.
 const SETTINGS: [&str; 13] = [
     "needs",
     "context",
@@ -69,8 +69,8 @@ const SETTINGS: [&str; 13] = [
 ];
 
 impl WorkflowReader<'_> {
-    /// Reads the goals in the order of the file. Leaves out a goal with a problem, and adds its
-    /// name to `unread`.
+    /// Reads the goals in the order of the file. Leaves out each goal that has a problem, and adds
+    /// the names of these goals to `unread`.
     pub(super) fn goals(
         &mut self,
         known: &KnownPayloads,
@@ -218,9 +218,9 @@ impl WorkflowReader<'_> {
         Some(GoalTarget::Workflow { workflow: workflow?, payload: None, with: with? })
     }
 
-    /// Reads the payload name of a goal that calls a listener. If the name has no namespace, the
-    /// namespace is added later, from the payload names that the listener accepts. If the text is
-    /// no payload name, reports this and returns `None`.
+    /// Reads the payload name of a goal that calls a listener. If the name has no namespace, a
+    /// later step adds the namespace from the payload names that the listener accepts. If the text
+    /// is not a valid payload name, reports this and returns `None`.
     fn listener_payload(
         &mut self,
         _: &KnownPayloads,
@@ -385,8 +385,9 @@ impl WorkflowReader<'_> {
         Some(GoalForm::Ask { human: human?, prompt: prompt?, form })
     }
 
-    /// Reads the type of a goal's output from the key `output` or, for a question, from `form`.
-    /// Without the key, the type is text. If the type is invalid, reports this and returns `None`.
+    /// Reads the type of a goal's output. The key is `form` for a question, and `output` for any
+    /// other goal. If the key is missing, the type is text. If the type is invalid, reports this
+    /// and returns `None`.
     fn goal_output(
         &mut self,
         known: &KnownPayloads,

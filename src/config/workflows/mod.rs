@@ -68,8 +68,8 @@ pub(super) struct DeclaredWorkflows {
 
 impl DeclaredWorkflows {
     /// Builds the contract of each workflow. Also registers the payloads that are generated for the
-    /// workflow. Leaves out each workflow that has a problem, because its contract is unknown.
-    /// `is_stored` states whether the config comes from a journal.
+    /// workflows. Leaves out workflows that have a problem, unless `is_stored` states that the
+    /// config comes from a journal.
     pub fn contracts(
         &self,
         (sections, is_stored): (&DeclaredSections, bool),
@@ -182,15 +182,16 @@ fn input_fields(read: &TableReader<'_>) -> Vec<Located<String>> {
 /// A workflow definition as the config declares it, before names are resolved.
 pub(super) struct DeclaredWorkflow {
     pub definition: WorkflowDefinition,
-    /// Names of goals with a reported problem. References to these goals are not reported as
-    /// unknown.
+    /// Names of goals that have a problem, which is already reported. References to these goals are
+    /// not reported as unknown.
     pub unread: Vec<String>,
-    /// Whether a value in the table of the workflow has a problem. The definition may lack it.
+    /// Whether a value in the table of the workflow has a problem. The definition may then lack
+    /// this value.
     pub has_problem: bool,
     /// Names of the fields of the workflow's input, if the config declares the input as fields.
     /// Empty if the input is a payload from a schema.
     pub inputs: Vec<Located<String>>,
-    /// The budgets of money of the workflow and of its goals.
+    /// The keys `money` of the workflow itself and of its goals.
     pub money: Vec<MoneyKey>,
 }
 
@@ -200,8 +201,8 @@ impl DeclaredWorkflow {
         self.has_problem || !self.unread.is_empty()
     }
 
-    /// Returns the budgets of money of the workflow and of its goals. `contracts` state whom each
-    /// listener may call.
+    /// Returns one budget for each key `money` of the workflow and of its goals. A budget includes
+    /// the listeners that may spend its money, which `contracts` determine.
     fn budgets<'a>(&'a self, contracts: &'a Contracts) -> Vec<WorkflowBudget<'a>> {
         let goals = &self.definition.goals;
         let budgets = self.money.iter().map(|MoneyKey { goal, place }| {
@@ -217,7 +218,7 @@ impl DeclaredWorkflow {
 
 /// A key `money` in the section of a workflow.
 pub(super) struct MoneyKey {
-    /// Name of the goal that has the key; `None` if it belongs to the workflow itself.
+    /// Name of the goal that has the key; `None` if the key belongs to the workflow itself.
     pub goal: Option<String>,
     pub place: SourceRange,
 }
@@ -356,8 +357,8 @@ impl WorkflowReader<'_> {
         Some(DeclaredWorkflow { definition, unread, has_problem, inputs, money })
     }
 
-    /// Notes the key `money` if `budget` limits money. The key belongs to the goal `goal` or, if
-    /// `goal` is `None`, to the workflow.
+    /// Adds the key `money` to the workflow's keys if `budget` limits money. `goal` is the goal
+    /// that has the key, or `None` if the workflow itself has it.
     fn note_money(&mut self, goal: Option<&str>, budget: Budget, read: &TableReader<'_>) {
         let key = format!("`money` of {}", read.description());
         self.payloads.notes.extend(budgets::note_of_zero(&key, budget.money));
@@ -399,8 +400,8 @@ impl WorkflowReader<'_> {
         }
     }
 
-    /// Resolves a payload name, which the workflow's schema must declare. If the name cannot be
-    /// resolved, reports the reason and returns `None`.
+    /// Resolves the payload name in `text` and stores its place. If the name cannot be resolved,
+    /// reports the reason and returns `None`.
     fn payload(
         &mut self,
         known: &KnownPayloads,

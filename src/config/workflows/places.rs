@@ -1,5 +1,5 @@
-//! Source ranges of the values in a workflow definition. The definition itself holds only a
-//! [`PlaceId`] for each value, so the code for workflows does not depend on the config's files.
+//! Source ranges of the values in a workflow definition. A definition holds only a [`PlaceId`] for
+//! each of its values, so the code for workflows does not depend on the config's files.
 
 use std::sync::Arc;
 

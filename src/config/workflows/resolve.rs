@@ -1,5 +1,5 @@
-//! Completes the payload name of each goal, from the payload names that the goal's listener or
-//! workflow accepts.
+//! Completes the payload name of each goal that calls a listener or another workflow. The complete
+//! name comes from the payload names that the called listener or workflow accepts.
 
 use crate::contract::Contracts;
 use crate::ids::{ListenerName, PayloadName};
@@ -9,9 +9,11 @@ use crate::workflow::{GoalForm, GoalTarget, Mapping, Placed, WorkflowDefinition,
 use super::super::config_problem::{ConfigProblem, ConfigProblems, ProblemCode};
 use super::PlaceTable;
 
-/// Completes the payload names in the goals of a definition: adds missing namespaces, and fills in
-/// a missing name if the goal's listener accepts only one. Reports a problem if the listener
-/// accepts several. A later check reports names that the listener does not accept.
+/// Completes the payload names in the goals of a definition. A later check reports names that the
+/// listener does not accept.
+/// - If a name lacks its namespace, adds the namespace.
+/// - If a goal names no payload and its listener accepts exactly one, fills in this one.
+/// - If a goal names no payload and its listener accepts several, reports a problem.
 pub(super) fn payloads(
     definition: &mut WorkflowDefinition,
     places: &PlaceTable,
@@ -104,8 +106,8 @@ fn unnamed(
     problem.help(format!("add payload = one of {}", names.join(", ")))
 }
 
-/// Makes the error for a goal whose call would go to two listeners: to `listener`, which the goal
-/// names, and to the peer `other`, which also accepts the payload `payload`.
+/// Makes the problem for a goal whose call would go to two listeners. The goal names `listener`,
+/// but the peer `other` also accepts the payload `payload`.
 fn shared(
     listener: &Placed<ListenerName>,
     other: &ListenerName,

@@ -1,6 +1,7 @@
 //! Lower bounds for the length of a stream. Each bound comes from one source, and names a record
-//! that the stream once had. No process writes to a stream that is shorter than one of these
-//! bounds, or that has a different record at the position of a bound (a forked stream).
+//! that the stream once had. A process does not write to a stream that contradicts a bound. Such a
+//! stream is shorter than the bound, or is forked: it has a different record at the position of the
+//! bound.
 //!
 //! Servers may lose the end of a stream together with the leases, which state which process writes
 //! the stream of each partition. So before a process begins to write a stream, it queries every
@@ -129,8 +130,8 @@ struct StreamBound {
     /// Hash of the record at `position`; `None` if the source is a checkpoint, because checkpoints
     /// do not contain this hash.
     hash: Option<Digest>,
-    /// Number of the last message of the stream, as far as the source knows; `None` if the source
-    /// knows no message.
+    /// Highest message number of the stream that the source knows; `None` if the source knows no
+    /// message.
     seq: Option<u64>,
 }
 
@@ -220,9 +221,9 @@ impl StreamBounds {
         bounds
     }
 
-    /// Queries the other processes for the last records of their projections. Names those that know
-    /// a later record than `last`. Returns `None` if there are none. If no process answers and
-    /// `waits` is true, queries them once more after a second.
+    /// Queries the other processes for the last records of their projections. Returns the names of
+    /// the processes that know a later record than `last`; `None` if there are none. If no process
+    /// answers and `waits` is true, waits a second and queries the processes once more.
     pub fn members_beyond(
         api: &JetStreamApi,
         options: &Options,
@@ -245,8 +246,8 @@ impl StreamBounds {
         self.all.push(StreamBound { source, journal, position, hash: Some(hash), seq: None });
     }
 
-    /// Returns the id of the journal on this host, from the host's projection or, without one, from
-    /// the note in the state directory. Returns `None` if neither exists.
+    /// Returns the id of the journal on this host. The id comes from the host's projection or, if
+    /// there is none, from the note in the state directory. Returns `None` if neither exists.
     fn journal_of(&self, host: &PumpDirectories) -> Option<Uuid> {
         let projection = self.all.first().map(|bound| bound.journal);
         projection.or_else(|| sqlite::noted_journal(&host.data, &host.state))

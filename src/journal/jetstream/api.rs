@@ -150,8 +150,8 @@ pub struct StreamExtent {
     pub last_seq: u64,
 }
 
-/// Response to a publish request. Even the response to a refused request contains a sequence
-/// number.
+/// Response to a publish request. If the request was refused, `error` is set, and the sequence
+/// number means nothing.
 #[derive(Debug, Deserialize)]
 struct PublishReply {
     #[serde(rename = "error")]

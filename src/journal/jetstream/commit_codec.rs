@@ -1,10 +1,10 @@
 //! Encoding of commits as messages of a stream.
 //!
-//! A commit is one message, or several messages if it is large; these messages are its parts. A
-//! part begins with a line of JSON, such as `{"organism":2,"epoch":3,"part":1,"parts":1}`, and its
-//! body follows. The bodies of all parts, joined in order, are a sequence of items. Each item
-//! begins with a line of JSON, which states the kind of the item and the number of bytes that
-//! follow. Then come these bytes and a line feed:
+//! A commit is encoded as one or more parts, and each part is one message. Only a large commit has
+//! several parts. A part begins with a line of JSON, such as
+//! `{"organism":2,"epoch":3,"part":1,"parts":1}`, and its body follows. The bodies of all parts,
+//! joined in order, are a sequence of items. Each item begins with a line of JSON, which states the
+//! kind of the item and the number of bytes that follow. Then come these bytes and a line feed:
 //!
 //! ```text
 //! {"journal":{"id":"0197…","name":"shop","partition":0}}     the first item of the stream; with

@@ -12,8 +12,8 @@ use super::publish::StreamPublisher;
 
 impl StreamPublisher {
     /// Verifies that no other pump has written to the stream after the last message that this pump
-    /// knows. Then no other pump leads, because a new pump writes a message with its epoch before
-    /// it delivers any call to a listener.
+    /// knows. If none has, no other pump leads: a new pump first writes a message with its epoch,
+    /// and only then delivers calls to listeners.
     pub fn verify_lead(&self) -> Result<(), Error> {
         let mut next = self.last() + 1;
         loop {

@@ -41,7 +41,8 @@ impl<'a> JoiningHost<'a> {
         known(self.state, options)
     }
 
-    /// Refuses the journal `theirs` if it belongs to another organism.
+    /// Returns an error if the journal `theirs`, which is on the server, belongs to another
+    /// organism.
     pub(super) fn admit(
         &self,
         api: &JetStreamApi,
@@ -62,10 +63,12 @@ impl<'a> JoiningHost<'a> {
         Err(Error::OtherJournal { stream: options.stream.clone(), theirs, known, state })
     }
 
-    /// Chooses the id of the organism's journal: the id of the journal that an operator adopts or
-    /// moves, else the id that this host has noted, else a new id. Notes a new id in the state
-    /// directory before anything is sent to the servers. Must be called only if the servers store
-    /// no id yet.
+    /// Chooses the id of the organism's journal. Takes the first id that exists in this order:
+    /// - the id of the journal that an operator adopts or moves
+    /// - the id that this host has noted
+    /// - a new id, which is noted in the state directory before anything is sent to the servers
+    ///
+    /// Must be called only if the servers store no id yet.
     pub(super) fn begin(&self, options: &Options) -> Result<Uuid, Error> {
         if let Some(accepted) = self.accepts {
             return Ok(accepted);
@@ -81,9 +84,10 @@ impl<'a> JoiningHost<'a> {
     }
 
     /// Returns the journal id for the first message of an empty stream. The first partition gets
-    /// `organism`, the id of the organism's journal; all other partitions get new ids. The first
-    /// partition also gets a new id if the state directory already has files of the journal
-    /// `organism`, because an earlier stream of this journal was then lost.
+    /// `organism`, the id of the organism's journal. In these cases, the result is a new id:
+    /// - This is another partition.
+    /// - The state directory already has files of the journal `organism`. An earlier stream of this
+    ///   journal was then lost.
     pub(super) fn first_id(&self, options: &Options, organism: Uuid) -> Uuid {
         if options.partition == 0 && !self.has_used(organism) { organism } else { Uuid::now_v7() }
     }
@@ -97,8 +101,9 @@ impl<'a> JoiningHost<'a> {
     }
 }
 
-/// Checks whether this host can join the journal on the server. Returns `None` if it can. If it
-/// takes part in another journal, returns the id of the journal on the server.
+/// Checks whether this host can join the journal on the server. Returns `None` if the host can
+/// join, or if the server has no journal yet. If the host takes part in another journal, returns
+/// the id of the journal on the server.
 pub fn foreign(
     servers: &nats::Options,
     options: &Options,

@@ -62,7 +62,8 @@ struct HandoverMark {
     acknowledged: Option<AcknowledgedMark>,
 }
 
-/// A handle with which the next holder of a lease can be chosen, until the lease is released.
+/// A handle for choosing the next holder of a lease. The choice is possible until the lease is
+/// released.
 #[derive(Debug, Clone)]
 pub struct LeaseHandover(Arc<Lease>);
 
@@ -86,8 +87,8 @@ pub struct LeaseEntry {
     /// Name of the holder, shown to people.
     #[serde(rename = "holder")]
     holder: String,
-    /// Machine and directory of the holder. A running holder locks this directory. So if another
-    /// process on the same machine gets the lock, the holder has ended.
+    /// Machine and directory of the holder. A holder locks this directory while it runs. If another
+    /// process has this lock, the holder has therefore ended.
     #[serde(rename = "home")]
     home: String,
     #[serde(rename = "beat")]
@@ -141,21 +142,24 @@ pub struct Lease {
     api: JetStreamApi,
     options: Options,
     bucket: String,
-    /// Time at which the server created the bucket, as the server writes it. A bucket with another
-    /// time replaces one that was lost with all its leases, whose holders may still run.
+    /// Time at which the server created the present bucket, as the server writes it. If this time
+    /// changes, the earlier bucket was lost together with all its leases. The holders of these
+    /// leases may still run.
     created: Mutex<String>,
     subject: String,
     mine: LeaseEntry,
     first_id: Uuid,
-    /// Revision of the lease's key after the last write by this process. Each write expects this
-    /// revision, so that the server refuses a write if another process has taken the lease.
+    /// Revision of the lease's key after the last write by this process. Each write states this
+    /// revision as the expected one. If another process has taken the lease, the revision differs,
+    /// and the server refuses the write.
     revision: AtomicU64,
     heir: OnceLock<MemberId>,
     /// Time at which this process took the lease; unset before. A standby may take it after days.
     taken_at: OnceLock<Time>,
-    /// The last acknowledged record, which every renewal writes into the bucket. Until this pump
-    /// leads, this is the record in the previous holder's lease, so that the bucket keeps it if
-    /// this pump never leads. Afterwards, it is this pump's own last acknowledged record.
+    /// The last acknowledged record, which every renewal writes into the bucket. Before this pump
+    /// leads, this is the record from the previous holder's lease. The bucket thus keeps that
+    /// record if this pump never leads. Once this pump leads, this is its own last acknowledged
+    /// record.
     acknowledged: Mutex<Option<AcknowledgedMark>>,
     /// Lock: renewals run one at a time. Each renewal reads the last acknowledged record only after
     /// the previous renewal has ended, so no renewal replaces a record in the bucket by an older
@@ -180,12 +184,13 @@ pub enum RenewalResult {
 pub enum LeaseAvailability {
     /// The lease is free. The number is the revision of the lease's key.
     Free(u64),
-    /// The process with this name was the last known holder of the lease. It may have ended.
+    /// The process with this name was the last known holder of the lease. This process may have
+    /// ended.
     Held(String),
     /// The process with this name holds the lease and is alive.
     Lives(String),
-    /// The lease is reserved for a while: for the heir that its last holder chose, or for its
-    /// holder itself if the lease was lost with its bucket.
+    /// The lease is reserved for a while. It is reserved for the heir that the last holder chose
+    /// or, if the lease was lost with its bucket, for the last holder itself.
     Left,
     /// The bucket of the leases does not exist any more.
     BucketGone,
@@ -197,8 +202,8 @@ pub enum LeaseAvailability {
 pub struct LastSeen(Option<(u64, Instant)>);
 
 impl LastSeen {
-    /// Returns the result of a look at a bucket that was just created in place of a lost one. It
-    /// has no lease yet.
+    /// Returns the result of a check of a bucket that was just created in place of a lost one. The
+    /// new bucket has no lease yet.
     pub fn in_new_bucket() -> Self {
         Self(Some((0, Instant::now())))
     }
@@ -292,12 +297,14 @@ impl Lease {
     }
 
     /// Checks whether the lease is free. `seen` keeps the results of earlier checks. The lease is
-    /// free:
-    /// - at once, if the last holder released it and chose no heir or this process as heir;
-    /// - at once, if its holder was an earlier process of this directory;
-    /// - after [`limits::LEASE_LAPSE`] without a renewal;
-    /// - after [`limits::LEASE_RESERVED_FOR_HEIR`], if another process is the heir;
-    /// - after [`limits::LEASE_LAPSE`], if it was lost with its bucket, and there is a new bucket.
+    /// free in these cases:
+    /// - The last holder has released it, and has chosen this process or no process as the heir.
+    /// - The holder is an earlier process with the same directory as this process.
+    /// - The holder has not renewed it for [`limits::LEASE_LAPSE`].
+    /// - Another process is the heir, but has not taken the lease for
+    ///   [`limits::LEASE_RESERVED_FOR_HEIR`].
+    /// - The lease was lost with its bucket, and [`limits::LEASE_LAPSE`] has passed since the new
+    ///   bucket was found.
     pub fn look(&self, seen: &mut LastSeen) -> Result<LeaseAvailability, Error> {
         let found = match self.api.last(&self.bucket, &self.subject) {
             Err(failed) if failed.is(code::STREAM_NOT_FOUND) => {
@@ -337,9 +344,9 @@ impl Lease {
         Ok(LeaseAvailability::Held(theirs.holder))
     }
 
-    /// Checks whether a lease without an entry is free. If the stream is empty, no process ever
-    /// held it. Otherwise the entry is lost, perhaps with its bucket, and the holder may still run:
-    /// it takes its lease again at its next renewal.
+    /// Checks whether a lease without an entry in the bucket is free. If the stream is empty, no
+    /// process has ever held the lease. Otherwise, the entry was lost, perhaps together with its
+    /// bucket. The holder may still run, and then takes the lease again with its next renewal.
     fn look_without_entry(&self, seen: &mut LastSeen) -> Result<LeaseAvailability, Error> {
         let found = self.api.info(&self.bucket).map_err(|failed| self.failed(&failed))?;
         let is_new = self.record_bucket(found.created);
@@ -356,8 +363,8 @@ impl Lease {
         }
     }
 
-    /// Records when the bucket that the server has now was created. Returns true if it is another
-    /// bucket than before.
+    /// Records the creation time of the bucket that is now on the server. Returns true if this
+    /// bucket is not the one that was known before.
     fn record_bucket(&self, created: String) -> bool {
         let mut known = locked(&self.created);
         let is_new = *known != created;
@@ -370,8 +377,8 @@ impl Lease {
         Error::Unavailable { detail: format!("the bucket {} with the leases is gone", self.bucket) }
     }
 
-    /// Returns the name of this process and, if it has taken the lease, the time since which it
-    /// holds the lease.
+    /// Returns the name of this process. If this process has taken the lease, the text also states
+    /// the time at which it did so.
     pub fn holder(&self) -> String {
         match self.taken_at.get() {
             Some(taken_at) => format!("{}, since {taken_at}", self.mine.holder),
@@ -445,9 +452,10 @@ impl Lease {
         }
     }
 
-    /// Handles a lease that cannot be renewed, perhaps because its bucket is gone: creates a
-    /// missing bucket again. In a new bucket, the next renewal takes the lease again. Returns a
-    /// description of the cause, which is `why` if the bucket is the same as before.
+    /// Handles a failed renewal of the lease. The cause may be that the bucket is gone, so creates
+    /// the bucket again if it is missing. The next renewal then takes the lease in the new bucket.
+    /// Returns a description of the cause. If the bucket is the same as before, the description
+    /// contains `why`.
     fn begin_again(&self, why: &str) -> String {
         let created = match make(&self.api, &self.bucket, &self.options) {
             Ok(created) => created,
@@ -521,8 +529,9 @@ pub(super) fn unconfirmed(why: &str) -> Error {
 }
 
 /// Creates a key-value bucket by creating the stream that stores the bucket. NATS clients create
-/// buckets with another request, but older servers refuse that request. Returns the time at which
-/// the server created the bucket, perhaps earlier, as the server writes it.
+/// buckets with another request, but older servers refuse that request. If the bucket already
+/// exists, keeps it. Returns the time at which the server created the bucket, as the server writes
+/// it.
 fn make(api: &JetStreamApi, bucket: &str, options: &Options) -> Result<String, Error> {
     let config = json!({
         "name": bucket,

@@ -1,10 +1,10 @@
-//! Lapses of the lease of a running pump: times without a confirmed renewal in which another pump
-//! could take over.
+//! Lapses of the lease of a running pump. A lapse is a time without a confirmed renewal that is so
+//! long that another pump could take over.
 //!
-//! Usually, the server refuses the next message of a pump that another one has replaced. But
-//! servers that went back to an older copy of the stream, from before the takeover, accept that
-//! message. So after a lapse, a pump compares the stream with the projections of the other
-//! processes before it writes or delivers anything.
+//! If another pump has taken over, the server usually refuses the next message of the old pump.
+//! However, the servers may have gone back to an older copy of the stream, from before the
+//! takeover. They then accept this message. After a lapse, a pump therefore compares the stream
+//! with the projections of the other processes before it writes or delivers anything.
 
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -20,10 +20,12 @@ pub(super) struct LeaseLapses(Arc<Mutex<LapseState>>);
 struct LapseState {
     /// Time at which the last confirmed renewal was requested.
     renewed_at: Duration,
-    /// Time at which the last confirmed renewal or the last comparison was requested. Until
-    /// [`limits::LEASE_LAPSE`] after this time, no other pump can have taken over.
+    /// The later of two times: when the last confirmed renewal was requested, and when the last
+    /// comparison of the stream was requested. Until [`limits::LEASE_LAPSE`] after this time, no
+    /// other pump can have taken over.
     led_at: Duration,
-    /// Whether the lease was renewed after a lapse, and the stream was not compared since then.
+    /// Whether the stream must be compared: the lease was renewed after a lapse, and no comparison
+    /// has succeeded since then.
     is_comparison_due: bool,
     /// Whether the present lapse was reported.
     is_reported: bool,
@@ -48,7 +50,7 @@ impl LeaseLapses {
     }
 
     /// Records a confirmed renewal that was requested at the time `requested_at`. Returns true if
-    /// it ends a lapse that was reported.
+    /// this renewal ends a lapse that was reported.
     pub fn record_renewal(&self, requested_at: Duration) -> bool {
         let mut state = self.state();
         state.is_comparison_due |= is_lapsed(state.led_at, requested_at);
@@ -57,7 +59,8 @@ impl LeaseLapses {
         std::mem::take(&mut state.is_reported)
     }
 
-    /// Returns true once in each lapse, when it must be reported.
+    /// Returns true if the present lapse must be reported now. Returns true only once in each
+    /// lapse.
     pub fn take_report(&self, now: Duration) -> bool {
         let mut state = self.state();
         let is_due = is_lapsed(state.renewed_at, now) && !state.is_reported;
@@ -65,24 +68,27 @@ impl LeaseLapses {
         is_due
     }
 
-    /// Whether the lease was renewed after a lapse, and the stream was not compared since then.
+    /// Whether the stream must be compared: the lease was renewed after a lapse, and no comparison
+    /// has succeeded since then.
     pub fn is_comparison_due(&self) -> bool {
         self.state().is_comparison_due
     }
 
-    /// Whether another pump may have taken over since the last renewal and the last comparison.
+    /// Whether another pump may have taken over. True if a comparison is due, or if neither a
+    /// renewal nor a comparison has succeeded for the duration of a lapse.
     pub fn may_have_lapsed(&self, now: Duration) -> bool {
         let state = self.state();
         state.is_comparison_due || is_lapsed(state.led_at, now)
     }
 
-    /// Whether the stream was already compared in the present lapse.
+    /// Whether the stream was compared after the last confirmed renewal.
     pub fn was_compared(&self) -> bool {
         let state = self.state();
         state.led_at > state.renewed_at
     }
 
-    /// Records that the stream was compared, by requests since the time `requested_at`.
+    /// Records that the stream was compared. The first request of the comparison was sent at the
+    /// time `requested_at`.
     pub fn record_comparison(&self, requested_at: Duration) {
         let mut state = self.state();
         state.is_comparison_due = is_lapsed(requested_at, state.led_at);

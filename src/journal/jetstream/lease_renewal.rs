@@ -46,8 +46,8 @@ pub struct LeaseRenewal {
 }
 
 impl LeaseRenewal {
-    /// Starts to renew a lease that this process has just acquired. Must be called before the
-    /// preparations for the first write, because they may take longer than the lease lasts.
+    /// Starts to renew a lease that this process has just acquired. Must be called before the first
+    /// write is prepared, because the preparations may take longer than the lease lasts.
     pub fn start(options: &Options, lease: Arc<Lease>) -> Result<Self, Error> {
         let found = FoundCondition::default();
         let stream = options.stream();
@@ -86,8 +86,8 @@ impl LeaseRenewal {
         Ok(Self { found, lease, lapses, _renewing: renewing })
     }
 
-    /// Returns the last acknowledged record that the next renewal of the lease will state; `None`
-    /// if it will state none.
+    /// Returns the last acknowledged record that the next renewal writes into the lease; `None` if
+    /// the next renewal writes no such record.
     pub fn acknowledged(&self) -> Option<AcknowledgedMark> {
         self.lease.acknowledged()
     }
@@ -110,13 +110,13 @@ impl LeaseRenewal {
         }
     }
 
-    /// Removes the last acknowledged record from the lease, so that the following renewals omit it.
+    /// Removes the last acknowledged record from the lease, so that later renewals do not write it.
     pub fn forget(&self) {
         self.lease.forget();
     }
 }
 
-/// Logs, once in each lapse, that the lease was not renewed for [`limits::LEASE_LAPSE`].
+/// Logs that the lease was not renewed for [`limits::LEASE_LAPSE`]. Logs each lapse only once.
 fn report_lapse(lapses: &LeaseLapses, stream: &str, why: &str) {
     if lapses.take_report(since_boot()) {
         tracing::warn!(

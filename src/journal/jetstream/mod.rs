@@ -2,9 +2,10 @@
 //! writes. The pump's host also keeps a projection for readers: a copy of the records in SQLite.
 //!
 //! A group of records is sent as one message, or as several if the group is large. The group is
-//! durable when the server acknowledges its last message. Each message names the message before it,
-//! and the server refuses it if the stream ends with a different message. So no other pump can
-//! write in between. `commit_codec` describes the content of messages.
+//! durable when the server acknowledges its last message. Each message names the message that must
+//! directly precede it in the stream. If the stream ends with a different message, the server
+//! refuses the new one. So no other pump can write between two messages of this pump.
+//! `commit_codec` describes the content of messages.
 //!
 //! This module must not know how a connection is made; module `nats` makes it.
 

@@ -31,9 +31,10 @@ use super::takeover::StreamTakeover;
 use super::{Options, StreamJournal, StreamLog, creation_failed, settings};
 
 impl StreamJournal {
-    /// Opens the journal of `options`, or creates it, and passes every record to `visit`, in order.
-    /// `data` holds the journal's projection; `state` holds the signing key and the checkpoints
-    /// outside the journal. Waits for servers that do not answer, such as during an election.
+    /// Opens the journal of `options`, or creates the journal if it does not exist. Passes every
+    /// record to `visit`, in order. `data` is the directory of the journal's projection. `state` is
+    /// the directory of the signing key and of the checkpoints outside the journal. If the servers
+    /// do not answer, such as during an election, waits for them.
     ///
     /// Returns an error if the stream is unfit:
     /// - [`Error::StreamShorter`]: acknowledged records, or the whole stream, are missing.
@@ -64,8 +65,8 @@ impl StreamJournal {
 
     /// Opens the journal as [`StreamJournal::open_as`] does, and rebuilds the pump's state with
     /// `recovery`. If `recovery` can restore a snapshot, replays only the records after the
-    /// snapshot. The earlier records are then verified in the background while the pump runs. If
-    /// the operator accepts damage, deletes the snapshot and replays every record.
+    /// snapshot. The earlier records are then verified in the background while the pump runs. But
+    /// if the operator accepts damage, deletes the snapshot and replays every record.
     pub fn open_recovering(
         servers: &nats::Options,
         options: &Options,
@@ -148,8 +149,9 @@ impl StreamJournal {
     }
 }
 
-/// A recovery that can be used only once. `is_begun` states whether it has restored a snapshot or
-/// replayed a record. Another attempt to open the journal then needs a new recovery.
+/// A recovery, and whether it is used already. `is_begun` is true once the recovery has restored a
+/// snapshot or replayed a record. The next attempt to open the journal then needs a new recovery,
+/// because this one holds state already.
 struct BegunRecovery<'r> {
     recovery: &'r mut dyn StateRecovery,
     is_begun: bool,
@@ -172,11 +174,11 @@ impl StateRecovery for BegunRecovery<'_> {
     }
 }
 
-/// Maps an error of the first append in a new epoch. Returns [`Error::Fenced`] for
-/// [`Error::Stopped`], so that this process becomes a standby again. In this case, the stream
-/// already has another message with the same epoch in this place. Either another pump began the
-/// same epoch at the same moment, or this process wrote the message in an earlier attempt and got
-/// no acknowledgement.
+/// Maps an error of the first append in a new epoch. Maps [`Error::Stopped`] to [`Error::Fenced`],
+/// so that this process becomes a standby again. [`Error::Stopped`] means that the stream already
+/// has another message with the same epoch in this place. There are two possible causes: another
+/// pump began the same epoch at the same moment, or this process wrote the message in an earlier
+/// attempt and got no acknowledgement.
 fn begun(error: Error, ours: u32) -> Error {
     match error {
         Error::Stopped { .. } => Error::Fenced { ours, theirs: ours },
@@ -235,8 +237,9 @@ pub(super) fn half_moved(options: &Options) -> Error {
     }
 }
 
-/// Returns the state of the stream. Creates the stream if it never existed. `followed_to` is the
-/// number of the last message that this host has read from the stream.
+/// Returns the state of the stream. If the stream does not exist, creates the stream, or returns an
+/// error if records of it are known. `followed_to` is the number of the last message that this host
+/// has read from the stream.
 pub(super) fn stream(
     api: &JetStreamApi,
     options: &Options,

@@ -29,8 +29,8 @@ struct PartitionCount {
 /// pump writes the entry at the same moment.
 const TRIES: usize = 3;
 
-/// Lock: only one partition of a process at a time begins a journal, so that all partitions of the
-/// process note the same journal id.
+/// Lock that lets only one partition of a process at a time begin a journal. So all partitions of
+/// the process use the same journal id.
 static BEGINNING: Mutex<()> = Mutex::new(());
 
 /// Returns the id of the organism's journal. For a new journal, writes the number of partitions and
@@ -75,7 +75,8 @@ pub fn agree(
 
 /// Reads the entry with the number of partitions. Returns the entry's sequence number (`None` if
 /// there is no entry) and the id of the organism's journal (`None` if no journal has begun).
-/// Returns an error if this host must not take part in that journal.
+/// Returns an error if the number differs from the config's, or if this host may not join the
+/// journal.
 fn look(
     api: &JetStreamApi,
     options: &Options,

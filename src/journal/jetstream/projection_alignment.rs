@@ -22,12 +22,12 @@ use super::stream_reader::StreamReader;
 /// How the records of a projection align with a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum ProjectionAlignment {
-    /// The stream has all records of the projection; `last` is the last of these records. The
-    /// projection continues to read the stream after the message `mark`. It needs no record up to
-    /// this message.
+    /// The stream has all records of the projection, and `last` is the last record of the
+    /// projection. The projection continues to read the stream after the message `mark`, because it
+    /// has all records up to this message.
     Whole { mark: LogMark, last: Position },
-    /// The stream ends at this record. It lacks later records of the projection, or files, such as
-    /// configs, that the projection has.
+    /// The stream lacks records of the projection, or files, such as configs, that the projection
+    /// has. The stream's last record is at this position.
     Shorter(Position),
     /// At this position, the stream and the projection have different records.
     Forked(Position),
@@ -48,7 +48,8 @@ pub(super) struct ProjectionComparison {
     pub alignment: ProjectionAlignment,
     /// Digests of the organism's files that the stream has, such as configs and schemas.
     pub blobs: HashSet<Digest>,
-    /// Position of the last record of the stream.
+    /// Position of the last record of the stream. If the stream is forked, the position of the
+    /// first record that differs from the projection's record.
     pub records: Position,
     /// Whether the stream contains a message that begins an epoch. Each start of a pump and the end
     /// of each move write such a message.

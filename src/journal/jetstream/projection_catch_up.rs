@@ -19,10 +19,10 @@ use super::standby::StreamHost;
 use super::stream_damage::StreamDamage;
 use super::stream_reader::{StreamReader, patiently};
 
-/// Returns the message after which the projection continues to read the stream. After this message,
-/// the stream may repeat records that the projection already has. The second value is the position
-/// of the last repeated record, or 0 if none is repeated. Returns an error if the stream is shorter
-/// than the projection, or if the two have different records at some position.
+/// Returns the message after which the projection continues to read the stream, and a position. The
+/// stream may repeat records after this message that the projection already has; the position is
+/// that of the last repeated record, or 0 if no record is repeated. Returns an error if the stream
+/// is shorter than the projection, or if the two have different records at some position.
 pub fn resume_point(
     host: &StreamHost,
     mark: LogMark,
@@ -134,8 +134,8 @@ pub fn read(
     })
 }
 
-/// Returns the stream items in `taken` without the records and checkpoints up to `known`, which the
-/// projection already has.
+/// Returns the stream items in `taken`, except the records and checkpoints that the projection
+/// already has. These are the ones up to position `known`.
 fn newer(taken: Vec<StreamItem<'_>>, known: Position) -> Vec<StreamItem<'_>> {
     let is_newer = |one: &StreamItem<'_>| match one {
         StreamItem::Step(row) => row.place.position > known,
@@ -147,7 +147,8 @@ fn newer(taken: Vec<StreamItem<'_>>, known: Position) -> Vec<StreamItem<'_>> {
 }
 
 /// Verifies the stream after `progress` up to message `last`, without writing to the projection.
-/// Returns an error if the stream has damage, such as unproved records, that no operator accepts.
+/// Returns an error if the stream has damage, such as unproved records, and no operator has
+/// accepted this damage.
 fn judge_rest(
     host: &StreamHost,
     progress: StreamProgress,

@@ -1,16 +1,18 @@
 //! Appends a group of journal entries to the stream: durably, exactly once, and only if no other
 //! pump wrote meanwhile.
 //!
-//! Every message names the sequence number of the message before it, so the server can store the
-//! message only at the next number. A retry names the same number, so the stream never stores a
-//! message twice. If the server does not answer, or reports that this place is taken, the publisher
-//! reads the message in this place. If it is the publisher's own message, the append has succeeded.
-//! If it is another message, another pump has written to the stream, and this pump must stop.
+//! Every message contains the expected sequence number of the stream's last message, so the server
+//! can store the message only at the next number. A retry contains the same expected number, so the
+//! stream never stores a message twice. If the server does not answer, or reports that the next
+//! number is taken, the publisher reads the message with this number. If it is the publisher's own
+//! message, the append has succeeded. If it is another message, another pump has written to the
+//! stream, and this pump must stop.
 //!
-//! The id of a message consists of the number of the message before it, a digest of its content
-//! and, for a retry, the number of the retry. A retry needs another id, because a failed server may
-//! have passed the first id, but not the message, to its successor. The successor then refuses this
-//! id for two minutes as a duplicate.
+//! Each message also has an id, by which servers recognise duplicates. It consists of the sequence
+//! number of the previous message, a digest of the new message and, for a retry, the number of the
+//! retry. A retry needs another id, because a failed server may have passed the first id, but not
+//! the message, to its successor. The successor then refuses the first id for two minutes as a
+//! duplicate.
 //!
 //! During an election in a cluster, servers do not answer and publishes are lost. So after a
 //! request without an answer, the publisher sends small requests until a server answers one of
@@ -46,8 +48,8 @@ pub struct StreamPublisher {
     pub epoch: u32,
     /// Whether the last request to the server had no response.
     silence: Cell<bool>,
-    /// The latest attempt to append: the number of the message after which this pump tried to
-    /// append its own message, and the number of retries at this place.
+    /// The latest attempt to append a message. The first value is the number of the message after
+    /// which the attempt was made, and the second value is the number of retries at this place.
     retries: Cell<(u64, u32)>,
 }
 

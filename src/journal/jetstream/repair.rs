@@ -4,7 +4,7 @@
 //! - The missing records are published again, from a projection that has all records of the stream.
 //! - An operator continues with the stream as it is.
 //!
-//! Neither kind begins while another process shows records that the repair would lose.
+//! Neither kind begins while another process has records that the repair would lose.
 //!
 //! Before a repair begins, this module writes a note about it into the state directory. The caller
 //! records the finished repair in the journal, and then removes the note. So an interrupted repair
@@ -124,8 +124,8 @@ fn write_note(options: &Options, state: &Path, note: &StreamRepair) -> Result<()
     written.map_err(Error::io(path.display().to_string()))
 }
 
-/// This host, while this process holds the locks of the host's directories and the lease of the
-/// partition.
+/// A host that is being repaired: this process holds the locks of the host's directories and the
+/// lease of the partition.
 struct LockedHost<'h> {
     api: &'h JetStreamApi,
     options: &'h Options,
@@ -223,12 +223,12 @@ impl LockedHost<'_> {
         Ok(Some(note))
     }
 
-    /// Refuses to publish from `projection` if another process has later records of `journal`, or
-    /// another record at one position.
+    /// Refuses to publish from `projection` if another process has later records of `journal`, or a
+    /// different record at some position.
     ///
-    /// Unless the operator chose this projection (`is_chosen`), also refuses it if a host that
-    /// cannot be queried may have later records: a process that runs and does not answer, or the
-    /// host whose pump wrote the last record.
+    /// If the operator did not choose this projection (`is_chosen` is false), also refuses to
+    /// publish if a host that cannot be queried may have later records. This is a process that runs
+    /// and does not answer, or the other host whose pump wrote the projection's last record.
     fn check_other_hosts(
         &self,
         journal: Uuid,
@@ -268,7 +268,8 @@ impl LockedHost<'_> {
     }
 
     /// Returns the id of the key with which another host's pump wrote the last record of
-    /// `projection`. Returns `None` if this host's pump wrote the record, or if it has no MAC.
+    /// `projection`. Returns `None` if this host's pump wrote the record, or if the record has no
+    /// MAC.
     fn other_writer(&self, projection: &ComparedProjection) -> Result<Option<KeyId>, Error> {
         let sealed = projection.reader.record(projection.last)?;
         let writer = sealed.and_then(|sealed| sealed.mac).map(|mac| mac.key());
@@ -285,9 +286,9 @@ impl LockedHost<'_> {
         Error::OtherHostAhead { stream: self.options.stream(), reason }
     }
 
-    /// Verifies that the stream has every record that the state directory, the copied checkpoints
-    /// or the lease name. Called on a host without a projection, which cannot publish missing
-    /// records.
+    /// Verifies that the stream has every record that is known from the state directory, the copied
+    /// checkpoints or the lease. Called on a host without a projection, because such a host cannot
+    /// publish missing records.
     fn check_without_projection(&self) -> Result<(), Error> {
         let known = self.renewal.acknowledged().map_or(Position(0), |known| known.position);
         let known = known.max(self.shown_outside()?);
@@ -313,9 +314,9 @@ impl LockedHost<'_> {
         Err(Error::StreamShorter { stream: self.options.stream(), end, sources })
     }
 
-    /// Whether the stream has lost only messages without records at its end, such as messages with
-    /// checkpoints. The lease then names a later message than the last one in the stream, but no
-    /// record after `last`, the last record of the projection.
+    /// Checks whether the stream has lost messages at its end, but no records, for example only
+    /// messages with checkpoints. `last` is the last record of the projection. In this case, the
+    /// lease names a message after the stream's last message, but no record after `last`.
     fn is_behind_lease(&self, last: Position) -> bool {
         let seq = self.info().ok().flatten().map_or(0, |info| info.state.last_seq);
         let known = self.renewal.acknowledged();
@@ -381,8 +382,9 @@ impl LockedHost<'_> {
     /// Keeps the stream as it is. Moves the projection aside, together with the state directory's
     /// notes about the projection, and returns the description of the repair.
     ///
-    /// Returns `None`, and moves nothing, if the stream has everything that this host and the lease
-    /// know. Exception: `is_pending` states that an interrupted repair has to be ended.
+    /// If the stream has everything that this host and the lease know, moves nothing and returns
+    /// `None`. If `is_pending` is true, an interrupted repair has to be ended, so the function does
+    /// its work even for such a stream.
     fn keep_stream(
         self,
         noted: Option<StreamRepair>,
@@ -424,9 +426,10 @@ impl LockedHost<'_> {
         Ok(Some(note))
     }
 
-    /// Reads the stream up to message `last_seq`. Returns its last record, and whether it has
-    /// everything that this host and the lease know: all records and files of the projection, and
-    /// each record that the state directory, the copied checkpoints or the lease name.
+    /// Reads the stream up to message `last_seq`. Returns the last record of the stream, and
+    /// whether the stream has everything that this host and the lease know. This includes all
+    /// records and files of the projection, and each record that the state directory, the copied
+    /// checkpoints or the lease name.
     fn read_stream(&self, last_seq: u64) -> Result<(Position, bool), Error> {
         let data = self.data.to_owned();
         let state = self.state.to_owned();
@@ -472,8 +475,9 @@ impl LockedHost<'_> {
         Ok(matches!(compared.alignment, ProjectionAlignment::Whole { .. }))
     }
 
-    /// Describes a repair that keeps the stream, whose last record is `end`. If the stream is
-    /// forked, it counts as kept only up to the fork.
+    /// Describes a repair that keeps the stream, whose last record is `end`. If the stream and the
+    /// projection differ, the description counts only the stream's records up to the first
+    /// different one as kept.
     fn note_of_stream(&self, last_seq: u64, end: Position) -> Result<StreamRepair, Error> {
         let mut kept = end;
         let mut last = Position(0);

@@ -149,7 +149,8 @@ fn warn_once(warning: String) {
     }
 }
 
-/// Describes which messages a server with the default sync interval may lose.
+/// Describes the possible loss of acknowledged messages under the default sync interval: its causes
+/// and its extent.
 fn lazily(replicas: u32) -> String {
     let when = match replicas {
         1 => "if the machine of the server loses its power or its system crashes",

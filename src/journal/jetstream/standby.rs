@@ -207,8 +207,8 @@ impl Standby {
 }
 
 impl LeaseHolder {
-    /// Begins to pump as [`LeaseHolder::lead_recovering`] does, and passes records to `visit`.
-    /// Records that [`Standby::follow`] has already passed to its `visit` are not passed again.
+    /// Begins to pump as [`LeaseHolder::lead_recovering`] does, and passes records to `visit`. Does
+    /// not pass the records that [`Standby::follow`] has already passed to its own `visit`.
     pub fn lead(
         self,
         visit: &mut dyn FnMut(HashedRecord) -> Result<(), Error>,
@@ -249,9 +249,11 @@ impl FollowedProjection {
 
     /// Opens the projection, and verifies that it is intact and comes from this stream. Returns an
     /// error if the stream has lost or changed a record. `before` is the result of
-    /// [found](Self::found). `bounds` lists records that the stream must have, each with its
-    /// source, such as another host's projection. The error names the sources that contradict the
-    /// stream. Without `bounds`, the projection is the only source.
+    /// [found](Self::found).
+    ///
+    /// `bounds` lists the last records that are known from several sources, such as another host's
+    /// projection. The stream must have these records, and an error names the sources that
+    /// contradict the stream. Without `bounds`, this projection is the only source.
     pub fn warm(
         self,
         host: &StreamHost,

@@ -47,8 +47,8 @@ impl<'c> StreamCopier<'c> {
         Ok(Self { publisher, watch, reader, options })
     }
 
-    /// Publishes the first message of the stream. It names `journal` and states that this journal
-    /// is being moved. So no pump writes to the stream before the message of
+    /// Publishes the first message of the stream. The message names `journal` and states that this
+    /// journal is being moved. As long as this is so, no pump writes to the stream. The message of
     /// [`CommitEncoder::moved`] ends the move.
     pub fn begin(&self, journal: Uuid) -> Result<(), Error> {
         self.publish(&CommitEncoder::about(JournalIdentity {
@@ -71,8 +71,9 @@ impl<'c> StreamCopier<'c> {
     }
 
     /// Publishes the records after position `after`, up to and including `last`, in groups. Each
-    /// checkpoint follows the records that it covers. Calls `published` with the position of the
-    /// last record of each full group, but not for the rest at the end.
+    /// checkpoint follows the records that it covers. After each full group, calls `published` with
+    /// the position of the group's last record. Does not call `published` for the last group if it
+    /// is not full.
     pub fn publish_records(
         &self,
         after: Position,

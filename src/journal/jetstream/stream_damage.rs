@@ -21,12 +21,13 @@ use super::{Options, read_failed};
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct StreamDamage {
     /// First and last of the unproved records at the end of the stream; `None` if there are none.
-    /// These are the records after the last MAC. But if the last MAC of this host's key is wrong,
-    /// MACs of other hosts prove nothing: then these are all records after the last one that a
-    /// right MAC of this key covers.
+    ///
+    /// - Usually, these are the records after the last MAC.
+    /// - If the last MAC of this host's key is wrong, MACs of other hosts prove nothing. Then these
+    ///   are all records after the last one that a right MAC of this host's key covers.
     pub uncovered: Option<(Position, Position)>,
-    /// Position of the stream's last record, if no record has a MAC and the stream may be older
-    /// than MACs. `None` in any other case.
+    /// Position of the stream's last record, if no record has a MAC and the stream may have been
+    /// written before MACs existed. Otherwise, `None`.
     pub without_mac: Option<Position>,
     /// Records with blanked payloads that no recorded action of an operator accepts; at most
     /// [`limits::ACTION_DETAILS_MAX`] of them.

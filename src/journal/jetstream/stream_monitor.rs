@@ -102,8 +102,9 @@ impl LeadershipWatch {
         self.renewal.acknowledge(acknowledged);
     }
 
-    /// Returns an error if a fatal condition was found. `ours` is the epoch of this pump. Compares
-    /// the stream first if the lease was renewed after a lapse.
+    /// Returns an error if a fatal condition was found. `ours` is the epoch of this pump. If the
+    /// lease was renewed after a lapse, first compares the stream with the projections of the other
+    /// processes.
     pub fn check(&self, ours: u32) -> Result<(), Error> {
         if self.renewal.lapses.is_comparison_due()
             && let Err(error) = self.compare_with_members()
@@ -115,9 +116,10 @@ impl LeadershipWatch {
         self.check_fatal(ours)
     }
 
-    /// Compares the stream if the lease may have lapsed since the last comparison. Returns an error
-    /// if a fatal condition was found, or if no comparison is possible. Must be called directly
-    /// before each append and delivery, when nothing else is being written.
+    /// Compares the stream with the projections of the other processes if the lease may have lapsed
+    /// since the last comparison. Returns an error if a fatal condition was found, or if no
+    /// comparison is possible. Must be called directly before each append and delivery, when
+    /// nothing else is being written.
     pub fn verify_after_lapse(&self, ours: u32) -> Result<(), Error> {
         if self.renewal.lapses.may_have_lapsed(since_boot()) && !mutant("write-after-a-lapse") {
             self.compare_with_members()?;
@@ -127,8 +129,8 @@ impl LeadershipWatch {
     }
 
     /// Compares the stream with the projections of the other processes. If one of them has a record
-    /// after the last one of this pump, another pump has led, and the servers have lost its
-    /// records: sets the fatal condition.
+    /// after the last one of this pump, sets the fatal condition: another pump has taken over in
+    /// the meantime, and the servers have lost its records.
     fn compare_with_members(&self) -> Result<(), Error> {
         // During an outage, the callers of the pump do not wait long for an error.
         if !self.api.link.is_connected() {

@@ -132,8 +132,8 @@ fn ahead(api: &JetStreamApi) -> u64 {
     ahead_of(u64::try_from(api.link.max_payload()).unwrap_or(u64::MAX))
 }
 
-/// Returns the number of messages to request at once, as [`ahead`] does, for messages of at most
-/// `largest` bytes.
+/// Returns the number of messages to request at once if each message has at most `largest` bytes.
+/// All of these messages together fit into the buffer of a connection.
 fn ahead_of(largest: u64) -> u64 {
     (limits::STREAM_READ_BYTES / largest.max(1)).clamp(1, limits::STREAM_READ_AHEAD)
 }

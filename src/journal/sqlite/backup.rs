@@ -18,7 +18,8 @@ pub struct BackedUp {
     /// Position of the last record in the copy.
     pub last: Position,
     pub blobs: usize,
-    /// Number of checkpoints, up to `last`, that were copied from the file in the state directory.
+    /// Number of checkpoints that were copied from the file in the state directory. Only
+    /// checkpoints up to `last` are copied.
     pub checkpoints: usize,
 }
 

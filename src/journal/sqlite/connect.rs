@@ -9,7 +9,7 @@ use crate::journal::Error;
 use crate::limits;
 
 /// Maps an error of SQLite to an error of the journal. Distinguishes a broken journal from a file
-/// that is no journal, because it is no database or belongs to another program.
+/// that is no journal: a file that is no database, or a database of another program.
 pub fn unusable(path: &Path, error: rusqlite::Error) -> Error {
     let text = error.to_string();
     if is_disk_full(&error) {

@@ -22,8 +22,8 @@ pub fn make(directory: &Path) -> Result<(), Error> {
     )))
 }
 
-/// Returns the path of the note in the directory `state` that names the journal in `data`. The note
-/// reveals the loss if that journal is lost.
+/// Returns the path of the note in the directory `state` that names the journal in `data`. If that
+/// journal is lost, the note reveals the loss.
 fn link(data: &Path, state: &Path) -> PathBuf {
     let data = canonical(data).unwrap_or_else(|| data.to_owned());
     let digest = Digest::of(data.as_os_str().as_encoded_bytes()).to_string();
@@ -37,8 +37,8 @@ fn canonical(data: &Path) -> Option<PathBuf> {
     data.canonicalize().ok().or_else(beneath_parent)
 }
 
-/// Notes in the state directory that a pump writes `journal` in `data`. Writes nothing if this note
-/// exists already, because a write could fail on a full disk.
+/// Notes in the state directory that a pump writes `journal` in `data`. If the note already names
+/// this journal, writes nothing, because a write could fail on a full disk.
 pub fn note_journal(data: &Path, state: &Path, journal: Uuid) -> Result<(), Error> {
     if noted_journal(data, state) == Some(journal) {
         return Ok(());

@@ -189,10 +189,10 @@ impl JournalFile {
         Ok(())
     }
 
-    /// Returns an error if this and earlier calls, over at least
-    /// [`limits::JOURNAL_DISPLACED_AFTER`], have found that the open file was moved, removed or
-    /// replaced. If a call finds the file back in its place, the time begins anew. `now` is the
-    /// time of this call, and `last` is the last record of the file.
+    /// Returns an error if the open file was moved, removed or replaced for at least
+    /// [`limits::JOURNAL_DISPLACED_AFTER`]. This time begins with the first call that finds the
+    /// file not in its place, and begins anew after a call that finds it there. `now` is the time
+    /// of this call, and `last` is the last record of the file.
     pub(super) fn verify_in_place(&mut self, last: Position, now: Time) -> Result<(), Error> {
         let Err(error) = self.require_in_place(last) else {
             self.displaced_since = None;
@@ -203,8 +203,9 @@ impl JournalFile {
         if now.since(since) >= limits::JOURNAL_DISPLACED_AFTER { Err(error) } else { Ok(()) }
     }
 
-    /// Returns an error if the file was moved, removed or replaced while it is open. Every reader,
-    /// and the next start, would miss the new records. `last` is the last record of the file.
+    /// Returns an error if the file was moved, removed or replaced while it is open. In this case,
+    /// readers and the next start would not find the new records. `last` is the last record of the
+    /// file.
     pub(super) fn require_in_place(&self, last: Position) -> Result<(), Error> {
         let path = self.data.join(DATABASE);
         let is_in_place = match FileIdentity::of(&path) {
@@ -263,10 +264,10 @@ impl JournalFile {
         moved.and_then(tidied).map(drop).map_err(failed)
     }
 
-    /// Calls `fill`, which writes to the database, within one transaction. Any error rolls back the
-    /// whole transaction. Fails if another pump has begun a newer epoch. Also updates the table of
-    /// trees if it lacks [`limits::TREES_REFRESH_RECORDS`] records or more, or if an update was
-    /// requested.
+    /// Runs one transaction in which `fill` writes to the database. Any error rolls back the whole
+    /// transaction. Fails if another pump has begun a newer epoch. The transaction also updates the
+    /// table of trees if this table lacks at least [`limits::TREES_REFRESH_RECORDS`] records, or if
+    /// an update was requested.
     fn commit(
         &mut self,
         heads: &mut TreeHeads,
@@ -313,8 +314,8 @@ impl JournalFile {
     }
 
     /// Moves the contents of a long write-ahead log into the file, so that SQLite writes the log
-    /// from its beginning again. Another OS thread moves most of the log, and the writer only the
-    /// short rest.
+    /// from its beginning again. A separate OS thread moves most of the log. The writer then moves
+    /// only the short rest.
     pub(super) fn move_log(&mut self) -> Result<(), Error> {
         let overdue = self.wal_bytes >= limits::WAL_BYTES_MAX;
         match self.mover.ended(overdue) {

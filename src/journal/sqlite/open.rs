@@ -53,9 +53,10 @@ pub struct LockedJournalDir {
     pub(super) base: Option<SnapshotStart>,
 }
 
-/// Locks a directory with the journals of several partitions, and creates their common signing key
-/// if it is missing. Also locks the state directory, because the names of the files there depend
-/// only on the journal: another process that follows the same journals would overwrite these files.
+/// Locks `data`, a directory with the journals of several partitions, and `state`, their state
+/// directory. Creates the common signing key of these journals if the key is missing. The state
+/// directory needs its own lock, because the names of its files depend only on the journal: another
+/// process that follows the same journals would overwrite these files.
 pub fn hold(data: &Path, state: &Path) -> Result<[DirectoryLock; 2], Error> {
     make(data)?;
     make(state)?;
@@ -116,11 +117,11 @@ impl LockedJournalDir {
     }
 
     /// Verifies the hash chain of `journal` up to `last`. Returns the first of the unproved records
-    /// at the end of the journal: no MAC proves that a pump wrote them. Returns `None` if there are
-    /// none.
+    /// at the end of the journal, for which no MAC proves that a pump wrote them. Returns `None` if
+    /// there are no such records.
     ///
-    /// If no record has a MAC, all records are unproved. But if this host has no watermark of the
-    /// journal, returns `None`, because the journal may be older than MACs.
+    /// If no record has a MAC, all records are unproved. But if this host also has no watermark of
+    /// the journal, returns `None`, because the journal may have been written before MACs existed.
     pub fn uncovered_end(&self, journal: Uuid, last: Position) -> Result<Option<Position>, Error> {
         let mut coverage = MacCoverage::new(journal, Some(self.key.mac()));
         scan(&self.data, last, &mut TreeHeads::default(), &mut |sealed, heads| {
@@ -354,8 +355,8 @@ impl SqliteJournal {
         Self::open_with_copies(data, state, None, OperatorAcceptance::default(), visit)
     }
 
-    /// Opens the journal as [`SqliteJournal::open`] does, compares it with the copies of
-    /// checkpoints in the directory `copies`, and copies new checkpoints there.
+    /// Opens the journal as [`SqliteJournal::open`] does, and compares it with the copies of
+    /// checkpoints in the directory `copies`. Also copies new checkpoints into this directory.
     ///
     /// `accept` is damage that an operator accepts, and that `open` refuses. The acceptance takes
     /// effect with the commit of the first records, which include the operator's action. A crash
@@ -421,15 +422,15 @@ impl SqliteJournal {
         Ok(journal)
     }
 
-    /// Removes from this journal's file of copies those checkpoints that cover lost records. First
-    /// saves the file of copies under another name. An operator must have accepted the loss of
-    /// these records.
+    /// Removes the checkpoints that cover lost records from this journal's file of copied
+    /// checkpoints. First saves this file under another name. An operator must have accepted the
+    /// loss of these records.
     pub fn put_aside_lost_copies(&mut self) {
         self.signer.copying.put_aside_given_up(self.id);
     }
 
-    /// Decides how the next MAC is made. If the last MAC covers all records, the next one continues
-    /// its chain. If not, the next one begins a new chain.
+    /// Decides how the next MAC is made. If the last MAC covers all records, the next MAC continues
+    /// the chain of the last MAC. Otherwise, the next MAC begins a new chain.
     pub(super) fn renew_sealer(&mut self) {
         self.sealer = sealer(&self.signer.key, self.id, &self.coverage, &self.heads);
     }
@@ -480,9 +481,10 @@ impl<L> JournalWriter<L> {
 }
 
 impl LockedJournalDir {
-    /// Renames a file that is at the journal's path but is no journal, if an operator accepts the
-    /// loss of the journal. If the file is missing and only its write-ahead log is left, renames
-    /// the log instead. Returns the new path; `None` if nothing was renamed.
+    /// Makes the journal's path free, if an operator accepts the loss of the journal. If the file
+    /// at this path is no journal, renames the file. If the file is missing and only its
+    /// write-ahead log is left, renames the log. Returns the new path; `None` if nothing was
+    /// renamed.
     fn make_room(&self, accept: OperatorAcceptance) -> Result<Option<PathBuf>, Error> {
         if !self.exists() {
             return if accept.loss { set_logs_aside(&self.data) } else { Ok(None) };

@@ -65,7 +65,7 @@ impl LockedJournalDir {
     }
 }
 
-/// Prepares an embedded journal for its move into a stream.
+/// Prepares an embedded journal before the journal is moved into a stream.
 impl LockedJournalDir {
     /// Verifies the journal and signs a checkpoint. The journal remains an embedded journal, and
     /// its epoch does not change.
@@ -138,8 +138,8 @@ pub struct RecordProof<'f> {
     pub coverage: &'f MacCoverage,
     pub redactions: &'f RedactedRecords,
     pub last: Position,
-    /// Whether the journal may have been written before MACs existed: this host has not
-    /// acknowledged any of its records.
+    /// Whether this host has not acknowledged any record of the journal. Such a journal may have
+    /// been written before MACs existed.
     pub is_old: bool,
 }
 
@@ -216,8 +216,8 @@ impl CatchingUp {
 
     /// Appends the items `taken` of the stream in one commit. `judge` runs before anything is
     /// written, and may refuse the items. Also stores `epoch`, the epoch of the pump that wrote the
-    /// items: a process that starts later does not read these items again, but takes the epoch from
-    /// the projection.
+    /// items. A process that starts later does not read these items again, so it reads the epoch
+    /// from the projection.
     pub fn take_in(
         &mut self,
         taken: &[StreamItem<'_>],

@@ -31,7 +31,7 @@ const WRITE_VERSION_MAX: u8 = 2;
 pub struct JournalMetadata {
     pub format: u32,
     pub journal: Uuid,
-    /// Number of pump starts so far; every start raises it.
+    /// Number of times that a pump has started on this journal so far.
     pub epoch: u32,
     /// Public half of the key that signs the journal's checkpoints, in hexadecimal.
     pub key: String,
@@ -272,8 +272,8 @@ impl JournalReader {
         Ok(())
     }
 
-    /// Returns the result of `is_meant` for the row at `position`, or an error if there is no such
-    /// row.
+    /// Passes the stored row at `position` to `is_meant`, and returns the result of this call.
+    /// Returns an error if there is no such row.
     pub(in crate::journal) fn row_is(
         &self,
         position: Position,
@@ -421,7 +421,7 @@ impl JournalReader {
         }
     }
 
-    /// Returns the SQLite schema that this program expects, and the schema of this file.
+    /// Returns two SQLite schemas: the one that this program expects, and the one of this file.
     fn catalogues(&self) -> rusqlite::Result<(Vec<SchemaObject>, Vec<SchemaObject>)> {
         // One transaction: a start may raise the format meanwhile.
         let db = self.db.unchecked_transaction()?;

@@ -53,8 +53,8 @@ pub fn drop_checkpoints_after(db: &Connection, last: Position) -> rusqlite::Resu
 /// database. The database comes last, so that a crash leaves no log without its database.
 pub const FILE_ENDS: [&str; 3] = ["-wal", "-shm", ""];
 
-/// Moves a file that is no journal, but is at the path of the journal in `data`, to an unused path.
-/// Returns this path. Also moves the file's write-ahead log.
+/// Moves the file at the path of the journal in `data` to an unused path, and returns this path.
+/// The file is not a journal. Also moves the file's write-ahead log.
 pub fn set_file_aside(data: &Path) -> Result<PathBuf, Error> {
     let named = |number: u32, end: &str| data.join(format!("{DATABASE}.lost-{number}{end}"));
     let mut number = 1;
@@ -71,9 +71,10 @@ pub fn set_file_aside(data: &Path) -> Result<PathBuf, Error> {
     Ok(named(number, ""))
 }
 
-/// Moves the write-ahead log that a lost journal left in `data`, as [`set_file_aside`] does,
-/// because the log may contain the only copy of records. Returns the log's new path; `None` if the
-/// log is missing or empty. Must be called only if the journal's file does not exist.
+/// Moves the write-ahead log that a lost journal left in `data` to an unused path, as
+/// [`set_file_aside`] does. The log is kept because it may contain the only copy of records.
+/// Returns the log's new path; `None` if the log is missing or empty. Must be called only if the
+/// journal's file does not exist.
 pub fn set_logs_aside(data: &Path) -> Result<Option<PathBuf>, Error> {
     let log = data.join(format!("{DATABASE}-wal"));
     let has_index = data.join(format!("{DATABASE}-shm")).exists();
@@ -97,9 +98,9 @@ pub struct TakenOut {
     pub file: PathBuf,
 }
 
-/// Copies into a separate file the records at the end of the journal that no MAC of this host
-/// covers. Returns `None` if there are no such records, or if no MAC of this host covers any
-/// record. [`TableRepair::apply`] removes the copied records from the journal.
+/// Copies the last records of the journal, which no MAC of this host covers, into a separate file.
+/// Returns `None` if there are no such records, or if no MAC of this host covers any record.
+/// [`TableRepair::apply`] later removes the copied records from the journal.
 pub fn keep_uncovered_aside(
     data: &Path,
     state: &Path,

@@ -91,9 +91,9 @@ impl RestingStore {
         self.open.as_ref().filter(|open| open.base.is_none()).map(|open| &open.db)
     }
 
-    /// Returns the connection to the database of the snapshot: the database that
-    /// [`RestingStore::over_file`] only reads, or the file that [`RestingStore::in_file`] reads and
-    /// writes. Returns `None` if the store has no file yet.
+    /// Returns the connection to the database of the snapshot. This is the read-only database of a
+    /// store from [`RestingStore::over_file`], or the file of a store from
+    /// [`RestingStore::in_file`]. Returns `None` if the store has no file yet.
     pub(super) fn snapshot(&self) -> Option<&Connection> {
         self.open.as_ref().map(|open| open.base.as_ref().unwrap_or(&open.db))
     }
@@ -152,7 +152,7 @@ impl OpenStore {
     }
 
     /// Opens a store with the states in `db` and in `base`, a read-only database. If there is a
-    /// `base`, `db` must be empty, because this function then reads the stored names only from
+    /// `base`, `db` must be empty, because this function then looks for stored names only in
     /// `base`.
     fn new(db: Connection, base: Option<Connection>) -> Result<Self, Error> {
         let names = || -> rusqlite::Result<StoredNames> {

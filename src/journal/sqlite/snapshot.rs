@@ -137,8 +137,9 @@ impl SnapshotPlace<'_> {
     }
 
     /// Reads the snapshot. If the snapshot cannot be used now, logs the reason and returns `None`.
-    /// If it can never be used, also deletes it. `is_known` states whether the journal has the
-    /// given checkpoint and, at the checkpoint's position, a record with the given hash.
+    /// If the snapshot can never be used, also deletes its files. `is_known` states whether the
+    /// journal has the given checkpoint and, at the checkpoint's position, a record with the given
+    /// hash.
     pub fn load(&self, is_known: &dyn Fn(&Checkpoint, Digest) -> bool) -> Option<Snapshot> {
         remove_unfinished(self.state, self.journal);
         let error = match self.load_in_place(is_known) {
@@ -223,9 +224,9 @@ impl SnapshotPlace<'_> {
         Ok(Some((header, files)))
     }
 
-    /// Makes the snapshot with this header from `heads` and `store`, the contents of its two
-    /// databases. Returns an error if the snapshot is unusable. `heads` is `None` if the database
-    /// of heads is damaged.
+    /// Makes the snapshot with this header from the contents of its two databases: `heads` and
+    /// `store`. Returns an error if the snapshot is unusable, for example if `heads` is `None`,
+    /// because the database of heads is damaged.
     fn assemble(
         &self,
         header: SnapshotHeader,
@@ -253,8 +254,9 @@ impl SnapshotPlace<'_> {
         Ok(Snapshot { evidence, state })
     }
 
-    /// Returns the header of the snapshot; `None` if there is no snapshot. Returns an error unless
-    /// this host signed the header for this journal and this version of the program.
+    /// Returns the header of the snapshot; `None` if there is no snapshot. Returns an error if this
+    /// host did not sign the header, or if the snapshot belongs to another journal or to another
+    /// version of the program.
     fn header(&self) -> Result<Option<SnapshotHeader>, Unusable> {
         let Some(text) = durable_file::read(&self.path(HEADER))? else { return Ok(None) };
         let text = String::from_utf8(text).map_err(|_| rejected("its header is damaged"))?;
@@ -293,10 +295,12 @@ impl SnapshotPlace<'_> {
     }
 
     /// Begins a draft: the unfinished files of the next snapshot. Usually, the draft begins with a
-    /// copy of the present snapshot. If there is no usable snapshot, the draft begins empty, and
-    /// the next snapshot is made from every record. The same happens after
-    /// [`limits::SNAPSHOT_GENERATIONS`] copies one after another, because each copy keeps the
-    /// errors of the snapshot.
+    /// copy of the present snapshot. In two cases, the draft begins empty, and the next snapshot is
+    /// made from every record:
+    ///
+    /// - There is no usable snapshot.
+    /// - [`limits::SNAPSHOT_GENERATIONS`] snapshots in a row were made from copies. A new beginning
+    ///   is due then, because each copy keeps the errors of the earlier snapshot.
     pub fn draft(
         &self,
         is_known: &dyn Fn(&Checkpoint, Digest) -> bool,

@@ -20,9 +20,9 @@ pub struct SnapshotStart {
 }
 
 impl LockedJournalDir {
-    /// Restores the newest snapshot that this host made of the journal, which may be a projection.
-    /// The pump then verifies and replays only the records after the snapshot. Does nothing if
-    /// there is no usable snapshot.
+    /// Restores the newest snapshot that this host made of the journal. The pump then verifies and
+    /// replays only the records after the snapshot. Does nothing if there is no usable snapshot.
+    /// The journal may also be a projection.
     pub fn restore_snapshot(&mut self, recovery: &mut dyn StateRecovery) -> Result<(), Error> {
         let Some(core_version) = recovery.snapshot_version() else { return Ok(()) };
         let reader = JournalReader::open(&self.data)?;
@@ -71,8 +71,8 @@ impl LockedJournalDir {
     }
 
     /// Verifies the journal as [`LockedJournalDir::prove`] does, and passes its records to
-    /// `recovery`. If the snapshot of `journal` was restored, skips the records before the
-    /// snapshot, and also returns the input for their background verification.
+    /// `recovery`. If a snapshot of `journal` was restored, skips the records before this snapshot,
+    /// and also returns the input for their background verification.
     pub(super) fn prove_recovering(
         mut self,
         journal: Uuid,
@@ -97,9 +97,9 @@ impl LockedJournalDir {
 
 impl SqliteJournal {
     /// Starts to verify, in the background, the records up to the snapshot from which the journal
-    /// was opened. `claim` is the input of the verification, without accepted losses and
-    /// redactions. These come from `known` and `redactions`, because operators may have accepted
-    /// some of them after the snapshot.
+    /// was opened. `claim` is the input of this verification. Its accepted losses and redactions
+    /// are replaced by those in `known` and `redactions`, because operators may have accepted some
+    /// of them after the snapshot.
     pub(super) fn start_proof(
         &mut self,
         claim: ProofClaim,

@@ -149,10 +149,10 @@ impl JournalReader {
         Ok(if is_right { last } else { Position(0) })
     }
 
-    /// Marks the heads of all trees that have a record after `refreshed` and up to `snapshot`, so
-    /// that the next update of the table of trees writes these heads. `refreshed` is the last
-    /// record that the table includes. `snapshot` is the position of the snapshot from which
-    /// `heads` continue; it is higher than `refreshed`.
+    /// Marks the heads of all trees that have a record after position `refreshed` and not after
+    /// `snapshot`. The next update of the table of trees then writes these heads. `refreshed` is
+    /// the last record that the table includes. `snapshot` is the position of the snapshot from
+    /// which `heads` continue, and must be higher than `refreshed`.
     fn note_between(
         &self,
         refreshed: Position,
@@ -188,8 +188,8 @@ impl JournalReader {
         Ok(is_right)
     }
 
-    /// Whether the table of trees agrees with `heads`. If the table includes records of a tree
-    /// after the last record of `heads`, compares only the first record of this tree.
+    /// Whether the table of trees agrees with `heads`. The table may include later records of a
+    /// tree than `heads`. For such a tree, compares only the tree's first record.
     pub(in crate::journal) fn agrees_about_older(&self, heads: &TreeHeads) -> Result<bool, Error> {
         let failed = |error| self.trees_error(error);
         let sql = format!("{COLUMNS} ORDER BY root");
@@ -233,8 +233,8 @@ impl JournalReader {
         Ok(Position(text.parse().unwrap_or(0)))
     }
 
-    /// Returns an error unless the last record in the table of trees has the position up to which
-    /// the table claims to be up to date.
+    /// Returns an error if the last record in the table of trees differs from the position up to
+    /// which the table claims to be up to date.
     pub fn check_refreshed(&self) -> Result<(), Error> {
         let sql = "SELECT value = (SELECT cast(coalesce(max(head), 0) AS TEXT) FROM tree) \
                    FROM meta WHERE key = 'refreshed'";

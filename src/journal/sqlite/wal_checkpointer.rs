@@ -56,8 +56,9 @@ impl WalCheckpointer {
         self.moving = moving.ok();
     }
 
-    /// Returns the result of the checkpoint once it has ended. With `wait`, waits for this end.
-    /// Returns `None` if no checkpoint was begun, or if it still runs.
+    /// Returns the result of the last checkpoint, once. If `wait` is true, first waits until the
+    /// checkpoint has ended. If `wait` is false, returns `None` while the checkpoint runs. Also
+    /// returns `None` if no checkpoint was begun.
     pub fn ended(&mut self, wait: bool) -> Option<WalCheckpointResult> {
         let moving = self.moving.take_if(|moving| wait || moving.is_finished())?;
         Some(match moving.join() {

@@ -41,8 +41,9 @@ impl WalkedRecord<'_> {
     }
 }
 
-/// Values of the record that a walk visited last. A walk goes back from newer to older records of
-/// one tree. It uses these values to verify the record that it visits next.
+/// Values of the record that a walk visited last. A walk goes from newer to older records of one
+/// tree. With these values, it verifies the next record that it visits, which is the one before in
+/// the tree.
 struct NextRecord {
     position: Position,
     tree: ThreadId,

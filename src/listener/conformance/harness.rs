@@ -48,8 +48,8 @@ pub(super) enum TrialHarness {
 /// `sh -c` or `npx` starts the listener as its child.
 pub(super) struct NatsProgram {
     child: Child,
-    /// Process group of the child; `None` once the child was waited for, because the system may
-    /// then reuse the id.
+    /// Process group of the child. `None` once the exit of the child was collected, because the
+    /// system may then reuse the group's id.
     group: Option<Pid>,
 }
 
@@ -175,8 +175,8 @@ impl NatsProgram {
         self.sweep();
     }
 
-    /// Kills the process group of the program. Must be called before the program is waited for, or
-    /// directly after the wait, because the system may later reuse the group's id.
+    /// Kills the process group of the program. Must be called before the exit of the program is
+    /// collected, or directly afterwards, because the system may later reuse the group's id.
     fn sweep(&mut self) {
         self.signal(Signal::KILL);
         self.group = None;

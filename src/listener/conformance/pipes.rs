@@ -40,7 +40,8 @@ impl<'t> PipedProgram<'t> {
     }
 
     /// Sends a request. If the program neither answers in time nor ends, returns a description of
-    /// the text that it wrote in place of an answer. Returns `None` in any other case.
+    /// the text that it wrote in place of an answer. If the program answers or ends, returns
+    /// `None`.
     pub async fn silence(&mut self, request: &TrialRequest) -> Option<String> {
         self.write(&delivery_text(&self.delivery(request, 1), None)).await.ok()?;
         loop {

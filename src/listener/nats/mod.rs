@@ -1,7 +1,7 @@
 //! The listener kit on NATS (docs/PROTOCOL.md, section 12). Deliveries wait in a queue. One OS
-//! thread, the serving thread, handles one delivery after another. It also sends and receives the
-//! messages of the connection while the queue is empty. While a handler runs, a second OS thread
-//! does this, so that announcements and keep-alives continue.
+//! thread, the serving thread, handles one delivery after another. While the queue is empty, the
+//! serving thread also sends and receives the messages of the NATS connection. While a handler
+//! runs, a second OS thread does so, so that announcements and keep-alives continue.
 
 mod delivery;
 mod endpoint;
@@ -90,8 +90,8 @@ struct DeliveryQueue {
 
 impl DeliveryQueue {
     /// Returns the next delivery; `None` if no further delivery will come. While deliveries are
-    /// queued, uses the NATS connection at most once in each [`limits::KIT_BATCH_TIME`], so that
-    /// several answers are sent together after a short wait.
+    /// queued, uses the NATS connection at most once in each [`limits::KIT_BATCH_TIME`]. Answers
+    /// therefore wait a short time, and several of them are sent together.
     fn next(&mut self, drive: &SharedRuntime) -> Option<PendingDelivery> {
         if self.driven.elapsed() < limits::KIT_BATCH_TIME
             && let Ok(next) = self.waiting.try_recv()
@@ -188,8 +188,8 @@ impl KitState {
         Ok(state)
     }
 
-    /// Returns a permission error because of which this replica cannot receive deliveries or cannot
-    /// send answers; `None` if there is no such error.
+    /// Returns a permission error that keeps this replica from receiving deliveries or from sending
+    /// answers; `None` if there is no such error.
     fn denied(&self) -> Option<PermissionError> {
         let unheard = self.denials.subscription_denied(&self.subjects.deliveries());
         unheard.or_else(|| self.denials.publish_denied_below(&self.subjects.answer("")))
@@ -254,10 +254,10 @@ impl KitState {
         }
     }
 
-    /// Reports to the pump each operation that the servers denied later than `after`, so that the
-    /// pump records the denial. Returns the time of the last denial, or `after` if there was none.
-    /// Does not report a denied answer, because the servers would deny the report too: the subjects
-    /// of answers and reports have the same prefix.
+    /// Reports to the pump each operation that the servers denied after the time `after`, so that
+    /// the pump records the denial. Returns the time of the last denial, or `after` if there was
+    /// none. Does not report a denied answer: the subjects of answers and reports have the same
+    /// prefix, so the servers would deny the report too.
     async fn report_denials(&self, after: Instant) -> Instant {
         let denials = self.denials.all_after(after);
         let last = denials.last().map_or(after, |(at, _)| *at);
@@ -380,9 +380,9 @@ impl KitState {
         headers
     }
 
-    /// Sends the last answers. Waits only a limited time for an unreachable server. If an answer is
-    /// lost, the pump delivers the call again, because this replica no longer renews the lease on
-    /// the delivery.
+    /// Sends the last answers before the program ends. Waits only a limited time for an unreachable
+    /// server. If an answer is lost, the pump delivers the call again, because this replica no
+    /// longer renews the lease on the delivery.
     fn part(&self, drive: &SharedRuntime, answered: Option<Instant>) -> Result<(), String> {
         let kept = answered.map(|at| at + limits::CANCEL_GRACE);
         let by = self.leave_by.get().copied().max(kept);

@@ -38,7 +38,7 @@ pub(super) fn deserialize<P: TypedPayload>(payload: &str) -> Result<P, DeError> 
 }
 
 /// Removes the elements and attributes in namespaces that do not belong to the type `P`. Returns
-/// whether there were any.
+/// true if it removed anything.
 fn remove_foreign<P: TypedPayload>(element: &mut Element) -> bool {
     let attributes = element.attributes.len();
     element.attributes.retain(|(name, _)| is_own_attribute::<P>(name));
@@ -79,9 +79,9 @@ fn is_own_attribute<P: TypedPayload>(name: &QName) -> bool {
     }
 }
 
-/// Deserializes a payload whose root element is empty or contains only blank text, which becomes
-/// the field [`TEXT_FIELD`]. Returns `None` for any other payload, or if the type cannot be read
-/// from such a text.
+/// Deserializes a payload whose root element contains nothing, or only blank text. This text
+/// becomes the field [`TEXT_FIELD`]. Returns `None` for any other payload, or if the type `P`
+/// cannot be read from such a text.
 fn read_blank<P: TypedPayload>(root: &Element) -> Option<P> {
     let text = root.own_text();
     if root.children().next().is_some() || !text.trim().is_empty() {

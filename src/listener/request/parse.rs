@@ -212,9 +212,9 @@ impl<'f> FrameReader<'f> {
         Ok(self.text.get(begin..end).unwrap_or_default())
     }
 
-    /// Reads the next payload. Returns its name, and its text exactly as written. Only a
-    /// declaration in the payload's own root element sets the namespace of the name, never one in
-    /// the frame.
+    /// Reads the next payload. Returns its name, and its text exactly as written. The namespace of
+    /// the name depends only on the declarations in the payload's root element. Declarations in the
+    /// frame around the payload do not count.
     fn payload(&mut self) -> Result<(PayloadName, String), String> {
         let begin = self.position();
         let root = match self.event()? {

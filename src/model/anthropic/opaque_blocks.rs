@@ -1,8 +1,8 @@
 //! Blocks that only Anthropic can read, such as signed thinking.
 //!
-//! An answer's text, its calls and these blocks are kept separately, but must be sent back in their
-//! original order. So each block is kept with its place: the number of bytes of text and the number
-//! of calls before it.
+//! The text of an answer, its calls and these blocks are kept separately, but must be sent back in
+//! the order of the answer. So each block is kept with its place: how many bytes of text and how
+//! many calls precede it.
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;

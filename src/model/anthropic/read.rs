@@ -77,7 +77,8 @@ enum PartialBlock {
 /// input does not include the tokens of the cache.
 #[derive(Default)]
 struct StatedCounts {
-    /// Tokens of the prompt: without the cache, read from the cache, and written to it.
+    /// Tokens of the prompt, in this order: tokens that do not concern the cache, tokens read from
+    /// the cache, and tokens written to the cache.
     input: [Option<u64>; 3],
     output: Option<u64>,
 }
@@ -87,14 +88,14 @@ struct StatedCounts {
 pub(super) struct AnthropicReader {
     growing: BTreeMap<u64, PartialBlock>,
     calls: Vec<ToolCall>,
-    /// Input of the last call, as stated in the first event of its block; `None` if later events
-    /// contained the input. An empty input may only mean that later events contain the input, so
-    /// the call gets it only if the block was not cut short.
+    /// Input of the last call, as stated in the first event of its block. `None` if later events
+    /// contained the input. An empty input may only mean that later events contain the input. So
+    /// the input is added to the call only if the block was not cut short.
     unfilled: Option<String>,
     own: Vec<String>,
     stop: Option<String>,
     counts: StatedCounts,
-    /// Name of the model as the stream states it; `None` if it has stated none.
+    /// Name of the model as the stream states it; `None` if the stream has not stated it.
     model: Option<String>,
 }
 
@@ -190,8 +191,8 @@ impl AnthropicReader {
         Ok(())
     }
 
-    /// Gives the last call the input that the first event of its block stated, unless later events
-    /// contained the input.
+    /// Adds to the last call the input that the first event of its block stated. Does nothing if
+    /// later events contained the input.
     fn fill_call(&mut self) {
         if let Some(input) = self.unfilled.take()
             && let Some(call) = self.calls.last_mut()
@@ -224,10 +225,10 @@ impl AnthropicReader {
 }
 
 impl StatedCounts {
-    /// Updates the counts from `usage`. The counts of a stream are cumulative, so a prompt with
-    /// fewer tokens does not replace a larger one that an earlier event stated: some servers repeat
-    /// `input_tokens` as 0, or leave out the tokens of the cache. A count of the output always
-    /// replaces the earlier one, which was stated before the answer.
+    /// Updates the counts from `usage`. The counts of a stream are cumulative. So the tokens of the
+    /// prompt are replaced only if the new total is not lower than the old one: some servers later
+    /// repeat `input_tokens` as 0, or leave out the tokens of the cache. A new count of the output
+    /// always replaces the old one, because the first count is stated before the answer.
     fn update(&mut self, usage: &Json) {
         let stated = |key: &str| plausible(usage.get(key));
         let keys = ["input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens"];

@@ -166,8 +166,8 @@ pub(in crate::model) fn body(request: &ModelRequest, settings: &WireSettings) ->
 }
 
 /// Returns the tool choice to send with a request; `None` if none is needed. If the request limits
-/// an answer to one tool call but has no tool choice, returns `auto`, because the API states this
-/// limit as a field of the tool choice.
+/// an answer to one tool call but has no tool choice, returns `auto`, because the API accepts this
+/// limit only as a field of a tool choice.
 fn choice(request: &ModelRequest) -> Option<AnthropicToolChoice> {
     let one_call = request.asks_one_call();
     let choice = request.sent_tool_choice().or(one_call.then_some(ToolChoice::Auto))?;
@@ -180,8 +180,8 @@ fn choice(request: &ModelRequest) -> Option<AnthropicToolChoice> {
     Some(AnthropicToolChoice { r#type, disable_parallel_tool_use })
 }
 
-/// Marks the end of `parts` for the provider's prompt cache. Later requests probably begin with the
-/// same content up to this mark.
+/// Sets a mark at the end of `parts` for the provider's prompt cache. Later requests probably begin
+/// with the same content as this request up to the mark.
 fn mark(parts: &mut [AnthropicPart<'_>]) {
     if let Some(AnthropicPart::Plain { cache_control, .. }) = parts.last_mut() {
         *cache_control = Some(CacheControl { r#type: "ephemeral" });
@@ -256,7 +256,8 @@ fn call_of(block: &ChatBlock) -> Option<&ToolCall> {
 }
 
 /// The text and the calls of an answer, which are written to `parts` piece by piece. `texts_taken`
-/// and `calls_taken` count the bytes of text and the calls that are already written.
+/// is the number of bytes of text that are already written, and `calls_taken` is the number of
+/// calls that are already written.
 struct UnwrittenParts<'a> {
     texts: Vec<&'a str>,
     calls: Vec<&'a ToolCall>,
@@ -267,8 +268,8 @@ struct UnwrittenParts<'a> {
 }
 
 impl UnwrittenParts<'_> {
-    /// Writes the next text and calls to `parts`, which then contains the first `text` bytes of the
-    /// answer's text and its first `calls` calls.
+    /// Writes more text and calls to `parts`, until `parts` contains the first `text` bytes of the
+    /// answer's text, and the first `calls` calls of the answer.
     fn take(&mut self, text: usize, calls: usize) {
         let mut at = 0;
         for whole in &self.texts {

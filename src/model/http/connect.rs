@@ -19,9 +19,9 @@ pub(super) type BoxedStream = Box<dyn DuplexStream>;
 /// An open connection to a provider, directly or over a proxy.
 pub(super) struct HttpStream {
     pub stream: BoxedStream,
-    /// The proxy that forwards the request; `None` if the connection is direct or leads through a
-    /// tunnel. A request to the proxy contains the whole URL in its request line, and the proxy's
-    /// authorization.
+    /// The proxy that forwards the request; `None` if the connection is direct, or goes through a
+    /// tunnel. A request that a proxy forwards has the whole URL in its request line, and contains
+    /// the proxy's authorization.
     pub relay: Option<HttpProxy>,
 }
 
@@ -54,7 +54,8 @@ pub(super) async fn connect(
     Ok(HttpStream { stream: tls.handshake(endpoint.host(), stream).await?, relay: None })
 }
 
-/// Tries the addresses of a host in turn. Each attempt has a short time-out, except the last.
+/// Tries the addresses of a host one after another. Each attempt has a short time-out, except the
+/// attempt with the last address.
 async fn tcp(host: &str, port: u16) -> Result<BoxedStream, String> {
     let found = lookup_host((host, port)).await.map_err(|e| format!("its name: {e}"))?;
     let addresses: Vec<SocketAddr> = found.collect();

@@ -72,8 +72,8 @@ impl BodyFraming {
         input.len() - rest.len()
     }
 
-    /// Decodes the next piece of the response from the input `rest`. Appends the bytes of the body
-    /// in this piece to `body`. Returns the next framing and the number of consumed input bytes.
+    /// Decodes the next piece of the response from `rest`, the unread input. Appends the body bytes
+    /// of this piece to `body`. Returns the next framing and the number of consumed input bytes.
     /// Returns `None` if more input is needed, or if the framing is already broken.
     fn step(self, rest: &[u8], body: &mut Vec<u8>) -> Option<(Self, usize)> {
         let step = match self {
@@ -114,8 +114,8 @@ impl BodyFraming {
     }
 }
 
-/// Handles a line whose end has not arrived. Returns `None` to wait for more input, or
-/// [`BodyFraming::Broken`] if the line is already too long.
+/// Handles a line whose end has not arrived. If the line is already too long, returns
+/// [`BodyFraming::Broken`]. Otherwise, returns `None`, so that the caller waits for more input.
 fn waits(line: &[u8]) -> Option<(BodyFraming, usize)> {
     (line.len() >= limits::HTTP_HEAD_BYTES_MAX).then_some((BodyFraming::Broken, 0))
 }

@@ -108,7 +108,7 @@ impl HttpClient {
 pub(super) struct CallDeadlines {
     timeouts: HttpTimeouts,
     ends: Instant,
-    /// Deadline of the body's first byte; `None` until the request is sent.
+    /// Deadline for the first byte of the body; `None` as long as the request is not sent.
     first_by: Option<Instant>,
 }
 
@@ -117,7 +117,8 @@ impl CallDeadlines {
         Self { timeouts, ends: Instant::now() + timeouts.total, first_by: None }
     }
 
-    /// Starts the time-out for the first byte of the body. Returns the deadlines with the new one.
+    /// Starts the time-out for the first byte of the body. Returns the deadlines, which now include
+    /// the deadline of this time-out.
     pub fn after_request(self) -> Self {
         Self { first_by: Some(Instant::now() + self.timeouts.first_byte), ..self }
     }

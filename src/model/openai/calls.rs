@@ -48,7 +48,8 @@ impl CallDelta<'_> {
         self.index.and_then(|raw| raw.get().parse().ok())
     }
 
-    /// Returns the piece of the arguments; an empty text if the piece has none.
+    /// Returns the text that this piece adds to the arguments of its call. Returns an empty text if
+    /// the piece contains no arguments.
     fn arguments(&self) -> Result<Cow<'_, str>, StreamFault> {
         let arguments = self.function.as_ref().and_then(|function| function.arguments);
         arguments.map_or(Ok(Cow::Borrowed("")), text_or_json)
@@ -77,8 +78,9 @@ impl PartialCall {
     /// Whether the piece begins another call, although it has the index of this call or no index.
     /// The first rule that applies decides:
     ///
-    /// - A piece with another id begins another call, unless the piece has an index and this call
-    ///   has no id yet.
+    /// - If the ids of the piece and this call differ, the piece begins another call. This rule
+    ///   does not apply to a piece without an id, and to a piece with an index if this call has no
+    ///   id yet.
     /// - A piece with the same id and an index continues this call.
     /// - If the piece or this call has no name, or if `repeats_name` is true, the piece continues
     ///   this call.
@@ -187,8 +189,8 @@ impl CallAssembler {
         (!known.is_followed_by(piece, has_arguments)).then_some(at)
     }
 
-    /// Returns the calls of the answer. If `may_be_cut` is true, leaves out the last call if it is
-    /// incomplete.
+    /// Returns the calls of the answer. If `may_be_cut` is true, an incomplete last call is left
+    /// out.
     pub fn finish(&mut self, may_be_cut: bool) -> Vec<AssembledCall> {
         let partial = std::mem::take(&mut self.0).into_iter();
         let (mut calls, extras): (Vec<_>, Vec<_>) =

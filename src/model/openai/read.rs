@@ -231,8 +231,8 @@ impl OpenAiReader {
         }
     }
 
-    /// Returns a list with the one JSON object that the provider requires back in later requests.
-    /// The list is empty if the provider requires nothing back.
+    /// Returns the data that the provider requires back in later requests: a list with one JSON
+    /// object. The list is empty if the provider requires nothing back.
     fn own(&self, calls: &[AssembledCall]) -> Vec<String> {
         let mut fields = Vec::new();
         if !self.details.is_empty() {
@@ -339,9 +339,9 @@ fn finish_word(json: &str) -> String {
     word.trim().to_ascii_lowercase()
 }
 
-/// Reads the token counts of an answer. xAI counts reasoning only in `total_tokens`, not in
-/// `completion_tokens`. All tokens of the total beside the prompt count as output, because
-/// providers charge reasoning as output.
+/// Reads the token counts of an answer. The output tokens are `completion_tokens`, or the total
+/// without the prompt if this number is larger. xAI counts reasoning only in `total_tokens`, but
+/// charges it as output, like other providers.
 fn counted(usage: &RawValue) -> ReportedUsage {
     let usage: Json = serde_json::from_str(usage.get()).unwrap_or_default();
     let tokens_in = plausible(usage.get("prompt_tokens"));

@@ -116,8 +116,9 @@ impl PlaybackModel {
         self
     }
 
-    /// Returns the agent of a recorded turn with the number 0, which can never be played, because
-    /// the first turn of an agent has the number 1. Returns `None` if there is no such turn.
+    /// Returns an agent that has a recorded turn with the number 0. Such a turn can never be
+    /// played, because the first turn of an agent has the number 1. Returns `None` if there is no
+    /// such turn.
     pub fn agent_of_turn_zero(&self) -> Option<&ListenerName> {
         let keys = self.shelf.turns.keys();
         keys.filter(|(_, _, turn)| *turn == 0).map(|(agent, ..)| agent).min()

@@ -2,9 +2,9 @@
 //! rejections of requests, because an agent gets a rejection as feedback and continues.
 //!
 //! A recording identifies a turn by agent, thread labels and turn number, without the root thread.
-//! If turns of several root threads have the same three values, the recording keeps only the turn
-//! of the root thread that was recorded first. In place of a nonce, the recording contains a
-//! placeholder, because each run has other nonces.
+//! Turns of several root threads may have the same three values. The recording then keeps only one
+//! of them: the turn of the root thread whose turn was recorded first. In place of a nonce, the
+//! recording contains a placeholder, because each run has other nonces.
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -20,13 +20,14 @@ use crate::model::{
     CallAdmission, CallFuture, Error, ModelProvider, OnChunk, SharedModel, WireSettings,
 };
 
-/// Recorder of the answers of the models that it wraps.
+/// Recorder that wraps models and records their answers.
 #[derive(Debug)]
 pub struct TurnRecorder {
     path: PathBuf,
     /// Description of the recording, written into its file.
     recorded: String,
-    /// Whether the description states which models answered: live ones, or recorded turns.
+    /// Whether the recorder adds to the description which models answered: live models, recorded
+    /// turns, or both.
     states_models: bool,
     /// The turns collected so far. The lock is also held while the file is written. Otherwise an
     /// older state of the turns could replace a newer one in the file.
@@ -62,8 +63,9 @@ pub struct RecorderSummary {
 }
 
 impl TurnRecorder {
-    /// Creates a recorder for a recording file that can be written. The recorder writes the file
-    /// with the first turn, so that a run without a turn keeps an existing recording.
+    /// Creates a recorder for the recording file `path`, and checks that this file can be written.
+    /// The recorder writes the file only at the first turn, so that a run without a turn keeps an
+    /// existing recording.
     pub fn create(path: &Path, recorded: &str) -> std::io::Result<Self> {
         if path.is_dir() {
             return Err(std::io::ErrorKind::IsADirectory.into());
@@ -80,14 +82,15 @@ impl TurnRecorder {
         Ok(recorder)
     }
 
-    /// Adds to the description of the recording whether live models answered, or recorded turns
-    /// were played.
+    /// Makes the recorder add to the description of the recording which models answered: live
+    /// models, recorded turns, or both.
     pub fn with_models_stated(mut self) -> Self {
         self.states_models = true;
         self
     }
 
-    /// Returns the path of the file that is written first, and then renamed to the recording.
+    /// Returns the path of the temporary file. A recording is first written to this file, which is
+    /// then renamed to the recording's own path.
     fn beside(&self) -> PathBuf {
         let mut beside = self.path.clone().into_os_string();
         beside.push(".part");
@@ -105,9 +108,10 @@ impl TurnRecorder {
         RecorderSummary { turns: collected.turns.len(), skipped: collected.skipped, failure }
     }
 
-    /// Adds a turn to the recording, unless the recording has a turn of another root thread with
-    /// the same agent, thread labels and turn number. Replaces such a turn of the same root thread.
-    /// `route` answered the request or rejected it.
+    /// Adds a turn to the recording. If the recording has a turn with the same agent, thread labels
+    /// and turn number, the root thread of that turn decides: in the same root thread, the new turn
+    /// replaces it; in another root thread, the new turn is skipped. `route` answered the request
+    /// or rejected it.
     fn keep(&self, request: &ModelRequest, turn: RecordedTurn, route: &ModelRoute) {
         let origin = &request.origin;
         let root = origin.thread.as_str().split('.').next().unwrap_or_default().to_owned();
@@ -150,7 +154,8 @@ impl TurnRecorder {
 }
 
 impl CollectedTurns {
-    /// States for people which models answered, as the end of a description.
+    /// Returns the end of the recording's description, which states whether live models answered,
+    /// played turns, or both.
     fn models(&self) -> &'static str {
         let played = self.turns.values().filter(|kept| kept.is_played).count();
         match self.turns.len() - played {

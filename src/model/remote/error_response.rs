@@ -159,8 +159,9 @@ impl RemoteModel {
         self.error_of_kind(&error_body.kind, message)
     }
 
-    /// Returns the error for an error that a server reports in a response with status 200. It is
-    /// the same error as for a response with the status that `kind` stands for.
+    /// Returns the error of a model call for an error of the kind `kind`, which a server reports in
+    /// a response with status 200. The kind stands for an HTTP status, and the error has the same
+    /// type as for a response with that status.
     fn error_of_kind(&self, kind: &str, message: String) -> Error {
         let route = self.route();
         let status = 200;
@@ -186,8 +187,8 @@ impl RemoteModel {
     }
 }
 
-/// Words in the kind of an error, with the HTTP status that each of them stands for. The first word
-/// that a kind contains decides.
+/// Words that the kind of an error may contain, each with the HTTP status that it stands for. If a
+/// kind contains several words, the first one in this list decides.
 const STATUS_OF_WORDS: &[(&str, u16)] = &[
     ("rate_limit", 429),
     ("overloaded", 503),
@@ -201,9 +202,9 @@ const STATUS_OF_WORDS: &[(&str, u16)] = &[
     ("invalid", 400),
 ];
 
-/// Returns the HTTP status that the kind of an error stands for: the status of a missing credit, or
-/// a status written as a number, or the status that belongs to a word. Returns `None` for any other
-/// kind.
+/// Returns the HTTP status that the kind of an error stands for. A kind about missing credit has
+/// the status 402. Otherwise, a status that the kind contains as a number decides, and then a known
+/// word in the kind. Returns `None` for any other kind.
 fn status_of_kind(kind: &str) -> Option<u16> {
     let kind = kind.to_ascii_lowercase();
     if is_about_credit(&kind) || kind.contains("billing") {
@@ -252,8 +253,8 @@ fn is_about_credit(kind: &str) -> bool {
 }
 
 /// Parses the body of an error response, which is plain text or JSON. In a JSON list, parses the
-/// first item. The error is the value of `error`, or the whole JSON if there is no `error`. The
-/// error is a text, or an object with the text in `message` or `detail`.
+/// first item. The error is the value of the key `error`, or the whole JSON if this key is missing.
+/// The message is the error itself if it is a string, or else its `message` or `detail`.
 fn parse_error_body(body: &[u8]) -> ErrorBody {
     let Ok(json) = serde_json::from_slice::<Json>(body) else {
         return ErrorBody {

@@ -110,7 +110,7 @@ pub(super) struct StreamSummary {
     pub stop: StopReason,
     pub counted: ReportedUsage,
     pub calls: Vec<ToolCall>,
-    /// Blocks that only the provider can read, as JSON texts.
+    /// Blocks that only the provider of this stream can read, as JSON texts.
     pub own: Vec<String>,
     /// Name of the model as the stream states it; `None` if the stream states none.
     pub model: Option<String>,

@@ -1,4 +1,5 @@
-//! Known providers: their addresses, key variables and deviations from the wire formats.
+//! Known providers: their addresses, the environment variables of their keys, and their deviations
+//! from the wire formats.
 
 use serde::{Deserialize, Serialize};
 

@@ -35,8 +35,8 @@ pub enum RoutingStrategy {
     /// failed (failover).
     #[default]
     Failover,
-    /// Takes the routes in turn: each call begins with the route after the one with which the
-    /// previous call began.
+    /// Takes the routes in turn: each call begins one route further in the list than the previous
+    /// call.
     RoundRobin,
     /// Begins with the route that has the smallest load relative to its limit.
     LeastLoaded,
@@ -173,9 +173,9 @@ enum RetryDecision {
 }
 
 impl CallAttempts<'_> {
-    /// Returns the routes that are free of a pause requested by their provider. If every route has
-    /// a pause, waits for the end of the shortest pause and returns only its route. A route whose
-    /// pause is longer than the maximum wait counts as failed.
+    /// Returns the routes whose providers have not requested a pause. If every route has a pause,
+    /// waits for the end of the shortest pause and returns only the route with this pause. A route
+    /// whose pause is longer than the maximum wait counts as failed.
     async fn routes_without_pause<'r>(
         &mut self,
         order: &mut Vec<&'r RoutedModel>,
@@ -218,8 +218,8 @@ impl CallAttempts<'_> {
         self.last = Some(error);
     }
 
-    /// Waits until the limits of a model allow the request. Reports the wait repeatedly, so that it
-    /// does not count as time without progress.
+    /// Waits until the limits of a model allow the request. Reports the wait repeatedly, so that
+    /// the time of the wait does not count as time without progress.
     async fn permit<'r>(&mut self, limiter: &'r RateLimiter) -> CallPermit<'r> {
         let answer = u64::from(self.request.answer_bound().unwrap_or_default());
         let admitted = limiter.enter(estimate::of_request(self.request) + answer);

@@ -26,10 +26,10 @@ const LOOKS_MAX: usize = 8;
 pub enum ProcessAncestry {
     /// Another program started the process.
     Foreign,
-    /// The process descends from a process that hosts listeners of the organism: from this program,
-    /// an earlier pump, or another host. Contains the listener to which the process belongs. `None`
-    /// if this listener is unknown, for example because the process has detached itself, or because
-    /// another host runs the listener.
+    /// The process descends from a process that hosts listeners of the organism. That process is
+    /// this program, an earlier pump, or another host. Contains the listener to which the process
+    /// belongs. `None` if this listener is unknown, for example because the process has detached
+    /// itself, or because another host runs the listener.
     Hosted(Option<ListenerName>),
     /// The process has ended, so its origin is unknown. It may be a command that a person
     /// interrupted, or a hosted process.
@@ -59,8 +59,8 @@ enum WalkEnd {
 /// - If `pid` is `None` or 0, returns [`ProcessAncestry::Unknown`]. The operating system does not
 ///   show such a process, for example because it is in another PID namespace.
 /// - If the process has exited, returns [`ProcessAncestry::Exited`].
-/// - If its parents keep changing, or one of them has exited, returns [`ProcessAncestry::Hosted`],
-///   because a hosted process has the fewest rights.
+/// - If the parents of the process keep changing, or one of them has exited, returns
+///   [`ProcessAncestry::Hosted`], because a hosted process has the fewest rights.
 pub fn of(
     pid: Option<i32>,
     is_own: impl Fn(Uuid) -> bool,
@@ -112,10 +112,10 @@ fn traced(
     None
 }
 
-/// Whether a process that hosts listeners of this organism started the process `pid`, directly or
-/// through other processes. `pumps` are the process ids of the running pumps; `is_own` and `names`
-/// identify the organism, as for [`of`]. Returns false for a process of unknown origin. Returns
-/// `None` for a process that has exited or whose parents keep changing.
+/// Whether the process `pid` was started, directly or through other processes, by a process that
+/// hosts listeners of this organism. `pumps` are the process ids of the running pumps; `is_own` and
+/// `names` identify the organism, as for [`of`]. Returns false for a process of unknown origin.
+/// Returns `None` for a process that has exited or whose parents keep changing.
 pub fn is_hosted(
     pid: i32,
     pumps: &[u32],
@@ -133,8 +133,8 @@ pub fn is_hosted(
     Some(matches!(ancestry, ProcessAncestry::Hosted(_)))
 }
 
-/// Whether at least one parent of a process hosts listeners of this organism. `passed` contains the
-/// process, which is not checked, and then its parents.
+/// Whether at least one ancestor of a process hosts listeners of this organism. `passed` contains
+/// the process itself, which is not checked, and then its ancestors.
 fn has_host(passed: &[(i64, ProcessStatus)], names: &[String]) -> bool {
     passed.iter().skip(1).any(|(pid, _)| is_host(*pid, names))
 }

@@ -23,7 +23,7 @@ use crate::owned_tasks::JoinOnDrop;
 /// which is the most that Linux keeps.
 const DIGITS: usize = 12;
 
-/// Prefix of the names of threads that show an organism.
+/// Prefix of the names of those threads by which a process shows that it hosts listeners.
 const PREFIX: &str = "oh-";
 
 /// While this value exists, other processes can see that this process hosts listeners of an

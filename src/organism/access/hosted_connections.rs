@@ -30,9 +30,9 @@ impl Default for HostedConnections {
 }
 
 impl HostedConnections {
-    /// Takes the permits for a connection of `caller`. Returns no permits if another program
-    /// started the caller. Fails if the processes of the caller's listener, or all hosted processes
-    /// together, have the maximum number of connections.
+    /// Takes the permits for a connection of `caller`. If another program started the caller, no
+    /// permits are needed, and the list is empty. Fails if the processes of the caller's listener,
+    /// or all hosted processes together, already have the maximum number of connections.
     ///
     /// A process in another container needs no permits either, because operators may give their
     /// commands there.
@@ -51,7 +51,8 @@ impl HostedConnections {
     }
 }
 
-/// The processes of a listener, or all hosted processes, have the maximum number of connections.
+/// Error for a connection beyond the bounds: the processes of one listener, or all hosted processes
+/// together, already have the maximum number of connections.
 #[derive(Debug)]
 pub struct AtBound;
 
@@ -67,7 +68,8 @@ mod tests {
         caller(ProcessAncestry::Hosted(Some(ListenerName::parse(listener).unwrap())))
     }
 
-    /// Opens as many connections as `callers` can have, each of them in turn.
+    /// Opens connections of `callers`, of one caller after another, until the bounds permit no
+    /// more. Returns the permits.
     fn flood(
         connections: &mut HostedConnections,
         callers: &[SocketCaller],

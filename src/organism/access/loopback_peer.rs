@@ -83,12 +83,13 @@ fn look(socket: Option<ClientSocket>, is_hosted: impl Fn(i32) -> Option<bool>) -
     any_hosted(&processes(), is_hosted, exists)
 }
 
-/// Whether at least one of the processes `pids` is hosted by this organism. `is_hosted` decides
-/// this for one process, and returns `None` if the process has exited or if its ancestry cannot be
-/// determined. Such a process counts as hosted if `is_still_owner` returns that it may still own
-/// the socket.
+/// Whether at least one of the processes `pids` is hosted by this organism or counts as hosted.
+/// `is_hosted` returns whether a process is hosted, or `None` if the process has exited or its
+/// ancestry cannot be determined. In the case of `None`, the process counts as hosted if
+/// `is_still_owner` returns true, because it may still own the socket.
 ///
-/// Returns `None` if no process counts as hosted, but `is_hosted` returned `None` for at least one.
+/// Returns `None` if no process is or counts as hosted, but `is_hosted` returned `None` for at
+/// least one.
 fn any_hosted(
     pids: &[i32],
     is_hosted: impl Fn(i32) -> Option<bool>,
@@ -284,8 +285,8 @@ mod tests {
         }
     }
 
-    /// Tests the case that a hosted process sends a request and exits before its parents are looked
-    /// up.
+    /// Tests the case that a hosted process sends a request, and exits before the search for its
+    /// parents.
     #[test]
     fn an_owner_of_unknown_origin_that_has_exited_is_looked_for_again() {
         let is_hosted = |pid: i32| (pid < 20).then_some(pid >= 10);

@@ -1,9 +1,9 @@
 //! Access rules of the control socket. The rules rely on what the operating system reports about
 //! the caller, and never on claims in a request.
 //!
-//! - A hosted process is refused: one that this organism has started, directly or through other
-//!   processes. This includes the processes of a trial, of a test case, and of another process that
-//!   shares the partitions.
+//! - A request of a hosted process is refused. A hosted process is one that this organism has
+//!   started, directly or through other processes. This includes the processes of a trial, of a
+//!   test case, and of another process that shares the partitions.
 //! - Exception: the processes of a listener to which the config assigns a client may send requests
 //!   as this client, and watch the client's threads. A client is a name for a sender of requests.
 //! - A caller of unknown ancestry needs a client's secret or an operator's signature.
@@ -230,9 +230,9 @@ impl AccessRules {
             || mutant("let-unknown-callers-decide")
     }
 
-    /// Whether an operator of this config has recently signed this subscription to live events, for
-    /// a journal on this machine. The signature can be used several times, because its nonce is not
-    /// recorded. This is harmless: a subscription changes nothing.
+    /// Whether an operator of this config has recently signed this subscription to live events. The
+    /// signature must be for a journal on this machine. It can be used several times, because its
+    /// nonce is not recorded. This is harmless: a subscription changes nothing.
     fn is_watch_proved(&self, request: &ServiceRequest) -> bool {
         if mutant("show-text-to-anybody") {
             return true;
@@ -275,10 +275,10 @@ impl AccessRules {
         live.granted = Some(if is_text_shown { LiveGrant::Text } else { LiveGrant::States });
     }
 
-    /// Signs the rights of the sender of a subscription to live events, because pumps on other
-    /// machines use only signed rights. If this machine has no readable key, the rights stay
-    /// unsigned. The other pumps then judge the subscription themselves ([`Self::judge_remote`]),
-    /// and usually refuse it.
+    /// Signs the rights that the sender of a subscription to live events has, because pumps on
+    /// other machines accept only signed rights. If this machine has no readable key, the rights
+    /// stay unsigned. The other pumps then judge the subscription themselves
+    /// ([`Self::judge_remote`]), and usually refuse it.
     pub fn sign_grant(&self, live: &mut LiveRequest) {
         let signed = HostSignature::new(&self.state, &live.judgement(&self.organism));
         let fault = match &signed {
@@ -316,9 +316,10 @@ impl AccessRules {
         self.known_hosts.contains(&signature.key) || is_own()
     }
 
-    /// Sets the rights of an accepted subscription to live events that came over NATS. Keeps rights
-    /// that another machine of the organism has signed. A sender without proof of being an operator
-    /// or the client sees only the states of model calls, and no texts.
+    /// Sets the rights of an accepted subscription to live events that came over NATS. If a machine
+    /// of the organism has signed the rights, they stay unchanged. Otherwise, a sender with proof
+    /// of being an operator or the named client gets the usual rights. Any other sender sees only
+    /// the states of model calls, and no texts.
     pub fn grant_remote(&self, request: &mut ServiceRequest) {
         let is_operator = self.is_watch_proved(request);
         let ServiceRequest::FollowLive(live) = request else { return };
@@ -474,7 +475,7 @@ fn deny_unknown(message: String, request: &ServiceRequest) -> DeniedCaller {
     DeniedCaller { sender, refusal }
 }
 
-/// Refuses a request whose process has already ended.
+/// Makes the refusal of a request whose sending process has already ended.
 fn deny_exited(request: &ServiceRequest) -> DeniedCaller {
     let message = "the process that sent this request had ended before the organism looked at it, \
                    so nothing tells which process it was; nothing was done";
@@ -522,10 +523,12 @@ fn has_host_above(config: &Config) -> bool {
     ancestry::is_hosted(own, &[], is_own, names) == Some(true)
 }
 
-/// Whether the name of a listener in the environment counts as evidence that this process is
-/// hosted. A listener of another organism may have the same name, so the name counts only if better
-/// evidence is missing: a partition's journal on JetStream has no projection on this machine, or
-/// the system does not show this process or its parents.
+/// Whether a listener's name in the environment counts as evidence that this process is hosted. A
+/// listener of another organism may have the same name, so the name counts only if better evidence
+/// is not available:
+///
+/// - The journal of a partition is on JetStream, and has no projection on this machine.
+/// - The system does not show this process or its parents.
 fn is_name_evidence(config: &Config) -> bool {
     let is_readable = |journal: &Path| journal_in(journal).is_ok();
     let has_all = match config.storage {
@@ -647,7 +650,8 @@ mod tests {
         }
     }
 
-    /// An auditor would read an attack of a listener where a person has pressed Ctrl-C.
+    /// Tests that the record blames no listener, because the request may come from a command that a
+    /// person interrupted with Ctrl-C.
     #[test]
     fn the_request_of_a_process_that_has_ended_is_refused_and_blames_no_listener() {
         let rules = AccessRules::default();

@@ -71,9 +71,9 @@ pub(super) struct AlertFollower {
     /// Number of reports that the pump has not recorded yet.
     unrecorded: usize,
     results: (mpsc::UnboundedSender<AlertTaskResult>, mpsc::UnboundedReceiver<AlertTaskResult>),
-    /// Number of failed copies of checkpoints at the last check without a waiting checkpoint. If
-    /// checkpoints wait to be copied at a later check and the number has grown, the follower
-    /// reports that checkpoints cannot be copied.
+    /// Total number of failed copies of checkpoints, as of the last check at which no checkpoint
+    /// was waiting to be copied. If checkpoints are waiting at a later check and the total has
+    /// grown, the follower reports that checkpoints cannot be copied.
     copy_failures: u64,
 }
 
@@ -256,8 +256,8 @@ impl AlertFollower {
         Ok(())
     }
 
-    /// Requests from the pump the calls that wait for a person now. Waits that begin later appear
-    /// in the records.
+    /// Requests from the pump a list of the calls that wait for a person now. Waits that begin
+    /// later appear in the records.
     fn recall_waiting(&mut self) {
         let pump = self.source.pump.clone();
         let results = self.results.0.clone();

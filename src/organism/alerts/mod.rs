@@ -2,8 +2,8 @@
 //!
 //! A follower ([`follower`]) reads the records of one pump on an OS thread of its own, and finds
 //! the causes of alerts ([`rules`]). The pump records each alert before the follower runs the
-//! command for the alert ([`command`]). Exception: alerts of the kind [`AlertKind::Record`]. The
-//! pump never waits for the follower.
+//! command for the alert ([`command`]). Only for alerts of the kind [`AlertKind::Record`], the
+//! command may run before the alert is recorded. The pump never waits for the follower.
 //!
 //! **Invariant:** without `[alerts]` in the config, neither the follower nor a command runs.
 
@@ -42,7 +42,7 @@ pub(super) struct AlertSource {
     pub data: PathBuf,
     pub state: PathBuf,
     pub health: Arc<PumpMetrics>,
-    /// Closes when the pump has ended.
+    /// Receiver of a channel that closes when the pump has ended.
     pub ended: watch::Receiver<()>,
     pub mark: PumpMark,
     /// Time of the last record before the start of the organism.

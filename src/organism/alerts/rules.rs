@@ -60,7 +60,7 @@ struct UndecidedCall {
     hold: Hold,
     request: Option<CallRequest>,
     is_alerted: bool,
-    /// Whether the collective alert of the kind counts this call (see [`ALL_OTHERS`]).
+    /// Whether the collective alert about waiting calls counts this call (see [`ALL_OTHERS`]).
     is_collective: bool,
 }
 
@@ -71,8 +71,8 @@ struct Occurrence {
     count: u64,
     position: Position,
     time: Time,
-    /// Time up to which the cause counts as seen. Later than `time` if the next occurrence is on
-    /// record only some time after it happens.
+    /// Time up to which the cause counts as present: usually equal to `time`. Later for a cause
+    /// whose occurrences are recorded only at the end of an interval.
     seen: Time,
     thread: Option<ThreadId>,
     detail: String,
@@ -129,8 +129,8 @@ impl AlertRules {
         std::mem::take(&mut self.reports)
     }
 
-    /// Applies a report that an earlier run recorded. The caller must pass all such reports in
-    /// their order, before the first call of [`AlertRules::take`].
+    /// Applies a report that an earlier run recorded. The caller must pass all reports of earlier
+    /// runs, in the order of their records, before the first call of [`AlertRules::take`].
     pub fn recall(&mut self, report: &AlertReport, time: Time) {
         if mutant("alert-again") {
             return;
@@ -190,8 +190,8 @@ impl AlertRules {
         self.end_all_waiting();
     }
 
-    /// Ends the collective alert about calls that wait, if it counts none of the calls that wait
-    /// now.
+    /// Ends the collective alert about calls that wait for a person, if none of the calls that it
+    /// counts is still waiting.
     fn end_all_waiting(&mut self) {
         if !self.waiting.values().any(|waiting| waiting.is_collective) {
             self.end(&all_waiting(), "nobody has to decide any more");
@@ -363,7 +363,7 @@ impl AlertRules {
     /// - If too many alerts of the kind were raised within the time window of the config, raises
     ///   the collective alert instead.
     ///
-    /// `seen` is the time up to which the cause counts as seen.
+    /// `seen` is the time up to which the cause counts as present.
     fn raise(&mut self, report: AlertReport, now: Time, seen: Time) {
         let window = self.config.window;
         let raised = self.raised.entry(report.kind).or_default();
@@ -418,7 +418,11 @@ impl AlertRules {
     }
 
     /// Whether an alert of this kind and subject ends once its cause has not occurred for the whole
-    /// time window of the config. An alert about calls that wait ends with the last decision.
+    /// time window of the config:
+    ///
+    /// - Alerts about refusals and failures end in this way.
+    /// - Alerts about calls that wait for a person do not: they end with the last decision.
+    /// - For any other kind, only the collective alert ends in this way.
     fn ends_by_quiet((kind, subject): &AlertKey) -> bool {
         match kind {
             AlertKind::Refusals | AlertKind::Failures => true,

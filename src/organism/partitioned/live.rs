@@ -52,9 +52,9 @@ impl PartitionMap {
         }
     }
 
-    /// Queues the events of one partition until this process ends. Subscribes again if the
-    /// partition moves to another pump, and after an error. But if the reader watches only this
-    /// partition (`is_only`), returns the error.
+    /// Queues the events of one partition until this process ends. Subscribes again when the
+    /// partition moves to another pump. After an error, returns the error if the reader watches
+    /// only this partition (`is_only`). Otherwise, subscribes again.
     async fn follow_partition(
         &self,
         request: LiveRequest,
@@ -79,8 +79,8 @@ impl PartitionMap {
         }
     }
 
-    /// Queues the events of one subscription until the subscription ends. Returns the reason if it
-    /// ended because the partition was unavailable, or `None` if it ended for another reason.
+    /// Queues the events of one subscription until the subscription ends. If the partition was
+    /// unavailable, returns the reason. If the subscription ended otherwise, returns `None`.
     async fn subscribe(
         &self,
         request: LiveRequest,
@@ -114,12 +114,12 @@ impl PartitionMap {
 /// State of the subscription to one partition, as far as the reader knows it.
 struct PartitionWatch {
     partition: u32,
-    /// Whether the reader must get a report of lost events when the next subscription begins.
-    /// Becomes true at the first subscription, or at the first `Unwatched` event that the reader
-    /// gets.
+    /// Whether the reader may have missed events, so that it must get a report of lost events when
+    /// the next subscription begins. True after the first subscription has begun, or after the
+    /// reader got the first `Unwatched` event.
     has_gap: bool,
-    /// Latest reason for missing events that was reported to the reader since the last subscription
-    /// began; `None` if there was none.
+    /// Last reason for missing events that was reported to the reader. Becomes `None` when a
+    /// subscription begins.
     reported: Option<String>,
     /// Time since which no pump has responded; `None` while a pump responds.
     unserved_since: Option<Instant>,
@@ -162,7 +162,8 @@ impl PartitionWatch {
         self.pause = (2 * self.pause).min(limits::LIVE_REFUSED_RETRY_MAX);
     }
 
-    /// Reports to the reader why no events arrive. Each reason is reported once.
+    /// Reports to the reader why no events arrive. Does nothing if the reader got the same reason
+    /// last.
     fn report(&mut self, queue: &LiveQueue, detail: String) {
         if self.reported.as_ref() == Some(&detail) {
             return;

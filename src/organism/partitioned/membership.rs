@@ -1,9 +1,9 @@
 //! Membership of the processes that share an organism. Each process announces its partitions over
 //! NATS at a fixed interval. A member without a recent announcement counts as gone.
 //!
-//! Membership only decides when a partition is handed over. Which process may write to the
-//! partition is decided by the partition's lease: once another pump has taken over, the stream
-//! accepts no message of the earlier pump.
+//! Membership only decides when a partition is handed over. The lease of a partition decides which
+//! process may write to it: once another pump has taken over, the stream accepts no message of the
+//! earlier pump.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -59,8 +59,8 @@ struct PendingHandover {
 }
 
 impl PendingHandover {
-    /// Restarts the time-out. Must be called as long as this process has the partition, because the
-    /// receiver cannot take the partition before this process has released the lease.
+    /// Restarts the time-out. Must be called repeatedly while this process still has the partition,
+    /// because the receiver cannot take the partition before this process has released the lease.
     fn restart_timeout(&mut self, now: Instant) {
         self.since = now;
     }
@@ -317,7 +317,7 @@ mod tests {
         }
     }
 
-    /// A drain may take longer than the time in which the receiver must take the partition.
+    /// Tests a drain that takes longer than the time in which the receiver must take the partition.
     #[test]
     fn the_timeout_of_a_handover_counts_from_the_end_of_its_drain() {
         let begun = Instant::now();

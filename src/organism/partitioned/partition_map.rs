@@ -36,8 +36,8 @@ pub struct PartitionMap {
     arrivals: Notify,
     /// Health of each pump that runs in this process, by partition.
     watched: Mutex<BTreeMap<u32, PumpHealth>>,
-    /// Partitions whose pump runs here and receives no requests over NATS, because the servers deny
-    /// it the subscription. The value is the error.
+    /// Partitions whose pump runs here but receives no requests over NATS, because the servers deny
+    /// its subscription. The value is the error of the servers.
     requests_denied: Mutex<BTreeMap<u32, String>>,
     /// Live processes of this organism. Each has a name and the time of its last announcement.
     members: Mutex<BTreeMap<MemberId, (String, Instant)>>,
@@ -127,8 +127,8 @@ impl PartitionMap {
         locked(&self.watched)
     }
 
-    /// Sets the reason why the servers deny the pump of a partition its requests. `None` removes
-    /// the reason.
+    /// Sets the reason why the pump of a partition receives no requests over NATS: the servers deny
+    /// its subscription. `None` removes the reason.
     pub(in crate::organism) fn set_requests_denied(&self, partition: u32, why: Option<String>) {
         let mut denied = locked(&self.requests_denied);
         match why {
@@ -137,8 +137,8 @@ impl PartitionMap {
         };
     }
 
-    /// Returns the reason why the servers deny the pump of a partition its requests; `None` if they
-    /// do not.
+    /// Returns the reason why the pump of a partition receives no requests over NATS: the servers
+    /// deny its subscription. Returns `None` if they do not deny it.
     pub(in crate::organism) fn requests_denied(&self, partition: u32) -> Option<String> {
         let denied = locked(&self.requests_denied);
         denied.get(&partition).cloned()

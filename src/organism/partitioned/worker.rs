@@ -324,10 +324,13 @@ fn location_after_start(error: &Error) -> PartitionLocation {
     }
 }
 
-/// Handles the temporary journal error `error` that ended the pump of a partition. Returns
-/// `is_stop`, which states whether the worker must stop. Exception: if the worker must stop and no
-/// other process has taken over, returns the error, because the journal could not be closed and
-/// nothing retries this.
+/// Handles the temporary journal error `error` that ended the pump of a partition. `is_stop` states
+/// whether the worker must stop.
+///
+/// - If another process has taken over the partition, returns `is_stop`.
+/// - Otherwise, if the worker must stop, returns the error, because the journal could not be closed
+///   and nothing retries this.
+/// - Otherwise, returns false, so that the worker tries again to run the pump.
 ///
 /// Does not record the location of the partition. The wait for the lease records it, because only
 /// that wait learns the name of the process that now pumps the partition.

@@ -27,9 +27,9 @@ pub(super) enum DecisionOutcome {
 pub(super) struct EpochDecider {
     core: Core,
     gate: Gate,
-    /// A core like `core`, but without schedules; `None` after the boot record. No record states
-    /// whether the pump ran schedules. So if `core` does not produce the boot record of the epoch,
-    /// this core is tried.
+    /// Copy of `core` without schedules, for the boot record only; `None` after that record, or if
+    /// the config has no schedules. No record states whether the pump ran schedules. So if `core`
+    /// does not produce the boot record of the epoch, this core is tried.
     without_schedules: Option<Core>,
     /// Gates that were in force before a reload. They check the answers of attempts that were in
     /// flight at the reload.

@@ -170,9 +170,9 @@ impl ReplayRun {
         self.report.epochs.push(epoch);
     }
 
-    /// Puts the config of a reload in force. If the config can be loaded, and if the records before
-    /// the reload were recomputed, the records after the reload are recomputed with this config,
-    /// from the state so far.
+    /// Puts the config of a reload in force. If the records before the reload were recomputed and
+    /// this config can be loaded, the records after the reload are recomputed with this config. The
+    /// state that was reached before the reload is kept.
     fn reload(&mut self, reload: &BootConfig) {
         let mut part = ReplayedEpoch::of_boot(reload);
         if let Some(mut decider) = self.decider.take() {

@@ -19,8 +19,8 @@ pub struct ReplayReport {
     /// Number of records that were read and checked, and whose facts were applied to the state.
     #[serde(rename = "records")]
     pub records: u64,
-    /// Number of refused payloads in the recomputed records. They are not checked again, because a
-    /// record keeps only the first bytes of a refused payload.
+    /// Number of refused payloads in the recomputed records. The replay cannot check these refusals
+    /// again, because a record keeps only the first bytes of a refused payload.
     #[serde(rename = "refusals_as_recorded")]
     pub refusals: u64,
     /// Number of redacted payloads.
@@ -142,9 +142,9 @@ impl ReplayReport {
         self.epochs.iter().map(|epoch| epoch.folded).sum()
     }
 
-    /// Returns the last epoch of the report, to which the next record belongs. `position` is the
-    /// position of this record. If the report has no epoch yet, first adds one for the records
-    /// before the first boot.
+    /// Returns the epoch to which the next record belongs, which is the last epoch of the report.
+    /// If the report has no epoch yet, the record lies before the first boot. In this case, adds an
+    /// epoch that begins at `position`, the position of the record.
     pub(super) fn epoch_of(&mut self, position: Position) -> &mut ReplayedEpoch {
         if self.epochs.is_empty() {
             self.epochs.push(ReplayedEpoch {

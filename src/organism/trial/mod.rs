@@ -2,14 +2,15 @@
 //! organism of its own with a separate journal. In the trial, each thread is a fork of the recorded
 //! thread.
 //!
-//! - A call to a listener that is neither agent nor workflow gets the recorded result. Without one,
-//!   the call goes to its listener only if the caller names the listener.
+//! - A call to a listener that is neither agent nor workflow gets the recorded result. If no result
+//!   is recorded, the call goes to its listener only if the options of the trial name this
+//!   listener.
 //! - A turn with a recorded prompt gets the recorded answer. Any other turn goes to a model on the
 //!   network only if the trial has a budget.
 //! - All other calls and turns end as `not-recorded`.
 //!
 //! **Invariant:** a trial never writes to the journals of the recorded threads, and starts only
-//! those listener processes that the caller names.
+//! those listener processes that its options name.
 
 mod conversation;
 mod judge;

@@ -11,9 +11,9 @@ use crate::ids::{ListenerName, PayloadName};
 use crate::xml::element::{Element, Node};
 use crate::xml::shape::QName;
 
-/// Converts `text`, the answer of `sender` to `request` in a test case, to payloads. If `sender` is
-/// an agent and `text` contains no payload that the agent may write, `text` is the agent's final
-/// answer.
+/// Converts `text` to payloads. In the test case, `text` is the answer of `sender` to `request`. If
+/// `sender` is an agent and `text` contains no payload that the agent may write, `text` is the
+/// agent's final answer.
 ///
 /// # Errors
 ///

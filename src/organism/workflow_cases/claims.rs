@@ -13,7 +13,7 @@ use crate::xml::element::{Element, Node};
 /// Maximum number of characters that an error message quotes from one line, around the first
 /// difference.
 const QUOTED_CHARS: usize = 160;
-/// Maximum characters quoted before the first difference.
+/// Maximum number of characters that an error message quotes before the first difference.
 const QUOTED_BEFORE: usize = 40;
 
 /// How a run ended.
@@ -220,8 +220,8 @@ fn goals_of<'a>(config: &'a Config, workflow: Option<&str>) -> Vec<&'a str> {
 
 /// Adds a problem if the run has a call at a forbidden path. The path `never` and all paths beneath
 /// it are forbidden (see [`is_part`]). If `never` ends with `*`, all paths that begin with the text
-/// before the `*` are forbidden. `goals` contains the goal ids of the tested workflow, and then the
-/// goal ids of all workflows.
+/// before the `*` are forbidden. `goals` contains two lists: the goal ids of the tested workflow,
+/// and the goal ids of all workflows.
 fn check_never(
     never: &CaseText,
     goals: [&[&str]; 2],
@@ -240,11 +240,11 @@ fn check_never(
     }
 }
 
-/// Whether `path` is the path `whole` or lies beneath it. Each label of `whole` must cover the
-/// label of `path` at the same place, as [`is_run_of`] decides. So the path `draft` also covers
-/// `draft_2`, the second pass of the goal, and `draft/search`, a call that the goal's agent makes.
-/// `goals` are the goal ids that the first label can name, and `nested` those that later labels can
-/// name.
+/// Whether `path` is the path `whole`, or lies beneath it. Compares the labels of both paths from
+/// the beginning: each label of `whole` must cover the label of `path` at the same place, as
+/// [`is_run_of`] decides. So the path `draft` also covers `draft_2`, the second pass of the goal,
+/// and `draft/search`, a call that the goal's agent makes. `goals` are the ids of the goals that a
+/// first label can name. `nested` are the ids that a later label can name.
 fn is_part(path: &str, whole: &str, [goals, nested]: [&[&str]; 2]) -> bool {
     let (path, whole) = match (path.strip_prefix("undo_"), whole.strip_prefix("undo_")) {
         (Some(path), Some(whole)) => (path, whole),
@@ -378,8 +378,8 @@ fn is_same_element(expected: &Element, actual: &Element) -> bool {
         && is_same_content(expected, actual)
 }
 
-/// Whether two elements have the same content. Texts of elements without children are compared
-/// exactly; otherwise white space between elements does not count.
+/// Whether two elements have the same content. If neither element has children, their texts are
+/// compared exactly. Otherwise, white space between elements does not count.
 fn is_same_content(expected: &Element, actual: &Element) -> bool {
     let has_children = expected.children().next().is_some();
     if !has_children && actual.children().next().is_none() {

@@ -35,7 +35,8 @@ pub struct CaseRunner<'a> {
     script: CaseScript<'a>,
     paths: CallPaths<'a>,
     /// Paths of the calls that needed an answer from the test case at the latest step. Each of
-    /// these calls was delivered to a listener or held for a person, whom the test case replaces.
+    /// these calls was delivered to a listener, or was held for a person. The test case answers in
+    /// place of both.
     waiting: Vec<String>,
     problems: ConfigProblems,
 }
@@ -375,8 +376,8 @@ impl<'a> CaseRunner<'a> {
     }
 
     /// Reports that the test case has no answer, or no further answer, for the call at `path`.
-    /// Reports a refused answer instead, if the latest message to the call is a `huh`, the core's
-    /// error message.
+    /// Exception: if the latest message to the call is a `huh`, the core's error message, reports
+    /// that the last answer was refused.
     fn report_missing(&mut self, path: &str, listener: &str, messages: &[std::sync::Arc<Message>]) {
         let huh = messages.last().and_then(|message| {
             let payload = Element::read_document(message.payload.as_str())?;

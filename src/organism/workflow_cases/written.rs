@@ -39,8 +39,8 @@ pub enum CaseWriteError {
     Organism(#[from] Error),
 }
 
-/// Writes a test case as TOML, so that the recorded run passes it. `records` are the records of the
-/// run's tree. `config` is the present config.
+/// Writes a test case as TOML. The recorded run passes this test case. `records` are the records of
+/// the run's tree. `config` is the present config.
 pub fn write_case(config: &Config, records: &[Record]) -> Result<String, CaseWriteError> {
     let config = with_core_words(config.clone())?;
     let record = CaseRecord::of(records.iter(), &config.contracts);
@@ -104,9 +104,9 @@ pub fn write_case(config: &Config, records: &[Record]) -> Result<String, CaseWri
     Ok(out)
 }
 
-/// If `records` are the tree of a fork that has reopened or recalled calls, returns the source of
-/// the fork, whose record has further answers of the run. In any other case, returns `None`,
-/// because `records` have all answers.
+/// Returns the source of a fork that has reopened or recalled calls; `records` are the records of
+/// the fork's tree. The source has further answers of the run. In any other case, returns `None`,
+/// because `records` contain all answers.
 fn source_of_answers(records: &[Record]) -> Option<&ThreadId> {
     let source = records.first()?.fork_source()?;
     let mut facts = records.iter().flat_map(|record| &record.facts);
@@ -186,9 +186,11 @@ struct RecordedAnswers<'a> {
     turns: BTreeMap<String, Vec<String>>,
     /// Paths of the answers, in the order in which each path got its first answer.
     order: Vec<String>,
-    /// The thread, the path and the number of each turn, in the order of the record.
+    /// For each turn, in the order of the record: its thread, its call path, and its index among
+    /// the turns of the path.
     places: Vec<(ThreadId, String, usize)>,
-    /// Results that workflows got from threads: the id of the message, and the thread.
+    /// Results that workflows got from threads: the id of each result message, with the thread that
+    /// the result comes from.
     results: BTreeMap<MessageId, ThreadId>,
 }
 
@@ -261,9 +263,10 @@ impl<'a> RecordedAnswers<'a> {
         }
     }
 
-    /// Notes the result of a thread that a workflow gets. If a workflow cancels a thread whose
-    /// result it already has, the workflow has not used this result: it decided on an earlier
-    /// message.
+    /// Handles a message about the end of a thread that a workflow opened. If the message gives the
+    /// workflow the thread's result, notes the result. If the message cancels a thread whose result
+    /// the workflow already has, forgets the result: the workflow has not used it, and decided on
+    /// an earlier message.
     fn take_thread_end(&mut self, message: &Message) {
         let is_result = message.name == system::name("thread-result");
         let is_cancel = message.name == system::name("cancel-thread");
@@ -283,9 +286,9 @@ impl<'a> RecordedAnswers<'a> {
         }
     }
 
-    /// Writes a time-out in place of the last turn in a thread or beneath it. The run has not used
-    /// the result of this thread, so in the test case, the call gets no answer before the run
-    /// cancels it.
+    /// Replaces the last turn in `thread` or its subthreads by a time-out, because the run has not
+    /// used the result of this thread. In the test case, the call then gets no answer before the
+    /// run cancels it.
     fn forget_result(&mut self, thread: &ThreadId) {
         let mut places = self.places.iter().rev();
         let found = places.find(|(place, ..)| place == thread || place.is_beneath(thread));
@@ -366,11 +369,11 @@ impl<'a> RecordedAnswers<'a> {
         short.filter(|short| stands_for(short)).unwrap_or_else(|| whole.to_owned())
     }
 
-    /// If a case file can state the fault with which a call closed, adds the fault to the answers
-    /// of the case file. `record` is the record that closed the call, and `how` the way in which it
-    /// closed.
+    /// Adds the fault with which a call closed to the answers of the case file. Adds nothing if a
+    /// case file cannot state this fault. `record` is the record that closed the call, and `how`
+    /// the way in which it closed.
     ///
-    /// Adds a time-out if the run cancelled the call while its answer was missing. In the test
+    /// If the run cancelled the call while its answer was missing, adds a time-out. In the test
     /// case, the call then gets no answer before the run cancels it.
     fn take_failure(&mut self, record: &Record, call: CallId, how: Closing) {
         let Some(request) = self.requests.get(&call).cloned() else { return };
@@ -389,7 +392,8 @@ impl<'a> RecordedAnswers<'a> {
     }
 
     /// Whether an open call waits for an answer of its listener or of a person. Returns `false` for
-    /// a call that waits in a queue, or for calls that it has opened.
+    /// a call that still waits in a queue, and for a call that waits for the results of other
+    /// calls.
     fn lacks_answer(&self, call: CallId, listener: &ListenerName) -> bool {
         let role = self.config.contracts.get(listener).map(|contract| contract.role);
         self.unanswered.contains(&call) || role == Some(Role::Human)
@@ -407,7 +411,7 @@ fn has_failed(record: &Record, call: CallId) -> bool {
 }
 
 /// Returns the fault with which the call failed. Returns `None` if `record` contains no such fault,
-/// or if a test case cannot cause it.
+/// or a fault that a test case cannot cause.
 fn failure_of(record: &Record, call: CallId) -> Option<CaseFault> {
     let is_about = |message: &Message| {
         message.kind == MessageKind::System

@@ -163,8 +163,8 @@ impl Core {
         }
     }
 
-    /// Whether as many calls wait for a listener as its `backlog` permits. Calls that the free
-    /// capacity of the listener takes at the end of this step do not count as waiting.
+    /// Whether as many calls wait for a listener as its `backlog` permits. Queued calls that will
+    /// be delivered at the end of this step, because the listener has free capacity, do not count.
     fn is_backlog_full(&self, contract: &Contract, now: Time) -> bool {
         let queued = self.scheduler.backlog(&contract.name);
         if queued < contract.backlog {

@@ -166,9 +166,10 @@ impl Core {
         Ok(())
     }
 
-    /// Returns a description of a budget or a time limit of the held call's sender that was used up
-    /// while the call was held. Returns `None` if all have room. An approval makes this check,
-    /// because a sender without a budget could not use the result of the call.
+    /// Returns a description of a budget or time limit that was used up while `call` was held: one
+    /// of the sender of the call, or one of the tree. Returns `None` if none is used up. An
+    /// approval makes this check, because a sender without a budget could not use the result of the
+    /// call.
     fn spent_meanwhile(&mut self, step: &mut Step, call: CallId) -> Option<String> {
         let open = self.state.call(call)?;
         let thread = open.thread.clone();
@@ -296,9 +297,9 @@ fn operator_phrase(operator: &ListenerName) -> String {
     }
 }
 
-/// Returns the refusal of an answer whose signature is invalid, with the rule and the message of
-/// `refusal`. The record of this refusal contains the digest and the beginning of the answer
-/// `payload`.
+/// Makes the refusal of an answer whose signature is invalid. The rule and the message come from
+/// `refusal`. The record of the new refusal contains the digest and the beginning of `payload`,
+/// which is the answer.
 fn of_answer(refusal: Refusal, payload: &Gated) -> Refusal {
     match payload {
         Ok(checked) => refusal_of(refusal.rule, refusal.message, checked),

@@ -53,8 +53,8 @@ impl Core {
         unused
     }
 
-    /// Records that these threads have ended, which come from [`Core::unused_bound_threads`]. The
-    /// call to which they are bound has closed.
+    /// Records that `threads` have ended, because the call to which they are bound has closed.
+    /// `threads` must come from [`Core::unused_bound_threads`].
     pub(super) fn note_unused(&mut self, step: &mut Step, threads: &[ThreadId]) {
         for thread in threads {
             self.cancelled_note(step, thread, CALL_ENDED);
@@ -77,8 +77,8 @@ impl Core {
         });
     }
 
-    /// Whether `thread`, or a thread between `thread` and `above`, has ended because it is bound to
-    /// a call that has closed. Does not check `above` itself.
+    /// Whether `thread`, or a thread between `thread` and `above`, has ended because the call to
+    /// which it is bound has closed. Does not check `above` itself.
     pub(super) fn has_ended(&self, thread: &ThreadId, above: &ThreadId) -> bool {
         threads_up_to(thread, above).any(|thread| {
             let bound = self.state.thread(&thread).and_then(|thread| thread.bound);

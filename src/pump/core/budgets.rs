@@ -34,7 +34,7 @@ impl Budgets {
         Self { limits, turns: Map::default() }
     }
 
-    /// Adds `call` to the calls of the tree with the root `root` that will still make model calls.
+    /// Records that `call`, a call in the tree with the root `root`, will still make a model call.
     pub fn reserve_turn(&mut self, root: ThreadId, call: CallId) {
         self.turns.entry(root).or_default().insert(call);
     }
@@ -291,9 +291,9 @@ pub(super) fn used_up(budget: Budget, used: Spending) -> Option<String> {
     }
 }
 
-/// Checks that a reservation fits into a budget. `spent` includes earlier reservations. A
-/// reservation with estimated tokens is several times too high. It must fit into half of the
-/// budget, together with `spent`, so that the rest remains for other calls.
+/// Checks that a reservation fits into a budget. `spent` includes earlier reservations. If the
+/// tokens of the reservation are estimated, the reservation is several times too high. It must then
+/// fit, together with `spent`, into half of the budget, so that the rest remains for other calls.
 pub(super) fn within(
     budget: Budget,
     spent: Spending,

@@ -25,8 +25,8 @@ pub(super) struct CallTable {
     orphans: Map<(CallId, Attempt), OrphanedDelivery>,
     /// For each open call, the number of its last attempt since this start of the pump.
     attempts: Map<CallId, u32>,
-    /// Times of retries, for open calls with an attempt that has failed since this start of the
-    /// pump. A time that has passed stays here until the next failure of the call.
+    /// Times of the next retries, for open calls with an attempt that has failed since this start
+    /// of the pump. A time that has passed stays here until the next failure of the call.
     retries: Map<CallId, Time>,
 }
 
@@ -88,7 +88,7 @@ impl CallTable {
         self.retries.get(&call).is_some_and(|until| *until > now)
     }
 
-    /// Requests the cancellation of the attempt in flight of a call. The caller of the call gets
+    /// Requests the cancellation of a call's attempt that is in flight. The caller of the call gets
     /// `reason`.
     pub fn request_stop(&mut self, call: CallId, reason: &str) {
         if let Some(running) = self.running.get_mut(&call) {

@@ -56,9 +56,9 @@ impl Core {
     }
 
     /// Whether a client key has expired: it is older than the time for which the client's keys are
-    /// kept, and no call of its tree is open. While a call is open, the key does not expire, so
-    /// that a retry never starts the same work in parallel. The open call may be in a thread that
-    /// outlives the call of the submission.
+    /// kept, and no call is open in the tree of its submission. While a call is open, the key does
+    /// not expire, so that a retry never starts the same work in parallel. The open call may be in
+    /// a thread that outlives the call of the submission.
     pub(super) fn has_expired(&self, used: &KeyUse, client: &ListenerName, time: Time) -> bool {
         let Some(kept) = self.time_of_keys(client) else { return false };
         let tree = self.state.tree(&used.thread);

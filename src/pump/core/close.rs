@@ -20,9 +20,9 @@ use crate::xml::scan::{attributes, scan};
 /// Result of a call, before the pump makes a message of it.
 pub(super) struct CallResult {
     pub how: Closing,
-    /// Disposition of the messages that the callee has not handled when the call closes. Exception:
-    /// if the call failed and this is [`Disposition::Late`], the request of the call gets
-    /// [`Disposition::Failed`].
+    /// Disposition that a message gets if the callee has not handled it when the call closes.
+    /// Exception: if the call failed and this field is [`Disposition::Late`], the request of the
+    /// call gets [`Disposition::Failed`].
     pub undelivered: Disposition,
     pub payloads: Vec<(MessageKind, PayloadName, Payload)>,
 }
@@ -183,8 +183,8 @@ impl Core {
     }
 
     /// Closes one call. If this was the last open leg of a forwarded call, returns the forwarded
-    /// call with its result, and the caller must close it next. Returns `None` in all other cases.
-    /// A forwarded call has a leg for each payload and each peer to which its listener forwarded it.
+    /// call with its result, and the caller must close the forwarded call next. Returns `None` in
+    /// all other cases. A leg is a call that forwards one payload to one peer.
     fn close_one(
         &mut self,
         step: &mut Step,
@@ -444,9 +444,10 @@ fn is_cancellation(fault: &Payload) -> bool {
     attributes(fault.as_str()).iter().any(|(name, value)| *name == "code" && **value == *code)
 }
 
-/// Returns the `thread-result` with which another thread gets the result of a closed call. Names
-/// the listener if the call is one of several calls to a group of listeners. If the result's
-/// payloads are too large or too deeply nested, only states in which thread they are recorded.
+/// Makes the `thread-result` with which another thread gets the result of a closed call. If the
+/// call is one of several calls to a group of listeners, the `thread-result` names the listener. If
+/// the result's payloads are too large or too deeply nested, it only states in which thread they
+/// are recorded.
 pub(super) fn thread_result(closed: &ClosingCall, result: &CallResult) -> CorePayload {
     let thread = closed.thread.clone();
     let status = result.status();

@@ -22,7 +22,7 @@ use crate::trace::SpanId;
 impl Core {
     /// Queues the call `id` if it is ready, and neither queued nor in flight. If the call must not
     /// continue, for example because a budget is used up, fails the call. Does not queue a call
-    /// that waits for a retry, because the alarm of the retry does so.
+    /// that waits for a retry, because the alarm of the retry queues it.
     pub(super) fn wake(&mut self, step: &mut Step, id: CallId) {
         let Some(call) = self.state.call(id) else { return };
         if self.is_busy_with(id) || self.outcome_call == Some(id) || self.closing.contains(&id) {
@@ -175,9 +175,10 @@ impl Core {
     }
 
     /// Handles time that must not count towards deadlines: a standstill of the pump, or a forward
-    /// step of the clock. Records this time, and moves all deadlines to a later time. If no call is
-    /// open, does so only for a forward step of the clock, and only if a thread has a time limit or
-    /// if client keys are kept for a limited time.
+    /// step of the clock. Records this time, and moves all deadlines to a later time.
+    ///
+    /// If no call is open, a standstill changes nothing. A forward step of the clock then matters
+    /// only if a thread has a time limit, or if client keys are kept for a limited time.
     pub(super) fn standstill(&mut self, step: &mut Step, standstill: Standstill) {
         let is_stepped = !standstill.stepped.is_zero();
         let has_time_at_rest = self.has_thread_time() || self.has_key_time();
@@ -225,8 +226,8 @@ impl Core {
     }
 }
 
-/// Whether no call of `thread` to `listener` is handed over at `now`: a pause covers these calls, or
-/// the time of the thread or of its tree is over.
+/// Whether calls of `thread` to `listener` must stay in the queue at `now`. They must if a pause
+/// covers them, or if the time of the thread or of its tree is over.
 fn is_skipped_thread(
     state: &State,
     limits: &TreeLimits,

@@ -1,4 +1,4 @@
-//! Events and effects of the pump: two closed enums.
+//! Events, which the core of the pump processes, and effects, which the driver then carries out.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -156,9 +156,9 @@ pub enum Event {
     Fork(Box<ForkOrder>),
     /// An operator retries a message.
     RetryMessage(Box<RetryOrder>),
-    /// The search for the result of a call in the source of a fork has ended. The result, if there
-    /// is one, now takes effect. A call without a result (`None`) now starts. Both may have to wait
-    /// for other calls of the fork.
+    /// The search for the result of a call in the source of a fork has ended. If a result was
+    /// found, it now takes effect. If none was found (`None`), the call now starts. In both cases,
+    /// the call may first have to wait for other calls of the fork.
     Searched {
         call: CallId,
         result: Option<CallRecollection>,
@@ -321,7 +321,7 @@ pub enum Alarm {
     },
     /// The next recorded event of a fork may take effect: a result or a turn that the fork's source
     /// recorded for this call. Such events take effect one after another in the order of the
-    /// source, each as soon as all open calls of the fork wait. If the source has no result for
+    /// source. Each must wait until no call of the fork is at work. If the source has no result for
     /// this call, the call may start now.
     Recorded {
         call: CallId,
@@ -353,8 +353,9 @@ pub enum Receipt {
 /// The pump's ruling on a request of an operator or of the alert monitor.
 #[derive(Debug, Clone)]
 pub enum OperatorRuling {
-    /// States whether the pump accepted a person's decision or cancellation. For an operator's
-    /// action, a reload or an alert, always `Ok`, which means that the record is durable.
+    /// States whether the pump accepted a person's decision, or a request to cancel calls. For an
+    /// operator's action, a reload or an alert, this is always `Ok`, which means that the record is
+    /// durable.
     Plain(Result<(), Refusal>),
     Pause(PauseRuling),
     Fork(ForkRuling),

@@ -108,8 +108,9 @@ impl Core {
         }
     }
 
-    /// Fails a call after too many consecutive failed rounds, and delays its next round after a
-    /// smaller number. Returns true if it has done one of the two.
+    /// Limits the consecutive failed rounds of a call. After too many of them, fails the call.
+    /// After a smaller number, delays the next round of the call. Returns true if the call was
+    /// failed or delayed.
     ///
     /// A round is the messages that the listener gets together after one of its answers. A round
     /// has failed if it contains results and all of them are failures. The rounds of agents are not
@@ -180,8 +181,9 @@ impl Core {
         self.enqueue(step, &callee, &thread, call);
     }
 
-    /// Whether a call has failed as often as the config permits. True only if a reload or a restart
-    /// has lowered the number of attempts: otherwise the last failed attempt ends the call.
+    /// Whether a call without a delivery in flight has already failed as often as the config
+    /// permits. This happens only if a reload or a restart has lowered the number of permitted
+    /// attempts. In all other cases, the call ends when its last permitted attempt fails.
     pub(super) fn has_no_attempt_left(&self, call: &Call) -> bool {
         let contract = self.contracts.get(&call.callee);
         let request = call.request().map(|request| &request.name);
@@ -209,15 +211,16 @@ impl Core {
         self.fail_with(step, call, ErrorCode::ListenerFailed, &text, Disposition::Failed);
     }
 
-    /// Whether the listener of a call has given an outcome to it before, so that it may have done a
-    /// part of the work.
+    /// Whether the listener of a call has already given an outcome for this call. If so, it may
+    /// have done a part of the work.
     fn has_handled_a_part(&self, call: CallId) -> bool {
         self.state.call(call).is_some_and(|open| open.turns > 0)
     }
 
-    /// Fails a call that cannot be delivered. `reason` follows the name of the listener in the text
-    /// for the caller. The code is `undeliverable` only if no earlier delivery can have had effects.
-    /// With `is_lasting`, the caller learns that sending the call again cannot help.
+    /// Fails a call that cannot be delivered. The error text for the caller begins with the
+    /// listener's name and `reason`. The error code is `undeliverable` only if no earlier delivery
+    /// can have had effects. If `is_lasting` is true, the error states that sending the call again
+    /// cannot help.
     pub(super) fn fail_undelivered(
         &mut self,
         step: &mut Step,
@@ -265,8 +268,9 @@ impl Core {
     }
 }
 
-/// Returns the part of a text that states the earlier deliveries of a call which ends without a
-/// further one. Returns an empty text if the listener has neither failed nor given an outcome.
+/// Returns the end of the error text for a call that ends without a further delivery. It describes
+/// the earlier deliveries of the call. It is empty if the listener has neither failed nor given an
+/// outcome.
 pub(super) fn earlier_deliveries(call: &Call) -> String {
     let listener = &call.callee;
     match (call.failures, call.turns) {

@@ -2,10 +2,11 @@
 //! source. A call of the fork gets the result that the source recorded for the same call, so that
 //! no real effect is repeated. Calls to agents and workflows run again instead.
 //!
-//! If the source has no result for a call, an operator must approve the call, unless the operator
-//! named its listener in the request for the fork. Some of these calls are first kept back (see
-//! `kept_back`). The timers of a fork fire one after another in the order of their times, each as
-//! soon as the fork waits only for timers or persons.
+//! If the source has no result for a call, an operator must approve the call. No approval is
+//! necessary if the request for the fork named the listener of the call. Some of the calls without
+//! a recorded result are first kept back (see `kept_back`). The timers of a fork fire one after
+//! another in the order of their times. The next timer fires as soon as the fork waits only for
+//! timers or persons.
 
 use uuid::Uuid;
 
@@ -60,13 +61,13 @@ pub enum ForkRuling {
 pub struct CallRecollection {
     /// Id of the call in the fork's source.
     pub source: CallId,
-    /// The listener that handled the call in the source, the thread from which the fork was made.
+    /// The listener that handled the call in the source of the fork.
     pub listener: ListenerName,
     pub how: Closing,
     pub payloads: Vec<(MessageKind, PayloadName, Payload)>,
-    /// Position of the record that closed the call in the source. With a position, the result takes
-    /// effect only after all recorded events before it. `None` in a replay, because the fork's own
-    /// record does not state the position: the result then takes effect at once.
+    /// Position of the record that closed the call in the source. The result takes effect in the
+    /// fork only after all recorded events with a lower position. `None` in a replay, because the
+    /// fork's own record does not state the position: the result then takes effect at once.
     pub position: Option<Position>,
 }
 
@@ -155,9 +156,9 @@ impl Core {
         step.effects.insert(0, Effect::Ruled { ticket, ruling: OperatorRuling::Fork(ruling) });
     }
 
-    /// Checks whether a fork may begin, and returns the peers that get its first request. The list
-    /// is empty if the fork begins with an edited turn. Returns `None` if the fork begins without a
-    /// payload.
+    /// Checks whether a fork may begin, and returns the peers that get its first request. If the
+    /// fork begins with an edited turn, the returned list is empty. If the fork begins without a
+    /// payload, returns `None`.
     ///
     /// # Errors
     ///
@@ -283,9 +284,10 @@ impl Core {
         }));
     }
 
-    /// Processes the end of a search in the fork's source for the result of a call. A result that
-    /// was found takes effect in the order in which the source recorded its results and turns. If
-    /// none was found, the call starts, or is kept back if another call may make it superfluous.
+    /// Processes the end of a search in the fork's source for the result of a call. If a result was
+    /// found, it takes effect in the recorded order of the source's results and turns. If none was
+    /// found and another call may make this call superfluous, this call is kept back. Otherwise, it
+    /// starts.
     pub(super) fn searched(
         &mut self,
         step: &mut Step,
@@ -308,8 +310,8 @@ impl Core {
 
     /// Ends a call of a fork with `found`, the result that the source recorded for the call. If
     /// `found` is `None`, starts the call instead. The started call is held for a person in two
-    /// cases: the operator did not name its listener in the request for the fork, or the config
-    /// requires a decision on the call.
+    /// cases: the request for the fork did not name the call's listener, or the config requires a
+    /// decision on the call.
     pub(super) fn take_recalled(
         &mut self,
         step: &mut Step,
@@ -356,8 +358,8 @@ impl Core {
         tree.lineage.is_some() && self.is_idle(tree) && !self.recorded.has_any(root)
     }
 
-    /// Triggers what comes next in the fork to which the step's record belongs. Does nothing for
-    /// any other tree.
+    /// Triggers the next recorded event, kept-back call or timer in the fork to which the step's
+    /// record belongs. Does nothing if the record belongs to a tree that is not a fork.
     pub(super) fn follow_fork(&self, step: &mut Step) {
         let Some((root, _)) = &step.record else { return };
         let root = root.clone();

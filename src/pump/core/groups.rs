@@ -1,6 +1,6 @@
 //! Groups: calls to several peers at once. Each of the calls is a leg of the group. This module
-//! handles the ends of the legs of a `first` group, in which the first reply cancels the other
-//! legs. Faults are delivered only when every leg has failed.
+//! handles the ends of the legs of a `first` group. In such a group, the first reply cancels the
+//! other legs. Faults of legs are delivered only when every leg has failed.
 
 use std::sync::Arc;
 
@@ -42,13 +42,13 @@ impl Core {
         self.drop_faults(step, opener, closed);
     }
 
-    /// Processes the end of a call that ran in another thread than its opener. Does nothing and
-    /// returns false if the call is not a leg of a `first` group. In such a group, only the first
-    /// reply counts:
+    /// Processes the end of a call that ran in another thread than its opener. Returns true if the
+    /// caller must not deliver the fault of the ended call yet. Does nothing and returns false if
+    /// the call is not a leg of a `first` group. In such a group, only the first reply counts. As
+    /// long as the opener is open:
     ///
     /// - If this leg replied, cancels the other legs, and returns false.
-    /// - If this leg failed and other legs are open, returns true: the caller must not deliver its
-    ///   fault yet.
+    /// - If this leg failed and other legs are open, returns true.
     /// - If all legs failed, delivers the faults of the other legs, and returns false.
     pub(super) fn settle_remote_leg(
         &mut self,
@@ -78,7 +78,7 @@ impl Core {
     }
 
     /// Returns the open legs of a group except `closed`, ordered by id. The legs are the calls of
-    /// the group: they have the same request, and each goes to another listener.
+    /// the group: all have the same request, and each goes to a different listener.
     fn other_legs(&self, closed: &ClosingCall, group: CallId) -> Vec<CallId> {
         let tree = self.state.tree(&closed.thread);
         let legs = tree.into_iter().flat_map(|tree| tree.open_legs(group)).map(|leg| leg.id);
@@ -97,10 +97,10 @@ impl Core {
     }
 
     /// Reports the result of a call to its client. In a `first` group, only the first reply counts.
-    /// So for a call of such a group, this method does nothing while all ended calls have failed
-    /// and others are open. After that, it reports the completion of every call of the group, and
-    /// cancels the calls that are still open. After a reply, only the call that replied has
-    /// messages.
+    /// So while all ended calls of such a group have failed and another one is open, this method
+    /// does nothing. As soon as a call has replied, or all have failed, it reports the completion
+    /// of every call of the group, and cancels the calls that are still open. If a call has
+    /// replied, only the completion of this call contains messages.
     pub(super) fn complete_for_client(
         &mut self,
         step: &mut Step,

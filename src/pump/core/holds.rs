@@ -13,8 +13,9 @@ use crate::system::{CorePayload, DecisionPayload, ErrorCode};
 use crate::thread::{Call, Fact, Hold, Input, Opener};
 
 impl Core {
-    /// Starts a call that was just opened or released from a hold. Queues the call, or holds it if
-    /// the config requires a person's decision.
+    /// Starts a call that was just opened or whose hold has just ended. Holds the call if the
+    /// config requires a person's decision. Otherwise, queues it. A call of a fork may need a
+    /// search first.
     pub(super) fn start_call(&mut self, step: &mut Step, call: CallId) {
         let Some(open) = self.state.call(call) else { return };
         if self.awaits_recall(open) {
@@ -70,9 +71,9 @@ impl Core {
         Some((Hold::Approval, why))
     }
 
-    /// Returns the number of held calls of one client at `listener`, if one more held call would
-    /// exceed the bound. The caller must then refuse the new call. Returns `None` if there is room,
-    /// or if a call with `payload` would not be held.
+    /// Returns the number of the client's held calls at `listener`, if one more held call would
+    /// exceed the bound. In this case, the caller must refuse the new call. Returns `None` if there
+    /// is room, or if the config does not require a hold for a call with `payload`.
     pub(super) fn too_many_held<'c>(
         &'c self,
         client: impl FnOnce() -> Option<&'c ListenerName>,
@@ -164,8 +165,8 @@ impl Core {
     }
 
     /// Whether a call that is not held must be held before its listener gets it. This happens only
-    /// if a reload brought the requirement: otherwise the call was held when it was opened. Returns
-    /// false once the listener has taken a turn.
+    /// after a reload to a config that requires the hold. Without a reload, such a call is held as
+    /// soon as it is opened. Returns false once the listener has taken a turn.
     pub(super) fn lacks_its_hold(&self, call: &Call, now: Time) -> bool {
         let is_new = call.held.is_none() && !call.approved && call.turns == 0;
         let is_required = || self.hold_alarm_due(call, now).is_some();

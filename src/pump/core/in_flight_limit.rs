@@ -1,6 +1,6 @@
-//! Limit on the messages in flight of a pump. Messages that can only be delivered after a person
-//! decides or a timer fires do not count. Other bounds limit these messages: a client may have only
-//! a limited number of held calls, and of calls with timers, at each listener.
+//! Limit on the messages in flight of a pump. A message does not count if it can only be delivered
+//! after a person decides or a timer fires. Other bounds limit such messages: at each listener, a
+//! client may have only a limited number of held calls, and a limited number of calls with timers.
 
 use std::collections::hash_map::Entry;
 
@@ -11,9 +11,9 @@ use crate::limits;
 use crate::mutant::mutant;
 use crate::thread::Map;
 
-/// Number of messages in flight in the trees whose open calls only wait for persons or timers: for
-/// each tree, and in total. The requests of held calls are left out, because [`Core::is_full`]
-/// subtracts them separately. Rebuilt from the trees after every boot.
+/// Counts the messages in flight in the trees whose open calls only wait for persons or timers: for
+/// each of these trees, and in total. The requests of held calls are left out, because
+/// [`Core::is_full`] subtracts them separately. Rebuilt from the trees after every boot.
 ///
 /// **Invariant:** `total` is the sum of the numbers in `by_tree`. A tree without such messages has
 /// no entry.
@@ -90,9 +90,10 @@ impl Core {
         self.timed.len()
     }
 
-    /// Returns the number of open calls with timers of one client at `listener`, if their bound is
-    /// reached. The caller must then refuse a further call of the client to `listener`. Calls that
-    /// are already open may still set timers. Returns `None` if the bound is not reached.
+    /// Returns the number of the client's open calls with timers at `listener`, if this number has
+    /// reached its bound. In this case, the caller must refuse a further call of the client to
+    /// `listener`. Calls that are already open may still set timers. Returns `None` if the bound is
+    /// not reached.
     pub(super) fn too_many_timed<'c>(
         &self,
         client: impl FnOnce() -> Option<&'c ListenerName>,

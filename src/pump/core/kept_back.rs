@@ -20,9 +20,9 @@ impl Core {
         self.follow_order(step, &fork);
     }
 
-    /// Whether another leg of the call's `first` group may reply without this call. True if another
-    /// open leg is neither held for a person nor kept back. Once a leg without a recorded result
-    /// has started, returns false, so that all legs start.
+    /// Whether this call must wait because another leg of its `first` group may reply first. True
+    /// if another open leg is neither held for a person nor kept back. Once another leg without a
+    /// recorded result has started, returns false, so that all legs start.
     pub(super) fn waits_for_other_legs(&self, call: CallId) -> bool {
         let Some(open) = self.state.call(call) else { return false };
         let Some((group, Gather::First)) = open.opening.group else { return false };
@@ -57,7 +57,7 @@ impl Core {
 
     /// Whether a call that is kept back may start. It may start in two cases:
     ///
-    /// - No other leg of its group may reply without it.
+    /// - It need not wait for another leg of its group (see `waits_for_other_legs`).
     /// - All recorded events of the fork have taken effect, and every open call of the fork is kept
     ///   back or waits for another call, a person or a timer. A paused call does not count as
     ///   waiting.

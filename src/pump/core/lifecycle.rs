@@ -203,9 +203,10 @@ impl Core {
         self.system_note(step, &ThreadId::organism(), &ListenerName::core(), answer);
     }
 
-    /// Cancels all open calls in a thread and its subthreads, and informs waiting clients. Does
-    /// nothing if the thread does not exist. If no call is open, as always in the thread of the
-    /// organism itself, records a refusal of the request and sends no message to the thread.
+    /// Cancels all open calls in a thread and its subthreads, and informs waiting clients. If the
+    /// thread does not exist, accepts the request and does nothing. If no call is open in these
+    /// threads, records a refusal of the request and sends no message. In the organism's own
+    /// thread, no call is ever open.
     pub(super) fn cancel(&mut self, step: &mut Step, cancellation: Cancellation) {
         let Cancellation { ticket, thread, reason, origin } = cancellation;
         if self.state.thread(&thread).is_none() {
@@ -260,8 +261,9 @@ impl Core {
         self.close_all(step, &open, |core, step, call| core.cancel_call(step, call, &text));
     }
 
-    /// Returns the open calls in `thread` and its subthreads, deepest first. A call that another
-    /// call of the same thread opened is not in the list: it is cancelled together with its opener.
+    /// Returns the open calls that a cancellation of `thread` must end: those in `thread` and its
+    /// subthreads, deepest first. Leaves out each call whose opener is a call of the same thread,
+    /// because such a call is cancelled together with its opener.
     pub(super) fn to_cancel(&self, thread: &ThreadId) -> Vec<CallId> {
         let Some(tree) = self.state.tree(thread) else { return Vec::new() };
         let within = tree.calls.values().filter(|call| {

@@ -1,6 +1,7 @@
-//! Lost attempts. An earlier pump handed over such an attempt to a listener, and the journal does
-//! not record its end. A lost attempt uses up one permitted attempt of its call. With `attempts =
-//! 1`, the listener therefore does not get the call again, and the call ends as `unknown-outcome`.
+//! Lost attempts. An attempt is lost if an earlier pump handed it over to a listener, and the
+//! journal does not record its end. A lost attempt uses up one permitted attempt of its call. With
+//! `attempts = 1`, the listener therefore does not get the call again, and the call ends as
+//! `unknown-outcome`.
 
 use super::{Core, Step};
 use crate::envelope::AttemptFailure;
@@ -9,7 +10,7 @@ use crate::mutant::mutant;
 use crate::thread::{Call, Fact, Input};
 
 impl Core {
-    /// Handles an attempt that an earlier pump handed over, and whose end is not recorded. The
+    /// Handles a lost attempt: an earlier pump handed it over, and its end is not recorded. The
     /// attempt uses up one permitted attempt of its call. So a delivery that crashes its pump is
     /// not repeated forever.
     pub(super) fn record_lost_attempt(&mut self, step: &mut Step, call: CallId, attempt: Attempt) {

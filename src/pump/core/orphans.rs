@@ -26,8 +26,9 @@ pub(super) struct OrphanedDelivery {
 }
 
 impl Core {
-    /// Ends the orphaned delivery that `source` names, in the call table and in the scheduler.
-    /// Returns `None` if the call has no such delivery, or if another listener works on it.
+    /// Ends the orphaned delivery that `source` names: removes it from the call table, and frees
+    /// its capacity and its thread in the scheduler. Returns the ended delivery. Returns `None` if
+    /// the call has no such delivery, or if another listener works on it.
     pub(super) fn end_orphan(&mut self, source: &AttemptSource) -> Option<OrphanedDelivery> {
         let orphan = self.calls.finish_orphan(source)?;
         self.scheduler.end_orphan(&orphan.listener, &orphan.thread, source.call);

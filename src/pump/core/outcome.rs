@@ -44,8 +44,8 @@ pub(super) struct OutcomeContext {
     pub first_seq: u64,
     /// Number of messages of the thread that the listener has seen so far, including this delivery.
     pub shown: u32,
-    /// Whether the call was delivered before, so that effects are possible even if this delivery
-    /// had none.
+    /// Whether the call was delivered before. If it was, the call may have had effects even if this
+    /// delivery had none.
     pub was_delivered: bool,
 }
 
@@ -85,9 +85,9 @@ impl OutcomeContext {
 }
 
 impl Core {
-    /// Processes the outcome of an attempt. If the outcome is a turn that an agent of a fork
-    /// repeats from the fork's source, the outcome first waits for its place in the recorded order
-    /// of the source's results and turns.
+    /// Processes the outcome of an attempt. In a fork, an agent may repeat a turn that the fork's
+    /// source has recorded. An outcome with such a turn first waits until the earlier recorded
+    /// results and turns of the source have taken effect in the fork.
     pub(super) fn outcome(
         &mut self,
         step: &mut Step,
@@ -192,10 +192,11 @@ impl Core {
         }
     }
 
-    /// Processes the outcome of a listener that is not an agent. If the gate has refused one of its
-    /// payloads, or if one is a preview, refuses all payloads and fails the call. (Only the answer
-    /// to a request for a preview may contain a preview.) If the pump refuses a payload that the
-    /// gate has accepted, for example as `busy`, the other payloads are not affected.
+    /// Processes the outcome of a listener that is not an agent. If the gate has refused one of the
+    /// payloads, refuses all payloads and fails the call. Does the same if one of the payloads is a
+    /// preview, because only the answer to a request for a preview may contain one. If the pump
+    /// refuses a payload that the gate has accepted, for example as `busy`, the other payloads are
+    /// not affected.
     fn listener_outcome(
         &mut self,
         step: &mut Step,
@@ -279,9 +280,9 @@ impl Core {
         open.is_some_and(|open| open.approved && open.recorded_preview().is_some())
     }
 
-    /// Handles an outcome without actions and replies, which only acknowledges the delivery. If a
-    /// subthread or a timer of the call still has to deliver a result, the call waits for it. If
-    /// none has, ends the call.
+    /// Handles an outcome without actions and replies, which only acknowledges the delivery. If the
+    /// call still has to get a result of a subthread or a message of a timer, it stays open and
+    /// waits. Otherwise, ends the call.
     fn nothing_more(&mut self, step: &mut Step, call: CallId) {
         let is_owed = |open: &Call| open.has_open() || open.has_news();
         if self.state.call(call).is_some_and(is_owed) && !mutant("acknowledge-too-early") {
@@ -351,9 +352,9 @@ impl Core {
         }
     }
 
-    /// Records the note about a model call, before the payloads of the turn are recorded. `late` is
-    /// the agent's attempt if its call was already closed when the turn arrived; `None` if the call
-    /// is open.
+    /// Records the note about a model call, before the payloads of the turn are recorded. If the
+    /// call was already closed when the turn arrived, `late` is the attempt that made the turn. If
+    /// the call is open, `late` is `None`.
     pub(super) fn model_turn(
         &mut self,
         step: &mut Step,
@@ -480,7 +481,7 @@ impl Core {
 /// - the `<model-turn>` payload, recorded as a note,
 /// - the locations of refused payloads, recorded in their refusals,
 /// - the input of the model, stored in the journal under its digest,
-/// - the position of the source's turn that a fork repeats.
+/// - for a turn that a fork repeats, the position of the original turn in the fork's source.
 fn without_note(turn: Turn) -> Turn {
     Turn { note: String::new(), written: Vec::new(), inputs: None, recorded: None, ..turn }
 }

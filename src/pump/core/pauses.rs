@@ -202,7 +202,7 @@ impl Core {
     }
 
     /// Sets the alarms of calls in the trees with these `roots`, after the pause of `target` has
-    /// ended. Skips calls that another pause still covers.
+    /// ended. Skips calls to which another pause still applies.
     pub(super) fn set_alarms_after_pause(
         &mut self,
         step: &mut Step,
@@ -252,9 +252,9 @@ impl Core {
         }
     }
 
-    /// Sets the alarms for the time limits of a tree if this step has closed a call and a pause may
-    /// cover the tree. The time of a thread stands still while one of its calls is paused, and may
-    /// run on after the call has ended.
+    /// Sets the alarms for the time limits of this step's tree if the step has closed a call and a
+    /// pause may cover the tree. A paused call stops the time of its thread. After such a call has
+    /// ended, this time may run again.
     pub(super) fn follow_closed_calls(&self, step: &mut Step) {
         let has_closed = || step.facts.iter().any(|fact| matches!(fact, Fact::CallClosed { .. }));
         if self.state.pauses.is_empty() || !has_closed() {
@@ -288,7 +288,7 @@ impl Core {
     }
 
     /// Handles [`Alarm::Stop`]: cancels the call of `attempt`, if this attempt is still in flight.
-    /// An operator requested a pause that also cancels work in flight.
+    /// The alarm is set when an operator requests a pause that also cancels work in flight.
     pub(super) fn stop_attempt(&mut self, step: &mut Step, call: CallId, attempt: Attempt) {
         let running = self.calls.running(call).filter(|running| running.attempt == attempt);
         let Some(open) = running.and_then(|_| self.state.call(call)) else { return };

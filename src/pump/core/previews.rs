@@ -1,8 +1,9 @@
 //! Previews: while a call is held for an approval, its listener describes the effects that the call
 //! would have.
 //!
-//! A preview is no attempt. It uses the attempt number 0, changes no count of the call and never
-//! ends the call. If no preview comes in time, the person decides by the payload alone.
+//! A request for a preview is not an attempt. It has the attempt number 0, is not counted as an
+//! attempt of the call, and never ends the call. If no preview comes in time, the person decides by
+//! the payload alone.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -94,8 +95,8 @@ impl Previews {
         self.is_requested(&call.callee, call.id) || self.deadlines.contains_key(&call.id)
     }
 
-    /// Extends the deadline of every preview by `by`. This is a time that must not count towards
-    /// deadlines, such as a standstill of the pump.
+    /// Extends the deadline of every preview by `by`, a time that must not count towards deadlines,
+    /// such as a standstill of the pump.
     pub fn extend_all(&mut self, by: Duration) {
         for deadline in self.deadlines.values_mut() {
             *deadline = deadline.plus(by);
@@ -356,8 +357,8 @@ impl Core {
 
     /// Whether a call was approved with a preview, but its listener no longer declares previews.
     /// Such a call cannot be delivered, because the listener would not check that the preview is
-    /// still valid. Returns false if the listener has answered the call, because it has then made
-    /// this check.
+    /// still valid. Returns false if the listener has already answered the call, because the
+    /// listener made this check before its answer.
     pub(super) fn lacks_its_previews(&self, call: &Call) -> bool {
         let contract = || self.contracts.get(&call.callee);
         let gives_none = || contract().is_some_and(|contract| contract.previews.is_none());

@@ -66,8 +66,9 @@ impl RecordedEvents {
         self.kept_back.remove(&call);
     }
 
-    /// Removes a closed call of a fork from this table, with its recorded result. Keeps a recorded
-    /// turn of the call, because the attempt of the turn ends only when the turn is processed.
+    /// Removes a closed call of a fork from this table, and its recorded result, if the result
+    /// still waits. If a recorded turn of the call waits, keeps the turn, because the attempt that
+    /// made it ends only when the turn is processed.
     pub(super) fn forget(&mut self, fork: &ThreadId, call: CallId) {
         self.kept_back.remove(&call);
         let Some(events) = self.waiting.get_mut(fork) else { return };
@@ -93,8 +94,8 @@ impl RecordedEvents {
         events.is_some_and(|events| events.keys().any(|(_, waiting)| *waiting == call))
     }
 
-    /// Returns the call of the fork's next recorded event. This is the waiting event that the
-    /// fork's source recorded first. Returns `None` if no event waits.
+    /// Returns the call to which the next recorded event of the fork belongs. The next event is the
+    /// waiting event that the fork's source recorded first. Returns `None` if no event waits.
     fn first(&self, fork: &ThreadId) -> Option<CallId> {
         let (_, call) = *self.waiting.get(fork)?.keys().next()?;
         Some(call)
@@ -106,8 +107,8 @@ impl RecordedEvents {
         self.forks().find(|fork| self.contains(fork, call)).cloned()
     }
 
-    /// Removes and returns the fork's next recorded event. This is the waiting event that the
-    /// fork's source recorded first. Returns `None` if no event waits.
+    /// Removes and returns the next recorded event of the fork. The next event is the waiting event
+    /// that the fork's source recorded first. Returns `None` if no event waits.
     fn take_first(&mut self, fork: &ThreadId) -> Option<RecordedEvent> {
         let events = self.waiting.get_mut(fork)?;
         let (_, event) = events.pop_first()?;
@@ -148,7 +149,7 @@ impl Core {
     }
 
     /// Whether recorded events of this fork must take effect in the order of its source. False
-    /// during a drain, in which they take effect at once.
+    /// while the pump drains before it stops: recorded events then take effect at once.
     pub(super) fn keeps_order_in(&self, fork: &ThreadId) -> bool {
         let tree = self.state.trees.get(fork);
         !self.draining

@@ -24,11 +24,11 @@ pub(super) fn refusal_of(
 
 impl Core {
     /// Refuses a payload of an outcome. An agent or a workflow is informed of every refusal. Any
-    /// other sender is informed only of refusals on which it can act.
+    /// other sender is informed only if it can act on the refusal, as on `busy`.
     ///
-    /// If a budget is used up, and the sender makes no model calls, ends the sender's call.
-    /// Otherwise it might send the same payload forever. A sender with model calls is stopped by
-    /// its limit of model calls.
+    /// If a budget is used up, and the sender makes no model calls, ends the sender's call, because
+    /// the sender might send the same payload forever. A sender that makes model calls is stopped
+    /// by its limit of model calls.
     pub(super) fn refuse_payload(
         &mut self,
         step: &mut Step,

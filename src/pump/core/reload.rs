@@ -114,10 +114,9 @@ impl Core {
     }
 
     /// Returns the alarm that must handle a call before its delivery, or `None` if the call may be
-    /// delivered. Such an alarm is needed if a reload has changed what the call needs: the config
-    /// now requires a hold or permits no further attempt, or the listener no longer declares
-    /// previews. The alarm makes the change in a step of its own, because the current step can
-    /// belong to another tree.
+    /// delivered. A reload can make such an alarm necessary: the config now requires a hold or
+    /// permits no further attempt, or the listener no longer declares previews. The alarm handles
+    /// the call in a step of its own, because the current step can belong to another tree.
     pub(super) fn alarm_before_delivery(&self, call: &Call, now: Time) -> Option<Alarm> {
         if self.lacks_its_previews(call) {
             Some(Alarm::Gone { call: call.id })
@@ -130,8 +129,8 @@ impl Core {
         }
     }
 
-    /// Puts a call back into its queue if an earlier reload took it out and set an alarm for it
-    /// that has not fired yet. Does nothing for any other call.
+    /// Puts a call back into its queue if an earlier reload took the call out, and the alarm that
+    /// this reload set for the call has not fired yet. Does nothing for any other call.
     fn queue_again(&mut self, step: &mut Step, id: CallId) {
         let Some(call) = self.state.call(id) else { return };
         let listener = call.callee.clone();

@@ -17,10 +17,10 @@ use crate::thread::{
 const ENDED: &str = "its thread still ran where the fork begins, and a fork does not go on with it";
 
 impl Core {
-    /// Opens in a fork the calls that were open in its source at the fork point. Returns those of
-    /// them that a client opened: they now belong to `client`, the client of the fork. `edited` is
-    /// a call that this method does not continue, because an operator's message replaces its
-    /// agent's turn.
+    /// Opens in a fork the calls that were open in its source at the fork point. Returns the opened
+    /// calls that a client opened in the source. In the fork, they belong to `client`, the client
+    /// of the fork. If an operator's message replaces the turn of an agent, `edited` is the call of
+    /// this agent, which this method opens but does not continue.
     pub(super) fn reopen(
         &mut self,
         step: &mut Step,
@@ -75,8 +75,8 @@ impl Core {
         self.accept(step, again);
     }
 
-    /// Continues each reopened call except `edited`, whose turn is replaced by an operator's
-    /// message. Must be called after all calls have been reopened.
+    /// Continues each reopened call except `edited`, because an operator's message replaces the
+    /// agent's turn in that call. Must be called after all calls have been reopened.
     fn continue_reopened(
         &mut self,
         step: &mut Step,
@@ -141,7 +141,7 @@ fn for_client(opening: Opening, client: &ListenerName) -> Opening {
     }
 }
 
-/// Returns the work that a recorded fork has opened again.
+/// Returns the calls that the recorded fork has reopened, with their messages, timers and waits.
 pub(super) fn recorded_work(record: &Record) -> ReopenedCalls {
     let mut work = ReopenedCalls::default();
     for fact in &record.facts {

@@ -111,9 +111,9 @@ fn submitted(record: &Record, gate: &Gate) -> Option<Event> {
     Some(Event::Submit(Box::new(submission)))
 }
 
-/// Rebuilds the event of a person's decision on a held call from its record. An accepted answer
-/// passes the gate again. Returns `None` if the answer is not in the record, or if the gate refuses
-/// it.
+/// Rebuilds the event of a person's decision on a held call from its record. If the decision was an
+/// accepted answer, the answer passes the gate again. Returns `None` if the record lacks the
+/// answer, or if the gate now refuses it.
 fn decided(
     record: &Record,
     message: MessageId,

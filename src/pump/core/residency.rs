@@ -81,9 +81,9 @@ impl Core {
         }
     }
 
-    /// Adds to `step` the effects of `fact` on the trees with these `roots`, which were outside
-    /// memory when `step` recorded `fact`. `fact` comes from [`Core::fact_of_all_trees`]. Adds no
-    /// facts, because the calls of these trees only wait, and so no delivery starts.
+    /// Adds to `step` the effects of `fact` on the trees with these `roots`. These trees were
+    /// outside memory when `step` recorded `fact`, which comes from [`Core::fact_of_all_trees`].
+    /// Adds no facts: all open calls of these trees only wait, so no delivery starts.
     pub fn continue_waiting(&mut self, step: &mut Step, fact: &Fact, roots: &[ThreadId]) {
         match fact {
             Fact::Booted { .. } => self.pick_up_trees(step, roots),
@@ -93,9 +93,10 @@ impl Core {
         }
     }
 
-    /// Returns the contracts that a start or a reload puts in force, if a listener in them declares
-    /// previews. The caller must then bring back the trees whose held calls still need a preview,
-    /// because the step requests these previews. Returns `None` for every other event.
+    /// Returns the contracts that `event` puts in force, if `event` is a start or a reload and at
+    /// least one of these contracts declares previews. The caller must then bring back the trees
+    /// whose held calls still need a preview, because the step requests these previews. Otherwise,
+    /// returns `None`.
     pub fn contracts_with_previews<'e>(&'e self, event: &'e Event) -> Option<&'e Arc<Contracts>> {
         let contracts = match event {
             Event::Boot { .. } => &self.contracts,
@@ -148,10 +149,11 @@ impl Core {
     }
 
     /// Returns the tree of the calls that a submission with this client key has opened. Returns it
-    /// only if a repetition of the submission needs the tree:
+    /// only if a repetition of the submission needs the tree, in one of two cases:
     ///
-    /// - A call of the submission is open: the receipt then states whether it is held.
-    /// - The client's keys expire after some time, but not while calls of their tree are open.
+    /// - A call of the submission is open, and the receipt must state whether the call is held.
+    /// - The client's keys expire after some time. A key does not expire while calls of its tree
+    ///   are open, so the tree must be checked.
     fn tree_of_key(&self, key: &ClientKey) -> Option<ThreadId> {
         let used = self.state.keys.resident(key)?;
         let (client, _) = key;
@@ -193,8 +195,8 @@ impl Core {
 
     /// Returns the tree that a submission names; `None` if the named thread id is invalid. If the
     /// submission requests a new tree without a suggested id, generates an id that no tree in
-    /// memory has. If a tree outside memory has this id, the caller must restore that tree and call
-    /// this method again, which then generates another id.
+    /// memory has. A tree outside memory may have the generated id. The caller must then restore
+    /// that tree and call this method again to get another id.
     fn tree_of_submission(&self, submission: &Submission) -> Option<ThreadId> {
         match &submission.target {
             Target::Thread { id } | Target::New { suggested: Some(id) } => {
@@ -204,9 +206,9 @@ impl Core {
         }
     }
 
-    /// Returns the tree of the delivery that `call` and `attempt` name. Returns `None` if a
-    /// listener works on the open call `call`, because the tree of such a call is always in memory.
-    /// Without a delivery in progress, returns the tree of `call`, or `None` if `call` is not open.
+    /// Returns the tree of the delivery that `call` and `attempt` name. If this delivery is not in
+    /// progress, returns the tree of `call`, or `None` if `call` is not open. Also returns `None`
+    /// if a listener works on the open call `call`, because its tree is then in memory in any case.
     fn tree_of_delivery(&self, call: CallId, attempt: Attempt) -> Option<ThreadId> {
         // The tree of a call that a listener works on is in memory.
         if self.calls.running(call).is_some() {

@@ -1,8 +1,8 @@
 //! Retries by operators: a refused or failed message is sent again as a new message of the same
 //! sender. The earlier message and its disposition stay as they are.
 //!
-//! Each message is retried at most once. To try once more, an operator must retry the new message,
-//! so that two operators never send the same work twice.
+//! Each message is retried at most once, so that two operators cannot both send the same work
+//! again. For a further try, an operator must retry the new message.
 
 use uuid::Uuid;
 
@@ -24,7 +24,7 @@ use crate::thread::{DecisionOrigin, DecisionStatement, Fact, Input, KeyUse, Retr
 /// Label of the subthread for the retry of a listener's call.
 const RETRY_LABEL: &str = "retry";
 
-/// Refusal of the retry of a delegation.
+/// Text of the refusal if an operator retries a delegation.
 const IS_DELEGATION: &str = "this delegates a task of a goal, and only the goal can use its result; \
     retry the request to which the goal belongs";
 
@@ -148,13 +148,13 @@ impl Core {
         Some(RetryRuling::Unconfirmed(text))
     }
 
-    /// Returns the peers that get the payload of a retry. This is only the recipient of the retried
-    /// message, if the message had one.
+    /// Returns the peers that get the payload of a retry. If the retried message had a recipient,
+    /// only this recipient gets the payload.
     ///
     /// # Errors
     ///
-    /// Returns the refusal if the sender may not send the payload, if there is no room for the call,
-    /// or if the payload delegates a task of a goal.
+    /// Returns the refusal if the sender may not send the payload, if there is no room for the
+    /// call, or if the payload delegates a task of a goal.
     fn peers_of_retry(
         &self,
         action: &RetryAction,

@@ -17,8 +17,8 @@ use crate::thread::Map;
 /// **Invariant:** a listener never has more deliveries in flight than its `concurrency`. Orphaned
 /// deliveries, whose call is closed, count, too.
 ///
-/// **Invariant:** at an agent, at most one call at a time occupies a thread, until the call is
-/// closed and none of its deliveries is in progress.
+/// **Invariant:** at an agent, at most one call at a time occupies a thread. The call leaves the
+/// thread when it is closed and none of its deliveries is in progress any more.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Scheduler {
     queues: Map<ListenerName, ListenerQueue>,
@@ -29,8 +29,8 @@ pub(super) struct Scheduler {
     runnable: VecDeque<ListenerName>,
 }
 
-/// Whether a call occupies its thread at the listener with this contract, so that no other call of
-/// the thread is delivered there:
+/// Whether calls occupy their thread at the listener with this contract. While a call occupies its
+/// thread, no other call of the thread is delivered to this listener. A call occupies its thread:
 /// - At an agent, until the call is closed and none of its deliveries is in progress.
 /// - At any other listener with `serial_per_thread`, during a delivery and the wait for a retry.
 fn takes_thread(contract: &Contract) -> bool {
@@ -49,7 +49,7 @@ struct ListenerQueue {
 /// Calls from one thread to one listener.
 #[derive(Debug, Clone, Default)]
 struct ThreadQueue {
-    /// Queued calls. The calls that were put back come first, then the others in their order of
+    /// Queued calls: first the calls that were put back, then all others in the order of their
     /// arrival.
     ready: VecDeque<CallId>,
     /// The call that occupies the thread, so that no other call of the thread is delivered; `None`
@@ -164,8 +164,9 @@ impl Scheduler {
         ring.find_map(|thread| queue.threads.get(thread)?.next())
     }
 
-    /// Returns the number of queued calls that the free capacity of their listener takes in the
-    /// next dispatch. Leaves out threads that are kept back. Returns 0 while the listener is absent.
+    /// Returns the number of queued calls that the next dispatch can deliver to their listener.
+    /// This number is at most the free capacity of the listener. Leaves out threads that are kept
+    /// back. Returns 0 while the listener is absent.
     pub fn deliverable(
         &self,
         contract: &Contract,

@@ -156,10 +156,10 @@ impl Core {
         }
     }
 
-    /// Processes the planned times that have come, and plans the next time. All of them except the
-    /// latest count as missed. The latest counts as missed, too, if it is too long ago, or at boot
-    /// (`is_boot`), because no pump ran at that time. Begins a run for the latest time, unless it
-    /// is missed and the schedule skips missed runs.
+    /// Processes the planned times of a schedule that have come, and plans the next time. All of
+    /// these times except the latest count as missed. The latest also counts as missed if it is too
+    /// long ago, or at boot (`is_boot`), because no pump ran at that time. Begins a run for the
+    /// latest time. If the latest time is missed and the schedule skips missed runs, begins no run.
     fn take_times(
         &mut self,
         step: &mut Step,

@@ -72,9 +72,9 @@ impl Core {
         step.effects.insert(0, Effect::Receipt { submission: id, receipt });
     }
 
-    /// Checks a submission by the rules that need the pump's state, which the gate cannot check.
-    /// Applies them in the order of [`RefusalRule`]. Returns the payload, its thread, and the peers
-    /// that get it.
+    /// Checks a submission against the rules that the gate cannot check, because they need the
+    /// pump's state. Applies the rules in the order of [`RefusalRule`]. Returns the payload, its
+    /// thread, and the peers that get it.
     fn place(
         &self,
         submission: &Submission,
@@ -192,8 +192,11 @@ impl Core {
     }
 
     /// Whether a request of `client` in the tree of `thread` resets the counters that limit the
-    /// work for one request. Returns false in two cases: an earlier request of the tree still runs,
-    /// or a listener may send requests in the name of `client` and so could renew its own budgets.
+    /// work for one request. Returns false in two cases:
+    ///
+    /// - Calls of an earlier request are still open in the tree.
+    /// - A listener may send requests in the name of `client`. Such a listener could otherwise
+    ///   renew its own budgets.
     pub(super) fn renews(&self, client: &ListenerName, thread: &ThreadId) -> bool {
         let Some(tree) = self.state.tree(thread) else { return false };
         let is_hosted = || self.contracts.iter().any(|own| own.client.as_ref() == Some(client));
@@ -202,8 +205,9 @@ impl Core {
     }
 
     /// Returns the thread that a submission names, or a new id if it names none. A client may
-    /// continue only a root thread that it has opened. Any other thread is refused like an unknown
-    /// thread, so that the response does not reveal which threads exist.
+    /// continue only a root thread that it has opened. For any other thread, the refusal is the
+    /// same as for a thread that does not exist, so that the response does not reveal which threads
+    /// exist.
     fn target_thread(&self, submission: &Submission) -> Result<ThreadId, SubmissionDenial> {
         match &submission.target {
             Target::Thread { id } => {

@@ -91,8 +91,8 @@ impl Timeouts {
         passed.map(|(_, call, attempt)| (*call, *attempt))
     }
 
-    /// Whether the deadline of an attempt in flight has passed. Ignores whether the answer to the
-    /// attempt arrived in time.
+    /// Whether the deadline of an attempt in flight has passed at `now`. Also returns true if the
+    /// answer to the attempt arrived in time but is not processed yet.
     pub fn has_passed(&self, call: CallId, attempt: Attempt, now: Time) -> bool {
         let armed = self.by_call.get(&call);
         armed.is_some_and(|(deadline, current)| *current == attempt && *deadline <= now)
@@ -106,8 +106,8 @@ impl Timeouts {
 }
 
 impl Core {
-    /// Returns the earliest deadline of an attempt or a tree that can still fire, with its alarm.
-    /// Returns `None` if no deadline can fire any more.
+    /// Returns the earliest deadline that can still fire, of an attempt or of a tree, with its
+    /// alarm. Returns `None` if no deadline can fire any more.
     pub fn next_deadline(&self) -> Option<(Time, Alarm)> {
         let attempt = self.timeouts.next();
         let attempt = attempt.map(|(at, call, attempt)| (at, Alarm::Deadline { call, attempt }));
@@ -115,7 +115,7 @@ impl Core {
         attempt.into_iter().chain(tree).min()
     }
 
-    /// Returns the earliest deadline of an attempt that can still fire. Returns `None` if no such
+    /// Returns the earliest attempt deadline that can still fire. Returns `None` if no attempt
     /// deadline can fire any more.
     pub fn next_attempt_deadline(&self) -> Option<Time> {
         self.timeouts.next().map(|(at, ..)| at)

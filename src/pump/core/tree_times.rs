@@ -1,9 +1,10 @@
-//! Deadlines of trees. A tree with open calls has one deadline, the end of its wall time. When it
-//! passes, all open calls of the tree end.
+//! Deadlines of trees. A tree with open calls has one deadline, the end of its wall time. When this
+//! deadline passes, all open calls of the tree end.
 //!
 //! The wall time of a tree stands still while the tree waits only for people, so each new record of
-//! the tree updates its deadline. Pauses and steps of the clock move the ends of many wall times,
-//! but update no deadline. If a deadline therefore passes too early, it is set again.
+//! the tree updates its deadline. Pauses and steps of the clock change when many wall times end,
+//! but they update no deadline. If a deadline therefore passes before its wall time has ended, it
+//! is set again.
 
 use std::collections::BTreeSet;
 
@@ -26,9 +27,10 @@ pub(super) struct TreeTimes {
     /// The deadline of each tree, by the root, with one open call of the tree. The alarm of the
     /// deadline names the tree by this call.
     by_tree: Map<ThreadId, (Time, CallId)>,
-    /// The root of each tree with a deadline, by the call that the alarm of the deadline names.
+    /// The root of each tree with a deadline. The key is the call that the alarm of this deadline
+    /// names.
     by_call: Map<CallId, ThreadId>,
-    /// No deadline is before this time.
+    /// Lower bound of all deadlines.
     not_before: Time,
 }
 

@@ -1,5 +1,5 @@
-//! Alarms of the pump. Timers fire in small batches, because many of up to a million timers may be
-//! due at once, and each one brings a tree of threads back to memory and leads to a delivery. While
+//! Alarms of the pump. Up to a million timers may be due at once, and each timer that fires brings
+//! a tree of threads back to memory and leads to a delivery. So timers fire in small batches. While
 //! the pump has too many messages in flight, some time passes between two batches. Alarms of other
 //! kinds do not wait for timers.
 

@@ -13,8 +13,9 @@ use crate::pump::core::BusyCount;
 /// The unrecorded `busy` refusals of each client. The pump and the entry points hold clones, which
 /// share the counts.
 ///
-/// **Invariant:** an entry counts at least one refusal. The pump records and removes the entry once
-/// [`limits::BUSY_INTERVAL`] has passed since `since`, or earlier if the pump stops.
+/// **Invariant:** an entry counts at least one refusal. The pump records and removes an entry when
+/// [`limits::BUSY_INTERVAL`] has passed since the time `since` of the entry. If the pump stops, it
+/// does this earlier.
 #[derive(Debug, Clone, Default)]
 pub(super) struct BusyCounter(Arc<Mutex<HashMap<ListenerName, Unrecorded>>>);
 

@@ -19,7 +19,8 @@ pub(super) type CompletionReceiver = mpsc::UnboundedReceiver<Box<CallCompletion>
 pub struct Completions {
     /// Calls whose completion was not returned yet, in reverse order.
     calls: Vec<CallId>,
-    /// Completions that have arrived before that of an earlier call. They wait for it.
+    /// Completions that have arrived out of order. Each of them waits until the completions of all
+    /// earlier calls were returned.
     early: Vec<CallCompletion>,
     completed: CompletionReceiver,
 }
@@ -49,8 +50,9 @@ impl Completions {
         self.calls.is_empty()
     }
 
-    /// Returns the completion of the next call, or `None` after the last completion. Cancel-safe:
-    /// dropping the future loses no completion.
+    /// Returns the completion of the next call, or `None` after the last completion. Returns an
+    /// error if the pump stops before the call has ended. Cancel-safe: dropping the future loses no
+    /// completion.
     pub async fn next(&mut self) -> Option<Result<CallCompletion, PumpStopped>> {
         let next = *self.calls.last()?;
         loop {

@@ -62,9 +62,9 @@ impl Pump {
         self.queue_deadlines(now);
     }
 
-    /// Puts a check of passed deadlines behind all commands in the inbox. So the pump first
-    /// processes the answers in the inbox: an answer that arrived before its deadline counts, even
-    /// if the deadline has passed in the meantime.
+    /// Puts a check of passed deadlines into the inbox, behind all commands that are already there.
+    /// So the pump first processes the answers in the inbox: an answer that arrived before its
+    /// deadline counts, even if the deadline has passed in the meantime.
     pub(super) fn queue_deadlines(&mut self, now: Time) {
         let has_passed = self.core.next_deadline().is_some_and(|(at, _)| at <= now);
         if has_passed && !self.is_deadline_queued {
@@ -191,9 +191,9 @@ impl Pump {
     }
 
     /// Handles a command that arrives while the journal accepts no records. Refuses submissions,
-    /// reloads and the requests of persons, because their senders wait for the result now. Answers
-    /// or refuses most queries. Keeps all other commands, such as the answers of listeners, in
-    /// their order.
+    /// reloads and the requests of persons, because their senders are waiting for the result.
+    /// Answers or refuses most queries. Keeps all other commands, such as the answers of listeners,
+    /// in their order.
     fn take_while_waiting(
         &mut self,
         command: PumpCommand,

@@ -46,7 +46,7 @@ pub struct CallCompletion {
 #[error("the pump has stopped")]
 pub struct PumpStopped;
 
-/// Reason why the pump neither answers a query nor takes another config.
+/// Reason why the pump did not answer a query, or did not accept a new config.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PumpUnavailable {
     #[error(transparent)]
@@ -87,8 +87,8 @@ impl OperatorRequest {
         self.is_of_person() && self.ruling.is_closed()
     }
 
-    /// Refuses the request of a person because the journal cannot accept records at present.
-    /// Returns any other request, which must wait.
+    /// If a person sent the request, refuses it, because the journal cannot accept records at
+    /// present, and returns `None`. Otherwise, returns the request, which must wait.
     pub fn refuse(self, obstacle: WriteObstacle) -> Option<Self> {
         let refusal = || refusal_while_waiting(obstacle);
         let ruling = match &self.event {
@@ -112,7 +112,7 @@ fn refusal_while_waiting(obstacle: WriteObstacle) -> Refusal {
 }
 
 /// An agent's request to reserve the cost of a model call, with a channel for the reply. The reply
-/// permits the call or not.
+/// states whether the model call is permitted.
 pub(in crate::pump) struct Reserve {
     pub call: CallId,
     pub attempt: Attempt,
@@ -123,8 +123,8 @@ pub(in crate::pump) struct Reserve {
 /// A submission, and the channels to the callers that wait for its receipt and results.
 pub(in crate::pump) struct Submit {
     pub submission: Submission,
-    /// Generation of the gate that checked the payload. It is the number of reloads since the start
-    /// of the pump, at the time of the check.
+    /// Generation of the gate that checked the payload. The generation is the number of reloads
+    /// between the start of the pump and the check.
     pub generation: u64,
     pub receipt: oneshot::Sender<Receipt>,
     /// Channel for the completions of all calls of the submission; `None` if no caller waits for
@@ -275,8 +275,8 @@ impl Handle {
     }
 
     /// Submits a payload like [`Handle::submit`]. `trace` is the client's trace context. If `waits`
-    /// is given, this channel gets a report about each call in the submission's tree that waits,
-    /// with the reason.
+    /// is given, this channel gets a report for each call in the submission's tree that has to
+    /// wait. The report contains the reason of the wait.
     pub async fn submit_watched(
         &self,
         trace: Option<TraceParent>,
@@ -374,7 +374,8 @@ impl Handle {
     }
 
     /// Sends a request to the pump, and returns the channel on which the pump's ruling arrives.
-    /// `event` makes the event of the request from the ticket, the id of this request.
+    /// `event` builds the event of the request. Its argument is the ticket, which identifies this
+    /// request.
     fn request(
         &self,
         permit: Option<InboxPermit>,
@@ -486,9 +487,9 @@ impl Handle {
         Ok(ruling)
     }
 
-    /// Reports to the pump the result of a call in the source of a fork; `None` if the source has
-    /// no result. Also reports `None` if the gate in force refuses a reply in the result, for
-    /// example after a change of the config.
+    /// Reports to the pump which result the source of a fork recorded for a call; `None` if the
+    /// source recorded none. Also reports `None` if the gate in force refuses a reply in the
+    /// result, for example after a change of the config.
     pub fn recalled(
         &self,
         call: CallId,

@@ -1,6 +1,7 @@
 //! Verifies before each delivery that this pump is still the leader. If the process of a pump is
-//! frozen, another pump may take over. Without the check, the frozen pump could then deliver a
-//! record that was already durable, after the deliveries of its successor.
+//! frozen, another pump may take over as the leader. Without the check, the frozen pump could wake
+//! up later and deliver a record that was durable before the freeze, although its successor has
+//! already made later deliveries.
 
 use std::time::Duration;
 
@@ -19,7 +20,8 @@ pub(super) struct LeadershipProof {
 
 impl LeadershipProof {
     /// Records that the journal acknowledged a request of this pump. This proves that the pump was
-    /// the leader at `requested_at`, when it sent the request, and not that it is the leader now.
+    /// the leader at `requested_at`, the time at which it sent the request. It does not prove that
+    /// the pump is the leader now.
     pub fn record_acknowledgement(&mut self, requested_at: Duration) {
         self.proved_at = requested_at;
     }
@@ -31,8 +33,8 @@ impl LeadershipProof {
 
 impl Pump {
     /// Verifies that this pump is still the leader, unless an earlier proof is recent enough. Must
-    /// be called directly before each delivery. Another pump can then take over before the delivery
-    /// only if this process is frozen between the check and the delivery.
+    /// be called directly before each delivery. Then another pump can take over unnoticed only if
+    /// this process is frozen between the check and the delivery.
     pub(super) fn verify_lead(&mut self) -> Result<(), Error> {
         if self.proof.holds_at(since_boot()) || mutant("deliver-unverified") {
             return Ok(());

@@ -114,8 +114,8 @@ pub struct Pump {
     /// The reload to carry out after the present batch of commands; `None` if none was requested.
     reload: Option<Box<reload::Reload>>,
     inbox: Receiver<PumpCommand>,
-    /// Channel for requests to search the source of a fork, the thread from which it was made, for
-    /// the recorded result of a call. `None` for a pump that serves no forks.
+    /// Channel for orders to search the source of a fork for the recorded result of a call. The
+    /// source is the thread from which the fork was made. `None` for a pump that serves no forks.
     recalls: Option<tokio::sync::mpsc::UnboundedSender<RecallOrder>>,
     handle: Handle,
     alarms: AlarmQueue,
@@ -211,7 +211,7 @@ impl Pump {
     }
 
     /// Sets the channel on which the pump requests searches for recorded results. Each search looks
-    /// for the result of one of a fork's calls in the source of the fork.
+    /// in the source of a fork for the result of one call of the fork.
     #[must_use]
     pub fn with_recalls(self, recalls: tokio::sync::mpsc::UnboundedSender<RecallOrder>) -> Self {
         Self { recalls: Some(recalls), ..self }

@@ -1,7 +1,7 @@
 //! Clock of the pump. It follows the system's time, but never goes back and always advances. It
-//! also measures the time that must not count for deadlines: while the pump did not run, and when
-//! the system's clock was set forward. In test cases of workflows the clock is frozen, and only the
-//! test case advances it.
+//! also measures the time that must not count for deadlines. This is the time during which the pump
+//! did not run, and the time by which the system's clock was set forward. In test cases of
+//! workflows the clock is frozen, and only the test case advances it.
 
 use std::time::{Duration, Instant};
 
@@ -98,8 +98,8 @@ impl PumpClock {
         system.max(ours)
     }
 
-    /// Excludes the time since `since` from all deadlines. Called when the journal accepts records
-    /// again, because the pump processed no input while the disk was full or the server was
+    /// Excludes the time from `since` until now from all deadlines. Called when the journal accepts
+    /// records again, because the pump processed no input while the disk was full or the server was
     /// unreachable.
     pub fn was_kept(&mut self, since: Instant) {
         let now = Instant::now();
@@ -107,9 +107,9 @@ impl PumpClock {
         self.standstill.stood += frozen.max(now.saturating_duration_since(since));
     }
 
-    /// Returns the time that must not count for deadlines, as measured since the previous call of
-    /// this function. The pump extends all deadlines by it. Returns `None` if the time is shorter
-    /// than [`limits::STANDSTILL_MIN`], or if the clock is frozen.
+    /// Returns the time that must not count for deadlines. This is the time measured since the
+    /// previous call of this function. The pump extends all deadlines by it. Returns `None` if the
+    /// time is shorter than [`limits::STANDSTILL_MIN`], or if the clock is frozen.
     pub fn standstill(&mut self) -> Option<Standstill> {
         let standstill = std::mem::take(&mut self.standstill);
         (!self.is_frozen && standstill.all() >= limits::STANDSTILL_MIN).then_some(standstill)

@@ -47,8 +47,8 @@ pub struct PumpMetrics {
     pub(super) commit: Histogram,
     pub(super) group: Histogram,
     listeners: Vec<(ListenerName, ListenerMetrics)>,
-    /// Listeners whose answers NATS servers deny to this pump, each with the reason. Lock: hosts
-    /// set the reasons, and readers of the pump's health read them.
+    /// Listeners whose answers NATS servers deny to this pump, each with the reason. Needs a lock,
+    /// because hosts set the reasons while readers of the pump's health read them.
     denied_answers: Mutex<BTreeMap<ListenerName, String>>,
     index: Map<ListenerName, usize>,
 }
@@ -163,9 +163,9 @@ impl PumpMetrics {
     }
 
     /// Returns the bounds of the records that are not verified yet, or `None` if all are verified.
-    /// The first is the upper bound: the first record that the pump itself verified at its start.
-    /// The second is the lower bound: the last record that the background proof has verified so
-    /// far.
+    /// The first value is the upper bound: the position from which the pump itself verified all
+    /// records at its start. The second value is the lower bound: the last record that the
+    /// background proof has verified so far.
     pub fn unproved(&self) -> Option<(Position, Position)> {
         let proof = self.proof.as_ref()?;
         Some((proof.proved_from()?, proof.proved()))
@@ -253,8 +253,8 @@ impl PumpMetrics {
         self.life.ended.load(Ordering::Relaxed)
     }
 
-    /// Sets the reason why NATS servers deny this pump the answers of a listener; `None` if they
-    /// permit them.
+    /// Sets the reason why NATS servers deny this pump the answers of a listener; `None` if the
+    /// servers permit these answers.
     pub(super) fn set_answers_denied(&self, listener: &ListenerName, why: Option<String>) {
         let mut denied = locked(&self.denied_answers);
         match why {
@@ -264,7 +264,7 @@ impl PumpMetrics {
     }
 
     /// Returns the reasons why NATS servers deny this pump the answers of listeners. Each reason
-    /// names the subject of one listener.
+    /// names the NATS subject of one listener.
     pub fn denied_answers(&self) -> Vec<String> {
         locked(&self.denied_answers).values().cloned().collect()
     }

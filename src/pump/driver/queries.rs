@@ -16,13 +16,13 @@ use crate::journal::Error;
 use crate::limits;
 use crate::thread::{Call, CallPreview, Hold, Tree};
 
-/// Channel for the answer to a query about held calls. The answer is the obstacle if the pump
-/// cannot write records at present.
+/// Channel for the answer to a query about held calls. If the pump cannot write records at present,
+/// the answer is the obstacle.
 type HeldAnswer<T> = oneshot::Sender<Result<T, WriteObstacle>>;
 
 pub(in crate::pump) enum PumpQuery {
-    /// Registers `completion` to get the completion of the call. `is_open` gets false if the call
-    /// has already completed.
+    /// Registers `completion` to get the completion of the call. `is_open` gets true if the call is
+    /// still open, and false if the call has already completed.
     Completion {
         thread: ThreadId,
         call: CallId,
@@ -104,8 +104,8 @@ pub(crate) enum TimePassage {
 pub struct HeldRequest {
     pub request: Arc<Message>,
     pub hold: Hold,
-    /// Deadline after which the hold ends without a decision. `None` if there is no deadline, and
-    /// while a pause covers the call, because the deadline moves then.
+    /// Deadline after which the hold ends without a decision. `None` if there is no deadline, or if
+    /// a pause covers the call, because a pause moves the deadline.
     pub until: Option<Time>,
     /// Reason why the call needs an approval; `None` if the config gives none, or if the call waits
     /// for an answer.
@@ -154,8 +154,8 @@ impl HeldCalls {
 }
 
 impl Handle {
-    /// Waits for the completion of a call in `thread`. Returns `None` if the call has already
-    /// completed. The result of the call, if there is one, is then in the journal.
+    /// Waits for the completion of a call in `thread`. If the call has already completed, returns
+    /// `None`: the result of the call, if it has one, is then in the journal.
     pub async fn completion(
         &self,
         thread: ThreadId,

@@ -41,8 +41,9 @@ impl SharedGate {
         self.0.read().unwrap_or_else(PoisonError::into_inner).generation
     }
 
-    /// Returns the gate that checks the answer to an attempt. This is the gate in force, unless a
-    /// reload has happened since the attempt was handed over.
+    /// Returns the gate that checks the answer to an attempt. If no reload has happened since the
+    /// attempt was handed over, this is the gate in force. Otherwise, it is the gate that was kept
+    /// for the attempt.
     pub fn of_attempt(&self, call: CallId, attempt: Attempt) -> Arc<Gate> {
         let gates = self.0.read().unwrap_or_else(PoisonError::into_inner);
         match gates.earlier.of_attempt(call, attempt) {
@@ -51,8 +52,8 @@ impl SharedGate {
         }
     }
 
-    /// Puts another gate in force. Keeps for each attempt in flight the gate under which it was
-    /// handed over, because that gate still checks the answer to the attempt.
+    /// Puts another gate in force. For each attempt in flight, keeps the gate under which the
+    /// attempt was handed over, because that gate still checks the answer to the attempt.
     pub fn replace(&self, gate: Gate, in_flight: impl Iterator<Item = (CallId, Attempt)>) {
         let mut gates = self.0.write().unwrap_or_else(PoisonError::into_inner);
         let before = Arc::clone(&gates.current);

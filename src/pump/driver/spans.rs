@@ -1,8 +1,8 @@
 //! Spans of a pump: one for each call, from its request to its result, and one for each delivery of
 //! a call. A pump without a tracer makes no spans.
 //!
-//! The attributes follow OpenTelemetry's conventions for messaging and, for model calls, for
-//! generative AI; `docs/OPERATIONS.md` lists them.
+//! The attributes follow OpenTelemetry's conventions for messaging. The attributes of model calls
+//! also follow its conventions for generative AI. `docs/OPERATIONS.md` lists all attributes.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use crate::trace::{AttributeValue, Span, SpanId, SpanKind, SpanTracer, TracePare
 pub(super) struct PumpSpans {
     tracer: SpanTracer,
     contracts: Arc<Contracts>,
-    /// Spans of open calls whose traces are exported.
+    /// Spans of those open calls whose traces are exported.
     calls: Map<CallId, Span>,
     under_way: Map<(CallId, Attempt), Span>,
     /// Time of the latest handled record.
@@ -76,7 +76,7 @@ impl PumpSpans {
     }
 
     /// Ends the spans of the deliveries that end in this record. The refusals in the record must
-    /// have been added to these spans before, because an ended span is exported.
+    /// already have been added to these spans, because a span is exported when it ends.
     fn deliveries_ended(&mut self, record: &Record) {
         if let Input::Deadline { call, attempt } = &record.input {
             self.end_delivery(*call, *attempt, Some("timeout"));
@@ -213,8 +213,8 @@ impl Drop for PumpSpans {
     }
 }
 
-/// Exports the span of a refused submission. The span belongs to `given`, the trace of the client,
-/// or to `begun`, a new trace, if the client gave none.
+/// Exports the span of a refused submission. The span belongs to `given`, the trace of the client.
+/// If the client gave no trace, it belongs to `begun`, a new trace.
 pub(super) fn export_refusal(
     tracer: &SpanTracer,
     (given, begun): (Option<TraceParent>, Option<TraceParent>),

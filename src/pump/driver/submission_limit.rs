@@ -1,6 +1,6 @@
 //! Limits the requests that wait for the pump, so that a busy client does not delay other clients.
-//! Each client may have only a limited number of submissions to each thread, and to new threads, at
-//! a time. The pump's inbox has its own limit.
+//! A client may have only a limited number of unprocessed submissions to each thread, and a limited
+//! number of unprocessed submissions to new threads. The pump's inbox has its own limit.
 //!
 //! This module does not know which threads exist. So submissions to unknown threads wait, too.
 
@@ -22,8 +22,8 @@ enum Destination {
     NewThread,
 }
 
-/// The semaphores that limit submissions. There is one for each client and destination that have
-/// submissions at present.
+/// The semaphores that limit submissions. There is one semaphore for each pair of a client and a
+/// destination with submissions at present.
 #[derive(Clone, Default)]
 pub(super) struct SubmissionLimiter(Arc<Mutex<HashMap<QueueKey, Arc<Semaphore>>>>);
 

@@ -1,5 +1,5 @@
 //! Callers that wait for receipts, results or rulings of the pump, and clients that watch which
-//! calls of a tree wait. Also records that a caller has requested a stop.
+//! calls of a tree wait. This module also records that a stop of the pump was requested.
 
 use std::collections::VecDeque;
 
@@ -20,15 +20,16 @@ use crate::thread::Map;
 pub(super) struct Waiters {
     receipts: Map<MessageId, Waiter>,
     completions: Map<CallId, Vec<CompletionSender>>,
-    /// Number of calls with waiters at which the waiters of clients that have left are next
-    /// removed.
+    /// Number of calls with waiters that triggers the next sweep. The sweep removes the waiters
+    /// whose clients have left.
     sweep_at: usize,
     rulings: Map<Uuid, oneshot::Sender<OperatorRuling>>,
     reservations: Map<(CallId, Attempt), oneshot::Sender<Result<(), NotReserved>>>,
     /// Clients that watch which calls of their tree wait.
     pub watchers: Watchers,
-    /// Commands that arrived while the journal accepted no records. Once it accepts records, they
-    /// are handled in their order of arrival, before any other command.
+    /// Commands that arrived while the journal accepted no records. Once the journal accepts
+    /// records again, these commands are handled in their order of arrival, before any other
+    /// command.
     deferred: VecDeque<PumpCommand>,
     drained: Option<oneshot::Sender<()>>,
     stop: bool,
@@ -41,9 +42,9 @@ struct Waiter {
 }
 
 impl Waiters {
-    /// Converts a command to its event, and registers the caller that waits for the result. Returns
-    /// `None` for a command without an event, such as a stop, which takes effect at once. Frees the
-    /// place of the command in the inbox.
+    /// Converts a command to its event, registers the caller that waits for the result, and frees
+    /// the place of the command in the inbox. Returns `None` for a command without an event, such
+    /// as a stop. A stop takes effect at once.
     pub fn open(&mut self, command: PumpCommand) -> Option<Event> {
         match command {
             PumpCommand::Event(event) => Some(event),

@@ -1,5 +1,5 @@
 //! The gates of attempts that were in flight when another config came into force. The answer to
-//! such an attempt is checked with the schemas that were in force when it was handed over.
+//! such an attempt is checked with the schemas under which the attempt was handed over.
 
 use std::collections::HashMap;
 
@@ -12,10 +12,10 @@ use crate::ids::{Attempt, CallId};
 pub struct EarlierGates(HashMap<(CallId, Attempt), Gate>);
 
 impl EarlierGates {
-    /// Keeps a gate for each attempt in `in_flight` when another config comes into force: the
-    /// earlier gate that the attempt already has, or else `before`, the gate that was in force
-    /// until now. Restricts all these gates to `current`, the contracts of the new config. Drops
-    /// the gates of ended attempts.
+    /// Keeps a gate for each attempt in `in_flight` when another config comes into force. If an
+    /// attempt already has an earlier gate, keeps this gate. Otherwise, keeps `before`, the gate
+    /// that was in force until now. Restricts all these gates to `current`, the contracts of the
+    /// new config. Drops the gates of ended attempts.
     pub fn keep(
         &mut self,
         in_flight: impl Iterator<Item = (CallId, Attempt)>,

@@ -12,8 +12,8 @@ use crate::xml::scan::NestedElement;
 /// libxml2 reads it.
 const UNREADABLE: [&str; 2] = ["not-well-formed", "not-namespace-well-formed"];
 
-/// The submitted text, and the element in it that the gate checks. Refusals refer to the whole
-/// text, and state the location of the defect in it.
+/// The submitted text, and the element of this text that the gate checks. A refusal refers to the
+/// whole text, and states where in this text the defect is.
 pub(super) struct SubmittedText<'a> {
     /// The whole submitted text.
     pub text: &'a [u8],
@@ -30,8 +30,8 @@ impl SubmittedText<'_> {
         Refusal::new(rule, message, self.text).at(self.base.clone())
     }
 
-    /// Makes a refusal from findings. It has the location of the first finding, and its message
-    /// states the locations of all others.
+    /// Makes a refusal from findings. The refusal has the location of the first finding. Its
+    /// message states the locations of all other findings.
     pub fn refuse_findings(&self, findings: &[Finding]) -> Refusal {
         let unreadable = findings.iter().any(|finding| UNREADABLE.contains(&&*finding.code));
         let rule = if unreadable { RefusalRule::NotWellFormed } else { RefusalRule::SchemaInvalid };

@@ -14,9 +14,9 @@ use crate::thread::{Call, Fact, Tree};
 
 impl ResidentCore {
     /// Applies `fact`, which concerns all trees with open calls, to the trees outside memory. Adds
-    /// its effects on them to `step`, the step that recorded the fact. `step` is `None` in a
-    /// replay, which has no effects. Brings back a bounded number of trees at a time, and lets them
-    /// leave memory again.
+    /// the effects of the fact on these trees to `step`, the step that recorded the fact. In a
+    /// replay, `step` is `None`, and there are no effects. Brings back a bounded number of trees at
+    /// a time, and lets them leave memory again.
     pub(super) fn visit_waiting(
         &mut self,
         fact: &Fact,
@@ -40,9 +40,9 @@ impl ResidentCore {
         Ok(())
     }
 
-    /// Lets trees leave memory again after a visit. If the visit has changed them (`is_changed`),
-    /// first writes their new texts to the working file. A tree stays in memory if it may not
-    /// leave, or if its text cannot be written.
+    /// Lets trees leave memory again after a visit. If the visit has changed the trees
+    /// (`is_changed`), first writes their new texts to the working file. A tree stays in memory if
+    /// it may not leave memory, or if its text cannot be written.
     fn release_waiting(&mut self, roots: &[ThreadId], is_changed: bool) {
         let Some(resting) = &mut self.resting else { return };
         let state = self.core.state();

@@ -47,7 +47,8 @@ pub(super) struct ValueType {
     pub facets: Vec<(&'static str, String)>,
 }
 
-/// Content of an element: attributes, and either child elements or a text with a simple type.
+/// Content of an element: attributes, and either child elements or a text. The text has a simple
+/// type.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(super) struct FieldsType {
     pub attributes: Vec<AttributeDeclaration>,

@@ -22,7 +22,7 @@ pub(super) fn read(
     Ok(if is_list { with_items(declared) } else { declared })
 }
 
-/// Wraps a list in an element that contains a child `item` for each item of the list.
+/// Wraps a list in an element. The element contains one child `item` for each item of the list.
 fn with_items(list: ElementDeclaration) -> ElementDeclaration {
     let name = list.name.clone();
     let child = ElementDeclaration { name: "item".to_owned(), ..list };

@@ -190,11 +190,11 @@ fn merge_fields(a: FieldsType, b: FieldsType, path: &str, losses: &mut Losses) -
     FieldsType { attributes, children, is_unordered, text }
 }
 
-/// Maximum number of names that are searched for one by one in a list. For more names, a map is
-/// built.
+/// Maximum number of names that are looked up one by one by a search through a list. For more
+/// names, a map is built.
 const FEW: usize = 8;
 
-/// Returns the index in `known` for each of `names`; `None` where `known` lacks the name. Builds a
+/// Returns for each of `names` its index in `known`, or `None` if `known` lacks the name. Builds a
 /// map only if there are many names and their order is not that of `known`.
 fn places(known: &[ElementDeclaration], names: &[ElementDeclaration]) -> Vec<Option<usize>> {
     let mut map: Option<HashMap<&str, usize>> = None;

@@ -36,8 +36,8 @@ struct JsonSchemaReader<'a> {
     root: &'a Json,
     losses: &'a mut Losses,
     elements: usize,
-    /// Number of values in the enumerations that have been read so far. Each reference to an
-    /// enumeration counts its values once more.
+    /// Number of values in the enumerations that have been read so far. If several references lead
+    /// to one enumeration, its values count for each reference.
     words: usize,
     /// References that the reader is following at present, the outermost first. A reference that is
     /// already in this list leads back to itself.
@@ -52,8 +52,8 @@ struct ResolvedSchema {
     followed: usize,
 }
 
-/// Keywords that are never reported as a loss. They do not constrain the value, or the conversion
-/// uses them elsewhere.
+/// Keywords that are never reported as a loss, because they do not constrain the value, or because
+/// another part of the conversion uses them.
 const SILENT: [&str; 11] = [
     "$schema",
     "$id",
@@ -200,9 +200,9 @@ impl JsonSchemaReader<'_> {
         }
     }
 
-    /// Records a loss for each keyword that has another value in `part` than in `over`. Both
-    /// schemas apply to one value, and the conversion keeps the value in `over`. `word` is the
-    /// keyword that contains or refers to `part`, such as `allOf`.
+    /// Records a loss for each keyword whose value in `part` differs from its value in `over`. Both
+    /// schemas apply to the same JSON value, and the conversion keeps the keyword's value in
+    /// `over`. `word` is the keyword that contains or refers to `part`, such as `allOf`.
     fn note_conflicts(
         &mut self,
         word: &str,
@@ -227,9 +227,9 @@ impl JsonSchemaReader<'_> {
         }
     }
 
-    /// Returns the name of the JSON type that the conversion uses for a schema. This is `string` if
-    /// the schema permits several types. Records a loss for each keyword that the type cannot
-    /// express.
+    /// Returns the name of the JSON type that the conversion uses for a schema. If the schema
+    /// permits several types, this is `string`. Records a loss for each keyword that the chosen
+    /// type cannot express.
     fn type_of(&mut self, keys: &Map<String, Json>, path: &str) -> &'static str {
         let named = match keys.get("type") {
             Some(Json::String(name)) => vec![name.as_str()],
@@ -447,8 +447,9 @@ impl JsonSchemaReader<'_> {
         }
     }
 
-    /// Returns the XSD type for strings of the `format` in `keys`. Returns `string` if there is no
-    /// format, or if XSD has no type for it. In the second case, also records the format as a loss.
+    /// Returns the XSD type for strings of the `format` in `keys`. If there is no format, returns
+    /// `string`. If XSD has no type for the format, also returns `string`, and records the format
+    /// as a loss.
     fn format(&mut self, keys: &Map<String, Json>, path: &str) -> &'static str {
         let Some(format) = keys.get("format") else { return "string" };
         match format.as_str() {
@@ -463,8 +464,8 @@ impl JsonSchemaReader<'_> {
     }
 }
 
-/// Removes a keyword and returns its value. If the value does not have the expected JSON type,
-/// keeps the keyword and returns `None`. Returns `None` if the keyword is missing.
+/// Removes a keyword and returns its value. If the keyword is missing, returns `None`. If its value
+/// does not have the expected JSON type, also returns `None`, and keeps the keyword.
 fn taken<T: ToOwned + ?Sized>(
     keys: &mut Map<String, Json>,
     keyword: &str,
@@ -480,7 +481,8 @@ fn text(name: String) -> ElementDeclaration {
 }
 
 /// Merges the keywords of two schemas that both apply to one value. The contents of `properties`
-/// and `required` are merged. Any other keyword that is in both schemas keeps its value in `over`.
+/// and `required` are merged. If another keyword is in both schemas, the result has its value from
+/// `over`.
 fn merged(under: Map<String, Json>, over: Map<String, Json>) -> Map<String, Json> {
     let mut all = under;
     for (key, value) in over {

@@ -1,8 +1,8 @@
 //! Makes a schema from a JSON Schema or an example payload.
 //!
 //! The result is XSD text that a person continues to edit. Everything that XSD cannot express is
-//! reported as a loss. This module must not know files. The only part of configs that it knows is
-//! the short form in which they declare a payload.
+//! reported as a loss. This module must not know files. It knows only one part of a config: the
+//! short form in which a config declares a payload.
 
 mod declaration;
 mod example_json;
@@ -28,9 +28,9 @@ use crate::xml::scan::{BrokenRule, scan_within};
 const ELEMENTS_MAX: usize = 2_000;
 /// Maximum depth of elements.
 const DEPTH_MAX: usize = 32;
-/// Maximum number of optional children for which a schema fixes the order of an element's children.
-/// The time to compile a fixed order grows with the square of this number. With more optional
-/// children, any order is permitted.
+/// Maximum number of optional children of an element whose children have a fixed order in the
+/// schema. The time to compile a fixed order grows with the square of this number. If an element
+/// has more optional children, the schema permits its children in any order.
 const OPTIONAL_MAX: usize = 300;
 /// Maximum number of losses that the result of a conversion lists.
 const LOSSES_MAX: usize = 500;
@@ -60,8 +60,8 @@ pub struct ConvertedSchema {
 #[derive(Debug)]
 pub struct ShortPayload {
     pub text: String,
-    /// Parts of the payload that an XSD can express, but the short form in a config
-    /// (`[payloads.NAME]`) cannot.
+    /// Parts of the payload that the XSD expresses, but the short form in a config
+    /// (`[payloads.NAME]`) cannot express.
     pub losses: Vec<String>,
 }
 
@@ -102,9 +102,10 @@ fn is_type(word: &str) -> bool {
     matches!(word, "object" | "array" | "string" | "integer" | "number" | "boolean" | "null")
 }
 
-/// Converts `text` to a schema. The payload gets the name of the example's root if `text` is XML,
-/// and the name `name` if it is JSON. The schema uses `namespace`. If it is `None`, the schema uses
-/// the namespace of the example's root for XML, and a generated namespace for JSON.
+/// Converts `text` to a schema. If `text` is XML, the payload has the name of the root element. If
+/// `text` is JSON, the payload has the name `name`. The schema uses `namespace`. If `namespace` is
+/// `None`, the schema uses the namespace of the root element for XML, and a generated namespace for
+/// JSON.
 pub fn convert(
     text: &str,
     origin: SchemaOrigin,

@@ -52,7 +52,8 @@ fn key(name: &str) -> String {
 }
 
 /// Returns the children that the short form declares for an element. The short form permits no text
-/// beside attributes, so such a text becomes a child with the name `text`.
+/// in an element with attributes, so the text of such an element becomes a child with the name
+/// `text`.
 fn text_and_children(fields: &FieldsType) -> Vec<ElementDeclaration> {
     let text = fields.text.iter();
     let text =

@@ -10,8 +10,8 @@ use crate::limits;
 const CHOICES: usize = 12;
 /// Maximum length, in characters, of a payload's documentation in its JSON Schema.
 const DOC_CHARS: usize = 1_000;
-/// Maximum length, in bytes, of each property if the whole schema is too long. Longer properties
-/// are reduced to their types.
+/// Maximum length, in bytes, of each property in a schema that was too long as a whole. Longer
+/// properties are reduced to their types.
 const PROPERTY_BYTES: usize = 512;
 /// Number of bytes that a schema reserves for the comment about left-out parts.
 const COMMENT_BYTES: usize = 512;
@@ -39,8 +39,8 @@ pub fn shorten_doc(doc: &mut String) {
 ///
 /// - Replaces long enumerations, and removes documentation.
 /// - Reduces long properties to their types.
-/// - Removes optional properties, then kinds of list items, then required properties, in each case
-///   beginning with the last one.
+/// - Removes properties, in each case beginning with the last one: first optional properties, then
+///   kinds of list items, then required properties.
 ///
 /// `content` is the name of the property that holds the content of the element, such as the list of
 /// its children. This property is never removed.

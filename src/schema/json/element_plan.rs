@@ -56,9 +56,9 @@ pub enum PlanContent {
     /// JSON holds the content as a string of XML.
     Markup {
         key: String,
-        /// Whether the schema declares child elements, and none of them has a namespace. Names
-        /// without a prefix in the string of XML then have no namespace. Otherwise they have the
-        /// namespace of the element.
+        /// Whether a name without a prefix in the string of XML has no namespace. This is so if the
+        /// schema declares child elements and none of them has a namespace. Otherwise, such a name
+        /// has the namespace of the element.
         unqualified: bool,
     },
     /// The type is abstract. Each element must name a concrete type with `xsi:type`, which JSON
@@ -289,7 +289,7 @@ fn distinct(mut slots: Vec<ChildProperty>) -> Vec<ChildProperty> {
     slots
 }
 
-/// A walk over a content model. It collects the elements, and finds out whether their order may
+/// A walk over a content model. It collects the elements, and determines whether their order may
 /// vary.
 struct ModelWalk<'a> {
     model: &'a SchemaModel,

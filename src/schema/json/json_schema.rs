@@ -277,7 +277,7 @@ fn undescribed_children(plan: &ElementPlan, content: &PlanContent) -> Json {
 }
 
 /// Returns the JSON Schema of an object whose property `key` has the schema `content`. `about` is
-/// its description, which lists the names of the other properties.
+/// the description of the object, and lists the names of the object's other properties.
 fn with_content(key: &str, content: Json, about: &str) -> Json {
     let mut schema = json!({"type": "object", "properties": {key: content}});
     add_description(&mut schema, Some(about).filter(|about| !about.is_empty()));
@@ -368,9 +368,9 @@ fn text(value: &SimpleTypeOutline) -> Json {
     schema
 }
 
-/// Returns the number of characters that each unit of a value's length takes in its text. In XSD,
-/// the length of a binary value counts bytes, and that of a string counts characters. Returns
-/// `None` if the number of characters varies.
+/// Returns how many characters of text one unit of a value's length takes. In XSD, the length of a
+/// binary value is its number of bytes, and the length of a string is its number of characters.
+/// Returns `None` if the number of characters per unit varies.
 fn characters_per_unit(builtin: &str) -> Option<u64> {
     match builtin {
         "hexBinary" => Some(2),

@@ -54,8 +54,9 @@ pub fn members(text: &str) -> Option<Vec<(String, &RawValue)>> {
 }
 
 /// Returns the path of a member whose name occurs twice in its object, such as `$.items[2].id`;
-/// `None` if no object in `text` contains a name twice, or if `text` is not JSON. The usual readers
-/// of JSON keep one of such members, and not all of them keep the same one.
+/// `None` if no object in `text` contains a name twice, or if `text` is not JSON. Usual JSON
+/// readers keep only one of two members with the same name, and differ in which of the two they
+/// keep.
 pub fn repeated_member(text: &str) -> Option<String> {
     // Bounds the depth of the text.
     serde_json::from_str::<serde_json::Value>(text).ok()?;

@@ -14,8 +14,8 @@ use crate::xml::element::{Element, Node, Verbatim};
 use crate::xml::findings::{Finding, TextLocation};
 use crate::xml::scan::scan;
 
-/// Prefix of an element whose content is given as a string of XML. The element needs the prefix if
-/// names without a prefix have no namespace in this string.
+/// Prefix of an element whose content is given as a string of XML. The prefix is necessary if names
+/// without a prefix have no namespace in this string, because the element itself has a namespace.
 const PREFIX: &str = "p";
 
 /// Converts the arguments of a native tool call to a payload as canonical XML. The caller must

@@ -40,8 +40,9 @@ impl fmt::Display for UnsupportedPart {
     }
 }
 
-/// Returns the parts of a payload that JSON cannot express. Visits each declaration of an element
-/// once. Only a declaration that was first optional and is later required is visited twice.
+/// Returns the parts of a payload that JSON cannot express. Visits each element declaration once. A
+/// declaration is visited a second time only if it was optional at the first visit, and is required
+/// at another place.
 pub fn gaps(model: &SchemaModel, name: &PayloadName) -> Vec<UnsupportedPart> {
     let Some(declared) = model.element(name) else { return Vec::new() };
     let mut search = GapSearch { model, seen: HashMap::new(), found: Vec::new() };
@@ -51,8 +52,8 @@ pub fn gaps(model: &SchemaModel, name: &PayloadName) -> Vec<UnsupportedPart> {
 
 struct GapSearch<'a> {
     model: &'a SchemaModel,
-    /// The visited declarations, each with true if the payload requires its element. The key is an
-    /// address, because two declarations of the same name may differ.
+    /// The visited declarations. The value is true if the payload requires the element of the
+    /// declaration. The key is an address, because two declarations of the same name may differ.
     seen: HashMap<*const ElementDecl, bool>,
     found: Vec<UnsupportedPart>,
 }

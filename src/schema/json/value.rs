@@ -115,9 +115,9 @@ fn value_text(value: &SimpleTypeOutline, json: &raw_json::RawJson<'_>) -> Result
     }
 }
 
-/// Converts a JSON number or boolean to text, for a type whose values are normally strings in JSON.
-/// Returns `None` unless the value is one of the type's enumerated values, or fits a member type of
-/// a union.
+/// Converts a JSON number or boolean to text, for a simple type whose values are normally strings
+/// in JSON. Returns `None` if the value is neither an enumerated value of the type, nor fits a
+/// member type of a union.
 fn plain(value: &SimpleTypeOutline, json: &raw_json::RawJson<'_>) -> Option<String> {
     let text = match json {
         raw_json::RawJson::Flag(flag) => flag.to_string(),

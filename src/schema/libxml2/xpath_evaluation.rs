@@ -12,13 +12,13 @@ use super::{CaughtMessages, ParsedDocument, bytes_of, no_memory, ready, take};
 use crate::limits;
 
 thread_local! {
-    /// The local name of each payload in the document, by the element that contains the payload.
-    /// Empty except during an evaluation.
+    /// The payloads in the document: the local name of each, by the element that contains the
+    /// payload. Empty except during an evaluation.
     static PAYLOADS: RefCell<HashMap<*const c::xmlNode, String>> = RefCell::default();
 }
 
 /// Finds the positions of elements among their siblings. Each search continues where the previous
-/// one ended. So looking up all elements of a tree in document order takes only one pass over it.
+/// search ended. So one pass over a tree is enough to look up all its elements in document order.
 #[derive(Default)]
 struct ElementPositions {
     /// For each parent, the child that was looked up last, and its position.
@@ -70,9 +70,9 @@ impl ElementPositions {
         Some(element)
     }
 
-    /// Returns a child element of `parent` that satisfies `fits`, with its position; `None` if
-    /// there is none. The search begins at the child that the previous search in `parent` found. If
-    /// it finds nothing from there on, it starts once more at the first child.
+    /// Returns a child element of `parent` for which `fits` returns true, with its position; `None`
+    /// if there is none. The search begins at the child that the previous search in `parent` found.
+    /// If it finds nothing up to the last child, it starts again at the first child.
     ///
     /// SAFETY: as for [`ElementPositions::of`].
     unsafe fn find(
@@ -358,8 +358,8 @@ unsafe fn xpath_arguments<const N: usize>(
     }
 }
 
-/// Adds the cost of reading `bytes` bytes to the operations of the evaluation. If their number then
-/// exceeds its limit, raises an error and returns false.
+/// Adds the cost of reading `bytes` bytes to the number of operations of the evaluation. If this
+/// number then reaches its limit, raises an error and returns false. Otherwise, returns true.
 ///
 /// SAFETY: called with libxml2's own context.
 unsafe fn charge(context: c::xmlXPathParserContextPtr, bytes: usize) -> bool {

@@ -18,8 +18,8 @@ pub struct OpenedFork {
 }
 
 impl ServiceClient {
-    /// Chooses an id for a fork of the thread `source`. The id belongs to the same partition as
-    /// `source`.
+    /// Chooses a thread id for a fork of the thread `source`. The chosen id belongs to the same
+    /// partition as `source`.
     pub fn fork_id(&self, source: &ThreadId) -> ThreadId {
         let partitions = self.partitions().unwrap_or(1);
         loop {

@@ -17,7 +17,8 @@ use crate::service::{Error, LiveRequest, ServiceRequest, ServiceResponse};
 /// The target of live events. It passes each event to `on_event`, until `on_event` returns
 /// `ControlFlow::Break`.
 struct EventOutlet<F> {
-    /// Lock: held during one call of `on_event`, never across an await.
+    /// Callback for the events. Its lock is held during one call of the callback, never across an
+    /// await.
     on_event: Mutex<F>,
     leave: Notify,
 }
@@ -32,11 +33,11 @@ impl<F: FnMut(LiveEvent) -> ControlFlow<()>> EventOutlet<F> {
 }
 
 impl ServiceClient {
-    /// Follows the live channel, which shows what model calls do now. Calls `on_event` with each
-    /// event of the requested thread and of everything beneath it, or with each event of all
-    /// threads. If a partition moves to another pump, subscribes to that pump, and reports that
-    /// events may have been lost. Returns when `on_event` returns `ControlFlow::Break` or the
-    /// organism ends.
+    /// Follows the live channel, which shows what model calls do now. If the request names a
+    /// thread, calls `on_event` with each event of this thread and of everything beneath it.
+    /// Otherwise, calls `on_event` with each event of all threads. If a partition moves to another
+    /// pump, subscribes to that pump, and reports that events may have been lost. Returns when
+    /// `on_event` returns `ControlFlow::Break` or the organism ends.
     pub async fn follow_live(
         &self,
         request: LiveRequest,

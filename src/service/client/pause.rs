@@ -21,8 +21,9 @@ pub enum PauseError {
 
 impl ServiceClient {
     /// Requests a pause or a resume of `target`. For a thread, sends one request, to the thread's
-    /// partition. For any other target, sends a request to every partition. Returns the number and
-    /// the result of each partition, in ascending order.
+    /// partition. For any other target, sends a request to every partition. Returns one entry for
+    /// each of these partitions, in ascending order: the partition's number, and the result of its
+    /// request.
     pub async fn pause(
         &self,
         verb: PauseVerb,
@@ -55,8 +56,8 @@ impl ServiceClient {
     }
 
     /// Sends each request to the pump of its partition. Signs the requests with `signer`, or sends
-    /// them unchanged if there is none. Returns the number and the result of each partition, in the
-    /// order of the requests.
+    /// them unchanged if there is no signer. Returns one entry for each request, in the order of
+    /// the requests: the partition's number, and the result.
     pub async fn pause_each(
         &self,
         requests: Vec<PauseRequest>,

@@ -13,8 +13,8 @@ use crate::service::signing::{OperatorSigner, SignaturePlace};
 use crate::service::{Error, ServiceRequest, ServiceResponse, journal_in};
 
 impl ServiceClient {
-    /// Finds the journal and the thread that a signature of this request must name. Returns `None`
-    /// if the request concerns no thread on record. The pump will refuse such a request.
+    /// Finds the journal and the thread that a signature of `request` must name. Returns `None` if
+    /// the request concerns no thread on record; the pump refuses such a request anyway.
     pub async fn signature_place(
         &self,
         request: &ServiceRequest,
@@ -40,9 +40,9 @@ impl ServiceClient {
         self.sign_in_thread(request, thread.as_ref(), signer).await
     }
 
-    /// Signs a request about `thread` with `signer`. The request stays unsigned if there is no
-    /// `signer`. A request about an unknown thread also stays unsigned, because the pump refuses it
-    /// anyway.
+    /// Signs a request about `thread` with `signer`. If there is no `signer`, the request stays
+    /// unsigned. If the thread is missing or unknown, the request stays unsigned, too, because the
+    /// pump refuses it anyway.
     pub(super) async fn sign_in_thread(
         &self,
         request: &mut ServiceRequest,
@@ -57,7 +57,7 @@ impl ServiceClient {
     }
 
     /// Returns the id of the journal that a signature of a request about `thread` must name.
-    /// Returns `None` if the request concerns no thread on record.
+    /// Returns `None` if the partition is unknown, and a search for the thread finds no journal.
     async fn signed_journal(
         &self,
         request: &ServiceRequest,
@@ -78,8 +78,8 @@ impl ServiceClient {
     }
 
     /// Returns the id of the journal of the partition to which `thread` belongs. If this client
-    /// does not know how many partitions there are, searches the journals in its data directory for
-    /// the thread. Returns `None` if this search finds no journal.
+    /// does not know the number of partitions, searches the journals in its data directory for one
+    /// that contains the thread, and returns `None` if there is none.
     async fn journal_of(&self, thread: &ThreadId) -> Result<Option<Uuid>, Error> {
         if self.partitions().is_none() {
             let mut journals = partitions_in(&self.data).into_iter().map(|(_, journal)| journal);
@@ -101,9 +101,9 @@ impl ServiceClient {
         }
     }
 
-    /// Returns the id of the journal of a partition. Requests the id from the partition's pump. If
-    /// this client does not know how many partitions there are, reads the id from the journal in
-    /// its data directory instead.
+    /// Returns the id of the journal of a partition. If this client knows the number of partitions,
+    /// requests the id from the partition's pump. Otherwise, reads the id from the journal in this
+    /// client's data directory.
     async fn journal_in_partition(&self, partition: u32) -> Result<Uuid, Error> {
         if self.partitions().is_none() {
             let mut journals = partitions_in(&self.data).into_iter();

@@ -30,7 +30,7 @@ impl ServiceClient {
         self.await_results(progress, on_update).await
     }
 
-    /// Sends the request of `progress` until all expected responses have come. Calls `on_update`
+    /// Repeats the request of `progress` until all expected responses have come. Calls `on_update`
     /// with each update for the client.
     pub(super) async fn await_results(
         &self,
@@ -64,9 +64,9 @@ pub(super) struct SubmissionProgress {
     has_generated_key: bool,
     waits: ReportedWaits,
     retries: RetryDeadline,
-    /// The reason why the present attempt got no answer, if the pump stated a reason.
+    /// The reason that the pump gave for not answering the present attempt; `None` if it gave none.
     unavailable: Option<PartitionUnavailable>,
-    /// The error with which the present attempt failed, if it failed.
+    /// The error of the present attempt; `None` if it has not failed.
     failed: Option<Error>,
 }
 
@@ -163,8 +163,9 @@ impl SubmissionProgress {
         Some(update)
     }
 
-    /// Returns why the partition is unavailable, if `refusal` leaves the submission undecided and
-    /// the client should repeat the request. Returns `None` if `refusal` is the final answer.
+    /// Checks whether the client should repeat the request after `refusal`, because the submission
+    /// is still undecided. If so, returns the reason as an unavailability of the partition. If
+    /// `refusal` is the final answer, returns `None`.
     fn unavailability(&self, refusal: &Refusal) -> Option<PartitionUnavailable> {
         match refusal.rule {
             RefusalRule::Draining if self.retries.is_allowed => {
@@ -178,9 +179,10 @@ impl SubmissionProgress {
         }
     }
 
-    /// Returns the error for a submission that a pump refuses over NATS because the client does not
-    /// prove itself. The refusal is not final: the organism on this machine, which does not
-    /// respond, asks for no proof. It may have accepted an earlier attempt, or accept a later one.
+    /// Returns the error for a submission that a pump refuses over NATS because the client has not
+    /// proved its identity. This refusal is not final: the organism on this machine does not
+    /// respond now, but it requires no proof. It may have accepted an earlier attempt, or may
+    /// accept a later one.
     ///
     /// The client does not repeat the submission, because the pump records each of these refusals.
     fn missing_proof(&self, refusal: &Refusal) -> Error {
@@ -193,10 +195,11 @@ impl SubmissionProgress {
         }
     }
 
-    /// Ends the present attempt. Returns at once if all responses have come. If not, there are two
-    /// cases:
-    /// - The attempt failed: returns its error.
-    /// - No error is known: waits until the request may be repeated. Fails if it may not.
+    /// Ends the present attempt:
+    /// - If all responses have come, returns at once.
+    /// - If the attempt failed, returns its error.
+    /// - Otherwise, waits until the request may be repeated. Returns an error if it must not be
+    ///   repeated any more.
     async fn end_attempt(&mut self) -> Result<(), Error> {
         if self.expected.is_nothing() {
             return Ok(());
@@ -216,11 +219,11 @@ impl SubmissionProgress {
 }
 
 /// The reasons for waiting that a client has received while it waits for results. With this list,
-/// the client does not get the same reason twice when its request is repeated.
+/// the client does not report the same reason a second time after a repeated request.
 #[derive(Default)]
 struct ReportedWaits {
-    /// Reasons received before the present attempt. They come from the latest attempt that
-    /// certainly reached a pump, and from all attempts after that one.
+    /// Reasons received before the present attempt: in the latest attempt that a pump certainly
+    /// served, and in all attempts since then.
     earlier: Vec<TreeWait>,
     current: Vec<TreeWait>,
 }
@@ -230,8 +233,8 @@ impl ReportedWaits {
         self.earlier = std::mem::take(&mut self.current);
     }
 
-    /// Keeps the reasons in `earlier` for the next attempt. Must be called if the present attempt
-    /// may not have reached a pump.
+    /// Keeps the reasons in `earlier` for the next attempt. Must be called if it is uncertain
+    /// whether a pump has served the present attempt.
     fn keep_earlier(&mut self) {
         self.current.append(&mut self.earlier);
     }
@@ -244,7 +247,7 @@ impl ReportedWaits {
     }
 }
 
-/// The responses for which a submission, or the wait for the results of a fork, still waits.
+/// The responses that are still missing for a submission, or for the results of a fork.
 enum ExpectedReplies {
     Receipt { wait: bool },
     Results(usize),
@@ -270,17 +273,18 @@ impl ExpectedReplies {
 }
 
 impl SubmitRequest {
-    /// Returns the partition of the thread that the submission names or suggests. For an invalid
-    /// thread id, returns partition 0, because the pump of any partition refuses the id.
+    /// Returns the partition of the thread that the submission continues or suggests. For an
+    /// invalid thread id, returns partition 0, because the pump of any partition refuses the id.
     pub fn partition(&self, partitions: u32) -> u32 {
         let named = self.thread.as_ref().or(self.suggested.as_ref());
         let thread = named.and_then(|id| ThreadId::parse(id).ok());
         thread.map_or(0, |thread| thread.partition(partitions))
     }
 
-    /// Assigns a thread and a client key to a submission that lacks them. All attempts then reach
-    /// the same partition and count as one submission. If there is a client key, a missing thread
-    /// is derived from it, so the same key of the same client always gives the same thread.
+    /// Assigns a thread and a client key to a submission, where it lacks them. All attempts then
+    /// reach the same partition and count as one submission. If the submission has a key but no
+    /// thread, the thread is derived from the key, so the same key of the same client always gives
+    /// the same thread.
     pub fn assign_thread_and_key(&mut self) {
         if self.thread.is_none() && self.suggested.is_none() {
             self.suggested = Some(self.thread_of_key().unwrap_or_else(new_root).to_string());
@@ -364,8 +368,8 @@ mod tests {
         ThreadId::parse(&one.suggested.unwrap()).unwrap();
     }
 
-    /// A refusal would mean that nothing was done. The process on this host may continue, and carry
-    /// out the first attempt.
+    /// A refusal would mean that the submission was not carried out. However, the process on this
+    /// host may still continue, and carry out the first attempt.
     #[tokio::test]
     async fn missing_proof_over_nats_is_no_refusal_after_the_organism_on_this_host_fell_silent() {
         let refusal =

@@ -110,8 +110,8 @@ impl<'t> RecordText<'t> {
         Some(verdict(fact))
     }
 
-    /// Parses a model turn that has only token counts and a price. Returns `Some(None)` if the text
-    /// does not continue with a turn. Returns `None` if the turn has further parts, such as a note
+    /// Parses a model turn that has only token counts and a price. Returns `Some(None)` if the next
+    /// part of the text is not a turn. Returns `None` if the turn has further parts, such as a note
     /// or findings.
     fn turn(&mut self) -> Option<Option<Turn>> {
         let format_2 = ",\"turn\":{\"note\":\"\",\"findings\":[],\"broken\":[],\"tokens_in\":";
@@ -254,10 +254,11 @@ impl<'t> RecordText<'t> {
         if self.skip(token) { self.uuid().map(Some) } else { Some(None) }
     }
 
-    /// Parses `token` and the reference to a message, or `null`, that follows it.
-    /// - `Some(None)`: the text does not continue with `token`.
-    /// - `Some(Some(None))`: `null` follows `token`.
-    /// - `None`: neither a reference nor `null` follows `token`.
+    /// Parses `token`, and the reference to a message, or `null`, that follows `token`:
+    /// - If the text does not continue with `token`, returns `Some(None)`.
+    /// - If `null` follows `token`, returns `Some(Some(None))`.
+    /// - If a reference follows `token`, returns it in three layers of `Some`.
+    /// - If anything else follows `token`, returns `None`.
     fn maybe_reference(&mut self, token: &str) -> Option<Option<Option<MessageReference>>> {
         if !self.skip(token) {
             return Some(None);

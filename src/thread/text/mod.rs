@@ -1,6 +1,6 @@
 //! The text of a record: the JSON that is hashed and stored. Every message costs one record, so the
-//! text is kept short. The text leaves out each value that is equal to its default in the first
-//! table, and the reader restores the value.
+//! text is kept short. If a value is equal to its default in the first table, the text leaves out
+//! the value, and the reader restores it.
 //!
 //! In the tables, *the input* is the input of the record, if that input is an outcome, that is, the
 //! payloads that a listener returned for a call. A record with any other input states all values
@@ -29,10 +29,10 @@
 //! | `disposed`: a message ended | `message`, `how` | see below |
 //! | model turn | any part except the token counts | an empty part |
 //!
-//! The defaults of a `disposed` fact depend on the messages that stand before it in the record. If
-//! there are such messages, the defaults are the last of them, and a `how` that is `recorded`. If
-//! there are none, the defaults are the message that opened the input's call, and a `how` that is
-//! `handled`.
+//! The defaults of a `disposed` fact depend on the messages that stand before the fact in the
+//! record. If there are such messages, `message` defaults to the last of them, and `how` to
+//! `recorded`. If there are none, `message` defaults to the message that opened the input's call,
+//! and `how` to `handled`.
 //!
 //! The text contains a short form in place of each of these values:
 //!

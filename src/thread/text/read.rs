@@ -96,7 +96,7 @@ pub(super) struct RecordReader<'r> {
     time: Time,
     pub(super) names: &'r mut InternedNames,
     /// Values of the record's input that the texts of facts may leave out, such as the call and the
-    /// listener. `None` unless the input is an outcome, that is, the payloads that a listener
+    /// listener. `None` if the input is not an outcome, that is, the payloads that a listener
     /// returned.
     pub(super) about: Option<AboutOutcome>,
     /// Message that was read last; `None` before the first message of the record.
@@ -168,8 +168,8 @@ impl RecordReader<'_> {
         Ok(Fact::OutcomeReceived { call, attempt })
     }
 
-    /// Returns the message of a `disposed` fact whose text names no message. Returns `None` if no
-    /// message stands before the fact in the record, and the input is not an outcome.
+    /// Returns the message that a `disposed` fact without a message in its text refers to. Returns
+    /// `None` if no message stands before the fact in the record, and the input is not an outcome.
     pub(super) fn implied_message(&self) -> Option<MessageId> {
         self.latest.or(self.input_call().map(|call| call.0))
     }
@@ -207,8 +207,8 @@ impl RecordReader<'_> {
         self.about.as_ref().map(|about| about.call)
     }
 
-    /// Returns the listener of the record's input, as the sender or the recipient of a message
-    /// whose text leaves out `field`. Fails if the input is not an outcome.
+    /// Returns the listener of the record's input, which is the sender or the recipient of a
+    /// message whose text leaves out `field`. Returns an error if the input is not an outcome.
     fn listener(&self, field: &'static str) -> Result<ListenerName, UnreadableRecord> {
         let about = self.about.as_ref().ok_or(UnreadableRecord::NoField(field))?;
         Ok(about.listener.clone())

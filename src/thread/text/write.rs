@@ -25,12 +25,13 @@ struct RecordWriter<'r, 'o> {
     record: &'r Record,
     out: &'o mut Vec<u8>,
     /// Values of the record's input that the texts of facts may leave out, such as the call and the
-    /// listener. `None` unless the input is an outcome, that is, the payloads that a listener
+    /// listener. `None` if the input is not an outcome, that is, the payloads that a listener
     /// returned.
     about: Option<AboutOutcome>,
     /// Message that was written last; `None` before the first message of the record.
     latest: Option<MessageId>,
-    /// Call of the message that was written last; `None` if that message belongs to no call.
+    /// Call of the message that was written last. `None` before the first message, or if the last
+    /// message belongs to no call.
     latest_call: Option<CallId>,
 }
 
@@ -408,10 +409,10 @@ fn push_number(out: &mut Vec<u8>, number: u64) {
     out.extend_from_slice(digits.get(left..).unwrap_or_default());
 }
 
-/// Finds the fact that belongs to each verdict. The search for a passed verdict begins at the index
-/// `passed` of the list of facts, and that for a refused verdict at `refused`. At the end of the
-/// list, a search continues at the beginning. Verdicts usually have the order of their facts, so
-/// most searches end at once.
+/// Finds the fact that belongs to each verdict. Verdicts usually have the order of their facts, so
+/// each search begins behind the fact that the previous search found: at the index `passed` for a
+/// passed verdict, and at `refused` for a refused verdict. If a search reaches the end of the
+/// facts, it continues from their beginning.
 #[derive(Default)]
 struct FactNumbers {
     passed: usize,

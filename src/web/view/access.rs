@@ -1,13 +1,13 @@
-//! Access to the web view: decides which requests get a page at all, and which of them come from a
-//! person who knows the token.
+//! Access to the web view: decides which requests get a page at all, and which of these requests
+//! come from a person who knows the token.
 //!
 //! A page of another site can make a browser send requests to a server on loopback. Such a request
-//! is refused, because it names a host (DNS rebinding), an origin or a site other than that of this
-//! server.
+//! is refused, because the host (DNS rebinding), the origin or the site that it names is not that
+//! of this server.
 //!
-//! The cookie of a session contains a random secret of this server, and not the token. Its name
-//! contains the port, because a browser sends cookies to every port of a host. Over TLS, the cookie
-//! is bound to the host and never sent without TLS.
+//! The cookie of a session contains a random secret of this server, and not the token. The name of
+//! the cookie contains the port, because a browser sends cookies to every port of a host. Over TLS,
+//! the cookie is bound to the host and never sent without TLS.
 
 use std::net::{IpAddr, SocketAddr};
 

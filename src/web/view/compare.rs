@@ -165,8 +165,8 @@ fn form(query: &UrlQuery) -> Markup {
     }
 }
 
-/// Draws the form for the two threads to compare, and a list of the newest threads. The link of
-/// each thread enters it in the first empty field of the form.
+/// Draws the form for the two threads to compare, and a list of the newest threads. Each thread in
+/// the list has a link that enters this thread in the first empty field of the form.
 fn choice(query: &UrlQuery, newest: &[ListedTree]) -> Markup {
     let first = query.get("a");
     let (side, name) = if first.is_some() { ("b", "Compare with it") } else { ("a", "Choose") };

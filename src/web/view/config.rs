@@ -111,7 +111,7 @@ impl MissingConfigs {
     }
 }
 
-/// Returns why the page lacks configs that its URL selects; `None` if it has all of them.
+/// Returns why the page lacks configs that its URL selects; `None` if the page lacks none of them.
 fn missing(
     query: &UrlQuery,
     found: &[FoundConfigs],
@@ -127,9 +127,9 @@ fn missing(
 }
 
 /// Compares the two configs in each journal that contains both moments. If no journal contains
-/// both, compares the configs of two journals, but only if each moment is in exactly one journal.
-/// Otherwise the moments would be ambiguous, because several journals have records with the same
-/// number.
+/// both, compares the configs of two journals, but only if each moment is in exactly one journal. A
+/// moment that is in several journals is ambiguous, because records of different journals have the
+/// same numbers.
 fn compare(found: &[FoundConfigs]) -> Vec<Result<Vec<ConfigChange>, String>> {
     let both = found.iter().filter_map(|found| found.before.as_ref().zip(found.after.as_ref()));
     let mut pairs: Vec<_> = both.collect();

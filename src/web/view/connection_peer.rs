@@ -1,5 +1,5 @@
-//! The client process of a connection. The web view refuses the requests of a process that a pump
-//! of the organism started, even with the right token.
+//! The client process of a connection. The web view refuses all requests of a process that a pump
+//! of the organism started, even if the requests have the right token.
 
 use std::io::ErrorKind;
 use std::net::{SocketAddr, UdpSocket};
@@ -41,8 +41,8 @@ impl ConnectionPeer {
     }
 }
 
-/// Whether an address belongs to this machine, as every address of a hosted process does. Tries to
-/// bind a socket to the address, which is possible only for an address of this machine.
+/// Whether an address belongs to this machine. Every address of a hosted process does. Tests this
+/// by binding a socket to the address, which is possible only for an address of this machine.
 fn is_of_this_machine(mut address: SocketAddr) -> bool {
     address.set_port(0);
     match UdpSocket::bind(address) {

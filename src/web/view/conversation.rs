@@ -28,8 +28,8 @@ use crate::thread::{DecisionOrigin, TimerEnd};
 /// Local name of the payload with which the core reports an action of an operator.
 const ACTION_REPORT: &str = "operator-action";
 
-/// Maximum number of lines of an expanded payload that opens a subthread. A longer payload of this
-/// kind is shown collapsed.
+/// Maximum number of lines with which a payload that opens a subthread is shown expanded. A longer
+/// payload that opens a subthread is shown collapsed.
 const GOAL_LINES_OPEN: u64 = 12;
 
 /// Draws the messages and events of a page. `waiting` contains the calls that wait for a person
@@ -230,9 +230,9 @@ fn event(kind: &str, time: &Markup, head: &Markup, text: &str, room: &PageRoom) 
 /// The kind of page on which a message is drawn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum MessageContext<'p> {
-    /// The page of the message's thread. The message has an anchor for links there. `person`
-    /// describes the person whose decision is in the same record; `None` if there is no such
-    /// decision.
+    /// The page of the thread that contains the message. On this page, the message has an anchor to
+    /// which links can lead. `person` describes the person whose decision is in the same record;
+    /// `None` if there is no such decision.
     Thread { person: Option<&'p str> },
     /// A page with search results. Search results do not state how a message ended.
     Search,
@@ -344,8 +344,8 @@ pub(super) fn refused_payload(refusal: &RefusalView) -> Markup {
     }
 }
 
-/// Draws a refusal. `is_in_turn` states whether the refused text is part of a model's turn.
-/// `person` describes the person whose decision was refused, if it was a decision.
+/// Draws a refusal. `is_in_turn` states whether the refused text is part of a model's turn. If the
+/// refused text is a person's decision, `person` describes this person.
 pub(super) fn refused(
     refusal: &RefusalView,
     is_in_turn: bool,

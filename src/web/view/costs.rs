@@ -71,8 +71,8 @@ pub(super) async fn show(State(view): State<Arc<ViewState>>, query: UrlQuery) ->
     .await
 }
 
-/// Draws a note about the currency of the costs on this page. If the prices have had several
-/// currencies, names all of them. Costs are never converted.
+/// Draws a note about the currency of the costs on this page. If the prices were in several
+/// currencies, the note names all of them. Costs are never converted.
 fn currency(named: &BTreeSet<String>, has_costs: bool) -> Markup {
     let names = named.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
     html! {

@@ -188,8 +188,8 @@ fn progress(
     Ok((tree.rows(now), threads))
 }
 
-/// Returns the time up to which a running goal counts: `now` or, if the call of the run has ended,
-/// the time of the last record.
+/// Returns the time up to which the duration of a running goal is counted. If the call of the run
+/// has ended, this is the time of the last record. Otherwise, this is `now`.
 fn time_of_rows(records: &[Record], call: Option<CallId>, now: Time) -> Time {
     let last = records.last().map_or(Time(0), |record| record.time);
     let mut facts = records.iter().flat_map(|record| &record.facts);
@@ -286,9 +286,9 @@ fn goal(
     }
 }
 
-/// Returns the goal whose output `goal` judges; `None` if `goal` judges no other goal. The judged
-/// goal runs once for each item of a list, and an item counts only after `goal` has accepted its
-/// output.
+/// Returns the goal whose output is judged by the goal `goal`; `None` if `goal` judges no other
+/// goal. The judged goal runs once for each item of a list. An item counts only after `goal` has
+/// accepted the output for this item.
 fn judged_goal<'g>(graph: &GoalGraph<'g>, goal: usize) -> Option<&'g GoalId> {
     let owner = graph.membership(goal)?.owner;
     let judged = graph.goal(owner).filter(|_| graph.verifier(owner) == Some(goal));
@@ -338,8 +338,8 @@ fn rounds_of(graph: &GoalGraph<'_>, goals: &RecordedGoals, goal: usize) -> u64 {
     u64::from(passes.chain(present).max().unwrap_or_default())
 }
 
-/// Returns the spending of each goal, in the order of the workflow's file. It includes the goals
-/// beneath the goal, and the delegated tasks of all these goals.
+/// Returns the spending of each goal, in the order of the workflow's file. The spending of a goal
+/// includes the goals beneath it, and the delegated tasks of the goal and of those goals.
 fn spent_by_goal(graph: &GoalGraph<'_>, goals: &RecordedGoals) -> Vec<SpendingTotals> {
     let mut own = vec![SpendingTotals::default(); graph.len()];
     let mut number = 0;
@@ -365,10 +365,10 @@ fn spent_by_goal(graph: &GoalGraph<'_>, goals: &RecordedGoals) -> Vec<SpendingTo
     own.iter().enumerate().map(with_beneath).collect()
 }
 
-/// Describes the state of a row: its phase, followed by the numbers that apply to it:
+/// Describes the state of a row: its phase, and then the numbers that apply to the row:
 /// - For a loop, `rounds`: the number of rounds that it has begun.
 /// - For a goal inside a loop, the present pass of the loop.
-/// - For a goal with several agents or items, the number of those that have a result.
+/// - For a goal with several agents or items, the number of agents or items that have a result.
 /// - After the first attempt, the number of the attempt.
 fn state_of(row: &RunRow, rounds: u64) -> String {
     let mut text = row.phase.as_str().to_owned();

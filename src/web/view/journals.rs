@@ -28,18 +28,20 @@ pub(super) struct ViewedJournals {
 pub(super) struct PartitionAnswer<T> {
     pub partition: u32,
     pub answer: T,
-    /// Last record in the index and last record of the journal; `None` if the index is up to date.
+    /// Position of the last record in the index, and position of the last record in the journal;
+    /// `None` if the index is up to date.
     pub behind: Option<(Position, Position)>,
 }
 
 /// Whether the index of any queried journal lacks records. If so, a journal may contain something
-/// that its index does not show yet.
+/// that its index does not contain yet.
 pub(super) fn is_any_behind<T>(answers: &[PartitionAnswer<T>]) -> bool {
     answers.iter().any(|answer| answer.behind.is_some())
 }
 
-/// Returns the first result of a search in the indexes of all journals, with the partition of its
-/// journal. If there is no result, the error is true if an index lacks records.
+/// Returns the first result of a search in the indexes of all journals, with the partition of the
+/// journal in which it was found. If there is no result, returns an error. The error is true if any
+/// index lacks records.
 fn first_found<T>(answers: Vec<PartitionAnswer<Option<T>>>) -> Result<(u32, T), bool> {
     let is_behind = is_any_behind(&answers);
     let mut answers = answers.into_iter();
@@ -82,9 +84,9 @@ impl ViewedJournals {
         drawn.await.unwrap_or_else(|_| Err(stopped("the query ended without an answer")))
     }
 
-    /// Looks for something in the index of each journal. Returns the first result of `find` with
-    /// the partition of its journal. If no index has a result, the inner error is the result of
-    /// [`is_any_behind`].
+    /// Searches the index of each journal with `find`. Returns the first result, with the partition
+    /// of the journal in which it was found. If no index has a result, the inner error is the
+    /// result of [`is_any_behind`].
     ///
     /// # Errors
     ///
@@ -113,8 +115,8 @@ impl ViewedJournals {
         answers.collect()
     }
 
-    /// Starts to build the index of a journal on a separate OS thread, unless this view is already
-    /// building it. Returns [`index::Error::Building`].
+    /// Starts to build the index of a journal on a separate OS thread. If this view is already
+    /// building the index, starts nothing. Returns [`index::Error::Building`] in both cases.
     fn build(&self, journal: &Path) -> index::Error {
         let mut building = locked(&self.building);
         if building.insert(journal.to_owned()) {

@@ -50,7 +50,7 @@ pub(super) struct PageFrame<'p> {
     pub title: &'p str,
     /// Path of the section to which the page belongs.
     pub section: &'p str,
-    /// Name of the organism, if its config is known.
+    /// Name of the organism; `None` if its config is not known.
     pub organism: Option<&'p str>,
     /// The person to whom the session belongs; `None` on a page without a session.
     pub person: Option<&'p ViewPerson>,
@@ -116,7 +116,7 @@ pub(super) fn page(frame: &PageFrame<'_>, content: &Markup) -> Markup {
 
 /// Draws the strip which states that no organism runs on this host. On a live page, the page's
 /// script shows or hides this strip. `copies` are the copies of streams that the pages show, if
-/// any: organisms on other hosts may write to these streams.
+/// any. Organisms on other hosts may still write to the copied streams.
 fn stopped_strip(is_stopped: bool, copies: Option<StreamCopies>) -> Markup {
     html! {
         p.strip #stopped role="status" hidden[!is_stopped] {

@@ -4,8 +4,8 @@
 use super::{ViewError, ViewOptions};
 use crate::mutant::mutant;
 
-/// Refuses an address beyond loopback if the options contain no TLS. Refuses an unspecified
-/// address, such as `0.0.0.0`, if the options contain no host name.
+/// Refuses an address that other machines can reach, if the options contain no TLS. Refuses an
+/// unspecified address, such as `0.0.0.0`, if the options contain no host name.
 pub(super) fn check(options: &ViewOptions) -> Result<(), ViewError> {
     let address = options.listen;
     if address.ip().is_loopback() {

@@ -1,6 +1,6 @@
 //! The page with clients, agents, workflows and listeners, one on each row. A row shows the message
-//! rate, the open calls, the errors, the refusals, the peers that the listener may call, and the
-//! peers that it has called.
+//! rate, the open calls, the errors and the refusals. It also shows the peers that the listener may
+//! call, and those that it has called.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -89,8 +89,8 @@ struct FoundListeners {
     called: Vec<CalledPeer>,
     contracts: Result<Json, String>,
     loads: Vec<ListenerLoad>,
-    /// Time of the oldest message that the message rates count. `None` if the rates count all
-    /// messages of the last [`limits::WEB_RATE_TIME`], because there are not too many.
+    /// Time of the oldest message that the message rates count, if there are too many messages to
+    /// count all. `None` if the rates count all messages of the last [`limits::WEB_RATE_TIME`].
     counted_since: Option<Time>,
     refusals: Vec<ListedRefusal>,
 }

@@ -25,7 +25,7 @@ use crate::index::{self, IndexReader, IndexedCall, IndexedHold, IndexedMessage, 
 use crate::limits;
 use crate::xml::invisible_characters::visible;
 
-/// Id of the element of the page that contains the text of the model's turn.
+/// Id of the page element that contains the text of the model's turn.
 pub(super) const TURN_TEXT: &str = "turn-text";
 
 /// Returns the path of the page of a message.
@@ -94,13 +94,14 @@ pub(super) async fn raw(State(view): State<Arc<ViewState>>, Path(id): Path<Strin
 struct MessageOnPage {
     report: Box<MessageReport>,
     turn: Option<TurnText>,
-    /// The calls that other messages opened: the messages that caused this message, and the
-    /// messages that this message caused. The keys are the ids of these messages.
+    /// The calls that messages related to this message opened. The related messages are those that
+    /// caused this message, and those that this message caused. The keys are the ids of the related
+    /// messages.
     calls: HashMap<MessageId, IndexedCall>,
 }
 
-/// Finds the message whose id fits `selector`. Returns `None` if no message fits, and
-/// `Some(Err(()))` if several messages fit.
+/// Finds the message whose id fits `selector`. If no message fits, returns `None`. If several
+/// messages fit, returns `Some(Err(()))`.
 fn find(
     index: &mut IndexReader,
     selector: &MessageSelector,
@@ -123,8 +124,8 @@ fn find(
     Ok(Some(Ok(MessageOnPage { report, turn, calls })))
 }
 
-/// Finds the message whose id is `id` or begins with `id`, and draws it. Responds with an error
-/// page if no message or several messages fit.
+/// Finds the message whose id is `id` or begins with `id`, and draws the message. If no message
+/// fits, or several messages fit, responds with an error page.
 async fn respond(
     view: Arc<ViewState>,
     id: String,
@@ -206,8 +207,8 @@ fn disposition(report: &MessageReport) -> Markup {
     html! { (state) @if let Some(at) = at { " at " (record_entry::link(at)) } }
 }
 
-/// Returns the period in which the call that the message opened waits for a person now. Returns
-/// `None` if the message opened no call, or if this call does not wait for a person.
+/// Returns the unfinished wait for a person of the call that the message opened. Returns `None` if
+/// the message opened no call, or if this call does not wait for a person now.
 fn open_hold(report: &MessageReport) -> Option<&IndexedHold> {
     report.holds.iter().map(|held| &held.hold).find(|hold| hold.outcome.is_none())
 }

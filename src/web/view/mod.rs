@@ -193,7 +193,7 @@ struct ViewState {
     present: PresentFacts,
     shared_pages: SharedPages,
     call_counts: CallCounts,
-    /// Access of the person to actions; `None` if the view is read-only.
+    /// The person's access to actions; `None` if the view is read-only.
     operate: Option<OperateAccess>,
 }
 
@@ -362,8 +362,8 @@ async fn missing(State(view): State<Arc<ViewState>>) -> Response {
 }
 
 /// Marks a response which states that something is missing from the index. If the index lacks
-/// records, the browser gets a page about this lack instead, because the journal may contain the
-/// missing thing.
+/// records, the missing thing may still be in the journal. The browser then gets a page about the
+/// lacking records instead of this response.
 #[derive(Debug, Clone, Copy)]
 struct NotInIndex;
 
@@ -401,8 +401,9 @@ impl ViewState {
         (status, self.page(title, "", &content)).into_response()
     }
 
-    /// Draws the page for something that the index does not contain. A copy of a stream that no
-    /// organism on this host keeps up to date may lack it, too.
+    /// Draws the page for something that the index does not contain. If this host shows a copy of a
+    /// stream that no organism here keeps up to date, the page states that organisms on other hosts
+    /// may have recorded the missing thing.
     fn not_in_index(&self, title: &str, text: &str) -> Response {
         let may_lack = self.present.is_stopped() && self.present.copies().is_some();
         let elsewhere = " Organisms on other hosts may have recorded it: this host has a copy of \

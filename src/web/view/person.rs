@@ -18,8 +18,8 @@ pub(super) struct ActingPerson<'a> {
     /// the config names no operators.
     pub by: &'a str,
     pub is_signed: bool,
-    /// Whether the organism refused the action. If so, a person without a signature, known only by
-    /// login name or user id, is shown as `unproved` instead of `operator`.
+    /// Whether the organism refused the action. If so, and if the person did not sign and is known
+    /// only by login name or user id, the page shows the role `unproved` instead of `operator`.
     pub is_refused: bool,
     /// Login name of the user who ran the command, as the operating system reports it. `None` if
     /// the record does not contain it.
@@ -54,9 +54,9 @@ impl<'a> ActingPerson<'a> {
         self.by == ListenerName::OPERATOR
     }
 
-    /// Returns the person's name alone, usually as recorded. If the record contains only `operator`
-    /// as the name, returns the login name or else the user id of the user who ran the command. If
-    /// the record contains neither, returns `operator`.
+    /// Returns the person's name alone. This is usually the recorded name. If the record contains
+    /// only `operator` as the name, returns the login name of the user who ran the command or,
+    /// without a login name, the user id. Without both, returns `operator`.
     pub fn name(&self) -> String {
         match (self.login, self.uid) {
             (Some(login), _) if self.is_unnamed() => login.to_owned(),

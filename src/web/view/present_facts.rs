@@ -24,8 +24,8 @@ use crate::thread::PauseTarget;
 
 /// Facts about the present that every page shows. A check at intervals finds whether an organism
 /// runs. The last query of the indexes gives the pause of everything, and the number of waiting
-/// calls. Some confirmed actions of a person also change these two values at once, because the
-/// indexes contain these actions only later.
+/// calls. The indexes contain an action of a person only some time later, so some confirmed actions
+/// also change these two values at once.
 #[derive(Debug)]
 pub(super) struct PresentFacts {
     data: PathBuf,
@@ -33,8 +33,8 @@ pub(super) struct PresentFacts {
     /// only to read or set the time.
     looked: Mutex<Option<Instant>>,
     is_stopped: AtomicBool,
-    /// The copies of streams that the pages show; `None` if they show journals of this host alone.
-    /// Lock: held only to read or set the value.
+    /// The copies of streams among the journals that the pages show; `None` if there are none, or
+    /// before the first check. Lock: held only to read or set the value.
     copies: Mutex<Option<StreamCopies>>,
     waiting: AtomicU64,
     /// The pause of everything, if one is in force. Lock: held only to read or set the pause.
@@ -123,9 +123,9 @@ impl PresentFacts {
         *locked(&self.pause) = pause;
     }
 
-    /// Whether a check for a running organism is due, because there was none within the last
-    /// [`limits::WEB_LOOK_INTERVAL`]. If so, records the present time as the time of the check,
-    /// which the caller must then make.
+    /// Whether a check for a running organism is due. A check is due if the last one is at least
+    /// [`limits::WEB_LOOK_INTERVAL`] old, or if there was none. If a check is due, records the
+    /// present time as its time. The caller must then make the check.
     fn begin_check_if_due(&self) -> bool {
         let now = Instant::now();
         let mut looked = locked(&self.looked);
@@ -156,9 +156,9 @@ impl PresentFacts {
     }
 }
 
-/// Before a page is drawn, checks whether an organism runs. In a view with actions, also loads the
-/// facts of the config that pages need, such as the person's public keys. If the last check is
-/// recent, does neither.
+/// Runs before a page is drawn. If the last check is not recent, checks whether an organism runs.
+/// In this case, a view with actions also loads the facts of the config that pages need, such as
+/// the person's public keys.
 pub(super) async fn look(
     State(view): State<Arc<ViewState>>,
     request: Request,

@@ -26,7 +26,7 @@ use crate::organism::{PromptComparison, PromptPreview, TurnOnRecord};
 use crate::thread::Fact;
 use crate::xml::invisible_characters::visible;
 
-/// Returns the path of the page with a model's prompt. The model wrote the message `id` in response
+/// Returns the path of the page that shows a prompt. The model wrote the message `id` in response
 /// to this prompt.
 pub(super) fn path(id: MessageId) -> String {
     format!("{}/prompt", message::path(id))
@@ -80,8 +80,8 @@ struct TurnPayloads {
     accepted: Vec<IndexedMessage>,
     /// The payloads of the turn that were refused, at most [`limits::WEB_PAGE_ROWS`].
     refused: Vec<RefusalView>,
-    /// Number of payloads of the turn that `accepted` and `refused` leave out, because each has at
-    /// most [`limits::WEB_PAGE_ROWS`] entries.
+    /// Number of payloads of the turn that `accepted` and `refused` leave out, because each of
+    /// these lists has at most [`limits::WEB_PAGE_ROWS`] entries.
     left: u64,
 }
 

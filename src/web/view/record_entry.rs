@@ -71,8 +71,8 @@ fn find(index: &IndexReader, position: Position) -> Result<Option<FoundRecord>, 
     Ok(Some(FoundRecord { sealed, turn, is_last }))
 }
 
-/// Draws the record at `position` of each journal. Every partition has its own journal, so several
-/// records may have this position.
+/// Draws, for each journal, the record at `position`. Every partition has its own journal, so
+/// several records may have this position.
 fn content(position: Position, found: &[(u32, FoundRecord)]) -> Markup {
     let before = Position(position.0.saturating_sub(1));
     html! {
@@ -130,7 +130,7 @@ fn record(found: &FoundRecord) -> Markup {
     }
 }
 
-/// Reads from a record in JSON the kind of the record's input.
+/// Returns the kind of a record's input. `record` is the whole record as JSON.
 fn kind_of(record: &serde_json::Value) -> String {
     let input = record.get("input");
     let name = input.and_then(serde_json::Value::as_object).and_then(|input| input.keys().next());

@@ -29,8 +29,8 @@ const KEYS: [StatsKey; 3] = [StatsKey::Rule, StatsKey::Agent, StatsKey::Day];
 struct Faults {
     refusals: Stats,
     counts: BTreeMap<(String, Option<String>), u64>,
-    /// Number of calls that people refused. The key is the kind of the failure and the listener of
-    /// the call.
+    /// Numbers of calls that people refused. A key consists of the kind of the failure and the
+    /// listener of the call.
     denials: BTreeMap<(String, Option<String>), u64>,
     errors: Vec<FoundError>,
     retries: RetryList,

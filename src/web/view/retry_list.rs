@@ -12,8 +12,8 @@ use crate::config::in_shell;
 use crate::index::{Error, IndexReader, RetryFilter};
 use crate::limits;
 
-/// A message in the list of messages that can be retried, or in the list of messages that cannot.
-/// Contains the partition of the message's journal, and the content of the message's row.
+/// A row in the list of messages that can be retried, or in the list of messages that cannot.
+/// Contains the message, the partition of its journal, and the further content of the row.
 #[derive(Debug, Clone)]
 pub(super) struct ListedRetry {
     pub partition: u32,
@@ -142,9 +142,9 @@ impl RetryList {
         self.listed.iter().filter(|listed| listed.facts.outlook != RetryOutlook::Sent)
     }
 
-    /// Draws the messages as a table. With `may_act`, the second column, which a narrow window also
-    /// shows, links to the retry. Without `may_act`, the last column shows the command for the
-    /// retry.
+    /// Draws the messages as a table. If `may_act` is true, the second column links to the retry,
+    /// and narrow windows show this column, too. Otherwise, the last column shows the command for
+    /// the retry.
     pub fn table(&self, may_act: bool) -> Markup {
         let headers = if may_act {
             ["Message", "Action", "Reason", "Thread", "From", "To", "Time"]
@@ -374,9 +374,9 @@ fn all_of_them(list: &RetryList, page: &RetryPage, may_act: bool) -> Markup {
     }
 }
 
-/// Draws how many messages a retry of the whole page leaves out, and why. Messages that would fail
-/// again are left out by the button, which is shown with `may_act`. The command, shown without
-/// `may_act`, retries them, so the text announces their failures.
+/// Draws how many messages a retry of the whole page leaves out, and why. If `may_act` is true, the
+/// page has a button, which also leaves out messages that would fail again. Otherwise, the page
+/// shows a command, which retries these messages, so the text states that they would fail.
 pub(super) fn left_out(list: &RetryList, may_act: bool) -> Markup {
     let counted = |is_kind: fn(&RetryOutlook) -> bool| {
         list.left_out().filter(|listed| is_kind(&listed.facts.outlook)).count() as u64

@@ -29,7 +29,7 @@ use past_page::past_page;
 struct PageRequest {
     /// Sequence number of the first message on the page; `None` for the last page.
     from_seq: Option<u64>,
-    /// The page shows the state of the thread directly after the record at this position; `None`
+    /// Position of a record. The page shows the thread as it was directly after this record; `None`
     /// for the present state.
     at: Option<Position>,
     limit: usize,
@@ -70,8 +70,8 @@ struct FoundPage {
     work: Vec<CallWork>,
 }
 
-/// A position that is not in the journal of a thread yet. The page for such a position would change
-/// each time that the thread grows.
+/// A requested position `at` after the journal's last record. Such a request fails, because the
+/// page would change each time that the thread grows.
 struct LaterRecord {
     at: Position,
     last: Position,

@@ -7,8 +7,8 @@ use crate::audit::{ThreadTimeline, thread_state};
 use crate::ids::ThreadId;
 use crate::index::{HoldCount, ListedTree, WaitingMessage};
 
-/// Draws the phase of a thread. Draws instead that calls wait for people, if the thread is open and
-/// has such calls.
+/// Draws the phase of a thread. If the thread is open and has calls that wait for people, draws
+/// this wait instead.
 pub(super) fn status(phase: &str, waits: HoldCount) -> Markup {
     let state = thread_state(phase, waits);
     html! {
@@ -22,8 +22,8 @@ pub(super) fn status(phase: &str, waits: HoldCount) -> Markup {
     }
 }
 
-/// Draws, in a list of trees, the status of one tree, a pause of its work, and the number of its
-/// calls that people denied.
+/// Draws the status of a tree in a list of trees. Also draws the pause of the tree, if there is
+/// one, and the number of calls in the tree that people denied.
 pub(super) fn of_tree(tree: &ListedTree) -> Markup {
     html! {
         (status(&tree.status, tree.waits))

@@ -63,7 +63,8 @@ impl OpenBranches {
     }
 
     /// Returns the value of the URL parameter after a click on a branch. The click expands a
-    /// collapsed branch, and collapses an expanded one. Returns `None` if no branch stays expanded.
+    /// collapsed branch, and collapses an expanded one. Returns `None` if no branch is expanded
+    /// after the click.
     fn toggled(&self, thread: &str) -> Option<String> {
         let mut open = self.0.clone();
         if !open.remove(thread) {

@@ -14,9 +14,9 @@ const DISTANCE_MIN: f64 = 0.16;
 const CHARACTER: f64 = 0.02;
 /// Minimum space between two labels, as a fraction of the width of a timeline bar.
 const SPACE_MIN: f64 = 0.01;
-/// Width of the zone at each end of a timeline bar, as a fraction of the bar's width. The label of
-/// a tick begins at the tick in the first zone, ends at the tick in the last zone, and is centred
-/// on the tick elsewhere.
+/// Width of the zone at each end of a timeline bar, as a fraction of the bar's width. If a tick is
+/// in the first zone, its label begins at the tick. If the tick is in the last zone, the label ends
+/// at the tick. Elsewhere, the label is centred on the tick.
 const END: f64 = 0.06;
 
 /// Units of long times with their lengths in microseconds, longest first.
@@ -37,8 +37,9 @@ pub(super) struct AxisTick {
     /// Time since the beginning of the thread, with its unit. For a break in the axis: the length
     /// of the time that the axis leaves out there.
     pub label: String,
-    /// Width of the zone at each end of the bar, as a fraction of the bar's width. In a zone, the
-    /// label begins or ends at the tick. Between the zones, it is centred on the tick.
+    /// Width of the zone at each end of the bar, as a fraction of the bar's width. In the first
+    /// zone, the label begins at the tick. In the last zone, it ends at the tick. Between the
+    /// zones, it is centred on the tick.
     margin: f64,
 }
 
@@ -65,7 +66,8 @@ impl AxisTick {
         (begin, begin + width)
     }
 
-    /// Whether this tick and `other` are far enough apart, so that their labels have room.
+    /// Whether this tick and `other` are far enough apart, and whether their labels have room
+    /// beside each other.
     fn is_apart_from(&self, other: &Self) -> bool {
         let (begin, end) = self.ends();
         let (other_begin, other_end) = other.ends();
@@ -114,8 +116,8 @@ pub(super) fn ticks(scale: &TimeScale, origin: Time) -> Vec<AxisTick> {
 }
 
 /// Returns marks for the breaks of a scale, each with the length of the time that is left out. A
-/// long thread has hundreds of breaks, so the longest breaks get their marks first. A break without
-/// room gets no mark.
+/// long thread can have hundreds of breaks, so the longest breaks get their marks first. A break
+/// gets no mark if its label would not have enough space.
 pub(super) fn breaks(scale: &TimeScale) -> Vec<AxisTick> {
     let mut cuts: Vec<_> = scale.cuts().collect();
     cuts.sort_by_key(|cut| std::cmp::Reverse(cut.left_out));

@@ -1,6 +1,6 @@
 //! Maps times to places on a bar. Periods without open work are drawn shorter, so that the work of
-//! a thread that rested for a day stays visible. Waits for people or in queues are also drawn
-//! shorter if they are longer in total than the work.
+//! a thread that rested for a day stays visible. Waits, for people or in queues, are also drawn
+//! shorter if all waits together are longer than the work.
 
 use std::time::Duration;
 
@@ -60,9 +60,9 @@ pub(super) struct TimeScale {
 
 impl TimeScale {
     /// Creates a scale from periods of work and periods in which calls waited. `last` is the time
-    /// of the last event. Time with both work and a wait counts as work. If the remaining waits are
-    /// longer in total than the work, they are shortened to the total length of the work. Without
-    /// any work, no wait is shortened.
+    /// of the last event. Time with both work and a wait counts as work. If all other waits
+    /// together are longer than all work, they are shortened to the total length of the work. If
+    /// there is no work, no wait is shortened.
     pub fn new(work: Vec<(Time, Time)>, waits: Vec<(Time, Time)>, last: Time) -> Self {
         let work = merged(work);
         let waits = without(&merged(waits), &work);

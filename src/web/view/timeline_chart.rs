@@ -37,11 +37,11 @@ const fn name_of(kind: WorkKind) -> &'static str {
     }
 }
 
-/// State of an open call if the page cannot determine whether the call is, for example, queued or
-/// in flight.
+/// State that the page shows for an open call if it cannot determine the exact state, such as
+/// queued or in flight.
 const OPEN: &str = "open";
-/// State of a call or a message that is not handed over to its listener yet. A message of a call
-/// that is already handed over waits for the next delivery.
+/// State of a call or a message that is not handed over to its listener yet. If a call is already
+/// handed over, its new message has this state until the next delivery.
 const QUEUED: &str = MessageState::Queued.as_str();
 
 /// Id of the hatched pattern. It fills each gap and each wait that is drawn shorter than its real
@@ -52,7 +52,7 @@ const CUT: &str = "cut";
 
 /// Maximum number of nesting levels with an indent of their own.
 const INDENTS: usize = 12;
-/// Number of rows from which the chart has a second axis, beneath the rows.
+/// Minimum number of rows for which the chart has a second axis, beneath the rows.
 const ROWS_WITH_SECOND_AXIS: usize = 16;
 
 /// The time scale of a chart, with the ticks of its axis.
@@ -246,7 +246,8 @@ fn table(
 }
 
 /// Draws a row with an axis. `grid` is the SVG definition of the background that the bars of all
-/// rows use. Only one axis contains this definition; `None` for the other axis.
+/// rows use. Only one axis of the chart contains this definition. For any other axis, `grid` is
+/// `None`.
 fn axis_row(scale: &ChartScale, grid: Option<&Markup>) -> Markup {
     html! {
         tr.axis {
@@ -329,7 +330,7 @@ fn is_open(call: &CallWork) -> bool {
 
 /// Returns the span from the beginning of an open call until now; `None` for a call that has ended.
 /// The bar shows this span behind the periods of work, so that the call also appears open between
-/// them.
+/// these periods.
 fn open_span(call: &CallWork) -> Option<WorkSpan> {
     let begin = call.spans.first().filter(|_| is_open(call))?.begin;
     Some(WorkSpan { kind: WorkKind::Queue, begin, end: None })
@@ -451,7 +452,7 @@ fn subthread_row(
     }
 }
 
-/// Whether a subthread has open work. Its bar then goes on until now.
+/// Whether a subthread has open work. If so, the subthread's bar extends to the present time.
 fn is_open_thread(child: &ThreadTimeline) -> bool {
     is_open_phase(child.status.as_str())
 }
@@ -462,8 +463,8 @@ fn units(place: f64) -> String {
 }
 
 /// Draws the background that all rows share: the shortened gaps and waits, and a line for each
-/// tick. A long thread has hundreds of them, so all gaps and waits are one path, and all lines are
-/// another.
+/// tick. A long thread has hundreds of gaps, waits and ticks. For this reason, one path draws all
+/// gaps and waits, and another draws all lines.
 fn grid(scale: &ChartScale) -> Markup {
     let cuts = scale.times.cuts();
     let cuts = cuts.map(|cut| {
@@ -516,8 +517,8 @@ mod tests {
     use crate::audit::{ThreadPhase, TimelineEntry, TimelineEvent};
     use crate::ids::{ListenerName, Position, ThreadId};
 
-    /// The row of a subthread that was opened 5 s before the last record of its thread, in a chart
-    /// that is drawn 10 s after this record.
+    /// Returns the row of a subthread. The subthread was opened 5 s before its last record, and the
+    /// chart is drawn 10 s after this record.
     fn row_of_subthread(status: ThreadPhase) -> String {
         let opened = Time(Time::now().0 - 15_000_000);
         let timeline = |id: &str| {

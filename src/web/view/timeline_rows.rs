@@ -21,7 +21,7 @@ pub(super) enum RowContent<'p> {
     Undelivered(UndeliveredMessage<'p>),
 }
 
-/// A message of an open call that is not handed over to the call's listener yet.
+/// A message of an open call. The message is not handed over to the call's listener yet.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct UndeliveredMessage<'p> {
     pub message: &'p MessageView,
@@ -52,8 +52,8 @@ pub(super) fn subthreads(timeline: &ThreadTimeline) -> Vec<(Position, &ThreadTim
     children.collect()
 }
 
-/// Returns the undelivered messages of a page, except messages that open a call. The row of such a
-/// call already shows its state.
+/// Returns the undelivered messages of a page. Leaves out messages that open a call, because the
+/// row of the call already shows their state.
 pub(super) fn undelivered<'p>(
     timeline: &'p ThreadTimeline,
     work: &'p [CallWork],
@@ -129,17 +129,17 @@ pub(super) fn rows<'p>(timeline: &'p ThreadTimeline, work: &'p [CallWork]) -> Ve
     ordered
 }
 
-/// Returns the parent row for everything that the record at `position` opened. The parent is the
-/// turn of the call `opener` in this record, or the call itself if the record contains no such
-/// turn. Returns `None` if the page does not have this call.
+/// Returns the parent row for everything that the call `opener` opened in the record at `position`.
+/// If the record contains a turn of this call, the parent is the turn. Otherwise, the parent is the
+/// call itself. Returns `None` if the page does not have this call.
 fn parent(work: &[CallWork], opener: Option<MessageId>, position: Position) -> ParentRow {
     let call = work.iter().find(|call| Some(call.call) == opener)?;
     let turn = call.turns.iter().find(|turn| turn.position == position);
     Some(turn.map_or(call.call, |turn| turn.note))
 }
 
-/// Returns the call in which a listener requested a subthread: the call of the message that caused
-/// the request. Returns `None` if the page lacks the request or this message.
+/// Returns the call in which a listener requested a subthread. This is the call of the message that
+/// caused the request. Returns `None` if the page lacks the request or the message that caused it.
 fn opener(
     timeline: &ThreadTimeline,
     child: &ThreadTimeline,
@@ -172,7 +172,7 @@ mod tests {
         MessageId(Uuid::from_u128(number))
     }
 
-    /// Creates a call with the id `number`, whose record is at `position`.
+    /// Creates a call. Its id is `number`, and the record that opened it is at `position`.
     fn call(number: u128, position: u64, opener: Option<u128>, begin: i64) -> CallWork {
         CallWork {
             call: id(number),

@@ -113,8 +113,8 @@ fn unreadable(path: &Path, source: std::io::Error) -> TlsFileError {
     TlsFileError::Unreadable { path: path.to_owned(), source }
 }
 
-/// Opens a regular file. Fails for anything else, such as a pipe or a device, and never blocks on
-/// it.
+/// Opens a regular file. Fails for anything else, such as a directory or a device. Does not block,
+/// even if the path is that of a pipe.
 fn open(path: &Path) -> Result<File, TlsFileError> {
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
     let opened = rustix::fs::open(path, flags, Mode::empty());

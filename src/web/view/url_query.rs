@@ -51,8 +51,8 @@ impl UrlQuery {
         self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()))
     }
 
-    /// Returns these parameters without empty ones, and with `value` as the only value of `name`.
-    /// If `value` is `None`, removes `name`.
+    /// Returns a copy of the query without empty parameters, and with `value` as the only value of
+    /// `name`. If `value` is `None`, the copy has no parameter `name`.
     #[must_use]
     pub fn with(&self, name: &str, value: Option<&str>) -> Self {
         let others = self.0.iter().filter(|(known, value)| known != name && !value.is_empty());

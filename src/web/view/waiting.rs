@@ -55,7 +55,7 @@ pub(super) struct CallToDecide {
 pub(super) struct WritingTurn {
     /// The payloads of this turn that the gate refused, at most [`limits::WEB_TURN_REFUSALS`].
     refused: Vec<RefusalView>,
-    /// Number of payloads of this turn that the gate refused and that `refused` leaves out.
+    /// Number of payloads of this turn that the gate refused, but that are not in `refused`.
     left: u64,
 }
 
@@ -209,8 +209,8 @@ fn content(calls: &[CallToDecide], page: &WaitingPage, may_act: bool) -> Markup 
     }
 }
 
-/// Draws links to the previous and the next page. `end` is the number of calls up to the end of
-/// this page.
+/// Draws links to the previous and the next page. `end` is the number of calls on this page and all
+/// pages before it.
 fn pages(page: &WaitingPage, end: usize) -> Markup {
     html! {
         p.pages {

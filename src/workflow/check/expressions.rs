@@ -109,8 +109,7 @@ impl ExpressionCheck<'_, '_> {
     }
 
     /// Returns the shape of the document from which the expressions of the goal `number` select
-    /// values. The shape lists the elements that these expressions may select at the start of the
-    /// goal.
+    /// values. The shape lists the elements that these expressions may select when the goal starts.
     fn root_of(&self, number: usize) -> ValueShape {
         let mut root = self.input_root();
         for visible in self.graph.visible(number) {
@@ -220,7 +219,8 @@ impl ExpressionCheck<'_, '_> {
         self.report(expression, root);
     }
 
-    /// Reports an expression that must select nodes, but has a text, a number or a truth value.
+    /// Reports an expression if it must select nodes, but its value is a text, a number or a truth
+    /// value.
     fn require_nodes(&mut self, expression: &Placed<String>) {
         let text = expression.value.as_str();
         let is_valid = check_expression(text).is_ok();

@@ -52,8 +52,8 @@ impl<'a> MappedCall<'a> {
     }
 }
 
-/// Returns a warning for each decimal field of a payload whose value XPath computes. XPath uses
-/// binary floating point, so the digits of the value may be unexpected.
+/// Returns a warning for each decimal field of a payload if XPath computes the value of the field.
+/// XPath uses binary floating point, so the digits of the value may be unexpected.
 pub fn computed_decimals(
     definition: &WorkflowDefinition,
     contracts: &Contracts,

@@ -92,7 +92,8 @@ fn check_unknown_goals(
 }
 
 /// Reports wrong entries in two settings of `goal`, the goal with this `number`:
-/// - in `needs`: a member of a goal, such as a loop, that does not also contain `goal`;
+/// - in `needs`: a goal that runs only as a member of another goal, such as a loop, if `goal` is
+///   not a member of the same goal;
 /// - in `context`: a goal that may not have ended before `goal` starts. Goals of the same loop are
 ///   allowed, because they may have ended in an earlier pass.
 fn check_needs(
@@ -153,8 +154,8 @@ fn check_later_needs(
     }
 }
 
-/// Whether a member of this `kind` comes after the member of the kind `other` in the same loop or
-/// branch.
+/// Whether the member with the place `kind` comes after the member with the place `other`. Returns
+/// false if the two members are not in the same loop or branch.
 fn is_later(kind: MemberKind, other: MemberKind) -> bool {
     match (kind, other) {
         (MemberKind::Loop { position }, MemberKind::Loop { position: other }) => position > other,
@@ -222,7 +223,7 @@ fn check_settings(goal: &GoalDefinition, problems: &mut ProblemList) {
     refuse(!has_output && is_limited, "timeout, tokens and money");
 }
 
-/// Reports a role for the items of a goal if no agent works on these items.
+/// Reports a goal that sets a role for its items although no agent works on the items.
 fn check_item_role(goal: &GoalDefinition, problems: &mut ProblemList) {
     let has_role = matches!(&goal.form, GoalForm::Each(each) if each.role.is_some());
     if has_role && agents_of(goal).is_empty() {
@@ -245,8 +246,8 @@ fn check_roles(goal: &GoalDefinition, problems: &mut ProblemList) {
 }
 
 /// Reports settings that a verifier must not have. A verifier is a goal that judges the items of
-/// another goal. Only that other goal may have settings for failures and supervision, because an
-/// item fails if its verifier fails.
+/// another goal. An item fails if its verifier fails. For this reason, only the goal with the items
+/// may have settings for failures and supervision.
 fn check_verifier(
     graph: &GoalGraph<'_>,
     number: usize,
@@ -304,7 +305,8 @@ fn check_label(
 }
 
 /// Returns the maximum lengths, in characters, of the numbers that are appended to a goal's labels:
-/// the number of the pass in a loop, and the number of the item for a verifier.
+/// the number of the pass if the goal is in a loop, and the number of the item if the goal is a
+/// verifier.
 fn list_suffixes(graph: &GoalGraph<'_>, number: usize) -> Vec<usize> {
     let in_loop = graph.loop_of(number).and_then(|owner| match &graph.goal(owner)?.form {
         GoalForm::Loop { max, .. } => Some(max.to_string().len()),

@@ -38,9 +38,9 @@ pub(super) fn check(
     }
 }
 
-/// Whether the goal has a document, the text that an agent gets as its task. Only goals that agents
-/// carry out have a document. A person can correct only these goals, because the correction appears
-/// in the document.
+/// Whether the goal has a document, which is the text that an agent gets as its task. Only goals
+/// that agents carry out have a document. A person can correct only goals with a document, because
+/// the document contains the correction.
 fn has_document(goal: &GoalDefinition) -> bool {
     match &goal.form {
         GoalForm::Run(target) => matches!(target, GoalTarget::Agent { .. }),

@@ -13,8 +13,8 @@ use super::super::shapes::ShapeSource;
 use super::mappings::check_fields;
 use super::{DefinitionContext, DefinitionFault, DefinitionProblem, ProblemList, near_or};
 
-/// Returns the problems of an undo rule. The place of a problem is the index of the wrong value in
-/// `rule.with`, or the length of `rule.with` if none of its values is wrong.
+/// Returns the problems of an undo rule. If a value in `rule.with` is wrong, the place of the
+/// problem is the index of this value. Otherwise, the place is the length of `rule.with`.
 ///
 /// `is_stored` states whether the rule belongs to a stored config, see
 /// [`DefinitionContext::is_stored`].
@@ -80,11 +80,11 @@ pub fn check_undo_rule(
 }
 
 /// Checks a workflow that undoes calls after a failure. Reports:
-/// - each listener with an undo rule that can be called beneath the workflow but is no peer of it,
-///   because the workflow cannot send the undo to such a listener;
+/// - each listener that has an undo rule and can be called beneath the workflow, but is no peer of
+///   the workflow, because the workflow cannot send the undo to this listener;
 /// - each undo payload that two peers accept, because the undo would go to both.
 ///
-/// For a workflow that undoes no calls, reports only its setting `report_to`.
+/// If the workflow undoes no calls, reports only the setting `report_to`, which is useless then.
 pub(super) fn check(
     definition: &WorkflowDefinition,
     context: &DefinitionContext<'_>,

@@ -62,8 +62,8 @@ impl WorkflowRun<'_> {
         }
     }
 
-    /// Handles the failure of a goal run. Starts another attempt if `is_final` is not set and the
-    /// goal's `retry` setting allows one. Without another attempt, the failure of a judge fails the
+    /// Handles the failure of a goal run. If `is_final` is not set and the goal's `retry` setting
+    /// allows another attempt, starts this attempt. Otherwise, the failure of a judge fails the
     /// whole goal, and any other failure fails the agent, item or review. Each agent or item has
     /// its own number of retries.
     pub(super) fn failed(&mut self, run: &GoalRun, failure: GoalFailure, is_final: bool) {
@@ -98,9 +98,9 @@ impl WorkflowRun<'_> {
         self.note_end(number);
     }
 
-    /// Continues the owner of the goal `number`, a member, after this goal has ended. A loop or a
-    /// choice starts its next member. A failed goal that was waiting for its fallback ends with the
-    /// fallback. Does nothing for a verifier, or for a goal that is no member.
+    /// Handles the end of the goal `number` for its owner, the goal of which it is a member. A loop
+    /// or a choice starts its next member. If the goal is the fallback of a failed goal, the failed
+    /// goal ends, too. Does nothing if the goal is a verifier, or no member.
     fn note_end(&mut self, number: usize) {
         let Some(membership) = self.graph.membership(number) else { return };
         match membership.kind {

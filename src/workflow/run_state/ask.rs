@@ -49,8 +49,8 @@ impl WorkflowRun<'_> {
     }
 
     /// Runs the goal `about` again with the correction `text`, which a person gave in answer to the
-    /// question of the goal `asked`. Then runs again the goals between the two in the order of
-    /// dependencies, and last `asked` itself. If `about` was corrected too often, the goal `asked`
+    /// question of the goal `asked`. After it, the goals that depend on `about` and on which
+    /// `asked` depends run again, and finally `asked`. If `about` was corrected too often, `asked`
     /// fails instead.
     fn correct(&mut self, asked: usize, about: usize, text: String) {
         let reviewed = self.state.reviewed.remove(&about).unwrap_or_default();
@@ -109,9 +109,9 @@ impl WorkflowRun<'_> {
         }
     }
 
-    /// Returns the corrections of a goal that a person has corrected, oldest first. These are the
-    /// corrections by people, and those from reviews at the position `review` that ended before a
-    /// person's correction.
+    /// Returns the corrections of a goal, oldest first. These are the corrections by people, and
+    /// the corrections from reviews at the position `review` that ended before a person's
+    /// correction. Returns nothing if no person has corrected the goal.
     pub(super) fn given_corrections(
         &self,
         number: usize,

@@ -17,10 +17,10 @@ use super::super::view::{RunView, ViewEntry, ViewValue};
 use super::{GoalRun, GoalState, RunKind, RunPart, WorkflowRun};
 
 impl WorkflowRun<'_> {
-    /// Builds the view of a goal, the XML document from which expressions select values. The view
-    /// contains the input of the run, the entries `more`, and outputs of goals: the dependencies
-    /// and the members of the goal, and all goals in the loop around it. Leaves out each entry that
-    /// none of `expressions` can select.
+    /// Builds the view of a goal. The view is the XML document from which expressions select
+    /// values. It contains the input of the run, the entries `more`, and the outputs of these
+    /// goals: the dependencies and the members of the goal, and all goals in the loop around the
+    /// goal. An entry is left out if none of `expressions` can select it.
     pub(super) fn view_with(
         &self,
         number: usize,
@@ -115,9 +115,9 @@ impl WorkflowRun<'_> {
         RunView::new(&entries)
     }
 
-    /// Returns the latest output of a goal; `None` if the goal has none. In a loop, this is the
-    /// output of the previous pass if the goal has none in the present pass but may still run in
-    /// it.
+    /// Returns the latest output of a goal; `None` if the goal has none. If a goal in a loop has no
+    /// output in the present pass, but may still run in this pass, returns its output from the
+    /// previous pass.
     fn latest_output(&self, number: usize) -> Option<ViewValue> {
         if let Some(output) = self.goal_state(number).output() {
             return Some(output.clone());

@@ -59,10 +59,10 @@ impl<'a> WorkflowRun<'a> {
         self.end_part(run, PartResult::Failed(GoalFailure::new("not-accepted", reason)));
     }
 
-    /// Handles an output that a verifier accepted, or that needs no verification. The output of an
-    /// item goes to the supervisor, who judges each item; without a supervisor, it is accepted. Any
-    /// other output becomes the result of its part, because the supervisor judges only the output
-    /// of the whole goal.
+    /// Handles an output that a verifier accepted, or that needs no verification. If the output is
+    /// that of an item, sends it to the supervisor, who judges each item. Without a supervisor,
+    /// accepts it. Any other output becomes the result of its part of the goal, because the
+    /// supervisor judges only the output of the whole goal.
     fn passed(&mut self, run: &GoalRun, output: ViewValue) {
         match run.part {
             RunPart::Item(_) => self.supervise(run, output),
@@ -180,9 +180,9 @@ impl<'a> WorkflowRun<'a> {
         }
     }
 
-    /// Keeps the corrections from ended reviews of the goal `number`, if a person can still correct
-    /// this goal. Each correction has the position of its review. After a person's correction, the
-    /// document of the goal shows the kept corrections again.
+    /// Keeps the corrections from `reviews`, the ended reviews of the goal `number`, if a person
+    /// can still correct this goal. Each review comes with its position. After a person's
+    /// correction, the document of the goal shows the kept corrections again.
     pub(super) fn keep_reviews(
         &mut self,
         number: usize,

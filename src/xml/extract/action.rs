@@ -225,8 +225,8 @@ impl TurnWalk<'_> {
         RawFinding::new(ExtractCode::UnclosedAction, at, message).into()
     }
 
-    /// Returns the decoded attributes of a tag, without namespace declarations. Records in
-    /// `reading` each flaw of the attributes, a defect that does not stop the parser.
+    /// Returns the decoded attributes of a tag, without namespace declarations. Records each flaw
+    /// of the attributes in `reading`. A flaw is a defect that does not stop the parser.
     pub fn attributes(&self, tag: &OpenTag, reading: &mut ActionReading) -> Vec<(QName, String)> {
         if let Some(fault) = tag.fault {
             let name = self.source.lossy(tag.name.clone());

@@ -35,8 +35,9 @@ pub(super) struct TurnWalk<'a> {
     next_tag: HashMap<Vec<u8>, (usize, Option<OwnTag>)>,
     pub(super) paragraph: Option<TickParagraph>,
     /// Known ends of fenced code blocks. The key is the character and the length of the fence. The
-    /// value contains the offset from which the end was searched, and the end. A block inside
-    /// another block with the same fence has the same end, so this end is searched only once.
+    /// value is the offset at which the search for the end began, and the end itself. A block
+    /// inside another block with the same fence has the same end, so this end is searched only
+    /// once.
     pub(super) fences: HashMap<(u8, usize), (usize, usize)>,
     /// The last Markdown code that was searched for close tags, and the offset of its last `]]>`.
     code_cdata: Option<(Range<usize>, usize)>,
@@ -53,8 +54,8 @@ pub(super) struct TurnWalk<'a> {
 /// queries require.
 struct LastCloses<'a> {
     known: HashMap<&'a [u8], usize>,
-    /// Offset down to which the backward search has read the turn. For each name with a close tag
-    /// after this offset, `known` contains the offset of its last close tag.
+    /// Offset down to which the backward search has read the turn. `known` contains each name with
+    /// a close tag after this offset, and the offset of the last close tag with this name.
     from: usize,
 }
 
@@ -118,8 +119,7 @@ pub(super) struct ParentElement<'a> {
     pub shape: ShapeId,
     /// Name of the element as written.
     pub name: &'a [u8],
-    /// Whether the parser looks up a child that was written without a prefix by its local name
-    /// alone.
+    /// Whether a child that was written without a prefix is looked up by its local name alone.
     pub bare: bool,
     /// Number of namespace bindings that are in scope directly inside the element.
     pub scope_depth: usize,
@@ -192,8 +192,8 @@ impl<'a> TurnWalk<'a> {
         self.last_closes.search_after(from, name, source)
     }
 
-    /// Adds to `vain` the number of bytes from the offset `from` to the end of the received text,
-    /// because a search for a close tag there found none.
+    /// Adds to `vain` the number of bytes from the offset `from` to the end of the received text. A
+    /// search for a close tag has read these bytes without finding one.
     pub fn in_vain(&mut self, from: usize) {
         self.vain += self.source.len().saturating_sub(from);
     }
@@ -216,7 +216,7 @@ impl<'a> TurnWalk<'a> {
         Ok(close)
     }
 
-    /// Finds in Markdown code the first close tag with the name `name` that closes an element from
+    /// Finds, in Markdown code, the first close tag with the name `name` whose element was opened
     /// before the code. Returns `None` if there is no such tag. Skips elements that begin and end
     /// in the code, because they are only quoted. Reads no byte beyond the code, so that searching
     /// many pieces costs no more than searching one piece of their total length.
@@ -281,9 +281,10 @@ impl<'a> TurnWalk<'a> {
         Ok(tag.filter(|tag| tag.closes))
     }
 
-    /// Finds the close tag of a text-only child. A sibling, the close tag of the parent, or the end
-    /// of the turn must follow this tag. Prefers the first such tag outside of nested elements with
-    /// the same name. Takes the first one that closes a nested element if there is no other.
+    /// Finds the close tag of a text-only child. Considers only close tags that are followed by a
+    /// sibling, the close tag of the parent, or the end of the turn. Returns the first of these
+    /// that is outside of nested elements with the same name. If all of them close nested elements,
+    /// returns the first of all.
     pub fn value_close(
         &mut self,
         name: &[u8],

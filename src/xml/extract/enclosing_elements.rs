@@ -14,8 +14,8 @@ pub(super) struct EnclosingTags<'a> {
     /// Whether the value contains a tag that closes an element around the value, such as `</a>` in
     /// `<a><b>value</a>`.
     is_left: bool,
-    /// Whether the value closes an element around the value, and later opens an element that has
-    /// the name of an element around the value.
+    /// Whether the value closes an element around the value, and later opens an element with the
+    /// name of any element around the value.
     is_reopened: bool,
 }
 
@@ -40,9 +40,11 @@ impl<'a> EnclosingTags<'a> {
     }
 
     /// Scans the value up to the offset `to`, which must increase from call to call. Returns
-    /// whether the value must not end at `to`, because it would join two elements. This is so if
-    /// [`Self::is_reopened`] is true. It is also so if the value contains a whole element and a
-    /// further open tag, both with the name of the same element around the value.
+    /// whether the value must not end at `to`, because it would join two elements. This is so in
+    /// two cases:
+    /// - [`Self::is_reopened`] is true.
+    /// - Two tags in the value have the name of the same element around the value: a whole element
+    ///   and a further open tag.
     pub fn scan_to(&mut self, source: TurnBytes<'_>, to: usize) -> bool {
         if mutant("merge-two-elements") {
             return false;

@@ -63,9 +63,10 @@ impl Hasher for NameHasher {
     }
 }
 
-/// Filter that rejects most names without a meaning: names of no action, no reasoning block and no
-/// reserved element. Turns contain many tags with such names, so the filter must be fast. It checks
-/// only the first byte and the length of a name, without hashing.
+/// Filter that rejects most names without a meaning. A name has a meaning if it is that of an
+/// action, a reasoning block or a reserved element. Turns contain many tags with other names, so
+/// the filter must be fast. It checks only the first byte and the length of a name, without
+/// hashing.
 #[derive(Debug, Clone, Default)]
 struct NameFilter {
     /// For each first byte of a name, a bit mask of the lengths of the names that begin with this

@@ -45,8 +45,8 @@ pub use unknown_element::VENDOR_WRAPPERS;
 pub struct Extraction {
     /// The items of the turn in the order of the text.
     pub items: Vec<ExtractedItem>,
-    /// Errors that belong to no broken action and no unknown element, at most `FINDINGS_MAX`.
-    /// Broken actions and unknown elements contain their own errors.
+    /// Errors outside of broken actions and unknown elements, at most `FINDINGS_MAX`. Broken
+    /// actions and unknown elements contain their own errors.
     pub errors: Vec<Finding>,
     /// Notices about parts of the text that were ignored, at most `FINDINGS_MAX`.
     pub notices: Vec<Finding>,

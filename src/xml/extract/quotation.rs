@@ -131,9 +131,9 @@ impl TurnWalk<'_> {
         Ok(lossy(behind).chars().next().is_some_and(|mark| QUOTATION_MARKS.contains(mark)))
     }
 
-    /// Returns the end of the quotation that begins with a quotation mark directly before the
-    /// element from `at` to `end`. Returns `None` if the element is not quoted. The quotation may
-    /// contain further complete actions.
+    /// Returns the end of the quotation around the element from `at` to `end`. A quotation mark
+    /// must be directly before the element. The closing mark may come after further complete
+    /// actions. Returns `None` if the element is not quoted.
     pub fn quotation_end(
         &mut self,
         at: usize,

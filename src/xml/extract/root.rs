@@ -65,8 +65,8 @@ impl TurnWalk<'_> {
     /// of these offsets that exists:
     /// - the end of the action's close tag;
     /// - `defect.resume`;
-    /// - the end of the open tag, if it is malformed, and the defect is no unclosed or unknown
-    ///   child;
+    /// - the end of the open tag, but only if this tag is malformed, and the defect is neither an
+    ///   unclosed nor an unknown child;
     /// - the end of the turn.
     fn broken(
         &mut self,

@@ -191,9 +191,9 @@ impl TurnWalk<'_> {
         WalkStep::item(self.source.len(), DraftItem::Broken(note))
     }
 
-    /// Handles an open tag that has another `<` before its `>`. The tag is text, except if it names
-    /// an action and a close tag of the same name follows. The action is then broken, and extends
-    /// to this close tag.
+    /// Handles an open tag that has another `<` before its `>`. If the tag names an action, and a
+    /// close tag of the same name follows, the action is broken and extends to this close tag.
+    /// Otherwise, the tag is text.
     fn interrupted(&mut self, at: usize, name: Range<usize>) -> Result<WalkStep, NeedMoreBytes> {
         let shown = self.source.lossy(name.clone());
         let local = shown.rsplit(':').next().unwrap_or(&shown);
@@ -214,8 +214,8 @@ impl TurnWalk<'_> {
         })
     }
 
-    /// Returns the meaning of a root tag, the namespaces of the tag, and whether its name was
-    /// written without a namespace.
+    /// Returns the meaning of a root tag, the namespaces of the tag, and whether the name of the
+    /// tag was written without a namespace.
     pub fn meaning(&self, tag: &OpenTag) -> (RootMeaning, PrefixScope, bool) {
         let mut scope = PrefixScope::default();
         scope.enter(self.source, tag);
@@ -329,9 +329,10 @@ impl TurnWalk<'_> {
         self.grammar.may_mean(name) && self.grammar.means(&lossy(name))
     }
 
-    /// Whether the tag with the name `name` certainly begins no root element with a meaning,
-    /// because the name has no prefix and no meaning, and no attribute declares a namespace. The
-    /// result may be false for such a tag, too, because the attributes are not parsed.
+    /// Whether a quick check shows that the tag with the name `name` begins no root element with a
+    /// meaning. True only if the name has no prefix and no meaning, and if no attribute declares a
+    /// namespace. The attributes are not parsed, so the result may be false although these
+    /// conditions are met.
     fn is_plain(&self, name: &Range<usize>) -> Result<bool, NeedMoreBytes> {
         let source = self.source;
         let bytes = source.slice(name.clone());

@@ -179,10 +179,10 @@ impl TurnWalk<'_> {
     }
 }
 
-/// Binds the namespace of the element `name` in an action that was written without namespaces. The
-/// namespace becomes the default one, so that it also applies to names without a prefix in the
-/// content. With `unqualified`, these names have no namespace, so the element gets a prefix
-/// instead.
+/// Binds the namespace of the element `name` in an action that was written without namespaces. If
+/// `unqualified` is false, the namespace becomes the default one, so that it also applies to names
+/// without a prefix in the content. If `unqualified` is true, these names have no namespace, so the
+/// element gets a prefix instead.
 fn bind_namespace(verbatim: &mut Verbatim, name: &QName, unqualified: bool) {
     let Verbatim { written, bindings, .. } = verbatim;
     let is_bound = |prefix: &str| bindings.iter().any(|(bound, _)| bound == prefix);

@@ -15,8 +15,9 @@ pub(super) struct TurnBytes<'a> {
     text: (usize, &'a str),
     /// Whether the turn has ended.
     pub ended: bool,
-    /// Offset of the last `]]>` if the turn has ended, and otherwise the maximum value. A CDATA
-    /// section whose content begins after this offset is never closed, so no search is needed.
+    /// Offset of the last `]]>` in the turn. While the turn has not ended, this is the maximum
+    /// value instead. A CDATA section whose content begins after this offset is never closed, so no
+    /// search is needed.
     last_cdata_end: usize,
     last_comment_end: usize,
 }

@@ -45,8 +45,8 @@ pub(super) fn refuse(sorted: &mut ParsedItems, call: &ToolCall, finding: Finding
     digest
 }
 
-/// Rules for XML in the text of an agent with native calls. An action that is written as XML is
-/// refused.
+/// Rules for XML in the text of an agent whose actions are native calls (tool calls). An action
+/// that is written as XML is refused.
 pub(super) struct NativePolicy<'a> {
     pub raw: &'a str,
     pub tools: &'a NativeTools,
@@ -62,7 +62,8 @@ impl ElementPolicy for NativePolicy<'_> {
     }
 }
 
-/// Creates the refusal of a payload that was written as XML and must be called natively.
+/// Creates the finding for a payload that the model wrote as XML, although the payload must be a
+/// native call.
 pub(super) fn xml_call(
     raw: &str,
     action: &extract::ExtractedAction,

@@ -41,21 +41,21 @@ struct NativeTool {
     tool: ModelTool,
     word: PayloadName,
     /// Name of the tool parameter for an inner payload; `None` if the tool's payload contains no
-    /// other payload. The parameter is an object with one property, whose name is that of the tool
-    /// of the inner payload.
+    /// other payload. The parameter is a JSON object with one property. The name of this property
+    /// is the name of the tool for the inner payload.
     place: Option<&'static str>,
-    /// Whether the payload goes to a peer or to the agent itself.
+    /// Whether the receiver of the payload is either a peer or the agent itself.
     addressable: bool,
-    /// Whether the payload goes to a peer.
+    /// Whether the receiver of the payload is a peer.
     is_call: bool,
     /// Whether the payload ends the call.
     is_final: bool,
 }
 
 impl NativeTools {
-    /// Makes a tool for each payload name. Makes none for `thinking`, because reasoning needs no
-    /// tool. If `with_finals` is false, also makes none for payloads that end the call or report
-    /// progress.
+    /// Makes a tool for each payload name of the vocabulary, except for `thinking`, because
+    /// reasoning needs no tool. If `with_finals` is false, payloads that end the call or report
+    /// progress get no tool either.
     pub fn new(
         vocabulary: &AgentVocabulary,
         schemas: &Schemas,
@@ -136,8 +136,8 @@ impl NativeTools {
     }
 
     /// Changes the tools of core payloads that contain another payload, so that the model can write
-    /// this inner payload as JSON. The JSON is an object with one property, whose name is that of
-    /// the tool of the inner payload.
+    /// this inner payload as JSON. The JSON is an object with one property. The name of this
+    /// property is the name of the tool for the inner payload.
     fn fill_places(&mut self, version: RendererVersion) {
         let inner = self.entries.iter().filter(|entry| entry.addressable);
         let schema = if version >= RendererVersion::V8 {
@@ -256,7 +256,8 @@ impl NativeTools {
     ///
     /// # Errors
     ///
-    /// Returns one finding that lists every mistake in the arguments.
+    /// Returns a single finding. It lists every mistake in the arguments, or states that the tool
+    /// is unknown.
     pub fn read(&self, call: &ToolCall, finals: &AgentFinals) -> Result<TurnAction, Finding> {
         let Some(entry) = self.entries.iter().find(|entry| entry.tool.name == call.name) else {
             return Err(self.unknown(&call.name));
@@ -297,8 +298,9 @@ impl NativeTools {
         Finding::new(UNKNOWN_TOOL, TextLocation::default(), message)
     }
 
-    /// Converts an inner payload of a native call from JSON to XML. The inner payload is in the
-    /// argument `place`. A string stays unchanged, because it is XML already.
+    /// Converts the inner payload in the arguments of a native call from JSON to XML. The inner
+    /// payload is the value of the argument `place`. If this value is a string, it stays unchanged,
+    /// because it is XML already.
     fn unpack(&self, arguments: &str, place: &str) -> Result<String, Finding> {
         let Some(outer) = members(arguments) else { return Ok(arguments.to_owned()) };
         let mut out = Vec::new();
@@ -347,7 +349,7 @@ impl NativeTools {
 }
 
 /// Returns the JSON schema for a payload inside a core payload. The schema lists only the names of
-/// the permitted tools; the tool of each payload has the full schema.
+/// the permitted tools. The full schema of each inner payload is in the definition of its tool.
 fn named_payload(names: &[&str]) -> Json {
     let description = format!(
         "One payload: exactly one property, whose name is a tool ({}) and whose value is that \

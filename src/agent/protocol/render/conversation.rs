@@ -1,5 +1,5 @@
 //! Renders a conversation in its order. After each turn of the model come the results of the turn's
-//! actions, in the order of the actions, and then all other messages.
+//! actions, in the order of the actions. All other messages follow.
 //!
 //! A conversation is a sequence of segments. The first segment contains the items before the first
 //! turn. Each further segment contains a turn and the items up to the next turn. A segment depends
@@ -17,7 +17,7 @@ use crate::agent::RendererVersion;
 use crate::agent::history::{MemoryItem, ModelText, RecordedToolCall, ThreadMessage};
 use crate::agent::protocol::vocabulary::bare;
 
-/// User message between two turns of the model, if there is no other message between these turns.
+/// User message that is put between two turns of the model if no other message comes between them.
 const GO_ON: &str = "Noted. Go on with one action.";
 /// Text in place of the part of a conversation that is outside the window that the agent sees.
 const CLEARED: &str = "What came before is no longer shown.";
@@ -30,9 +30,9 @@ const SILENT: &str = "(nothing)";
 pub struct ConversationForm {
     /// The agent that reads the conversation.
     pub viewer: ListenerName,
-    /// The provider for which the conversation is rendered. Native calls of this provider become
-    /// blocks of its API, and those of other providers become XML. If `None`, all native calls
-    /// become XML.
+    /// The provider for which the conversation is rendered. Native calls (tool calls) that came
+    /// from this provider become blocks of its API. Native calls from other providers become XML.
+    /// If `None`, all native calls become XML.
     pub provider: Option<String>,
     pub version: RendererVersion,
 }
@@ -47,7 +47,8 @@ pub struct RenderedConversation {
     messages: Vec<Arc<ChatMessage>>,
 }
 
-/// Size of the conversation from its beginning up to the end of one segment.
+/// End of one segment: the numbers of items, messages and bytes from the beginning of the
+/// conversation up to this end.
 #[derive(Debug, Clone, Copy, Default)]
 struct RenderedSegment {
     /// Number of items up to the end of the segment.
@@ -91,7 +92,7 @@ impl RenderedConversation {
         self.messages.clone()
     }
 
-    /// Drops the first segment that differs from `items`, and all segments after it.
+    /// Drops the first segment that differs from `items`, and all later segments.
     fn keep_unchanged(&mut self, items: &[MemoryItem]) {
         let pairs = self.items.iter().zip(items);
         let same = pairs.take_while(|(kept, item)| kept == item).count();
@@ -171,7 +172,8 @@ pub fn conversation(
 }
 
 impl ConversationForm {
-    /// Whether the native calls of `turn` are rendered as blocks of the provider's API.
+    /// Whether the native calls (tool calls) of `turn` are rendered as blocks of the provider's
+    /// API.
     fn is_native(&self, turn: &ModelText) -> bool {
         self.provider.as_ref() == Some(&turn.provider)
     }
@@ -196,8 +198,8 @@ fn model_message(turn: &ModelText, form: &ConversationForm) -> ChatMessage {
     ChatMessage { role: ChatRole::Assistant, blocks }
 }
 
-/// Returns a native call in the form of the API of its provider. A call without arguments gets an
-/// empty object. In renderer versions before the eleventh, such arguments stay an empty text.
+/// Returns a native call in the form of the API of its provider. If the call has no arguments, they
+/// become an empty object. In renderer versions before the eleventh, they stay an empty text.
 fn native_call(call: &ToolCall, version: RendererVersion) -> ChatBlock {
     let mut call = call.clone();
     if call.arguments.trim().is_empty() && version >= RendererVersion::V11 {
@@ -220,10 +222,10 @@ struct SegmentRenderer<'a> {
 
 struct PendingToolResult<'a> {
     id: &'a str,
-    /// Text in place of a result that is missing.
+    /// Text that is shown if the call has no result.
     silent: &'static str,
-    /// Results of the call, in the order in which they arrived, each with the index of its action.
-    /// A call to a group has several results, because it counts as one action for each peer.
+    /// Results of the native call in the order of their arrival, each with the index of its action.
+    /// A native call to a group has several results: it counts as one action for each peer.
     results: Vec<(Option<usize>, RenderedMessage<'a>)>,
 }
 
@@ -321,8 +323,9 @@ impl PendingToolResult<'_> {
     }
 }
 
-/// Returns the text for a native call that has no result. In renderer versions before the tenth, a
-/// call that was cancelled without an answer has the text `recorded`.
+/// Returns the text for a native call that has no result: an error if the native call was refused
+/// or ended without an answer, otherwise `recorded`. In renderer versions before the tenth, only a
+/// refused native call has an error.
 fn silence(call: &RecordedToolCall, version: RendererVersion) -> &'static str {
     match call.payload {
         Some(_) if call.is_owed && version >= RendererVersion::V10 => {

@@ -40,7 +40,8 @@ impl<'a> RenderedMessage<'a> {
         Self::Result { name, from, text: Cow::Borrowed(xml), payload: true }
     }
 
-    /// Builds a result from names that the caller has only in a temporary value.
+    /// Builds a result that owns its names. Used if the caller has the names only in a temporary
+    /// value.
     fn owned_result(name: Option<&str>, from: Option<&str>, text: String) -> Self {
         let owned = |name: &str| Cow::Owned(name.to_owned());
         let name = name.map(owned);
@@ -99,7 +100,8 @@ impl<'a> RenderedMessage<'a> {
     }
 }
 
-/// Merges consecutive payloads into a single result, if they are one listener's answer to one call.
+/// Merges consecutive payloads into a single result if they are parts of one listener's answer to
+/// one call.
 pub(super) fn merged(shown: Vec<RenderedMessage<'_>>) -> Vec<RenderedMessage<'_>> {
     let mut out: Vec<RenderedMessage<'_>> = Vec::with_capacity(shown.len());
     for next in shown {
@@ -188,8 +190,8 @@ fn shown<'a>(
     }
 }
 
-/// Whether the prompt shows a message as one between other listeners, which `viewer` neither sent
-/// nor received. Always false in renderer versions before the tenth.
+/// Whether the prompt shows the message as one between two other listeners. `viewer` neither sent
+/// nor received such a message. Always false in renderer versions before the tenth.
 fn is_between_others(message: &Message, viewer: &ListenerName, version: RendererVersion) -> bool {
     version >= RendererVersion::V10 && message.from != *viewer && message.to != *viewer
 }
@@ -243,7 +245,8 @@ fn reply<'a>(
 }
 
 /// Renders an error reply. If the payload has attributes or child elements, the result contains the
-/// whole payload. Renderer versions before the tenth drop the attributes.
+/// whole payload. Otherwise, it contains only the text. Renderer versions before the tenth always
+/// write only text, without the attributes.
 fn failed_reply<'a>(
     name: &'a str,
     from: Option<&'a str>,
@@ -290,8 +293,8 @@ fn system_payload<'a>(
     }
 }
 
-/// Returns the name of the peer that sent an acknowledgement. Returns `None` unless the call went
-/// to a group of peers.
+/// Returns the name of the peer that sent an acknowledgement, if the call went to a group of peers.
+/// Otherwise, returns `None`.
 fn leg(payload: &str) -> Option<String> {
     Element::read(payload)?.attribute("from").map(str::to_owned)
 }
@@ -364,8 +367,8 @@ fn system_error(payload: &str, request: Option<&str>) -> RenderedMessage<'static
     )
 }
 
-/// Returns the text of a failure: the text of an element without children, otherwise one line for
-/// each child.
+/// Returns the text of a failure. If the element has no children, this is its text. Otherwise, the
+/// text has one line for each child.
 fn failure_text(payload: &str) -> String {
     match Element::read(payload) {
         Some(element) if element.children().next().is_none() => element.text().trim().to_owned(),

@@ -34,8 +34,8 @@ pub(super) fn tool_result(
     out
 }
 
-/// Returns a payload as the content of the element `<tool_result>`. Escapes tags in the payload
-/// that are named `tool_result`, too, because such a tag could close the element.
+/// Returns a payload as the content of the element `<tool_result>`. Also escapes tags with the name
+/// `tool_result` in the payload, because they could close the element.
 pub(super) fn contained(payload: &str) -> String {
     let inert = inert(payload);
     if !inert.contains("tool_result") {
@@ -44,8 +44,8 @@ pub(super) fn contained(payload: &str) -> String {
     inert.replace("</tool_result", "&lt;/tool_result").replace("<tool_result", "&lt;tool_result")
 }
 
-/// Returns the payload with balanced tags only, so that it cannot close an element around it.
-/// Replaces CDATA sections by escaped text, and escapes the content of comments. Processing
+/// Returns the payload with balanced tags only, so that it cannot close the element that encloses
+/// it. Replaces CDATA sections by escaped text, and escapes the content of comments. Processing
 /// instructions need no escaping, because no payload contains them.
 pub(super) fn inert(payload: &str) -> String {
     let mut out = String::with_capacity(payload.len());

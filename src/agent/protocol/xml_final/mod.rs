@@ -125,9 +125,9 @@ impl XmlFinalPolicy<'_> {
         self.finals.declared(&extractor.finish(), place)
     }
 
-    /// Handles a report without its end tag. Refuses the report if the model declined to go on, or
-    /// if the provider cut off a JSON or XML report at its maximum length. Otherwise adds the end
-    /// tag and, to a text report that was cut off, [`TRUNCATED_MARK`].
+    /// Handles a report without its end tag. Refuses the report in two cases: the model declined to
+    /// go on, or the provider cut off a JSON or XML report at its maximum length. Otherwise, adds
+    /// the end tag. To a text report that was cut off, also adds [`TRUNCATED_MARK`].
     fn cut_short(&mut self, attempt: &str, place: &TextLocation) -> Result<TurnAction, Finding> {
         let refuse = |why: &str| Err(unclosed(place.clone(), why));
         let is_structured = matches!(self.finals.format, FinalFormat::Json(_) | FinalFormat::Xml);
@@ -182,8 +182,8 @@ fn without_start_of<'t>(text: &'t str, close: &str) -> &'t str {
     found.unwrap_or(text)
 }
 
-/// Returns a finding for each unknown element that the model apparently meant as a slot of the
-/// turn. A slot is an element for a report.
+/// Returns a finding for each unknown element that was apparently meant as a slot of the turn. A
+/// slot is an element into which the model writes a report.
 pub(super) fn strangers(
     slots: &TurnSlots,
     unknown: &[String],
@@ -193,8 +193,8 @@ pub(super) fn strangers(
     unknown.iter().filter_map(mismatch).collect()
 }
 
-/// Returns the finding about an unknown element that the model apparently meant as a slot, an
-/// element for a report. Returns `None` for any other unknown element.
+/// Returns the finding about an unknown element that the model apparently meant as a slot. A slot
+/// is an element for a report. Returns `None` for any other unknown element.
 fn slot_mismatch(
     slots: &TurnSlots,
     name: &str,

@@ -29,9 +29,9 @@ pub(super) enum SlotMismatch {
 }
 
 impl TurnSlots {
-    /// Creates the slots of a turn, with a nonce that is derived from the thread, the call and the
-    /// number of the turn. So the nonces of two turns differ, but a turn that is rendered again
-    /// keeps its nonce.
+    /// Creates the slots of a turn. Their nonce is derived from the thread, the call and the number
+    /// of the turn. So two turns have different nonces, but a turn that is rendered again keeps its
+    /// nonce.
     pub fn of(thread: &ThreadId, call: CallId, turn: u32) -> Self {
         let thread = thread.as_str();
         let call = call.to_string();
@@ -72,16 +72,16 @@ impl TurnSlots {
         format!("</{}>", self.named(FINAL))
     }
 
-    /// Replaces this turn's nonce by the word `NONCE` in the names of slots in `text`. The model
-    /// reads the text in its next turn, which has another nonce.
+    /// Replaces this turn's nonce by the word `NONCE` in the names of slots in `text`. This is
+    /// needed because the model reads the text in its next turn, which has another nonce.
     pub fn without_nonce(&self, text: &str) -> String {
         [FINAL, PROGRESS].iter().fold(text.to_owned(), |text, slot| {
             text.replace(&self.named(slot), &format!("NONCE-{slot}"))
         })
     }
 
-    /// Returns an example of the slot for the final report, with the word `NONCE` in place of a
-    /// nonce, so that it fits any turn.
+    /// Returns an example of the slot for the final report. The example contains the word `NONCE`
+    /// in place of a nonce, and therefore fits any turn.
     pub fn form(format: &FinalFormat) -> String {
         format!("<NONCE-{FINAL} format=\"{}\">...</NONCE-{FINAL}>", format.as_str())
     }
@@ -98,8 +98,8 @@ impl TurnSlots {
         self.stranger(name).is_some()
     }
 
-    /// Returns why the unknown root element `name` is no slot of this turn, although the model
-    /// apparently meant it as one. Returns `None` if the name does not resemble that of a slot.
+    /// Returns why the unknown root element `name`, which the model apparently meant as a slot, is
+    /// no slot of this turn. Returns `None` if the name does not resemble the name of a slot.
     pub(super) fn stranger(&self, name: &str) -> Option<SlotMismatch> {
         if name.starts_with(&self.nonce) {
             return Some(SlotMismatch::Slot);

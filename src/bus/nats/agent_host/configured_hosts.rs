@@ -1,5 +1,5 @@
-//! The hosts that run one agent in this process, one for each recent config. Each delivery states
-//! the digest of its config, and goes to the host of this config.
+//! The hosts of one agent in this process. There is one host for each recent config of the agent.
+//! Each delivery states the digest of its config, and goes to the host of this config.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};

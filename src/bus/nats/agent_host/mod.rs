@@ -55,8 +55,8 @@ impl std::fmt::Debug for RemoteAgentHost {
 
 impl RemoteAgentHost {
     /// Subscribes to the deliveries of `listener`. Deliveries for the config `config` go to `host`,
-    /// which sends its reports through `relay`. Deliveries for another config are accepted once the
-    /// host of that config was added.
+    /// which sends its reports through `relay`. Deliveries for another config are accepted as soon
+    /// as a host for that config is added.
     pub async fn open(
         organism: &str,
         listener: ListenerName,
@@ -207,8 +207,8 @@ impl RemoteAgentHost {
         });
     }
 
-    /// Handles a message to all hosts of the agent: a cancellation of a delivery, or a pump's
-    /// request for the text that the agent's models write.
+    /// Handles a message that was sent to all hosts of the agent. It is either the cancellation of
+    /// a delivery, or a pump's request for the text that the agent's models write.
     fn cancel(&self, message: &Message) {
         if self.relay.note_watcher(message) {
             return;
@@ -222,8 +222,8 @@ impl RemoteAgentHost {
         }
     }
 
-    /// Sends a keep-alive for each delivery in progress. Also announces the agent's presence once
-    /// on each connection, unless `is_leaving`.
+    /// Sends a keep-alive for each delivery in progress. If `is_leaving` is false, also announces
+    /// the agent's presence, once on each connection.
     async fn live(&mut self, is_leaving: bool) {
         let connection = self.relay.client().statistics().connects.load(Ordering::Relaxed);
         let mut subjects = self.relay.replies();

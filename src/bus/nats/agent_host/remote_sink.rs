@@ -86,8 +86,8 @@ impl RemoteSink {
         locked(&self.0.held).get(&key).cloned()
     }
 
-    /// Waits until the pump has received the answers to all deliveries, except those that it can no
-    /// longer accept.
+    /// Waits until the pump has received the answers to all deliveries. Does not wait for answers
+    /// that the pump has rejected or that could not be sent.
     pub(super) async fn idle(&self) {
         let mut notified = pin!(self.0.idle.notified());
         loop {
@@ -265,8 +265,8 @@ impl RemoteSink {
     }
 
     /// Waits until the server has received all earlier messages of this sink. For this, sends a
-    /// request on a subject without subscribers: the server itself answers such a request, in the
-    /// order of arrival.
+    /// request on a subject without subscribers. The server itself responds to this request, after
+    /// it has received all messages before it.
     pub(super) async fn wait_until_arrived(&self) {
         let request = Request::new().timeout(Some(limits::NATS_SUBSCRIBE_TIMEOUT));
         let subject = self.0.subjects.answer("arrived");

@@ -64,8 +64,7 @@ impl GrowthFollower {
     }
 
     /// Registers a live page; returns `None` if there are too many pages. `is_running` states
-    /// whether an organism was running at the last check, and is replaced by the result of the next
-    /// check.
+    /// whether an organism was running at the last check. The next check replaces this value.
     pub(super) fn add(&self, followed: FollowedTree, is_running: bool) -> Option<FollowedPage> {
         let permit = Arc::clone(&self.permits).try_acquire_owned().ok()?;
         let state = self.shared.subscribe(followed, is_running);
@@ -91,8 +90,9 @@ impl FollowerShared {
         take(&mut locked(&self.trees))
     }
 
-    /// Returns the receiver for the state of a tree. If no page has followed the tree so far, the
-    /// state has the value `is_running` and version 0 until the follower reports the tree.
+    /// Returns the receiver for the state of a tree. If no page follows the tree yet, the state
+    /// begins with the value `is_running` and version 0. It keeps these values until the follower
+    /// reports the tree.
     fn subscribe(&self, followed: FollowedTree, is_running: bool) -> watch::Receiver<ContentState> {
         self.with_trees(|trees| {
             let begin = ContentState { is_running, version: 0 };
@@ -186,9 +186,9 @@ async fn versions_of(data: &Path, trees: Vec<FollowedTree>) -> HashMap<FollowedT
 }
 
 /// Returns the position, in one journal, of the last record that the page of `thread` shows. The
-/// page shows records of the thread's tree, and of [`ThreadId::organism`], the reserved thread for
-/// records that concern the whole organism. The sum of these positions over all journals grows with
-/// each such record.
+/// page shows the records of the thread's tree, and the records of [`ThreadId::organism`], the
+/// reserved thread for records that concern the whole organism. The caller adds up these positions
+/// over all journals; the sum grows with each such record.
 fn shown_head(reader: &JournalReader, thread: &ThreadId) -> Position {
     let trees = [thread.root(), ThreadId::organism()];
     let heads = trees.iter().map(|tree| reader.head(tree).ok().flatten());

@@ -103,8 +103,8 @@ impl LivePage {
         }
     }
 
-    /// Returns an event if the page does not know the present state yet, and otherwise `None`. The
-    /// first event makes the page reload its content, which may be out of date.
+    /// Returns an event if the present state was not sent to the page yet, and otherwise `None`.
+    /// The first event makes the page reload its content, which may be out of date.
     fn next_state(&mut self) -> Option<String> {
         let state = *self.followed.state.borrow_and_update();
         let shown = self.shown.replace(state);
@@ -174,8 +174,8 @@ async fn feed(
     }
 }
 
-/// Returns an event in the form for the page, with hidden characters made visible; `None` for a
-/// text that must not be shown.
+/// Returns an event in the form for the page, with hidden characters made visible. Returns `None`
+/// for an event whose text must not be shown.
 fn shown_event(event: LiveEvent, is_text_shown: bool) -> Option<LiveEvent> {
     match event {
         LiveEvent::Text { source, part, text } if is_text_shown => {

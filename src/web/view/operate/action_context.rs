@@ -98,8 +98,9 @@ impl ActionContext {
     }
 
     /// Fails if the journal certainly does not contain the thread. Does not fail in two cases:
-    /// - The index cannot be read or lacks records, so that only the organism knows the answer.
-    /// - There are several partitions, so that the journal of the thread may be on another host.
+    /// - The index cannot be read or lacks records, so only the organism can know whether the
+    ///   thread exists.
+    /// - There are several partitions, so the journal of the thread may be on another host.
     pub async fn require_thread(&self, thread: &ThreadId) -> Result<(), OperateFailure> {
         if self.config.partitions() > 1 {
             return Ok(());
@@ -112,9 +113,10 @@ impl ActionContext {
         }
     }
 
-    /// Returns the held call that a message opened. The call must wait for the kind of decision
-    /// `hold`, if this is given. Requests the call from the pumps of all partitions at once,
-    /// because one of them may not respond. Fails if the organism has no such call any more.
+    /// Returns the held call that `message` opened. If `hold` is given, the call must wait for this
+    /// kind of decision. Requests the call from the pumps of all partitions at once, because a pump
+    /// may not respond. Fails if the organism has no such call any more, or if a pump that may have
+    /// the call did not respond.
     pub async fn held_call(
         &self,
         message: MessageId,
@@ -162,8 +164,8 @@ impl FromRequestParts<Arc<ViewState>> for ActionContext {
     }
 }
 
-/// Combines a held call with the client's request that led to this call, or with the reason why
-/// this request is not known.
+/// Combines a held call with the client's request that led to this call. If the request is not
+/// known, adds the reason instead.
 pub(super) async fn with_request(view: &ViewState, call: HeldCall) -> CallToDecide {
     let message = call.message;
     let held = call.clone();

@@ -25,8 +25,8 @@ use crate::thread::{Decision, Hold};
 
 pub(super) const PATH: &str = "/operate/answer";
 
-/// Name of the parameter that requests the form again. The page with the finished answer sends it
-/// for a person who wants to change the answer.
+/// Name of the form parameter that requests the form again. On the page with the finished answer, a
+/// person who wants to change the answer sends this parameter.
 const CHANGE: &str = "change";
 
 /// Returns the path of the form for an answer.
@@ -71,7 +71,7 @@ pub(super) async fn prepare(
     respond(&view, page.await)
 }
 
-/// Shows the form with the entered answer again, and why the organism refused the answer.
+/// Shows the form again with the entered answer, and states why the organism refused the answer.
 pub(super) async fn again(
     context: ActionContext,
     typed: &UrlQuery,
@@ -146,16 +146,18 @@ fn replies(config: &Config, call: &HeldCall) -> Vec<PayloadName> {
     config.contracts.answers_to(&call.to, &call.name)
 }
 
-/// Returns the name of the reply that the form is for: the name that the person chose or, if that
-/// name is not in `names`, the first of `names`. Returns `None` if `names` is empty.
+/// Returns the name of the reply for which the form is drawn. This is the name that the person
+/// chose if `names` contains it, and otherwise the first of `names`. Returns `None` if `names` is
+/// empty.
 fn chosen<'n>(names: &'n [PayloadName], typed: &UrlQuery) -> Option<&'n PayloadName> {
     let chosen = typed.get("reply");
     let found = names.iter().find(|name| chosen == Some(&*name.to_string()));
     found.or_else(|| names.first())
 }
 
-/// Builds the payload from the form. The gate does not check the payload here. If the payload
-/// cannot be built, returns a description of the mistake in the form.
+/// Builds the payload from the form. XML that the person wrote is not checked here. A payload that
+/// is built from the fields is checked against its schema, but not by the gate. If the payload
+/// cannot be built, returns a description of the mistake.
 fn payload(config: &Config, call: &HeldCall, typed: &UrlQuery) -> Result<String, Markup> {
     let problem = |text: &str| html! { p.problem role="alert" { (shown(text)) } };
     let names = replies(config, call);

@@ -227,8 +227,8 @@ fn explain(content: &TextContent, text: &FieldText<'_>) -> Markup {
     }
 }
 
-/// Whether a parameter of this group must stand in the payload. An alternative must, once it is
-/// chosen.
+/// Whether the payload must contain this parameter of `group`. For an alternative, this applies
+/// only once the person has chosen it.
 fn is_needed(parameter: &PayloadParameter, group: &[PayloadParameter]) -> bool {
     if group.len() > 1 { parameter.is_needed() } else { parameter.required }
 }

@@ -11,8 +11,8 @@ use crate::limits;
 use crate::locks::locked;
 use crate::organism;
 
-/// The values that the web view takes from a config file: the predictor of retries, and the public
-/// keys of the person.
+/// The values that the web view takes from a config file: the predictor, which states whether
+/// retries can succeed, and the public keys of the person.
 #[derive(Debug, Default)]
 pub(in super::super) struct ConfigFacts {
     pub predictor: RetryPredictor,
@@ -61,9 +61,9 @@ impl LoadedFacts {
         Self { facts: Arc::new(ConfigFacts::of(config, person)), at, files }
     }
 
-    /// Whether the facts may still be used: none of `files` has changed, and the facts are not
-    /// older than [`limits::WEB_CONFIG_AGE`]. This age also limits how late a change of any other
-    /// file is noticed.
+    /// Whether the facts may still be used. This is so if none of `files` has changed, and if the
+    /// facts are not older than [`limits::WEB_CONFIG_AGE`]. A change of any other file is noticed
+    /// only after this age.
     fn is_current(&self) -> bool {
         let is_same = |(path, known): &(PathBuf, FileStamp)| stamp(path) == *known;
         self.at.elapsed() < limits::WEB_CONFIG_AGE && self.files.iter().all(is_same)

@@ -80,8 +80,8 @@ impl ActionContext {
     }
 
     /// Returns the texts that the person signs, one for each request of the action. Returns no
-    /// texts if decisions need no signature. If a partition does not respond, its request to pause
-    /// or resume has no text and stays unsigned.
+    /// texts if decisions need no signature. If a partition does not respond, the request to pause
+    /// or resume this partition has no text and stays unsigned.
     async fn texts_to_sign(&self, action: &mut PreparedAction) -> Result<ToSign, OperateFailure> {
         let mut to_sign = ToSign::default();
         if !self.must_sign() {
@@ -329,7 +329,7 @@ fn signature(
     Ok((key, bytes))
 }
 
-/// Adds the texts that the person entered on the confirmation page.
+/// Adds to the request the texts that the person entered on the confirmation page.
 fn set_texts(request: &mut ServiceRequest, form: &UrlQuery) {
     let text = |name: &str| {
         let text = form.get(name).unwrap_or_default();

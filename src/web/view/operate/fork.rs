@@ -38,7 +38,7 @@ pub(super) fn fork_path(message: MessageId) -> String {
 }
 
 /// A fork that a person prepares: its fork point, and the data for the HTML form in which the
-/// person enters it.
+/// person enters the details.
 struct ForkDraft {
     context: ActionContext,
     /// The message that the person chose. The fork may begin at an earlier message.
@@ -80,7 +80,7 @@ pub(super) async fn prepare(
     respond(&view, page.await)
 }
 
-/// Shows the form with its entered values again, and why the organism refused the fork.
+/// Shows the form with its entered values again, and states why the organism refused the fork.
 pub(super) async fn again(
     context: ActionContext,
     typed: &UrlQuery,
@@ -352,7 +352,7 @@ impl ForkDraft {
     }
 
     /// Returns the limits of tokens and money that the person entered for the fork. Refuses a limit
-    /// of money if an agent may call a model that uses the network and has no price.
+    /// of money if an agent may call a model that is reached over the network and has no price.
     fn allotment(&self, typed: &UrlQuery) -> Result<Allotment, String> {
         let allotment = amounts(typed)?;
         let config = &self.context.config;
@@ -374,8 +374,8 @@ enum RequestState {
     Open,
     /// The fork begins with the unchanged request of the source thread.
     Recorded,
-    /// The person has changed the request, so the call waits for an approval. The person has not
-    /// permitted the recipient to get the changed request without one.
+    /// The person has changed the request, and has not permitted the recipient to get the changed
+    /// request without an approval. The call therefore waits for an approval.
     Changed,
     ChangedAndLive,
 }
@@ -399,8 +399,8 @@ impl RequestState {
     }
 }
 
-/// Whether a person has changed a recorded payload in a field of a form. Ignores differences in
-/// line ends, because the browser replaces each line end in `written`, the content of the field,
+/// Whether a person has changed a recorded payload in a form field. `written` is the content of the
+/// field. Ignores differences in line ends, because the browser replaces each line end in the field
 /// with a line feed.
 fn is_edited(recorded: &str, written: &str) -> bool {
     recorded.replace("\r\n", "\n").replace('\r', "\n") != written

@@ -55,7 +55,7 @@ pub struct OperateOptions {
     pub config: PathBuf,
 }
 
-/// Access of the person whose actions the view carries out.
+/// The person whose actions the view carries out, and the data that these actions need.
 #[derive(Debug)]
 pub(super) struct OperateAccess {
     person: ListenerName,
@@ -66,7 +66,8 @@ pub(super) struct OperateAccess {
 
 impl OperateAccess {
     /// Creates the access of a person to the actions of the view. Returns `None` if the view is
-    /// read-only: without `options`, for a client, or for a viewer without a name.
+    /// read-only. The view is read-only without `options`, for a client, and for a viewer without a
+    /// name.
     pub fn of(options: Option<OperateOptions>, person: &ViewPerson) -> Option<Self> {
         let OperateOptions { config } = options?;
         let person = match person {
@@ -192,8 +193,8 @@ pub(super) struct MessageActions {
     pub has_failed: bool,
 }
 
-/// Draws links to the pages that fork at a message or retry it. Draws only links to possible
-/// actions, and none if the person may not act.
+/// Draws links to the pages that fork at a message or retry the message. Leaves out links to
+/// actions that are not possible. Draws no links if the person may not act.
 pub(super) fn message_bar(view: &ViewState, message: MessageId, actions: MessageActions) -> Markup {
     let MessageActions { can_fork, has_failed } = actions;
     if view.operate.is_none() || !(can_fork || has_failed) {

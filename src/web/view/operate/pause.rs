@@ -173,7 +173,7 @@ impl PauseOverview {
         }
     }
 
-    /// Draws the partitions that a pause has not reached.
+    /// Draws a list of the partitions that a pause has not reached.
     fn gap(&self, pause: &IndexedPause) -> Markup {
         html! {
             @if let Some(facts) = self.facts.as_ref().filter(|facts| facts.is_partial(pause)) {
@@ -258,9 +258,9 @@ fn work(work: &OpenWorkCounts) -> Markup {
     }
 }
 
-/// Describes the effect of a pause with cancellation. States how many open calls are cancelled,
-/// because a listener has them, and how many stay open. `auxiliary` is the verb before "cancelled",
-/// such as "will be".
+/// Describes the effect of a pause with cancellation. States how many open calls are cancelled, and
+/// how many stay open. A call is cancelled if a listener is at work on it. `auxiliary` is the verb
+/// before "cancelled", such as "will be".
 fn kill_effect(work: &OpenWorkCounts, auxiliary: &str) -> String {
     let stay = [
         (work.queued, "queued", "queued"),

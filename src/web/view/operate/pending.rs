@@ -32,8 +32,8 @@ pub(super) struct PreparedAction {
     pub requests: Vec<PreparedRequest>,
     /// Path of the page that led to the action.
     pub back: String,
-    /// Path of the form and the values entered there. If the organism refuses the action, the form
-    /// is shown again with these values.
+    /// Path of the form, and the values that the person entered there. If the organism refuses the
+    /// action, the form is shown again with these values.
     pub typed: Option<(&'static str, UrlQuery)>,
 }
 

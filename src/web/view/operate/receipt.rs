@@ -23,7 +23,7 @@ struct FoundReceipt {
     record: Option<Record>,
     concerned: Option<MessageWithPayload>,
     next: Option<(WaitingMessage, Option<MessageWithPayload>)>,
-    /// Number of calls that still wait for a person, without the call that was just decided.
+    /// Number of calls that still wait for a person, not counting the call that was just decided.
     left: u64,
 }
 
@@ -98,7 +98,8 @@ fn retry_record(
 }
 
 /// Draws one receipt for several requests. `records` contains at most one record for each request,
-/// and `all` is the number of requests. The receipt states how many records are missing from it.
+/// and `all` is the number of requests. If some requests have no record here, the receipt states
+/// their number.
 fn receipt_of_several(records: &[Record], all: usize) -> Markup {
     let left = all.saturating_sub(records.len()) as u64;
     html! {
@@ -174,9 +175,9 @@ fn newest_record(
     Ok(newest.find(|record| is_record_of(&record.input, request)))
 }
 
-/// Whether a record with the input `input` came from `request`: both have the same action and
-/// object. Decisions, cancellations and pauses must also have the same signature and note, because
-/// two such requests may differ only in these.
+/// Whether a record with the input `input` came from `request`. Both must have the same action and
+/// object. For decisions, cancellations and pauses, both must also have the same signature and
+/// note, because two such requests may differ in these alone.
 fn is_record_of(input: &Input, request: &ServiceRequest) -> bool {
     match (input, request) {
         (
@@ -204,9 +205,9 @@ fn is_record_of(input: &Input, request: &ServiceRequest) -> bool {
     }
 }
 
-/// Whether a recorded origin belongs to a sent request: both have the same signature and the same
-/// shortened note. Ignores the user of the operating system, because the organism adds this user to
-/// the recorded origin.
+/// Whether a recorded origin belongs to the origin of a sent request. Both must have the same
+/// signature and the same shortened note. Ignores the user of the operating system, because the
+/// organism adds this user to the recorded origin.
 fn is_of(recorded: Option<&DecisionOrigin>, sent: Option<&DecisionOrigin>) -> bool {
     let sent = sent.cloned().unwrap_or_default().shortened();
     let recorded = recorded.cloned().unwrap_or_default();
@@ -334,8 +335,8 @@ fn person_of(input: &Input) -> Option<&ListenerName> {
     }
 }
 
-/// Returns the reason that is sent to the caller of a refused or cancelled call; `None` for any
-/// other action.
+/// Returns the reason that the caller of a refused or cancelled call receives; `None` if the input
+/// neither refuses nor cancels a call.
 fn reason_of(input: &Input) -> Option<&str> {
     match input {
         Input::Decided { decision: Decision::Refuse { reason }, .. }

@@ -143,8 +143,8 @@ async fn retry_all(context: ActionContext, query: &UrlQuery) -> Result<Response,
     context.confirm(action, &details).await
 }
 
-/// Creates the failure for a retry of all messages on a page if none of them can be sent.
-/// `left_out` is the number of messages on the page, which may be 0.
+/// Creates the failure for a page of messages of which none can be retried. `left_out` is the
+/// number of messages on the page, which may be 0.
 fn nothing_to_retry(left_out: usize) -> OperateFailure {
     let text = if left_out == 0 {
         "No request that failed or was refused matches and waits for a retry. The page Refused and \
@@ -331,7 +331,8 @@ pub(super) async fn send(
     }
 }
 
-/// Whether the organism responded that this message cannot be retried.
+/// Whether the error is a response of the organism, which states that this message cannot be
+/// retried.
 fn is_answer(error: &service::Error) -> bool {
     matches!(error, service::Error::Failed { .. })
 }

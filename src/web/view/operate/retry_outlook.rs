@@ -1,6 +1,6 @@
-//! Predicts from the config file and the journal whether a retry can succeed, before it is sent.
-//! The prediction only keeps people from sending a retry that cannot succeed. The running organism
-//! decides about the retry.
+//! Predicts from the config file and the journal whether a retry can succeed, before the retry is
+//! sent. The prediction only keeps people from sending a retry that cannot succeed. The running
+//! organism decides whether the message is retried.
 
 use std::fmt;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use super::super::payload_text::payload_line;
 /// Kind of a failure: the call failed because a budget had too little left for it.
 const BUDGET_SPENT: &str = "budget-spent";
 
-/// Kinds of failures after which the listener may already have done the work of the call.
+/// Kinds of failures that leave open whether the listener has done the work of the call.
 const CUT_OFF: [&str; 4] = ["timeout", "crashed", "unreachable", "lost"];
 
 /// The expected result of a retry.
@@ -33,8 +33,8 @@ pub(in super::super) enum RetryOutlook {
     /// The organism sends the message only after a separate confirmation by the person. The text is
     /// the reason.
     NeedsConfirmation(String),
-    /// The message would be refused or fail a second time until something changes. The text states
-    /// the necessary change.
+    /// The organism would refuse the message, or its call would fail again, until something
+    /// changes. The text states the necessary change.
     NeedsChange(String),
 }
 
@@ -51,7 +51,7 @@ pub(in super::super) struct RetryFacts {
     pub detail: String,
     pub outlook: RetryOutlook,
     /// Number of attempts that the config permits for the call. Present only if the config permits
-    /// several attempts and the listener may already have done the work.
+    /// several attempts, and the listener may already have done the work. Otherwise `None`.
     pub repeated: Option<u32>,
 }
 
@@ -163,7 +163,7 @@ impl RetryPredictor {
     /// Predicts the result of a retry. Makes the same checks as the organism, in the same order:
     /// - Is the outcome of the message unknown?
     /// - Does the gate refuse the message?
-    /// - Is a listener that gets the message permitted only one attempt?
+    /// - Does any listener that gets the message have only one permitted attempt?
     fn outlook(&self, retried: &RetriedPayload<'_>) -> RetryOutlook {
         if retried.is_unknown {
             let text = "its outcome is unknown: the work may have been done";
@@ -211,9 +211,9 @@ fn budget_spent() -> RetryOutlook {
     RetryOutlook::NeedsChange("fails again unless a budget in the config is raised".to_owned())
 }
 
-/// Returns the expected result of retrying a payload that `rule` refused: another refusal, if the
-/// rule depends only on the payload, its sender and the config. Returns `None` for any other rule,
-/// because it may accept the same payload later.
+/// Returns the expected result of retrying a payload that `rule` refused. If the rule depends only
+/// on the payload, its sender and the config, the result is another refusal. Returns `None` for any
+/// other rule, because the same payload may be accepted later.
 fn refused_again(rule: RefusalRule, retried: &RetriedPayload<'_>) -> Option<RetryOutlook> {
     let name = element_name(retried.text).unwrap_or("this payload");
     let text = match rule {
@@ -231,8 +231,8 @@ fn refused_again(rule: RefusalRule, retried: &RetriedPayload<'_>) -> Option<Retr
     Some(RetryOutlook::NeedsChange(text))
 }
 
-/// Whether the outcome of the message is unknown, or that of any earlier message in its chain of
-/// retries.
+/// Whether the outcome of the message, or of an earlier message in its chain of retries, is
+/// unknown.
 fn has_unknown_outcome(
     index: &IndexReader,
     message: &RetryMessage,

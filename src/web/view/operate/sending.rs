@@ -41,8 +41,8 @@ pub(super) enum ActionResult {
 #[derive(Debug, Default)]
 pub(super) struct DoneAction {
     pub text: String,
-    /// The thread that the action created or continued, with the label of a link to it. `None` if
-    /// there is no such thread.
+    /// The thread that the action created or continued, with the label of a link to the thread.
+    /// `None` if the action neither created nor continued a thread.
     pub thread: Option<(&'static str, ThreadId)>,
     /// The messages that the action sent.
     pub messages: Vec<MessageId>,
@@ -202,7 +202,8 @@ mod tests {
     use super::*;
     use crate::service::Error;
 
-    /// Draws the page for the results of two partitions.
+    /// Draws the page for two partitions: the first has paused, and the result of the second is
+    /// `second`.
     fn page_of(second: Result<PauseReport, PauseError>) -> (StatusCode, String) {
         let report = PauseReport { is_changed: true, in_flight: 3 };
         let results = [(0, Ok(report)), (1, second)];

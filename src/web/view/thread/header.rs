@@ -21,7 +21,7 @@ use crate::thread::PauseTarget;
 /// The state and the totals of a thread, its calls that wait for people, and the pauses that apply
 /// to the thread.
 pub(in super::super) struct ThreadHeader {
-    /// The timeline of the thread, without its events.
+    /// The timeline of the thread, with an empty list of events.
     timeline: ThreadTimeline,
     fork: Option<ForkOrigin>,
     /// Name and details of the fault that makes the thread count as failed. The fault belongs to
@@ -30,7 +30,7 @@ pub(in super::super) struct ThreadHeader {
     failure: Option<String>,
     /// Calls that wait for a person now, in the thread or in a thread beneath it.
     pub waiting: Vec<WaitingMessage>,
-    /// The calls in `waiting`, with the data for the decisions about them. Empty if the first of
+    /// The calls in `waiting`, with the data for the decisions about them. Empty if the earliest of
     /// these calls is more than [`limits::WEB_HELD_RECORDS`] records before the journal's end.
     held: Vec<HeldCall>,
     /// Pauses in force that keep back calls of the thread.
@@ -169,8 +169,8 @@ impl ThreadHeader {
     }
 }
 
-/// Draws the cost of model calls. Draws `no price` if the calls used tokens without a cost, because
-/// the config has no price for their models. Draws nothing if the calls used no tokens.
+/// Draws the cost of model calls. If the calls used tokens, but have no cost because the config has
+/// no price for their models, draws `no price`. If the calls used no tokens, draws nothing.
 pub(in super::super) fn cost(spent: &SpendingTotals) -> Markup {
     match (spent.money.is_zero(), spent.tokens) {
         (true, 0) => html! {},

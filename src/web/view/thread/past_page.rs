@@ -8,9 +8,9 @@ use crate::ids::{Position, ThreadId};
 use crate::index::{self, IndexReader};
 use crate::limits;
 
-/// Reads a page of the thread in its state directly after the record at `at`, with the division
-/// into pages of that time. Returns `None` if the thread did not exist yet. Fails if the thread has
-/// too many records to read at once.
+/// Reads a page of the thread as it was directly after the record at `at`. The thread is divided
+/// into pages as at that time. Returns `None` if the thread did not exist yet. Fails if the thread
+/// has too many records to read at once.
 pub(super) fn past_page(
     index: &IndexReader,
     thread: &ThreadId,
@@ -36,9 +36,9 @@ pub(super) fn past_page(
     Ok(Some(page_of(timeline, fork, from_seq, limit)))
 }
 
-/// Returns the page of `timeline` that begins at the message `from_seq`, or the last page for
-/// `None`. The length of a page counts only the thread's own messages, and not the events of
-/// subthreads.
+/// Returns the page of `timeline` that begins at the message `from_seq`. If `from_seq` is `None`,
+/// returns the last page. The length of a page counts only the thread's own messages, and not the
+/// events of subthreads.
 fn page_of(
     mut timeline: ThreadTimeline,
     fork: Option<ForkOrigin>,
@@ -71,9 +71,9 @@ fn page_of(
     ThreadPage { timeline, from_seq, previous_seq, next_seq, is_cut, earlier_decisions, fork }
 }
 
-/// Returns the sequence number of the message that is `limit` messages before `seq`, or of the
-/// first message if fewer precede `seq`. Returns `None` if no message precedes `seq`. `seqs`
-/// contains the sequence numbers of all messages, in order.
+/// Returns the sequence number of the message that is `limit` messages before the message `seq`. If
+/// fewer messages precede this message, returns the sequence number of the first one. If none
+/// precedes it, returns `None`. `seqs` contains the sequence numbers of all messages, in order.
 fn seq_before(seqs: &[u64], seq: u64, limit: usize) -> Option<u64> {
     seqs.iter().copied().filter(|own| *own < seq).rev().take(limit).min()
 }
