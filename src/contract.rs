@@ -135,8 +135,9 @@ pub struct Contract {
     #[serde(rename = "previews", default, skip_serializing_if = "Option::is_none")]
     pub previews: Option<Duration>,
     /// Time for which the idempotency key of a client is remembered after its first use. If `None`,
-    /// the key is remembered as long as its thread tree. A request with an expired key counts as
-    /// new. A key does not expire while a call is open in its thread tree.
+    /// the key is remembered as long as the thread tree of the request that first used it. A
+    /// request with an expired key counts as new. A key does not expire while a call is open in
+    /// this thread tree.
     #[serde(rename = "keys_for", default, skip_serializing_if = "Option::is_none")]
     pub keys_for: Option<Duration>,
     /// Tokens and money that the agent may use in one thread tree, within the limits of the tree.

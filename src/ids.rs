@@ -81,8 +81,8 @@ macro_rules! serialised_as_text {
 }
 
 /// Id of a message. A message from outside gets a UUIDv7. A message that the pump emits gets a
-/// UUIDv5. It is derived from the journal's id, the position of the record, and the number of ids
-/// that were already derived for this record.
+/// UUIDv5, which is derived from the journal's id, the position of the record, and the number of
+/// ids that were already derived for this record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct MessageId(pub Uuid);

@@ -88,9 +88,9 @@ pub const PATTERN_COMPARISON_WORK_MAX: usize = 60_000_000;
 /// Maximum nesting of types that refer to one another. It applies when organism computes how many
 /// steps libxml2 needs to match a value.
 pub const COMPARED_TYPES_DEPTH_MAX: usize = 200;
-/// Length, in characters, of values that every pattern must permit. If matching a value of at most
-/// this length may take more than [`PATTERN_STEPS_MAX`] steps, the pattern is refused as too
-/// costly.
+/// Length, in characters, up to which every pattern must be cheap to match. If matching a value of
+/// at most this length may take more than [`PATTERN_STEPS_MAX`] steps, the pattern is refused as
+/// too costly.
 pub const PATTERN_LENGTH_MIN: usize = 64;
 /// Maximum length of values, in characters, for which the analysis of a pattern computes the steps
 /// for each length separately.
@@ -265,13 +265,12 @@ pub const EXIT_GRACE: Duration = Duration::from_secs(2);
 /// an interpreted program that printed an error, and hardly delays the replacement of a program
 /// that keeps running.
 pub const UNSOLICITED_EXIT_GRACE: Duration = Duration::from_millis(100);
-/// Number of stray answers after which a faulty program is stopped. A child process is then
-/// replaced, and an attempt on NATS counts as crashed. An attempt is one hand-over of a call.
+/// Number of stray answers at which a child process is replaced, or an attempt on NATS counts as
+/// crashed. An attempt is one hand-over of a call.
 ///
 /// - An answer of a child process is stray if it does not name the attempt that the process
 ///   handles.
-/// - An answer on NATS is stray if it names another attempt than the one to whose subject it was
-///   sent.
+/// - An answer on NATS is stray if it does not name the attempt to whose subject it was sent.
 pub const STRAY_ANSWERS_MAX: u32 = 3;
 /// Number of frames that a host reads in a row from a child process before it checks for commands,
 /// such as a cancellation.
@@ -462,9 +461,9 @@ pub const CASE_STEP_TIMEOUT: Duration = Duration::from_secs(60);
 /// journal instead. The timeout is longer than [`PARTITION_TIMEOUT`], so that the query can still
 /// state why no pump responds.
 pub const HELD_CALLS_TIMEOUT: Duration = Duration::from_secs(15);
-/// Maximum time that a command waits for new records if the organism has several partitions. Then
-/// the command looks for new records itself, because the organism's process on this host reports
-/// only the records of the partitions that it follows.
+/// Maximum time that a command waits for new records if the organism has several partitions. After
+/// this time, the command looks for new records itself, because the organism's process on this host
+/// reports only the records of the partitions that it follows.
 pub const PARTITIONED_WAIT_MAX: Duration = Duration::from_secs(1);
 /// Timeout of a query for the running config. Commands that only display data send this query.
 pub const STATUS_TIMEOUT: Duration = Duration::from_secs(1);
@@ -644,7 +643,7 @@ pub const WEB_LAST_FAILURES: usize = 20;
 /// Maximum length, in characters, of the failure reason that a list in the web view shows.
 pub const WEB_REASON_CHARS: usize = 300;
 /// Maximum time for which the web view uses a config that it has loaded, if the config's own files
-/// are unchanged. Only after this time does the web view notice changes of other files.
+/// are unchanged. The web view notices changes of other files only after this time.
 pub const WEB_CONFIG_AGE: Duration = Duration::from_secs(10);
 /// Maximum number of records that the web view reads, from the end of a journal, to find the record
 /// of an action that a person has just sent.

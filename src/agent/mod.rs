@@ -63,8 +63,9 @@ pub enum ActionTransport {
     /// All payloads are native calls, which are tool calls in the API of the provider.
     #[serde(rename = "native")]
     Native,
-    /// Actions are native calls. The model writes its final report into a slot, which is an XML
-    /// element in its text. The name of a slot is valid in one turn only.
+    /// Actions are native calls. The model writes its final report, or a whole final payload as
+    /// XML, into a slot. A slot is an element in the model's text whose name is valid in one turn
+    /// only.
     #[serde(rename = "xml-final")]
     XmlFinal,
 }

@@ -500,9 +500,9 @@ struct GoalTerms {
 }
 
 /// Makes the agent's protocols for goals, which are requests of workflows. There is one protocol
-/// for each combination of two payloads: the one that answers the goal, and the one that delegates
-/// parts of it, which may be absent. A goal whose output has a type is answered only with the
-/// payload of this type. Any other goal can also be answered with the text of a turn.
+/// for each combination of the payload that answers the goal and the payload that delegates parts
+/// of the goal. The second payload may be absent. A goal whose output has a type is answered only
+/// with the payload of this type. Any other goal can also be answered with the text of a turn.
 fn protocols_of_goals(options: &AgentOptions) -> HashMap<GoalTerms, Arc<AgentProtocol>> {
     let AgentOptions { contract, contracts, schemas, .. } = options;
     let vocabulary = contracts.vocabulary(&contract.name).filter(|words| words.has_goals());
@@ -595,8 +595,8 @@ struct RenderedTurn {
 
 impl RenderedTurn {
     /// Whether the request contains output that the agent wrote in an earlier turn of the same
-    /// call. True if the agent's previous turn belongs to this call, and contains text or native
-    /// calls.
+    /// call. True if the agent has taken a turn in this call, and the last turn that the request
+    /// shows contains text or native calls. That last turn may belong to another call.
     fn is_of_own_making(&self) -> bool {
         let last = self.remembered.items.iter().rev().find_map(|item| match item {
             MemoryItem::ModelText(model_text) => Some(model_text),

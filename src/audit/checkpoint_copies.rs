@@ -73,7 +73,7 @@ pub(super) struct CopyEvidence {
     /// Copies of checkpoints that are newer than the journal's last checkpoint, newest first.
     later: Vec<LaterCopy>,
     later_differences: Vec<CopyDifference>,
-    /// Reasons for which copies in the named files and directories cannot serve as proof.
+    /// Reasons why some or all copies in the named files and directories cannot serve as proof.
     pub unread: Vec<String>,
     /// Public keys of the checkpoints in the files that the auditor named.
     pub pinned_keys: BTreeSet<String>,
@@ -190,8 +190,8 @@ impl CopyEvidence {
     }
 
     /// Sets aside the copies that are newer than the journal's last checkpoint, for
-    /// [`CopyEvidence::compare_later`]. `last` is the position of the journal's last record. Drops
-    /// copies for later positions, because the journal lacks their records.
+    /// [`CopyEvidence::compare_later`]. Drops copies for positions after `last`, the position of
+    /// the journal's last record, because the journal lacks their records.
     pub fn set_later_aside(&mut self, last: Position) {
         for file in &mut self.files {
             let later = file.lines.extract_if(.., |line| line.position > self.due);
@@ -325,8 +325,8 @@ fn not_compared(file: &Path, damage: &str) -> String {
     format!("not all copies of checkpoints in {} were compared: {damage}", file.display())
 }
 
-/// Whether `file` is in `directory`. Symbolic links in both paths are resolved first. A path that
-/// cannot be resolved is compared as it is written.
+/// Whether `file` is in `directory`, or in a directory beneath it. Symbolic links in both paths are
+/// resolved first. A path that cannot be resolved is compared as it is written.
 fn is_in(file: &Path, directory: &Path) -> bool {
     let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
     real(file).starts_with(real(directory))

@@ -39,7 +39,8 @@ pub struct ThreadComparison {
 #[derive(Debug, Clone, Serialize)]
 pub struct ThreadDifference {
     /// Position by which differences are sorted. This is the position of the left thread's event.
-    /// If the left thread lacks the event, it is the position of the left thread's next event.
+    /// If the left thread lacks the event, it is the position of the left thread's next event, or
+    /// the highest position if no event follows.
     #[serde(skip)]
     pub order: Position,
     #[serde(rename = "a")]
@@ -193,8 +194,8 @@ impl ThreadComparison {
     }
 
     /// Returns the requests of the two turns in a form that can be compared. Ids are replaced by
-    /// places in the thread, and the times of timers and approvals are removed. Both requests show
-    /// the environment of the left turn, which includes the date.
+    /// places in the thread, and times that the core has stated, such as those of timers, by the
+    /// word `TIME`. Both requests show the environment of the left turn, which includes the date.
     pub fn comparable_prompts(&self, pair: &PromptPair, left: &str, right: &str) -> [String; 2] {
         let right = match (&pair.left.environment, &pair.right.environment) {
             (Some(one), Some(other)) if !other.is_empty() => right.replace(other, one),

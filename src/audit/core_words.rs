@@ -83,8 +83,8 @@ pub fn lines(local: &str, payload: &str) -> Vec<String> {
         .collect()
 }
 
-/// Returns the reasons in a `huh` payload as sentences, each with its location. The last line
-/// states which form was expected.
+/// Returns the reasons in a `huh` payload as sentences, each with its location if this is known.
+/// Further lines show the other content of the payload, such as the expected form.
 fn reasons(mut root: Element) -> Vec<String> {
     let mut lines = Vec::new();
     for reason in take_children(&mut root, "reason") {
@@ -126,7 +126,7 @@ fn warnings(mut root: Element) -> Vec<String> {
 
 /// Returns one line for each request that failed before a model answered, and one line for the
 /// route that answered. If the provider rejected the turn's last request, no route answered, and
-/// the last line is missing.
+/// the last line is missing. If no request failed, returns no lines.
 fn failover(root: &mut Element) -> Vec<String> {
     let tried = take_children(root, "tried");
     if tried.is_empty() {

@@ -134,8 +134,8 @@ impl ExportSource<'_> {
         Self { last: self.head, ..*self }
     }
 
-    /// Reads the first records of this source: the whole tree if the filter names a tree, otherwise
-    /// the first batch of the journal.
+    /// Reads the first of the records to write: all of them if the filter names a tree, otherwise
+    /// the first batch.
     fn first(&self) -> Result<Vec<HashedRecord>, Error> {
         if self.tree.is_some() { self.tree_records() } else { self.some(self.first.0) }
     }

@@ -91,8 +91,8 @@ fn has_same_values(schemas: &Schemas, message: &MessageView, left: &str, right: 
 }
 
 /// Whether two JSON values, converted from XML with the same schema, are equal. A string also
-/// equals a number or flag with the same value. The conversion writes a number or flag as a string
-/// if its notation in XML is not valid in JSON.
+/// equals a number or flag with the same value. This is needed because the conversion writes a
+/// number or flag as a string if its notation in XML is not valid in JSON.
 fn is_same_json(left: &Json, right: &Json) -> bool {
     match (left, right) {
         (Json::Object(left), Json::Object(right)) => {

@@ -18,8 +18,8 @@ pub(super) struct MacRange {
     key: Option<KeyId>,
 }
 
-/// Adds the MAC of the record at `at`, which names `key`. `None` means that the MAC names the
-/// available key, but is wrong.
+/// Adds the MAC of the record at `at`. `key` is the key that the MAC names, or `None` if the MAC
+/// names the available key, but is wrong.
 pub(super) fn add_mac(ranges: &mut Vec<MacRange>, at: Position, key: Option<KeyId>) {
     match ranges.last_mut() {
         Some(range) if range.key == key => range.last = at,
@@ -28,8 +28,9 @@ pub(super) fn add_mac(ranges: &mut Vec<MacRange>, at: Position, key: Option<KeyI
 }
 
 /// Describes the records from `first` to `last`, which an operator has accepted. `ranges` contains
-/// the MACs of the journal up to `last`. If the MACs cover only the first of these records, the
-/// result has a separate item for those that no MAC covers.
+/// the MACs of the journal up to `last`. Records from a wrong MAC on count as not covered. If MACs
+/// cover the records only up to a position, the records after this position become a separate item
+/// without keys.
 pub(super) fn accepted_records(
     ranges: &[MacRange],
     first: Position,

@@ -44,8 +44,8 @@ pub struct MessageReport {
     /// Refused payloads of the sender of this message, in the same record as the message.
     #[serde(rename = "refused_beside")]
     pub refused_beside: Vec<RefusalView>,
-    /// Refusals of payloads that the listener returned while it handled a call. The call is the one
-    /// that this message opened.
+    /// Refusals of payloads that the recipient of this message returned while it handled the call
+    /// that the message opened.
     #[serde(rename = "refused_in_call")]
     pub refused_in_call: RefusalSummary,
     /// The model call in which the message was written; `None` if no model wrote the message.
@@ -53,8 +53,9 @@ pub struct MessageReport {
     pub turn: Option<IndexedTurn>,
     #[serde(rename = "config")]
     pub config: Option<RecordedConfig>,
-    /// Schemas that declare the payload. Empty if no schema is stored, because the program contains
-    /// the schema, or generates it from the config.
+    /// Schemas that declare the payload. Empty if the journal does not store them: the program
+    /// contains the schema, or generates it from the config, or the journal is older than stored
+    /// configs.
     #[serde(rename = "schemas")]
     pub schemas: Vec<RecordedSchema>,
     /// The chain of causes that led to the message, from its direct cause to the client's message.
@@ -67,7 +68,7 @@ pub struct MessageReport {
     #[serde(rename = "previews")]
     pub previews: Vec<MessagePreview>,
     /// People's decisions about the call, in the order of the journal. If there are too many, the
-    /// oldest refused decisions are left out.
+    /// oldest decisions that the organism refused are left out.
     #[serde(rename = "decisions")]
     pub decisions: Vec<MessageDecision>,
     /// Number of all decisions, including those that `decisions` leaves out.
@@ -442,7 +443,7 @@ fn previews(index: &IndexReader, row: &IndexedMessage) -> Result<Vec<MessagePrev
 }
 
 /// Returns people's decisions about a call, and the number of all these decisions. If there are too
-/// many, the oldest refused decisions are left out of the list.
+/// many, the oldest decisions that the organism refused are left out of the list.
 fn decisions(
     index: &IndexReader,
     row: &IndexedMessage,

@@ -79,9 +79,11 @@ pub fn judge_end(last: Position, mark: Position, checkpoints: &[Checkpoint]) -> 
     }
 }
 
-/// Returns the first of the errors in `checks`, if there are any. An error that is no violation
-/// comes first, because the proof then has no result. Violations follow, sorted by position. A
-/// violation of the journal as a whole, which has the position 0, comes last.
+/// Returns the error in `checks` that is to be reported. Returns `Ok` if no check failed. If
+/// several checks failed, the first of these is returned:
+/// - an error that is no violation, because the proof then has no result,
+/// - the violation with the lowest position,
+/// - a violation of the journal as a whole, which has the position 0.
 pub fn first_violation(checks: Vec<Result<(), Error>>) -> Result<(), Error> {
     let errors = checks.into_iter().filter_map(Result::err);
     let first = errors.min_by_key(|error| match error {

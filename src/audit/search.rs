@@ -23,8 +23,9 @@ pub struct SearchRequest {
     /// expression are local names.
     pub xpath: Option<String>,
     pub limit: usize,
-    /// Whether all matches are counted. If false, a search stops counting at 10,000 matches or
-    /// 10,000 read payloads.
+    /// Whether all matches are counted. If false, the counting stops at 10,000 matches. A search
+    /// for a substring or with XPath then ends after about 10,000 payloads, even if it has found
+    /// fewer matches than `limit`.
     pub is_full_count: bool,
 }
 

@@ -49,7 +49,8 @@ impl From<Closing> for ThreadPhase {
 }
 
 /// Returns the state of a thread in words. If the thread is open and calls in it wait for people,
-/// this is the kind of decision for which they wait. Otherwise, it is the phase of the thread.
+/// this is the kind of decision for which they wait, or `waits for a person` if the kinds differ.
+/// Otherwise, it is the phase of the thread.
 pub fn thread_state(phase: &str, waits: HoldCount) -> &str {
     match waits {
         HoldCount { calls: 0, .. } => phase,
@@ -143,7 +144,7 @@ impl TreeCalls {
     }
 }
 
-/// Whether `message` is a workflow's reply in a root thread which reports that the run failed.
+/// Whether `message` is a reply in a root thread with which a workflow reports that its run failed.
 /// False for a message that is delivered in a call.
 fn is_failed_run(message: &Message) -> bool {
     message.kind == MessageKind::Reply

@@ -509,8 +509,8 @@ pub(super) fn signed_by(record: &Record, origin: &DecisionOrigin) -> Option<Sign
     Some(SignedBy { operator, key: signature.key, holds })
 }
 
-/// If `input` records a decision of a person, returns the kind of the decision, the name of the
-/// person, and the origin of the decision: the user account, a note and the signature. Otherwise,
+/// If `input` records a decision of a person with its origin, returns the kind of the decision, the
+/// name of the person, and the origin: the user account, a note and the signature. Otherwise,
 /// returns `None`.
 fn decision_of(input: &Input) -> Option<(&'static str, &ListenerName, &DecisionOrigin)> {
     match input {

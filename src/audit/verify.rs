@@ -90,7 +90,7 @@ pub fn verify_with(
 }
 
 /// The way in which records refer to a blob, which is a stored text. If records refer to a blob in
-/// several ways, the one that is listed last here counts.
+/// several ways, the last of these variants counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum BlobUse {
     /// The blob contains inputs of a turn's model request.
@@ -115,8 +115,8 @@ impl std::fmt::Display for BlobUse {
 struct JournalProof {
     journal: Uuid,
     epoch: u32,
-    /// Version of the core that wrote the record that was read last. The last boot or reload before
-    /// this record states the version.
+    /// Version of the core that wrote the record that was read last, as the last boot or reload up
+    /// to this record states it.
     core_version: u32,
     heads: TreeHeads,
     ledger: MessageLedger,
@@ -143,8 +143,8 @@ struct JournalProof {
     /// Whether the auditor has named the trusted keys. If so, records of the journal cannot add
     /// trusted keys.
     is_pinned: bool,
-    /// Error message that is set if the operating system does not permit this user to read the key
-    /// of this host.
+    /// Error message, if the operating system does not permit this user to read the key of this
+    /// host; otherwise `None`.
     denied_key: Option<String>,
     unproved: Vec<String>,
 }
@@ -388,8 +388,9 @@ impl JournalProof {
         self.losses.iter().copied().chain(later).collect()
     }
 
-    /// Reports a violation if a copy of a checkpoint contradicts the journal. Ignores a copy if an
-    /// operator has accepted the loss of the records that it covers.
+    /// Reports a violation if a copy of a checkpoint contradicts the journal. If an operator has
+    /// accepted the loss of the records that the copy covers, this is no violation, but the journal
+    /// counts as not proved.
     fn judge_copies(&mut self, differs: Vec<CopyDifference>) -> Result<(), Error> {
         let losses = self.accepted_losses();
         let is_lost = |position: Position| {

@@ -141,7 +141,7 @@ pub trait Sink: Send + Sync + 'static {
         self.ended(listener, call, attempt, Err(AttemptFailure::Unreachable { detail }));
     }
     /// Reports an answer that names a different attempt from the one in progress. The pump only
-    /// records this answer. `named` is the shortened name of the attempt that the answer names.
+    /// records this answer. `named` is the attempt as the answer names it, shortened.
     fn stray(&self, listener: &ListenerName, named: String, payloads: Vec<Vec<u8>>) {
         let _ = (listener, named, payloads);
     }

@@ -434,7 +434,7 @@ impl NativeShared {
 }
 
 /// Runs one attempt until its handler answers or panics. Fails the attempt if the handler still
-/// runs when `grace` has passed after a cancellation, or when the host stops.
+/// runs when `grace` has passed after a cancellation, or when the host stops its handlers.
 async fn attend(running: HandlerFuture, stop: Arc<StopSignal>, grace: Duration) -> HandlerResult {
     let overdue = async {
         stop.wait_for(StopLevel::Cancelled).await;

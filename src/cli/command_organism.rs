@@ -15,8 +15,8 @@ use super::exit::CommandFailure;
 use super::stop_signals::{DrainSignal, ReceivedSignal, report_stopping, watch_drain_signals};
 
 /// A client of an organism, for one command. If the organism was started for this command, the
-/// signals SIGINT, SIGTERM and SIGHUP only end the command's work. If the organism runs in another
-/// process, these signals kill this process as usual.
+/// signals SIGINT, SIGTERM and SIGHUP end the command's work, but do not kill this process. If the
+/// organism runs in another process, these signals kill this process as usual.
 pub struct CommandOrganism {
     client: OrganismClient,
     /// The signal that stops the command; `None` if the organism runs in another process.

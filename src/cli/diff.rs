@@ -162,7 +162,7 @@ pub(super) fn timeline(place: &JournalTarget, id: &str) -> anyhow::Result<Thread
     Err(unknown(place.data.as_deref(), &thread).into())
 }
 
-/// Finds the first pair of model requests of two threads that differ. Considers only requests
+/// Finds the first pair of model requests that differ between two threads. Considers only requests
 /// before the first different event. Returns `None` if it finds none.
 ///
 /// Two requests differ if their texts differ in more than ids and dates, or if one of them cannot

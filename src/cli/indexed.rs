@@ -22,9 +22,10 @@ use crate::audit::past_time;
 /// indexing.
 const PROGRESS_RECORDS: u64 = 20_000;
 
-/// Returns the directory of the journal for a query that reads only one journal. This is the
-/// journal of `partition`. If `partition` is `None`, it is the only journal in `data`. Fails if
-/// there is no such journal.
+/// Returns the directory of the journal for a query that reads only one journal. If `partition` is
+/// given, this is the journal of this partition. Otherwise, it is the only journal in `data`. Fails
+/// if the partition has no journal, or if no partition is given and `data` does not contain exactly
+/// one journal.
 pub fn one_journal(data: &Path, partition: Option<u32>) -> anyhow::Result<PathBuf> {
     let journals = match partition {
         None => noted_partitions_in(data),

@@ -35,9 +35,8 @@ pub fn data_dir(place: &JournalTarget) -> anyhow::Result<PathBuf> {
     }
 }
 
-/// Returns the state directory that these arguments select. This directory is apart from the
-/// journal, and contains copies of checkpoints. Returns `None` if the arguments name only a data
-/// directory.
+/// Returns the state directory that these arguments select. This directory contains the copies of
+/// checkpoints outside the journal. Returns `None` if the arguments name only a data directory.
 pub fn state_dir(place: &JournalTarget) -> anyhow::Result<Option<PathBuf>> {
     match (&place.state, &place.data) {
         (Some(state), _) => Ok(Some(state.clone())),

@@ -261,8 +261,8 @@ fn names(written: &[String], schemas: &Schemas) -> Result<Vec<PayloadName>, Comm
     written.iter().map(|text| named(text, schemas)).collect()
 }
 
-/// Resolves a payload name. Accepts a full name, or a local name that occurs in the schemas exactly
-/// once.
+/// Resolves a payload name. Accepts the full name of a payload in the schemas, or a local name that
+/// occurs in the schemas exactly once. If there are no schemas, accepts any name.
 fn named(text: &str, schemas: &Schemas) -> Result<PayloadName, CommandFailure> {
     let name = PayloadName::parse(text).map_err(|e| CommandFailure::usage(e.to_string()))?;
     if schemas.names().next().is_none() || schemas.contains(&name) {

@@ -74,8 +74,8 @@ fn chosen<'a>(models: &'a [ModelSpec], names: &[String]) -> anyhow::Result<Vec<&
     found.collect()
 }
 
-/// Adds the routes of the chosen models, which are other models. A model with routes gets no test
-/// call of its own, because each of its routes gets one.
+/// Adds the routes of the chosen models. Each route is a model, too. A model with routes gets no
+/// test call of its own, because each of its routes gets one.
 fn add_routes<'a>(chosen: &mut Vec<&'a ModelSpec>, models: &'a [ModelSpec]) {
     let routes = chosen.iter().copied().flat_map(routes_of);
     let routes: Vec<&String> = routes.collect();

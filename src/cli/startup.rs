@@ -44,8 +44,8 @@ fn loaded<T>(given: Option<&Path>, load: LoadConfig<T>) -> anyhow::Result<T> {
 }
 
 /// Loads a config that an argument other than `--config` names, such as the changed config of
-/// `organism try`. If this config cannot be loaded, the commands that the output recommends name it
-/// with `--config`. Otherwise, they do not name it.
+/// `organism try`. Recommended commands do not name this config. But if it cannot be loaded, they
+/// name it with `--config`, unless the command has already loaded the config of its own `--config`.
 pub(super) fn other_config(path: &Path) -> anyhow::Result<Config> {
     load_or_report(Some(path), config::load_without_keys)
 }
@@ -187,8 +187,9 @@ fn note_change_now(given: Option<&Path>, running: Option<Digest>) {
     }
 }
 
-/// Fails if the directories belong to another project. A project is another one if its config has
-/// another path than the present config.
+/// Fails if the directories belong to another project, that is, to a project whose config has
+/// another path than the present config. Also fails if they contain a journal that belongs to no
+/// project.
 fn belongs(directories: &ProjectFolders) -> anyhow::Result<()> {
     project::check(directories).map_err(|error| organism::Error::from(error).into())
 }

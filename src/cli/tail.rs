@@ -273,8 +273,8 @@ fn end_of(reader: &JournalReader, until: Option<Time>) -> Result<Position, Error
     }
 }
 
-/// Reads the records after the position `seen` and before the time `until`, at most
-/// `limits::SCAN_RECORDS` of them, and advances `seen`. The limit keeps a long journal from
+/// Reads the records after the position `seen` and, if `until` is given, before this time. Reads at
+/// most `limits::SCAN_RECORDS` of them, and advances `seen`. The limit keeps a long journal from
 /// delaying the journals of other partitions.
 fn after(
     reader: &JournalReader,

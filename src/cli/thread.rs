@@ -114,7 +114,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
 
 /// Reads the first page of a long thread from the index. Returns `None` in these cases:
 ///
-/// - The arguments select anything else than exactly this page.
+/// - The arguments do not select exactly this page.
 /// - The thread is so short that the index would save no time.
 /// - The index is unusable, or lacks many records.
 fn first_page(args: &Args, reader: &JournalReader, thread: &ThreadId) -> Option<ThreadTimeline> {

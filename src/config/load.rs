@@ -209,8 +209,9 @@ fn storage_of(
     sections.storage.storage(name, directory, around, problems)
 }
 
-/// Checks the sections of a config against each other. Adds to `sections.invalid` the names of all
-/// members whose declarations have a problem.
+/// Checks the sections of a config against each other. Adds to `sections.invalid` the name of each
+/// member that shares its name with another member or a workflow, or whose peers or models have a
+/// problem.
 fn check_sections(
     sections: &mut DeclaredSections,
     source: &Arc<ConfigSource>,

@@ -234,9 +234,9 @@ impl PayloadResolver {
     }
 
     /// Decides which calls to a member need approval. If the member has the setting `approval`,
-    /// this setting decides. Otherwise, only calls to some listeners need approval: those that
-    /// accept a payload which can contain the attribute `is_dangerous`, at any depth. Each call to
-    /// such a listener needs approval, unless its payload contains `is_dangerous="false"`.
+    /// this setting decides. Otherwise, `Approval::Dangerous` decides about the calls to a listener
+    /// that accepts a payload which can contain the attribute `is_dangerous`, at any depth. The
+    /// calls to any other member then need no approval.
     fn approval(
         &mut self,
         member: &DeclaredMember,

@@ -29,8 +29,8 @@ impl ClientSecret {
         self.secret.as_ref()
     }
 
-    /// Returns the digest of this client's secret, with which a presented secret is compared.
-    /// Returns `None` if this process did not read the secret.
+    /// Returns the digest that a secret must have to prove the identity of this client. Returns
+    /// `None` if this process did not read the secret.
     pub fn digest(&self) -> Option<Digest> {
         self.secret.as_ref().map(|secret| Digest::of(secret.expose().as_bytes()))
     }

@@ -160,8 +160,8 @@ impl DeclaredStorage {
         }
     }
 
-    /// Drops the certificate authority of the NATS servers. A stored config does not contain the
-    /// file of this authority.
+    /// Drops the certificate authority of the NATS servers. This is needed for a stored config,
+    /// which does not contain the file of the authority.
     pub fn forget_authority(&mut self) {
         if let Some(nats) = &mut self.nats {
             nats.ca_file = None;

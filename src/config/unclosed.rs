@@ -1,6 +1,6 @@
-//! Finds the first list, inline table or string of a TOML text that is not closed. The parser reads
-//! the lines after it as its content, so the errors that the parser reports there are only
-//! consequences.
+//! Finds the first list or inline table of a TOML text that is not closed, or an unclosed string
+//! within one. The parser reads the lines after the beginning of this part as its content. The
+//! errors that the parser reports there are only consequences.
 
 /// Quotes that delimit multi-line strings.
 const MULTI_LINE: [&str; 2] = ["\"\"\"", "'''"];

@@ -17,9 +17,9 @@ pub enum Approval {
     #[default]
     #[serde(rename = "never")]
     Never,
-    /// A call needs no approval if the root element of its payload has the attribute
-    /// `is_dangerous="false"`, in exactly this form, and no element of the payload states anything
-    /// else. Every other call needs approval.
+    /// A call needs no approval if the root element of its payload has the attribute `is_dangerous`
+    /// with the literal value `false`, and no element of the payload has another value in this
+    /// attribute or in an attribute of a similar name. Every other call needs approval.
     #[serde(rename = "dangerous")]
     Dangerous,
     #[serde(rename = "always")]

@@ -32,8 +32,8 @@ pub struct TreeLimits {
     /// Money limit of the tree; `None` if only tokens limit the cost.
     #[serde(rename = "money", default, skip_serializing_if = "Option::is_none")]
     pub money: Option<Money>,
-    /// Maximum tokens that one request of a client may use, in addition to the limit for the whole
-    /// tree; `None` if only the limit for the tree applies.
+    /// Maximum tokens that one request of a client may use. The limit for the whole tree applies as
+    /// well. `None` if only the limit for the tree applies.
     #[serde(rename = "per_request_tokens", default, skip_serializing_if = "Option::is_none")]
     pub per_request_tokens: Option<u64>,
     #[serde(rename = "per_request_money", default, skip_serializing_if = "Option::is_none")]

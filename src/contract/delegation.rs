@@ -53,8 +53,8 @@ pub fn delegate_name(workflow: &ListenerName, goal: &str) -> PayloadName {
 
 const ROLES: &str = "/roles/";
 
-/// Returns the name of the goal that is part of the delegation payload's name `name`. Returns
-/// `None` if `name` is not the name of a delegation payload.
+/// Returns the goal that the name of a delegation payload contains. Returns `None` if `name` is not
+/// the name of a delegation payload.
 pub fn delegated_goal(name: &PayloadName) -> Option<&str> {
     let rest = name.namespace.strip_prefix(WORKFLOW_NAMESPACE)?.strip_prefix('/')?;
     let (_, goal) = rest.split_once(ROLES)?;
@@ -88,8 +88,8 @@ impl GoalRoles {
         })
     }
 
-    /// Returns the permission that is passed on with a task that this permission delegates. Returns
-    /// `None` if the task cannot be delegated further.
+    /// Returns the permission that an agent gets with a task which was delegated under this
+    /// permission. Returns `None` if the task cannot be delegated further.
     pub fn beneath(&self) -> Option<Self> {
         let depth = self.depth.checked_sub(1).filter(|depth| *depth > 0)?;
         Some(Self { max: None, depth, ..self.clone() })

@@ -1,6 +1,7 @@
 //! Schedules: the times at which the organism itself sends a payload, in the name of a client.
 //!
-//! Each computation of times gets the current time as a parameter, so this module reads no clock.
+//! The caller passes the time from which a schedule computes its times, so this module reads no
+//! clock.
 
 use std::fmt;
 use std::time::Duration;
@@ -69,7 +70,8 @@ pub struct DailyTime {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PassedTimes {
     pub latest: Time,
-    /// The second-to-last of these times; `None` if there is only one.
+    /// The second-to-last of the scheduled times that have passed and are not handled yet; `None`
+    /// if there is only one.
     pub before_latest: Option<Time>,
     pub count: u64,
 }

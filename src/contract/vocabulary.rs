@@ -191,10 +191,10 @@ pub(super) fn vocabulary_of(
     Vocabulary { names, has_goals, typed_answers, delegates }
 }
 
-/// Returns an error for each pair of payload names that have the same local name. An agent may
-/// write a name without its namespace, which would then be ambiguous. Two payloads that answer
-/// goals may share a local name, because each call permits only one of them. The same applies to
-/// two payloads that delegate tasks.
+/// Returns errors for payload names that have the same local name. An agent may write a name
+/// without its namespace, which would then be ambiguous. Two payloads that answer goals may share a
+/// local name, because each call permits only one of them. The same applies to two payloads that
+/// delegate tasks.
 fn ambiguous_locals(
     sender: &Contract,
     names: &NameMap<PayloadName, Meaning>,

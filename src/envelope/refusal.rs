@@ -173,8 +173,8 @@ pub struct Refusal {
     /// The first 4 KiB of the refused text, with invalid UTF-8 replaced.
     #[serde(rename = "head")]
     pub head: String,
-    /// Name of the refused payload, if the payload passed the gate and was refused later. The gate
-    /// validates every payload. `None` if the gate refused the payload.
+    /// Name of the refused payload, if the payload passed the gate, which validates every payload,
+    /// and was refused later. `None` if the gate refused the payload.
     #[serde(rename = "name", default, skip_serializing_if = "Option::is_none")]
     pub name: Option<Box<PayloadName>>,
 }

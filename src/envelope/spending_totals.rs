@@ -178,7 +178,7 @@ struct SpendingForm<'t> {
     /// Sum of the money; `None` if the money is in several currencies.
     #[serde(rename = "money")]
     money: Option<Money>,
-    /// The money in each currency; `None` if all money is in one currency.
+    /// The money in each currency; `None` if the money is not in several currencies.
     #[serde(rename = "costs", skip_serializing_if = "Option::is_none")]
     costs: Option<&'t CurrencyTotals>,
 }

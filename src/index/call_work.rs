@@ -111,9 +111,10 @@ struct MessageWindow {
 
 impl IndexReader {
     /// Returns the calls that the messages of a range opened, and the calls in which these messages
-    /// are delivered. Each returned call contains only its work within the range. The range begins
-    /// at the sequence number `from_seq`. It ends before `end_seq` or, if `end_seq` is `None`, with
-    /// the last message of the thread.
+    /// are delivered. Each returned call contains only its work within the range and, if it is
+    /// queued now, its present period in the queue. Leaves out calls that have neither. The range
+    /// begins at the sequence number `from_seq`. It ends before `end_seq` or, if `end_seq` is
+    /// `None`, with the last message of the thread.
     ///
     /// # Errors
     ///

@@ -38,9 +38,10 @@ struct OpenPeerCalls {
 }
 
 impl IndexReader {
-    /// Returns the calls from each caller to each listener that it called, with their numbers.
-    /// First adds the calls that `counted` does not contain yet. Reads only these new calls and the
-    /// open calls.
+    /// Returns, for each caller and each listener that it called, the number of calls, and how many
+    /// of them are open or wait for a person. First adds the calls that `counted` does not contain
+    /// yet. Reads only these new calls and the open calls. If `counted` contains calls that the
+    /// index lacks, counts all calls anew.
     pub fn called_peers(&self, counted: &mut CountedCalls) -> Result<Vec<CalledPeer>, Error> {
         self.count_calls(counted).map_err(|error| self.failed(error))?;
         let open = self.open_calls_by_peers()?;

@@ -47,10 +47,10 @@ impl IndexReader {
         Ok(costly)
     }
 
-    /// Returns the ranges of trees in which the costliest trees must be searched. If the time
-    /// limits of `filter` select only few trees, the ranges contain these trees. Otherwise, returns
-    /// one range of all trees with a cost, the costliest first. A query of this range can end as
-    /// soon as it has enough matching trees.
+    /// Returns the ranges of trees in which a query must search for the costliest trees. If the
+    /// time limits of `filter` select only few trees, the ranges contain these trees. Otherwise,
+    /// returns one range of all trees with a cost, the costliest first. A query of this range can
+    /// end as soon as it has enough matching trees.
     fn costly_ranges(&self, filter: &TreeFilter) -> rusqlite::Result<Vec<TreeRange>> {
         let conditions = self.conditions(filter)?;
         if filter.since.is_some() || filter.until.is_some() {

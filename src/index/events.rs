@@ -32,8 +32,10 @@ pub fn thread_of(fold: &mut IndexFold<'_>, record: &Record) -> rusqlite::Result<
 
 /// Counts the timeline entries of a record. Each entry counts for one thread:
 ///
-/// - An entry about a certain thread, such as a message, counts for this thread.
-/// - A refusal without a thread counts for the root of the tree.
+/// - An entry about a certain thread, such as a message, counts for this thread. A new subthread
+///   counts for its parent thread.
+/// - A refusal without a thread counts for the root of the tree. A refusal for a thread that does
+///   not exist is not counted.
 /// - Any other entry counts for `thread` or, if this is `None`, for the root of the tree.
 pub fn count(
     fold: &mut IndexFold<'_>,

@@ -431,7 +431,7 @@ mod tests {
     use super::*;
 
     /// An index is rebuilt if the digest of its definitions differs from [`CATALOGUE_DIGEST`]. This
-    /// test fails if a definition is changed without this digest.
+    /// test fails if a definition is changed and the digest is not.
     #[test]
     fn the_digest_of_the_catalogue_is_that_of_the_schema() {
         assert_eq!(catalogue_digest(&CATALOGUE).to_string(), CATALOGUE_DIGEST);

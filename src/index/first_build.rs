@@ -167,8 +167,8 @@ pub fn set_up(db: &Connection, cache_kib: u32) -> rusqlite::Result<()> {
     Ok(())
 }
 
-/// The two open databases of a build: the one of the rows, and the one of the words. The number
-/// belongs to the latter, and is that of its last message or refusal.
+/// The two open databases of a build: the database of the rows, and the database of the words. The
+/// number is that of the last message or refusal in the database of the words.
 type OpenBuild = (Connection, (Connection, i64));
 
 /// Opens the databases of an interrupted build, so that the build can continue. Returns `None` if
@@ -219,9 +219,9 @@ fn drop_indexes(db: &Connection) -> rusqlite::Result<()> {
     Ok(())
 }
 
-/// Makes the SQL indexes. Then completes the column `cause` of the messages. It contains the id of
-/// the causing message if the number of that message was not yet known when the row was written.
-/// Each such id is replaced by the number.
+/// Makes the SQL indexes. Then completes the column `cause` of the messages. This column contains
+/// the id of the causing message if the number of that message was not yet known when the row was
+/// written. Each such id is replaced by the number, unless the index lacks that message.
 fn make_indexes(db: &Connection) -> rusqlite::Result<()> {
     // Sorting uses another core, where there is one.
     db.pragma_update(None, "threads", 1)?;

@@ -43,7 +43,8 @@ enum RoundsEnd {
 /// is deleted or damaged meanwhile, rebuilds it.
 ///
 /// If another process writes the index, waits for that process first. The wait ends after a short
-/// time, or when `is_stopped` returns true.
+/// time, or when `is_stopped` returns true. If that process still writes the index then, returns
+/// `FollowResult::Busy`.
 ///
 /// # Errors
 ///

@@ -108,8 +108,8 @@ word_enum! {
     }
 }
 
-/// Ranges of row numbers for one hour, which contain all events of the hour. A query for a part of
-/// the hour reads only rows in these ranges.
+/// Ranges of row numbers that contain all events of one hour. A query for a part of the hour reads
+/// only rows in these ranges.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HourSpan {
     /// Lowest and highest row number of turns and refusals.
@@ -298,9 +298,9 @@ pub fn create_buckets(db: &Connection) -> rusqlite::Result<()> {
     Ok(())
 }
 
-/// Reads the totals of all hours in `hours`. Calls `take` for each stored part with the hour and
-/// the names of the part. Several parts may have the same hour and names, and `take` must add these
-/// up.
+/// Reads the totals of all hours in `hours`. The totals are stored in parts, and each part is
+/// passed to `take` with its hour and its names. Several parts may have the same hour and names,
+/// and `take` must add these up.
 pub fn read_hours(
     db: &Connection,
     hours: &Range<i64>,

@@ -10,15 +10,16 @@ use super::{Error, IndexReader};
 /// SQL condition: the call `c` is ready for its listener, but not handed over to it. All of the
 /// following must hold:
 ///
-/// - The call is open, and was not handed over since it became ready.
+/// - The call is open, and was not handed over since it became ready. A delivery that no listener
+///   accepted does not count.
 /// - It does not wait for a person, or for a call that it opened in its own thread.
 /// - One of the newest 1,000 messages of the thread is an undelivered message of the call. If the
 ///   call waits for subthreads or timers, this message must be the result of a subthread or a fired
 ///   timer.
 /// - If the call waits for all of its subthreads and timers, no call in a subthread is open.
 ///
-/// The index does not store timers. If the call waits for several timers, the condition may hold
-/// although one of them has not fired yet.
+/// The index does not store timers. If the call waits for all of its subthreads and timers, the
+/// condition may therefore hold although a timer has not fired yet.
 pub(super) const IS_QUEUED: &str = "c.closed IS NULL \
      AND c.ready > coalesce((SELECT max(d.handed_over) FROM delivery_row d WHERE d.call = c.n \
      AND d.outcome IS NOT 'not-taken'), -1) \
@@ -65,9 +66,9 @@ pub struct ListedRefusal {
 
 impl IndexReader {
     /// Returns the load of each listener. The messages are counted since `since`, but only the
-    /// newest [`limits::WEB_RATE_MESSAGES`]. If older messages in this period were not counted, the
-    /// second value is the time of the oldest counted message. Otherwise, the second value is
-    /// `None`.
+    /// newest [`limits::WEB_RATE_MESSAGES`]. If this limit is reached, older messages may be left
+    /// out, and the second value is the time of the oldest counted message. Otherwise, the second
+    /// value is `None`.
     ///
     /// # Errors
     ///

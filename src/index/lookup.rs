@@ -86,8 +86,8 @@ pub struct IndexedMessage {
     /// Position of the record in which the message got its disposition; `None` while it has none.
     #[serde(rename = "disposed_position")]
     pub disposed: Option<Position>,
-    /// The kind of decision for which a call waits, namely the call that this message opened.
-    /// `None` if the message opened no call, or if its call does not wait for a person.
+    /// If this message opened a call that waits for a person, the kind of decision for which the
+    /// call waits. Otherwise, `None`.
     #[serde(skip)]
     pub hold: Option<Hold>,
     /// Whether a listener has received this message in a delivery, and has not answered the
@@ -278,8 +278,8 @@ impl IndexReader {
         Ok(chain)
     }
 
-    /// Returns the earliest call in the chain of causes of the message `of`, which is usually the
-    /// request of a client. The chain includes `of` itself. Returns `None` in these cases:
+    /// Returns the earliest call in the chain of causes of the message `of`. This call is usually
+    /// the request of a client. The chain includes `of` itself. Returns `None` in these cases:
     ///
     /// - The chain contains no call.
     /// - The chain has at least [`limits::CAUSES_MAX`] causes.
@@ -324,8 +324,9 @@ impl IndexReader {
         Ok(self.rows(&sql, &values, message)?.pop())
     }
 
-    /// Returns the messages that the message `of` directly caused, and their number. If there are
-    /// more than `limit`, returns only `limit` messages: the first ones and the last ones.
+    /// Returns the messages that the message `of` directly caused, and the number of all such
+    /// messages. If there are more than `limit`, returns only `limit` messages: the first ones and
+    /// the last ones.
     pub fn effects(
         &self,
         of: &IndexedMessage,

@@ -104,9 +104,9 @@ pub enum Error {
     /// A payload was redacted after the index had read it.
     #[error("the payloads of record {position} were redacted since the index was made")]
     Redacted { position: Position },
-    /// Another process is making the index. `progress` contains the last record that this process
-    /// has read, and the last record that it must read. `None` if this process does not report its
-    /// progress.
+    /// Another process is making the index. `progress` contains the last record that the other
+    /// process has read, and the last record that it must read. `None` if the other process does
+    /// not report its progress.
     #[error(
         "another process makes the index {} just now{}; try again",
         path.display(), read_so_far(*progress)
@@ -135,7 +135,8 @@ impl Error {
         Self::Building { path, progress }
     }
 
-    /// Whether this error shows that the index is damaged and must be rebuilt.
+    /// Whether this error shows that the index must be rebuilt: the index is damaged or has another
+    /// format, or a payload was redacted after the index had read it.
     pub(super) fn is_damage(&self) -> bool {
         use rusqlite::ErrorCode;
         match self {

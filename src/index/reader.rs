@@ -108,7 +108,8 @@ pub(super) struct ReaderSource {
 
 impl ReaderSource {
     /// Opens a reader of the index without bringing the index up to date. Returns `None` if a file
-    /// cannot be opened, or if it is no longer the same file as when this source was made.
+    /// cannot be opened, or if it is not the same file that the reader which made this source has
+    /// open.
     pub(super) fn open(&self) -> Option<IndexReader> {
         let journal = JournalReader::open(&self.data).ok()?;
         let db = connect(&self.path).ok()?;
@@ -359,8 +360,9 @@ fn files(index: &Path, journal: &JournalReader) -> [Option<FileId>; 2] {
     [index, &journal].map(|path| path.metadata().ok().map(|file| (file.dev(), file.ino())))
 }
 
-/// Deletes a damaged index. If another process has the lock of the index, deletes nothing, and
-/// requests a rebuild of the index from that process.
+/// Deletes a damaged index. If another process has the lock of the index, requests a rebuild of the
+/// index from that process, and returns an error. If this process may not write in the directory of
+/// the index, does nothing.
 fn discard(data: &Path) -> Result<(), Error> {
     let path = data.join(INDEX_DATABASE);
     match IndexLock::take(data, limits::INDEX_WAIT, &mut || false)? {

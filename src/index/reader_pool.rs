@@ -63,8 +63,8 @@ impl IndexReaderPool {
 }
 
 /// Prepares a reader for another query. If another process is completing the index, waits for that
-/// process. Returns false if the caller must open a new reader: the files were replaced, or the
-/// index is incomplete and no other process writes it.
+/// process. Returns false if the caller must open a new reader, for example because the files were
+/// replaced, or because the index is incomplete and no other process writes it.
 fn renew(reader: &mut IndexReader) -> bool {
     if !reader.has_present_files() || file::is_rebuild_requested(&reader.path) {
         return false;

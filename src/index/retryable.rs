@@ -14,8 +14,8 @@ use super::{Error, IndexReader, MessageSelector};
 /// A request of a client that failed or was refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RetryCandidate {
-    /// Number of the request among all messages and refusals, in the order of the journal. Zero if
-    /// an operator selected the request by its id.
+    /// Number of the request among all messages and refusals, in the order of the journal. Zero for
+    /// an accepted request that an operator selected by its id.
     pub n: i64,
     pub message: MessageId,
     /// Position of the record that contains the request.

@@ -297,8 +297,8 @@ impl<'d> ThreadRows<'d> {
         Ok(())
     }
 
-    /// Counts a message in the row of its thread. A message may state that the thread was
-    /// cancelled. If no call was opened in the thread before, also stores this end of the thread.
+    /// Counts a message in the row of its thread. If the message states that the thread was
+    /// cancelled, and no call was opened in the thread before, also stores this end of the thread.
     pub fn count_message(
         &mut self,
         n: i64,

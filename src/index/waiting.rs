@@ -134,9 +134,9 @@ impl IndexReader {
     }
 
     /// Returns the numbers of the calls that wait for a decision of the kind `hold`, in the order
-    /// in which the calls were opened. Returns `most` calls. If the calls that follow began to wait
-    /// at the same time as the last of these, returns them too. The second value is the count of
-    /// all calls that wait for such a decision.
+    /// in which the calls were opened. Returns the first `most` calls. If the next calls began to
+    /// wait at the same time as the last of these, returns them too. The second value is the count
+    /// of all calls that wait for such a decision.
     pub fn waiting_calls(&self, hold: Hold, most: usize) -> Result<(Vec<i64>, u64), Error> {
         let sql = "SELECT call, since FROM hold_row INDEXED BY hold_open \
                    WHERE ended IS NULL AND hold = ?1 ORDER BY call";

@@ -33,9 +33,8 @@ impl WordMerges {
     }
 }
 
-/// Merges segments of the full-text table of `db`, up to a bounded number of pages. If it has
-/// merged any, returns true, and more segments may still have to be merged. Otherwise, returns
-/// false.
+/// Merges segments of the full-text table of `db`, up to a bounded number of pages. Returns true if
+/// segments were merged; more segments may then still have to be merged. Otherwise, returns false.
 pub fn merge_some(db: &Connection) -> rusqlite::Result<bool> {
     let before = db.total_changes();
     let sql = "INSERT INTO word(word, rank) VALUES ('merge', ?1)";

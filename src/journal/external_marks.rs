@@ -270,12 +270,13 @@ impl ExternalMarks {
         }
     }
 
-    /// Gives up the lost records after `last`, with which the journal now ends, and returns this
-    /// loss. Must be called only if an operator accepts the loss.
+    /// Gives up the lost records after `last`, the present last record of the journal, and returns
+    /// this loss. Must be called only if an operator accepts the loss.
     ///
-    /// Removes the watermark and the latest checkpoint from memory if they name lost records.
-    /// `outside` contains the checkpoints in the state directory. The last one of these that names
-    /// no lost record replaces a removed latest checkpoint.
+    /// Removes the watermark and the latest checkpoint from memory if they name lost records. Also
+    /// removes the mark of a replaced journal. `outside` contains the checkpoints in the state
+    /// directory. The last one of these that names no lost record replaces a removed latest
+    /// checkpoint.
     ///
     /// The returned loss contains the removed marks. If the latest checkpoint was kept, `inside`,
     /// the last checkpoint in the journal's file, may still name a lost record. In this case, the

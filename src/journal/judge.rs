@@ -171,8 +171,8 @@ impl ProvedFile {
     }
 
     /// Refuses a journal if no MAC of this host covers its last records, unless the operator
-    /// accepts such records. `lost` states whether acknowledged records or checkpoints are also
-    /// missing. If so, the error also explains how to accept this loss.
+    /// accepts such records. `lost` states whether anything that was acknowledged, such as records
+    /// or checkpoints, is also missing. If so, the error also explains how to accept this loss.
     pub fn judge_end(
         &self,
         data: &Path,

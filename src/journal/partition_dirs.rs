@@ -10,8 +10,9 @@ pub fn partition_in(data: &Path, partition: u32) -> PathBuf {
     data.join(format!("p{partition}"))
 }
 
-/// Returns the directories of the journals in `data`, each with the number of its partition. A
-/// journal without partitions is in `data` itself, and its number is `None`.
+/// Returns the directories of the journals in `data`, each with the number of its partition. If
+/// `data` itself contains a journal, or if there is no journal at all, returns only `data`, with
+/// `None` as the number.
 pub fn partitions_in(data: &Path) -> Vec<(Option<u32>, PathBuf)> {
     let all = (0..limits::PARTITIONS_MAX).map(|partition| {
         let directory = partition_in(data, partition);

@@ -29,7 +29,7 @@ pub struct JournalWriter<L> {
     pub(super) heads: TreeHeads,
     /// Buffers for the encoded records of a group, reused for each group.
     pub(super) rows: RecordBatch,
-    /// Tracks which of the records that were read so far MACs cover.
+    /// Tracks which of the records that were read so far are covered by MACs.
     pub(super) coverage: MacCoverage,
     pub(super) sealer: HeadSealer,
     pub(super) watermark: CommitWatermark,

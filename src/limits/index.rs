@@ -88,8 +88,9 @@ pub const INDEX_READERS_KEPT: usize = 8;
 /// Number of items that a query first reads on its own OS thread. Only then may it start further OS
 /// threads for the other items.
 pub const SHARE_ITEMS_FIRST: usize = 32;
-/// Time limit for reading the first items of a query. If the limit is exceeded, further OS threads
-/// read the other items. Items in the page cache take only a third of this time.
+/// Time limit for reading the first items of a query. If the limit is exceeded, and many items are
+/// left, further OS threads read the other items. If the first items are in the page cache, reading
+/// them takes a third of this time.
 pub const SHARE_PATIENCE: Duration = Duration::from_millis(5);
 /// Maximum OS threads that read the items of one query at once.
 pub const SHARES_MAX: usize = 8;

@@ -338,10 +338,10 @@ impl ListenerTrial {
         judge_payloads(outcome.payloads, judge)
     }
 
-    /// Checks the answer to the first request that the program gets. Only for a child process, the
-    /// check first sends the request to another run of the program, over pipes alone and without a
-    /// host. If this run does not answer in time, the check fails and reports the text that this
-    /// run wrote. Otherwise, the request goes through the host.
+    /// Checks the answer of the program to `request`. If the program is a child process, first
+    /// sends the request to another run of the program, over pipes alone and without a host. If
+    /// this run neither answers in time nor ends, the check fails and reports the text that this
+    /// run wrote. In every other case, the request goes through the host.
     async fn first_answer(
         &mut self,
         request: &TrialRequest,

@@ -90,9 +90,9 @@ impl StopReason {
     }
 
     /// Whether the answer may be cut short, so that its last call may be incomplete. `is_stated` is
-    /// true if the provider stated a stop reason. If the provider stated a reason that this program
-    /// does not know, the answer may be cut short. If it stated no reason, the answer counts as
-    /// complete.
+    /// true if the provider stated a stop reason. Returns true for a stop reason that means a cut,
+    /// and for a stated reason that this program does not know. If the provider stated no reason,
+    /// the answer counts as complete.
     pub const fn may_be_cut(self, is_stated: bool) -> bool {
         self.is_cut() || (is_stated && matches!(self, Self::Unknown))
     }

@@ -291,8 +291,8 @@ impl Error {
     }
 }
 
-/// Whether a retry may succeed after a response with this HTTP status. Applies only to a status to
-/// which no special variant of [`Error`] belongs.
+/// Whether a retry may succeed after a response with this HTTP status. Applies only to a status
+/// that has no variant of [`Error`] of its own.
 pub(super) const fn is_retried_status(status: u16) -> bool {
     status >= 500 || status == 408 || status == 409
 }

@@ -100,9 +100,9 @@ impl ProviderKey {
     }
 }
 
-/// Checks whether `json` begins with `text`, any character of which `json` may write as an escape.
-/// Returns the number of bytes of `json` that stand for `text`; `None` if `json` does not begin
-/// with it. `text` must be ASCII.
+/// Checks whether `json` begins with `text`. In `json`, any character of `text` may be written as
+/// an escape. Returns the number of bytes of `json` that stand for `text`; `None` if `json` does
+/// not begin with `text`. `text` must be ASCII.
 fn json_length(json: &str, text: &str) -> Option<usize> {
     let mut rest = json;
     for c in text.chars() {

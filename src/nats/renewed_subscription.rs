@@ -69,9 +69,9 @@ enum SubscriptionState {
 }
 
 impl RenewedSubscription {
-    /// Subscribes to `subject`. If the servers deny the subscription, now or later, subscribes
-    /// again until they permit it. `denials` are the permission errors of the connection of
-    /// `client`.
+    /// Subscribes to `subject`. If the servers deny the subscription, now or later, `next`
+    /// subscribes again until they permit it. `denials` are the permission errors of the connection
+    /// of `client`.
     pub async fn open(
         client: Client,
         denials: PermissionErrors,

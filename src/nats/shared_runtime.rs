@@ -90,8 +90,7 @@ impl SharedRuntime {
     }
 }
 
-/// Guard that counts a blocking call as waiting. The count ends when the guard is dropped, also by
-/// a panic.
+/// Guard that counts a blocking call as waiting until the guard is dropped, also by a panic.
 struct WaitingCaller<'c>(&'c AtomicUsize);
 
 impl<'c> WaitingCaller<'c> {

@@ -396,9 +396,9 @@ fn add_goals(config: &mut Config) -> Result<(), Vec<SchemaProblem>> {
     Ok(())
 }
 
-/// Replaces the schemas of each workflow's replies, so that they accept the replies of all runs of
-/// the workflow. A run that began under an earlier definition of the workflow may have an output of
-/// another form. Also adds the schema of the payload that requests a retry of a run.
+/// Replaces the schemas of each workflow's replies by schemas that accept the replies of all runs
+/// of the workflow. A run that began under an earlier definition of the workflow may have an output
+/// of another form. Also adds the schema of the payload that requests a retry of a run.
 fn add_runs(config: &mut Config) -> Result<(), Vec<SchemaProblem>> {
     let mut compiler = SchemaCompiler::default();
     for workflow in &config.workflows {

@@ -69,7 +69,7 @@ pub struct PartitionedOrganism {
     reloader: ReloadService,
     exporter: Option<SpanExporter>,
     /// Responder that reports to other processes up to which position this process has copies of
-    /// its partitions' journals. It also reports the positions of broken partitions.
+    /// the partitions' journals, including those of broken partitions.
     _responder: Option<AbortOnDrop>,
     // Declared last, so that the locks of the directories are released after everything in the
     // directories is closed.

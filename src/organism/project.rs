@@ -222,8 +222,9 @@ pub fn begin(directories: &ProjectFolders, anew: bool) -> Result<(), Error> {
 }
 
 /// Finds the default directories of the project whose config is the file `file`. Needed if this
-/// file no longer names the directories. A data directory matches if it stores the path of `file`
-/// as its project's path. If no directory or more than one directory matches, returns `None`.
+/// file cannot be loaded, or now gives the organism another name. A data directory matches if it
+/// stores the path of `file` as its project's path. If no directory or more than one directory
+/// matches, returns `None`.
 pub fn by_path(file: &Path, around: &ConfigEnvironment) -> Option<ProjectFolders> {
     let path = path_of(file, &around.directory);
     let parent = around.data_parent();

@@ -29,8 +29,8 @@ impl PumpRpc {
         Ok(Self { transport: NatsTransport::connect(servers, organism).await? })
     }
 
-    /// Subscribes to `subject`. If the servers deny the subscription, subscribes again until they
-    /// permit it.
+    /// Subscribes to `subject`. If the servers deny the subscription, now or later, the returned
+    /// subscription is renewed until they permit it.
     async fn subscribe_renewed(
         &self,
         subject: String,

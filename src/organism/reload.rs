@@ -289,14 +289,15 @@ struct ReloadProgress {
 }
 
 impl ReloadProgress {
-    /// Adds the results of an attempt, one for each pump that lacked the new config. The journal of
-    /// a pump may accept no records now:
+    /// Adds the results of an attempt, one for each pump that lacked the new config. Returns false
+    /// if every pump of the attempt now has the new config. If the journal of a pump accepts no
+    /// records now, the result depends on the other pumps:
     ///
-    /// - If at least one pump has the new config, returns true, because every other pump must
-    ///   follow and be tried again.
+    /// - If at least one pump has the new config, returns true: the attempt must be repeated,
+    ///   because all pumps must follow.
     /// - If no pump has the new config, fails with the error of that journal.
     ///
-    /// Returns false if every pump of the attempt has the new config.
+    /// Fails at once with any other error of a pump.
     fn add(&mut self, exchanged: Vec<Result<(), Error>>) -> Result<bool, Error> {
         let mut obstacle = None;
         for exchanged in exchanged {
@@ -424,8 +425,8 @@ mod tests {
         Err(service::Error::NotReady { detail: "the disk is full".to_owned() }.into())
     }
 
-    /// A reload puts the config in force in all pumps or in none, so such a pump must follow the
-    /// others.
+    /// Tests that a pump whose journal accepts no records gets the config later. A reload puts the
+    /// config in force in all pumps or in none, so this pump must follow the others.
     #[test]
     fn a_pump_that_cannot_write_is_tried_again_once_another_pump_has_the_config() {
         for first in [vec![Ok(()), not_ready()], vec![not_ready(), Ok(())]] {

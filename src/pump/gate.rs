@@ -4,8 +4,8 @@
 //! There is one gate for all payloads: those of clients, listeners and models, and the core's own.
 //! The cost of a check is bounded. The checked bytes are recorded and delivered unchanged.
 //!
-//! This module must not know the state of threads. Rules that depend on this state are applied by
-//! the pump.
+//! This module must not know the state of threads. The pump applies the rules that depend on this
+//! state.
 
 mod gates_of_earlier_configs;
 mod primitive;

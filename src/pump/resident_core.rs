@@ -70,9 +70,9 @@ struct RestingTrees {
     waiting: WaitingTrees,
     keys: VecDeque<ClientKey>,
     /// Number of entries in `trees` and `keys` together below which no eviction begins; 0 if there
-    /// is no such minimum. If an eviction could not remove all trees that it examined, it sets the
-    /// minimum above the number of entries left, so that these trees are not examined again too
-    /// soon.
+    /// is no such minimum. If an eviction could not remove all trees and client keys that had to
+    /// leave, it sets the minimum above the number of entries left, so that the same entries are
+    /// not examined again too soon.
     retry_at: usize,
 }
 
@@ -80,9 +80,9 @@ struct RestingTrees {
 /// calls, all of which wait for persons or timers.
 #[derive(Debug, Default)]
 struct WaitingTrees {
-    /// Candidates for an eviction. A tree gets an entry whenever it is a waiting tree after one of
-    /// its records, or after its return to memory. The entry is ignored once the tree has a later
-    /// record.
+    /// Candidates for an eviction. A tree gets an entry whenever its open calls wait only for
+    /// persons or timers after one of its records, or after its return to memory. The entry is
+    /// ignored once the tree has a later record.
     trees: VecDeque<RestingEntry>,
     /// Number of entries in `trees` below which no eviction begins; 0 if there is no such minimum.
     /// If an eviction could not remove all trees that it examined, it sets the minimum above the

@@ -71,7 +71,8 @@ pub enum WhiteSpace {
     Preserve,
     Replace,
     Collapse,
-    /// The way is not known. It depends on the value, or on a component that is not known.
+    /// It is not known how the white space changes: this depends on the value, or on a component
+    /// that is not known.
     Unknown,
 }
 
@@ -184,8 +185,8 @@ pub struct ComparedTypes {
 
 impl ComparedTypes {
     /// Reads the types of a schema. `pattern_index` returns the index of a pattern, or `None` if
-    /// the pattern was not analysed. `is_costly` returns whether the pattern with an index is
-    /// costly.
+    /// the pattern was not analysed. `is_costly` returns whether the pattern with the given index
+    /// is costly.
     pub fn of(
         sources: &[SchemaDocument],
         pattern_index: &dyn Fn(&str) -> Option<usize>,
@@ -254,8 +255,8 @@ impl ComparedTypes {
         }
     }
 
-    /// Adds the named components in `element`, at any depth. `target` is the target namespace of
-    /// its schema document.
+    /// Adds `element` and its descendants at any depth, as far as they are named components.
+    /// `target` is the target namespace of their schema document.
     fn add_named(
         &mut self,
         element: &Element,
@@ -337,8 +338,8 @@ impl ComparedTypes {
         references
     }
 
-    /// Passes on white space and costs: each type gets the white space of its base type, and is
-    /// costly if one of its parts is costly.
+    /// Passes on white space and costs. A type that does not set its own white space gets that of
+    /// its base type. A type is costly if one of its parts is costly.
     fn inherit(&mut self) {
         let mut is_changed = true;
         while is_changed {
@@ -398,9 +399,9 @@ impl ComparedTypes {
     }
 }
 
-/// Returns the child of a type that refers to other types and contains the facets. For an element
-/// or attribute, returns `element` itself. Returns `None` for a type whose values are not compared
-/// with patterns.
+/// For a type, returns the element in it that refers to other types and contains the facets, such
+/// as `xs:restriction`. For an element or attribute, returns `element` itself. Returns `None` for a
+/// type whose values are not compared with patterns.
 fn body(element: &Element) -> Option<&Element> {
     if element.is("simpleType") {
         first_of(element, &["restriction", "list", "union"])
@@ -416,7 +417,7 @@ fn first_of<'a>(element: &'a Element, names: &[&str]) -> Option<&'a Element> {
     element.children().find(|child| names.iter().any(|name| child.is(name)))
 }
 
-/// Returns the reference that the attribute value `name` of `element` means.
+/// Returns the reference that `name` means. `name` is a name in an attribute value of `element`.
 fn reference(
     element: &Element,
     name: &str,

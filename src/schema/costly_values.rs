@@ -1,10 +1,10 @@
-//! Finds costly patterns, which libxml2 may need many steps to match, and refuses values for which
-//! libxml2 would need too many steps.
+//! Finds costly patterns, which libxml2 may need many steps to match, and refuses payloads with
+//! values for which libxml2 could need too many steps.
 //!
-//! If a pattern is too costly even for a short text, the schema has a problem. Other costly
-//! patterns take long only for some long values. So for each payload, this module computes the
-//! steps that libxml2 would need for its values, in time that grows with the length of the values.
-//! To find the patterns of a value without libxml2, it finds elements and attributes by their local
+//! If a pattern is too costly even for a short text, this is a problem of the schema. Other costly
+//! patterns take long only for some long values. So for each payload, this module computes the most
+//! steps that libxml2 can need for its values, in time that grows with the length of the values. To
+//! find the patterns of a value without libxml2, it finds elements and attributes by their local
 //! names. If a value may have several types, the costliest type counts.
 
 use std::collections::HashMap;
@@ -26,7 +26,7 @@ use crate::xml::findings::{Finding, TextLocation};
 /// Maximum length, in characters, of a pattern in a message.
 const SHOWN_MAX: usize = 120;
 
-/// The types and patterns of a schema that are needed to find values that are compared with costly
+/// The types and patterns of a schema, for finding the values that are compared with costly
 /// patterns.
 #[derive(Default)]
 pub struct CostlyValues {
@@ -37,7 +37,9 @@ pub struct CostlyValues {
 }
 
 impl CostlyValues {
-    /// Returns the costly values of a schema, and a problem for each pattern that is too costly.
+    /// Returns the costly values of a schema. Also returns a problem for each pattern that is too
+    /// costly even for a short text, except the patterns that `pattern_cost::check` refuses. If
+    /// several types have the same pattern, only the first of them gets a problem.
     pub fn of(sources: &[SchemaDocument]) -> (Self, Vec<SchemaProblem>) {
         let mut search = PatternSearch {
             work: limits::SCHEMA_PATTERN_WORK_MAX,
@@ -63,8 +65,8 @@ impl CostlyValues {
     }
 
     /// Checks that libxml2 can compare all values of a payload with their patterns within the
-    /// maximum number of steps. Returns `None` if it can. Otherwise, returns a finding about the
-    /// costliest value.
+    /// maximum number of steps. Returns `None` if it can, or if the payload cannot be read as a
+    /// document. Otherwise, returns a finding about the costliest value.
     pub fn check(&self, payload: &str) -> Option<Finding> {
         if self.patterns.is_empty() {
             return None;
@@ -103,14 +105,14 @@ struct CostliestValue {
     steps: u64,
     /// Local name of the element or attribute that has the value.
     name: String,
-    /// Byte offset of the start tag of this element.
+    /// Byte offset of the start tag of the element that has the value, or whose attribute has it.
     start: usize,
     /// Index of the pattern that costs most for the value; `None` if it is unknown.
     pattern: Option<usize>,
 }
 
-/// Sum of the steps that libxml2 needs for the values of a payload. The addition ends when the sum
-/// exceeds the bound.
+/// Sum of the steps that libxml2 can need for the values of a payload. The addition ends when the
+/// sum exceeds the bound.
 struct CostSum<'a> {
     types: &'a ComparedTypes,
     comparison: ValueComparison<'a>,

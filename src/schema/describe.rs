@@ -92,8 +92,8 @@ pub struct PayloadParameter {
     /// Whether the parameter may occur more than once.
     #[serde(rename = "repeated")]
     pub repeated: bool,
-    /// Whether the parameter is one of several alternatives. A payload contains one of these
-    /// alternatives.
+    /// Whether the parameter belongs to a choice, so that a payload may contain another branch of
+    /// this choice instead.
     #[serde(rename = "alternative")]
     pub alternative: bool,
     /// The choice to which the parameter belongs as an alternative; `None` if it is no alternative.
@@ -113,8 +113,8 @@ pub struct PayloadParameter {
 }
 
 impl PayloadParameter {
-    /// Whether the parameter must occur: either it is always required, or the payload contains a
-    /// branch of a choice that requires it.
+    /// Whether the parameter is required where it may occur: in every case, or in each payload that
+    /// contains its branch of a choice.
     pub fn is_needed(&self) -> bool {
         self.required || self.choice.is_some_and(|own| own.is_needed)
     }

@@ -229,8 +229,8 @@ pub fn choice_groups(parameters: &[PayloadParameter]) -> impl Iterator<Item = &[
     parameters.chunk_by(move |one, next| number(one).is_some() && number(one) == number(next))
 }
 
-/// Returns the path for the question to the user that decides which of `alternatives` the element
-/// at `path` contains. The alternatives form one choice of the element.
+/// Returns the path of a question to the user: which of `alternatives` does the element at `path`
+/// contain? The alternatives form one choice of this element.
 pub fn path_of_choice(path: &str, alternatives: &[PayloadParameter]) -> String {
     let choice = alternatives.first().and_then(|parameter| parameter.choice);
     match choice.and_then(|own| choice_label(own.choice)) {
@@ -251,7 +251,7 @@ fn choice_label(number: usize) -> Option<String> {
 ///
 /// - A choice may be repeated.
 /// - A branch of a choice is more than one element, such as a sequence, or may be any element.
-/// - Two alternatives have the same name.
+/// - Two alternatives within one element have the same name, even in different choices.
 pub fn has_form(parameters: &[PayloadParameter]) -> bool {
     let mut branches = HashSet::new();
     let mut names = HashSet::new();

@@ -242,8 +242,9 @@ pub fn namespaces(bundle: &SchemaBundle) -> Vec<String> {
     out
 }
 
-/// Puts a message of libxml2 on one line, in lower case, and removes namespaces in braces. Keeps
-/// the namespaces if they are the defect.
+/// Puts a message of libxml2 on one line, with a lower-case first letter unless it begins with an
+/// abbreviation. Removes the name of a violated facet, and namespaces in braces. Keeps the
+/// namespaces if they are the defect.
 fn sentence(message: &str, namespaces: &[String]) -> String {
     let mut text = message.to_owned();
     for namespace in namespaces {

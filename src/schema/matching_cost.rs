@@ -16,8 +16,8 @@ use crate::limits;
 pub struct MatchingCost {
     /// Maximum steps for a text of each length. The first item is for the empty text.
     steps: Vec<u64>,
-    /// Maximum number of steps that each character adds if the text is longer than the lengths in
-    /// `steps`; `None` if no limit is known.
+    /// Maximum number of steps that each character beyond the longest length in `steps` adds;
+    /// `None` if no limit is known.
     per_character: Option<u64>,
 }
 
@@ -98,8 +98,8 @@ impl MatchingCost {
     }
 }
 
-/// The states that libxml2 can have reached after texts with the same beginning, or after texts
-/// that are explored together.
+/// The states that libxml2 can have reached after one beginning of a text, or after several
+/// beginnings that are explored together.
 struct WorstRuns {
     /// For each state, the maximum number of ways that lead into it.
     ways: BTreeMap<usize, u64>,

@@ -311,7 +311,8 @@ impl SimpleTypeOutline {
     }
 
     /// Returns the enumerated values of the type. For a union, returns the enumerated values of all
-    /// its member types. If one of the member types does not enumerate its values, returns none.
+    /// its member types. If one of the member types does not enumerate its values, returns an empty
+    /// list.
     pub fn choices(&self) -> Vec<EnumeratedValue> {
         if !self.facets.enumeration.is_empty() || self.union_of.is_empty() {
             return self.facets.enumeration.clone();

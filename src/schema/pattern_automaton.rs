@@ -115,9 +115,9 @@ struct AutomatonFragment {
     /// If the term ends with a repeated group, the states that libxml2 can enter from the end of
     /// the term to repeat the group.
     again: Vec<usize>,
-    /// If the term can begin with a counted repetition, the states that libxml2 reaches before the
-    /// last character of this repetition. From these states, libxml2 also tries the later
-    /// alternatives to the repetition.
+    /// If the term can begin with a counted repetition, the states directly before the last
+    /// character of this repetition. From these states, libxml2 also tries the later alternatives
+    /// to the repetition.
     retried: Vec<usize>,
     /// Among the `retried` states of the parts of the term, those from which libxml2 can leave out
     /// the rest of the term. From these states, it also tries each way that follows the term.
@@ -139,7 +139,7 @@ struct AutomatonBuilder {
     transitions: Vec<Transitions>,
     /// Number of transitions that were added, repeated ones included.
     added: usize,
-    /// Maximum size up to which a counted repetition is written out.
+    /// Maximum size, in character sets, of a counted repetition that is written out.
     written_out: usize,
     /// Whether the automaton has ways that the automaton of libxml2 does not have.
     is_wider: bool,
@@ -287,12 +287,13 @@ impl AutomatonBuilder {
         Some(whole)
     }
 
-    /// Appends `next` to a sequence. `next` is a set of characters if `is_of_one_set` is true, and
-    /// otherwise a group.
+    /// Appends `next` to a sequence. `next` is a set of characters, possibly repeated, if
+    /// `is_of_one_set` is true.
     ///
     /// At the end of a repeated group, libxml2 first tries the characters that follow the group.
-    /// Then it tries to repeat the group, and then a group that follows. After a counted
-    /// repetition, libxml2 also tries the later ways.
+    /// Then it tries to repeat the group, and then a group that follows. Near the end of a counted
+    /// repetition, libxml2 also tries the alternatives to the repetition that come later in this
+    /// order.
     fn append(
         &mut self,
         whole: &mut AutomatonFragment,
@@ -390,19 +391,19 @@ fn merge(states: &mut Vec<usize>, others: &[usize]) {
 /// states.
 #[derive(Clone, Copy)]
 enum Linking {
-    /// libxml2 drops the new transition.
+    /// If there already is a transition between the two states, libxml2 drops the new one.
     Plain,
     /// libxml2 keeps both transitions, because one of them changes a counter.
     Counted,
 }
 
-/// A division of all symbols into groups. All symbols of one group belong to the same sets of a
+/// A division of all symbols into groups. All symbols of one group can belong to the same sets of a
 /// pattern.
 struct SymbolPartition {
     /// For each set of the pattern, the groups whose symbols can belong to it.
     groups_of_set: Vec<Vec<usize>>,
-    /// For each kind of symbol, a pair: the sets to which the symbol possibly belongs, and the sets
-    /// to which it certainly belongs.
+    /// The memberships that occur among the symbols. Each pair contains the sets to which a symbol
+    /// possibly belongs, and the sets to which it certainly belongs.
     memberships: BTreeSet<(BTreeSet<usize>, BTreeSet<usize>)>,
 }
 

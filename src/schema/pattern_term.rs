@@ -229,7 +229,7 @@ impl TermReader<'_> {
     }
 
     /// Parses the rest of a character class after its opening bracket, including a class that it
-    /// subtracts. `depth` is the number of classes around this class.
+    /// subtracts. `depth` is the nesting depth of the class, which is 1 for the outermost class.
     fn class(&mut self, depth: usize) -> Option<CharacterSet> {
         if depth > limits::PATTERN_DEPTH_MAX {
             return None;

@@ -99,11 +99,11 @@ struct ReachedStates {
     /// The states before the first character, then the states before the second character, and so
     /// on.
     states: Vec<u16>,
-    /// Each character, with the range in `states` of the states before it. Ends with the first
-    /// character that leads into no state.
+    /// Each character, with the range in `states` of the states before it. If a character leads
+    /// into no state, it is the last character in this list.
     characters: Vec<(char, Range<usize>)>,
-    /// The range in `states` of the states at the end of the text. Empty if the text does not
-    /// match.
+    /// The range in `states` of the states at the end of the text. Empty if a character leads into
+    /// no state, so that the text cannot match.
     end: Range<usize>,
 }
 
@@ -159,8 +159,8 @@ impl ReachedStates {
     }
 }
 
-/// Returns whether a character leads into a state. `memberships` states to which sets of the
-/// pattern the character belongs.
+/// Returns whether a character leads into a state: certainly, possibly or never. `memberships`
+/// states to which sets of the pattern the character belongs.
 fn membership(
     automaton: &PatternAutomaton,
     state: usize,

@@ -337,14 +337,14 @@ fn watched(bundle: &SchemaBundle) -> Result<CompileVerdict, CompileFailure> {
     }
 }
 
-/// Returns the path of the `organism` command. The places are, in this order:
+/// Returns the path of the `organism` command. This is the first of the following:
 ///
-/// - the configured path
+/// - the configured path, even if no file exists there
 /// - the path of this program, if this program is the command
-/// - the folder of this program
-/// - the parent of this folder, where test programs find the command
+/// - the path of the command in the folder of this program
+/// - the path of the command in the parent of this folder, where test programs find it
 ///
-/// Returns `None` if the command is in none of these places.
+/// Returns `None` if none of these exists.
 fn program() -> Option<PathBuf> {
     if let Some(configured) = std::env::var_os(PROGRAM_VARIABLE) {
         return Some(configured.into());

@@ -1,4 +1,4 @@
-//! Computes the most steps that libxml2 can need to compare a value with the patterns of its type.
+//! Computes how many steps libxml2 needs at most to compare a value with the patterns of its type.
 //!
 //! The computation follows libxml2:
 //!
@@ -39,7 +39,8 @@ impl<'a> ValueComparison<'a> {
     }
 
     /// Returns the maximum number of steps for a value whose type is one of `candidates`, and the
-    /// index of the pattern whose comparison needs the most steps.
+    /// index of the pattern whose comparison needs the most steps; `None` if no pattern was
+    /// compared.
     pub fn steps(&mut self, candidates: &[usize], value: &str) -> (u64, Option<usize>) {
         self.costliest = None;
         let worst = self

@@ -85,8 +85,8 @@ impl CommandPresence {
     ///
     /// Ordering rule: a command takes this lock before it takes the journal's lock, and releases it
     /// after it has released the journal's lock. So a command that holds the journal's lock always
-    /// holds this lock, too. An `organism run` that finds the journal locked can therefore see that
-    /// a command has locked it, and waits for the command.
+    /// holds this lock, too. An `organism run` that finds the journal locked can therefore see
+    /// whether a command has locked it. If so, it waits for the command.
     pub fn take(data: &Path) -> Result<Self, Error> {
         let path = data.join(COMMANDS);
         let failed = || Error::io(path.display().to_string());

@@ -49,8 +49,8 @@ enum Transports {
     /// `None` if it has a single pump, or if the number is unknown.
     One { transport: ServiceTransport, partitions: Option<u32> },
     /// The transports to the partitions of an organism. The client chooses a transport for each
-    /// attempt, because partitions move between processes. If an organism runs on this machine, the
-    /// client uses the socket of this organism. Otherwise, the client uses NATS.
+    /// attempt, because partitions move between processes. If an organism on this machine responds,
+    /// the client uses the socket of this organism. Otherwise, the client uses NATS.
     Partitioned {
         config: Box<Config>,
         local: SocketTransport,
@@ -303,9 +303,9 @@ impl ServiceClient {
         }
     }
 
-    /// Sends a request and returns its only response. Returns [`Error::Lost`] if the response is a
-    /// refusal whose cause may be an earlier attempt: the pump may have carried out that attempt,
-    /// and the response to it may have been lost.
+    /// Sends a request and returns its only response. If the response is a refusal, a pump may
+    /// nevertheless have carried out an earlier attempt whose response was lost. If this is
+    /// possible for this refusal, returns [`Error::Lost`] instead.
     async fn response(
         &self,
         partition: u32,
@@ -410,8 +410,8 @@ impl ServiceClient {
     }
 
     /// Returns a report that the organism on this machine does not respond, with the reason
-    /// `detail`. If the organism has several partitions, also records this, so that the next
-    /// attempt goes over NATS.
+    /// `detail`. If this client can also send requests over NATS, records the silence, so that the
+    /// next attempt goes over NATS.
     fn silent(&self, detail: String) -> PartitionUnavailable {
         match &self.transports {
             Transports::One { .. } => PartitionUnavailable::lasting(detail),

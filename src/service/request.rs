@@ -231,8 +231,8 @@ pub struct LiveRequest {
     /// operator.
     #[serde(rename = "client", default, skip_serializing_if = "Option::is_none")]
     pub client: Option<ListenerName>,
-    /// The secret with which the client proves its identity; `None` if the client proves its
-    /// identity in another way.
+    /// The secret with which the client proves its identity. `None` if the client has no secret or
+    /// is identified in another way, or if an operator reads the events.
     #[serde(rename = "secret", default, skip_serializing_if = "Option::is_none")]
     pub secret: Option<BearerSecret>,
     /// The identity of the operator who reads the events. If the operator is not identified in
@@ -317,8 +317,8 @@ pub struct SubmitRequest {
     /// The trace to which the submission belongs, if any.
     #[serde(rename = "trace", default, skip_serializing_if = "Option::is_none")]
     pub trace: Option<TraceParent>,
-    /// The secret with which the client proves its identity; `None` if the client proves its
-    /// identity in another way.
+    /// The secret with which the client proves its identity. `None` if the client has no secret or
+    /// is identified in another way.
     #[serde(rename = "secret", default, skip_serializing_if = "Option::is_none")]
     pub secret: Option<BearerSecret>,
 }
@@ -334,8 +334,8 @@ pub struct ResultsRequest {
     /// client's own threads. `None` if an operator waits, for example for the results of a fork.
     #[serde(rename = "client", default, skip_serializing_if = "Option::is_none")]
     pub client: Option<ListenerName>,
-    /// The secret with which the client proves its identity; `None` if the client proves its
-    /// identity in another way.
+    /// The secret with which the client proves its identity. `None` if the client has no secret or
+    /// is identified in another way, or if an operator waits.
     #[serde(rename = "secret", default, skip_serializing_if = "Option::is_none")]
     pub secret: Option<BearerSecret>,
 }
@@ -402,7 +402,7 @@ pub struct ForkRequest {
 impl ForkRequest {
     /// Creates a request for a fork at `point`. `thread` becomes the root thread of the fork. The
     /// results go to the client that opened the forked thread. If `point` is a recorded request of
-    /// a client, the fork's first message has the same payload as this request.
+    /// a client, the fork's first message has the payload of that recorded request.
     pub fn at(point: &ForkPoint, thread: ThreadId) -> Self {
         let request = point.request.as_ref().and_then(|request| request.payload.as_ref());
         Self {

@@ -151,7 +151,8 @@ impl SignaturePlace {
         String::from_utf8(bytes).ok()
     }
 
-    /// Adds a signature to the request. Does not check the signature, because the pump does this.
+    /// Adds a signature to the request, and shortens the texts of the request to the parts that the
+    /// journal records. Does not check the signature, because the pump does this.
     pub fn add_signature(
         &self,
         request: &mut ServiceRequest,
@@ -217,7 +218,7 @@ pub fn holding_signature(request: &ServiceRequest) -> Option<&DecisionSignature>
 /// Calls `then` with the statement that an operator signs for the request, and returns the result
 /// of `then`. Returns `None` in two cases:
 /// - Operators do not sign requests of this kind.
-/// - The request is an approval in which a digest is shortened.
+/// - The request is an approval with a digest that is incomplete or malformed.
 fn with_statement<T>(
     request: &ServiceRequest,
     then: impl FnOnce(&DecisionStatement<'_>) -> T,

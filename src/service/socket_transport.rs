@@ -394,8 +394,8 @@ async fn pass_on_reason(
     true
 }
 
-/// Whether the error of a failed connect shows that no process serves the socket. This includes a
-/// process that ended while the connection waited in the socket's queue.
+/// Whether the error of a failed connect shows that no process serves the socket, or that the
+/// process ended while the connection waited in the socket's queue.
 fn is_absent(error: &io::Error) -> bool {
     use io::ErrorKind::{
         BrokenPipe, ConnectionAborted, ConnectionRefused, ConnectionReset, NotADirectory, NotFound,

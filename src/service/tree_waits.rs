@@ -23,7 +23,7 @@ use crate::thread::{Hold, PauseTarget};
 pub struct TreeWait {
     pub thread: ThreadId,
     /// The listener for which the tree waits. For a call that is held or not handed over, this is
-    /// the callee. For a model call that takes long, this is the agent.
+    /// the callee. For a model call, this is the agent.
     pub listener: ListenerName,
     #[serde(flatten)]
     pub wait: WaitKind,
@@ -65,8 +65,8 @@ pub struct TreeWatch {
     /// The thread of the client's calls; `None` until the calls are accepted.
     thread: Option<ThreadId>,
     waits: mpsc::Receiver<Box<CallWait>>,
-    /// The accepted calls. A hold of one of these calls for an approval is not reported, because
-    /// the receipt of the submission already states it.
+    /// The accepted calls. If one of these calls is held for an approval, this is not reported,
+    /// because the receipt of the submission already states it.
     known: Vec<CallId>,
     models: HashMap<CallId, ModelWait>,
     stalled: StalledLooks,
@@ -106,8 +106,8 @@ impl TreeWatch {
         (sender, Self { pump, thread: None, waits, known, models: HashMap::new(), stalled })
     }
 
-    /// Records the client's accepted calls and their thread. A hold of one of these calls for an
-    /// approval is not reported, because the receipt of the submission already states it.
+    /// Records the client's accepted calls and their thread. If one of these calls is held for an
+    /// approval, this is not reported, because the receipt of the submission already states it.
     pub fn accept(&mut self, thread: &ThreadId, calls: &[CallId]) {
         self.thread = Some(thread.clone());
         self.known.extend_from_slice(calls);

@@ -10,8 +10,8 @@ pub struct Huh {
     pub code: String,
     pub reasons: Vec<Finding>,
     pub expected: Option<String>,
-    /// The refused text, shortened. `None` if there is no such text, or if the sender must not
-    /// learn the payload name.
+    /// The refused text, shortened. `None` if there is no such text, or if a quotation of it would
+    /// reveal to the sender which names or threads exist.
     pub attempt: Option<String>,
 }
 

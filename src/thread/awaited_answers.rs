@@ -75,8 +75,7 @@ impl Call {
         }
     }
 
-    /// Whether the call has a running timer, or has opened a call in another thread that is still
-    /// open.
+    /// Whether the call has a running timer, or an open call that it has opened in another thread.
     pub fn has_open(&self) -> bool {
         !self.remote_calls.is_empty() || self.timers > 0
     }
@@ -89,7 +88,8 @@ impl Call {
     }
 
     /// Whether the listener has forwarded the action with the number `action` of its latest
-    /// outcome. The result of a forwarded action becomes the result of this call.
+    /// outcome. The actions are numbered as in `ReplyOrder`. The result of a forwarded action
+    /// becomes the result of this call.
     pub fn is_forwarded(&self, action: u32) -> bool {
         self.forwarded.contains(&action)
     }

@@ -137,7 +137,8 @@ pub enum Fact {
         #[serde(rename = "config")]
         config: Digest,
         /// Version of the pump's core. The core version determines the content of this record and
-        /// of all later records. 0 in older journals, whose boot records state no version.
+        /// of the later records, until another record states a version. 0 in older journals, whose
+        /// boot records state no version.
         #[serde(rename = "core_version", default, skip_serializing_if = "is_zero")]
         core_version: u32,
         /// Digests of the stored texts (blobs) that the organism uses from this record on: config,

@@ -46,7 +46,8 @@ pub struct ForkSource {
     #[serde(rename = "history")]
     pub history: Position,
     /// Whether new workflow runs in the fork use the definitions of the present config. If false,
-    /// they use the definitions that are recorded in the source of the fork.
+    /// each run uses a definition that the source of the fork recorded for its own runs. If the
+    /// source recorded none for the workflow, the run uses the present config.
     #[serde(rename = "unpinned", default, skip_serializing_if = "std::ops::Not::not")]
     pub unpinned: bool,
     /// Id of the source's journal; `None` if the fork is in the same journal. A fork in another
@@ -264,8 +265,8 @@ impl Record {
         })
     }
 
-    /// Returns the ids that the fork has given to messages and calls of its source, for the fork
-    /// that begins with this record. Returns an empty map if the record begins no fork.
+    /// Returns the new ids of messages and calls of the source in the fork that begins with this
+    /// record. Returns no ids if the record begins no fork.
     pub fn reopened_names(&self) -> ReopenedNames {
         ReopenedNames::of(self.facts.iter().filter_map(|fact| match fact {
             Fact::Reopened(call) => Some(&**call),
@@ -329,8 +330,8 @@ impl Record {
     }
 }
 
-/// Returns the call id of `fact`, if `fact` contains no id of a message or of a thread. Returns
-/// `None` for any other fact.
+/// Returns the call id of `fact`, if `fact` contains a call id, but no id of a message or of a
+/// thread. Returns `None` for any other fact.
 fn call_of(fact: &mut Fact) -> Option<&mut CallId> {
     match fact {
         Fact::OutcomeReceived { call, .. }

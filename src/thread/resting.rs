@@ -277,7 +277,8 @@ impl Tree {
     }
 
     /// Whether the tree has open calls, and each of them can continue only after a person acts or a
-    /// timer fires. Does not consider the queues of the pump.
+    /// timer fires. Always false for a fork, for a tree with reservations of model calls, and for a
+    /// tree that keeps faults of a `first` group. Does not consider the queues of the pump.
     pub fn only_waits(&self) -> bool {
         // Other trees and the order of the source determine how a fork continues.
         let is_plain =

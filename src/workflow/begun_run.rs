@@ -15,8 +15,7 @@ use super::run_definition::has_earlier_rules;
 use super::run_retry::{self, RunRetry};
 use super::run_state::GoalFailure;
 
-/// The facts from which the state of a run is computed, apart from the run's messages. All runs of
-/// a definition have these facts in common.
+/// The facts, apart from messages, from which the state of a run is computed when the run begins.
 #[derive(Clone, Copy)]
 pub(super) struct RunBasis<'a> {
     pub definition: &'a WorkflowDefinition,

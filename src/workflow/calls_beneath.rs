@@ -294,7 +294,7 @@ mod tests {
         ThreadId::parse("sess-aaaaaaaa").unwrap()
     }
 
-    /// Returns the fact of a call that a workflow makes to a listener.
+    /// Returns the fact that records a call of a workflow to a listener.
     fn requested() -> Fact {
         let name = |text: &str| ListenerName::parse(text).unwrap();
         let message = Message {

@@ -155,8 +155,9 @@ impl DryRun<'_> {
         self.item = None;
     }
 
-    /// If the input contains the items of the list, returns a view for each item. Otherwise,
-    /// returns one `None`, which stands for an item that is not known.
+    /// If the input contains the items of the list, returns a view for each item, at most
+    /// `max_items` of them. Otherwise, returns one `None`, which stands for an item that is not
+    /// known.
     fn item_views(&self, each: &EachItem) -> Vec<Option<RunView>> {
         let expression = each.items.value.as_str();
         let report = expression::read(expression, &ValueShape::Open);
@@ -331,8 +332,8 @@ impl DryRun<'_> {
         self.documents.push(DryRunDocument { title, text: text.to_owned() });
     }
 
-    /// Returns a placeholder text for the output that `goal`, which runs once for each item of a
-    /// list, has for the current item.
+    /// Returns a placeholder text for the output of `goal` for the current item. The goal `goal`
+    /// runs once for each item of a list.
     fn item_entry(&self, goal: &GoalDefinition) -> ContextEntry {
         output_entry(format!("{}[{}]", goal.id.value, self.item_number()))
     }

@@ -1,4 +1,4 @@
-//! Finds literals in comparisons that cannot work as intended. Does not evaluate the comparisons.
+//! Finds literals whose comparison cannot work as intended. Does not evaluate the comparison.
 //! Either the compared value can never match the literal, or a truth value is compared with a text,
 //! which means the opposite of what it seems to mean.
 //!

@@ -225,8 +225,8 @@ impl<'a> GoalGraph<'a> {
     }
 
     /// Returns the goals that must have ended before a goal starts. If the goal has members, as a
-    /// loop has, also returns the goals that a member names in its setting `needs`, unless they are
-    /// members of this goal themselves.
+    /// loop has, these include the goals that a member names in its setting `needs`, except for the
+    /// goal itself and its members.
     pub fn direct_needs(&self, number: usize) -> Vec<usize> {
         let mut needs = self.own_needs(number);
         if let Some(membership) = self.membership(number) {

@@ -212,8 +212,8 @@ impl WorkflowHandler {
 
     /// Returns the payload that records the run's definition, and the listeners to which the run
     /// must not repeat a call after a time-out. Returns `None` in two cases:
-    /// - The run has already recorded its definition, and it is over or the recorded listeners are
-    ///   still right.
+    /// - The run has already recorded its definition. In addition, the run is over, or the
+    ///   listeners that it recorded are still the same.
     /// - The run has not recorded its definition, but this is not its first delivery.
     ///
     /// The first `known` messages of the delivery were part of earlier deliveries.
@@ -388,8 +388,10 @@ impl WorkflowHandler {
     }
 
     /// Builds the payloads of an outcome: usually the requests of the run, followed by a `wait` for
-    /// the next event. If the run has a result, the reply is the only payload. If the goals of the
-    /// run are over, leaves out requests to open threads for goals.
+    /// the next event. If the run has a result, the reply is the only payload. If a person must get
+    /// a report about calls that were not undone, the request for the thread of this report is the
+    /// only payload. If the goals of the run are over, leaves out requests to open threads for
+    /// goals.
     fn payloads(
         &self,
         definition: &WorkflowDefinition,

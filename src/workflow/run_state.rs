@@ -307,12 +307,12 @@ struct GoalProgress {
 struct OutputReview {
     /// Number of the attempt that produced the output under review.
     attempt: u32,
-    /// The output under review; `None` until there is an output to review.
+    /// The output under review; `None` while there is no output to review.
     output: Option<ViewValue>,
     /// Texts of all corrections that the verifier and the supervisor have requested so far, in
     /// order.
     corrections: Vec<String>,
-    /// Number of those corrections that the supervisor has requested.
+    /// Number of corrections that the supervisor has requested.
     corrected: u32,
 }
 

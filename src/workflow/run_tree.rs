@@ -266,7 +266,8 @@ impl<'a> RunTree<'a> {
     }
 
     /// If `message` is a reply that reports the failure of the first call in a thread, notes this
-    /// failure. Returns true if the thread has such a reply and has a row.
+    /// failure. Returns true if `message` reports the failure of a call in a thread that has a row
+    /// and a noted failure. Otherwise, returns false.
     fn take_reply(&mut self, message: &Message) -> bool {
         if message.kind != MessageKind::Reply || !is_failure(&message.name.local) {
             return false;

@@ -25,7 +25,8 @@ pub struct GoalStatus {
     pub depth: usize,
     pub phase: GoalPhase,
     /// Pass of the loop that contains the goal, or of the goal itself if it is a loop. The first
-    /// pass has the number 1. The value is 0 if the goal is outside of a loop, or not running.
+    /// pass has the number 1. The value is 0 if the goal is not running, or if it neither is a loop
+    /// nor is in one.
     pub iteration: u32,
     /// Number of agents or items with a result, and their total number. Both are 0 if the goal is
     /// not running, or if it has neither several agents nor items.

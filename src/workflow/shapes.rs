@@ -130,9 +130,8 @@ pub fn is_label_of(label: &str, requested: &str) -> bool {
 
 /// Whether `label` is the label `requested` with the number of a pass appended, such as `_2`. If
 /// `requested` ends with the suffix of a supervisor or a judge, the number stands before this
-/// suffix. At the end of `label` may be another number, which the core has appended. Earlier
-/// versions gave such labels to the fallback of a loop, although the fallback is in no pass of the
-/// loop.
+/// suffix. The core may have appended another number to `label`. Earlier versions gave such labels
+/// to the fallback of a loop, although the fallback is in no pass of the loop.
 fn has_pass(label: &str, requested: &str) -> bool {
     let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let numbered = label.rsplit_once('-').filter(|(_, number)| is_number(number));

@@ -41,8 +41,8 @@ pub enum ViewValue {
     Payload(Box<Element>),
     /// Outputs of several runs of one goal.
     Several(Vec<ViewEntry>),
-    /// Copies of the nodes that the expression for a run's output selects, if it selects several
-    /// nodes.
+    /// Copies of several nodes that the expression for a run's output selects. At least one of
+    /// these nodes is an element with children.
     Elements(Vec<Element>),
 }
 

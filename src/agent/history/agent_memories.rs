@@ -79,8 +79,8 @@ pub struct AgentMemories {
     history: Arc<dyn ThreadHistory>,
     /// The journal from which the source threads of forks are read.
     source_history: Arc<dyn ThreadHistory>,
-    /// Memories that are kept between turns. They are boxed because up to half of the entries of
-    /// the cache's hash table are empty; an empty entry is then only as large as a pointer.
+    /// Memories that are kept between turns. Each memory is boxed, so that the empty entries of the
+    /// cache's hash table, up to half of all entries, take little memory.
     kept: Mutex<BoundedCache<(ListenerName, ThreadId), Box<ThreadMemory>>>,
     /// Turns that an agent took in the source of a fork. The key is the agent and its thread in the
     /// fork.
@@ -120,8 +120,8 @@ impl AgentMemories {
         usable.unwrap_or_else(|| ThreadMemory::new(agent.clone(), thread.clone(), scope))
     }
 
-    /// Adds to `memory` all records up to the position `up_to` that are not in it yet. May wait for
-    /// the disk.
+    /// Extends `memory` with the records of its thread up to the position `up_to`. Does not read
+    /// the records that `memory` already contains. May wait for the disk.
     pub fn extend(&self, memory: &mut ThreadMemory, up_to: Position) -> Result<(), journal::Error> {
         if memory.up_to() < up_to {
             let records = self.history.records(memory.fold.thread(), memory.up_to(), up_to)?;

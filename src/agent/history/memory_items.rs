@@ -93,6 +93,7 @@ impl MemoryItems {
     /// Adds the items for the records since the last delivery, and returns true. Returns false if
     /// the caller must compute all items again:
     /// - an existing item has changed,
+    /// - the agent has cleared its window, and the last delivery was for another call,
     /// - the renderer version has changed, or
     /// - a new item does not belong at the end of the list.
     pub fn extend(

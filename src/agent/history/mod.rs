@@ -104,7 +104,8 @@ pub struct AnsweredCall {
     pub in_window: bool,
 }
 
-/// An agent's memory, and counts for the limits of the agent's call, such as its number of turns.
+/// An agent's memory, with counts of the agent's turns and facts about the call that is being
+/// delivered.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct AgentMemory {
     pub items: Arc<Vec<MemoryItem>>,
@@ -138,8 +139,8 @@ pub fn of(records: &[Record], view: &Viewpoint<'_>) -> AgentMemory {
 }
 
 /// Checks whether `message` is the core's note that its thread is a fork. `record` is the record of
-/// `message`; only the first record of a fork contains this note. Agents do not see the note.
-/// Therefore, a fork and its source have the same prompts.
+/// `message`; only the first record of a fork contains this note. Agents do not see the note, so
+/// that it causes no difference between the prompts of a fork and of its source.
 pub(super) fn states_fork(message: &Message, record: &Record) -> bool {
     let is_fork = |fact: &Fact| matches!(fact, Fact::Forked { .. });
     message.from.is_core() && message.to.is_core() && record.facts.iter().any(is_fork)

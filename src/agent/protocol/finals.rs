@@ -41,7 +41,7 @@ enum ReportPlace {
 impl ReportPlace {
     /// Returns where a payload contains its report. If the payload itself has text, the report is
     /// this text. Otherwise, it is the text of the only required child element. Returns `None` if
-    /// the payload requires anything else.
+    /// there is neither, or if the payload requires anything else.
     fn of(description: &PayloadDescription) -> Option<Self> {
         let mut needed = description.parameters.iter().filter(|p| p.required || p.alternative);
         if description.text.is_some() {
@@ -86,9 +86,10 @@ impl AgentFinals {
         Self { by, ..self }
     }
 
-    /// Adapts the final payloads to the transport `xml-final`. There, the model writes into a slot,
-    /// which is an element of its text. If a final payload can contain a plain-text report, the
-    /// slot contains only the report. Otherwise, the slot contains a whole final payload as XML.
+    /// Adapts the final payloads to the transport `xml-final`, with which the model writes into a
+    /// slot, an element in its text. If no final payload can contain a plain-text report, sets the
+    /// format to XML: the slot then contains a whole final payload. Otherwise, the format stays
+    /// unchanged.
     #[must_use]
     pub fn in_slot(self) -> Self {
         match self.of_text() {
@@ -316,8 +317,8 @@ pub fn takes_report(description: &PayloadDescription) -> bool {
     ReportPlace::of(description).is_some()
 }
 
-/// Fails if the model wrote a `status` with its report. A status is refused because the system
-/// decides whether the call succeeded, and not the model.
+/// Fails if the model wrote a `status` with its report. A status is refused because the system, and
+/// not the model, decides whether the call succeeded.
 pub fn status(written: Option<&str>, place: TextLocation) -> Result<(), Finding> {
     match written {
         None => Ok(()),

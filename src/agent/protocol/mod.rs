@@ -276,10 +276,11 @@ impl AgentProtocol {
         self.transport().is_native() && !ends
     }
 
-    /// Adds feedback about the whole turn: that the answer was cut off, that the model declined to
-    /// answer, or that the turn contains no action. A turn without an action is accepted if the
-    /// model wrote a note as a payload, or if its text contains only reasoning. `silent` is true if
-    /// the model's text contains neither notes nor reasoning.
+    /// Adds feedback about the whole turn: that the answer was cut off, that the provider or the
+    /// model declined to answer, or that the turn contains no action. A missing action causes no
+    /// feedback if the turn has a refusal, if the model wrote a note as a payload, or if the turn's
+    /// text contains only reasoning. `silent` is true if the model's text and native calls contain
+    /// neither notes nor reasoning.
     fn judge_turn(
         &self,
         sorted: &mut ParsedItems,

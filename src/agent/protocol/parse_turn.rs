@@ -63,8 +63,8 @@ impl ParsedTurn {
         Self { findings, feedback, ..Self::default() }
     }
 
-    /// Whether the turn consists of text alone. It then has no action and no native call, and its
-    /// only mistake is the missing action.
+    /// Whether the turn consists of text alone: its text is not empty, it has no action and no
+    /// native call, and its only mistake is the missing action.
     pub fn is_text_alone(&self, raw: &str) -> bool {
         let is_empty = self.actions.is_empty() && self.broken.is_empty() && self.calls.is_empty();
         let mut feedback = self.feedback.iter();

@@ -27,11 +27,13 @@ pub(super) fn is_text(item: &ExtractedItem, grammar: &ActionGrammar, slots: &Tur
     }
 }
 
-/// Ends the agent's call with the text of a turn. Does nothing if:
+/// Ends the agent's call with the text of a turn. If the text does not have the configured format,
+/// adds feedback instead. Does nothing if:
 /// - the text is empty,
 /// - the model did not end the answer normally,
-/// - the turn contains an action, a refusal or a finding, or
-/// - the turn contains an invalid note. This may be HTML in the text, such as `<progress
+/// - the turn contains an action, a refusal, or a finding other than one about an action inside
+///   reasoning, or
+/// - the turn contains an invalid note. An invalid note may be HTML in the text, such as `<progress
 ///   value="7"/>`.
 pub(super) fn take(
     sorted: &mut ParsedItems,

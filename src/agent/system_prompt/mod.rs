@@ -1,6 +1,6 @@
 //! The system prompt, which is generated from the config and the schemas. It consists of sections
-//! in a fixed order, each inside a tag. The same options on the same day always give the same
-//! prompt, byte for byte.
+//! in a fixed order, each inside a tag. Prompts with the same options and the same date are equal,
+//! byte for byte.
 
 pub mod native_prompt_sections;
 pub mod prompt_sections;
@@ -71,8 +71,8 @@ pub const STANDARD_SECTIONS: [&str; 6] =
     ["identity", "capabilities", "rules", "tool_calling", "response_protocol", "environment"];
 
 /// Writes the system prompt of one turn. `sections` come from the config:
-/// - A section with the name `identity`, `capabilities` or `rules` replaces the default text with
-///   this name.
+/// - A section with the name `identity`, `capabilities` or `rules` replaces the default text of
+///   this section.
 /// - A section with the name of another standard section is appended to the generated text of that
 ///   section.
 /// - Sections with any other name come last.

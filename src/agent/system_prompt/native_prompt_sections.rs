@@ -208,8 +208,8 @@ fn slot(out: &mut String, prompt: &PromptInput) {
     ends(out, prompt);
 }
 
-/// Writes the prompt section about the slot, the element for the final report, for agents that
-/// write a whole final payload as XML into the slot.
+/// Writes the prompt section about the slot, which is the element for the final report. This form
+/// of the section is for agents that write a whole final payload as XML into the slot.
 fn declared(out: &mut String, prompt: &PromptInput, opening: &str) {
     for word in prompt.vocabulary.finals() {
         let _ = writeln!(

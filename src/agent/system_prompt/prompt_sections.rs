@@ -292,8 +292,8 @@ fn markup(out: &mut String, vocabulary: &AgentVocabulary) {
     );
 }
 
-/// Returns the sentences of the prompt which state: if a response contains no action, its text is
-/// the answer.
+/// Returns the sentences of the prompt which state that the text of a response without any action
+/// is the answer.
 pub fn text_is_the_answer(prompt: &PromptInput) -> String {
     format!(
         "When the task is complete, write your answer as {} in a response without any action: the \

@@ -164,10 +164,11 @@ impl ModelAgent {
     }
 
     /// Computes the digests that the request of the fork's turn would have in the source. `turn` is
-    /// the corresponding turn of the source. There are two digests. One is for the form of the
+    /// the turn of the source with which the request is compared. One digest is for the form of the
     /// provider that answered `turn`. The other is for the form of the agent's first route, because
-    /// earlier versions of this program sent this form to every provider. Returns no digest if the
-    /// agent's model lacks the route that answered `turn`.
+    /// earlier versions of this program sent this form to every provider. If both forms are the
+    /// same, returns one digest. Returns no digest if the agent's model lacks the route that
+    /// answered `turn`.
     fn digests_in_source(
         &self,
         rendered: &RenderedTurn,
@@ -205,7 +206,8 @@ fn route_of(turn: &SourceTurn) -> ModelRoute {
 }
 
 /// Returns the recorded answer of `turn`, which is a turn of the source. The cost of the returned
-/// answer is zero. Ids and nonces of the source in the answer are replaced by those of the fork.
+/// answer is zero. In the answer, the ids, nonces and timer times of the source are replaced by
+/// those of the fork.
 fn answer_of(rendered: &RenderedTurn, turn: &SourceTurn, names: &ForkedNames) -> ModelAnswer {
     let past = &turn.past;
     let raw = names.in_fork(&past.raw);

@@ -74,8 +74,8 @@ fn operation(report: &[u8]) -> Option<&str> {
 }
 
 impl NatsShared {
-    /// Ends the attempts whose deliveries this pump tried to publish, but was not permitted to by
-    /// NATS. No listener has received these deliveries, so nothing else would end the attempts.
+    /// Ends the attempts whose deliveries the NATS servers did not permit. No listener has received
+    /// these deliveries, so nothing else would end the attempts.
     pub(super) fn give_up_what_is_denied(self: &Arc<Self>, connection: Option<u64>) {
         let since = Instant::now().checked_sub(2 * limits::NATS_CHECK_INTERVAL);
         let (Some(since), Some(_)) = (since, connection) else { return };

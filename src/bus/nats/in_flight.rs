@@ -87,8 +87,7 @@ pub(super) struct SentDelivery {
 pub(super) enum PartialDelivery {
     /// The attempt is open. This delivery, which has all messages, must be published now.
     Open(Box<Delivery>),
-    /// The attempt was cancelled. It has therefore ended, because no handler has begun the
-    /// delivery.
+    /// The attempt was cancelled before a handler began the delivery, and so has ended.
     Cancelled(AttemptKey),
 }
 
@@ -288,8 +287,8 @@ impl InFlightTable {
         self.attempts.get(&token).map(|attempt| attempt.key)
     }
 
-    /// Returns the call and the number of the attempt with this token. The attempt must be in
-    /// flight, or given up while its answer may still arrive. Returns `None` for any other token.
+    /// Returns the call and the number of the attempt with this token, if the attempt is in flight,
+    /// or if it was given up and its answer may still arrive. Returns `None` for any other token.
     pub fn key_of(&self, token: AttemptToken) -> Option<AttemptKey> {
         let given_up = || self.given_up.iter().find(|given_up| given_up.token == token);
         self.holder(token).or_else(|| given_up().map(|given_up| given_up.key))
@@ -414,12 +413,14 @@ impl InFlightTable {
     }
 
     /// Gives up the attempts that will get no answer, and returns each with one of these reasons:
-    /// - Its cancellation deadline has passed. If the table waits for the end of cancelled
-    ///   attempts, an attempt with a valid lease is not given up.
+    /// - Its cancellation deadline has passed. If `waits_for_end` is set, the attempt is not given
+    ///   up while its replica's lease is valid.
     /// - Its replica has stopped renewing the lease.
     /// - It has no lease, and was published on a connection that has broken.
     ///
-    /// `connection` is the number of the current connection. If it is `None`, gives up no attempt.
+    /// `connection` is the number of the current connection. If it is `None`, or if the previous
+    /// call was long ago, this host may have missed signs of life. In this case, gives up no
+    /// attempt, and extends each lease by the time since the previous call.
     pub fn overdue(
         &mut self,
         connection: Option<u64>,

@@ -46,8 +46,8 @@ pub trait ThreadSource: Send + Sync + 'static {
 /// An encoded part of a thread.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ThreadTransfer {
-    /// Position after which this part begins. Usually, this is the end of the records that the
-    /// agent host already has. If the pump does not recognize these records, the position is 0, and
+    /// Position after which this part begins: the end of the records that the agent host already
+    /// has. If the host has none, or if the pump does not recognize them, the position is 0, and
     /// the part begins at the start of the thread.
     pub after: Position,
     pub text: Vec<u8>,

@@ -155,8 +155,12 @@ impl TrialReport {
         self.untried.push(UntriedThread { thread: thread.clone(), reason });
     }
 
-    /// Returns the exit code of the trial. The code states whether any thread ended differently
-    /// from its record, so that a trial can serve as a regression test.
+    /// Returns the exit code of the trial, so that a trial can serve as a regression test:
+    ///
+    /// - `WorkflowFailed` if the final payloads of a thread differ from the recorded ones, and no
+    ///   judge has decided that they mean the same.
+    /// - Otherwise, `Unavailable` if the trial has not run some of the threads.
+    /// - Otherwise, `Done`.
     pub fn exit(&self) -> CommandExit {
         if self.count(TrialChange::Finals) > 0 {
             CommandExit::WorkflowFailed

@@ -142,8 +142,9 @@ mod tests {
     use super::super::super::load::load_for_check;
     use super::*;
 
-    /// A config that earlier versions accepted. This version reports it, because a goal needs the
-    /// output of a goal that runs later, and `count` gets a text instead of nodes.
+    /// A config that earlier versions accepted. This version reports three problems: a goal needs
+    /// the output of a goal that runs later, `count` gets a text instead of nodes, and the prompt
+    /// file is empty.
     const EARLIER: &str = r#"
 organism.name = "talk"
 clients.desk.peers = ["tour"]

@@ -49,8 +49,7 @@ pub struct ConfigManifest {
     /// Digest of the config as TOML.
     #[serde(rename = "toml")]
     toml: Digest,
-    /// Digests of all files that the config names. Each key is the path of a file beneath the
-    /// directory of the config.
+    /// Digests of the stored files that the config names. Each key is the portable name of a file.
     #[serde(rename = "files")]
     files: BTreeMap<String, Digest>,
     /// Directories that the config names.
@@ -76,8 +75,7 @@ pub struct StoredConfig {
     /// TOML text of the config in force, with overrides applied and variables filled in. Secrets
     /// remain references to variables.
     pub toml: String,
-    /// Texts of the config's files. Each key is the path of a file beneath the directory of the
-    /// config.
+    /// Texts of the stored files that the config names. Each key is the portable name of a file.
     pub files: BTreeMap<String, String>,
 }
 

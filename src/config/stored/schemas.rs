@@ -30,11 +30,12 @@ struct EffectiveSchemas {
 
 /// Returns the schema documents that declare the payload `name` in the config that `boot` put in
 /// force. Returns no documents if the schema is built into this program, as the schemas of the
-/// core's payloads are.
+/// core's payloads are. Leaves out documents whose text the journal lacks, as journals of early
+/// versions do.
 ///
 /// # Errors
 ///
-/// Returns [`StoredConfigError::Damaged`] if the journal lacks a text of the config.
+/// Returns [`StoredConfigError::Damaged`] if the journal lacks the effective config.
 pub fn schemas_of(
     reader: &JournalReader,
     boot: &BootConfig,

@@ -19,8 +19,9 @@ use super::super::source_text::SourceRange;
 use super::super::tree::{Located, TomlNode, TomlValue};
 use super::{WorkflowReader, table_of};
 
-/// The forms of a goal, such as a loop. Each entry contains the key by which the form is
-/// recognised, and the other keys that this form permits.
+/// The forms of a goal, such as a loop. The form of a question is in `ASK`. Each entry contains the
+/// key by which the form is recognised, and the other keys that this form permits. The first entry
+/// whose key occurs in the goal decides.
 const FORMS: [(&str, &[&str]); 8] = [
     // `each` is matched first, because it may also have the keys of its target.
     (
@@ -51,7 +52,8 @@ const FORMS: [(&str, &[&str]); 8] = [
 ];
 const ASK: (&str, &[&str]) = ("ask", &["prompt", "prompt_file", "form", "about"]);
 
-/// Keys that are permitted in goals of every form.
+/// Keys that are permitted in goals of every form, except `role`, which only the form `each`
+/// permits.
 const SETTINGS: [&str; 13] = [
     "needs",
     "context",
@@ -385,9 +387,9 @@ impl WorkflowReader<'_> {
         Some(GoalForm::Ask { human: human?, prompt: prompt?, form })
     }
 
-    /// Reads the type of a goal's output. The key is `form` for a question, and `output` for any
-    /// other goal. If the key is missing, the type is text. If the type is invalid, reports this
-    /// and returns `None`.
+    /// Reads the type of a goal's output from the key `form`, which only questions may have. If
+    /// this key is missing, reads it from the key `output`. If both keys are missing, the type is
+    /// text. If the type is invalid, reports this and returns `None`.
     fn goal_output(
         &mut self,
         known: &KnownPayloads,

@@ -14,6 +14,10 @@ use super::PlaceTable;
 /// - If a name lacks its namespace, adds the namespace.
 /// - If a goal names no payload and its listener accepts exactly one, fills in this one.
 /// - If a goal names no payload and its listener accepts several, reports a problem.
+/// - If another peer of the workflow accepts the payload, too, reports a problem.
+///
+/// Also puts the fields of each mapping into the order of the payload's schema, and adds missing
+/// namespaces to them.
 pub(super) fn payloads(
     definition: &mut WorkflowDefinition,
     places: &PlaceTable,

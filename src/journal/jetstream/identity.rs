@@ -41,8 +41,9 @@ impl<'a> JoiningHost<'a> {
         known(self.state, options)
     }
 
-    /// Returns an error if the journal `theirs`, which is on the server, belongs to another
-    /// organism.
+    /// Returns an error if this host may not join the journal `theirs`, which is on the server. The
+    /// host may join a journal only if it has noted the journal's id, if it already follows the
+    /// journal's stream, or if an operator adopts or moves the journal.
     pub(super) fn admit(
         &self,
         api: &JetStreamApi,
@@ -85,7 +86,7 @@ impl<'a> JoiningHost<'a> {
 
     /// Returns the journal id for the first message of an empty stream. The first partition gets
     /// `organism`, the id of the organism's journal. In these cases, the result is a new id:
-    /// - This is another partition.
+    /// - The partition is not the first one.
     /// - The state directory already has files of the journal `organism`. An earlier stream of this
     ///   journal was then lost.
     pub(super) fn first_id(&self, options: &Options, organism: Uuid) -> Uuid {
@@ -102,8 +103,8 @@ impl<'a> JoiningHost<'a> {
 }
 
 /// Checks whether this host can join the journal on the server. Returns `None` if the host can
-/// join, or if the server has no journal yet. If the host takes part in another journal, returns
-/// the id of the journal on the server.
+/// join, or if the server has no journal yet. Otherwise, returns the id of the journal on the
+/// server.
 pub fn foreign(
     servers: &nats::Options,
     options: &Options,

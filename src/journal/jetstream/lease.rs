@@ -190,7 +190,7 @@ pub enum LeaseAvailability {
     /// The process with this name holds the lease and is alive.
     Lives(String),
     /// The lease is reserved for a while. It is reserved for the heir that the last holder chose
-    /// or, if the lease was lost with its bucket, for the last holder itself.
+    /// or, if the entry of the lease was lost, for the last holder itself.
     Left,
     /// The bucket of the leases does not exist any more.
     BucketGone,
@@ -298,13 +298,14 @@ impl Lease {
 
     /// Checks whether the lease is free. `seen` keeps the results of earlier checks. The lease is
     /// free in these cases:
+    /// - No process has ever held it: it has no entry, and the stream is empty.
     /// - The last holder has released it, and has chosen this process or no process as the heir.
     /// - The holder is an earlier process with the same directory as this process.
     /// - The holder has not renewed it for [`limits::LEASE_LAPSE`].
     /// - Another process is the heir, but has not taken the lease for
     ///   [`limits::LEASE_RESERVED_FOR_HEIR`].
-    /// - The lease was lost with its bucket, and [`limits::LEASE_LAPSE`] has passed since the new
-    ///   bucket was found.
+    /// - The entry of the lease was lost, perhaps together with its bucket, and
+    ///   [`limits::LEASE_LAPSE`] has passed since this process noticed it.
     pub fn look(&self, seen: &mut LastSeen) -> Result<LeaseAvailability, Error> {
         let found = match self.api.last(&self.bucket, &self.subject) {
             Err(failed) if failed.is(code::STREAM_NOT_FOUND) => {
@@ -344,9 +345,11 @@ impl Lease {
         Ok(LeaseAvailability::Held(theirs.holder))
     }
 
-    /// Checks whether a lease without an entry in the bucket is free. If the stream is empty, no
-    /// process has ever held the lease. Otherwise, the entry was lost, perhaps together with its
-    /// bucket. The holder may still run, and then takes the lease again with its next renewal.
+    /// Checks whether a lease without an entry in the bucket is free. If the stream is empty, and
+    /// the bucket is not a new one, no process has ever held the lease, and the lease is free.
+    /// Otherwise, the entry was lost, perhaps together with its bucket. The holder may still run,
+    /// and then takes the lease again with its next renewal. So the lease is free only after
+    /// [`limits::LEASE_LAPSE`].
     fn look_without_entry(&self, seen: &mut LastSeen) -> Result<LeaseAvailability, Error> {
         let found = self.api.info(&self.bucket).map_err(|failed| self.failed(&failed))?;
         let is_new = self.record_bucket(found.created);
@@ -452,8 +455,8 @@ impl Lease {
         }
     }
 
-    /// Handles a failed renewal of the lease. The cause may be that the bucket is gone, so creates
-    /// the bucket again if it is missing. The next renewal then takes the lease in the new bucket.
+    /// Handles a failed renewal of the lease, for example because the bucket is gone. If the bucket
+    /// is missing, creates it again; the next renewal then takes the lease in the new bucket.
     /// Returns a description of the cause. If the bucket is the same as before, the description
     /// contains `why`.
     fn begin_again(&self, why: &str) -> String {

@@ -237,9 +237,9 @@ pub(super) fn half_moved(options: &Options) -> Error {
     }
 }
 
-/// Returns the state of the stream. If the stream does not exist, creates the stream, or returns an
-/// error if records of it are known. `followed_to` is the number of the last message that this host
-/// has read from the stream.
+/// Returns the state of the stream. If the stream does not exist, creates the stream. But if
+/// `bounds` shows that the stream once had records, returns an error instead. `followed_to` is the
+/// number of the last message that this host has read from the stream.
 pub(super) fn stream(
     api: &JetStreamApi,
     options: &Options,

@@ -30,7 +30,7 @@ struct PartitionCount {
 const TRIES: usize = 3;
 
 /// Lock that lets only one partition of a process at a time begin a journal. So all partitions of
-/// the process use the same journal id.
+/// the process note the same id of the organism's journal.
 static BEGINNING: Mutex<()> = Mutex::new(());
 
 /// Returns the id of the organism's journal. For a new journal, writes the number of partitions and

@@ -314,9 +314,9 @@ impl LockedHost<'_> {
         Err(Error::StreamShorter { stream: self.options.stream(), end, sources })
     }
 
-    /// Checks whether the stream has lost messages at its end, but no records, for example only
-    /// messages with checkpoints. `last` is the last record of the projection. In this case, the
-    /// lease names a message after the stream's last message, but no record after `last`.
+    /// Checks whether the stream has lost messages at its end, but no records; for example, only
+    /// messages with checkpoints. In this case, the lease names a message after the stream's last
+    /// message, but no record after `last`, the last record of the projection.
     fn is_behind_lease(&self, last: Position) -> bool {
         let seq = self.info().ok().flatten().map_or(0, |info| info.state.last_seq);
         let known = self.renewal.acknowledged();
@@ -476,8 +476,8 @@ impl LockedHost<'_> {
     }
 
     /// Describes a repair that keeps the stream, whose last record is `end`. If the stream and the
-    /// projection differ, the description counts only the stream's records up to the first
-    /// different one as kept.
+    /// projection have different records at some position, the description counts the stream's
+    /// records as kept only up to and including the first such position.
     fn note_of_stream(&self, last_seq: u64, end: Position) -> Result<StreamRepair, Error> {
         let mut kept = end;
         let mut last = Position(0);

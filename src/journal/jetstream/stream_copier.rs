@@ -48,7 +48,7 @@ impl<'c> StreamCopier<'c> {
     }
 
     /// Publishes the first message of the stream. The message names `journal` and states that this
-    /// journal is being moved. As long as this is so, no pump writes to the stream. The message of
+    /// journal is being moved. No pump writes to the stream until the message of
     /// [`CommitEncoder::moved`] ends the move.
     pub fn begin(&self, journal: Uuid) -> Result<(), Error> {
         self.publish(&CommitEncoder::about(JournalIdentity {

@@ -133,7 +133,8 @@ fn ahead(api: &JetStreamApi) -> u64 {
 }
 
 /// Returns the number of messages to request at once if each message has at most `largest` bytes.
-/// All of these messages together fit into the buffer of a connection.
+/// The number is at least 1. A larger number is chosen only if all of these messages together fit
+/// into the buffer of a connection.
 fn ahead_of(largest: u64) -> u64 {
     (limits::STREAM_READ_BYTES / largest.max(1)).clamp(1, limits::STREAM_READ_AHEAD)
 }

@@ -422,9 +422,9 @@ impl SqliteJournal {
         Ok(journal)
     }
 
-    /// Removes the checkpoints that cover lost records from this journal's file of copied
-    /// checkpoints. First saves this file under another name. An operator must have accepted the
-    /// loss of these records.
+    /// Removes from this journal's file of copied checkpoints those checkpoints that cover lost
+    /// records. First saves the file under another name. An operator must have accepted the loss of
+    /// these records.
     pub fn put_aside_lost_copies(&mut self) {
         self.signer.copying.put_aside_given_up(self.id);
     }

@@ -233,8 +233,8 @@ impl JournalReader {
         Ok(Position(text.parse().unwrap_or(0)))
     }
 
-    /// Returns an error if the last record in the table of trees differs from the position up to
-    /// which the table claims to be up to date.
+    /// Returns an error if the position of the last record in the table of trees is not the
+    /// position up to which the table claims to be up to date.
     pub fn check_refreshed(&self) -> Result<(), Error> {
         let sql = "SELECT value = (SELECT cast(coalesce(max(head), 0) AS TEXT) FROM tree) \
                    FROM meta WHERE key = 'refreshed'";

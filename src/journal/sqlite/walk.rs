@@ -42,8 +42,8 @@ impl WalkedRecord<'_> {
 }
 
 /// Values of the record that a walk visited last. A walk goes from newer to older records of one
-/// tree. With these values, it verifies the next record that it visits, which is the one before in
-/// the tree.
+/// tree. With these values, it verifies the record that it visits next, the previous record of the
+/// tree.
 struct NextRecord {
     position: Position,
     tree: ThreadId,

@@ -48,8 +48,8 @@ pub(super) enum TrialHarness {
 /// `sh -c` or `npx` starts the listener as its child.
 pub(super) struct NatsProgram {
     child: Child,
-    /// Process group of the child. `None` once the exit of the child was collected, because the
-    /// system may then reuse the group's id.
+    /// Process group of the child. `None` once the group was killed: after the exit of the child
+    /// was collected, the system may reuse the group's id.
     group: Option<Pid>,
 }
 

@@ -77,8 +77,8 @@ enum PartialBlock {
 /// input does not include the tokens of the cache.
 #[derive(Default)]
 struct StatedCounts {
-    /// Tokens of the prompt, in this order: tokens that do not concern the cache, tokens read from
-    /// the cache, and tokens written to the cache.
+    /// Tokens of the prompt, in this order: tokens neither read from the cache nor written to it,
+    /// tokens read from the cache, and tokens written to the cache.
     input: [Option<u64>; 3],
     output: Option<u64>,
 }

@@ -79,7 +79,7 @@ impl PartialCall {
     /// The first rule that applies decides:
     ///
     /// - If the ids of the piece and this call differ, the piece begins another call. This rule
-    ///   does not apply to a piece without an id, and to a piece with an index if this call has no
+    ///   does not apply to a piece without an id, nor to a piece with an index if this call has no
     ///   id yet.
     /// - A piece with the same id and an index continues this call.
     /// - If the piece or this call has no name, or if `repeats_name` is true, the piece continues

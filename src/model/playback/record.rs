@@ -64,7 +64,7 @@ pub struct RecorderSummary {
 
 impl TurnRecorder {
     /// Creates a recorder for the recording file `path`, and checks that this file can be written.
-    /// The recorder writes the file only at the first turn, so that a run without a turn keeps an
+    /// The recorder writes the file from the first turn on, so that a run without a turn keeps an
     /// existing recording.
     pub fn create(path: &Path, recorded: &str) -> std::io::Result<Self> {
         if path.is_dir() {

@@ -160,8 +160,8 @@ impl RemoteModel {
     }
 
     /// Returns the error of a model call for an error of the kind `kind`, which a server reports in
-    /// a response with status 200. The kind stands for an HTTP status, and the error has the same
-    /// type as for a response with that status.
+    /// a response with status 200. If the kind stands for an HTTP status with an error of its own,
+    /// such as `RateLimited` for 429, returns this error. Otherwise, returns `Error::Stream`.
     fn error_of_kind(&self, kind: &str, message: String) -> Error {
         let route = self.route();
         let status = 200;

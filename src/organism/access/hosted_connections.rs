@@ -68,8 +68,8 @@ mod tests {
         caller(ProcessAncestry::Hosted(Some(ListenerName::parse(listener).unwrap())))
     }
 
-    /// Opens connections of `callers`, of one caller after another, until the bounds permit no
-    /// more. Returns the permits.
+    /// Opens connections of `callers` in turn, one for each caller in every round, until the bounds
+    /// permit no more. Returns the permits.
     fn flood(
         connections: &mut HostedConnections,
         callers: &[SocketCaller],

@@ -525,7 +525,7 @@ fn has_host_above(config: &Config) -> bool {
 
 /// Whether a listener's name in the environment counts as evidence that this process is hosted. A
 /// listener of another organism may have the same name, so the name counts only if better evidence
-/// is not available:
+/// is missing, in one of two cases:
 ///
 /// - The journal of a partition is on JetStream, and has no projection on this machine.
 /// - The system does not show this process or its parents.

@@ -162,8 +162,8 @@ impl PartitionWatch {
         self.pause = (2 * self.pause).min(limits::LIVE_REFUSED_RETRY_MAX);
     }
 
-    /// Reports to the reader why no events arrive. Does nothing if the reader got the same reason
-    /// last.
+    /// Reports to the reader why no events arrive. Does nothing if this reason is the last one that
+    /// the reader got since the latest subscription began.
     fn report(&mut self, queue: &LiveQueue, detail: String) {
         if self.reported.as_ref() == Some(&detail) {
             return;

@@ -36,7 +36,7 @@ pub struct CaseRunner<'a> {
     paths: CallPaths<'a>,
     /// Paths of the calls that needed an answer from the test case at the latest step. Each of
     /// these calls was delivered to a listener, or was held for a person. The test case answers in
-    /// place of both.
+    /// place of the listener or the person.
     waiting: Vec<String>,
     problems: ConfigProblems,
 }

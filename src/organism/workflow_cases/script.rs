@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use crate::config::{CaseAnswer, CaseTurn};
 use crate::ids::CallId;
 
-/// The answers of a test case. Each answer is a list of turns, which are the texts and faults for
-/// one delivery each. The script counts how many turns of each answer are used up.
+/// The answers of a test case. Each answer is a list of turns. A turn is the text or the fault for
+/// one delivery. The script counts how many turns of each answer are used up.
 pub struct CaseScript<'a> {
     answers: Vec<ScriptedAnswer<'a>>,
 }
@@ -16,9 +16,9 @@ struct ScriptedAnswer<'a> {
     /// Number of turns of this answer that are used up. A turn is the text or the fault for one
     /// delivery.
     given: usize,
-    /// Faults that calls have taken from this answer: the index of the fault's turn, by call. All
-    /// attempts of the call get the same fault. There may be several entries, because several calls
-    /// may wait at the answer's path at once.
+    /// Faults that calls have taken from this answer: for each such call, the index of the fault's
+    /// turn. All attempts of a call get the same fault. There may be several entries, because
+    /// several calls may wait at the answer's path at once.
     faults: HashMap<CallId, usize>,
 }
 

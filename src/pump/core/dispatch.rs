@@ -95,8 +95,8 @@ impl Core {
         }
     }
 
-    /// Whether no call of `thread` to the listener with this contract is handed over at `now` (see
-    /// [`is_skipped_thread`]).
+    /// Whether calls of `thread` to the listener with this contract must stay in the queue at `now`
+    /// (see [`is_skipped_thread`]).
     pub(super) fn is_skipped(&self, contract: &Contract, thread: &ThreadId, now: Time) -> bool {
         is_skipped_thread(&self.state, &self.budgets.limits, (thread, &contract.name), now)
     }

@@ -321,8 +321,8 @@ pub enum Alarm {
     },
     /// The next recorded event of a fork may take effect: a result or a turn that the fork's source
     /// recorded for this call. Such events take effect one after another in the order of the
-    /// source. Each must wait until no call of the fork is at work. If the source has no result for
-    /// this call, the call may start now.
+    /// source. Each must wait until no listener works on a call of the fork, and no search for a
+    /// result is in progress. If the source has no result for this call, the call may start now.
     Recorded {
         call: CallId,
     },

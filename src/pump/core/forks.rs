@@ -2,11 +2,11 @@
 //! source. A call of the fork gets the result that the source recorded for the same call, so that
 //! no real effect is repeated. Calls to agents and workflows run again instead.
 //!
-//! If the source has no result for a call, an operator must approve the call. No approval is
-//! necessary if the request for the fork named the listener of the call. Some of the calls without
-//! a recorded result are first kept back (see `kept_back`). The timers of a fork fire one after
-//! another in the order of their times. The next timer fires as soon as the fork waits only for
-//! timers or persons.
+//! If the source has no result for a call, an operator must approve the call. If the request for
+//! the fork named the listener of the call, only the config can still require an approval. Some of
+//! the calls without a recorded result are first kept back (see `kept_back`). The timers of a fork
+//! fire one after another in the order of their times. The next timer fires as soon as the fork
+//! waits only for timers or persons.
 
 use uuid::Uuid;
 

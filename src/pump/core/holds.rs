@@ -13,9 +13,13 @@ use crate::system::{CorePayload, DecisionPayload, ErrorCode};
 use crate::thread::{Call, Fact, Hold, Input, Opener};
 
 impl Core {
-    /// Starts a call that was just opened or whose hold has just ended. Holds the call if the
-    /// config requires a person's decision. Otherwise, queues it. A call of a fork may need a
-    /// search first.
+    /// Starts an open call that is not held, queued or handed over:
+    ///
+    /// - If the result of the call must first be searched for in the source of its fork, begins the
+    ///   search.
+    /// - If a person must decide on the call, holds it. The config can require this, and so can a
+    ///   fork whose source has no result for the call.
+    /// - Otherwise, queues the call.
     pub(super) fn start_call(&mut self, step: &mut Step, call: CallId) {
         let Some(open) = self.state.call(call) else { return };
         if self.awaits_recall(open) {

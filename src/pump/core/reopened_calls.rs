@@ -75,8 +75,9 @@ impl Core {
         self.accept(step, again);
     }
 
-    /// Continues each reopened call except `edited`, because an operator's message replaces the
-    /// agent's turn in that call. Must be called after all calls have been reopened.
+    /// Continues each reopened call, starts it again from its request, or fails it, as the call's
+    /// `how` states. Skips `edited`, because an operator's message replaces the agent's turn in
+    /// that call. Must be called after all calls have been reopened.
     fn continue_reopened(
         &mut self,
         step: &mut Step,

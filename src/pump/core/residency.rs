@@ -206,9 +206,13 @@ impl Core {
         }
     }
 
-    /// Returns the tree of the delivery that `call` and `attempt` name. If this delivery is not in
-    /// progress, returns the tree of `call`, or `None` if `call` is not open. Also returns `None`
-    /// if a listener works on the open call `call`, because its tree is then in memory in any case.
+    /// Returns the tree that an event about the delivery of `call` and `attempt` concerns:
+    ///
+    /// - If a listener works on the open call `call`, returns `None`, because the tree is then in
+    ///   memory in any case.
+    /// - If the named delivery is a preview or an orphaned delivery in progress, returns the tree
+    ///   of this delivery.
+    /// - Otherwise, returns the tree of `call`, or `None` if `call` is not open.
     fn tree_of_delivery(&self, call: CallId, attempt: Attempt) -> Option<ThreadId> {
         // The tree of a call that a listener works on is in memory.
         if self.calls.running(call).is_some() {

@@ -165,8 +165,8 @@ impl Scheduler {
     }
 
     /// Returns the number of queued calls that the next dispatch can deliver to their listener.
-    /// This number is at most the free capacity of the listener. Leaves out threads that are kept
-    /// back. Returns 0 while the listener is absent.
+    /// This number is at most the free capacity of the listener. Leaves out threads for which
+    /// `is_skipped` returns true. Returns 0 while the listener is absent.
     pub fn deliverable(
         &self,
         contract: &Contract,

@@ -31,8 +31,8 @@ pub(super) fn warn_of_failed_attempts(records: &[Record], metrics: &MetricsRecor
     }
 }
 
-/// Whether only the author of the listener can repair the failure. False for a failure of a model
-/// call or of a budget, because the caller itself gets the reason of such a failure.
+/// Whether only the author of the listener can repair the failure. False for all other failures,
+/// such as those of model calls and budgets, whose reasons the caller itself gets.
 const fn is_of_listener(failure: &AttemptFailure) -> bool {
     match failure {
         AttemptFailure::Crashed { .. }

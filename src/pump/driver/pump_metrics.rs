@@ -47,8 +47,8 @@ pub struct PumpMetrics {
     pub(super) commit: Histogram,
     pub(super) group: Histogram,
     listeners: Vec<(ListenerName, ListenerMetrics)>,
-    /// Listeners whose answers NATS servers deny to this pump, each with the reason. Needs a lock,
-    /// because hosts set the reasons while readers of the pump's health read them.
+    /// Listeners whose answers NATS servers deny to this pump, each with the reason. Lock: hosts
+    /// set the reasons, and readers of the pump's health read them.
     denied_answers: Mutex<BTreeMap<ListenerName, String>>,
     index: Map<ListenerName, usize>,
 }

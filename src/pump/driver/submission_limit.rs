@@ -1,6 +1,6 @@
 //! Limits the requests that wait for the pump, so that a busy client does not delay other clients.
-//! A client may have only a limited number of unprocessed submissions to each thread, and a limited
-//! number of unprocessed submissions to new threads. The pump's inbox has its own limit.
+//! A client may have only a limited number of submissions without a receipt to each thread, and a
+//! limited number to new threads. The pump's inbox has its own limit.
 //!
 //! This module does not know which threads exist. So submissions to unknown threads wait, too.
 

@@ -190,7 +190,7 @@ fn merge_fields(a: FieldsType, b: FieldsType, path: &str, losses: &mut Losses) -
     FieldsType { attributes, children, is_unordered, text }
 }
 
-/// Maximum number of names that are looked up one by one by a search through a list. For more
+/// Maximum number of names for which each name is looked up by a search through a list. For more
 /// names, a map is built.
 const FEW: usize = 8;
 

@@ -52,8 +52,9 @@ struct ResolvedSchema {
     followed: usize,
 }
 
-/// Keywords that are never reported as a loss, because they do not constrain the value, or because
-/// another part of the conversion uses them.
+/// Keywords that are not reported as a loss, because they do not constrain the value, or because
+/// another part of the conversion uses them. However, a conflict between two values of `type` is
+/// reported.
 const SILENT: [&str; 11] = [
     "$schema",
     "$id",
@@ -200,9 +201,12 @@ impl JsonSchemaReader<'_> {
         }
     }
 
-    /// Records a loss for each keyword whose value in `part` differs from its value in `over`. Both
+    /// Records a loss for each keyword that `part` and `over` both have with different values. Both
     /// schemas apply to the same JSON value, and the conversion keeps the keyword's value in
-    /// `over`. `word` is the keyword that contains or refers to `part`, such as `allOf`.
+    /// `over`. For `properties`, records a loss for each property with different schemas. Records
+    /// no loss for `required`, whose contents are merged, and for keywords that do not constrain
+    /// the value, such as `title`. `word` is the keyword that contains or refers to `part`, such as
+    /// `allOf`.
     fn note_conflicts(
         &mut self,
         word: &str,
@@ -228,8 +232,8 @@ impl JsonSchemaReader<'_> {
     }
 
     /// Returns the name of the JSON type that the conversion uses for a schema. If the schema
-    /// permits several types, this is `string`. Records a loss for each keyword that the chosen
-    /// type cannot express.
+    /// permits several types or any value, this is `string`, and this is recorded as a loss. Also
+    /// records a loss for each keyword that the chosen type cannot express.
     fn type_of(&mut self, keys: &Map<String, Json>, path: &str) -> &'static str {
         let named = match keys.get("type") {
             Some(Json::String(name)) => vec![name.as_str()],

@@ -30,7 +30,7 @@ const ELEMENTS_MAX: usize = 2_000;
 const DEPTH_MAX: usize = 32;
 /// Maximum number of optional children of an element whose children have a fixed order in the
 /// schema. The time to compile a fixed order grows with the square of this number. If an element
-/// has more optional children, the schema permits its children in any order.
+/// has more optional children, the schema permits its children in any order and number.
 const OPTIONAL_MAX: usize = 300;
 /// Maximum number of losses that the result of a conversion lists.
 const LOSSES_MAX: usize = 500;
@@ -103,9 +103,9 @@ fn is_type(word: &str) -> bool {
 }
 
 /// Converts `text` to a schema. If `text` is XML, the payload has the name of the root element. If
-/// `text` is JSON, the payload has the name `name`. The schema uses `namespace`. If `namespace` is
-/// `None`, the schema uses the namespace of the root element for XML, and a generated namespace for
-/// JSON.
+/// `text` is JSON, the payload has the name `name`, in which characters that are not permitted are
+/// replaced. The schema uses `namespace`. If `namespace` is `None`, the schema uses the namespace
+/// of the root element for XML, and a generated namespace for JSON.
 pub fn convert(
     text: &str,
     origin: SchemaOrigin,

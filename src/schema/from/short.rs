@@ -51,9 +51,9 @@ fn key(name: &str) -> String {
     if name.contains('.') { format!("\"{name}\"") } else { name.to_owned() }
 }
 
-/// Returns the children that the short form declares for an element. The short form permits no text
-/// in an element with attributes, so the text of such an element becomes a child with the name
-/// `text`.
+/// Returns the children that the short form declares for an element with attributes or children. In
+/// the short form, such an element has no text of its own, so its text becomes a child with the
+/// name `text`.
 fn text_and_children(fields: &FieldsType) -> Vec<ElementDeclaration> {
     let text = fields.text.iter();
     let text =

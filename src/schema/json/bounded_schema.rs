@@ -10,8 +10,8 @@ use crate::limits;
 const CHOICES: usize = 12;
 /// Maximum length, in characters, of a payload's documentation in its JSON Schema.
 const DOC_CHARS: usize = 1_000;
-/// Maximum length, in bytes, of each property in a schema that was too long as a whole. Longer
-/// properties are reduced to their types.
+/// Maximum length, in bytes, of the schema of each property if the whole JSON Schema is too long. A
+/// property with a longer schema is reduced to its type.
 const PROPERTY_BYTES: usize = 512;
 /// Number of bytes that a schema reserves for the comment about left-out parts.
 const COMMENT_BYTES: usize = 512;

@@ -40,9 +40,9 @@ impl fmt::Display for UnsupportedPart {
     }
 }
 
-/// Returns the parts of a payload that JSON cannot express. Visits each element declaration once. A
-/// declaration is visited a second time only if it was optional at the first visit, and is required
-/// at another place.
+/// Returns the parts of a payload that JSON cannot express, up to a maximum number. Visits each
+/// element declaration once, and a second time if it was optional at the first visit and is
+/// required at another place.
 pub fn gaps(model: &SchemaModel, name: &PayloadName) -> Vec<UnsupportedPart> {
     let Some(declared) = model.element(name) else { return Vec::new() };
     let mut search = GapSearch { model, seen: HashMap::new(), found: Vec::new() };

@@ -116,8 +116,8 @@ fn value_text(value: &SimpleTypeOutline, json: &raw_json::RawJson<'_>) -> Result
 }
 
 /// Converts a JSON number or boolean to text, for a simple type whose values are normally strings
-/// in JSON. Returns `None` if the value is neither an enumerated value of the type, nor fits a
-/// member type of a union.
+/// in JSON. Returns the text if it is an enumerated value of the type, or if the number or boolean
+/// fits a member type of a union. Otherwise, returns `None`.
 fn plain(value: &SimpleTypeOutline, json: &raw_json::RawJson<'_>) -> Option<String> {
     let text = match json {
         raw_json::RawJson::Flag(flag) => flag.to_string(),

@@ -14,7 +14,8 @@ use crate::service::{Error, ServiceRequest, ServiceResponse, journal_in};
 
 impl ServiceClient {
     /// Finds the journal and the thread that a signature of `request` must name. Returns `None` if
-    /// the request concerns no thread on record; the pump refuses such a request anyway.
+    /// operators do not sign requests of this kind. Also returns `None` if the thread or the held
+    /// call is unknown; the pump refuses such a request anyway.
     pub async fn signature_place(
         &self,
         request: &ServiceRequest,
@@ -40,9 +41,9 @@ impl ServiceClient {
         self.sign_in_thread(request, thread.as_ref(), signer).await
     }
 
-    /// Signs a request about `thread` with `signer`. If there is no `signer`, the request stays
-    /// unsigned. If the thread is missing or unknown, the request stays unsigned, too, because the
-    /// pump refuses it anyway.
+    /// Signs a request about `thread` with `signer`. If `signer` or `thread` is `None`, the request
+    /// stays unsigned. If the thread is unknown, the request stays unsigned, too, because the pump
+    /// refuses it anyway.
     pub(super) async fn sign_in_thread(
         &self,
         request: &mut ServiceRequest,
@@ -57,7 +58,8 @@ impl ServiceClient {
     }
 
     /// Returns the id of the journal that a signature of a request about `thread` must name.
-    /// Returns `None` if the partition is unknown, and a search for the thread finds no journal.
+    /// Returns `None` if this client does not know the number of partitions, and no journal in its
+    /// data directory contains the thread.
     async fn signed_journal(
         &self,
         request: &ServiceRequest,

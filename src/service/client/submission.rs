@@ -64,7 +64,7 @@ pub(super) struct SubmissionProgress {
     has_generated_key: bool,
     waits: ReportedWaits,
     retries: RetryDeadline,
-    /// The reason that the pump gave for not answering the present attempt; `None` if it gave none.
+    /// Reason why the present attempt got no answer; `None` if no reason is known.
     unavailable: Option<PartitionUnavailable>,
     /// The error of the present attempt; `None` if it has not failed.
     failed: Option<Error>,
@@ -247,7 +247,7 @@ impl ReportedWaits {
     }
 }
 
-/// The responses that are still missing for a submission, or for the results of a fork.
+/// The missing responses of a submission, or of the wait for the results of a fork.
 enum ExpectedReplies {
     Receipt { wait: bool },
     Results(usize),

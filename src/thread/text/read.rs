@@ -168,7 +168,7 @@ impl RecordReader<'_> {
         Ok(Fact::OutcomeReceived { call, attempt })
     }
 
-    /// Returns the message that a `disposed` fact without a message in its text refers to. Returns
+    /// Returns the message to which a `disposed` fact refers if its text states no message. Returns
     /// `None` if no message stands before the fact in the record, and the input is not an outcome.
     pub(super) fn implied_message(&self) -> Option<MessageId> {
         self.latest.or(self.input_call().map(|call| call.0))

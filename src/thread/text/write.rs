@@ -409,10 +409,11 @@ fn push_number(out: &mut Vec<u8>, number: u64) {
     out.extend_from_slice(digits.get(left..).unwrap_or_default());
 }
 
-/// Finds the fact that belongs to each verdict. Verdicts usually have the order of their facts, so
-/// each search begins behind the fact that the previous search found: at the index `passed` for a
-/// passed verdict, and at `refused` for a refused verdict. If a search reaches the end of the
-/// facts, it continues from their beginning.
+/// Finds the fact that belongs to each verdict. A search for a passed verdict begins at the index
+/// `passed` of the list of facts, which is behind the fact of the previous passed verdict.
+/// `refused` is the same index for refused verdicts. If a search reaches the end of the list, it
+/// continues from the beginning. Verdicts usually have the order of their facts, so most searches
+/// end at once.
 #[derive(Default)]
 struct FactNumbers {
     passed: usize,

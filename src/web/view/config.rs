@@ -128,8 +128,8 @@ fn missing(
 
 /// Compares the two configs in each journal that contains both moments. If no journal contains
 /// both, compares the configs of two journals, but only if each moment is in exactly one journal. A
-/// moment that is in several journals is ambiguous, because records of different journals have the
-/// same numbers.
+/// moment that is in several journals is ambiguous, because records of different journals can have
+/// the same number.
 fn compare(found: &[FoundConfigs]) -> Vec<Result<Vec<ConfigChange>, String>> {
     let both = found.iter().filter_map(|found| found.before.as_ref().zip(found.after.as_ref()));
     let mut pairs: Vec<_> = both.collect();

@@ -189,7 +189,8 @@ fn progress(
 }
 
 /// Returns the time up to which the duration of a running goal is counted. If the call of the run
-/// has ended, this is the time of the last record. Otherwise, this is `now`.
+/// is not known or has ended, this is the time of the last record. Otherwise, this is `now`, but
+/// not earlier than the last record.
 fn time_of_rows(records: &[Record], call: Option<CallId>, now: Time) -> Time {
     let last = records.last().map_or(Time(0), |record| record.time);
     let mut facts = records.iter().flat_map(|record| &record.facts);

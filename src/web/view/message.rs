@@ -94,9 +94,8 @@ pub(super) async fn raw(State(view): State<Arc<ViewState>>, Path(id): Path<Strin
 struct MessageOnPage {
     report: Box<MessageReport>,
     turn: Option<TurnText>,
-    /// The calls that messages related to this message opened. The related messages are those that
-    /// caused this message, and those that this message caused. The keys are the ids of the related
-    /// messages.
+    /// Calls, each under the id of the message that opened it. Contains the calls of the messages
+    /// that caused this message, and of the messages that this message caused.
     calls: HashMap<MessageId, IndexedCall>,
 }
 
@@ -207,8 +206,8 @@ fn disposition(report: &MessageReport) -> Markup {
     html! { (state) @if let Some(at) = at { " at " (record_entry::link(at)) } }
 }
 
-/// Returns the unfinished wait for a person of the call that the message opened. Returns `None` if
-/// the message opened no call, or if this call does not wait for a person now.
+/// If the call that the message opened waits for a person now, returns this wait. Returns `None` if
+/// the message opened no call, or if its call does not wait for a person.
 fn open_hold(report: &MessageReport) -> Option<&IndexedHold> {
     report.holds.iter().map(|held| &held.hold).find(|hold| hold.outcome.is_none())
 }

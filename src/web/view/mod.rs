@@ -363,7 +363,7 @@ async fn missing(State(view): State<Arc<ViewState>>) -> Response {
 
 /// Marks a response which states that something is missing from the index. If the index lacks
 /// records, the missing thing may still be in the journal. The browser then gets a page about the
-/// lacking records instead of this response.
+/// missing records instead of this response.
 #[derive(Debug, Clone, Copy)]
 struct NotInIndex;
 

@@ -66,8 +66,8 @@ impl AxisTick {
         (begin, begin + width)
     }
 
-    /// Whether this tick and `other` are far enough apart, and whether their labels have room
-    /// beside each other.
+    /// Whether this tick and `other` are far enough apart, and their labels have room beside each
+    /// other.
     fn is_apart_from(&self, other: &Self) -> bool {
         let (begin, end) = self.ends();
         let (other_begin, other_end) = other.ends();

@@ -154,8 +154,9 @@ fn check_later_needs(
     }
 }
 
-/// Whether the member with the place `kind` comes after the member with the place `other`. Returns
-/// false if the two members are not in the same loop or branch.
+/// Whether the member with the place `kind` comes after the member with the place `other`. Both
+/// must be members of the same goal. Always false if this goal is neither a loop nor a choice, or
+/// if the members are in different branches of a choice.
 fn is_later(kind: MemberKind, other: MemberKind) -> bool {
     match (kind, other) {
         (MemberKind::Loop { position }, MemberKind::Loop { position: other }) => position > other,

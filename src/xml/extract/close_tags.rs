@@ -282,9 +282,10 @@ impl<'a> TurnWalk<'a> {
     }
 
     /// Finds the close tag of a text-only child. Considers only close tags that are followed by a
-    /// sibling, the close tag of the parent, or the end of the turn. Returns the first of these
-    /// that is outside of nested elements with the same name. If all of them close nested elements,
-    /// returns the first of all.
+    /// sibling, the close tag of the parent, or the end of the turn. Returns the first of them that
+    /// is outside of nested elements with the same name. If there is none, returns the first of
+    /// them that closes a nested element, but only if the turn did not exceed its size limit, and
+    /// no action with another name begins between `from` and this tag.
     pub fn value_close(
         &mut self,
         name: &[u8],

@@ -43,8 +43,8 @@ impl<'a> EnclosingTags<'a> {
     /// whether the value must not end at `to`, because it would join two elements. This is so in
     /// two cases:
     /// - [`Self::is_reopened`] is true.
-    /// - Two tags in the value have the name of the same element around the value: a whole element
-    ///   and a further open tag.
+    /// - The value contains a whole element and a further open tag, both with the name of the same
+    ///   element around the value.
     pub fn scan_to(&mut self, source: TurnBytes<'_>, to: usize) -> bool {
         if mutant("merge-two-elements") {
             return false;

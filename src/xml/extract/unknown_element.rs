@@ -81,7 +81,8 @@ impl TurnWalk<'_> {
     ///
     /// There is one exception: all close tags of the element are in code or in quotations, and an
     /// action begins before one of them. The element then extends to the end of the first code or
-    /// quotation with such a tag. The action is inside the element, and is not executed.
+    /// quotation that contains a close tag and comes after an action. The action is inside the
+    /// element, and is not executed.
     pub fn unknown_end(
         &mut self,
         name: &[u8],

@@ -46,7 +46,8 @@ struct NativeTool {
     place: Option<&'static str>,
     /// Whether the receiver of the payload is either a peer or the agent itself.
     addressable: bool,
-    /// Whether the receiver of the payload is a peer.
+    /// Whether the payload opens a call to another listener: to a peer, or to the workflow that
+    /// takes delegated tasks.
     is_call: bool,
     /// Whether the payload ends the call.
     is_final: bool,
@@ -256,8 +257,8 @@ impl NativeTools {
     ///
     /// # Errors
     ///
-    /// Returns a single finding. It lists every mistake in the arguments, or states that the tool
-    /// is unknown.
+    /// Returns a single finding, which states that the tool is unknown, or what is wrong with the
+    /// arguments. All mistakes by the schema of the payload are joined in this finding.
     pub fn read(&self, call: &ToolCall, finals: &AgentFinals) -> Result<TurnAction, Finding> {
         let Some(entry) = self.entries.iter().find(|entry| entry.tool.name == call.name) else {
             return Err(self.unknown(&call.name));

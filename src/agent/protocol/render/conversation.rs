@@ -1,5 +1,5 @@
 //! Renders a conversation in its order. After each turn of the model come the results of the turn's
-//! actions, in the order of the actions. All other messages follow.
+//! actions, in the order of the actions, and then the other messages before the next turn.
 //!
 //! A conversation is a sequence of segments. The first segment contains the items before the first
 //! turn. Each further segment contains a turn and the items up to the next turn. A segment depends
@@ -17,7 +17,8 @@ use crate::agent::RendererVersion;
 use crate::agent::history::{MemoryItem, ModelText, RecordedToolCall, ThreadMessage};
 use crate::agent::protocol::vocabulary::bare;
 
-/// User message that is put between two turns of the model if no other message comes between them.
+/// User message after a turn of the model, if the conversation has nothing else to show between
+/// this turn and the next one, or after the last turn.
 const GO_ON: &str = "Noted. Go on with one action.";
 /// Text in place of the part of a conversation that is outside the window that the agent sees.
 const CLEARED: &str = "What came before is no longer shown.";

@@ -190,8 +190,8 @@ fn shown<'a>(
     }
 }
 
-/// Whether the prompt shows the message as one between two other listeners. `viewer` neither sent
-/// nor received such a message. Always false in renderer versions before the tenth.
+/// Whether the prompt shows the message as one between other listeners. This is so if `viewer`
+/// neither sent nor received the message. Always false in renderer versions before the tenth.
 fn is_between_others(message: &Message, viewer: &ListenerName, version: RendererVersion) -> bool {
     version >= RendererVersion::V10 && message.from != *viewer && message.to != *viewer
 }
@@ -245,8 +245,8 @@ fn reply<'a>(
 }
 
 /// Renders an error reply. If the payload has attributes or child elements, the result contains the
-/// whole payload. Otherwise, it contains only the text. Renderer versions before the tenth always
-/// write only text, without the attributes.
+/// whole payload. Otherwise, it contains only the payload's text. Renderer versions before the
+/// tenth always show only the texts of the payload and of its child elements, without attributes.
 fn failed_reply<'a>(
     name: &'a str,
     from: Option<&'a str>,

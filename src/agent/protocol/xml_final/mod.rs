@@ -125,9 +125,10 @@ impl XmlFinalPolicy<'_> {
         self.finals.declared(&extractor.finish(), place)
     }
 
-    /// Handles a report without its end tag. Refuses the report in two cases: the model declined to
-    /// go on, or the provider cut off a JSON or XML report at its maximum length. Otherwise, adds
-    /// the end tag. To a text report that was cut off, also adds [`TRUNCATED_MARK`].
+    /// Handles a report without its end tag. Refuses the report if the model declined to go on, or
+    /// if the provider cut off a JSON or XML report at its maximum length. Otherwise, adds the end
+    /// tag, and checks the report like a complete one. To a text or Markdown report that was cut
+    /// off, also adds [`TRUNCATED_MARK`].
     fn cut_short(&mut self, attempt: &str, place: &TextLocation) -> Result<TurnAction, Finding> {
         let refuse = |why: &str| Err(unclosed(place.clone(), why));
         let is_structured = matches!(self.finals.format, FinalFormat::Json(_) | FinalFormat::Xml);

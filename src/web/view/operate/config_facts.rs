@@ -62,8 +62,8 @@ impl LoadedFacts {
     }
 
     /// Whether the facts may still be used. This is so if none of `files` has changed, and if the
-    /// facts are not older than [`limits::WEB_CONFIG_AGE`]. A change of any other file is noticed
-    /// only after this age.
+    /// facts are younger than [`limits::WEB_CONFIG_AGE`]. A change of any other file is noticed
+    /// only when the facts reach this age.
     fn is_current(&self) -> bool {
         let is_same = |(path, known): &(PathBuf, FileStamp)| stamp(path) == *known;
         self.at.elapsed() < limits::WEB_CONFIG_AGE && self.files.iter().all(is_same)

@@ -163,7 +163,11 @@ impl RetryPredictor {
     /// Predicts the result of a retry. Makes the same checks as the organism, in the same order:
     /// - Is the outcome of the message unknown?
     /// - Does the gate refuse the message?
-    /// - Does any listener that gets the message have only one permitted attempt?
+    /// - Does any listener that gets the message permit only one attempt?
+    ///
+    /// If the config is not available or the payload is very long, the gate does not check the
+    /// message. The result then follows from the rule of the earlier refusal alone, if there is
+    /// one.
     fn outlook(&self, retried: &RetriedPayload<'_>) -> RetryOutlook {
         if retried.is_unknown {
             let text = "its outcome is unknown: the work may have been done";
