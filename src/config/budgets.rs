@@ -81,8 +81,8 @@ fn check_members<'s>(
 }
 
 /// Reports the model if its longest answer would fill its context window and leave no room for a
-/// prompt. If the model is a router, which passes calls on to other models, also reports each of
-/// these models whose longest answer would fill the router's window.
+/// prompt. A router is a model that passes calls on to other models. If the model is a router, also
+/// reports each of these other models whose longest answer would fill the router's window.
 fn windows(model: &DeclaredModel, sections: &DeclaredSections, problems: &mut ConfigProblems) {
     let Some((window, place)) = model.window() else { return };
     let named = |name: &str| sections.models.iter().find(|model| model.name.value == name);

@@ -18,8 +18,8 @@ pub(super) enum KeyKind {
     /// A table whose keys the author chooses and whose values are strings.
     Free,
     /// A table or a list that has a structure of its own. An override cannot replace the whole
-    /// table or list. It can only replace a single value in it that the config file already
-    /// contains.
+    /// table or list. An override can only replace a single value inside, and only if the config
+    /// file already contains this value.
     Nested,
 }
 
@@ -279,8 +279,8 @@ pub(super) const JUDGE: KnownSection = KnownSection {
     keys: &[("judge", Text), ("prompt", Text), ("prompt_file", Text)],
 };
 
-/// Keys of a goal's table `roles`, which declares the roles in which the goal's agent may give
-/// tasks to another agent.
+/// Keys of a goal's table `roles`. Each role describes how the goal's agent may give tasks to
+/// another agent.
 pub(super) const ROLES: KnownSection = KnownSection {
     name: "roles",
     member: None,
@@ -378,7 +378,8 @@ impl KnownSection {
 }
 
 /// Whether the value of the config key `key` is private. Returns `None` if the name of the key does
-/// not decide this. Such a value is private only inside a private table, such as `env`.
+/// not decide this. In this case, the value is private only if the key is in a private table, such
+/// as `env`.
 pub(super) fn is_private(key: &str) -> Option<bool> {
     let key = key.trim_matches('"').to_ascii_lowercase();
     if key.ends_with("_file") {

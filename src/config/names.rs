@@ -48,7 +48,8 @@ const fn role(role: Role) -> &'static str {
 }
 
 /// Reports each name that several members share. Returns these names, and also the names that a
-/// member shares with a workflow. The latter are not reported here, but by the check of workflows.
+/// member shares with a workflow. The names of the second kind are reported by the check of
+/// workflows.
 fn duplicates(sections: &DeclaredSections, problems: &mut ConfigProblems) -> HashSet<String> {
     let mut shared = HashSet::new();
     let mut seen = HashMap::new();

@@ -87,9 +87,9 @@ fn set(root: &mut TomlTable, variable: &str, path: &str, value: &str) -> Option<
     Some(())
 }
 
-/// Replaces the value at `path` beneath `node`. Serves the parts of the config whose keys the
-/// author chooses; there, an override may only replace values, and not add keys. Returns `None` if
-/// there is no value at `path`, or if an override cannot replace this value.
+/// Replaces the value at `path` beneath `node`. Used for the parts of the config in which the
+/// author chooses the keys. There, an override may replace values, but not add keys. Returns `None`
+/// if there is no value at `path`, or if an override cannot replace this value.
 fn replace_value<'p>(
     mut node: &mut TomlNode,
     path: impl Iterator<Item = &'p str>,

@@ -233,10 +233,11 @@ impl PayloadResolver {
         Some(ResolvedMember { member, contract, accepts, replies })
     }
 
-    /// Decides which calls to a member need approval. If the member has the setting `approval`,
-    /// this setting decides. Otherwise, `Approval::Dangerous` decides about the calls to a listener
-    /// that accepts a payload which can contain the attribute `is_dangerous`, at any depth. The
-    /// calls to any other member then need no approval.
+    /// Decides which calls to a member need approval:
+    /// - If the member has the setting `approval`, this setting decides.
+    /// - Otherwise, if the member is a listener that accepts a payload which can contain the
+    ///   attribute `is_dangerous`, at any depth, `Approval::Dangerous` decides.
+    /// - Otherwise, no call to the member needs approval.
     fn approval(
         &mut self,
         member: &DeclaredMember,

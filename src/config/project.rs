@@ -37,9 +37,10 @@ pub fn directory_name(name: &str, path: &Path) -> String {
     format!("{name}-{digits}")
 }
 
-/// Whether the organism `name` may have default directories with the name `directory`. In early
-/// versions, this name is the organism's name alone. In later versions, a digest of the config's
-/// path follows. Any digest is accepted, because the config may have been at another path before.
+/// Whether `directory` can be the name of a default directory of the organism `name`. In early
+/// versions, the directory has the organism's name alone. In later versions, a digest of the
+/// config's path follows. Any digest is accepted, because the config may have been at another path
+/// before.
 pub fn is_directory_of(directory: &str, name: &str) -> bool {
     let Some(rest) = directory.strip_prefix(name) else { return false };
     let is_digit = |c: char| c.is_ascii_digit() || ('a'..='f').contains(&c);

@@ -1,6 +1,7 @@
-//! Finds the first list or inline table of a TOML text that is not closed, or an unclosed string
-//! within one. The parser reads the lines after the beginning of this part as its content. The
-//! errors that the parser reports there are only consequences.
+//! Finds the first unclosed part of a TOML text: a list or inline table without its closing
+//! bracket, or a string inside a list or table without its closing quote. The parser takes the
+//! lines after the beginning of this part for its content. The errors that the parser reports there
+//! are only consequences.
 
 /// Quotes that delimit multi-line strings.
 const MULTI_LINE: [&str; 2] = ["\"\"\"", "'''"];
@@ -100,8 +101,9 @@ impl BracketScanner {
         None
     }
 
-    /// Processes a character outside of strings, which may be a bracket. If it is a closing bracket
-    /// of the wrong kind for the innermost open part, such as `}` for a list, returns this part.
+    /// Processes the character `bracket`, which is outside of strings. If it is a closing bracket
+    /// of the wrong kind for the innermost open part, such as `}` for a list, returns this open
+    /// part. Otherwise, returns `None`.
     fn scan_bracket(&mut self, bracket: char, at: usize) -> Option<UnclosedPart> {
         match (bracket, self.innermost()) {
             ('[', _) => self.open.push(UnclosedPart::List(at)),
@@ -118,8 +120,9 @@ impl BracketScanner {
     /// Whether the line shows that the innermost open list or table lacks its closing bracket.
     /// `text` is the rest of the source from this line on.
     /// - The header of a section shows this for a list and for a table.
-    /// - A setting (`key = value`) shows this only for a list that no later line closes. If a later
-    ///   line closes the list, the setting is an inline table that lacks its braces.
+    /// - A setting (`key = value`) shows this for a list that no later line closes. If a later line
+    ///   closes the list, the setting is an inline table that lacks its braces.
+    /// - A setting never shows this for a table.
     fn is_interrupted_by(&self, line: &str, text: &str) -> bool {
         match self.innermost() {
             Some(UnclosedPart::List(_)) => {

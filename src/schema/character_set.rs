@@ -1,10 +1,10 @@
 //! Sets of characters in patterns of XSD, made to decide whether two sets have a common character.
 //!
-//! The members of a set are symbols. An ASCII character is one symbol. This program has no table of
-//! the general categories of other characters. So each other character is represented by 29
-//! symbols, one for each category to which it may belong. The set of all letters contains the
-//! symbols of every such character for the categories of letters, and shares no symbol with the set
-//! of all digits.
+//! The members of a set are symbols. An ASCII character is one symbol. For the other characters,
+//! this program has no table of general categories. So each of them is represented by 29 symbols,
+//! one for each category to which the character may belong. For example, the set of all letters
+//! contains, for every such character, its symbols for the categories of letters. So this set
+//! shares no symbol with the set of all digits.
 
 use std::ops::Range;
 
@@ -97,7 +97,8 @@ impl CharacterSet {
     }
 
     /// Returns the set of characters that a property such as `\p{Lu}` means. `name` is the name of
-    /// a general category, the first letter of several general categories, or the name of a block.
+    /// a general category (`Lu`), a letter for all categories that begin with it (`L`), or the name
+    /// of a block (`IsBasicLatin`).
     pub fn of_property(name: &str) -> Self {
         match name.strip_prefix("Is") {
             Some("BasicLatin") => Self::exact(vec![(0, ASCII_END)]),

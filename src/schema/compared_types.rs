@@ -152,7 +152,8 @@ pub struct ComparedType {
     own_white_space: Option<WhiteSpace>,
     /// The white space of the type. `None` until the white space of the base type is known.
     white_space: Option<WhiteSpace>,
-    /// Whether values can be compared with a costly pattern of the type or of one of its parts.
+    /// Whether libxml2 may match values of the type against a costly pattern, either of the type
+    /// itself or of one of its parts.
     is_costly: bool,
 }
 
@@ -229,8 +230,8 @@ impl ComparedTypes {
         self.types.get(index)
     }
 
-    /// Returns the indices of all components with the kind and the local name of `owner` that can
-    /// be in `namespace`. If `namespace` is empty, returns those of all namespaces.
+    /// Returns the indices of all components that have the kind and the local name of `owner` and
+    /// can be in `namespace`. If `namespace` is empty, returns the components of all namespaces.
     fn named(&self, owner: &ValueOwner, namespace: &str) -> Vec<usize> {
         let named = self.by_owner.get(owner).into_iter().flatten();
         let is_possible =
@@ -338,8 +339,9 @@ impl ComparedTypes {
         references
     }
 
-    /// Passes on white space and costs. A type that does not set its own white space gets that of
-    /// its base type. A type is costly if one of its parts is costly.
+    /// Completes the white space and the cost of all types. A type that does not set its own white
+    /// space takes that of its base type. A type is costly if one of its parts, such as its base
+    /// type, is costly.
     fn inherit(&mut self) {
         let mut is_changed = true;
         while is_changed {

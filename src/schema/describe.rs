@@ -118,6 +118,13 @@ impl PayloadParameter {
     pub fn is_needed(&self) -> bool {
         self.required || self.choice.is_some_and(|own| own.is_needed)
     }
+
+    /// Returns the key by which settings and commands name the parameter: the name of a child, or
+    /// `@` and the name of an attribute.
+    pub fn key(&self) -> String {
+        let mark = if self.attribute { "@" } else { "" };
+        format!("{mark}{}", self.name)
+    }
 }
 
 /// The attributes and children of an element that a description only lists by name.

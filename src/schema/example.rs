@@ -1,6 +1,6 @@
 //! Generates examples of a payload from its schema.
 //!
-//! There are several candidates, the most informative first. The caller validates them with libxml2
+//! Generates several candidates, the most informative first. The caller validates them with libxml2
 //! and keeps the first valid one.
 
 use std::borrow::Cow;
@@ -218,9 +218,9 @@ impl ExampleBuilder<'_> {
     }
 }
 
-/// Returns an example element for a wildcard. `namespace` is `##any` or a list of the namespaces
-/// that the wildcard permits. The element gets the first of these namespaces. Returns `None` if the
-/// first one is the target namespace.
+/// Returns an example element for a wildcard. `namespace` is the wildcard's attribute of this name:
+/// `##any`, `##other`, or a list of permitted namespaces. For a list, the element has the first
+/// namespace of the list. Returns `None` if the list begins with `##targetNamespace`.
 fn stranger(namespace: &str) -> Option<Element> {
     let namespace = match namespace.split_whitespace().next().unwrap_or("##any") {
         "##any" | "##other" => "urn:example",

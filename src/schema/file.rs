@@ -353,8 +353,8 @@ fn wrong_root(document: &ParsedDocument, name: &PayloadName, text: &[u8]) -> Fin
     Finding::new("schema-root", place, format!("the root is `{found}`; expected is `{name}`"))
 }
 
-/// Returns the names of all payloads, sorted. A payload is a global element that is not abstract
-/// and is declared in the first document or in a document that it includes.
+/// Returns the names of all payloads, sorted. A payload is a global element that is not abstract.
+/// Its declaration is in the first document, or in a document that the first document includes.
 fn names(bundle: &SchemaBundle) -> Vec<PayloadName> {
     let target = bundle.main().map_or("", SchemaDocument::target);
     let mut names = Vec::new();

@@ -14,6 +14,9 @@ use crate::xml::shape::QName;
 pub struct FormField<'a> {
     /// Path of the value as the user sees it, such as `report / finding / line`.
     pub path: &'a str,
+    /// Whether the value is that of an attribute. An element may have an attribute and a child
+    /// element of the same name, whose values then have the same path.
+    pub attribute: bool,
     pub content: &'a TextContent,
     pub doc: Option<&'a str>,
     /// Whether a value is required. If it is not, an empty answer leaves it out.
@@ -69,7 +72,7 @@ impl<E> FormFilling<'_, E> {
 
         match text {
             Some(content) => {
-                let text = self.put(content, None, true, None)?.unwrap_or_default();
+                let text = self.put(content, None, true, None, false)?.unwrap_or_default();
                 Ok(element.with_text(text))
             }
             None => Ok(element),
@@ -114,6 +117,7 @@ impl<E> FormFilling<'_, E> {
                 parameter.doc.as_deref(),
                 required,
                 parameter.default.as_deref(),
+                false,
             )?;
             return Ok(value.map(|value| element.with_text(value)));
         }
@@ -132,6 +136,7 @@ impl<E> FormFilling<'_, E> {
             parameter.doc.as_deref(),
             parameter.required,
             parameter.default.as_deref(),
+            parameter.attribute,
         )
     }
 
@@ -150,7 +155,7 @@ impl<E> FormFilling<'_, E> {
 
         let depth = self.path.len();
         self.path.extend(place);
-        let chosen = self.put(&content, None, required, None)?;
+        let chosen = self.put(&content, None, required, None, false)?;
         self.path.truncate(depth);
         Ok(chosen.and_then(|name| among.iter().find(|parameter| parameter.name == name)))
     }
@@ -159,7 +164,7 @@ impl<E> FormFilling<'_, E> {
         let choices = vec!["yes".to_owned(), "no".to_owned()];
         let content =
             TextContent { kind: "add it,".to_owned(), choices, more_choices: 0, range: None };
-        Ok(self.put(&content, doc, false, None)?.is_some_and(|answer| answer == "yes"))
+        Ok(self.put(&content, doc, false, None, false)?.is_some_and(|answer| answer == "yes"))
     }
 
     /// Requests a value from the user until the answer is acceptable. Returns `None` if the user
@@ -170,11 +175,13 @@ impl<E> FormFilling<'_, E> {
         doc: Option<&str>,
         required: bool,
         default: Option<&str>,
+        attribute: bool,
     ) -> Result<Option<String>, E> {
         let path = self.path.join(" / ");
+        let path = path.as_str();
         let mut again = None;
         loop {
-            let question = FormField { path: &path, content, doc, required, default, again };
+            let question = FormField { path, attribute, content, doc, required, default, again };
             let answer = (self.ask)(question)?;
             let answer = boolean_value(content, &answer).map_or(answer, str::to_owned);
             let known = content.choices.is_empty() || content.choices.contains(&answer);
@@ -295,9 +302,12 @@ mod tests {
         let mut ask =
             |field: FormField<'_>| if field.again.is_none() { Ok(String::new()) } else { Err(()) };
         let mut filling = FormFilling { ask: &mut ask, path: Vec::new() };
-        assert_eq!(filling.put(&content, None, true, Some("true")), Ok(Some("true".to_owned())));
-        assert_eq!(filling.put(&content, None, false, Some("true")), Ok(None));
-        assert_eq!(filling.put(&content, None, true, None), Err(()));
+        assert_eq!(
+            filling.put(&content, None, true, Some("true"), false),
+            Ok(Some("true".to_owned()))
+        );
+        assert_eq!(filling.put(&content, None, false, Some("true"), false), Ok(None));
+        assert_eq!(filling.put(&content, None, true, None, false), Err(()));
     }
 
     #[test]
@@ -311,7 +321,7 @@ mod tests {
             answers.next().map(str::to_owned).ok_or(())
         };
         let mut filling = FormFilling { ask: &mut ask, path: Vec::new() };
-        let value = filling.put(&content, None, true, None);
+        let value = filling.put(&content, None, true, None, false);
         assert_eq!(value, Ok(Some("a b".to_owned())));
         assert_eq!(reasons, [None, Some("this has a character that XML does not allow")]);
     }

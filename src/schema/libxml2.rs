@@ -15,7 +15,9 @@ use std::sync::Once;
 
 use libxml::bindings as c;
 
-pub use xpath_evaluation::{check_expression, evaluate, evaluate_flag, number_elements};
+pub use xpath_evaluation::{
+    XPathContext, check_expression, evaluate, evaluate_flag, number_elements,
+};
 
 use super::libxml2_diagnostic::{Diagnostic, DiagnosticDomain, DiagnosticLevel, LocationStep};
 use crate::limits;

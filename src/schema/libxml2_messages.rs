@@ -243,8 +243,8 @@ pub fn namespaces(bundle: &SchemaBundle) -> Vec<String> {
 }
 
 /// Puts a message of libxml2 on one line, with a lower-case first letter unless it begins with an
-/// abbreviation. Removes the name of a violated facet, and namespaces in braces. Keeps the
-/// namespaces if they are the defect.
+/// abbreviation. Removes the name of a violated facet. Also removes namespaces in braces, unless a
+/// wrong namespace is the defect that the message reports.
 fn sentence(message: &str, namespaces: &[String]) -> String {
     let mut text = message.to_owned();
     for namespace in namespaces {

@@ -133,7 +133,8 @@ fn doubt_about_types<'a>(
     None
 }
 
-/// Whether an element restricts a content model, which libxml2 does not check. Such elements are:
+/// Whether a schema component restricts a content model. libxml2 does not check such a restriction.
+/// Returns true for:
 ///
 /// - a restriction of a complex type,
 /// - a redefinition of a group without a reference to the original group, because its new content

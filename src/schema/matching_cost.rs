@@ -1,9 +1,9 @@
 //! Computes how many steps libxml2 needs at most to match a text against a pattern.
 //!
 //! libxml2 follows one way through its automaton after another. If a text can take several ways,
-//! libxml2 tries them until one matches. So the number of steps is the number of transitions that
-//! it tries on all ways for the whole text and for each beginning of the text. For each length,
-//! this module counts the steps for the worst text of this length.
+//! libxml2 tries them until one matches. Each transition that libxml2 tries is a step. A way may
+//! fail after any beginning of the text, so the steps of all beginnings count as well as those of
+//! the whole text. For each length, this module counts the steps for the worst text of this length.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -106,9 +106,9 @@ struct WorstRuns {
     is_changed: bool,
 }
 
-/// Explores texts in the order of their length. If a text leads into the same states as another
-/// text, or into a subset of them, the two texts are explored together. Each state then counts with
-/// the higher number of ways.
+/// Explores texts in the order of their length. If one text leads into the same states as another
+/// text, or into some of these states, both texts are explored together. For each state, the higher
+/// of their two numbers of ways then counts.
 struct StepExplorer<'a> {
     automaton: &'a PatternAutomaton,
     worst: Vec<WorstRuns>,

@@ -119,8 +119,9 @@ struct AutomatonFragment {
     /// character of this repetition. From these states, libxml2 also tries the later alternatives
     /// to the repetition.
     retried: Vec<usize>,
-    /// Among the `retried` states of the parts of the term, those from which libxml2 can leave out
-    /// the rest of the term. From these states, it also tries each way that follows the term.
+    /// Those `retried` states of the term's parts from which libxml2 can skip the rest of the term.
+    /// From these states, libxml2 also tries each way into the part of the pattern that follows the
+    /// term.
     open: Vec<usize>,
     /// If the term ends with a repeated group, the `retried` states of this group. From these
     /// states, libxml2 also tries a group that follows the term.
@@ -287,13 +288,13 @@ impl AutomatonBuilder {
         Some(whole)
     }
 
-    /// Appends `next` to a sequence. `next` is a set of characters, possibly repeated, if
-    /// `is_of_one_set` is true.
+    /// Appends `next` to a sequence. `is_of_one_set` is true if `next` is a set of characters,
+    /// possibly repeated.
     ///
-    /// At the end of a repeated group, libxml2 first tries the characters that follow the group.
-    /// Then it tries to repeat the group, and then a group that follows. Near the end of a counted
-    /// repetition, libxml2 also tries the alternatives to the repetition that come later in this
-    /// order.
+    /// At the end of a repeated group, libxml2 tries three ways in this order: the characters that
+    /// follow the group, a repetition of the group, and a group that follows. Near the end of a
+    /// counted repetition, libxml2 also tries those alternatives to the repetition that come later
+    /// in this order.
     fn append(
         &mut self,
         whole: &mut AutomatonFragment,

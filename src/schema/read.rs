@@ -58,9 +58,9 @@ fn inherit_types(model: &mut SchemaModel) {
     }
 }
 
-/// Returns the documents of a schema that must be read. Each pair contains the index of a document,
-/// and the namespace of its definitions. A document without a namespace of its own is in one pair
-/// for each namespace from which it is included.
+/// Returns the documents that must be read to build the model of a schema. Each pair contains the
+/// index of a document, and the namespace of its definitions. A document without a namespace of its
+/// own is in one pair for each namespace from which it is included.
 pub fn readings(bundle: &SchemaBundle) -> BTreeSet<(usize, String)> {
     let own = |index: usize| bundle.sources.get(index).map(|s| s.target().to_owned());
     let mut seen = BTreeSet::new();

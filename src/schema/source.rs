@@ -131,9 +131,10 @@ fn too_large(label: &str) -> SchemaProblem {
     SchemaProblem::new(label, 0, "schema-too-large", message)
 }
 
-/// Decodes UTF-8, UTF-16 with a byte order mark, or Latin-1 if the XML declaration names this
-/// encoding. Removes the byte order mark and the XML declaration. Returns `None` for any other
-/// encoding, and if the XML declaration is incomplete.
+/// Decodes a document: as UTF-8 or UTF-16 if it begins with a byte order mark, otherwise as Latin-1
+/// if its XML declaration names Latin-1, and otherwise as UTF-8. Removes the byte order mark and
+/// the XML declaration. Returns `None` if the document is invalid in this encoding, or if the XML
+/// declaration is incomplete.
 fn decode(bytes: &[u8]) -> Option<String> {
     let utf16 = |rest: &[u8], read: fn([u8; 2]) -> u16| {
         let units: Vec<u16> = rest.as_chunks::<2>().0.iter().map(|pair| read(*pair)).collect();

@@ -66,9 +66,9 @@ impl TextComparison {
         Self { steps, is_match: automaton.is_end(state) }
     }
 
-    /// Returns the result of comparing the text from its next character on, if libxml2 is in
-    /// `state`. `rest_of` returns the result for the text after this character, for each state into
-    /// which the character can lead.
+    /// Returns the result of comparing the rest of the text, if libxml2 is in `state` before this
+    /// rest. The first character of the rest may lead into several states. For each of them,
+    /// `rest_of` returns the result for the text after this character.
     fn before(
         automaton: &PatternAutomaton,
         state: u16,

@@ -48,8 +48,8 @@ impl<'a> ValueComparison<'a> {
         (worst.steps, self.costliest.map(|(_, pattern)| pattern))
     }
 
-    /// Calls `compare` with each type of `candidates`, and returns the highest number of steps. The
-    /// result is a match only if all types match.
+    /// Compares a value with each type of `candidates` by `compare`, and combines the results: the
+    /// steps are those of the costliest type, and the value matches only if it matches every type.
     fn compare_candidates(
         &mut self,
         candidates: &[usize],

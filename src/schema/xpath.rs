@@ -6,7 +6,7 @@
 use std::collections::HashSet;
 use std::ffi::CString;
 
-use super::libxml2::{self, ParsedDocument};
+use super::libxml2::{self, ParsedDocument, XPathContext};
 use crate::limits;
 use crate::xml::element::{Element, Node};
 use crate::xml::shape::QName;
@@ -20,6 +20,7 @@ pub struct XPathDocument {
     /// The position path of each element that contains a payload, with the local name of the
     /// payload.
     payloads: Vec<(Vec<u32>, String)>,
+    joins_texts: bool,
 }
 
 /// The value of an expression.
@@ -99,7 +100,17 @@ impl XPathDocument {
             XPathError::NoDocument(first.unwrap_or_default())
         })?;
         libxml2::number_elements(&parsed);
-        Ok(Self { root, parsed, payloads })
+        Ok(Self { root, parsed, payloads, joins_texts: false })
+    }
+
+    /// Sets how `has-word` searches its first argument. If `joins_texts` is true, it searches only
+    /// the first node, as one text in which the texts of child elements stand without a separator.
+    /// If `joins_texts` is false, it searches all nodes, and the child elements of a node one by
+    /// one.
+    #[must_use]
+    pub fn joining_texts(mut self, joins_texts: bool) -> Self {
+        self.joins_texts = joins_texts;
+        self
     }
 
     /// Records that the element with the path `positions` contains a payload with the local name
@@ -115,7 +126,7 @@ impl XPathDocument {
     /// Returns an error if the expression is not XPath 1.0, or its evaluation exceeds a bound.
     pub fn evaluate(&self, expression: &str) -> Result<XPathValue, XPathError> {
         let expression = checked(expression)?;
-        libxml2::evaluate(&self.parsed, &expression, &self.payloads)
+        libxml2::evaluate(&self.parsed, &expression, self.context())
     }
 
     /// Evaluates `expression`, and converts the value to a boolean by the rules of XPath's
@@ -126,7 +137,11 @@ impl XPathDocument {
     /// Returns the errors of [`XPathDocument::evaluate`].
     pub fn evaluate_flag(&self, expression: &str) -> Result<bool, XPathError> {
         let expression = checked(expression)?;
-        libxml2::evaluate_flag(&self.parsed, &expression, &self.payloads)
+        libxml2::evaluate_flag(&self.parsed, &expression, self.context())
+    }
+
+    fn context(&self) -> XPathContext<'_> {
+        XPathContext { payloads: &self.payloads, joins_texts: self.joins_texts }
     }
 
     /// Returns the root element, with all names reduced to local names.
@@ -282,8 +297,8 @@ fn is_punctuation(c: char) -> bool {
     )
 }
 
-/// Computes the XPath function `has-word(x, 'SHIP')`: whether a text contains the word as a whole
-/// word. Ignores fenced code blocks.
+/// Computes the XPath function `has-word(x, 'SHIP')` for one text: whether the text contains the
+/// word as a whole word. Ignores fenced code blocks.
 pub fn has_word(text: &str, word: &str) -> bool {
     if word.is_empty() {
         return false;
@@ -424,7 +439,11 @@ mod tests {
     fn the_added_functions_count_the_text_that_they_read() {
         let long = format!("<a>{}</a>", "x ".repeat(500_000));
         let document = document(&[&long, &format!("<c>{}</c>", "<b/>".repeat(1_000))]);
-        for expression in ["c/b[last-line(/run/a) = 'y']", "c/b[has-word(/run/a, 'y')]"] {
+        for expression in [
+            "c/b[last-line(/run/a) = 'y']",
+            "c/b[has-word(/run/a, 'y')]",
+            "c/b[has-word(/run/c, 'y')]",
+        ] {
             let value = document.evaluate(expression);
             assert_eq!(value, Err(XPathError::TooManyOperations), "{expression}");
         }
@@ -449,6 +468,36 @@ mod tests {
         assert!(document.evaluate("has-word(review, 'REVISE')").expect("a value").is_true());
         assert_eq!(text(&document, "payload(plan)"), "plan");
         assert_eq!(text(&document, "payload(nothing)"), "");
+    }
+
+    #[test]
+    fn has_word_searches_each_of_several_texts_by_itself() {
+        let several = [
+            "<reviews><critic>Wrong.\nREVISE</critic><lead>Fine.</lead></reviews>",
+            "<notes>\n <a>```\nREVISE</a>\n <b><c/><d>x</d></b>\n</notes>",
+            "<fenced><a>```\nx</a><b>REVISE</b></fenced>",
+            "<mixed>RE<b>VISE</b></mixed>",
+        ];
+        // For each expression, its value, and the value for a run that began before the rule.
+        for (expression, expected, joined) in [
+            ("has-word(reviews, 'REVISE')", true, false),
+            ("has-word(reviews/critic, 'REVISE')", true, true),
+            ("has-word(reviews/lead | reviews/critic, 'Fine')", true, false),
+            ("has-word(reviews/*, 'Fine')", true, false),
+            ("has-word(reviews/*, 'Fin')", false, false),
+            ("has-word(notes, 'REVISE')", false, false),
+            ("has-word(notes, 'x')", true, false),
+            ("has-word(fenced, 'REVISE')", true, false),
+            ("has-word(mixed, 'REVISE')", true, true),
+            ("has-word(/, 'x')", true, false),
+            ("has-word(reviews/none, 'Fine')", false, false),
+            ("has-word(string(reviews/critic), 'REVISE')", true, true),
+        ] {
+            let found = document(&several).evaluate_flag(expression);
+            assert_eq!(found, Ok(expected), "{expression}");
+            let found = document(&several).joining_texts(true).evaluate_flag(expression);
+            assert_eq!(found, Ok(joined), "{expression}");
+        }
     }
 
     #[test]

@@ -11,7 +11,7 @@ use super::call_fold::{CallFold, UndoSource};
 use super::definition::{GoalId, WorkflowDefinition};
 use super::graph::GoalGraph;
 use super::run_clock::UncountedTimes;
-use super::run_definition::has_earlier_rules;
+use super::run_definition::{RunRules, rules_of};
 use super::run_retry::{self, RunRetry};
 use super::run_state::GoalFailure;
 
@@ -25,8 +25,8 @@ pub(super) struct RunBasis<'a> {
     /// Data for the undo of earlier runs. With this data, a retry repeats the goals whose calls
     /// were undone. Without this data, the retry takes over the results of these goals.
     pub undo: Option<UndoSource<'a>>,
-    /// Whether the run that begins follows the rules of earlier versions of the program.
-    pub has_earlier_rules: bool,
+    /// The rules that the run that begins follows.
+    pub rules: RunRules,
 }
 
 /// Why the state of a run cannot be computed.
@@ -57,12 +57,12 @@ impl<'a> RunBasis<'a> {
         request: &Message,
         thread: &[Arc<Message>],
     ) -> Result<CallFold<'a>, BeginError> {
-        let Self { definition, graph, once, has_earlier_rules, .. } = *self;
+        let Self { definition, graph, once, rules, .. } = *self;
         let Some(retry) = RunRetry::read(request, &definition.name.value).transpose()? else {
             let fold = CallFold::begun(definition, graph, once, request);
             let unreadable = || BeginError::Unreadable("the request is no XML".to_owned());
             let fold = fold.ok_or_else(unreadable)?;
-            return Ok(fold.with_earlier_rules(has_earlier_rules));
+            return Ok(fold.with_rules(rules));
         };
 
         let number = |goal: &GoalId| {
@@ -90,7 +90,7 @@ impl<'a> RunBasis<'a> {
         let (state, threads) = fold.into_parts();
         let earlier = (state.taken_over(graph, &again), threads);
         let fold = CallFold::taking_over(definition, graph, once, request, earlier);
-        Ok(fold.with_earlier_rules(has_earlier_rules))
+        Ok(fold.with_rules(rules))
     }
 
     /// Computes the state of an ended run from all its messages.
@@ -101,7 +101,7 @@ impl<'a> RunBasis<'a> {
         uncounted: UncountedTimes<'a>,
     ) -> Result<CallFold<'a>, BeginError> {
         let (opened, rest) = run.split_first().ok_or_else(run_retry::unknown_run)?;
-        let basis = Self { has_earlier_rules: has_earlier_rules(run), ..*self };
+        let basis = Self { rules: rules_of(run), ..*self };
         let mut fold = basis.begin(opened, thread)?.with_uncounted(uncounted);
         if let Some(undo) = self.undo {
             fold = fold.with_undo(undo);

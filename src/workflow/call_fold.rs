@@ -22,7 +22,7 @@ use super::graph::GoalGraph;
 use super::payloads;
 use super::retry_rules::{FailedCall, RetryRules};
 use super::run_clock::{RunClock, UncountedTimes, has_timed_out};
-use super::run_definition::{RetryRecord, recorded_retries};
+use super::run_definition::{RetryRecord, RunRules, recorded_retries};
 use super::run_retry::RunArchive;
 use super::run_state::{GoalFailure, GoalRun, RunEvent, RunState, RunStep, WorkflowRun};
 use super::shapes::is_label_of;
@@ -245,11 +245,10 @@ impl<'a> CallFold<'a> {
         self
     }
 
-    /// Sets whether the run follows the rules of earlier versions of the program. By default, it
-    /// follows the present rules.
+    /// Sets the rules that the run follows. By default, it follows the present rules.
     #[must_use]
-    pub fn with_earlier_rules(mut self, has_earlier_rules: bool) -> Self {
-        self.run.set_earlier_rules(has_earlier_rules);
+    pub fn with_rules(mut self, rules: RunRules) -> Self {
+        self.run.set_rules(rules);
         self
     }
 
@@ -329,9 +328,9 @@ impl<'a> CallFold<'a> {
         }
     }
 
-    /// Returns the time limit of the run, if the limit is reached at the time of `message` and the
-    /// run is not over. If it is unknown which times do not count, also requires that `message` is
-    /// the result of a thread that has timed out.
+    /// Returns the time limit of the run, if the run is not over and has reached the limit at the
+    /// time of `message`. If it is unknown which times do not count, there is a further condition:
+    /// `message` must be the result of a thread that has timed out. Otherwise, returns `None`.
     fn time_over(&self, message: &Message) -> Option<Duration> {
         let limit = self.definition.timeout?;
         let is_over = self.threads.clock.elapsed() >= limit && !self.run.is_over();
@@ -544,9 +543,9 @@ impl<'a> CallFold<'a> {
         run
     }
 
-    /// If the core has refused the output of a completed run, begins the undo of the run, and
-    /// returns requests that cancel the run's open threads. If the run is not undone, returns no
-    /// requests, and the handler replies with the failure.
+    /// Handles a refusal by the core of the output of a completed run. If the run undoes its calls
+    /// after a failure, begins this undo, and returns requests that cancel the run's open threads.
+    /// Otherwise, returns no requests, and the handler replies with the failure.
     fn refused_output(&mut self, message: &Message) -> Vec<RunRequest> {
         let can_undo = self.undo.is_some() && self.threads.undo.is_none();
         let is_undone = can_undo && self.definition.on_failure == FailurePolicy::Undo;

@@ -93,9 +93,9 @@ impl HandedOverAttempts {
         self.attempts.get(&call).is_some_and(|attempts| !attempts.is_empty())
     }
 
-    /// Whether the result of `was_handed_over` for a call is final. True is final once a
-    /// handed-over attempt has ended, because the listener can no longer reject it. False is final
-    /// once the call is closed.
+    /// Whether the result of `was_handed_over` for a call can no longer change. A result of true is
+    /// final once a handed-over attempt has ended, because the listener can no longer reject the
+    /// attempt. A result of false is final once the call is closed.
     pub fn is_settled(&self, call: CallId) -> bool {
         let is_never = self.closed.contains(&call) && !self.was_handed_over(call);
         is_never || self.ended.contains(&call)

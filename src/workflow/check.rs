@@ -6,6 +6,7 @@ mod mappings;
 mod members;
 mod order;
 mod questions;
+mod selected_names;
 mod undo;
 
 use crate::contract::{Contracts, Role, TreeLimits};
@@ -63,6 +64,8 @@ pub struct DefinitionContext<'a> {
     pub members: Vec<(&'a ListenerName, Role)>,
     /// Names of all workflows.
     pub workflows: Vec<&'a ListenerName>,
+    /// The definitions of the workflows that could be read without a problem.
+    pub definitions: Vec<&'a WorkflowDefinition>,
     /// The contracts of all listeners. They state what each listener accepts, may reply and may
     /// address. `None` if they could not be built because of problems in the config.
     pub contracts: Option<&'a Contracts>,
@@ -71,36 +74,45 @@ pub struct DefinitionContext<'a> {
     /// Names whose definitions in the config could not be read. The checks do not report references
     /// to these names.
     pub unread: Vec<String>,
-    /// Whether the definition may lack a part that could not be read, such as a goal. If so, the
-    /// checks do not report a value as unused or a name as undeclared if this part may use the
-    /// value or declare the name.
+    /// Whether the definition may lack a part that could not be read, such as a goal. If so, that
+    /// part may use a value or declare a name. So the checks then do not report such a value as
+    /// unused or such a name as undeclared.
     pub is_partial: bool,
     /// Whether the config is a stored one. If so, the checks do not report problems that an earlier
     /// version of the program accepted, because that version may have run the config.
     pub is_stored: bool,
 }
 
-/// Returns all problems of `definition`.
+/// Returns all problems of `definition`. Also returns notes about values that are valid but may
+/// surprise the author.
 pub fn check(
     definition: &WorkflowDefinition,
     context: &DefinitionContext<'_>,
-) -> Vec<DefinitionProblem> {
+) -> (Vec<DefinitionProblem>, Vec<String>) {
     let (graph, second) = GoalGraph::new(definition);
-    let mut problems = ProblemList { found: Vec::new() };
+    let mut problems = ProblemList::default();
     order::check(definition, context, &graph, &second, &mut problems);
     members::check(definition, context, &mut problems);
     mappings::check(definition, context, &mut problems);
     questions::check(definition, &graph, &mut problems);
     undo::check(definition, context, &mut problems);
     expressions::check(definition, context, &graph, &mut problems);
-    problems.found
+    (problems.found, problems.notes)
 }
 
+#[derive(Default)]
 struct ProblemList {
     found: Vec<DefinitionProblem>,
+    notes: Vec<String>,
 }
 
 impl ProblemList {
+    fn note(&mut self, note: String) {
+        if !self.notes.contains(&note) {
+            self.notes.push(note);
+        }
+    }
+
     fn add(
         &mut self,
         fault: DefinitionFault,

@@ -29,11 +29,11 @@ pub struct DefinitionChange {
 }
 
 impl DefinitionChange {
-    /// Whether the change also applies to runs that began with the first definition. Changes of the
-    /// budget of a workflow, the types of outputs and the names of roles do so, because the present
-    /// config decides about them. There is one exception: if a goal had no output type or no roles
-    /// in the first definition, adding them does not apply to these runs. `all` are all changes
-    /// between the two definitions.
+    /// Whether the change also applies to runs that began with the first definition. This is so for
+    /// changes of the budget of a workflow, the types of outputs and the names of roles, because
+    /// the present config decides about them. There is one exception: if a goal had no output type
+    /// or no roles in the first definition, adding them does not apply to these runs. `all` are all
+    /// changes between the two definitions.
     pub fn holds_for_open_runs(&self, all: &[Self]) -> bool {
         let path = self.path.strip_prefix("order in ").unwrap_or(&self.path);
         let Some((goal, rest)) = path.strip_prefix("goal[").and_then(|rest| rest.split_once(']'))

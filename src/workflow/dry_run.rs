@@ -16,11 +16,12 @@ use super::definition::{
     WorkflowDefinition,
 };
 use super::document::{ContextEntry, GoalDocument, IterationEntry, LoopPass, TaskDocument};
-use super::expression::{self, ValueShape};
+use super::expression;
 use super::graph::{GoalGraph, MemberKind};
 use super::shapes::labels;
 use super::template;
 use super::typed_outputs::prompt_of;
+use super::value_shape::ValueShape;
 use super::view::{RunView, ViewEntry, ViewValue};
 
 /// A document that the run would produce, with its title.
@@ -163,7 +164,7 @@ impl DryRun<'_> {
         let report = expression::read(expression, &ValueShape::Open);
         let is_input = report.references.iter().all(|(name, _)| name == "input");
         let view = self.view.as_ref().filter(|_| is_input);
-        let items = view.and_then(|view| view.items(expression).ok()).unwrap_or_default();
+        let items = view.and_then(|view| view.items(expression, false).ok()).unwrap_or_default();
         if items.is_empty() {
             return vec![None];
         }

@@ -6,70 +6,10 @@
 //! cannot follow a path, it reports nothing about this path.
 
 use std::collections::HashSet;
-
-use crate::schema::{PayloadParameter, ShortType};
+use std::ops::Range;
 
 use super::function_arguments::{WrongCall, wrong_call};
-
-/// The shape of a value: which child elements and attributes the value may have.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ValueShape {
-    /// The value may have any children and attributes: the schema permits any content, or is not
-    /// known.
-    Open,
-    /// The value has only text, without child elements and attributes.
-    Leaf,
-    /// The value may have exactly these children and attributes. Names of attributes begin with
-    /// `@`.
-    Children(Vec<(String, Self)>),
-}
-
-impl ValueShape {
-    pub fn of_type(short_type: &ShortType) -> Self {
-        match short_type {
-            ShortType::Fields(fields) => {
-                let children = fields.iter();
-                Self::Children(
-                    children
-                        .map(|field| (field.name.clone(), Self::of_type(&field.short_type)))
-                        .collect(),
-                )
-            }
-            _ => Self::Leaf,
-        }
-    }
-
-    /// Returns the shape of an element. `parameters` are the children and attributes that the
-    /// element may have.
-    pub fn of_parameters(parameters: &[PayloadParameter]) -> Self {
-        if parameters
-            .iter()
-            .any(|parameter| parameter.name.is_empty() || parameter.content.kind == "any element")
-        {
-            return Self::Open;
-        }
-
-        let children = parameters.iter().map(|parameter| {
-            let shape = match parameter.content.kind.as_str() {
-                "anything" | "any element" => Self::Open,
-                _ => Self::of_parameters(&parameter.parameters),
-            };
-            let mark = if parameter.attribute { "@" } else { "" };
-            (format!("{mark}{}", parameter.name), shape)
-        });
-        let children: Vec<_> = children.collect();
-        if children.is_empty() { Self::Leaf } else { Self::Children(children) }
-    }
-
-    fn child(&self, name: &str) -> Option<&Self> {
-        match self {
-            Self::Children(children) => {
-                children.iter().find(|(known, _)| known == name).map(|(_, shape)| shape)
-            }
-            Self::Open | Self::Leaf => None,
-        }
-    }
-}
+use super::value_shape::ValueShape;
 
 /// The names to which an expression refers, and the faults of the expression.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -81,11 +21,25 @@ pub struct ExpressionReport {
     pub unknown_functions: Vec<String>,
     /// Calls of known functions with a wrong number of arguments, or with a wrong argument.
     pub wrong_calls: Vec<WrongCall>,
-    /// The beginnings of all paths that start at the root. Each path has an entry with the name of
-    /// its first step. If the path has a second step, and the shape of the first step is known,
-    /// another entry contains the names of both steps.
+    /// The first names of each path that starts at the root. The path `a/b/c` gives the entry `(a,
+    /// None)`. If the children of `a` are known, it also gives the entry `(a, Some(b))`.
     pub references: Vec<(String, Option<String>)>,
     pub has_variable: bool,
+    /// Comparisons of paths with literals, if the compared value can have only certain texts.
+    pub comparisons: Vec<LiteralComparison>,
+    /// Paths of booleans that XPath converts to a truth value. The conversion gives true for each
+    /// path that selects a node, even if the text of this node is `false`.
+    pub converted_booleans: Vec<String>,
+}
+
+/// A comparison of a path with a literal by `=` or `!=`.
+#[derive(Debug, PartialEq, Eq)]
+pub struct LiteralComparison {
+    pub path: String,
+    /// The texts that the compared value can have, without white space around them.
+    pub words: Vec<String>,
+    /// Text of the literal, without its quotes.
+    pub literal: String,
 }
 
 /// A name that selects nothing, with the names that would select something in its place.
@@ -101,12 +55,22 @@ pub struct MissingName {
 /// Follows each path of `expression` from the shape `root`. Returns the names to which the paths
 /// refer, and the faults, such as names that select nothing.
 pub fn read(expression: &str, root: &ValueShape) -> ExpressionReport {
+    read_as(expression, root, false)
+}
+
+/// Follows each path of a condition, as [`read`] does. XPath converts the value of a condition to a
+/// truth value.
+pub fn read_condition(expression: &str, root: &ValueShape) -> ExpressionReport {
+    read_as(expression, root, true)
+}
+
+fn read_as(expression: &str, root: &ValueShape, is_condition: bool) -> ExpressionReport {
     let mut reader =
         ExpressionReader { tokens: tokens(expression), at: 0, report: ExpressionReport::default() };
     let context = ShapeSet::root(root);
     while reader.at < reader.tokens.len() {
         let before = reader.at;
-        reader.expression(&context);
+        reader.expression_as(&context, is_condition);
         // Skips a token that fits nowhere; libxml2 reports it.
         reader.at = reader.at.max(before + 1);
     }
@@ -261,15 +225,17 @@ struct ShapeSet<'s> {
     /// Whether the value of the expression is a text, a number or a truth value. Such an expression
     /// selects no nodes.
     is_value: bool,
+    /// Whether the path ends with a predicate.
+    is_filtered: bool,
 }
 
 impl<'s> ShapeSet<'s> {
     fn root(shape: &'s ValueShape) -> Self {
-        Self { shapes: Some(vec![shape]), path: Vec::new(), is_root: true, is_value: false }
+        Self { shapes: Some(vec![shape]), is_root: true, ..Self::open() }
     }
 
     fn open() -> Self {
-        Self { shapes: None, path: Vec::new(), is_root: false, is_value: false }
+        Self { shapes: None, path: Vec::new(), is_root: false, is_value: false, is_filtered: false }
     }
 
     fn value() -> Self {
@@ -280,11 +246,32 @@ impl<'s> ShapeSet<'s> {
         match (self.shapes, other.shapes) {
             (Some(mut shapes), Some(more)) => {
                 shapes.extend(more);
-                Self { shapes: Some(shapes), path: self.path, is_root: false, is_value: false }
+                Self { shapes: Some(shapes), path: self.path, ..Self::open() }
             }
             _ => Self::open(),
         }
     }
+
+    /// Whether all nodes are booleans, and no predicate selects among them.
+    fn is_boolean(&self) -> bool {
+        let shapes = self.shapes.as_deref().unwrap_or_default();
+        let are_booleans = shapes.iter().all(|shape| **shape == ValueShape::Boolean);
+        !shapes.is_empty() && are_booleans && !self.is_filtered
+    }
+
+    /// Returns the texts that the nodes can have. `None` if they can have any text.
+    fn words(&self) -> Option<Vec<String>> {
+        let shapes = self.shapes.as_deref().filter(|shapes| !shapes.is_empty())?;
+        let words: Option<Vec<_>> = shapes.iter().map(|shape| shape.words()).collect();
+        Some(words?.concat().into_iter().map(str::to_owned).collect())
+    }
+}
+
+/// An operand of an expression.
+struct Operand<'s> {
+    value: ShapeSet<'s>,
+    /// The indexes of its tokens.
+    tokens: Range<usize>,
 }
 
 struct ExpressionReader {
@@ -311,28 +298,95 @@ impl ExpressionReader {
     /// Reads an expression, which consists of operands with operators between them. Returns the
     /// shapes of its value. They are known only if each operator is the union `|`.
     fn expression<'s>(&mut self, context: &ShapeSet<'s>) -> ShapeSet<'s> {
-        let mut value = self.operand(context);
-        loop {
-            let is_union = self.is_next("|");
-            if !self.operator() {
-                return value;
+        self.expression_as(context, false)
+    }
+
+    /// Reads an expression, as [`Self::expression`] does. `is_condition` states whether XPath
+    /// converts the value to a truth value.
+    fn expression_as<'s>(&mut self, context: &ShapeSet<'s>, is_condition: bool) -> ShapeSet<'s> {
+        let mut operands = vec![self.placed_operand(context)];
+        let mut operators = Vec::new();
+        let mut value = operands.first().map_or_else(ShapeSet::open, |first| first.value.clone());
+        while let Some(operator) = self.operator() {
+            let operand = self.placed_operand(context);
+            value =
+                if operator == "|" { value.or(operand.value.clone()) } else { ShapeSet::value() };
+            operands.push(operand);
+            operators.push(operator);
+        }
+
+        self.record_operands(&operands, &operators, is_condition);
+        value
+    }
+
+    fn placed_operand<'s>(&mut self, context: &ShapeSet<'s>) -> Operand<'s> {
+        let start = self.at;
+        let value = self.operand(context);
+        Operand { value, tokens: start..self.at }
+    }
+
+    /// Reads an operator, and returns its text; `None` if the next token is no operator.
+    fn operator(&mut self) -> Option<&'static str> {
+        let operator = match self.peek()? {
+            ExpressionToken::Name(name) => OPERATORS.into_iter().find(|known| known == name)?,
+            ExpressionToken::Symbol(symbol) => {
+                let known = ["|", "+", "-", "=", "!=", "<", "<=", ">", ">=", "*"];
+                known.into_iter().find(|known| known == symbol)?
+            }
+            _ => return None,
+        };
+        self.at += 1;
+        Some(operator)
+    }
+
+    /// Records comparisons with literals, and booleans that XPath converts to a truth value.
+    /// `operators` stand between the `operands`.
+    fn record_operands(
+        &mut self,
+        operands: &[Operand<'_>],
+        operators: &[&str],
+        is_condition: bool,
+    ) {
+        let is_logical = |operator: Option<&&str>| {
+            operator.is_none_or(|operator| ["and", "or"].contains(operator))
+        };
+        let is_condition = is_condition || !operators.is_empty();
+        for (at, operand) in operands.iter().enumerate() {
+            let before = at.checked_sub(1).and_then(|before| operators.get(before));
+            let after = operators.get(at);
+            if is_condition && is_logical(before) && is_logical(after) && operand.value.is_boolean()
+            {
+                self.report.converted_booleans.push(operand.value.path.join("/"));
             }
 
-            let next = self.operand(context);
-            value = if is_union { value.or(next) } else { ShapeSet::value() };
+            let is_compared = after.is_some_and(|operator| ["=", "!="].contains(operator));
+            if let Some(next) = operands.get(at + 1)
+                && is_compared
+                && is_logical(before)
+                && is_logical(operators.get(at + 1))
+            {
+                self.record_comparison(operand, next);
+                self.record_comparison(next, operand);
+            }
         }
     }
 
-    fn operator(&mut self) -> bool {
-        let is_operator = match self.peek() {
-            Some(ExpressionToken::Name(name)) => OPERATORS.contains(&name.as_str()),
-            Some(ExpressionToken::Symbol(symbol)) => {
-                ["|", "+", "-", "=", "!=", "<", "<=", ">", ">=", "*"].contains(symbol)
+    fn record_comparison(&mut self, operand: &Operand<'_>, other: &Operand<'_>) {
+        let path = operand.value.path.join("/");
+        match self.tokens.get(other.tokens.clone()) {
+            Some([ExpressionToken::Literal(literal)]) => {
+                let literal = literal.clone();
+                let words = operand.value.words();
+                let found = words.map(|words| LiteralComparison { path, words, literal });
+                self.report.comparisons.extend(found);
             }
-            _ => false,
-        };
-        self.at += usize::from(is_operator);
-        is_operator
+            Some([ExpressionToken::Name(name), ExpressionToken::Symbol("("), _])
+                if matches!(name.as_str(), "true" | "false") && operand.value.is_boolean() =>
+            {
+                self.report.converted_booleans.push(path);
+            }
+            _ => {}
+        }
     }
 
     fn operand<'s>(&mut self, context: &ShapeSet<'s>) -> ShapeSet<'s> {
@@ -393,7 +447,8 @@ impl ExpressionReader {
         let mut is_new = true;
         while self.at < self.tokens.len() && !self.take(")") {
             let before = self.at;
-            let is_value = self.expression(context).is_value;
+            let is_condition = matches!(name, "not" | "boolean");
+            let is_value = self.expression_as(context, is_condition).is_value;
             if is_new {
                 arguments.push(is_value);
             } else if let Some(argument) = arguments.last_mut() {
@@ -413,8 +468,9 @@ impl ExpressionReader {
         loop {
             if self.take("[") {
                 let context = ShapeSet { is_root: false, ..value.clone() };
-                self.expression(&context);
+                self.expression_as(&context, true);
                 self.take("]");
+                value.is_filtered = true;
             } else if self.take("//") {
                 value = self.step(&ShapeSet::open());
             } else if self.take("/") {
@@ -484,7 +540,7 @@ impl ExpressionReader {
                 ValueShape::Children(children) => {
                     children.iter().map(|(name, _)| name.clone()).collect()
                 }
-                ValueShape::Open | ValueShape::Leaf => Vec::new(),
+                _ => Vec::new(),
             });
             let known = known.collect();
             self.report.missing.push(MissingName { path: from.path.join("/"), name, known });
@@ -588,6 +644,67 @@ mod tests {
         let report = read("lower-case(draft) = $x", &root());
         assert_eq!(report.unknown_functions, ["lower-case"]);
         assert!(report.has_variable);
+    }
+
+    fn review() -> ValueShape {
+        let words = ValueShape::Words(vec!["good".to_owned(), "bad".to_owned()]);
+        let fields = children(&[("accept", ValueShape::Boolean), ("grade", words)]);
+        children(&[("review", fields)])
+    }
+
+    #[test]
+    fn a_boolean_that_becomes_a_truth_value_is_found() {
+        for converted in [
+            "review/accept",
+            "(review/accept)",
+            "not(review/accept)",
+            "review/accept and review/grade = 'good'",
+            "review[accept]/grade",
+            "review/accept[.]",
+            "review/accept = true()",
+            "false() != review/accept",
+        ] {
+            let report = read_condition(converted, &review());
+            assert_eq!(report.converted_booleans, ["review/accept"], "{converted}");
+        }
+        for compared in [
+            "review/accept = 'true'",
+            "review/accept[. = 'true']",
+            "string(review/accept) = 'true'",
+            "count(review/accept) = 1",
+            "review/accept = review/grade",
+            "review/grade",
+            "review",
+        ] {
+            let report = read_condition(compared, &review());
+            assert_eq!(report.converted_booleans, [""; 0], "{compared}");
+        }
+        assert_eq!(read("review/accept", &review()).converted_booleans, [""; 0]);
+    }
+
+    #[test]
+    fn a_comparison_with_a_literal_names_the_texts_that_the_value_can_have() {
+        let report = read("review/grade = 'Bad' or 'yes' != review/accept", &review());
+        let found = report.comparisons.iter();
+        let found: Vec<_> = found
+            .map(|one| (one.path.as_str(), one.words.join(" "), one.literal.as_str()))
+            .collect();
+        let expected = [
+            ("review/grade", "good bad".to_owned(), "Bad"),
+            ("review/accept", "true false 1 0".to_owned(), "yes"),
+        ];
+        assert_eq!(found, expected);
+
+        for other in [
+            "review/grade | review = 'Bad'",
+            "review/grade + 1 = 'Bad'",
+            "concat(review/grade, '') = 'Bad'",
+            "review/grade < 'Bad'",
+            "review = 'Bad'",
+        ] {
+            let report = read(other, &review());
+            assert!(report.comparisons.is_empty(), "{other}: {report:?}");
+        }
     }
 
     #[test]

@@ -1,6 +1,6 @@
-//! Finds literals whose comparison cannot work as intended. Does not evaluate the comparison.
-//! Either the compared value can never match the literal, or a truth value is compared with a text,
-//! which means the opposite of what it seems to mean.
+//! Finds literals whose comparison cannot work as intended. Does not evaluate the comparison. There
+//! are two kinds: the compared value can never match the literal, or the literal is compared with a
+//! truth value, so that the comparison means the opposite of what it seems to mean.
 //!
 //! The search examines only the values of functions that organism adds to XPath. It reports nothing
 //! if a function other than `string` and `normalize-space` changes such a value before the
@@ -262,9 +262,9 @@ fn of_has_word(comparison: Comparison, literal: &str) -> Option<FutileLiteral> {
 }
 
 /// Checks a literal that is compared with the text of a truth value, such as the value of
-/// `string(has-word(x, 'WORD'))`. Returns the literal if it never equals this text: any literal
-/// except 'true' and 'false', compared by `=` or `!=`. Returns `None` for any other literal or
-/// comparison.
+/// `string(has-word(x, 'WORD'))`. Returns the literal if it is compared by `=` or `!=`, and is
+/// neither 'true' nor 'false', because the text of a truth value never equals such a literal.
+/// Returns `None` for any other literal or comparison.
 fn of_has_word_as_text(comparison: Comparison, literal: &str) -> Option<FutileLiteral> {
     let compares_whole = matches!(comparison, Comparison::Equal | Comparison::Unequal);
     if !compares_whole || ["true", "false"].contains(&literal) {

@@ -13,9 +13,9 @@ pub struct WrongCall {
 const NODE_FUNCTIONS: [&str; 6] =
     ["count", "sum", "name", "local-name", "namespace-uri", "payload"];
 
-/// Returns the fault of a call of `function`. `arguments` has an entry for each argument: whether it
-/// is certainly a text, a number or a truth value. Returns `None` if the call has no fault, or if
-/// the function is unknown.
+/// Returns the fault of a call of `function`. `arguments` has an entry for each argument: true if
+/// the argument is certainly a text, a number or a truth value. Returns `None` if the call has no
+/// fault, or if the function is unknown.
 pub(super) fn wrong_call(function: &str, arguments: &[bool]) -> Option<WrongCall> {
     let (least, most) = argument_counts(function)?;
     let count = arguments.len();

@@ -225,8 +225,8 @@ impl<'a> GoalGraph<'a> {
     }
 
     /// Returns the goals that must have ended before a goal starts. If the goal has members, as a
-    /// loop has, these include the goals that a member names in its setting `needs`, except for the
-    /// goal itself and its members.
+    /// loop has, also returns the goals that these members name in their setting `needs`. Leaves
+    /// out the goal itself and its members.
     pub fn direct_needs(&self, number: usize) -> Vec<usize> {
         let mut needs = self.own_needs(number);
         if let Some(membership) = self.membership(number) {
@@ -294,9 +294,9 @@ impl<'a> GoalGraph<'a> {
         needs
     }
 
-    /// Returns the result of [`GoalGraph::direct_needs`]. Returns an empty list if a faulty
-    /// definition makes the goal, or a goal around it, a member of itself. `direct_needs` would
-    /// then never end.
+    /// Returns the result of [`GoalGraph::direct_needs`]. If a faulty definition makes the goal, or
+    /// a goal around it, a member of itself, returns an empty list, because `direct_needs` would
+    /// never end.
     fn direct_needs_within(&self, number: usize) -> Vec<usize> {
         let mut owners = HashSet::new();
         let mut next = Some(number);
@@ -336,36 +336,45 @@ impl<'a> GoalGraph<'a> {
         named.any(|named| named == shown || self.beneath(named).contains(&shown))
     }
 
-    /// Returns a cycle of goals that wait for each other; `None` if the goals have no cycle.
-    pub fn cycle(&self) -> Option<Vec<usize>> {
+    /// Returns cycles of goals that wait for each other. Each goal in a cycle waits for the next
+    /// one, and the last goal waits for the first. If no last goal waited for the first goal of its
+    /// cycle any more, no cycle would be left.
+    pub fn cycles(&self) -> Vec<Vec<usize>> {
+        let mut cycles = Vec::new();
         let mut ended = HashSet::new();
-        (0..self.definition.goals.len()).find_map(|start| {
-            let mut path = Vec::new();
-            self.cycle_from(start, &mut path, &mut ended)
-        })
+        for start in 0..self.definition.goals.len() {
+            self.find_cycles(start, &mut Vec::new(), &mut ended, &mut cycles);
+        }
+        cycles
     }
 
-    fn cycle_from(
+    /// Follows every way from the goal `number` to the goals for which it waits, and adds the
+    /// cycles that it finds to `cycles`. `path` are the goals through which the search has come to
+    /// this goal. `ended` are the goals from which the search has already followed every way.
+    fn find_cycles(
         &self,
         number: usize,
         path: &mut Vec<usize>,
         ended: &mut HashSet<usize>,
-    ) -> Option<Vec<usize>> {
+        cycles: &mut Vec<Vec<usize>>,
+    ) {
         if let Some(at) = path.iter().position(|on_path| *on_path == number) {
-            return path.get(at..).map(<[usize]>::to_vec);
+            cycles.extend(path.get(at..).map(<[usize]>::to_vec));
+            return;
         }
         if ended.contains(&number) {
-            return None;
+            return;
         }
 
         path.push(number);
         let waits_for = self.own_needs(number).into_iter().chain(self.members(number));
         let waits_for = waits_for.chain(self.verifier(number)).chain(self.fallback(number));
         let waits_for: Vec<_> = waits_for.collect();
-        let found = waits_for.into_iter().find_map(|next| self.cycle_from(next, path, ended));
+        for next in waits_for {
+            self.find_cycles(next, path, ended, cycles);
+        }
         path.pop();
         ended.insert(number);
-        found
     }
 
     /// Returns the goals that the goal itself needs, without the needs of the goal around it. If

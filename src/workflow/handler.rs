@@ -25,16 +25,17 @@ use super::definition::WorkflowDefinition;
 use super::delegation;
 use super::forked_run::source_definition;
 use super::graph::{GoalGraph, GoalIndex};
+use super::input::take_turns;
 use super::payloads::{self, BOUND};
 use super::questions;
 use super::retry_rules::{addressed_once, called_once};
 use super::run_clock::UncountedTimes;
 use super::run_definition::{
-    RetryRecord, RunDefinitions, has_earlier_rules, recorded_definition, recorded_retries,
+    RetryRecord, RunDefinitions, recorded_definition, recorded_retries, rules_of,
     write_run_definition,
 };
 use super::run_retry::{RunArchive, RunRetry};
-use super::run_state::{GoalFailure, RunState, RunStep};
+use super::run_state::{GoalCall, GoalFailure, RunState, RunStep};
 use super::undo::{REPORT_LABEL, UndoRules, UndoStep};
 
 /// The handler that carries out the runs of one workflow.
@@ -45,6 +46,8 @@ pub struct WorkflowHandler {
     /// contracts.
     once: HashSet<ListenerName>,
     undo: UndoRules,
+    /// The schemas of the present config.
+    schemas: Schemas,
     archive: Arc<dyn RunArchive>,
     /// States of runs, cached between deliveries. Each state is boxed, so that the empty entries of
     /// the cache's hash table take little memory. Up to half of the entries are empty.
@@ -116,7 +119,8 @@ impl WorkflowHandler {
         let undo = UndoRules::new(contracts, schemas);
         let remembered = Mutex::default();
         let indexes = Mutex::default();
-        Self { workflow, definitions, once, undo, archive, remembered, indexes }
+        let schemas = schemas.clone();
+        Self { workflow, definitions, once, undo, schemas, archive, remembered, indexes }
     }
 
     fn graph<'a>(&self, digest: Digest, definition: &'a WorkflowDefinition) -> GoalGraph<'a> {
@@ -157,7 +161,7 @@ impl WorkflowHandler {
             graph: &graph,
             once: recorded.as_ref().unwrap_or(&self.once),
             undo: Some(self.undo_source(delivery)),
-            has_earlier_rules: has_earlier_rules(messages),
+            rules: rules_of(messages),
         };
         let (mut fold, folded) = self.fold(basis, delivery, request, known)?;
 
@@ -211,9 +215,10 @@ impl WorkflowHandler {
     }
 
     /// Returns the payload that records the run's definition, and the listeners to which the run
-    /// must not repeat a call after a time-out. Returns `None` in two cases:
-    /// - The run has already recorded its definition. In addition, the run is over, or the
-    ///   listeners that it recorded are still the same.
+    /// must not repeat a call after a time-out. Returns `None` in these cases:
+    /// - The run has already recorded its definition, and the run is over.
+    /// - The run has already recorded its definition, and its latest recorded listeners are still
+    ///   right.
     /// - The run has not recorded its definition, but this is not its first delivery.
     ///
     /// The first `known` messages of the delivery were part of earlier deliveries.
@@ -387,11 +392,13 @@ impl WorkflowHandler {
         locked(&self.remembered).put(delivery.call, Box::new(run), bytes);
     }
 
-    /// Builds the payloads of an outcome: usually the requests of the run, followed by a `wait` for
-    /// the next event. If the run has a result, the reply is the only payload. If a person must get
-    /// a report about calls that were not undone, the request for the thread of this report is the
-    /// only payload. If the goals of the run are over, leaves out requests to open threads for
-    /// goals.
+    /// Builds the payloads of an outcome:
+    /// - If the run has a result, the reply is the only payload.
+    /// - If a person must get a report about calls that were not undone, the request for the thread
+    ///   of this report is the only payload.
+    /// - Otherwise, the payloads are the requests of the run, usually followed by a `wait` for the
+    ///   next event. If the goals of the run are over, requests to open threads for goals are left
+    ///   out.
     fn payloads(
         &self,
         definition: &WorkflowDefinition,
@@ -435,7 +442,10 @@ impl WorkflowHandler {
                 // A goal that became ready in the same delivery in which the run failed starts no
                 // more.
                 RunStep::Start { .. } if is_over => {}
-                RunStep::Start { label, call, limits, .. } => {
+                RunStep::Start { label, mut call, limits, .. } => {
+                    if let GoalCall::Payload { payload, .. } = &mut call {
+                        take_turns(&self.schemas, payload);
+                    }
                     payloads.push(payloads::spawn(&label, &call, limits).into_bytes());
                 }
                 RunStep::Cancel { .. } => {}
@@ -692,7 +702,7 @@ mod tests {
     use crate::workflow::definition::examples::{goal, name, placed, workflow};
     use crate::workflow::{
         AskForm, FailurePolicy, GoalForm, GoalOutput, GoalTarget, IdentifiedDefinition, Mapping,
-        compile,
+        RunRules, compile,
     };
 
     fn handler(timeout: Option<Duration>) -> WorkflowHandler {
@@ -720,14 +730,21 @@ mod tests {
     }
 
     fn handler_of(definition: WorkflowDefinition, contracts: &Contracts) -> WorkflowHandler {
+        handler_with(definition, contracts, &Schemas::default())
+    }
+
+    fn handler_with(
+        definition: WorkflowDefinition,
+        contracts: &Contracts,
+        schemas: &Schemas,
+    ) -> WorkflowHandler {
         let current = IdentifiedDefinition {
             digest: compile(&definition).digest,
             definition: Arc::new(definition),
         };
         let definitions = RunDefinitions { current: Some(current), ..RunDefinitions::default() };
         let archive = Arc::new(super::definition_tests::EmptyArchive);
-        let schemas = Schemas::default();
-        WorkflowHandler::new(name("flow"), definitions, contracts, &schemas, archive)
+        WorkflowHandler::new(name("flow"), definitions, contracts, schemas, archive)
     }
 
     fn message(seq: u64, name: PayloadName, payload: &str) -> Arc<Message> {
@@ -817,6 +834,33 @@ mod tests {
         UncountedTotal { after: Time(0), total: Duration::from_secs(5_400) };
 
     #[test]
+    fn values_for_a_repeated_group_are_sent_in_turn() {
+        let types = "<xs:schema xmlns:xs=\"http://www.w3.org/2001/XMLSchema\" \
+                     targetNamespace=\"urn:test\" elementFormDefault=\"qualified\">\
+                     <xs:element name=\"pairs\"><xs:complexType>\
+                     <xs:sequence maxOccurs=\"unbounded\">\
+                     <xs:element name=\"name\" type=\"xs:string\"/>\
+                     <xs:element name=\"value\" type=\"xs:string\"/></xs:sequence>\
+                     </xs:complexType></xs:element></xs:schema>";
+        let mut schemas = Schemas::default();
+        schemas.add_builtin("pairs", types).unwrap();
+        let field = |name: &str| (name.to_owned(), placed(format!("input/{name}")));
+        let target = GoalTarget::Listener {
+            listener: placed(name("keeper")),
+            payload: Some(placed(PayloadName::new("urn:test", "pairs"))),
+            with: Mapping::Fields(vec![field("name"), field("value")]),
+        };
+        let definition = definition(GoalForm::Run(target));
+        let handler = handler_with(definition, &Contracts::default(), &schemas);
+        let values = "<name>a</name><name>b</name><value>1</value><value>2</value>";
+        let request = format!("<flow>{values}</flow>");
+        let messages = [message(1, PayloadName::new("urn:test", "flow"), &request)];
+        let sent = handle(&handler, &messages, 1).unwrap().concat();
+        let pairs = "<name>a</name><value>1</value><name>b</name><value>2</value></pairs>";
+        assert!(sent.contains(pairs), "{sent}");
+    }
+
+    #[test]
     fn the_time_of_a_pause_does_not_count_for_a_run() {
         let messages = ended_late("completed", "<report>long</report>");
         let late = handle(&handler(Some(HOUR)), &messages, 1).unwrap().concat();
@@ -866,7 +910,7 @@ mod tests {
             graph: &graph,
             once: &handler.once,
             undo: None,
-            has_earlier_rules: false,
+            rules: RunRules::Present,
         };
         let fold = basis.begin(&retry, &thread).ok().unwrap();
         let (phase, ..) = fold.run().status(0);

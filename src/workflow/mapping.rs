@@ -96,6 +96,7 @@ fn qualified(key: &str, by_default: Option<&str>) -> QName {
     }
 }
 
-fn written(name: &QName) -> String {
+/// Returns a name as messages show it, with its namespace.
+pub(super) fn written(name: &QName) -> String {
     format!("`{{{}}}{}`", name.namespace(), name.local)
 }

@@ -27,6 +27,7 @@ mod handler;
 mod input;
 mod live_calls;
 mod mapping;
+mod nested_runs;
 mod payloads;
 mod questions;
 mod read_compiled;
@@ -44,6 +45,7 @@ mod template;
 mod typed_outputs;
 mod undo;
 mod undo_plan;
+mod value_shape;
 mod verdicts;
 mod view;
 
@@ -66,7 +68,8 @@ pub use drawing::{mermaid, text as drawing};
 pub use dry_run::{DryRunDocument, dry_run};
 pub use graph::GoalGraph;
 pub use handler::WorkflowHandler;
-pub use input::{InputError, fit_children, input_payload};
+pub use input::{InputError, fit_children, input_payload, with_stand_ins};
+pub use nested_runs::nesting_note;
 pub use payloads::{failed_name, input_name, output_name, run_schema, schema as generated_schema};
 pub use questions::{
     is_undo_report, question_name, questions as workflow_questions, schema as question_schema,
@@ -74,8 +77,8 @@ pub use questions::{
 pub use read_compiled::{CompiledFormError, read_compiled};
 pub use retry_rules::called_once;
 pub use run_definition::{
-    IdentifiedDefinition, RetryRecord, RunDefinitions, has_earlier_rules, latest_run,
-    recorded_definition, write_run_definition,
+    IdentifiedDefinition, RetryRecord, RunDefinitions, RunRules, latest_run, recorded_definition,
+    rules_of, write_run_definition,
 };
 pub use run_retry::{RunArchive, RunRetry};
 pub use run_size::{exceeded_limits, missing_undo_room};

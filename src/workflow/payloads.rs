@@ -264,8 +264,8 @@ pub fn failure_type() -> ShortType {
 
 const NOT_UNDONE: &str = "not-undone";
 
-/// Attribute of a request for a thread. With it, the core cancels the thread when the call of the
-/// workflow's run closes. Without it, the thread may outlive the call.
+/// Attribute of a request for a thread. If the request has this attribute, the core cancels the
+/// thread when the call of the workflow's run closes. Otherwise, the thread may outlive the call.
 pub const BOUND: &str = " bound=\"true\"";
 
 /// Writes the request for a thread that begins with `call`, the call of a goal. The core cancels

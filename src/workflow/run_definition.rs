@@ -28,9 +28,9 @@ pub struct RetryRecord {
     /// Listeners to which the run must not repeat a call after a time-out.
     pub once: BTreeSet<ListenerName>,
     /// Whether the run never retries a goal that fails with the code `stopped`. A goal has this
-    /// code if a person or a supervisor beneath it has stopped the work. Only the first record of a
-    /// run states whether the goal is retried. False for runs that began before core version 62,
-    /// which retry the goal.
+    /// code if a person or a supervisor beneath it has stopped the work. The first record of a run
+    /// decides, and later records do not change its decision. False for runs that began before core
+    /// version 62: they retry the goal.
     pub is_stop_final: bool,
 }
 
@@ -41,7 +41,8 @@ pub fn write_run_definition(digest: Digest, retries: &RetryRecord) -> String {
     let element = element.with_attribute("digest", digest.to_string());
     let mut element = element.with_attribute(ONCE, once.join(" "));
     if retries.is_stop_final {
-        element = element.with_attribute(STOPPED, FINAL);
+        // Only the first record of a run states these rules.
+        element = element.with_attribute(STOPPED, FINAL).with_attribute(ITEMS, ELEMENTS);
     }
     element.to_xml()
 }
@@ -54,6 +55,27 @@ const ONCE: &str = "once";
 const STOPPED: &str = "stopped";
 const FINAL: &str = "final";
 
+/// Name and value of the XML attribute that is set if the run follows [`RunRules::Present`], by
+/// which an item of a list is the selected element itself.
+const ITEMS: &str = "items";
+const ELEMENTS: &str = "elements";
+
+/// The rules that a run follows. A run keeps the rules of the version of the program that began it,
+/// because the recorded calls of the run follow from these rules. The variants are in the order of
+/// the versions, earliest first.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum RunRules {
+    /// If `with` selects several nodes, only the first one counts. A person's answer counts as a
+    /// failure if it has one of the names for failures. The rules of [`Self::TextItems`] hold, too.
+    Early,
+    /// The rules of versions of the program before core version 64. An item of a list that is an
+    /// element without children and attributes is only the text of this element. `has-word`
+    /// searches its first argument as one text. A vote without a majority is not repeated.
+    TextItems,
+    #[default]
+    Present,
+}
+
 /// Returns the digest of the definition that `message` records for a run of `workflow`. Returns
 /// `None` if `message` records no definition, or if another sender than the workflow wrote it.
 pub fn recorded_definition(message: &Message, workflow: &ListenerName) -> Option<Digest> {
@@ -64,8 +86,8 @@ pub fn recorded_definition(message: &Message, workflow: &ListenerName) -> Option
 /// Returns the restrictions of retries that `message` records for a run of `workflow`. Returns
 /// `None` in these cases:
 /// - `message` records no definition of a run.
-/// - Another sender than the workflow wrote it.
-/// - An early version of the program wrote it, which did not record these restrictions.
+/// - Another sender than the workflow wrote `message`.
+/// - `message` is from an early version of the program, which did not record these restrictions.
 pub(super) fn recorded_retries(message: &Message, workflow: &ListenerName) -> Option<RetryRecord> {
     let payload = record_in(message, workflow)?;
     let names = payload.attribute(ONCE)?.split_whitespace();
@@ -74,18 +96,21 @@ pub(super) fn recorded_retries(message: &Message, workflow: &ListenerName) -> Op
     Some(RetryRecord { once, is_stop_final })
 }
 
-/// Whether the run with these messages follows the rules of an earlier version of the program,
-/// because that version began it. This is so in two cases:
-/// - The first definition that the run recorded has no list of listeners, not even an empty one.
+/// Returns the rules of the run with these messages. The run's first record of its definition
+/// decides. [`RunRules::Early`] applies in two cases:
+/// - The first record has no list of listeners, not even an empty one.
 /// - The run recorded no definition, although the core has already sent it a message.
 ///
-/// `messages` are all messages of the run's call, in their order. The recorded calls of a run
-/// follow from these rules, so the rules count for the whole run.
-pub fn has_earlier_rules(messages: &[Arc<Message>]) -> bool {
+/// `messages` are all messages of the run's call, in their order. The rules count for the whole
+/// run.
+pub fn rules_of(messages: &[Arc<Message>]) -> RunRules {
     let mut records = messages.iter().filter_map(|message| record_in(message, &message.to));
     match records.next() {
-        Some(first) => first.attribute(ONCE).is_none(),
-        None => messages.iter().skip(1).any(is_by_core),
+        Some(first) if first.attribute(ONCE).is_none() => RunRules::Early,
+        Some(first) if first.attribute(ITEMS) != Some(ELEMENTS) => RunRules::TextItems,
+        Some(_) => RunRules::Present,
+        None if messages.iter().skip(1).any(is_by_core) => RunRules::Early,
+        None => RunRules::Present,
     }
 }
 
@@ -189,6 +214,26 @@ mod tests {
 
     fn request(id: u64) -> Arc<Message> {
         message(id, id, "desk", PayloadName::new("urn:test", "tour"), "<tour/>")
+    }
+
+    #[test]
+    fn the_first_record_of_a_run_states_its_rules() {
+        let digest = Digest::of(b"definition");
+        let once = BTreeSet::new();
+        let present = write_run_definition(digest, &RetryRecord { once, is_stop_final: true });
+        let text_items = present.replace(" items=\"elements\"", "");
+        let early = format!("<run-definition xmlns=\"{}\"/>", run_definition_name().namespace);
+        let rules = |records: &[&str]| {
+            let records = (2u64..).zip(records);
+            let records =
+                records.map(|(id, record)| message(id, 1, "tour", run_definition_name(), record));
+            rules_of(&[request(1)].into_iter().chain(records).collect::<Vec<_>>())
+        };
+        assert_ne!(text_items, present);
+        assert_eq!(rules(&[]), RunRules::Present, "it begins");
+        assert_eq!(rules(&[present.as_str()]), RunRules::Present);
+        assert_eq!(rules(&[text_items.as_str(), present.as_str()]), RunRules::TextItems);
+        assert_eq!(rules(&[early.as_str(), present.as_str()]), RunRules::Early);
     }
 
     #[test]

@@ -1,30 +1,35 @@
 //! The size of a run: how many threads it can open, and which limits of a tree it can exceed.
 
+use std::collections::HashMap;
+
 use crate::contract::{Contracts, TreeLimits};
+use crate::ids::ListenerName;
 
 use super::definition::{FailurePolicy, GoalDefinition, GoalForm, GoalTarget, WorkflowDefinition};
 use super::graph::{GoalGraph, MemberKind};
 use super::typed_outputs::{agents_of, judges_of};
 
-/// Returns a sentence for each tree limit that a run of `definition` can exceed. If the run undoes
-/// its calls, there are two differences. Each call that can be undone according to `contracts`
-/// counts one more thread. The limit on children is left out, because [`missing_undo_room`] reports
-/// it.
+/// Returns a sentence for each tree limit that a run of `definition` can exceed. `all` are the
+/// definitions of all workflows, any of which the run may call. If the run undoes its calls, there
+/// are two differences:
+/// - Each call that can be undone according to `contracts` counts as one more thread.
+/// - The limit on children is left out, because [`missing_undo_room`] reports it.
 pub fn exceeded_limits(
     definition: &WorkflowDefinition,
+    all: &[&WorkflowDefinition],
     limits: &TreeLimits,
     contracts: &Contracts,
 ) -> Vec<String> {
-    let sizes = goal_sizes(definition);
+    let sizes = RunSizes { all, known: HashMap::new() }.goals(definition);
     let all = run_size(definition, &sizes, contracts);
-    let largest = definition.goals.iter().zip(&sizes).max_by_key(|(_, size)| size.threads);
-    let largest = largest.map_or(String::new(), |(goal, size)| {
-        format!("; goal `{}` alone {}", goal.id.value, size.threads)
-    });
-
     let name = &definition.name.value;
     let mut notes = Vec::new();
-    let mut note = |most: u64, used: u64, what: &str, key: &str| {
+    let mut note = |most: u64, measure: fn(&RunSize) -> u64, what: &str, key: &str| {
+        let used = measure(&all);
+        let largest = definition.goals.iter().zip(&sizes).max_by_key(|(_, size)| measure(size));
+        let largest = largest.map_or(String::new(), |(goal, size)| {
+            format!("; goal `{}` alone {}", goal.id.value, measure(size))
+        });
         if used > most {
             notes.push(format!(
                 "a run of workflow `{name}` can {what} {used}{largest}, and `{key}` in [limits] is \
@@ -33,12 +38,11 @@ pub fn exceeded_limits(
         }
     };
     if !is_undoing(definition) {
-        note(limits.children.into(), all.threads, "open threads up to", "children");
+        note(limits.children.into(), |size| size.threads, "open threads up to", "children");
     }
-    let threads = all.threads.saturating_add(all.delegated);
-    note(limits.threads.into(), threads, "open threads up to", "threads");
-    let agents = all.agents.saturating_add(all.delegated);
-    note(limits.model_calls, agents, "make at least as many model calls as", "model_calls");
+    note(limits.threads.into(), RunSize::all_threads, "open threads up to", "threads");
+    let what = "make at least as many model calls as";
+    note(limits.model_calls, |size| size.agents, what, "model_calls");
     notes.extend(time_beyond_limit(definition, limits));
     notes
 }
@@ -77,7 +81,8 @@ pub fn missing_undo_room(
     limits: &TreeLimits,
     contracts: &Contracts,
 ) -> Option<String> {
-    let size = run_size(definition, &goal_sizes(definition), contracts);
+    let sizes = RunSizes { all: &[], known: HashMap::new() }.goals(definition);
+    let size = run_size(definition, &sizes, contracts);
     let report = u64::from(definition.report_to.is_some());
     let threads = size.threads.saturating_add(report);
     let most = limits.children;
@@ -92,11 +97,52 @@ pub fn missing_undo_room(
     })
 }
 
-/// Counts the threads that each goal of a definition can open.
-fn goal_sizes(definition: &WorkflowDefinition) -> Vec<RunSize> {
-    let (graph, _) = GoalGraph::new(definition);
-    let goals = definition.goals.iter().enumerate();
-    goals.map(|(number, goal)| goal_size(&graph, number, goal)).collect()
+/// Computes the sizes of runs, with the threads of the workflows that their goals call.
+struct RunSizes<'a> {
+    all: &'a [&'a WorkflowDefinition],
+    /// The sizes of runs of called workflows. While the size of a run is being computed, it counts
+    /// as empty. So workflows that call each other in a circle are not followed again.
+    known: HashMap<&'a ListenerName, RunSize>,
+}
+
+impl<'a> RunSizes<'a> {
+    /// Counts the threads that each goal of a definition can open.
+    fn goals(&mut self, definition: &'a WorkflowDefinition) -> Vec<RunSize> {
+        let (graph, _) = GoalGraph::new(definition);
+        let goals = definition.goals.iter().enumerate();
+        goals.map(|(number, goal)| goal_size(&graph, number, goal, self.called_run(goal))).collect()
+    }
+
+    /// Counts the threads that a run of another workflow can open, which a goal calls. The size is
+    /// empty if the goal calls no workflow.
+    fn called_run(&mut self, goal: &'a GoalDefinition) -> RunSize {
+        let Some(name) = called_workflow(goal) else { return RunSize::default() };
+        if let Some(known) = self.known.get(name) {
+            return *known;
+        }
+
+        let mut all = self.all.iter().copied();
+        let Some(definition) = all.find(|definition| definition.name.value == *name) else {
+            return RunSize::default();
+        };
+        self.known.insert(name, RunSize::default());
+        let size = self.goals(definition).into_iter().fold(RunSize::default(), RunSize::plus);
+        self.known.insert(name, size);
+        size
+    }
+}
+
+/// Returns the workflow that a goal calls; `None` if it calls none.
+pub(super) fn called_workflow(goal: &GoalDefinition) -> Option<&ListenerName> {
+    let target = match &goal.form {
+        GoalForm::Run(target) => target,
+        GoalForm::Each(each) => &each.target,
+        _ => return None,
+    };
+    match target {
+        GoalTarget::Workflow { workflow, .. } => Some(&workflow.value),
+        GoalTarget::Agent { .. } | GoalTarget::Listener { .. } => None,
+    }
 }
 
 /// Counts the threads that a run of a definition can open. `sizes` are the sizes of its goals.
@@ -129,44 +175,55 @@ fn can_be_undone(goal: &GoalDefinition, contracts: &Contracts) -> bool {
     payload.as_ref().is_some_and(|request| contract.undo_of(&request.value).is_some())
 }
 
-/// The maximum number of threads that a run or a goal opens. If the run calls other workflows, the
-/// threads of their runs are not included.
+/// The maximum number of threads that a run or a goal opens.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct RunSize {
+    /// Number of threads that are children of the run's own thread.
     threads: u64,
-    /// Number of threads that belong to agents; `threads` includes them. Each of these threads
-    /// makes at least one model call.
+    /// Number of threads beneath these children: of delegated tasks, and of the goals of workflows
+    /// that the run calls.
+    beneath: u64,
+    /// Number of threads that belong to agents; `threads` and `beneath` include them. Each of these
+    /// threads makes at least one model call.
     agents: u64,
-    /// Number of threads for delegated tasks, which `threads` does not include. These threads are
-    /// beneath the threads of agents.
-    delegated: u64,
 }
 
 impl RunSize {
     fn of(threads: u64, is_agents: bool) -> Self {
-        Self { threads, agents: if is_agents { threads } else { 0 }, delegated: 0 }
+        Self { threads, beneath: 0, agents: if is_agents { threads } else { 0 } }
+    }
+
+    /// Returns the number of all threads.
+    fn all_threads(&self) -> u64 {
+        self.threads.saturating_add(self.beneath)
     }
 
     fn plus(self, other: Self) -> Self {
         Self {
             threads: self.threads.saturating_add(other.threads),
+            beneath: self.beneath.saturating_add(other.beneath),
             agents: self.agents.saturating_add(other.agents),
-            delegated: self.delegated.saturating_add(other.delegated),
         }
     }
 
     fn times(self, count: u64) -> Self {
         Self {
             threads: self.threads.saturating_mul(count),
+            beneath: self.beneath.saturating_mul(count),
             agents: self.agents.saturating_mul(count),
-            delegated: self.delegated.saturating_mul(count),
         }
     }
 }
 
 /// Counts the threads that a goal can open in all passes of the loops around it, including the
-/// threads of all retries and corrections.
-fn goal_size(graph: &GoalGraph<'_>, number: usize, goal: &GoalDefinition) -> RunSize {
+/// threads of all retries and corrections. `called` is the size of a run of the workflow that the
+/// goal calls; empty if it calls none.
+fn goal_size(
+    graph: &GoalGraph<'_>,
+    number: usize,
+    goal: &GoalDefinition,
+    called: RunSize,
+) -> RunSize {
     let membership = graph.membership(number);
     if membership.is_some_and(|membership| membership.kind == MemberKind::Verify) {
         // A verifier is counted with the goal whose items it verifies.
@@ -187,9 +244,18 @@ fn goal_size(graph: &GoalGraph<'_>, number: usize, goal: &GoalDefinition) -> Run
         }
     };
     let judges = RunSize::of(judges_of(goal).len() as u64, true).times(tries);
-    let delegated = goal.roles.as_ref().map_or(0, |roles| parts * u64::from(roles.max));
+    let delegated = goal.roles.as_ref().map_or(0, |roles| u64::from(roles.max));
+    let beneath_part = RunSize {
+        threads: 0,
+        beneath: called.all_threads().saturating_add(delegated),
+        agents: called.agents.saturating_add(delegated),
+    };
+    // A vote without a majority is repeated, and then each voter has all its retries again.
+    let is_vote = matches!(goal.form, GoalForm::All { vote: Some(_), .. });
+    let votes = if is_vote { tries } else { 1 };
 
-    let mut size = RunSize { delegated, ..RunSize::of(parts, is_agents) }.times(tries);
+    let work = RunSize::of(parts, is_agents).plus(beneath_part.times(parts));
+    let mut size = work.times(tries).times(votes);
     if let Some(verifier) = graph.verifier(number).and_then(|verifier| graph.goal(verifier)) {
         let verifications = RunSize::of(parts, !agents_of(verifier).is_empty());
         size = size.plus(verifications.times(tries).times(tries_of(verifier)));

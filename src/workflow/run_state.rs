@@ -24,6 +24,7 @@ use crate::xml::element::Element;
 
 use super::definition::{GoalForm, GoalId, WorkflowDefinition};
 use super::graph::{GoalGraph, MemberKind, Membership};
+use super::run_definition::RunRules;
 use super::view::ViewValue;
 
 pub(super) use calls::judge_of;
@@ -211,10 +212,8 @@ pub struct RunState {
     /// Corrections from ended reviews. Kept only for goals that a person can still correct. The
     /// outer key is the number of the goal. The inner key is the position of the review.
     reviewed: BTreeMap<usize, BTreeMap<usize, Vec<String>>>,
-    /// Whether the run follows the rules of earlier versions of the program. These rules differ in
-    /// two points. If `with` selects several nodes, only the first one counts. And a person's
-    /// answer counts as a failure if it has one of the names for failures.
-    has_earlier_rules: bool,
+    /// The rules that the run follows.
+    rules: RunRules,
     is_over: bool,
 }
 
@@ -292,6 +291,8 @@ struct GoalProgress {
     reviews: BTreeMap<usize, OutputReview>,
     /// Results of the goal's agents or items, by position.
     results: BTreeMap<usize, PartResult>,
+    /// Number of votes of the goal that ended without a majority and were repeated.
+    repeated_votes: u32,
     /// All items of the goal, in order. `next_item` is the position of the first item that has not
     /// started.
     items: Vec<ViewValue>,
@@ -335,7 +336,7 @@ impl<'a> WorkflowRun<'a> {
             passes: BTreeMap::new(),
             corrections: BTreeMap::new(),
             reviewed: BTreeMap::new(),
-            has_earlier_rules: false,
+            rules: RunRules::Present,
             is_over: false,
         };
         Self::resumed(definition, graph, state)
@@ -358,9 +359,15 @@ impl<'a> WorkflowRun<'a> {
         }
     }
 
-    /// Sets whether the run follows the rules of earlier versions of the program.
-    pub(super) fn set_earlier_rules(&mut self, has_earlier_rules: bool) {
-        self.state.has_earlier_rules = has_earlier_rules;
+    /// Sets the rules that the run follows.
+    pub(super) fn set_rules(&mut self, rules: RunRules) {
+        self.state.rules = rules;
+    }
+
+    /// Whether `has-word` searches its first argument as one text, which is so for a run that began
+    /// before core version 64.
+    fn joins_texts(&self) -> bool {
+        self.state.rules != RunRules::Present
     }
 
     pub fn into_state(self) -> RunState {

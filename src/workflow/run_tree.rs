@@ -19,6 +19,7 @@ use super::definition::WorkflowDefinition;
 use super::delegation::delegate_schemas;
 use super::graph::GoalGraph;
 use super::live_calls::LiveCalls;
+use super::run_definition::RunRules;
 use super::run_state::GoalPhase;
 use super::run_watch::{GoalStatus, RunWatch};
 use super::undo::{REPORT_LABEL, is_undo_label};
@@ -164,11 +165,11 @@ impl<'a> RunTree<'a> {
         self
     }
 
-    /// Sets whether the run follows the rules of earlier versions of the program. Required only for
-    /// a run that an earlier version may have begun.
+    /// Sets the rules that the run follows. Required only for a run that an earlier version of the
+    /// program may have begun.
     #[must_use]
-    pub fn with_earlier_rules(mut self, has_earlier_rules: bool) -> Self {
-        self.watch = self.watch.with_earlier_rules(has_earlier_rules);
+    pub fn with_rules(mut self, rules: RunRules) -> Self {
+        self.watch = self.watch.with_rules(rules);
         self
     }
 
@@ -265,9 +266,10 @@ impl<'a> RunTree<'a> {
         node.has_row(&message.thread)
     }
 
-    /// If `message` is a reply that reports the failure of the first call in a thread, notes this
-    /// failure. Returns true if `message` reports the failure of a call in a thread that has a row
-    /// and a noted failure. Otherwise, returns false.
+    /// Handles a reply that reports the failure of a call. If the call is the first one in its
+    /// thread, notes that the thread has failed in this way. Returns true if such a failure is
+    /// noted for the call's thread, and the thread has a row. Returns false otherwise, and for any
+    /// other message.
     fn take_reply(&mut self, message: &Message) -> bool {
         if message.kind != MessageKind::Reply || !is_failure(&message.name.local) {
             return false;

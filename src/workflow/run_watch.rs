@@ -12,6 +12,7 @@ use super::call_fold::{CallFold, RunRequest, UndoSource};
 use super::definition::{GoalId, WorkflowDefinition};
 use super::graph::GoalGraph;
 use super::run_clock::UncountedTimes;
+use super::run_definition::RunRules;
 use super::run_state::{GoalPhase, RunStep};
 
 /// State of one goal, as it is shown to people.
@@ -24,9 +25,9 @@ pub struct GoalStatus {
     /// member of another goal.
     pub depth: usize,
     pub phase: GoalPhase,
-    /// Pass of the loop that contains the goal, or of the goal itself if it is a loop. The first
-    /// pass has the number 1. The value is 0 if the goal is not running, or if it neither is a loop
-    /// nor is in one.
+    /// Pass of the loop that contains the goal or, if the goal is a loop, the pass of this loop.
+    /// The first pass has the number 1. The value is 0 if the goal is not running, or if there is
+    /// no such loop.
     pub iteration: u32,
     /// Number of agents or items with a result, and their total number. Both are 0 if the goal is
     /// not running, or if it has neither several agents nor items.
@@ -54,7 +55,7 @@ pub struct RunWatch<'a> {
     earlier: Vec<Arc<Message>>,
     /// Data for undoing the earlier runs that this run retries. `None` if this run is no retry.
     undo: Option<UndoSource<'a>>,
-    has_earlier_rules: bool,
+    rules: RunRules,
 }
 
 impl<'a> RunWatch<'a> {
@@ -74,15 +75,15 @@ impl<'a> RunWatch<'a> {
             has_begun: false,
             earlier: Vec::new(),
             undo: None,
-            has_earlier_rules: false,
+            rules: RunRules::Present,
         }
     }
 
-    /// Sets whether the run follows the rules of earlier versions of the program. Required only for
-    /// a run that an earlier version may have begun.
+    /// Sets the rules that the run follows. Required only for a run that an earlier version of the
+    /// program may have begun.
     #[must_use]
-    pub fn with_earlier_rules(mut self, has_earlier_rules: bool) -> Self {
-        self.has_earlier_rules = has_earlier_rules;
+    pub fn with_rules(mut self, rules: RunRules) -> Self {
+        self.rules = rules;
         self
     }
 
@@ -121,8 +122,8 @@ impl<'a> RunWatch<'a> {
     /// Creates the initial state of the run that `request` begins. Returns `None` if the request is
     /// not valid, or if the earlier run of a retry cannot be found or read.
     fn begun(&self, request: &Message, earlier: &[Arc<Message>]) -> Option<CallFold<'a>> {
-        let Self { definition, graph, once, undo, has_earlier_rules, .. } = *self;
-        let basis = RunBasis { definition, graph, once, undo, has_earlier_rules };
+        let Self { definition, graph, once, undo, rules, .. } = *self;
+        let basis = RunBasis { definition, graph, once, undo, rules };
         let fold = basis.begin(request, earlier).ok()?;
         Some(fold.with_uncounted(UncountedTimes::Unknown))
     }

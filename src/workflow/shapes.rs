@@ -2,6 +2,9 @@
 //! and the outputs of its goals. A shape states which elements and attributes a value can contain.
 //! This module uses only the config, not the values themselves.
 
+use std::cell::RefCell;
+use std::collections::HashMap;
+
 use crate::contract::{Contract, Contracts};
 use crate::ids::{ListenerName, PayloadName};
 use crate::limits;
@@ -9,18 +12,43 @@ use crate::schema::Schemas;
 
 use super::definition::{
     AskForm, GoalDefinition, GoalForm, GoalOutput, GoalTarget, Placed, WorkflowDefinition,
-    WorkflowInput,
+    WorkflowInput, WorkflowOutput,
 };
-use super::expression::ValueShape;
+use super::expression;
+use super::typed_outputs::agents_of;
+use super::value_shape::ValueShape;
 
 /// The schemas and the contracts of a config, from which the shapes of values are computed.
 pub struct ShapeSource<'a> {
     pub schemas: &'a Schemas,
     /// The contracts of the config; `None` if the contracts are invalid.
     pub contracts: Option<&'a Contracts>,
+    /// Definitions of the workflows that goals call. The output of any other workflow has an
+    /// unknown shape.
+    pub definitions: &'a [&'a WorkflowDefinition],
+    /// The shapes of outputs of workflows that were computed so far.
+    outputs: RefCell<HashMap<ListenerName, ValueShape>>,
 }
 
-impl ShapeSource<'_> {
+impl<'a> ShapeSource<'a> {
+    pub fn new(
+        schemas: &'a Schemas,
+        contracts: Option<&'a Contracts>,
+        definitions: &'a [&'a WorkflowDefinition],
+    ) -> Self {
+        Self { schemas, contracts, definitions, outputs: RefCell::default() }
+    }
+
+    /// Returns the shape of the document that contains the input of a run and the outputs of all
+    /// its goals.
+    pub fn document(&self, definition: &WorkflowDefinition) -> ValueShape {
+        let goals = definition.goals.iter();
+        let goals =
+            goals.filter_map(|goal| Some((goal.id.value.as_str().to_owned(), self.goal(goal)?)));
+        let input = ("input".to_owned(), self.input(definition));
+        ValueShape::Children([input].into_iter().chain(goals).collect())
+    }
+
     pub fn input(&self, definition: &WorkflowDefinition) -> ValueShape {
         match &definition.input {
             WorkflowInput::Types(types) => ValueShape::of_type(types),
@@ -59,7 +87,49 @@ impl ShapeSource<'_> {
         match target {
             GoalTarget::Agent { .. } => self.output(goal),
             GoalTarget::Listener { listener, .. } => self.replies(&listener.value),
-            GoalTarget::Workflow { .. } => ValueShape::Open,
+            GoalTarget::Workflow { workflow, .. } => self.workflow_output(&workflow.value),
+        }
+    }
+
+    /// Returns the shape of the reply of a completed run of a workflow. Computes it only once for
+    /// each workflow.
+    fn workflow_output(&self, name: &ListenerName) -> ValueShape {
+        if let Some(known) = self.outputs.borrow().get(name) {
+            return known.clone();
+        }
+
+        let shape = self.computed_output(name);
+        self.outputs.borrow_mut().insert(name.clone(), shape.clone());
+        shape
+    }
+
+    /// Computes the shape of the reply of a completed run of a workflow. Does not follow the
+    /// outputs of further workflows that this run calls, because workflows can call each other in a
+    /// circle.
+    fn computed_output(&self, name: &ListenerName) -> ValueShape {
+        let found = self.definitions.iter().find(|definition| definition.name.value == *name);
+        let Some(definition) = found else { return ValueShape::Open };
+        let source = ShapeSource::new(self.schemas, self.contracts, &[]);
+        let document = source.document(definition);
+        match &definition.output {
+            WorkflowOutput::Table(table) => {
+                let children = table.iter();
+                let children = children
+                    .map(|(key, value)| (key.clone(), content_shape(&value.value, &document)));
+                ValueShape::Children(children.collect())
+            }
+            WorkflowOutput::One(expression) => content_shape(&expression.value, &document),
+            // A payload becomes a child of the output, also a payload that has only text.
+            WorkflowOutput::LastGoal => match last_output_goal(definition) {
+                Some(goal)
+                    if goal.output == GoalOutput::Text
+                        && !agents_of(goal).is_empty()
+                        && source.goal(goal).is_some_and(|shape| shape.is_text()) =>
+                {
+                    ValueShape::Leaf
+                }
+                _ => ValueShape::Open,
+            },
         }
     }
 
@@ -100,13 +170,39 @@ impl ShapeSource<'_> {
         for reply in &contract.replies {
             match self.payload(reply) {
                 ValueShape::Children(children) => all.extend(children),
-                ValueShape::Leaf => {}
+                ValueShape::Leaf | ValueShape::Boolean | ValueShape::Words(_) => {}
                 ValueShape::Open => return ValueShape::Open,
             }
         }
 
         if all.is_empty() { ValueShape::Leaf } else { ValueShape::Children(all) }
     }
+}
+
+/// Returns the shape of the element in which the output of a run contains the value of
+/// `expression`. The names of elements that are copied into that element are not known. `root` is
+/// the shape of the document from which the expression selects the value.
+fn content_shape(expression: &str, root: &ValueShape) -> ValueShape {
+    if expression::is_value(expression) || expression::selected(expression, root).is_text() {
+        ValueShape::Leaf
+    } else {
+        ValueShape::Open
+    }
+}
+
+/// Returns the goal whose output a run returns if the definition has no key `output`.
+fn last_output_goal(definition: &WorkflowDefinition) -> Option<&GoalDefinition> {
+    let is_verifier = |goal: &GoalDefinition| {
+        definition.goals.iter().any(|other| match &other.form {
+            GoalForm::Each(each) => {
+                let verify = each.verify.as_ref();
+                verify.is_some_and(|verify| verify.goal.value == goal.id.value)
+            }
+            _ => false,
+        })
+    };
+    let is_list = |form: &GoalForm| matches!(form, GoalForm::Loop { .. } | GoalForm::Choose(_));
+    definition.goals.iter().rev().find(|goal| !is_list(&goal.form) && !is_verifier(goal))
 }
 
 /// Suffix of the label of a supervisor's thread.

@@ -488,11 +488,11 @@ impl RunUndo {
         self.thread().is_some_and(|current| thread == Some(current.as_str()))
     }
 
-    /// Whether the refusal `message` ends the current undo. This is so if the core has refused the
-    /// thread of the undo, or the call in this thread. It is also so for a refused `wait`, which
-    /// shows that no thread is open. There is one exception: while the thread of the undo is not
-    /// open yet, the first refused `wait` does not count, because the run may have sent it before
-    /// the undo.
+    /// Whether the refusal `message` ends the current undo. This is so in two cases:
+    /// - The core has refused the thread of the undo, or the call in this thread.
+    /// - The core has refused a `wait`, which shows that no thread is open. While the thread of the
+    ///   undo is not open yet, the first refused `wait` does not count, because the run may have
+    ///   sent this `wait` before the undo.
     fn concerns_current(&mut self, message: &Message, element: &Element) -> bool {
         let UndoPhase::Undoing(queue) = &mut self.phase else { return false };
         // A refused wait means that nothing is open, so the current undo is not open either. The

@@ -82,6 +82,14 @@ impl RunView {
         Ok(Self { document, originals })
     }
 
+    /// Makes `has-word` search its first argument as one text, if `joins_texts` is true. See
+    /// [`XPathDocument::joining_texts`].
+    #[must_use]
+    pub fn joining_texts(mut self, joins_texts: bool) -> Self {
+        self.document = self.document.joining_texts(joins_texts);
+        self
+    }
+
     /// Returns the value of an expression.
     ///
     /// # Errors
@@ -104,19 +112,24 @@ impl RunView {
         }
     }
 
-    /// Returns the nodes that an expression selects, in order.
+    /// Returns the nodes that an expression selects, in order. An element stays an element, with
+    /// its namespaces. With `has_text_items`, an element without children and attributes becomes
+    /// its text ([`RunRules::TextItems`](super::run_definition::RunRules::TextItems)).
     ///
     /// # Errors
     ///
     /// Fails in the same cases as [`RunView::evaluate`], or if the value of the expression is no
     /// set of nodes.
-    pub fn items(&self, expression: &str) -> Result<Vec<ViewValue>, XPathError> {
+    pub fn items(
+        &self,
+        expression: &str,
+        has_text_items: bool,
+    ) -> Result<Vec<ViewValue>, XPathError> {
         let XPathValue::Nodes(nodes) = self.evaluate(expression)? else {
             return Err(XPathError::Invalid(format!("{expression} selects no nodes")));
         };
         let mut elements = self.original_elements();
-        // An item keeps its attributes.
-        let is_kept = |element: &Element| is_structured(element) || !element.attributes.is_empty();
+        let is_kept = |element: &Element| !has_text_items || !is_text(element);
         Ok(nodes.iter().map(|node| value_of(node, &mut elements, is_kept)).collect())
     }
 
@@ -257,6 +270,12 @@ fn is_structured(element: &Element) -> bool {
     element.children().next().is_some()
 }
 
+/// Whether an element has neither children nor attributes, so that its text is all that it
+/// contains.
+pub(super) fn is_text(element: &Element) -> bool {
+    !is_structured(element) && element.attributes.is_empty()
+}
+
 /// Converts an entry of the view to an element. The element has the name of the entry and no
 /// namespace.
 fn element_of(entry: &ViewEntry) -> Element {
@@ -354,7 +373,7 @@ mod tests {
     fn a_selected_payload_keeps_its_namespaces() {
         let selected = view().payload("plan", false).expect("a value").expect("an element");
         assert_eq!(selected.name.namespace(), "urn:p");
-        let item = view().items("plan/task").expect("nodes").into_iter().next();
+        let item = view().items("plan/task", false).expect("nodes").into_iter().next();
         let Some(ViewValue::Payload(item)) = item else { panic!("it is an element") };
         assert_eq!(item.to_xml(), "<task xmlns=\"urn:p\"><role>r</role></task>");
     }
@@ -383,15 +402,44 @@ mod tests {
     }
 
     #[test]
-    fn an_item_keeps_its_attributes() {
-        let plan = payload("<plan><task n='1'>a</task><task>b</task></plan>");
+    fn an_item_is_the_selected_element_with_its_name_and_its_attributes() {
+        let plan = payload("<plan xmlns='urn:p'><task n='1'>a</task><task>b</task></plan>");
         let view = RunView::new(&[entry("plan", plan)]).expect("it is a view");
-        let items = view.items("plan/task").expect("nodes");
-        let [ViewValue::Payload(first), ViewValue::Text(second)] = items.as_slice() else {
+        let items = view.items("plan/task | plan/task/@n", false).expect("nodes");
+        let texts: Vec<_> = items
+            .iter()
+            .map(|item| match item {
+                ViewValue::Payload(element) => element.to_xml(),
+                other => format!("{other:?}"),
+            })
+            .collect();
+        let first = "<task xmlns=\"urn:p\" n=\"1\">a</task>";
+        let expected = [first, "Text(\"1\")", "<task xmlns=\"urn:p\">b</task>"];
+        assert_eq!(texts, expected);
+
+        let items = view.items("plan/task", true).expect("nodes");
+        let [ViewValue::Payload(_), ViewValue::Text(second)] = items.as_slice() else {
             panic!("{items:?}")
         };
-        assert_eq!(first.to_xml(), "<task n=\"1\">a</task>");
         assert_eq!(second, "b");
+    }
+
+    #[test]
+    fn an_item_without_children_is_the_payload_and_its_text_is_inserted() {
+        let notes = payload("<notes xmlns='urn:p'><note>a &lt; b</note><ping/></notes>");
+        let view = RunView::new(&[entry("notes", notes)]).expect("it is a view");
+        let items = view.items("notes/*", false).expect("nodes").into_iter();
+        let views = items.map(|item| RunView::new(&[entry("item", item)]).expect("it is a view"));
+        let views: Vec<_> = views.collect();
+        let element = |view: &RunView| {
+            let element = view.payload("item", false).expect("a value").expect("an element");
+            element.to_xml()
+        };
+        let inserted = |view: &RunView| view.insert("item").expect("the expression has a value");
+        assert_eq!(element(&views[0]), "<note xmlns=\"urn:p\">a &lt; b</note>");
+        assert_eq!(inserted(&views[0]), "a < b");
+        assert_eq!(element(&views[1]), "<ping xmlns=\"urn:p\"/>");
+        assert_eq!(inserted(&views[1]), "");
     }
 
     #[test]

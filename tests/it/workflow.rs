@@ -5,6 +5,7 @@
 
 mod asks;
 mod compiled;
+mod conditions;
 mod documents;
 mod lists;
 mod parts;
@@ -19,6 +20,7 @@ use expect_test::{Expect, expect};
 use organism::config::{Config, ConfigEnvironment, ConfigProblems, load_for_servers};
 use organism::workflow::{
     GoalForm, GoalTarget, Mapping, WorkflowDefinition, drawing, dry_run, input_payload, mermaid,
+    with_stand_ins,
 };
 
 use crate::json_schemas::assert_described;
@@ -94,14 +96,19 @@ fn definition(name: &str) -> WorkflowDefinition {
     definitions.find(|one| one.name.value.as_str() == name).unwrap()
 }
 
-/// Describes each problem of a changed definition as `line:column code message`.
+/// Describes each problem of a changed definition: see [`described`].
 fn problems(name: &str, changes: &[(&str, &str)]) -> String {
     let mut text = definition_text(name);
     for (from, to) in changes {
         assert!(text.contains(from), "{name} has no `{from}`");
         text = text.replacen(from, to, 1);
     }
-    let Err(problems) = load_text(&text) else { return String::new() };
+    described(load_text(&text))
+}
+
+/// Describes each problem of a config as `code: message | part | help`.
+fn described(loaded: Result<Config, ConfigProblems>) -> String {
+    let Err(problems) = loaded else { return String::new() };
     let lines = problems.iter().map(|problem| {
         let slice = problem.place.source.shown().inner().get(problem.place.span.clone());
         let part = slice.unwrap_or_default();
@@ -442,6 +449,27 @@ end = { agent = "writer", prompt = "Join the lines." }
 }
 
 #[test]
+fn a_dry_run_shows_the_paths_into_an_input_with_children() {
+    let text = r#"
+organism.name = "test"
+clients.desk.peers = ["menu"]
+agents.writer.model = "voice"
+models.voice = { provider = "playback", recording = "voice.toml" }
+[workflows.menu]
+input = { tea = [{ name = "text" }], who = { name = "text" }, k = "text" }
+[workflows.menu.goals]
+line = { each = "input/tea", agent = "writer", prompt = "Describe {{item/name}} for {{input/who/name}} and {{input/k}}." }
+"#;
+    let config = load_text(text).unwrap_or_else(|problems| panic!("{problems}"));
+    let definition = &config.workflows[0].definition;
+    let input = input_payload(definition, &[("k".to_owned(), "K".to_owned())], true).unwrap();
+    let documents = dry_run(definition, &with_stand_ins(&config.schemas, input).unwrap());
+    let [line] = documents.as_slice() else { panic!("{documents:?}") };
+    let prompt = "Describe [input/tea/name] for [input/who/name] and K.";
+    assert!(line.text.contains(prompt), "{}", line.text);
+}
+
+#[test]
 fn names_that_are_not_there_are_reported_with_what_was_meant() {
     let found = problems(
         "essay",
@@ -461,6 +489,16 @@ fn names_that_are_not_there_are_reported_with_what_was_meant() {
         bad-expression: there is no function `last-lines` | last-lines | did you mean `last-line`?
         unknown-peer: there is no agent `critik` | "critik" | did you mean `critic`?
     "#]].assert_eq(&found);
+}
+
+#[test]
+fn a_key_of_an_output_that_is_no_name_is_reported_at_its_place() {
+    let output = "output = { \"a b\" = \"draft\", 2x = \"draft\", \"größe\" = \"draft\" }";
+    let found = problems("essay", &[("output = \"draft\"", output)]);
+    let messages: Vec<_> = found.lines().filter_map(|line| line.split(" | ").next()).collect();
+    let message = |name: &str| format!("bad-name: `{name}` cannot be the name of an output");
+    assert_eq!(messages, [message("a b"), message("2x")]);
+    assert!(found.contains(" | 2x | names become elements: "), "{found}");
 }
 
 #[test]
@@ -670,6 +708,101 @@ fn children_stand_in_the_order_of_their_schema() {
     };
     let keys: Vec<_> = fields.iter().map(|(key, _)| key.as_str()).collect();
     assert_eq!(keys, ["name", "town", "from", "to"]);
+}
+
+/// A config with a listener `svc`, a workflow `inner`, and a workflow `outer` with these goals.
+fn outer_text(goals: &str) -> String {
+    format!(
+        r#"
+organism.name = "test"
+clients.desk.peers = ["outer", "inner"]
+agents.writer.model = "voice"
+models.voice = {{ provider = "playback", recording = "voice.toml" }}
+[payloads]
+job = {{ what = "text" }}
+done = {{ number = "text" }}
+[listeners.svc]
+command = ["sh"]
+accepts = ["job"]
+replies = ["done"]
+[workflows.inner]
+input = {{ k = "text", row = [{{ what = "text" }}] }}
+[workflows.inner.goals]
+a = {{ agent = "writer", prompt = "{{{{input/k}}}} {{{{input/row}}}}" }}
+[workflows.outer]
+input = {{ k = "text" }}
+[workflows.outer.goals]
+{goals}"#
+    )
+}
+
+#[test]
+fn an_element_that_cannot_be_the_payload_of_its_call_is_reported() {
+    let found = described(load_text(&outer_text(
+        r#"
+draft = { agent = "writer", prompt = "{{input/k}}" }
+plan = { agent = "writer", prompt = "x", output = { job = [{ what = "text" }] } }
+made = { agent = "writer", prompt = "x", output = "job" }
+one = { each = "plan/job[what]", listener = "svc", with = "item" }
+two = { listener = "svc", with = "input" }
+three = { listener = "svc", with = "draft" }
+four = { workflow = "inner", with = "input" }
+five = { listener = "svc", with = "made | plan/job" }
+six = { listener = "svc", with = "one/item" }
+seven = { listener = "svc", with = "plan/*" }
+eight = { workflow = "inner", with = { k = "input/k", row = "plan/job" } }
+nine = { each = "plan/job", agent = "writer", prompt = "{{item}}", output = "job", verify = "ten", accept = "string(ten) = 'x'" }
+ten = { listener = "svc", with = "nine" }
+"#,
+    )));
+    let of_workflow = |rest: &str| format!("`{{https://xml-pipeline.org/ns/workflow/v1/{rest}`");
+    let job = "`{https://xml-pipeline.org/ns/payloads/v1}job`";
+    let inner = of_workflow("inner}inner");
+    let replies = "`{}item` or `{https://xml-pipeline.org/ns/payloads/v1}done`";
+    let cases = [
+        ("item", of_workflow("outer/goals}job"), "svc", job),
+        ("input", of_workflow("outer}outer"), "svc", job),
+        ("draft", "`{}draft`".to_owned(), "svc", job),
+        ("input", of_workflow("outer}outer"), "inner", inner.as_str()),
+        ("one/item", replies.to_owned(), "svc", job),
+    ];
+    for (expression, selected, listener, taken) in &cases {
+        let message = format!(
+            "undeclared-payload: `{expression}` selects {selected}, and a call to `{listener}` \
+             takes {taken} | \"{expression}\" | write with = {{ NAME = EXPRESSION, … }} with an \
+             expression for each child of"
+        );
+        assert!(found.contains(&message), "{message}\n{found}");
+    }
+    assert_eq!(found.matches("undeclared-payload").count(), cases.len(), "{found}");
+    let help = "declare the input of `inner` as a payload of `schema`, or as texts";
+    assert!(found.contains(help), "{found}");
+}
+
+#[test]
+fn a_member_of_a_wrong_kind_and_each_cycle_are_reported_with_advice_that_fits() {
+    let found = described(load_text(&outer_text(
+        r#"
+a = { agent = "inner", prompt = "{{input/k}}" }
+b = { listener = "writer", payload = "job", with = { what = "input/k" } }
+c = { listener = "svc", with = { what = "input/k" }, output = { a = "text" } }
+d = { agent = "writer", prompt = "x", needs = ["d"] }
+e = { agent = "writer", prompt = "x", needs = ["f"] }
+f = { agent = "writer", prompt = "x", needs = ["e"] }
+"#,
+    )));
+    for line in [
+        "unknown-peer: `inner` is a workflow, not agent | \"inner\" | a goal calls it with \
+         workflow = \"inner\"\n",
+        "unknown-peer: `writer` is an agent, not listener | \"writer\" | there are svc\n",
+        "goal-setting: `c` is a `listener` and has no setting `output`: its output is the reply to \
+         its call | c | take it out\n",
+        "goal-cycle: these goals wait for each other: d -> d | d | ",
+        "goal-cycle: these goals wait for each other: e -> f -> e | e | ",
+    ] {
+        assert!(found.contains(line), "{line}\n{found}");
+    }
+    assert!(!found.contains("does not accept"), "{found}");
 }
 
 #[test]

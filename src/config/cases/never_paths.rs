@@ -174,7 +174,7 @@ fn members_of(goal: &GoalDefinition) -> Vec<&str> {
 ///   retry or a correction
 /// - an end that [`is_end`] accepts
 ///
-/// If `is_beginning` is true, the beginning of such a text is enough.
+/// If `is_beginning` is true, `rest` may also be the beginning of a text with these parts.
 fn fits(label: &[LabelPart], rest: &str, is_beginning: bool, config: &Config) -> bool {
     let mut rest = rest;
     for part in label {

@@ -30,8 +30,8 @@ struct EffectiveSchemas {
 
 /// Returns the schema documents that declare the payload `name` in the config that `boot` put in
 /// force. Returns no documents if the schema is built into this program, as the schemas of the
-/// core's payloads are. Leaves out documents whose text the journal lacks, as journals of early
-/// versions do.
+/// core's payloads are. Leaves out documents whose text the journal lacks; this happens in journals
+/// of early versions.
 ///
 /// # Errors
 ///

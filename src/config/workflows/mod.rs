@@ -15,9 +15,10 @@ use crate::workflow::{
     FailurePolicy, GoalId, Mapping, Placed, WorkflowDefinition, WorkflowInput, WorkflowOutput,
     compile, computed_decimals, delegate_schemas, delegations, exceeded_limits, failed_name,
     generated_schema, goal_schema, has_verdicts, input_name, listeners_beneath, missing_undo_room,
-    output_name, peers_of, peers_of_goal, question_schema, single_braces, typed_answers,
-    verdict_schema, workflow_questions,
+    nesting_note, output_name, peers_of, peers_of_goal, question_schema, single_braces,
+    typed_answers, verdict_schema, workflow_questions,
 };
+use crate::xml::scan::is_ncname;
 
 use super::ConfiguredWorkflow;
 
@@ -142,7 +143,9 @@ impl DeclaredWorkflows {
     ) -> Vec<ConfiguredWorkflow> {
         let Self { workflows, places } = &self;
         let context = (contracts, is_stored);
-        report::check(workflows, places, sections, context, &payloads.schemas, problems);
+        let notes =
+            report::check(workflows, places, sections, context, &payloads.schemas, problems);
+        payloads.notes.extend(notes);
         if let Some(contracts) = contracts.filter(|_| !is_stored) {
             let budgets = workflows.iter().flat_map(|workflow| workflow.budgets(contracts));
             let budgets: Vec<_> = budgets.collect();
@@ -155,9 +158,15 @@ impl DeclaredWorkflows {
                 payloads.notes.extend(notes);
             }
             resolve::payloads(definition, &self.places, contracts, &payloads.schemas, problems);
-            if let Some(contracts) = contracts {
-                payloads.notes.extend(exceeded_limits(definition, &sections.limits, contracts));
-                payloads.notes.extend(missing_undo_room(definition, &sections.limits, contracts));
+        }
+        if let Some(contracts) = contracts {
+            let definitions = self.workflows.iter().map(|workflow| &workflow.definition);
+            let definitions: Vec<_> = definitions.collect();
+            let limits = &sections.limits;
+            for definition in &definitions {
+                payloads.notes.extend(exceeded_limits(definition, &definitions, limits, contracts));
+                payloads.notes.extend(missing_undo_room(definition, limits, contracts));
+                payloads.notes.extend(nesting_note(definition, &definitions, limits.depth));
             }
         }
 
@@ -167,6 +176,18 @@ impl DeclaredWorkflows {
         });
         configured.collect()
     }
+}
+
+/// Reports a key of a table `output` that cannot be the name of an element.
+fn check_output_name(name: &Located<String>, read: &mut TableReader<'_>) {
+    if is_ncname(&name.value) {
+        return;
+    }
+
+    let message = format!("`{}` cannot be the name of an output", name.value);
+    let problem = ConfigProblem::new(ProblemCode::BadName, &name.place, message);
+    let help = "names become elements: a letter or _, then letters, digits, -, _ and .";
+    read.problem(problem.help(help));
 }
 
 /// Returns the names of the fields that a table `input` declares.
@@ -392,7 +413,10 @@ impl WorkflowReader<'_> {
     fn output(&mut self, read: &mut TableReader<'_>) -> WorkflowOutput {
         let Some(node) = read.node("output") else { return WorkflowOutput::LastGoal };
         match &node.value {
-            TomlValue::Table(_) => WorkflowOutput::Table(self.expressions("output", read)),
+            TomlValue::Table(table) => {
+                table.entries.iter().for_each(|entry| check_output_name(&entry.key, read));
+                WorkflowOutput::Table(self.expressions("output", read))
+            }
             _ => match self.expression("output", read) {
                 Some(expression) => WorkflowOutput::One(expression),
                 None => WorkflowOutput::LastGoal,

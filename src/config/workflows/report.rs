@@ -11,8 +11,8 @@ use super::super::config_problem::{ConfigProblem, ConfigProblems, ProblemCode};
 use super::super::sections::DeclaredSections;
 use super::{DeclaredWorkflow, PlaceTable};
 
-/// Checks all workflow definitions, and reports their problems. `is_stored` states whether the
-/// config comes from a journal.
+/// Checks all workflow definitions, and reports their problems. Returns notes about values that are
+/// valid but may surprise the author. `is_stored` states whether the config comes from a journal.
 pub(in super::super) fn check(
     workflows: &[DeclaredWorkflow],
     places: &PlaceTable,
@@ -20,11 +20,14 @@ pub(in super::super) fn check(
     (contracts, is_stored): (Option<&Contracts>, bool),
     schemas: &Schemas,
     problems: &mut ConfigProblems,
-) {
+) -> Vec<String> {
+    let mut notes = Vec::new();
     let members: Vec<_> =
         sections.members.iter().map(|member| (&member.name.value, member.role)).collect();
     let names: Vec<&ListenerName> =
         workflows.iter().map(|one| &one.definition.name.value).collect();
+    let complete = workflows.iter().filter(|workflow| !workflow.is_partial());
+    let definitions: Vec<_> = complete.map(|workflow| &workflow.definition).collect();
     for workflow in workflows {
         let name = &workflow.definition.name;
         if members.iter().any(|(member, _)| **member == name.value) {
@@ -41,6 +44,7 @@ pub(in super::super) fn check(
         let context = DefinitionContext {
             members: members.clone(),
             workflows: names.clone(),
+            definitions: definitions.clone(),
             contracts,
             schemas,
             limits: &sections.limits,
@@ -48,10 +52,14 @@ pub(in super::super) fn check(
             is_partial: workflow.is_partial(),
             is_stored,
         };
-        for found in check_definition(&workflow.definition, &context) {
+        let (found, noted) = check_definition(&workflow.definition, &context);
+        for found in found {
             problems.push(problem(&found, workflow, places));
         }
+        notes.extend(noted);
     }
+
+    notes
 }
 
 fn problem(

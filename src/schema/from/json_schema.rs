@@ -203,10 +203,13 @@ impl JsonSchemaReader<'_> {
 
     /// Records a loss for each keyword that `part` and `over` both have with different values. Both
     /// schemas apply to the same JSON value, and the conversion keeps the keyword's value in
-    /// `over`. For `properties`, records a loss for each property with different schemas. Records
-    /// no loss for `required`, whose contents are merged, and for keywords that do not constrain
-    /// the value, such as `title`. `word` is the keyword that contains or refers to `part`, such as
-    /// `allOf`.
+    /// `over`. There are three exceptions:
+    ///
+    /// - For `properties`, records a loss for each property whose two schemas differ.
+    /// - For `required`, records no loss, because the contents are merged.
+    /// - For keywords that do not constrain the value, such as `title`, records no loss.
+    ///
+    /// `word` is the keyword that contains or refers to `part`, such as `allOf`.
     fn note_conflicts(
         &mut self,
         word: &str,
@@ -232,8 +235,8 @@ impl JsonSchemaReader<'_> {
     }
 
     /// Returns the name of the JSON type that the conversion uses for a schema. If the schema
-    /// permits several types or any value, this is `string`, and this is recorded as a loss. Also
-    /// records a loss for each keyword that the chosen type cannot express.
+    /// permits several types or any value, returns `string` and records a loss. Also records a loss
+    /// for each keyword that the chosen type cannot express.
     fn type_of(&mut self, keys: &Map<String, Json>, path: &str) -> &'static str {
         let named = match keys.get("type") {
             Some(Json::String(name)) => vec![name.as_str()],

@@ -34,13 +34,13 @@ pub fn shorten_doc(doc: &mut String) {
     }
 }
 
-/// Shortens the JSON Schema of an element until it fits. Returns the number of removed properties.
-/// Shortens in this order:
+/// Shortens the JSON Schema of an element to the maximum length. Returns the number of removed
+/// properties. Takes these measures in this order, until the schema is short enough:
 ///
-/// - Replaces long enumerations, and removes documentation.
+/// - Cuts long enumerations, and removes documentation.
 /// - Reduces long properties to their types.
-/// - Removes properties, in each case beginning with the last one: first optional properties, then
-///   kinds of list items, then required properties.
+/// - Removes optional properties, then kinds of list items, then required properties. Within each
+///   of these groups, begins with the last one.
 ///
 /// `content` is the name of the property that holds the content of the element, such as the list of
 /// its children. This property is never removed.

@@ -56,9 +56,9 @@ pub enum PlanContent {
     /// JSON holds the content as a string of XML.
     Markup {
         key: String,
-        /// Whether a name without a prefix in the string of XML has no namespace. This is so if the
-        /// schema declares child elements and none of them has a namespace. Otherwise, such a name
-        /// has the namespace of the element.
+        /// Whether a name without a prefix has no namespace in the string of XML. True if the
+        /// schema declares child elements for this element and none of them has a namespace. If
+        /// false, such a name has the namespace of the element.
         unqualified: bool,
     },
     /// The type is abstract. Each element must name a concrete type with `xsi:type`, which JSON

@@ -246,8 +246,9 @@ impl<'p, 'm> SchemaBuilder<'p, 'm> {
     }
 }
 
-/// Returns a schema for an element with children. It only lists the names of the attributes and
-/// children or, if the content is a string of XML, the names of the attributes.
+/// Returns a schema for an element with children. The schema lists only names: those of the
+/// attributes and children. If the content is a string of XML, it lists only the names of the
+/// attributes.
 fn undescribed_children(plan: &ElementPlan, content: &PlanContent) -> Json {
     let of_slot = |slot: &ChildProperty| {
         let list = if slot.many { " (a list)" } else { "" };
@@ -368,9 +369,10 @@ fn text(value: &SimpleTypeOutline) -> Json {
     schema
 }
 
-/// Returns how many characters of text one unit of a value's length takes. In XSD, the length of a
-/// binary value is its number of bytes, and the length of a string is its number of characters.
-/// Returns `None` if the number of characters per unit varies.
+/// Returns the number of characters of text for one unit of a value's length. In XSD, the length of
+/// a binary value is its number of bytes, and each byte may take several characters. The length of
+/// a string is its number of characters. Returns `None` if the number of characters per unit
+/// varies.
 fn characters_per_unit(builtin: &str) -> Option<u64> {
     match builtin {
         "hexBinary" => Some(2),

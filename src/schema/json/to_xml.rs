@@ -14,8 +14,9 @@ use crate::xml::element::{Element, Node, Verbatim};
 use crate::xml::findings::{Finding, TextLocation};
 use crate::xml::scan::scan;
 
-/// Prefix of an element whose content is given as a string of XML. The prefix is necessary if names
-/// without a prefix have no namespace in this string, because the element itself has a namespace.
+/// Prefix of an element with a namespace, if its content is given as a string of XML in which names
+/// without a prefix have no namespace. The element then cannot make its namespace the default
+/// namespace, so its own name needs a prefix.
 const PREFIX: &str = "p";
 
 /// Converts the arguments of a native tool call to a payload as canonical XML. The caller must
@@ -138,7 +139,8 @@ impl<'a> PayloadBuilder<'a> {
     }
 
     /// Sets the content of an element to the string `xml`. If `unqualified` is set, names without a
-    /// prefix have no namespace in this string, so the element itself gets a prefix.
+    /// prefix have no namespace in this string. In this case, an element with a namespace gets a
+    /// prefix.
     fn markup(
         &mut self,
         element: &mut Element,

@@ -123,10 +123,21 @@ impl Drop for XPathProgram {
     }
 }
 
+/// The facts beside the document that decide the values of the functions that organism adds to
+/// XPath.
+#[derive(Clone, Copy)]
+pub struct XPathContext<'a> {
+    /// The position path of each element that contains a payload, with the local name of the
+    /// payload.
+    pub payloads: &'a [(Vec<u32>, String)],
+    /// Whether `has-word` searches its first argument as one text.
+    pub joins_texts: bool,
+}
+
 /// Checks the syntax of an expression.
 pub fn check_expression(expression: &CStr) -> Result<(), XPathError> {
     ready();
-    let scope = xpath_scope(std::ptr::null_mut())?;
+    let scope = xpath_scope(std::ptr::null_mut(), false)?;
     xpath_program(&scope, expression).map(|_| ())
 }
 
@@ -134,10 +145,10 @@ pub fn check_expression(expression: &CStr) -> Result<(), XPathError> {
 pub fn evaluate(
     document: &ParsedDocument,
     expression: &CStr,
-    payloads: &[(Vec<u32>, String)],
+    context: XPathContext<'_>,
 ) -> Result<XPathValue, XPathError> {
     // SAFETY: the object and the tree are alive while it is read.
-    evaluated(document, expression, payloads, |object| unsafe { xpath_value(object) })
+    evaluated(document, expression, context, |object| unsafe { xpath_value(object) })
 }
 
 /// Evaluates an expression as [`evaluate`] does, and converts the value to a boolean by the rules
@@ -145,23 +156,23 @@ pub fn evaluate(
 pub fn evaluate_flag(
     document: &ParsedDocument,
     expression: &CStr,
-    payloads: &[(Vec<u32>, String)],
+    context: XPathContext<'_>,
 ) -> Result<bool, XPathError> {
     // SAFETY: the object and the tree are alive while it is read.
-    evaluated(document, expression, payloads, |object| unsafe { Ok(xpath_flag(object)) })
+    evaluated(document, expression, context, |object| unsafe { Ok(xpath_flag(object)) })
 }
 
 fn evaluated<T>(
     document: &ParsedDocument,
     expression: &CStr,
-    payloads: &[(Vec<u32>, String)],
+    context: XPathContext<'_>,
     read: impl FnOnce(&c::xmlXPathObject) -> Result<T, XPathError>,
 ) -> Result<T, XPathError> {
     ready();
-    let scope = xpath_scope(document.doc.as_ptr())?;
+    let scope = xpath_scope(document.doc.as_ptr(), context.joins_texts)?;
     let program = xpath_program(&scope, expression)?;
     if expression.to_string_lossy().contains("payload") {
-        PAYLOADS.with_borrow_mut(|known| *known = payload_elements(document, payloads));
+        PAYLOADS.with_borrow_mut(|known| *known = payload_elements(document, context.payloads));
     }
     // SAFETY: program, scope and tree are alive; the object is freed once, after its last use.
     let value = unsafe {
@@ -211,7 +222,7 @@ fn payload_elements(
     found
 }
 
-fn xpath_scope(doc: c::xmlDocPtr) -> Result<XPathScope, XPathError> {
+fn xpath_scope(doc: c::xmlDocPtr, joins_texts: bool) -> Result<XPathScope, XPathError> {
     // SAFETY: the tree is null or alive and outlives the scope (see `evaluate`); names of
     // functions are C strings.
     unsafe {
@@ -222,11 +233,10 @@ fn xpath_scope(doc: c::xmlDocPtr) -> Result<XPathScope, XPathError> {
             context.as_mut().node = c::xmlDocGetRootElement(doc);
         }
         let scope = XPathScope(context);
-        let functions: [(&CStr, XPathFunction); 3] = [
-            (c"last-line", xpath_last_line),
-            (c"has-word", xpath_has_word),
-            (c"payload", xpath_payload),
-        ];
+        let has_word: XPathFunction =
+            if joins_texts { xpath_has_word_in_one_text } else { xpath_has_word };
+        let functions: [(&CStr, XPathFunction); 3] =
+            [(c"last-line", xpath_last_line), (c"has-word", has_word), (c"payload", xpath_payload)];
         for (name, function) in functions {
             c::xmlXPathRegisterFunc(scope.0.as_ptr(), name.as_ptr().cast(), Some(function));
         }
@@ -400,7 +410,12 @@ unsafe extern "C" fn xpath_last_line(context: c::xmlXPathParserContextPtr, count
     }
 }
 
-unsafe extern "C" fn xpath_has_word(context: c::xmlXPathParserContextPtr, count: c_int) {
+/// Computes `has-word` as core versions before 64 did. The first argument is one text, in which the
+/// texts of child elements stand without a separator. Of several nodes, only the first one counts.
+unsafe extern "C" fn xpath_has_word_in_one_text(
+    context: c::xmlXPathParserContextPtr,
+    count: c_int,
+) {
     // SAFETY: passed on; the stack takes the value over.
     unsafe {
         if let Some([text, word]) = xpath_arguments(context, count) {
@@ -408,6 +423,99 @@ unsafe extern "C" fn xpath_has_word(context: c::xmlXPathParserContextPtr, count:
             c::valuePush(context, c::xmlXPathNewBoolean(found));
         }
     }
+}
+
+unsafe extern "C" fn xpath_has_word(context: c::xmlXPathParserContextPtr, count: c_int) {
+    // SAFETY: the stack holds `count` values; a popped text or set is the caller's, and the set is
+    // freed once. The stack takes the result over.
+    unsafe {
+        if count != 2 {
+            let _ = xpath_arguments::<2>(context, count);
+            return;
+        }
+        let word = taken_text(c::xmlXPathPopString(context));
+        if !charge(context, word.len()) {
+            return;
+        }
+
+        let is_set = |value: &c::xmlXPathObject| value.type_ == c::xmlXPathObjectType_XPATH_NODESET;
+        let found = if (*context).value.as_ref().is_some_and(is_set) {
+            let set = c::xmlXPathPopNodeSet(context);
+            c::xmlXPathNodeSetSort(set);
+            let found = any_has_word(context, nodes_of(set), &word);
+            c::xmlXPathFreeNodeSet(set);
+            found
+        } else {
+            let text = taken_text(c::xmlXPathPopString(context));
+            charge(context, text.len()).then(|| xpath::has_word(&text, &word))
+        };
+        if let Some(found) = found {
+            c::valuePush(context, c::xmlXPathNewBoolean(c_int::from(found)));
+        }
+    }
+}
+
+/// Whether `has-word` finds `word` in one of these nodes. Raises an error and returns `None` if the
+/// evaluation reaches its limit.
+///
+/// SAFETY: called with libxml2's own context; the nodes belong to its tree.
+unsafe fn any_has_word(
+    context: c::xmlXPathParserContextPtr,
+    nodes: &[c::xmlNodePtr],
+    word: &str,
+) -> Option<bool> {
+    for node in nodes {
+        // SAFETY: passed on.
+        let children = unsafe { separate_texts(*node) };
+        let found = if children.is_empty() {
+            // SAFETY: the node is alive; the text is the caller's.
+            let text = unsafe { taken_text(c::xmlXPathCastNodeToString(*node)) };
+            // A node costs something even if its text is empty.
+            let cost = text.len() + limits::XPATH_BYTES_PER_OPERATION;
+            // SAFETY: passed on.
+            unsafe { charge(context, cost) }.then(|| xpath::has_word(&text, word))
+        } else {
+            // SAFETY: passed on; children of a live node are alive.
+            unsafe { any_has_word(context, &children, word) }
+        };
+        if found? {
+            return Some(true);
+        }
+    }
+    Some(false)
+}
+
+/// Returns the child elements of an element, if it contains only white space between them. In this
+/// case, each child is a separate text, such as the output of one of several agents. A word or a
+/// code fence that begins in one of these texts does not continue in the next one. Returns no
+/// children for any other node: such a node is a single text.
+///
+/// SAFETY: `node` is a node of a live tree.
+unsafe fn separate_texts(node: c::xmlNodePtr) -> Vec<c::xmlNodePtr> {
+    let mut elements = Vec::new();
+    // SAFETY: children and siblings of a live node are alive or null. An element and a document
+    // have the field `children`.
+    unsafe {
+        let types = [c::xmlElementType_XML_ELEMENT_NODE, c::xmlElementType_XML_DOCUMENT_NODE];
+        if !types.contains(&(*node).type_) {
+            return elements;
+        }
+
+        let mut next = (*node).children;
+        while let Some(child) = next.as_ref() {
+            match child.type_ {
+                c::xmlElementType_XML_ELEMENT_NODE => elements.push(next),
+                c::xmlElementType_XML_TEXT_NODE | c::xmlElementType_XML_CDATA_SECTION_NODE => {
+                    if c::xmlIsBlankNode(next) == 0 {
+                        return Vec::new();
+                    }
+                }
+                _ => {}
+            }
+            next = child.next;
+        }
+    }
+    elements
 }
 
 unsafe extern "C" fn xpath_payload(context: c::xmlXPathParserContextPtr, count: c_int) {

@@ -9,12 +9,13 @@ use super::super::definition::{
     GoalCondition, GoalDefinition, GoalForm, GoalTarget, Mapping, Placed, WorkflowDefinition,
     WorkflowInput, WorkflowOutput,
 };
-use super::super::expression::{self, ValueShape};
+use super::super::expression::{self, ExpressionToken as Token};
 use super::super::expression_literals::{FutileLiteral, futile_literals};
 use super::super::function_arguments::WrongCall;
 use super::super::graph::{GoalGraph, MemberKind};
 use super::super::shapes::ShapeSource;
 use super::super::template;
+use super::super::value_shape::ValueShape;
 use super::{DefinitionContext, DefinitionFault, ProblemList, near_or};
 
 pub(super) fn check(
@@ -23,7 +24,10 @@ pub(super) fn check(
     graph: &GoalGraph<'_>,
     problems: &mut ProblemList,
 ) {
-    let source = ShapeSource { schemas: context.schemas, contracts: context.contracts };
+    // Earlier versions of the program did not know the outputs of other workflows.
+    let definitions: &[&WorkflowDefinition] =
+        if context.is_stored { &[] } else { &context.definitions };
+    let source = ShapeSource::new(context.schemas, context.contracts, definitions);
     let mut check = ExpressionCheck {
         definition,
         graph,
@@ -91,7 +95,7 @@ impl ExpressionCheck<'_, '_> {
                     let shape = judge.and_then(|number| self.source.goal(self.graph.goal(number)?));
                     let shape = shape.unwrap_or(ValueShape::Open);
                     let root = with_child(of_item, verify.goal.value.as_str(), shape);
-                    self.expression(&verify.accept, &root);
+                    self.expression_as(&verify.accept, &root, true);
                 }
             }
             GoalForm::Loop { until, .. } => {
@@ -168,18 +172,17 @@ impl ExpressionCheck<'_, '_> {
 
     fn condition(&mut self, condition: &GoalCondition, root: &ValueShape) {
         match condition {
-            GoalCondition::XPath(expression) => self.expression(expression, root),
+            GoalCondition::XPath(expression) => {
+                self.expression_as(expression, root, true);
+                self.note_joined_lines(expression);
+            }
             GoalCondition::Judge { prompt, .. } => self.prompt(prompt, root),
         }
     }
 
     fn output(&mut self) {
-        let mut root = self.input_root();
-        for number in 0..self.definition.goals.len() {
-            root = self.with_goal(root, number);
-        }
-
         let definition = self.definition;
+        let root = self.source.document(definition);
         match &definition.output {
             WorkflowOutput::LastGoal => {}
             WorkflowOutput::One(expression) => self.expression(expression, &root),
@@ -195,7 +198,18 @@ impl ExpressionCheck<'_, '_> {
     }
 
     fn expression(&mut self, expression: &Placed<String>, root: &ValueShape) {
-        let Some(report) = self.report(expression, root) else { return };
+        self.expression_as(expression, root, false);
+    }
+
+    /// Checks an expression. `is_condition` states whether its value decides something with true or
+    /// false.
+    fn expression_as(
+        &mut self,
+        expression: &Placed<String>,
+        root: &ValueShape,
+        is_condition: bool,
+    ) {
+        let Some(report) = self.report(expression, root, is_condition) else { return };
         for (name, child) in &report.references {
             match child {
                 Some(child) if name == "input" => {
@@ -216,7 +230,7 @@ impl ExpressionCheck<'_, '_> {
     /// Checks an expression whose paths start at the output of an agent, such as the expression of
     /// a vote. `root` is the shape of this output.
     fn relative(&mut self, expression: &Placed<String>, root: &ValueShape) {
-        self.report(expression, root);
+        self.report(expression, root, false);
     }
 
     /// Reports an expression if it must select nodes, but its value is a text, a number or a truth
@@ -238,6 +252,7 @@ impl ExpressionCheck<'_, '_> {
         &mut self,
         expression: &Placed<String>,
         root: &ValueShape,
+        is_condition: bool,
     ) -> Option<expression::ExpressionReport> {
         let text = expression.value.as_str();
         let place = expression.place;
@@ -248,7 +263,11 @@ impl ExpressionCheck<'_, '_> {
             return None;
         }
 
-        let report = expression::read(text, root);
+        let report = if is_condition {
+            expression::read_condition(text, root)
+        } else {
+            expression::read(text, root)
+        };
         for function in &report.unknown_functions {
             let message = format!("there is no function `{function}`");
             let help = near_or(function, expression::FUNCTIONS, "");
@@ -273,8 +292,88 @@ impl ExpressionCheck<'_, '_> {
             let part = part.map_or(text, String::as_str);
             self.problems.add_part(DefinitionFault::NeverMatches, place, part, message, help);
         }
+        if !self.is_stored {
+            report.comparisons.iter().for_each(|found| self.comparison(expression, found));
+            report.converted_booleans.iter().for_each(|path| self.note_boolean(path));
+        }
 
         Some(report)
+    }
+
+    /// Reports a comparison with a literal that the compared value never has. Does not report the
+    /// empty literal: a comparison with it may test whether the value is there.
+    fn comparison(
+        &mut self,
+        expression: &Placed<String>,
+        comparison: &expression::LiteralComparison,
+    ) {
+        let expression::LiteralComparison { path, words, literal } = comparison;
+        if literal.is_empty() || words.iter().any(|word| word == literal.trim()) {
+            return;
+        }
+
+        let known = words.iter().map(String::as_str);
+        let message = format!("`{path}` is never '{literal}': it is one of {}", words.join(", "));
+        let help = near_or(literal, known, "");
+        let place = expression.place;
+        let part = expression.value.as_str();
+        self.problems.add_part(DefinitionFault::NeverMatches, place, part, message, help);
+    }
+
+    /// Returns a text that names the checked goal and its workflow.
+    fn whose(&self) -> String {
+        let name = &self.definition.name.value;
+        match self.checked.and_then(|number| self.graph.goal(number)) {
+            Some(goal) => format!("goal `{}` of workflow `{name}`", goal.id.value),
+            None => format!("workflow `{name}`"),
+        }
+    }
+
+    /// Notes a boolean that XPath converts to a truth value.
+    fn note_boolean(&mut self, path: &str) {
+        let note = format!(
+            "the condition `{path}` in {} holds wherever the value is there, also where it is \
+             false: compare it, as in {path} = 'true'",
+            self.whose()
+        );
+        self.problems.note(note);
+    }
+
+    /// Records a note for each call of `last-line` in a condition, if the argument of this call
+    /// contains the outputs of several agents or items. The value of the call is then the last line
+    /// of only one of the outputs, or of two outputs that are joined without a separator.
+    fn note_joined_lines(&mut self, condition: &Placed<String>) {
+        let tokens = expression::tokens(&condition.value);
+        for at in 0..tokens.len() {
+            let Some([Token::Name(function), Token::Symbol("("), Token::Name(id), rest @ ..]) =
+                tokens.get(at..)
+            else {
+                continue;
+            };
+            let goals = &self.definition.goals;
+            let goal = goals.iter().find(|goal| goal.id.value.as_str() == id);
+            let is_list = match goal.map(|goal| &goal.form) {
+                Some(GoalForm::Each(_)) => true,
+                Some(GoalForm::All { vote: None, .. }) => false,
+                _ => continue,
+            };
+            let is_several = match rest {
+                [Token::Symbol(")"), ..]
+                | [Token::Symbol("/"), Token::Symbol("*"), Token::Symbol(")"), ..] => true,
+                [Token::Symbol("/"), Token::Name(child), Token::Symbol(")"), ..] => {
+                    is_list && child == "item"
+                }
+                _ => false,
+            };
+            if function == "last-line" && is_several {
+                let note = format!(
+                    "`last-line` in {} reads one line, although `{id}` has several outputs: test \
+                     each of them, as in {id}/*[last-line(.) = 'revise']",
+                    self.whose()
+                );
+                self.problems.note(note);
+            }
+        }
     }
 
     fn missing(&mut self, expression: &Placed<String>, missing: &expression::MissingName) {

@@ -1,14 +1,18 @@
-//! Checks the setting `with` of goals, which fills in the payload of a call. The schema of the
-//! payload must allow each child and attribute that `with` sets.
+//! Checks the setting `with` of goals, which gives the payload of a call. The schema of the payload
+//! must allow each child and attribute that `with` sets. An element that is the whole payload must
+//! have the name of the payload.
 
-use crate::contract::Contracts;
+use crate::contract::{Contracts, WORKFLOW_NAMESPACE};
 use crate::ids::{ListenerName, PayloadName};
 use crate::schema::{PayloadParameter, Schemas};
+use crate::xml::shape::QName;
 
 use super::super::definition::{
     GoalDefinition, GoalForm, GoalTarget, Mapping, Placed, WorkflowDefinition,
 };
 use super::super::expression::{ExpressionToken, OPERATORS, tokens};
+use super::super::mapping::written;
+use super::selected_names::SelectedNames;
 use super::{DefinitionContext, DefinitionFault, ProblemList, near_or};
 
 pub(super) fn check(
@@ -17,24 +21,34 @@ pub(super) fn check(
     problems: &mut ProblemList,
 ) {
     let Some(contracts) = context.contracts else { return };
+    let schemas = context.schemas;
+    let names = SelectedNames { definition, contracts, schemas };
     for goal in &definition.goals {
-        if let Some(call) = MappedCall::of_goal(goal, contracts, context.schemas) {
-            let MappedCall { listener, payload, fields } = call;
-            check_fields(listener, &payload, fields, context.schemas, problems);
+        let Some(call) = MappedCall::of_goal(goal, contracts, schemas) else { continue };
+        let MappedCall { listener, payload, with } = &call;
+        match with {
+            Mapping::Fields(fields) => check_fields(listener, payload, fields, schemas, problems),
+            // Earlier versions of the program accepted such an expression, and may have run it. The
+            // names follow from the whole definition.
+            Mapping::Element(_) if context.is_stored || context.is_partial => {}
+            Mapping::Element(expression) => {
+                let found = names.of_expression(&expression.value, goal);
+                check_element(&call, expression, found.as_deref(), schemas, problems);
+            }
         }
     }
 }
 
-/// The call of a goal, with the fields of the payload that the goal's setting `with` fills in.
+/// The call of a goal, with the goal's setting `with`, which gives the payload of the call.
 struct MappedCall<'a> {
     listener: &'a Placed<ListenerName>,
     payload: PayloadName,
-    fields: &'a [(String, Placed<String>)],
+    with: &'a Mapping,
 }
 
 impl<'a> MappedCall<'a> {
-    /// Returns the call of a goal. Returns `None` if the setting `with` of the goal fills in no
-    /// fields of a call, or if the name of the payload is not known.
+    /// Returns the call of a goal. Returns `None` if the goal has no setting `with`, or if the name
+    /// of the payload is not known.
     fn of_goal(goal: &'a GoalDefinition, contracts: &Contracts, schemas: &Schemas) -> Option<Self> {
         let target = match &goal.form {
             GoalForm::Run(target) => target,
@@ -46,10 +60,52 @@ impl<'a> MappedCall<'a> {
             GoalTarget::Listener { listener, payload, with } => (listener, payload, with),
             GoalTarget::Workflow { workflow, payload, with } => (workflow, payload, with),
         };
-        let Mapping::Fields(fields) = with else { return None };
         let payload = payload_of(listener, payload.as_ref(), contracts, schemas)?;
-        Some(Self { listener, payload, fields })
+        Some(Self { listener, payload, with })
     }
+
+    /// Returns the fields that the setting `with` fills in; empty if an element is the payload.
+    fn fields(&self) -> &'a [(String, Placed<String>)] {
+        match self.with {
+            Mapping::Fields(fields) => fields,
+            Mapping::Element(_) => &[],
+        }
+    }
+}
+
+/// Reports `expression`, which selects the whole payload of a call, if none of the elements that it
+/// can select has the name of this payload. `found` are the names of these elements; `None` if they
+/// are not certain.
+fn check_element(
+    call: &MappedCall<'_>,
+    expression: &Placed<String>,
+    found: Option<&[QName]>,
+    schemas: &Schemas,
+    problems: &mut ProblemList,
+) {
+    let wanted = QName::from(&call.payload);
+    let Some(found) = found.filter(|found| !found.contains(&wanted)) else { return };
+    let mut names: Vec<_> = found.iter().map(written).collect();
+    names.dedup();
+    let message = format!(
+        "`{}` selects {}, and a call to `{}` takes {}",
+        expression.value,
+        names.join(" or "),
+        call.listener.value,
+        written(&wanted)
+    );
+    let help = if schemas.describe(&call.payload).parameters.is_empty() {
+        format!(
+            "select it from an input or an output that a schema declares with `{}`",
+            wanted.local
+        )
+    } else {
+        format!(
+            "write with = {{ NAME = EXPRESSION, … }} with an expression for each child of `{}`",
+            wanted.local
+        )
+    };
+    problems.add(DefinitionFault::UnknownPayload, expression.place, message, help);
 }
 
 /// Returns a warning for each decimal field of a payload if XPath computes the value of the field.
@@ -64,10 +120,10 @@ pub fn computed_decimals(
         let Some(call) = MappedCall::of_goal(goal, contracts, schemas) else { continue };
         let parameters = schemas.describe(&call.payload).parameters;
         let is_decimal = |key: &str| {
-            let mut fields = parameters.iter().filter(|parameter| key_of(parameter) == key);
+            let mut fields = parameters.iter().filter(|parameter| parameter.key() == key);
             fields.any(|parameter| parameter.content.kind == DECIMAL)
         };
-        for (key, value) in call.fields.iter().filter(|(key, _)| is_decimal(key)) {
+        for (key, value) in call.fields().iter().filter(|(key, _)| is_decimal(key)) {
             if is_computed(&value.value) {
                 notes.push(format!(
                     "`{key}` in goal `{}` of workflow `{}` is a decimal number that `{}` computes \
@@ -141,13 +197,6 @@ fn payload_of(
     schemas.contains(found).then(|| found.clone())
 }
 
-/// Returns the key that the setting `with` uses for a child or an attribute of a payload. The key
-/// of a child is its name. The key of an attribute is `@`, followed by its name.
-fn key_of(parameter: &PayloadParameter) -> String {
-    let mark = if parameter.attribute { "@" } else { "" };
-    format!("{mark}{}", parameter.name)
-}
-
 /// Checks the fields that a mapping sets in a payload for the listener `name`. The schema of
 /// `payload` must allow each field.
 pub(super) fn check_fields(
@@ -164,7 +213,7 @@ pub(super) fn check_fields(
     }
 
     let local = &payload.local;
-    let keys: Vec<_> = parameters.iter().map(key_of).collect();
+    let keys: Vec<_> = parameters.iter().map(PayloadParameter::key).collect();
     for (key, value) in fields {
         let at = keys.iter().position(|known| known == key);
         let Some(parameter) = at.and_then(|at| parameters.get(at)) else {
@@ -175,11 +224,17 @@ pub(super) fn check_fields(
             continue;
         };
         if let Some(inner) = parameter.parameters.iter().find(|inner| inner.required) {
-            let message = format!(
-                "`{key}` of `{local}` needs `{}`, and `with` gives it a text",
-                key_of(inner)
-            );
-            let help = "write with = an expression that selects the whole payload";
+            let message =
+                format!("`{key}` of `{local}` needs `{}`, and `with` gives it a text", inner.key());
+            // No expression of another workflow selects an element of this namespace.
+            let help = if payload.namespace.starts_with(WORKFLOW_NAMESPACE) {
+                format!(
+                    "declare the input of `{}` as a payload of `schema`, or as texts",
+                    name.value
+                )
+            } else {
+                "write with = an expression that selects the whole payload".to_owned()
+            };
             problems.add(DefinitionFault::Setting, value.place, message, help);
         }
     }

@@ -40,7 +40,9 @@ impl MemberCheck<'_, '_> {
         match form {
             GoalForm::Run(target) => self.target(target),
             GoalForm::All { agents, .. } | GoalForm::First { agents, .. } => {
-                agents.iter().for_each(|agent| self.require(agent, &[Role::Agent]));
+                for agent in agents {
+                    self.require(agent, &[Role::Agent]);
+                }
             }
             GoalForm::Each(each) => self.target(&each.target),
             GoalForm::Loop { until, .. } => self.condition(until),
@@ -48,7 +50,9 @@ impl MemberCheck<'_, '_> {
                 let conditions = branches.iter().filter_map(|branch| branch.when.as_ref());
                 conditions.for_each(|condition| self.condition(condition));
             }
-            GoalForm::Ask { human, .. } => self.require(human, &[Role::Human]),
+            GoalForm::Ask { human, .. } => {
+                self.require(human, &[Role::Human]);
+            }
         }
     }
 
@@ -60,10 +64,12 @@ impl MemberCheck<'_, '_> {
 
     fn target(&mut self, target: &GoalTarget) {
         match target {
-            GoalTarget::Agent { agent, .. } => self.require(agent, &[Role::Agent]),
+            GoalTarget::Agent { agent, .. } => {
+                self.require(agent, &[Role::Agent]);
+            }
             GoalTarget::Listener { listener, payload, .. } => {
-                self.require(listener, &[Role::Listener]);
-                if let Some(payload) = payload {
+                let is_listener = self.require(listener, &[Role::Listener]);
+                if let Some(payload) = payload.as_ref().filter(|_| is_listener) {
                     self.payload(&listener.value, payload);
                 }
             }
@@ -71,16 +77,17 @@ impl MemberCheck<'_, '_> {
         }
     }
 
-    /// Reports `name` unless the config declares a client, listener, human or agent of this name
-    /// whose role is one of `roles`. Does not report a name whose own definition could not be read.
-    fn require(&mut self, name: &Placed<ListenerName>, roles: &[Role]) {
+    /// Checks that the config declares a client, listener, human or agent with this name whose role
+    /// is one of `roles`. If the config does not, reports `name` and returns false. If the
+    /// definition of this name could not be read, reports nothing and returns true.
+    fn require(&mut self, name: &Placed<ListenerName>, roles: &[Role]) -> bool {
         let members = &self.context.members;
         // Several members have the name if the config has a problem.
         let mut named = members.iter().filter(|(known, _)| **known == name.value);
         let found = named.clone().next();
         let is_unread = self.context.unread.iter().any(|unread| unread == name.value.as_str());
         if named.any(|(_, role)| roles.contains(role)) || (found.is_none() && is_unread) {
-            return;
+            return true;
         }
 
         let nouns: Vec<_> = roles.iter().map(|role| noun(*role)).collect();
@@ -92,12 +99,17 @@ impl MemberCheck<'_, '_> {
                 let message = format!("`{}` is {}, not {nouns}", name.value, article(*role));
                 (message, near_or("", names, "add one to the config"))
             }
+            None if self.context.workflows.contains(&&name.value) => {
+                let message = format!("`{}` is a workflow, not {nouns}", name.value);
+                (message, format!("a goal calls it with workflow = \"{}\"", name.value))
+            }
             None => {
                 let message = format!("there is no {nouns} `{}`", name.value);
                 (message, near_or(name.value.as_str(), names, "add it to the config"))
             }
         };
         self.problems.add(DefinitionFault::UnknownMember, name.place, message, help);
+        false
     }
 
     fn workflow(&mut self, name: &Placed<ListenerName>) {

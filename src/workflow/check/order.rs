@@ -1,6 +1,7 @@
 //! Checks the goals of a definition and the order in which they run: names, lists of members,
 //! cycles, branches, labels and budgets.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use crate::contract::Budget;
@@ -41,6 +42,7 @@ pub(super) fn check(
         check_branches(goal, problems);
         check_nesting(graph, number, goal, problems);
         check_settings(goal, problems);
+        note_void_retry(definition, goal, problems);
         check_roles(goal, problems);
         check_verifier(graph, number, goal, problems);
         check_label(graph, number, goal, problems);
@@ -93,7 +95,7 @@ fn check_unknown_goals(
 
 /// Reports wrong entries in two settings of `goal`, the goal with this `number`:
 /// - in `needs`: a goal that runs only as a member of another goal, such as a loop, if `goal` is
-///   not a member of the same goal;
+///   not a member of that other goal;
 /// - in `context`: a goal that may not have ended before `goal` starts. Goals of the same loop are
 ///   allowed, because they may have ended in an earlier pass.
 fn check_needs(
@@ -204,6 +206,25 @@ fn check_nesting(
     }
 }
 
+/// Notes the setting `retry` of a loop or a choice without a judge. Only failed calls are retried,
+/// and such a goal makes no call of its own.
+fn note_void_retry(
+    definition: &WorkflowDefinition,
+    goal: &GoalDefinition,
+    problems: &mut ProblemList,
+) {
+    let is_list = matches!(goal.form, GoalForm::Loop { .. } | GoalForm::Choose(_));
+    if is_list && goal.retry > 0 && !has_judge(goal) {
+        problems.note(format!(
+            "`retry` of goal `{}` of workflow `{}` has no effect: a `{}` makes no call of its own; \
+             set it for the goals in it",
+            goal.id.value,
+            definition.name.value,
+            goal.form.key()
+        ));
+    }
+}
+
 /// Reports each setting that a goal of this form must not have, such as a supervisor of a loop.
 fn check_settings(goal: &GoalDefinition, problems: &mut ProblemList) {
     let key = goal.form.key();
@@ -211,13 +232,18 @@ fn check_settings(goal: &GoalDefinition, problems: &mut ProblemList) {
     let mut refuse = |is_set: bool, setting: &str| {
         if is_set {
             let message = format!("`{}` is a `{key}` and has no {setting}", goal.id.value);
-            let help = "set it for its members";
+            let help = if has_output { "take it out" } else { "set it for its members" };
             problems.add(DefinitionFault::Setting, goal.id.place, message, help);
         }
     };
 
     let has_type = !agents_of(goal).is_empty() || matches!(goal.form, GoalForm::Ask { .. });
-    refuse(!has_type && goal.output != GoalOutput::Text, "output of its own");
+    let output = if has_output {
+        "setting `output`: its output is the reply to its call"
+    } else {
+        "output of its own"
+    };
+    refuse(!has_type && goal.output != GoalOutput::Text, output);
     refuse(agents_of(goal).is_empty() && goal.supervision.is_some(), "supervisor");
     refuse(agents_of(goal).is_empty() && goal.roles.is_some(), "roles");
     let is_limited = goal.timeout.is_some() || !goal.budget.is_open();
@@ -323,14 +349,22 @@ fn list_suffixes(graph: &GoalGraph<'_>, number: usize) -> Vec<usize> {
 }
 
 fn check_cycles(graph: &GoalGraph<'_>, problems: &mut ProblemList) {
-    let Some(cycle) = graph.cycle() else { return };
-    let goals: Vec<_> = cycle.iter().filter_map(|number| graph.goal(*number)).collect();
-    let Some(first) = goals.first() else { return };
-    let names: Vec<_> = goals.iter().map(|goal| goal.id.value.as_str()).collect();
-    let message =
-        format!("these goals wait for each other: {} -> {}", names.join(" -> "), first.id.value);
-    let help = "take one of them out of `needs`, or out of its list";
-    problems.add(DefinitionFault::Cycle, first.id.place, message, help);
+    let mut reported = BTreeSet::new();
+    for cycle in graph.cycles() {
+        // Another cycle with one of these goals may be gone with the first one.
+        if cycle.iter().any(|goal| reported.contains(goal)) {
+            continue;
+        }
+        reported.extend(cycle.iter().copied());
+
+        let goals: Vec<_> = cycle.iter().filter_map(|number| graph.goal(*number)).collect();
+        let Some(first) = goals.first() else { continue };
+        let names: Vec<_> = goals.iter().map(|goal| goal.id.value.as_str()).collect();
+        let names = names.join(" -> ");
+        let message = format!("these goals wait for each other: {names} -> {}", first.id.value);
+        let help = "take one of them out of `needs`, or out of its list";
+        problems.add(DefinitionFault::Cycle, first.id.place, message, help);
+    }
 }
 
 fn check_goal_budget(

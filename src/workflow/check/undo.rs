@@ -8,8 +8,9 @@ use crate::schema::{Schemas, check_expression};
 
 use super::super::compile::peers_of;
 use super::super::definition::{FailurePolicy, PlaceId, Placed, WorkflowDefinition};
-use super::super::expression::{self, FUNCTIONS, ValueShape};
+use super::super::expression::{self, FUNCTIONS};
 use super::super::shapes::ShapeSource;
+use super::super::value_shape::ValueShape;
 use super::mappings::check_fields;
 use super::{DefinitionContext, DefinitionFault, DefinitionProblem, ProblemList, near_or};
 
@@ -24,13 +25,13 @@ pub fn check_undo_rule(
     schemas: &Schemas,
     is_stored: bool,
 ) -> Vec<DefinitionProblem> {
-    let source = ShapeSource { schemas, contracts: None };
+    let source = ShapeSource::new(schemas, None, &[]);
     let replies = source.replies_of(contract);
     let request = source.payload(&rule.request);
     let root =
         ValueShape::Children(vec![("request".to_owned(), request), ("reply".to_owned(), replies)]);
 
-    let mut problems = ProblemList { found: Vec::new() };
+    let mut problems = ProblemList::default();
 
     if schemas.contains(&rule.payload) {
         let of_rule = Placed::new(contract.name.clone(), PlaceId(rule.with.len()));

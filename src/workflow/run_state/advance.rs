@@ -98,9 +98,11 @@ impl WorkflowRun<'_> {
         self.note_end(number);
     }
 
-    /// Handles the end of the goal `number` for its owner, the goal of which it is a member. A loop
-    /// or a choice starts its next member. If the goal is the fallback of a failed goal, the failed
-    /// goal ends, too. Does nothing if the goal is a verifier, or no member.
+    /// Lets the goal that depends on the end of the goal `number` go on.
+    ///
+    /// - If the goal is a member of a loop or a choice, the next member starts.
+    /// - If the goal is the fallback of a failed goal, that failed goal ends.
+    /// - If the goal is a verifier, or a member of no other goal, nothing happens.
     fn note_end(&mut self, number: usize) {
         let Some(membership) = self.graph.membership(number) else { return };
         match membership.kind {

@@ -48,10 +48,10 @@ impl WorkflowRun<'_> {
         }
     }
 
-    /// Runs the goal `about` again with the correction `text`, which a person gave in answer to the
-    /// question of the goal `asked`. After it, the goals that depend on `about` and on which
-    /// `asked` depends run again, and finally `asked`. If `about` was corrected too often, `asked`
-    /// fails instead.
+    /// Applies the correction `text` of the goal `about`. A person gave this correction in answer
+    /// to the question of the goal `asked`. These goals run again, in this order: `about`, then the
+    /// goals that depend on `about` and that `asked` needs, and finally `asked`. If `about` was
+    /// corrected too often, `asked` fails instead.
     fn correct(&mut self, asked: usize, about: usize, text: String) {
         let reviewed = self.state.reviewed.remove(&about).unwrap_or_default();
         let given = self.state.corrections.entry(about).or_default();
@@ -109,9 +109,9 @@ impl WorkflowRun<'_> {
         }
     }
 
-    /// Returns the corrections of a goal, oldest first. These are the corrections by people, and
-    /// the corrections from reviews at the position `review` that ended before a person's
-    /// correction. Returns nothing if no person has corrected the goal.
+    /// Returns the corrections of a goal, oldest first. These are all corrections by people, and
+    /// corrections from reviews at the position `review`. A review counts only if it ended before a
+    /// person's correction. So if no person has corrected the goal, there are no corrections.
     pub(super) fn given_corrections(
         &self,
         number: usize,

@@ -10,6 +10,7 @@ use super::super::definition::{
 };
 use super::super::document::TaskDocument;
 use super::super::mapping;
+use super::super::run_definition::RunRules;
 use super::super::typed_outputs::{agents_of, generated_answer, prompt_of};
 use super::super::verdicts::{judgement_name, verdict_name};
 use super::super::view::ViewValue;
@@ -28,7 +29,7 @@ impl WorkflowRun<'_> {
     /// Returns the name of the payload that must answer the goal run `run`. Returns `None` if:
     /// - an agent answers with text;
     /// - the goal run calls a listener or a workflow;
-    /// - the goal run is a question, and the run follows the rules of earlier versions.
+    /// - the goal run is a question, and the run follows [`RunRules::Early`].
     pub(in super::super) fn answer(&self, run: &GoalRun) -> Option<PayloadName> {
         match run.kind {
             RunKind::Supervise => return Some(verdict_name()),
@@ -38,7 +39,7 @@ impl WorkflowRun<'_> {
 
         let goal = self.graph.goal(self.subject(run))?;
         let is_question =
-            matches!(goal.form, GoalForm::Ask { .. }) && !self.state.has_earlier_rules;
+            matches!(goal.form, GoalForm::Ask { .. }) && self.state.rules != RunRules::Early;
         let has_answer = is_question || !agents_of(goal).is_empty();
         generated_answer(self.definition, goal).filter(|_| has_answer)
     }
@@ -173,7 +174,8 @@ impl WorkflowRun<'_> {
         listener: &ListenerName,
     ) -> Result<Element, XPathError> {
         let view = self.run_view(run, &mapping::expressions(with))?;
-        mapping::payload(&view, with, name, listener, self.state.has_earlier_rules)
+        let takes_first = self.state.rules == RunRules::Early;
+        mapping::payload(&view, with, name, listener, takes_first)
     }
 }
 

@@ -112,7 +112,7 @@ impl WorkflowRun<'_> {
         }
 
         entries.extend(more);
-        RunView::new(&entries)
+        Ok(RunView::new(&entries)?.joining_texts(self.joins_texts()))
     }
 
     /// Returns the latest output of a goal; `None` if the goal has none. If a goal in a loop has no

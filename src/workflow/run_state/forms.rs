@@ -8,8 +8,9 @@ use crate::schema::{XPathDocument, XPathError, XPathValue};
 use crate::xml::element::Element;
 
 use super::super::definition::{AskForm, ChooseBranch, EachItem, GoalForm, ItemFailure, Placed};
+use super::super::run_definition::RunRules;
 use super::super::shapes::labels;
-use super::super::view::{ViewEntry, ViewValue};
+use super::super::view::{ViewEntry, ViewValue, is_text};
 use super::{GoalFailure, GoalRun, GoalState, PartResult, RunKind, RunPart, RunStep, WorkflowRun};
 
 impl WorkflowRun<'_> {
@@ -92,7 +93,8 @@ impl WorkflowRun<'_> {
 
     fn start_each(&mut self, number: usize, each: &EachItem) {
         let view = self.view_with(number, None, &[&each.items.value]);
-        let items = view.and_then(|view| view.items(&each.items.value));
+        let has_text_items = self.state.rules != RunRules::Present;
+        let items = view.and_then(|view| view.items(&each.items.value, has_text_items));
         let items = match items {
             Ok(items) => items,
             Err(error) => return self.fail(number, GoalFailure::of_expression(&error)),
@@ -213,16 +215,18 @@ impl WorkflowRun<'_> {
     }
 
     /// Ends a vote once all agents have a result. The output of the goal is the first output whose
-    /// vote more than half of all agents gave. If no vote has this majority, the goal fails.
+    /// vote more than half of all agents gave. If no vote has this majority, repeats the vote or
+    /// fails the goal.
     fn end_vote(&mut self, number: usize, voters: usize, by: &Placed<String>) {
         if self.result_count(number) < voters {
             return;
         }
 
+        let joins_texts = self.joins_texts();
         let mut votes: Vec<(String, ViewValue)> = Vec::new();
         for result in self.take_results(number).into_values() {
             let PartResult::Completed(output) = result else { continue };
-            match vote_of(&output, &by.value) {
+            match vote_of(&output, &by.value, joins_texts) {
                 Ok(vote) => votes.push((vote, output)),
                 Err(error) => return self.fail(number, GoalFailure::of_expression(&error)),
             }
@@ -232,12 +236,27 @@ impl WorkflowRun<'_> {
         let winner = votes.iter().find(|(vote, _)| agreeing(vote) * 2 > voters);
         match winner.map(|(_, output)| output.clone()) {
             Some(output) => self.finish(number, output),
-            None => {
-                let reason =
-                    format!("no output has the votes of more than half of {voters} voters");
-                self.fail(number, GoalFailure::new("no-majority", reason));
-            }
+            None => self.end_without_majority(number, voters, votes.len()),
         }
+    }
+
+    /// Ends a vote without a majority, in which `answered` of the `voters` have an output. If all
+    /// have one, all vote again, as often as the `retry` setting of the goal allows. Otherwise, the
+    /// goal fails, because a voter that failed has no retry left. A run that began before core
+    /// version 64 repeats no vote.
+    fn end_without_majority(&mut self, number: usize, voters: usize, answered: usize) {
+        let can_repeat = self.state.rules == RunRules::Present && answered == voters;
+        let retry = self.graph.goal(number).map_or(0, |goal| goal.retry);
+        if let Some(progress) = self.progress(number)
+            && can_repeat
+            && progress.repeated_votes < retry
+        {
+            progress.repeated_votes += 1;
+            return self.start_form(number);
+        }
+
+        let reason = format!("no output has the votes of more than half of {voters} voters");
+        self.fail(number, GoalFailure::new("no-majority", reason));
     }
 
     fn end_item(&mut self, number: usize, each: &EachItem, result: PartResult) {
@@ -271,25 +290,104 @@ impl WorkflowRun<'_> {
 }
 
 /// Returns the vote in an output: the value of the expression `by`, evaluated on the output.
-fn vote_of(output: &ViewValue, by: &str) -> Result<String, XPathError> {
+/// `joins_texts` states how `has-word` searches the output ([`XPathDocument::joining_texts`]).
+fn vote_of(output: &ViewValue, by: &str, joins_texts: bool) -> Result<String, XPathError> {
     let element = match output {
         ViewValue::Text(text) => Element::local("output").with_text(text.clone()),
         ViewValue::Payload(payload) => (**payload).clone(),
         ViewValue::Several(_) | ViewValue::Elements(_) => Element::local("output"),
     };
-    let document = XPathDocument::of_payload(&element)?;
+    let document = XPathDocument::of_payload(&element)?.joining_texts(joins_texts);
     document.evaluate(by).map(|value: XPathValue| value.to_text())
 }
 
 /// Builds the entry for a failed item in the output of a goal: an element `failed` that contains a
-/// copy of the item on which the goal ran.
+/// copy of the item on which the goal ran. Of an item without children and attributes, it contains
+/// only the text.
 fn failed_item(position: usize, code: &str, item: Option<&ViewValue>) -> ViewValue {
     let failed = Element::local("failed")
         .with_attribute("n", (position + 1).to_string())
         .with_attribute("code", code);
     ViewValue::Payload(Box::new(match item {
+        Some(ViewValue::Payload(item)) if is_text(item) => failed.with_text(item.text()),
         Some(ViewValue::Payload(item)) => failed.with_child((**item).clone()),
         Some(ViewValue::Text(text)) => failed.with_text(text.clone()),
         _ => failed,
     }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::definition::examples::{goal, name, placed, workflow};
+    use super::super::super::definition::{
+        GoalCondition, GoalDefinition, GoalId, GoalTarget, PlaceId, WorkflowDefinition,
+    };
+    use super::super::super::graph::GoalGraph;
+    use super::super::RunEvent;
+    use super::*;
+
+    /// Makes the goal `views` of two agents, with one retry.
+    fn views(vote: Option<&str>) -> GoalDefinition {
+        let agents = vec![placed(name("critic")), placed(name("lead"))];
+        let prompt = placed("Judge it.".to_owned());
+        let vote = vote.map(|by| placed(by.to_owned()));
+        goal("views", GoalForm::All { agents, prompt, vote })
+    }
+
+    /// Runs the first goal of a definition, whose two agents give these answers. Returns the steps
+    /// after the second answer.
+    fn steps_after(
+        definition: &WorkflowDefinition,
+        rules: RunRules,
+        answers: [&str; 2],
+    ) -> Vec<RunStep> {
+        let (graph, _) = GoalGraph::new(definition);
+        let mut run = WorkflowRun::new(definition, &graph, Element::local("flow"));
+        run.set_rules(rules);
+        let mut steps = Vec::new();
+        for (step, answer) in run.step(RunEvent::Started).into_iter().zip(answers) {
+            let RunStep::Start { run: goal_run, .. } = step else { panic!("{step:?}") };
+            let output = ViewValue::Text(answer.to_owned());
+            steps = run.step(RunEvent::Completed { run: goal_run, output });
+        }
+        steps
+    }
+
+    #[test]
+    fn a_run_of_an_earlier_version_repeats_no_vote() {
+        let definition = workflow(vec![views(Some("last-line(.)"))]);
+        let present = steps_after(&definition, RunRules::Present, ["yes", "no"]);
+        let [RunStep::Start { .. }, RunStep::Start { .. }] = present.as_slice() else {
+            panic!("{present:?}")
+        };
+        let earlier = steps_after(&definition, RunRules::TextItems, ["yes", "no"]);
+        let [RunStep::Fail { failure, .. }] = earlier.as_slice() else { panic!("{earlier:?}") };
+        assert_eq!(failure.code, "no-majority");
+    }
+
+    #[test]
+    fn a_run_of_an_earlier_version_searches_the_outputs_of_several_agents_as_one_text() {
+        let answer = GoalTarget::Agent {
+            agent: placed(name("writer")),
+            prompt: placed("Write again.".to_owned()),
+        };
+        let condition = GoalCondition::XPath(placed("has-word(views, 'REVISE')".to_owned()));
+        let branch = ChooseBranch {
+            when: Some(condition),
+            run: vec![placed(GoalId::parse("answer").unwrap())],
+            place: PlaceId::default(),
+        };
+        let definition = workflow(vec![
+            views(None),
+            goal("pick", GoalForm::Choose(vec![branch])),
+            goal("answer", GoalForm::Run(answer)),
+        ]);
+
+        let answers = ["It is wrong.\nREVISE", "Fine."];
+        let present = steps_after(&definition, RunRules::Present, answers);
+        let [RunStep::Start { label, .. }] = present.as_slice() else { panic!("{present:?}") };
+        assert_eq!(label, "answer");
+        let earlier = steps_after(&definition, RunRules::TextItems, answers);
+        assert!(!earlier.iter().any(|step| matches!(step, RunStep::Start { .. })), "{earlier:?}");
+    }
 }

@@ -133,6 +133,7 @@ impl<'a> WorkflowRun<'a> {
 
         if let Some(progress) = self.progress(run.goal) {
             progress.results.clear();
+            progress.repeated_votes = 0;
         }
         self.start_form(run.goal);
     }

@@ -4,6 +4,7 @@
 use std::collections::HashSet;
 
 use super::super::graph::GoalGraph;
+use super::super::run_definition::RunRules;
 use super::{GoalState, RunState};
 
 impl RunState {
@@ -40,9 +41,9 @@ impl RunState {
             // A loop that runs again begins with its first pass.
             is_kept(*goal) || graph.loop_of(*goal).is_none()
         });
-        let has_earlier_rules = false;
+        let rules = RunRules::Present;
         let is_over = false;
-        Self { input, goals, passes, corrections, reviewed, has_earlier_rules, is_over }
+        Self { input, goals, passes, corrections, reviewed, rules, is_over }
     }
 }
 

@@ -489,3 +489,20 @@ fn a_loop_is_shown_as_failed_with_the_member_whose_failure_ends_the_run() {
     let failed = |goal: &str| (goal.to_owned(), GoalPhase::Failed);
     assert_eq!(phases, [failed("improve"), failed("back")]);
 }
+
+#[test]
+fn an_item_without_children_is_the_payload_of_its_call() {
+    let definition = |expression: &str| {
+        let form = each("plan/order", call("study", expression), 20);
+        workflow(vec![agent("plan", "x"), goal("study", form)])
+    };
+    let plan = "plan=<plan xmlns='urn:back'><order>x</order></plan>";
+    let out = played(&definition("item"), &[plan]);
+    assert!(out.contains("start study_1\n"), "{out}");
+
+    // Of such an item, only the text stands in the place of its output.
+    let out = played(&definition("item/order"), &[plan]);
+    assert!(out.contains("name: \"failed\", item"), "{out}");
+    assert!(out.contains("\"x\""), "{out}");
+    assert!(!out.contains("\"order\""), "{out}");
+}

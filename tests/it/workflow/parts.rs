@@ -3,7 +3,7 @@
 use expect_test::expect;
 use organism::workflow::*;
 
-use super::script::{agent, agents, check, goal, input, name, repeated, text, workflow};
+use super::script::{agent, agents, check, goal, input, name, played, repeated, text, workflow};
 
 #[test]
 fn all_agents_count_and_one_failure_fails_the_goal() {
@@ -102,6 +102,76 @@ fn a_vote_needs_a_strict_majority_of_all_voters() {
         fail a: no-majority
     "#]],
     );
+}
+
+#[test]
+fn a_vote_without_a_majority_is_repeated_as_often_as_retry_allows() {
+    let vote = |retry| {
+        let agents = agents(&["r", "s"]);
+        let by = text("has-word(., 'yes')");
+        let form = GoalForm::All { agents, prompt: text("x"), vote: Some(by) };
+        vec![GoalDefinition { retry, ..goal("a", form) }]
+    };
+    check(
+        vote(1),
+        &["a_r=yes", "a_s=no", "a_r!timeout", "a_r=no", "a_s=no"],
+        expect![[r#"
+        start a_r
+        start a_s
+        start a_r
+        start a_s
+        start a_r
+        complete One(Text("no"))
+    "#]],
+    );
+    check(
+        vote(1),
+        &["a_r=yes", "a_s=no", "a_r=no", "a_s=yes"],
+        expect![[r#"
+        start a_r
+        start a_s
+        start a_r
+        start a_s
+        fail a: no-majority
+    "#]],
+    );
+    check(
+        vote(1),
+        &["a_r=yes", "a_s!denied", "a_s!denied"],
+        expect![[r#"
+        start a_r
+        start a_s
+        start a_s
+        fail a: no-majority
+    "#]],
+    );
+}
+
+/// The texts of several reviewers stay apart, although nothing stands between their elements.
+#[test]
+fn a_loop_goes_on_while_one_of_several_reviewers_writes_the_word() {
+    let reviews = |until: &str| {
+        let agents = agents(&["critic", "lead"]);
+        vec![
+            repeated("improve", &["draft", "reviews"], until, 2, LoopEnd::Continue),
+            agent("draft", "Write."),
+            goal("reviews", GoalForm::All { agents, prompt: text("Review."), vote: None }),
+        ]
+    };
+    for until in [
+        "not(has-word(reviews, 'REVISE'))",
+        "not(has-word(reviews/*, 'REVISE'))",
+        "count(reviews/*[last-line(.) = 'revise']) = 0",
+    ] {
+        for script in [
+            ["reviews_critic_1=It is wrong.\nREVISE", "reviews_lead_1=Fine."],
+            ["reviews_critic_1=Fine.", "reviews_lead_1=REVISE"],
+        ] {
+            let found = played(&workflow(reviews(until)), &script);
+            assert!(found.contains("start draft_2\n"), "{until} {script:?}: {found}");
+            assert!(!found.contains("start draft_3\n"), "{until} {script:?}: {found}");
+        }
+    }
 }
 
 fn each(on_item_failure: ItemFailure, concurrency: u32, max_items: u32) -> Vec<GoalDefinition> {
