@@ -7,6 +7,7 @@ is then given back and nothing is written. An entry is on the disk before it is 
 import fcntl
 import json
 import os
+import sys
 
 
 class Book:
@@ -15,7 +16,7 @@ class Book:
     def __init__(self, path):
         os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
         self._file = open(path, "a+b")
-        fcntl.flock(self._file, fcntl.LOCK_EX)
+        self._lock(path)
         self.entries = self._load()
         self._by_message = {entry["message"]: entry for entry in self.entries}
 
@@ -38,6 +39,14 @@ class Book:
 
     def close(self):
         self._file.close()
+
+    def _lock(self, path):
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            reason = f"waiting for another process that has {path} open; one at a time can"
+            print(f"{reason}, so declare `instances = 1`", file=sys.stderr, flush=True)
+            fcntl.flock(self._file, fcntl.LOCK_EX)
 
     def _load(self):
         self._file.seek(0)

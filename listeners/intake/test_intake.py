@@ -103,6 +103,18 @@ class Books(unittest.TestCase):
         book.close()
 
 
+    def test_a_second_process_says_that_it_waits_for_the_book(self):
+        book = Book(self.path)
+        command = [sys.executable, "-c", "import sys; from book import Book; Book(sys.argv[1])"]
+        second = subprocess.Popen(
+            [*command, self.path], cwd=HERE, stderr=subprocess.PIPE, text=True)
+        with second:
+            reason = second.stderr.readline()
+            book.close()
+        self.assertIn("waiting for another process that has", reason)
+        self.assertEqual(second.returncode, 0)
+
+
 class Generator(unittest.TestCase):
     def test_the_same_seed_writes_the_same_documents(self):
         def digest(seed):

@@ -353,8 +353,12 @@ class Bus:
                 print(f"organism_bus: {reason}", file=sys.stderr, flush=True)
                 failed = (400 if isinstance(reason, UnreadableDelivery) else 422, str(reason))
             except BaseException as error:  # the caller waits for an answer to every delivery
-                traceback.print_exc()
-                failed = (500, f"{type(error).__name__}: {error}")
+                if task.cancelled:
+                    print(f"organism_bus: after a cancel: {type(error).__name__}: {error}",
+                          file=sys.stderr, flush=True)
+                else:
+                    traceback.print_exc()
+                    failed = (500, f"{type(error).__name__}: {error}")
             self._service.count(time.perf_counter_ns() - begun, failed)
             settling = self._settle(task, headers, body, failed)
             asyncio.run_coroutine_threadsafe(settling, self._loop)

@@ -13,10 +13,8 @@ also needs nats-py, and `organism_bus.py` beside it.
     listener.serve()
 
 A handler returns an element, a text holding one element, or a list of these; an empty list acknowledges.
-After an exception, the pump tries again. To tell the caller of a failure instead, return a payload that
-says so. The README of the kit has the rest.
-
-PROTOCOL in the documentation describes the frames; the comments cite its sections.
+After an exception, the pump tries again. To tell the caller of a failure instead, return a payload that says
+so. The README of the kit has the rest. PROTOCOL describes the frames; the comments cite its sections.
 """
 
 import contextlib
@@ -335,8 +333,7 @@ class _Connection:
         for pipe in (self._source, self._sink):
             poller = select.poll()
             poller.register(pipe, 0)  # a hang-up and an error are always reported
-            seen = poller.poll()[0][1]
-            if not seen & (select.POLLHUP | select.POLLERR):
+            if not poller.poll()[0][1] & (select.POLLHUP | select.POLLERR):
                 return  # it cannot be watched
         with self._watch_lock:
             self._pump_has_ended = True
@@ -368,12 +365,13 @@ class _Connection:
             while data:
                 data = data[os.write(self._sink, data):]
 
-    def cancels(self, call):
-        call = call.encode()
+    def cancels(self, call, at_end=True):
+        # At the end of the input, there is no cancel, and `at_end` is returned.
         with self._source_lock:
             while select.select([self._source], [], [], 0)[0] and self._fill():
                 pass
-            return self._ended or any(f.startswith(b"<cancel") and call in f for f in self._frames)
+            cancels = any(f.startswith(b"<cancel") and call.encode() in f for f in self._frames)
+            return cancels or (self._ended and at_end)
 
     def _fill(self):
         data = os.read(self._source, 1 << 16)
@@ -427,10 +425,8 @@ def _prefixed(namespace, local, bound):
 
 def _answer(returned):
     """What a handler returned, as the text of one frame."""
-    if returned is None:
-        return ""
-    if isinstance(returned, str):
-        return returned
+    if returned is None or isinstance(returned, str):
+        return returned or ""
     if isinstance(returned, ET.Element):
         return to_xml(returned)
     return "".join(_answer(part) for part in returned)
@@ -545,8 +541,14 @@ def _frame(frame, memory, connection):
         return answer
     except (UnreadableDelivery, UnwritableAnswer) as reason:
         print(f"organism_listener: {reason}", file=sys.stderr, flush=True)
-        first_tag = frame.partition(b">")[0] + b"/>"  # written by the pump
-        return _named(ET.fromstring(first_tag), escaped(str(reason)), False)
+        # The first tag is written by the pump.
+        return _named(ET.fromstring(frame.partition(b">")[0] + b"/>"), escaped(str(reason)), False)
+    except Exception as error:
+        # A handler that ends early because of a cancel, and raises, has not crashed.
+        if not connection.cancels(delivery.get("call"), at_end=False):
+            raise
+        print(f"organism_listener: after a cancel: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+        return _named(delivery, "", False)
 
 
 def parse_delivery(frame):

@@ -5,25 +5,24 @@ mod harness;
 mod host_events;
 mod pipes;
 mod previews;
+mod trial_delivery;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
-use uuid::Uuid;
 
-use crate::bus::{Delivery, DeliveryPreview, Outcome};
-use crate::clock::Time;
-use crate::envelope::{AttemptFailure, Message, MessageKind, Payload};
-use crate::ids::{Attempt, CallId, ListenerName, MessageId, PayloadName, Position, ThreadId};
+use crate::bus::{Delivery, Outcome};
+use crate::envelope::AttemptFailure;
+use crate::ids::{Attempt, CallId, PayloadName};
 use crate::limits;
 use crate::shorten::shorten;
-use crate::system;
 pub use harness::HarnessTransport;
 use harness::TrialHarness;
 use host_events::{HostEvent, RecordingSink};
 use pipes::PipedProgram;
+use trial_delivery::{delivery, delivery_of_call, new_call, tested};
 
 /// Time for which a listener must send nothing after its start. The shorter time [`QUIET`] applies
 /// after an answer.
@@ -104,7 +103,7 @@ pub async fn run(
     // The remaining checks need a request that the program answers.
     let Some(request) = answerable else { return false };
     for (index, check) in checks.iter().enumerate() {
-        if index > 0 {
+        if index > 0 && !trial.is_on_pipes(*check) {
             trial.again().await;
         }
         let verdict = trial.check(*check, request, judge).await;
@@ -224,8 +223,10 @@ impl ListenerTrial {
         Ok(Self { command, transport, patience, harness, events, attempts, delivered, answered })
     }
 
-    /// Kills the program under test and starts it again.
+    /// Kills the program under test and starts it again. At no time do two programs run, because
+    /// the program may hold a lock or a port, as a listener with one instance may.
     async fn again(&mut self) {
+        self.harness.kill().await;
         let (sender, events) = mpsc::unbounded_channel();
         // If the program cannot be started again, the next check reports the failure.
         if let Ok(harness) =
@@ -347,16 +348,52 @@ impl ListenerTrial {
         request: &TrialRequest,
         judge: PayloadJudge<'_>,
     ) -> Result<(), String> {
-        if !self.transport.is_remote()
-            && let Some(silence) = self.on_pipes(judge).await?.silence(request).await
-        {
-            return Err(silence);
+        if !self.transport.is_remote() {
+            let mut piped = self.start_on_pipes(judge).await?;
+            let silence = piped.silence(request).await;
+            piped.kill().await;
+            if let Some(silence) = silence {
+                return Err(silence);
+            }
+            self.again().await;
         }
         self.answered(request, judge).await
     }
 
-    async fn on_pipes<'j>(&self, judge: PayloadJudge<'j>) -> Result<PipedProgram<'j>, String> {
+    /// Kills the program of the host, and starts the program over pipes alone.
+    async fn start_on_pipes<'j>(
+        &mut self,
+        judge: PayloadJudge<'j>,
+    ) -> Result<PipedProgram<'j>, String> {
+        self.harness.kill().await;
         PipedProgram::start(&self.command, self.patience, judge).await
+    }
+
+    /// Whether a check runs the program over pipes alone, without a host.
+    fn is_on_pipes(&self, check: ConformanceCheck) -> bool {
+        match check {
+            ConformanceCheck::TwoPieces => true,
+            ConformanceCheck::Memory | ConformanceCheck::Cancel => !self.transport.is_remote(),
+            _ => false,
+        }
+    }
+
+    /// Runs a check over pipes alone, without a host.
+    async fn check_on_pipes(
+        &mut self,
+        check: ConformanceCheck,
+        request: &TrialRequest,
+        judge: PayloadJudge<'_>,
+    ) -> Result<(), String> {
+        let mut piped = self.start_on_pipes(judge).await?;
+        let verdict = match check {
+            ConformanceCheck::TwoPieces => piped.pieces(request).await,
+            ConformanceCheck::Memory => piped.remembers(request).await,
+            _ => piped.cancelled(request).await,
+        };
+
+        piped.kill().await;
+        verdict
     }
 
     async fn check(
@@ -365,17 +402,17 @@ impl ListenerTrial {
         request: &TrialRequest,
         judge: PayloadJudge<'_>,
     ) -> Result<(), String> {
-        let is_remote = self.transport.is_remote();
         match check {
             ConformanceCheck::TwoInARow => self.twice(request, judge).await,
             ConformanceCheck::QuietAfterAnswer => self.quiet_after(request, judge).await,
-            ConformanceCheck::TwoPieces => self.on_pipes(judge).await?.pieces(request).await,
+            ConformanceCheck::TwoPieces => self.check_on_pipes(check, request, judge).await,
+            ConformanceCheck::Memory | ConformanceCheck::Cancel if self.is_on_pipes(check) => {
+                self.check_on_pipes(check, request, judge).await
+            }
             ConformanceCheck::PeerResult => self.after_result(request, judge).await,
-            ConformanceCheck::Memory if is_remote => self.remembered(request, judge).await,
-            ConformanceCheck::Memory => self.on_pipes(judge).await?.remembers(request).await,
+            ConformanceCheck::Memory => self.remembered(request, judge).await,
             ConformanceCheck::NamedAttempt => self.named(request, judge).await,
-            ConformanceCheck::Cancel if is_remote => self.cancelled(request, judge).await,
-            ConformanceCheck::Cancel => self.on_pipes(judge).await?.cancelled(request).await,
+            ConformanceCheck::Cancel => self.cancelled(request, judge).await,
             ConformanceCheck::InputClosed | ConformanceCheck::Signalled => {
                 self.ended(request, judge).await
             }
@@ -504,82 +541,6 @@ impl ListenerTrial {
         }
 
         Err(format!("still there after {grace:?}, and was killed"))
-    }
-}
-
-fn tested() -> ListenerName {
-    ListenerName::parse("listener-under-test").expect("the name is a good one")
-}
-
-fn new_call() -> CallId {
-    CallId(MessageId(Uuid::now_v7()))
-}
-
-/// Returns a delivery of a new call.
-fn delivery(request: &TrialRequest, attempt: Attempt, timeout: Duration) -> Delivery {
-    delivery_of_call(new_call(), request, attempt, timeout, 0)
-}
-
-/// Returns a delivery of `call`. It contains the request, and then `results` failure messages. Each
-/// reports the time-out of another call, as if the listener had made that call.
-fn delivery_of_call(
-    call: CallId,
-    request: &TrialRequest,
-    attempt: Attempt,
-    timeout: Duration,
-    results: u64,
-) -> Delivery {
-    let listener = tested();
-    let thread = ThreadId::organism();
-    let message = Message {
-        id: call.0,
-        kind: MessageKind::Call,
-        from: ListenerName::core(),
-        to: listener.clone(),
-        thread: thread.clone(),
-        seq: 1,
-        cause: None,
-        call: Some(call),
-        time: Time::now(),
-        name: request.name.clone(),
-        payload: Payload::new(request.payload.as_str()),
-    };
-
-    let result = |seq| Message {
-        id: MessageId(Uuid::now_v7()),
-        kind: MessageKind::System,
-        seq,
-        cause: Some(call.0),
-        name: PayloadName::new(system::NAMESPACE, "system-error"),
-        payload: Payload::new(format!(
-            "<system-error xmlns=\"{}\" code=\"timeout\" retry_allowed=\"true\">the peer did not \
-             answer in time</system-error>",
-            system::NAMESPACE
-        )),
-        ..message.clone()
-    };
-    let results: Vec<_> = (2..2 + results).map(result).map(Arc::new).collect();
-    let fresh = results.len().max(1);
-    let messages = [Arc::new(message)].into_iter().chain(results).collect();
-
-    let position = Position(1);
-    let trace = None;
-    let preview = DeliveryPreview::None;
-    let source = None;
-    let uncounted = Vec::new();
-    Delivery {
-        listener,
-        call,
-        thread,
-        attempt,
-        messages,
-        fresh,
-        position,
-        timeout,
-        trace,
-        preview,
-        source,
-        uncounted,
     }
 }
 

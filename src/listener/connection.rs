@@ -97,6 +97,15 @@ impl KitConnection {
         Ok(input.frames.iter().any(|frame| wanted(frame)))
     }
 
+    /// Whether the pump has sent a cancel message for `call`. The end of the input alone is no
+    /// cancel message, in contrast to [`DeliveryChannel::is_cancelled`].
+    pub fn has_cancel_message(&self, call: CallId) -> bool {
+        let call = call.to_string();
+        // If the pipe cannot be read any more, the frames that have arrived still count.
+        let _ = self.has_come(|frame| is_cancel(frame, &call));
+        self.input.borrow().frames.iter().any(|frame| is_cancel(frame, &call))
+    }
+
     /// Writes an answer that names its call (docs/PROTOCOL.md, section 4). With `remembers`, the
     /// answer states that this listener remembers the call's messages, so the next delivery may
     /// omit them. If the answer is too large for a frame, writes the reason in place of the
@@ -155,6 +164,11 @@ impl KitConnection {
     }
 }
 
+/// Whether a frame is the cancel message for `call`.
+fn is_cancel(frame: &[u8], call: &str) -> bool {
+    std::str::from_utf8(frame).is_ok_and(|text| text.starts_with("<cancel") && text.contains(call))
+}
+
 /// Creates the answer that requests all messages of a call. A listener sends this answer if a
 /// delivery builds on messages that the listener does not remember.
 pub(super) fn missing_memory(call: CallId, attempt: Attempt) -> String {
@@ -164,13 +178,8 @@ pub(super) fn missing_memory(call: CallId, attempt: Attempt) -> String {
 impl DeliveryChannel for KitConnection {
     fn is_cancelled(&self, call: CallId) -> bool {
         let call = call.to_string();
-        let cancels = |frame: &[u8]| {
-            std::str::from_utf8(frame)
-                .is_ok_and(|text| text.starts_with("<cancel") && text.contains(&call))
-        };
-
         // A pipe that cannot be read has lost its other end.
-        self.has_come(cancels).unwrap_or(true)
+        self.has_come(|frame| is_cancel(frame, &call)).unwrap_or(true)
     }
 
     fn heartbeat_fn(&self) -> HeartbeatFn {

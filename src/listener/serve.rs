@@ -118,7 +118,9 @@ impl Listener {
     ///
     /// If a handler returns `Err`, a child process exits with code 1, and a replica on NATS answers
     /// with an error. In both cases, the pump treats the attempt as a crash of the listener and
-    /// retries the call. To report a failure to the caller, return a payload instead.
+    /// retries the call. To report a failure to the caller, return a payload instead. If the call
+    /// was cancelled before the handler returned `Err`, the error is only logged, and the answer
+    /// has no payloads.
     ///
     /// A call ends without a retry if its payload lacks the fields of the handler's type, or if the
     /// answer cannot be sent because it is too large or contains a character that XML does not
@@ -184,6 +186,10 @@ impl Listener {
                         let remembers = !request.asks_preview && request.remember(&mut memory);
                         connection.answer(call, attempt, &reply, remembers)
                     }
+                    Err(HandlerFailure::Failed(reason)) if connection.has_cancel_message(call) => {
+                        log_failure_after_cancel(&reason);
+                        connection.answer(call, attempt, &Reply::ack(), false)
+                    }
                     Err(failure @ HandlerFailure::Failed(_)) => return Err(failure.to_string()),
                     Err(failure) => {
                         connection.answer_with_reason(call, attempt, &failure.to_string())
@@ -237,6 +243,12 @@ impl Listener {
             Preview::into_reply,
         )
     }
+}
+
+/// Logs the error of a handler whose call was cancelled before. The cancellation may be the cause.
+pub(super) fn log_failure_after_cancel(reason: &str) {
+    // Standard error may be closed. The call has ended, so the reason has no other reader.
+    let _ = writeln!(io::stderr(), "failed after its call was cancelled: {reason}");
 }
 
 /// Encodes what a handler returned.

@@ -113,7 +113,7 @@ replies = ["booking", "rejection"]
 
 [listeners.ledger]
 description = "Books each invoice once."
-command = ["python3", "DIR/ledger.py", "ledger.jsonl"]
+command = ["python3", "DIR/ledger.py", "${INTAKE_DATA:-intake-data}/ledger.jsonl"]
 schema = "DIR/schema/intake.xsd"
 accepts = ["booking"]
 forward = true
@@ -122,7 +122,7 @@ replies = ["invoice-accepted", "rejection"]
 
 [listeners.rejects]
 description = "Files each invoice that is turned down, and answers with the reason."
-command = ["python3", "DIR/rejects.py", "rejects.jsonl"]
+command = ["python3", "DIR/rejects.py", "${INTAKE_DATA:-intake-data}/rejects.jsonl"]
 schema = "DIR/schema/intake.xsd"
 accepts = ["rejection"]
 replies = ["invoice-rejected"]

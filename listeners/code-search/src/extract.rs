@@ -103,7 +103,11 @@ fn read(tree: &SearchTree, path: &str) -> Result<String, ToolError> {
 
     let meta = real.metadata().map_err(unreadable)?;
     if !meta.is_file() {
-        let message = format!("`{path}` is a directory; give a file, or search beneath it");
+        let message = if meta.is_dir() {
+            format!("`{path}` is a directory; give a file, or search beneath it")
+        } else {
+            format!("`{path}` is neither a file nor a directory, so it is not read")
+        };
         return Err(ToolError::new(ToolErrorCode::NotAFile, message));
     }
 
@@ -117,7 +121,9 @@ fn read(tree: &SearchTree, path: &str) -> Result<String, ToolError> {
         return Err(ToolError::new(ToolErrorCode::NotText, format!("`{path}` is not a text file")));
     }
 
-    Ok(String::from_utf8_lossy(&bytes).into_owned())
+    // A byte order mark is no part of the first line.
+    let content = bytes.strip_prefix("\u{FEFF}".as_bytes()).unwrap_or(&bytes);
+    Ok(String::from_utf8_lossy(content).into_owned())
 }
 
 fn check(first: usize, last: usize, lines: &[&str], file: &str) -> Result<(), ToolError> {

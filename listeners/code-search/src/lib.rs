@@ -10,6 +10,7 @@ pub mod limits;
 pub mod payload;
 mod query;
 mod search;
+mod skipped;
 mod symbol;
 mod text;
 mod tool_error;

@@ -10,6 +10,7 @@ use std::time::Instant;
 use crate::limits;
 use crate::payload::{Query, QueryMatch, QueryResults};
 use crate::search;
+use crate::skipped::SkippedFiles;
 use crate::text;
 use crate::tool_error::{ToolError, ToolErrorCode};
 use crate::tree::{self, SearchTree};
@@ -38,62 +39,62 @@ fn query_until(
         matches: Vec::new(),
     };
 
-    let mut left_out = 0;
+    let mut skipped = SkippedFiles::default();
+    let mut unfinished = 0;
 
     for file in tree.files(&within) {
         if Instant::now() >= deadline {
             break;
         }
+        let Some(file) = file else {
+            skipped.directories += 1;
+            continue;
+        };
         if !allow_tests && tree::is_test(&file) {
-            left_out += 1;
+            skipped.tests += 1;
             continue;
         }
-        search_file(tree, &file, &pattern, deadline, &mut results);
-    }
-
-    if left_out > 0 {
-        let note = format!("{left_out} test files were not searched; set allow_tests to true");
-        results.notes.push(note);
+        if let Some(bytes) = skipped.read(tree, &file) {
+            let source = String::from_utf8_lossy(&bytes);
+            unfinished += search_file(&file, &source, &pattern, deadline, &mut results);
+        }
     }
 
     let is_stopped = Instant::now() >= deadline;
+    results.notes.extend(skipped.notes());
+    results.notes.extend((unfinished > 0).then(|| unfinished_note(unfinished)));
     results.notes.extend(is_stopped.then(search::deadline_note));
-    results.truncated = is_stopped || results.total > results.matches.len();
+    results.truncated = is_stopped || unfinished > 0 || results.total > results.matches.len();
     Ok(results)
 }
 
+fn unfinished_note(positions: usize) -> String {
+    let places = if positions == 1 { "position" } else { "positions" };
+    format!(
+        "at {positions} {places}, the pattern was not compared to its end, because `$$$` would \
+         stand for too much code; there may be a match"
+    )
+}
+
+/// Adds the matches in one file to `results`. Returns the number of positions at which the pattern
+/// was not compared to its end.
 fn search_file(
-    tree: &SearchTree,
     file: &Path,
+    source: &str,
     pattern: &CodePattern,
     deadline: Instant,
     results: &mut QueryResults,
-) {
-    let path = tree.root().join(file);
-    if path.metadata().is_ok_and(|meta| meta.len() > limits::FILE_BYTES_MAX) {
-        results
-            .notes
-            .push(format!("{} is larger than 4 MiB and was not searched", tree::shown(file)));
-        return;
-    }
+) -> usize {
+    let found = pattern.matches_in(source, deadline);
 
-    let Ok(bytes) = std::fs::read(&path) else {
-        results.notes.push(format!("{} could not be read", tree::shown(file)));
-        return;
-    };
-
-    if text::is_binary(&bytes) {
-        return;
-    }
-
-    let source = String::from_utf8_lossy(&bytes);
-
-    for found in pattern.matches_in(&source, deadline) {
+    for range in &found.ranges {
         results.total += 1;
         if results.matches.len() < limits::MATCHES_MAX {
-            results.matches.push(shown_match(file, &source, &found));
+            results.matches.push(shown_match(file, source, range));
         }
     }
+
+    found.unfinished
 }
 
 fn shown_match(file: &Path, source: &str, found: &Range<usize>) -> QueryMatch {
@@ -125,6 +126,16 @@ enum PatternPart {
 }
 
 struct CodePattern(Vec<PatternPart>);
+
+/// The matches of a pattern in one file.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct PatternMatches {
+    /// Byte range of each match, in the order of the text. No two ranges overlap.
+    ranges: Vec<Range<usize>>,
+    /// Number of positions at which the pattern was not compared to its end, because that takes
+    /// more than [`limits::QUERY_STEPS_MAX`] steps. There may be a match at each of them.
+    unfinished: usize,
+}
 
 impl CodePattern {
     fn read(text: &str) -> Result<Self, ToolError> {
@@ -167,14 +178,13 @@ impl CodePattern {
         Ok(Self(parts))
     }
 
-    /// Returns the byte range of each match, in the order of the text. No two matches overlap.
-    /// After `deadline`, the rest of the text is not compared.
-    fn matches_in(&self, source: &str, deadline: Instant) -> Vec<Range<usize>> {
+    /// Finds the matches in a text. After `deadline`, the rest of the text is not compared.
+    fn matches_in(&self, source: &str, deadline: Instant) -> PatternMatches {
         let tokens = tokens(source);
         let texts: Vec<&str> =
             tokens.iter().map(|range| source.get(range.clone()).unwrap_or_default()).collect();
         let ends = ends(&texts);
-        let mut found = Vec::new();
+        let mut found = PatternMatches::default();
         let mut at = 0;
         let mut tried = 0_usize;
 
@@ -187,10 +197,13 @@ impl CodePattern {
             match fit(&self.0, &texts, &ends, at, &mut steps) {
                 Some(end) => {
                     let last = tokens.get(end - 1).map_or(0, |range| range.end);
-                    found.push(tokens.get(at).map_or(0, |range| range.start)..last);
+                    found.ranges.push(tokens.get(at).map_or(0, |range| range.start)..last);
                     at = end;
                 }
-                None => at += 1,
+                None => {
+                    found.unfinished += usize::from(steps == 0);
+                    at += 1;
+                }
             }
         }
 
@@ -318,7 +331,7 @@ mod tests {
     #[test]
     fn the_deadline_stops_a_query_within_a_file_and_between_files() {
         let pattern = CodePattern::read("a $$$ z").unwrap();
-        assert_eq!(pattern.matches_in("a b z", Instant::now()), Vec::<Range<usize>>::new());
+        assert_eq!(pattern.matches_in("a b z", Instant::now()), PatternMatches::default());
 
         let place = tempfile::tempdir().unwrap();
         std::fs::write(place.path().join("a.txt"), "a b z").unwrap();
@@ -332,8 +345,44 @@ mod tests {
 
     fn found(pattern: &str, source: &str) -> Vec<String> {
         let pattern = CodePattern::read(pattern).unwrap();
-        let places = pattern.matches_in(source, in_a_minute()).into_iter();
-        places.map(|place| source[place].to_owned()).collect()
+        let found = pattern.matches_in(source, in_a_minute());
+        found.ranges.into_iter().map(|range| source[range].to_owned()).collect()
+    }
+
+    #[test]
+    fn a_pattern_that_is_not_compared_to_its_end_is_noted() {
+        let place = tempfile::tempdir().unwrap();
+        let list = |numbers: usize| format!("x = [ {}]\n", "1, ".repeat(numbers));
+        std::fs::write(place.path().join("a.txt"), list(2_000)).unwrap();
+        let tree = SearchTree::open(place.path()).unwrap();
+        let request = Query { pattern: "x = [ $$$ ]".to_owned(), ..Query::default() };
+        let results = query(&tree, &request).unwrap();
+        assert_eq!((results.total, results.truncated, results.notes.len()), (1, false, 0));
+
+        std::fs::write(place.path().join("a.txt"), list(15_000)).unwrap();
+        let results = query(&tree, &request).unwrap();
+        assert_eq!((results.total, results.truncated), (0, true));
+        assert!(results.notes[0].contains("at 1 position,"), "{:?}", results.notes);
+    }
+
+    #[test]
+    fn files_that_are_not_searched_are_counted_in_one_note() {
+        let place = tempfile::tempdir().unwrap();
+        for name in ["a.bin", "b.bin"] {
+            let file = std::fs::File::create(place.path().join(name)).unwrap();
+            file.set_len(limits::FILE_BYTES_MAX + 1).unwrap();
+        }
+        std::fs::write(place.path().join("a_test.py"), "needle").unwrap();
+        let tree = SearchTree::open(place.path()).unwrap();
+        let request = Query { pattern: "needle".to_owned(), ..Query::default() };
+        let results = query(&tree, &request).unwrap();
+        assert_eq!(
+            results.notes,
+            [
+                "1 file was not searched: tests; set allow_tests to true to include them",
+                "2 files were not searched: larger than 4 MiB"
+            ]
+        );
     }
 
     // Requirement T3.

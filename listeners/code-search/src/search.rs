@@ -3,13 +3,14 @@
 use std::path::Path;
 use std::time::Instant;
 
-use grep_matcher::Matcher;
+use grep_matcher::{LineTerminator, Matcher};
 use grep_regex::{RegexMatcher, RegexMatcherBuilder};
 use grep_searcher::sinks::Bytes;
 use grep_searcher::{Searcher, SearcherBuilder};
 
 use crate::limits;
 use crate::payload::{LineMatch, Search, SearchResults};
+use crate::skipped::SkippedFiles;
 use crate::text;
 use crate::tool_error::{ToolError, ToolErrorCode};
 use crate::tree::{self, SearchTree};
@@ -33,15 +34,19 @@ fn search_until(
     let allow_tests = request.allow_tests.unwrap_or(false) || tree::is_within_tests(&within);
 
     let mut found = FoundMatches::default();
-    let mut searcher = SearcherBuilder::new().line_number(true).build();
+    let mut searcher = searcher(&request.query);
 
     for file in tree.files(&within) {
         if Instant::now() >= deadline {
             found.is_stopped = true;
             break;
         }
+        let Some(file) = file else {
+            found.skipped.directories += 1;
+            continue;
+        };
         if !allow_tests && tree::is_test(&file) {
-            found.tests += 1;
+            found.skipped.tests += 1;
             continue;
         }
         found.file(tree, &file, &matcher, &mut searcher, deadline);
@@ -52,7 +57,8 @@ fn search_until(
         }
     }
 
-    notes.extend(found.notes());
+    notes.extend(found.skipped.notes());
+    notes.extend(found.is_stopped.then(deadline_note));
     Ok(SearchResults {
         total: found.total,
         truncated: found.is_stopped || found.total > found.matches.len(),
@@ -60,6 +66,19 @@ fn search_until(
         notes,
         matches: found.matches,
     })
+}
+
+/// Whether a line may also end with CR and LF. If not, a CR before the LF is part of its line, so
+/// that a query can search for it.
+fn has_crlf_lines(query: &str) -> bool {
+    !query.contains("\\r")
+}
+
+/// Returns a searcher for lines that end as the [`matcher`] of the query requires.
+fn searcher(query: &str) -> Searcher {
+    let crlf = has_crlf_lines(query);
+    let end = if crlf { LineTerminator::crlf() } else { LineTerminator::byte(b'\n') };
+    SearcherBuilder::new().line_terminator(end).line_number(true).build()
 }
 
 /// Part of the error message of the crate `grep-regex` for an expression that is too large. Its
@@ -80,7 +99,14 @@ fn matcher(query: &str, notes: &mut Vec<String>) -> Result<RegexMatcher, ToolErr
     let build = |literal: bool| {
         let mut builder = RegexMatcherBuilder::new();
         builder.size_limit(limits::REGEX_BYTES_MAX).dfa_size_limit(limits::REGEX_CACHE_BYTES);
-        builder.case_smart(true).fixed_strings(literal).line_terminator(Some(b'\n')).build(query)
+        builder.case_smart(true).fixed_strings(literal);
+        if has_crlf_lines(query) {
+            // `$` also matches before a carriage return at the end of a line.
+            builder.crlf(true);
+        } else {
+            builder.line_terminator(Some(b'\n'));
+        }
+        builder.build(query)
     };
 
     build(false).or_else(|error| {
@@ -107,10 +133,7 @@ pub(crate) fn deadline_note() -> String {
 struct FoundMatches {
     matches: Vec<LineMatch>,
     total: usize,
-    /// Number of files that were left out because they are tests.
-    tests: usize,
-    large: usize,
-    unreadable: usize,
+    skipped: SkippedFiles,
     /// Whether the deadline has stopped the search.
     is_stopped: bool,
 }
@@ -124,21 +147,7 @@ impl FoundMatches {
         searcher: &mut Searcher,
         deadline: Instant,
     ) {
-        let path = tree.root().join(file);
-        if path.metadata().is_ok_and(|meta| meta.len() > limits::FILE_BYTES_MAX) {
-            self.large += 1;
-            return;
-        }
-
-        let Ok(bytes) = std::fs::read(&path) else {
-            self.unreadable += 1;
-            return;
-        };
-
-        if text::is_binary(&bytes) {
-            return;
-        }
-
+        let Some(bytes) = self.skipped.read(tree, file) else { return };
         let name = tree::shown(file);
         let mut lines_before = 0;
         // One call of the searcher ends only at a match, which may take minutes in a whole file.
@@ -156,7 +165,7 @@ impl FoundMatches {
                 Ok(self.total < limits::MATCHES_COUNTED_MAX)
             });
             if searcher.search_slice(by, piece, sink).is_err() {
-                self.unreadable += 1;
+                self.skipped.unreadable += 1;
                 return;
             }
             if self.total >= limits::MATCHES_COUNTED_MAX {
@@ -164,23 +173,6 @@ impl FoundMatches {
             }
             lines_before += piece.iter().map(|byte| u64::from(*byte == b'\n')).sum::<u64>();
         }
-    }
-
-    fn notes(&self) -> Vec<String> {
-        let mut notes = Vec::new();
-        let mut note = |count: usize, text: &str| {
-            if count > 0 {
-                let files =
-                    if count == 1 { "1 file was".into() } else { format!("{count} files were") };
-                notes.push(format!("{files} not searched: {text}"));
-            }
-        };
-
-        note(self.tests, "tests; set allow_tests to true to include them");
-        note(self.large, "larger than 4 MiB");
-        note(self.unreadable, "could not be read");
-        notes.extend(self.is_stopped.then(deadline_note));
-        notes
     }
 }
 
@@ -248,7 +240,7 @@ mod tests {
         std::fs::write(place.path().join("a.txt"), "needle\n".repeat(20_000)).unwrap();
         let tree = SearchTree::open(place.path()).unwrap();
         let matcher = matcher("needle", &mut Vec::new()).unwrap();
-        let mut searcher = SearcherBuilder::new().line_number(true).build();
+        let mut searcher = searcher("needle");
         let mut found = FoundMatches::default();
         found.file(&tree, Path::new("a.txt"), &matcher, &mut searcher, Instant::now());
         assert!(found.is_stopped);
@@ -280,6 +272,19 @@ mod tests {
         let tree = SearchTree::open(place.path()).unwrap();
         let results = search(&tree, &search_for("needle")).unwrap();
         assert_eq!(results.matches.first().map(|found| found.line), Some(5_001));
+    }
+
+    #[test]
+    fn the_end_of_a_line_is_found_before_each_kind_of_line_end() {
+        let place = tempfile::tempdir().unwrap();
+        std::fs::write(place.path().join("a.txt"), "needle one\r\nneedle two\r\n").unwrap();
+        std::fs::write(place.path().join("b.txt"), "needle two\nneedle two x\n").unwrap();
+        let tree = SearchTree::open(place.path()).unwrap();
+        let results = search(&tree, &search_for("^needle two$")).unwrap();
+        let lines: Vec<_> =
+            results.matches.iter().map(|found| (found.file.as_str(), found.line)).collect();
+        assert_eq!(lines, [("a.txt", 2), ("b.txt", 1)]);
+        assert_eq!(results.matches.first().map(|found| found.text.as_str()), Some("needle two"));
     }
 
     #[test]

@@ -59,7 +59,13 @@ impl SearchTree {
             ToolError::new(ToolErrorCode::NotFound, message)
         };
 
-        let real = self.root.join(inside).canonicalize().map_err(|_| not_found())?;
+        let real = self.root.join(inside).canonicalize().map_err(|error| match error.kind() {
+            std::io::ErrorKind::PermissionDenied => {
+                let message = format!("`{written}` cannot be read: {error}");
+                ToolError::new(ToolErrorCode::Unreadable, message)
+            }
+            _ => not_found(),
+        })?;
         let inside = real.strip_prefix(&self.root).map_err(|_| outside(written))?.to_owned();
         if inside.as_os_str().is_empty() || self.shows(&inside) {
             Ok(inside)
@@ -68,22 +74,28 @@ impl SearchTree {
         }
     }
 
-    /// The files at or beneath `within`, except hidden and ignored files, ordered by path.
-    pub fn files(&self, within: &Path) -> impl Iterator<Item = PathBuf> + use<> {
+    /// The files at or beneath `within`, except hidden and ignored files, ordered by path. In place
+    /// of the files of a directory that cannot be read, there is one `None`.
+    pub fn files(&self, within: &Path) -> impl Iterator<Item = Option<PathBuf>> + use<> {
         let root = self.root.clone();
-        self.walk(within)
-            .filter(|entry| entry.file_type().is_some_and(|kind| kind.is_file()))
-            .filter_map(move |entry| entry.path().strip_prefix(&root).ok().map(Path::to_owned))
+        self.walk(within).filter_map(move |entry| match entry {
+            Ok(entry) if entry.file_type().is_some_and(|kind| kind.is_file()) => {
+                entry.path().strip_prefix(&root).ok().map(|path| Some(path.to_owned()))
+            }
+            Err(error) if error.is_io() => Some(None),
+            // A directory, a special file, or an error in an ignore file.
+            Ok(_) | Err(_) => None,
+        })
     }
 
     fn shows(&self, inside: &Path) -> bool {
         let wanted = self.root.join(inside);
-        self.walk(inside).any(|entry| entry.path() == wanted)
+        self.walk(inside).any(|entry| entry.is_ok_and(|entry| entry.path() == wanted))
     }
 
     /// Iterates over the directories from the root down to `within`, and over everything beneath
     /// `within`. The walk begins at the root, because ignore files above `within` also apply.
-    fn walk(&self, within: &Path) -> impl Iterator<Item = DirEntry> + use<> {
+    fn walk(&self, within: &Path) -> impl Iterator<Item = Result<DirEntry, ignore::Error>> + use<> {
         let wanted = self.root.join(within);
         WalkBuilder::new(&self.root)
             .parents(self.in_git)
@@ -95,7 +107,6 @@ impl SearchTree {
             .sort_by_file_path(Path::cmp)
             .filter_entry(move |e| wanted.starts_with(e.path()) || e.path().starts_with(&wanted))
             .build()
-            .filter_map(Result::ok)
     }
 }
 
@@ -134,4 +145,26 @@ fn is_test_file(name: &str) -> bool {
 pub fn shown(path: &Path) -> String {
     let parts: Vec<_> = path.components().map(|c| c.as_os_str().to_string_lossy()).collect();
     crate::text::legible(&parts.join("/"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_that_cannot_be_read_is_reported_among_the_files() {
+        let place = tempfile::tempdir().unwrap();
+        for directory in ["a", "b"] {
+            std::fs::create_dir(place.path().join(directory)).unwrap();
+            std::fs::write(place.path().join(directory).join("file.txt"), "text").unwrap();
+        }
+        let tree = SearchTree::open(place.path()).unwrap();
+        let mut files = tree.files(Path::new(""));
+        assert_eq!(files.next(), Some(Some(PathBuf::from("a/file.txt"))));
+
+        // The root is listed already. Permissions would not keep root from reading the directory.
+        std::fs::remove_dir_all(place.path().join("b")).unwrap();
+        assert_eq!(files.next(), Some(None));
+        assert_eq!(files.next(), None);
+    }
 }

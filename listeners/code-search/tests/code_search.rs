@@ -336,6 +336,26 @@ fn a_long_file_is_cut_after_whole_lines_and_says_where_it_goes_on() {
 }
 
 #[test]
+fn a_symbol_in_the_first_line_is_found_behind_a_byte_order_mark() {
+    let place = tempfile::tempdir().unwrap();
+    fs::write(place.path().join("a.rs"), "\u{FEFF}fn first() {\n}\n").unwrap();
+    let tree = SearchTree::open(place.path()).unwrap();
+    let request = Extract { file_path: "a.rs#first".into(), ..Extract::default() };
+    assert_eq!(code_search::extract(&tree, &request).unwrap().text, "fn first() {\n}\n");
+}
+
+#[test]
+fn a_socket_is_not_called_a_directory() {
+    let place = tempfile::tempdir().unwrap();
+    let _socket = std::os::unix::net::UnixListener::bind(place.path().join("socket")).unwrap();
+    let tree = SearchTree::open(place.path()).unwrap();
+    let request = Extract { file_path: "socket".into(), ..Extract::default() };
+    let error = code_search::extract(&tree, &request).unwrap_err();
+    assert_eq!(error.code, ToolErrorCode::NotAFile);
+    assert!(error.message.contains("neither a file nor a directory"), "{}", error.message);
+}
+
+#[test]
 fn a_file_whose_name_looks_like_a_place_is_still_a_file() {
     let place = tempfile::tempdir().unwrap();
     fs::write(place.path().join("a#b:7"), "odd").unwrap();

@@ -16,7 +16,7 @@ import { type BusEnvironment, busEnvironment, connectionOptions, FatalError, sho
 import type { Listener } from "./listener.js";
 import { CallMemory, decoded } from "./memory.js";
 import type { DeliveryChannel } from "./message.js";
-import { endSoon, logTrace, reasonOf } from "./program.js";
+import { endSoon, logAfterCancel, logTrace, reasonOf } from "./program.js";
 import { Service, type ServiceVerb } from "./service.js";
 import { parse, quoted, UnwritableAnswer } from "./xml.js";
 
@@ -370,6 +370,8 @@ class Bus {
       if (error instanceof UnwritableAnswer) {
         log(error.message);
         failure = { code: 422, reason: error.message };
+      } else if (task.signal.aborted) {
+        logAfterCancel(error);
       } else {
         logTrace(error);
         failure = { code: 500, reason: reasonOf(error) };

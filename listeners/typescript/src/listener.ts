@@ -8,8 +8,8 @@ import { serveStdio } from "./stdio.js";
 import type { Element } from "./xml.js";
 
 /**
- * Answers one call. What it throws is logged, and the attempt has crashed: the pump tries again. An answer that cannot
- * be sent is logged, too, and ends the call.
+ * Answers one call. What it throws is logged, and the attempt has crashed: the pump tries again. What it throws after
+ * its call was cancelled is logged alone. An answer that cannot be sent is logged, too, and ends the call.
  */
 export type Handler = (request: Request) => Answer | Promise<Answer>;
 

@@ -16,3 +16,11 @@ export function reasonOf(error: unknown): string {
 export function logTrace(error: unknown): void {
   process.stderr.write(`${inspect(error)}\n${reasonOf(error)}\n`);
 }
+
+/**
+ * Logs what a handler threw after its call was cancelled, in one line. That is no crash: an operation that has the
+ * signal of the request, such as `fetch`, rejects then.
+ */
+export function logAfterCancel(error: unknown): void {
+  process.stderr.write(`organism-listener: after a cancel: ${reasonOf(error)}\n`);
+}

@@ -4,7 +4,7 @@ import { missingMemory, named, unwritable } from "./answer.js";
 import type { Listener } from "./listener.js";
 import { CallMemory, decoded } from "./memory.js";
 import { type DeliveryChannel, needed } from "./message.js";
-import { endSoon, logTrace } from "./program.js";
+import { endSoon, logAfterCancel, logTrace } from "./program.js";
 import { type Element, parse, UnwritableAnswer } from "./xml.js";
 
 const FRAME_BYTES_MAX = 16 * 2 ** 20;
@@ -131,6 +131,10 @@ async function answerTo(task: StdioDelivery, listener: Listener, memory: CallMem
     if (error instanceof UnwritableAnswer) {
       process.stderr.write(`organism-listener: ${error.message}\n`);
       return unwritable(delivery, error);
+    }
+    if (task.signal.aborted) {
+      logAfterCancel(error);
+      return named(delivery, "", false);
     }
     throw error;
   }

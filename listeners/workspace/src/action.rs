@@ -66,9 +66,7 @@ impl WorkspaceRequest {
                     ..ProposalSet::default()
                 })
             }
-            "show-changes" => Self::Show {
-                from: element.attribute("from_set").and_then(|text| text.trim().parse().ok()),
-            },
+            "show-changes" => Self::Show { from: element.attribute("from_set").map(set_number) },
             "undo-changes" => Self::Undo,
             "install-packages" => Self::Install { proposal: owned(&element, "proposal")? },
             _ => match edit(&element) {
@@ -118,6 +116,12 @@ fn step(element: &Element) -> Option<CommandStep> {
         },
         _ => return None,
     })
+}
+
+/// Parses the number of a set, which the schema declares as `xs:positiveInteger`. A number that is
+/// too large for the type becomes its largest value, because no set has this number.
+fn set_number(text: &str) -> u64 {
+    text.trim().parse().unwrap_or(u64::MAX)
 }
 
 fn owned(element: &Element, name: &str) -> Option<String> {

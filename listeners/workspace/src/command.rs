@@ -14,7 +14,7 @@ use rustix::process::{Pid, Signal, kill_process_group};
 
 use crate::limits;
 use crate::output::CommandOutput;
-use crate::supervise::SUPERVISE;
+use crate::supervise::{self, SUPERVISE};
 
 /// Runs commands. All commands of one runner get the same environment and the same time limit.
 #[derive(Debug, Clone)]
@@ -45,15 +45,17 @@ pub struct FinishedCommand {
 impl CommandRunner {
     /// Runs a program in `directory` until the program ends or must be stopped. `directory` is an
     /// open handle. `path` is the path by which the directory was opened; it may lead to another
-    /// directory by now, so only the handle determines where the program runs.
+    /// directory by now, so only the handle determines where the program runs. Returns `None` if a
+    /// signal killed the supervisor, because it is then not known how the program ended.
     pub fn run(
         &self,
         command: &[String],
         directory: &OwnedFd,
         path: &Path,
         cancelled: &dyn Fn() -> bool,
-    ) -> io::Result<FinishedCommand> {
+    ) -> io::Result<Option<FinishedCommand>> {
         let begun = Instant::now();
+        let earlier = supervise::children();
         let mut child = Command::new(&self.supervisor)
             .arg(SUPERVISE)
             .args(command)
@@ -71,12 +73,13 @@ impl CommandRunner {
             stdout: OutputStream::new(child.stdout.take())?,
             stderr: OutputStream::new(child.stderr.take())?,
             child,
+            earlier,
         };
 
-        let outcome = run.until_over(begun + self.time, cancelled)?;
+        let Some(outcome) = run.until_over(begun + self.time, cancelled)? else { return Ok(None) };
         let stdout = run.stdout.output;
         let stderr = run.stderr.output;
-        Ok(FinishedCommand { outcome, stdout, stderr, duration: begun.elapsed() })
+        Ok(Some(FinishedCommand { outcome, stdout, stderr, duration: begun.elapsed() }))
     }
 }
 
@@ -84,34 +87,41 @@ struct RunningCommand {
     /// The supervisor process. When the listener closes the supervisor's standard input, the
     /// supervisor kills all processes of the command.
     child: Child,
+    /// Children that the listener had before the supervisor. They do not belong to the command.
+    earlier: Vec<Pid>,
     stdout: OutputStream<std::process::ChildStdout>,
     stderr: OutputStream<std::process::ChildStderr>,
 }
 
 impl RunningCommand {
+    /// Waits for the end of the command, and stops it if it must not go on. Returns `None` if a
+    /// signal killed the supervisor.
     fn until_over(
         &mut self,
         deadline: Instant,
         cancelled: &dyn Fn() -> bool,
-    ) -> io::Result<CommandOutcome> {
+    ) -> io::Result<Option<CommandOutcome>> {
         let outcome = loop {
             if let Some(status) = self.look(limits::COMMAND_TICK)? {
-                let code = status.code().unwrap_or(u8::MAX.into());
-                break CommandOutcome::Exited(code);
+                break status.code().map(CommandOutcome::Exited);
             }
             let most = limits::OUTPUT_READ_BYTES_MAX;
             if self.stdout.output.total().max(self.stderr.output.total()) > most {
-                break CommandOutcome::TooMuchOutput;
+                break Some(CommandOutcome::TooMuchOutput);
             }
             if Instant::now() >= deadline {
-                break CommandOutcome::TimedOut;
+                break Some(CommandOutcome::TimedOut);
             }
             if cancelled() {
-                break CommandOutcome::Cancelled;
+                break Some(CommandOutcome::Cancelled);
             }
         };
 
-        self.stop()?;
+        if outcome.is_some() {
+            self.stop()?;
+        }
+        // If the supervisor was killed, the command's processes are children of the listener.
+        supervise::sweep(&self.earlier);
         Ok(outcome)
     }
 

@@ -40,7 +40,8 @@ pub enum FailureCode {
     /// The preview with which a person approved the call is no longer valid. The schema lacks this
     /// code, because the listener refuses such a call instead of answering with a failure.
     StalePreview,
-    /// The listener died while a command was running, so the result of the command is unknown.
+    /// The listener died while a command was running, or a signal killed the supervisor of the
+    /// command. The result of the command is unknown.
     Interrupted,
     DiskFull,
     NotPermitted,

@@ -32,9 +32,10 @@ pub const DIFF_BYTES_MAX: usize = 96 << 10;
 /// Maximum bytes of the elements in an answer that name changed files. The same maximum applies to
 /// those that name sets of changes. Further elements are left out.
 pub const LIST_BYTES_MAX: usize = 96 << 10;
-/// Maximum time for computing a minimal diff. After this time, a faster algorithm computes the rest
-/// of the diff.
-pub const DIFF_TIME_MAX: Duration = Duration::from_millis(500);
+/// Maximum comparison steps for the minimal diff of a file. If it takes more steps, the change is
+/// shown as one block: the old lines, and then the new lines. The limit counts steps and not time,
+/// because the same change must always have the same diff.
+pub const DIFF_STEPS_MAX: usize = 500_000;
 /// Maximum number of line numbers that an error message lists if a text occurs several times in a
 /// file.
 pub const LINES_NAMED_MAX: usize = 20;

@@ -8,8 +8,8 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use organism::ids::Digest;
-use organism::listener::{Listener, Preview, Reply, Request};
-use rustix::process::{DumpableBehavior, set_dumpable_behavior};
+use organism::listener::{Listener, Reply, Request};
+use rustix::process::{DumpableBehavior, getpid, set_child_subreaper, set_dumpable_behavior};
 use workspace::{Options, SUPERVISE, Workspace, WorkspaceCall, limits, supervise};
 
 const USAGE: &str = "usage: workspace [--state DIR] [--time-limit SECONDS] [--shell PROGRAM] \
@@ -46,13 +46,12 @@ fn serve(workspace: Workspace) -> ExitCode {
         .otherwise(move |request: &Request| {
             let _alive = request.keep_alive();
             let cancelled = || request.is_cancelled();
-            let holds = |preview: &Preview| request.holds(preview);
             let message = request.message().id.to_string();
             let call = WorkspaceCall {
                 message: &message,
                 payload: request.payload(),
                 cancelled: &cancelled,
-                holds: &holds,
+                approved_preview: request.approved_preview,
             };
             workspace.answer(&call).map(Reply::raw)
         })
@@ -64,6 +63,10 @@ fn opened(arguments: &[OsString]) -> Result<Workspace, String> {
     // read it.
     set_dumpable_behavior(DumpableBehavior::NotDumpable)
         .map_err(|error| format!("cannot close itself to other processes: {error}"))?;
+    // If a command kills its supervisor, its processes become children of the listener, which kills
+    // them.
+    set_child_subreaper(Some(getpid()))
+        .map_err(|error| format!("cannot adopt the processes of commands: {error}"))?;
     let (root, options) = parsed(arguments)?;
     Workspace::open(&root, options)
         .map_err(|error| format!("cannot work in {}: {error}", root.display()))

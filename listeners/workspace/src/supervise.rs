@@ -49,7 +49,7 @@ pub fn supervise(command: &[std::ffi::OsString]) -> ExitCode {
     }
 
     let status = child.wait();
-    sweep();
+    sweep(&[]);
     match status {
         Ok(status) => ended(status),
         Err(error) => failed(&format!("cannot wait for the command: {error}")),
@@ -69,23 +69,28 @@ fn until_over(pid: Pid) {
     }
 }
 
-/// Kills the processes that the command has left behind. They have lost their parent process, so
-/// they are children of the supervisor by now.
-fn sweep() {
+/// Kills the processes that a command has left behind. They have lost their parent process, so they
+/// are children of the supervisor by now or, if the supervisor was killed, of the listener. The
+/// children in `spared` belong to no command and are not killed. A process that this program may
+/// not kill, such as one of another user, goes on.
+pub(crate) fn sweep(spared: &[Pid]) {
     for _ in 0..limits::SWEEPS_MAX {
-        let children = children();
+        let mut children = children();
+        children.retain(|child| !spared.contains(child));
         if children.is_empty() {
             return;
         }
         for child in children {
-            // The signal fails only if the process has already ended.
-            let _ = kill_process(child, Signal::KILL);
-            let _ = waitpid(Some(child), WaitOptions::empty());
+            // Without permission for the signal, a wait for the end of the process may never end.
+            if kill_process(child, Signal::KILL).is_ok() {
+                let _ = waitpid(Some(child), WaitOptions::empty());
+            }
         }
     }
 }
 
-fn children() -> Vec<Pid> {
+/// Returns the child processes of this process.
+pub(crate) fn children() -> Vec<Pid> {
     let me = std::process::id();
     let listed = fs::read_to_string(format!("/proc/self/task/{me}/children")).unwrap_or_default();
     listed.split_whitespace().filter_map(|pid| Pid::from_raw(pid.parse().ok()?)).collect()

@@ -55,10 +55,9 @@ pub struct WorkspaceCall<'a> {
     pub payload: &'a str,
     /// Whether the call was cancelled.
     pub cancelled: &'a dyn Fn() -> bool,
-    /// Decides whether the call may be carried out. The argument is the present preview of the
-    /// call. The function returns false if a person has approved the call on the basis of another
-    /// preview.
-    pub holds: &'a dyn Fn(&Preview) -> bool,
+    /// Digest of the preview on the basis of which a person has approved the call; `None` if there
+    /// is no approved preview. The call is carried out only if its present preview has this digest.
+    pub approved_preview: Option<Digest>,
 }
 
 #[derive(Debug)]
@@ -145,7 +144,7 @@ impl Workspace {
         let mut answer = match (set.edits.is_empty(), set.steps.is_empty()) {
             (true, true) => return self.summary(set.summary.as_deref()),
             (true, false) => {
-                check_preview(call, &preview::of_set(set, &Ok(Vec::new())))?;
+                check_preview(call, || preview::of_set(set, &Ok(Vec::new())))?;
                 String::new()
             }
             (false, _) => self.change(call, set)?,
@@ -189,7 +188,7 @@ impl Workspace {
         }
 
         let planned = self.planned(set);
-        check_preview(call, &preview::of_set(set, &planned))?;
+        check_preview(call, || preview::of_set(set, &planned))?;
         let changes = planned?;
         let diff = diff::of(&changes);
         if changes.is_empty() {
@@ -212,11 +211,10 @@ impl Workspace {
         }
 
         let planned = self.planned_undo(&sets);
-        let shown = match &planned {
+        check_preview(call, || match &planned {
             Ok((_, changes)) => preview::of_changes(changes),
             Err(failure) => preview::of_failure(failure),
-        };
-        check_preview(call, &shown)?;
+        })?;
         let (last, changes) = planned?;
         let diff = diff::of(&changes);
         let summary = format!("undo of set {}", last.set);
@@ -362,7 +360,7 @@ impl Workspace {
             return Err(interrupted());
         }
 
-        check_preview(call, &self.preview_of_install(proposal))?;
+        check_preview(call, || self.preview_of_install(proposal))?;
         let taken = self.state.take_proposal(proposal).map_err(remembering)?;
         let command = taken.ok_or_else(unknown_proposal)?;
 
@@ -406,7 +404,8 @@ impl Workspace {
         let directory = self.root.directory(place)?;
         let path = self.root.path().join(place.names().join("/"));
         let run = self.commands.run(command, &directory, &path, call.cancelled);
-        run.map_err(|error| ActionFailure::io(&error, "cannot run the command"))
+        let run = run.map_err(|error| ActionFailure::io(&error, "cannot run the command"))?;
+        run.ok_or_else(supervisor_killed)
     }
 }
 
@@ -442,14 +441,19 @@ struct FileSpan<'a> {
     last: (&'a SetManifest, usize),
 }
 
-/// Fails if a person approved the call after seeing a preview other than `now`. `now` is the text
-/// of the present preview.
-fn check_preview(call: &WorkspaceCall<'_>, now: &str) -> Result<(), ActionFailure> {
-    if (call.holds)(&Preview::new(now)) {
+/// Fails if a person approved the call after seeing a preview other than the present one. `present`
+/// returns the text of the present preview, and is called only if there is an approved preview.
+fn check_preview(
+    call: &WorkspaceCall<'_>,
+    present: impl FnOnce() -> String,
+) -> Result<(), ActionFailure> {
+    let Some(approved) = call.approved_preview else { return Ok(()) };
+    let text = present();
+    if Preview::new(&text).digest() == approved {
         return Ok(());
     }
 
-    Err(ActionFailure::new(FailureCode::StalePreview, now))
+    Err(ActionFailure::new(FailureCode::StalePreview, text))
 }
 
 fn unknown_proposal() -> ActionFailure {
@@ -467,6 +471,11 @@ fn succeeded(done: &FinishedCommand) -> bool {
 
 fn interrupted() -> ActionFailure {
     let message = "the command was running when the workspace's process died; whether it did its work is not known, so it is not run again: look, and decide";
+    ActionFailure::new(FailureCode::Interrupted, message)
+}
+
+fn supervisor_killed() -> ActionFailure {
+    let message = "a signal killed the supervisor of the command, so whether the command did its work is not known: its processes were ended; look, and decide";
     ActionFailure::new(FailureCode::Interrupted, message)
 }
 

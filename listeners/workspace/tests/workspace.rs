@@ -82,9 +82,8 @@ impl Room {
 
     /// Delivers a payload that a person has approved with this preview.
     fn deliver_approved(&self, message: &str, payload: &str, approved: Option<&Preview>) -> String {
-        let holds = |now: &Preview| approved.is_none_or(|approved| approved == now);
-        let cancelled = || false;
-        let call = WorkspaceCall { message, payload, cancelled: &cancelled, holds: &holds };
+        let approved_preview = approved.map(Preview::digest);
+        let call = WorkspaceCall { message, payload, cancelled: &|| false, approved_preview };
         self.workspace.answer(&call).unwrap()
     }
 

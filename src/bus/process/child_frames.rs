@@ -25,9 +25,9 @@ use super::frame::{self, ChildFrame, ChildFrameReader, FrameError};
 #[derive(Debug)]
 pub(super) enum ChildExit {
     Drained,
-    /// The host killed the child, because the child still handled a call after the cancellation of
-    /// the call.
-    Killed,
+    /// The child ended after its call was cancelled. Either the host killed the child, because the
+    /// child still handled the call, or the child exited.
+    AfterCancel,
     Fault(String),
 }
 
@@ -43,7 +43,7 @@ pub(super) struct ChildIo<'a> {
     serving: Option<(CallId, Attempt)>,
     /// The attempt that the child answered last; `None` before its first answer.
     answered: Option<(CallId, Attempt)>,
-    /// Messages of the call that the child will remember after the current delivery, if the child's
+    /// The call's messages that the child will remember after the current delivery, if the child's
     /// answer states that it keeps the messages. `None` if the delivery requests a preview.
     mark: Option<MemoryMark>,
     /// The current delivery with all its messages, if only the new messages were sent to the child.
@@ -404,11 +404,10 @@ impl<'a> ChildIo<'a> {
         let (detail, failure): (String, fn(String) -> AttemptFailure) = match stopped {
             FrameError::Closed { unfinished } => {
                 let how = self.child.gone(limits::EXIT_GRACE).await;
-                let detail = match unfinished {
+                return self.crashed(match unfinished {
                     0 => how,
                     bytes => format!("{how}, {bytes} bytes into an unfinished frame"),
-                };
-                (detail, |detail| AttemptFailure::Crashed { detail })
+                });
             }
             FrameError::Unsolicited => return self.unasked().await,
             FrameError::TooLong => {
@@ -427,6 +426,24 @@ impl<'a> ChildIo<'a> {
         ChildExit::Fault(detail)
     }
 
+    /// Reports that the child exited without an answer. If the call was cancelled, the exit is no
+    /// fault of the child: the handler may have failed because of the cancellation.
+    fn crashed(&mut self, detail: String) -> ChildExit {
+        let is_cancelled = self.is_cancelled && self.serving.is_some();
+        self.settle(Err(AttemptFailure::Crashed { detail: detail.clone() }));
+        if !is_cancelled {
+            return ChildExit::Fault(detail);
+        }
+
+        let listener = &self.options.listener;
+        let instance = self.handle.instance;
+        tracing::info!(
+            %listener, instance,
+            "{detail}; its call was cancelled before, so the process is started again at once"
+        );
+        ChildExit::AfterCancel
+    }
+
     async fn wrote(&mut self, wrote: std::io::Result<usize>) -> Option<ChildExit> {
         match wrote {
             Ok(count) => {
@@ -442,9 +459,7 @@ impl<'a> ChildIo<'a> {
             Err(_) => {
                 self.stdin = None;
                 let how = self.child.gone(limits::EXIT_GRACE).await;
-                let detail = format!("closed its standard input; {how}");
-                self.settle(Err(AttemptFailure::Crashed { detail: detail.clone() }));
-                Some(ChildExit::Fault(detail))
+                Some(self.crashed(format!("closed its standard input; {how}")))
             }
         }
     }
@@ -516,7 +531,7 @@ impl<'a> ChildIo<'a> {
         let (ended, why) = if self.draining {
             (ChildExit::Drained, "the listener was stopped")
         } else {
-            (ChildExit::Killed, "its caller was gone")
+            (ChildExit::AfterCancel, "its caller was gone")
         };
 
         let detail = format!("did not answer in time after {why}; {missing}; it was killed");

@@ -68,6 +68,11 @@ impl DirectProcess {
         Err(format!("{how}; {end}"))
     }
 
+    /// Kills the process, and returns when it has ended.
+    pub async fn kill(&mut self) {
+        self.child.kill().await;
+    }
+
     async fn end(&mut self) -> String {
         self.child.gone(limits::EXIT_GRACE).await
     }

@@ -182,8 +182,8 @@ impl Dispatch {
 }
 
 impl DispatchState {
-    /// Assigns a delivery to an instance of the listener that has none, in this order of
-    /// preference:
+    /// Assigns a delivery to an instance of the listener. Instances that already have a delivery
+    /// are left out. The others are tried in this order of preference:
     ///
     /// - an idle instance, whose process waits for a delivery
     /// - an instance whose process runs but is not ready yet
@@ -264,8 +264,8 @@ impl DispatchState {
     }
 
     /// Cancels an attempt. If its delivery is still in a mailbox, removes the delivery and returns
-    /// true. Otherwise returns false. If an instance serves the attempt, sends a cancel command to
-    /// that instance.
+    /// true. Otherwise, sends a cancel command to the instance that serves the attempt, if any, and
+    /// returns false.
     fn cancel(&mut self, call: CallId, attempt: Attempt) -> bool {
         let is_it = |d: &mut Delivery| (d.call, d.attempt) == (call, attempt);
         if self.instances.iter_mut().any(|instance| instance.mailbox.take_if(is_it).is_some()) {

@@ -107,8 +107,8 @@ impl<R: AsyncRead + Unpin> ChildFrameReader<R> {
 
     /// Returns the next frame as [`Self::next`] does. If `is_idle` is true, the child handles no
     /// delivery, and may send only an answer that names its attempt. Any other frame is then an
-    /// error as soon as it begins. Without this rule, its end could arrive after the next delivery,
-    /// and the frame would count as the answer to that delivery.
+    /// error as soon as it begins. Without this rule, the end of this frame could arrive after the
+    /// next delivery, and the frame would count as the answer to that delivery.
     pub async fn next_of_child(&mut self, is_idle: bool) -> Result<&[u8], FrameError> {
         let range = loop {
             match self.buffered_range() {

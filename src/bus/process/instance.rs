@@ -25,7 +25,7 @@ pub(super) async fn run(options: Arc<Options>, mut handle: InstanceHandle) {
                 match ended {
                     _ if leaving => return,
                     ChildExit::Drained => return,
-                    ChildExit::Killed => continue,
+                    ChildExit::AfterCancel => continue,
                     ChildExit::Fault(reason) => fault(&options, &handle, &reason, &mut restarts),
                 }
             }

@@ -4,8 +4,9 @@
 //! The launcher is the `organism` program, run with its hidden subcommand [`VERB`]. It takes three
 //! steps:
 //!
-//! - It requests a death signal: the kernel will kill it when its parent thread ends.
-//! - It checks that its parent is still the process that started it.
+//! - It requests a death signal: the kernel will kill the launcher when the thread that started it
+//!   ends.
+//! - It checks that the process that started it has not ended meanwhile.
 //! - It replaces itself by the listener's program, which keeps the process id and the death signal.
 
 use std::ffi::OsString;

@@ -54,8 +54,8 @@ pub struct Options {
     pub withheld: Vec<String>,
     pub restarts: RestartPolicy,
     /// Program that launches the listeners' processes and ensures that they end with this process.
-    /// If `None`, the launcher is this program, provided that it has called [`use_this_program`].
-    /// Otherwise, the launcher is an `organism` program beside this program or on `PATH`.
+    /// If `None`, the launcher is this program if it has called [`use_this_program`]. If it has
+    /// not, the launcher is an `organism` program beside this program or on `PATH`.
     pub launcher: Option<PathBuf>,
     /// Identity of the pump for which the processes run. Each process gets it in the environment
     /// variable [`PUMP_VARIABLE`]. If `None`, the host does not set this variable.
@@ -123,6 +123,16 @@ impl ProcessHost {
     /// Ends all instances. Each instance that has a delivery may work on it for `patience`.
     async fn end_within(&self, patience: Duration) {
         self.dispatch.drain(patience);
+        self.wait_ended().await;
+    }
+
+    /// Kills all processes, and returns when they have ended.
+    pub(crate) async fn kill(&self) {
+        self.dispatch.close();
+        self.wait_ended().await;
+    }
+
+    async fn wait_ended(&self) {
         let instances = std::mem::take(&mut *locked(&self.instances));
         for instance in instances {
             if let Err(error) = instance.await {

@@ -121,6 +121,14 @@ impl TrialHarness {
         }
     }
 
+    /// Kills the program, and returns when it has ended.
+    pub async fn kill(&mut self) {
+        match self {
+            Self::Process(host) => host.kill().await,
+            Self::Nats { program, .. } => program.kill().await,
+        }
+    }
+
     /// Ends the program, and waits a limited time for its exit.
     pub async fn end(&mut self) {
         match self {
@@ -173,6 +181,12 @@ impl NatsProgram {
         self.signal(Signal::TERM);
         timeout(limits::EXIT_GRACE, self.child.wait()).await.ok();
         self.sweep();
+    }
+
+    /// Kills the process group of the program, and waits a limited time for the program's exit.
+    async fn kill(&mut self) {
+        self.sweep();
+        timeout(limits::EXIT_GRACE, self.child.wait()).await.ok();
     }
 
     /// Kills the process group of the program. Must be called before the exit of the program is

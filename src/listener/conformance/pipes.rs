@@ -39,6 +39,11 @@ impl<'t> PipedProgram<'t> {
         Ok(Self { process, patience, judge })
     }
 
+    /// Kills the program, and returns when it has ended.
+    pub async fn kill(mut self) {
+        self.process.kill().await;
+    }
+
     /// Sends a request. If the program neither answers in time nor ends, returns a description of
     /// the text that it wrote in place of an answer. If the program answers or ends, returns
     /// `None`.

@@ -23,7 +23,7 @@ use tokio::time::{sleep_until, timeout, timeout_at};
 use super::connection::missing_memory;
 use super::payload::Reply;
 use super::request::{Received, Request, of_message};
-use super::serve::HandlerFailure;
+use super::serve::{HandlerFailure, log_failure_after_cancel};
 use crate::bus::memory::CallMemory;
 use crate::bus::nats::service::{Service, ServiceVerb};
 use crate::bus::nats::{ListenerSubjects, header_names};
@@ -349,10 +349,14 @@ impl KitState {
             if !request.complete(&mut locked(&self.memory)) {
                 return Ok((HeaderMap::new(), missing_memory(request.call, request.attempt)));
             }
-            let reply = handle(&request).map_err(|failure| match failure {
-                HandlerFailure::Failed(why) => (FAILED, why),
-                HandlerFailure::UnreadablePayload(_) => (BAD_REQUEST, failure.to_string()),
-                HandlerFailure::UnwritableAnswer(_) => (UNWRITABLE, failure.to_string()),
+            let reply = handle(&request).or_else(|failure| match failure {
+                HandlerFailure::Failed(why) if task.is_cancelled() => {
+                    log_failure_after_cancel(&why);
+                    Ok(Reply::ack())
+                }
+                HandlerFailure::Failed(why) => Err((FAILED, why)),
+                HandlerFailure::UnreadablePayload(_) => Err((BAD_REQUEST, failure.to_string())),
+                HandlerFailure::UnwritableAnswer(_) => Err((UNWRITABLE, failure.to_string())),
             })?;
             Ok((self.remember(request), reply.payloads().concat()))
         }));

@@ -48,9 +48,24 @@ fn the_shell_listener_keeps_to_the_protocol() {
     "#]]
     .assert_eq(&checklist.replace("  ok", "ok"));
     assert!(talk.starts_with("10 of 10 checks passed"), "{talk}");
-    let (code, lines, _) = test(&[&["--json"], &arguments[..]].concat());
+
+    // The program may hold a lock, because one program runs at a time.
+    let lock = tempfile::NamedTempFile::new().unwrap();
+    let alone = ["--", "python3", "-c", LOCKED, lock.path().to_str().unwrap(), program];
+    let options = &arguments[..arguments.len() - 1];
+    let (code, lines, _) = test(&[&["--json"], options, &alone].concat());
     assert_eq!((code, lines.lines().count()), (0, 10), "{lines}");
 }
+
+/// Becomes the program in its second argument, if no other process has locked the file in its first
+/// argument.
+const LOCKED: &str = "
+import fcntl, os, sys
+lock = open(sys.argv[1])
+fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+os.set_inheritable(lock.fileno(), True)
+os.execv(sys.argv[2], sys.argv[2:])
+";
 
 /// Runs the conformance kit on a listener with this request. All checks must pass.
 fn test_with(payload: &str, options: &[&str], listener: &Command) -> String {

@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use organism::bus::native_host::InlineHost;
 use organism::bus::process::{Options, ProcessHost, find};
-use organism::bus::{Host, Outcome};
+use organism::bus::{Host, Outcome, Sink};
 use organism::envelope::AttemptFailure;
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::runtime::Handle;
 
 use super::harness::{HostHarness, SinkEvent, attempt, call, done, name, script};
-use super::suite::fixture::obedient;
+use super::suite::fixture::{self, obedient};
 use crate::organism::{PATIENCE, until};
 
 fn hosting(options: Options) -> HostHarness {
@@ -71,6 +71,42 @@ async fn failure_after_heartbeats(ear: &mut HostHarness) -> String {
             SinkEvent::Failed(_, failure) => return failure.to_string(),
             other => panic!("expected a failure, heard {other:?}"),
         }
+    }
+}
+
+/// An aborted request raises an error, which is no crash of the program.
+#[tokio::test]
+async fn a_handler_of_a_kit_that_fails_after_its_cancel_answers_nothing() {
+    type Fixture = fn(Arc<dyn Sink>) -> Arc<dyn Host>;
+    let hosts: [(&str, Fixture); 4] = [
+        ("process", fixture::process),
+        ("process_typescript", fixture::process_typescript),
+        ("nats", fixture::nats),
+        ("nats_typescript", fixture::nats_typescript),
+    ];
+    for (kind, make) in hosts {
+        let mut ear = HostHarness::hosting(make);
+        for _ in 0..2 {
+            let number = ear.tell("fail-after-cancel");
+            assert_eq!(ear.next().await, SinkEvent::Beat(number), "{kind}");
+            ear.cancel(number);
+            assert_eq!(ear.next().await, SinkEvent::Answer(number, vec![]), "{kind}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_process_that_exits_after_a_cancel_uses_up_no_restart() {
+    let script = "read -rd '' frame; printf '<heartbeat/>\\0'; read -rd '' cancel; exit 3";
+    let mut options = running(["bash", "-c", script]);
+    options.restarts.max = 0;
+    let mut ear = hosting(options);
+    for _ in 0..3 {
+        let number = ear.tell("anything");
+        ear.expect(SinkEvent::Beat(number)).await;
+        ear.cancel(number);
+        let failure = failure(&mut ear).await.to_string();
+        assert!(failure.contains("exited with code 3"), "{failure}");
     }
 }
 

@@ -457,6 +457,28 @@ fn a_cancel_reaches_a_running_handler_and_is_skipped_after_its_end() {
 }
 
 #[test]
+fn an_error_of_a_handler_after_a_cancel_is_answered_with_nothing() {
+    let mut served = Served::start(|| {
+        Listener::new().otherwise(|request: &Request| {
+            request.heartbeat().map_err(|e| e.to_string())?;
+            while !request.is_cancelled() {
+                std::thread::yield_now();
+            }
+            Err::<(), _>("aborted".to_owned())
+        })
+    });
+    served.say(&delivery(&["<q/>"]));
+    assert_eq!(served.frame(), "<heartbeat/>");
+    served.say(&format!("<cancel call=\"{CALL}\"/>"));
+    assert_eq!(served.frame(), answer_to(CALL, "2.1") + "</e:answer>");
+
+    // The end of the input is no cancel.
+    served.say(&delivery(&["<q/>"]));
+    assert_eq!(served.frame(), "<heartbeat/>");
+    assert_eq!(served.end(), Err("q: aborted".to_owned()));
+}
+
+#[test]
 fn several_payloads_of_one_type_are_one_answer() {
     let reply = vec![Sum { total: 1 }, Sum { total: 2 }].into_reply().unwrap();
     assert_eq!(

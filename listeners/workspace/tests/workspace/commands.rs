@@ -135,7 +135,7 @@ fn a_caller_that_is_gone_ends_the_command() {
         message: "m",
         payload: &shell("touch started; sleep 1000"),
         cancelled: &started,
-        holds: &|_| true,
+        approved_preview: None,
     };
     let answer = room.workspace.answer(&call).unwrap();
     assert_eq!(value_in(&answer, "@outcome"), "cancelled");

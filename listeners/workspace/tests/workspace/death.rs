@@ -28,6 +28,11 @@ impl Program {
     /// Sends a message and returns the answer; `None` if the program died.
     fn ask(&mut self, message: u32, payload: &str) -> Option<String> {
         self.send(message, payload);
+        self.answer()
+    }
+
+    /// Waits for the next answer; `None` if the program died.
+    fn answer(&mut self) -> Option<String> {
         let mut output = BufReader::new(self.child.stdout.as_mut().unwrap());
         let mut frame = Vec::new();
         output.read_until(0, &mut frame).unwrap();
@@ -189,6 +194,21 @@ fn a_command_ends_with_the_process_that_started_it() {
     program.child.kill().unwrap();
     let rest = std::io::read_to_string(pipe).unwrap();
     assert_eq!(rest, "");
+}
+
+#[test]
+fn a_command_that_kills_its_supervisor_is_interrupted_and_leaves_no_process() {
+    let room = prepared();
+    let fifo = room.path("fifo");
+    rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, rustix::fs::Mode::from_raw_mode(0o600)).unwrap();
+    let mut program = Program::start(room.directory.path(), None);
+    program.send(1, &shell("exec 3> fifo; (setsid sleep 1000 &); kill -9 $PPID; sleep 1000"));
+    let pipe = fs::File::open(&fifo).unwrap();
+    let answer = program.answer().unwrap();
+    assert_eq!(verdict(&answer), "interrupted", "{answer}");
+    assert_eq!(std::io::read_to_string(pipe).unwrap(), "");
+    let next = program.ask(2, &shell("echo next")).unwrap();
+    assert_eq!(value_in(&next, "stdout"), "next\n", "{next}");
 }
 
 #[test]
