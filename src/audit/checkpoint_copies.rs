@@ -208,10 +208,13 @@ impl CopyEvidence {
 
     /// Compares the newer copies, which [`CopyEvidence::set_later_aside`] has kept, with `heads`,
     /// the heads of all trees after the records read so far. Handles each copy whose position is
-    /// not after the last of these records. A copy agrees if it is genuine, is exactly at the
-    /// position of this last record, and has the same Merkle root. Any other copy becomes a
-    /// difference. A copy that agrees proves the records if it is outside the directories of the
-    /// journal and of its key.
+    /// not after the last record read. A copy agrees if all of this is true:
+    /// - The copy is genuine.
+    /// - Its position is that of the last record read.
+    /// - It has the same Merkle root as `heads`.
+    ///
+    /// Any other copy becomes a difference. A copy that agrees proves the records up to its
+    /// position if it is outside the directories of the journal and of its key.
     pub fn compare_later(&mut self, heads: &mut TreeHeads) {
         let position = heads.last();
         while let Some(later) = self.later.pop_if(|later| later.line.position <= position) {
@@ -265,9 +268,9 @@ impl CopyEvidence {
         }
     }
 
-    /// Returns the position of the last agreeing copy that is not after `end`; 0 if there is none.
-    /// This copy proves all records up to its position. Only copies outside the directories of the
-    /// journal and of its key are proofs.
+    /// Returns the position of the last copy up to `end` that agrees with the journal; 0 if there
+    /// is none. This copy proves all records up to its position. Only copies outside the
+    /// directories of the journal and of its key count, because other copies prove nothing.
     pub fn vouched(&self, end: Position) -> Position {
         self.agreeing.range(..=end).next_back().copied().unwrap_or_default()
     }
@@ -281,7 +284,7 @@ impl CopyEvidence {
 
     /// Returns why the copies do not protect the journal from an attacker who knows its key.
     /// Returns `None` if the copies protect the journal. Also returns `None` if they contradict the
-    /// journal, because that is a violation.
+    /// journal, because this is reported as a violation instead.
     pub fn reason(&self) -> Option<String> {
         let vouched = self.agreeing.last().copied().unwrap_or_default();
         let due = self.due;

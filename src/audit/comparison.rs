@@ -4,16 +4,17 @@
 use std::collections::{HashMap, VecDeque};
 use std::time::Instant;
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use similar::{Algorithm, DiffOp, capture_diff_slices_deadline};
 
-use super::event_content::{ContentReader, EventContent, is_lineage};
+use super::event_content::{ContentReader, EventContent};
+use super::finals::{last_results, messages_of};
 use super::threads::{ThreadPhase, is_open_phase};
 use super::timeline::{ThreadTimeline, TimelineEntry, TimelineEvent};
 use super::views::MessageView;
 use crate::clock::Time;
 use crate::contract::run_definition_name;
-use crate::envelope::{MessageKind, SpendingTotals};
+use crate::envelope::SpendingTotals;
 use crate::ids::{Digest, ListenerName, MessageId, Position, ThreadId};
 use crate::limits;
 use crate::system;
@@ -101,10 +102,10 @@ pub struct ThreadTotals {
     pub thread: ThreadId,
     #[serde(rename = "status")]
     pub status: ThreadPhase,
-    /// Payload of the last reply or fault to the listener that opened the thread. `None` if there
-    /// was no result yet, or if the payload was redacted.
-    #[serde(rename = "result")]
-    pub result: Option<String>,
+    /// Payloads of the result of the latest request to the thread: of all replies and faults. A
+    /// redacted payload is `None`.
+    #[serde(rename = "result", serialize_with = "serialize_results")]
+    pub results: Vec<Option<String>>,
     /// Digest of the workflow definition; `None` if the thread is no run of a workflow.
     #[serde(rename = "definition")]
     pub definition: Option<String>,
@@ -126,6 +127,18 @@ pub struct ThreadTotals {
     /// Milliseconds from the opening of the thread to its last event.
     #[serde(rename = "ms")]
     pub ms: u64,
+}
+
+/// Writes the payloads of a result one after another, or null if there is none that can be read.
+fn serialize_results<S: Serializer>(
+    results: &[Option<String>],
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    if results.iter().all(Option::is_none) {
+        return serializer.serialize_none();
+    }
+    let texts = results.iter().map(|result| result.as_deref().unwrap_or("[redacted]"));
+    serializer.serialize_some(&texts.collect::<Vec<_>>().join("\n"))
 }
 
 /// Compares the events and prompts of two threads, including everything beneath the threads.
@@ -153,8 +166,7 @@ pub fn compare_threads(left: &ThreadTimeline, right: &ThreadTimeline) -> ThreadC
         left: ThreadTotals::of(left),
         right: ThreadTotals::of(right),
         has_equal_results: left.status == right.status
-            && result_of(left).map(|result| left_ids.message(result))
-                == result_of(right).map(|result| right_ids.message(result)),
+            && has_same_results((left, &left_ids), (right, &right_ids)),
         left_ids,
         right_ids,
     }
@@ -228,8 +240,8 @@ struct EventOf<'t> {
 impl ThreadComparer {
     /// Compares the events of two threads in order. Subthreads are compared in pairs.
     fn compare(&mut self, left: &ThreadTimeline, right: &ThreadTimeline) {
-        let before = events_of(left, &self.left);
-        let after = events_of(right, &self.right);
+        let before = events_of(left, &self.left, right);
+        let after = events_of(right, &self.right, left);
         let keys =
             |events: &[EventOf<'_>]| events.iter().map(|event| event.key).collect::<Vec<_>>();
         let operations = capture_diff_slices_deadline(
@@ -276,15 +288,15 @@ impl ThreadComparer {
     /// `old` of the left thread, and `new` of the right thread. Pairs events with the same title,
     /// in their order. If both events of a pair are subthreads, these are compared event by event.
     /// Every other pair, and every event without a partner, is a difference. `order` is the
-    /// position for events that only the right thread has.
+    /// position by which events that only the right thread has are sorted.
     fn compare_ranges(&mut self, order: Position, old: &[EventOf<'_>], new: &[EventOf<'_>]) {
-        let mut by_title: HashMap<&str, VecDeque<&EventOf<'_>>> = HashMap::new();
-        for right in new {
-            by_title.entry(right.title()).or_default().push_back(right);
+        let mut by_title: HashMap<&str, VecDeque<(usize, &EventOf<'_>)>> = HashMap::new();
+        for (number, right) in new.iter().enumerate() {
+            by_title.entry(right.title()).or_default().push_back((number, right));
         }
         for left in old {
             let pair = by_title.get_mut(left.title()).and_then(VecDeque::pop_front);
-            let Some(right) = pair else {
+            let Some((_, right)) = pair else {
                 self.add(left.entry.position, Some(left), None);
                 continue;
             };
@@ -302,8 +314,9 @@ impl ThreadComparer {
         }
 
         let mut rest: Vec<_> = by_title.into_values().flatten().collect();
-        rest.sort_by_key(|right| right.entry.position);
-        for right in rest {
+        // Events of one record have the same position, so only their numbers are an order.
+        rest.sort_by_key(|(number, _)| *number);
+        for (_, right) in rest {
             self.add(order, None, Some(right));
         }
     }
@@ -361,9 +374,19 @@ impl EventOf<'_> {
 /// Returns the events of the thread itself, with each subthread as one event. Leaves out events
 /// without content, such as counts of submissions that were refused as `busy`. If the thread
 /// belongs to a fork, also leaves out each subthread in which nothing has happened since the fork
-/// began.
-fn events_of<'t>(timeline: &'t ThreadTimeline, reader: &ContentReader) -> Vec<EventOf<'t>> {
-    let events = timeline.items.iter().filter_map(|entry| {
+/// began. If the thread `other` belongs to a fork of this thread, leaves out the failed attempts of
+/// the calls whose results `other` got from the record: the fork has not attempted these calls.
+fn events_of<'t>(
+    timeline: &'t ThreadTimeline,
+    reader: &ContentReader,
+    other: &ThreadTimeline,
+) -> Vec<EventOf<'t>> {
+    let is_recalled = |event: &TimelineEvent| match event {
+        TimelineEvent::AttemptFailed { call, .. } => other.recalled.contains(call),
+        _ => false,
+    };
+    let events = timeline.items.iter().filter(|entry| !is_recalled(&entry.what));
+    let events = events.filter_map(|entry| {
         let content = reader.read(&entry.what);
         let named = match (&entry.what, &content) {
             (TimelineEvent::Subthread(child), _) if is_untouched(child) => return None,
@@ -394,24 +417,38 @@ fn opening(timeline: &ThreadTimeline, reader: &ContentReader) -> String {
     format!("subthread\0{}\0{text}", timeline.opened_by)
 }
 
-/// Returns the last result of the thread. A result is a reply, or a message of the core, to the
-/// listener that sent the thread's first message. Returns `None` if there is no result yet.
-fn result_of(timeline: &ThreadTimeline) -> Option<&MessageView> {
-    let messages = || messages_of(timeline).filter(|message| !is_lineage(message));
-    let opener = &messages().next()?.from;
-    let is_result = |message: &&MessageView| {
-        let kinds = [MessageKind::Reply, MessageKind::System];
-        kinds.contains(&message.kind) && message.to == *opener
-    };
-    messages().filter(is_result).last()
+/// Whether the latest requests to the two threads have the same results. If only one of the threads
+/// is a fork with a result, the other thread may have results of peers that have no result in the
+/// fork. These results are ignored, because a call that ended before the fork began has its result
+/// only in the source.
+fn has_same_results(
+    (left, left_ids): (&ThreadTimeline, &ContentReader),
+    (right, right_ids): (&ThreadTimeline, &ContentReader),
+) -> bool {
+    let mut before = last_results(left);
+    let mut after = last_results(right);
+    match (is_fork(left), is_fork(right)) {
+        (false, true) if !after.is_empty() => {
+            before.retain(|(request, _)| has_result_of(&after, &request.to));
+        }
+        (true, false) if !before.is_empty() => {
+            after.retain(|(request, _)| has_result_of(&before, &request.to));
+        }
+        _ => {}
+    }
+
+    let before = before.iter().map(|(_, message)| left_ids.message(message));
+    let after = after.iter().map(|(_, message)| right_ids.message(message));
+    before.eq(after)
 }
 
-/// Returns the messages of the thread itself, without those of its subthreads.
-fn messages_of(timeline: &ThreadTimeline) -> impl Iterator<Item = &MessageView> {
-    timeline.items.iter().filter_map(|item| match &item.what {
-        TimelineEvent::Message(message) => Some(message),
-        _ => None,
-    })
+fn is_fork(timeline: &ThreadTimeline) -> bool {
+    messages_of(timeline)
+        .any(|message| message.from.is_core() && message.name == system::name("fork"))
+}
+
+fn has_result_of(results: &[(&MessageView, &MessageView)], listener: &ListenerName) -> bool {
+    results.iter().any(|(request, _)| request.to == *listener)
 }
 
 fn turn_of(message: &MessageView) -> Option<ComparedTurn> {
@@ -426,9 +463,9 @@ fn turn_of(message: &MessageView) -> Option<ComparedTurn> {
     })
 }
 
-/// Returns the id of the source's turn, if a turn of a fork has used the recorded answer of that
-/// turn. `message` is the note of the fork's turn. Returns `None` if a model answered, or if
-/// `message` is no note of a turn.
+/// Returns the id of the note of the turn in a fork's source whose recorded answer a turn of the
+/// fork has used. `message` is the note of the fork's turn. Returns `None` if a model answered, or
+/// if `message` is no note of a turn.
 fn recorded_of(message: &MessageView) -> Option<String> {
     let note = Element::head(message.payload.as_deref()?)?;
     note.attribute("recorded").map(str::to_owned)
@@ -439,7 +476,7 @@ impl ThreadTotals {
         let mut totals = Self {
             thread: timeline.thread.clone(),
             status: timeline.status,
-            result: None,
+            results: Vec::new(),
             definition: None,
             messages: 0,
             turns: 0,
@@ -461,7 +498,8 @@ impl ThreadTotals {
                 .flatten()?;
             definition.attribute("digest").map(str::to_owned)
         });
-        totals.result = result_of(timeline).and_then(|result| result.payload.clone());
+        let results = last_results(timeline).into_iter();
+        totals.results = results.map(|(_, message)| message.payload.clone()).collect();
         totals
     }
 
@@ -491,11 +529,13 @@ impl ThreadTotals {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::envelope::{AttemptFailure, MessageKind};
+    use crate::ids::{Attempt, CallId};
 
     /// Returns a thread with two messages of the core: about a timer, and about an approval.
     fn timed(thread: &str, timer: u128, time: &str, label: &str) -> ThreadTimeline {
         let thread = ThreadId::parse(thread).unwrap();
-        let mut timeline = ThreadTimeline::new(thread.clone(), ListenerName::core(), Time(0));
+        let mut timeline = ThreadTimeline::new(thread, ListenerName::core(), Time(0));
         let timer = uuid::Uuid::from_u128(timer);
         let attributes = format!("timer_id=\"{timer}\" fires_at=\"{time}\" label=\"{label}\"");
         let payloads = [
@@ -504,28 +544,192 @@ mod tests {
         ];
         for (seq, (word, attributes)) in (1..).zip(payloads) {
             let payload = format!("<{word} xmlns=\"{}\" {attributes}/>", system::NAMESPACE);
-            let what = TimelineEvent::Message(MessageView {
-                position: Position(seq),
-                id: MessageId(uuid::Uuid::now_v7()),
-                thread: thread.clone(),
-                seq,
-                kind: MessageKind::System,
-                from: ListenerName::core(),
-                to: ListenerName::parse("writer").unwrap(),
-                cause: None,
-                call: None,
-                time: Time(0).to_string(),
-                at: Time(0),
-                name: system::name(word),
-                digest: Digest::of(payload.as_bytes()),
-                payload: Some(payload),
-                disposition: None,
-                hold: None,
-                is_handed_over: None,
-            });
-            timeline.items.push(TimelineEntry { position: Position(seq), at: Time(0), seq, what });
+            add_message(&mut timeline, (Position(seq), seq), word, payload);
         }
         timeline
+    }
+
+    /// Adds a message of the core to a thread.
+    fn add_message(
+        timeline: &mut ThreadTimeline,
+        (position, seq): (Position, u64),
+        word: &str,
+        payload: String,
+    ) {
+        let what = TimelineEvent::Message(MessageView {
+            position,
+            id: MessageId(uuid::Uuid::now_v7()),
+            thread: timeline.thread.clone(),
+            seq,
+            kind: MessageKind::System,
+            from: ListenerName::core(),
+            to: ListenerName::parse("writer").unwrap(),
+            cause: None,
+            call: None,
+            time: Time(0).to_string(),
+            at: Time(0),
+            name: system::name(word),
+            digest: Digest::of(payload.as_bytes()),
+            payload: Some(payload),
+            disposition: None,
+            hold: None,
+            is_handed_over: None,
+        });
+        timeline.items.push(TimelineEntry { position, at: Time(0), seq, what });
+    }
+
+    #[test]
+    fn the_events_of_one_record_that_one_thread_lacks_are_listed_in_their_order() {
+        let thread = ThreadId::parse("sess-abcdefgh").unwrap();
+        let left = ThreadTimeline::new(thread, ListenerName::core(), Time(0));
+        let mut right = left.clone();
+        for (seq, word) in (1..).zip(["a", "b", "c", "d", "e", "f", "g"]) {
+            let payload = format!("<{word} xmlns=\"{}\"/>", system::NAMESPACE);
+            add_message(&mut right, (Position(1), seq), word, payload);
+        }
+
+        let differences = compare_threads(&left, &right).differences;
+        let listed = differences.iter().map(|own| own.right.as_ref().map(|event| event.seq));
+        let listed: Option<Vec<u64>> = listed.collect();
+        assert_eq!(listed, Some((1..=7).collect()));
+    }
+
+    /// Adds a message to a thread, and returns its id.
+    fn add_sent(
+        timeline: &mut ThreadTimeline,
+        (position, kind): (u64, MessageKind),
+        (from, to): (&str, &str),
+        cause: Option<MessageId>,
+        payload: &str,
+    ) -> MessageId {
+        let seq = timeline.items.len() as u64 + 1;
+        add_message(timeline, (Position(position), seq), "ack", payload.to_owned());
+        let added = timeline.items.last_mut().map(|item| &mut item.what);
+        let Some(TimelineEvent::Message(message)) = added else { panic!("it was just added") };
+        message.kind = kind;
+        message.from = ListenerName::parse(from).unwrap();
+        message.to = ListenerName::parse(to).unwrap();
+        message.cause = cause;
+        message.id
+    }
+
+    /// Returns a thread in which a client has sent a request to the peers `a` and `b`. `results`
+    /// are the results of the peers, in the order in which they came. `is_first` states whether
+    /// the first reply is enough.
+    fn gathered(is_first: bool, results: &[(&str, MessageKind, &str)]) -> ThreadTimeline {
+        let thread = ThreadId::parse("sess-abcdefgh").unwrap();
+        let mut timeline = ThreadTimeline::new(thread, ListenerName::core(), Time(0));
+        timeline.status = ThreadPhase::Completed;
+        let mut requests = HashMap::new();
+        for peer in ["a", "b"] {
+            let call = (1, MessageKind::Call);
+            let id = add_sent(&mut timeline, call, ("me", peer), None, "<ask xmlns=\"urn:t\"/>");
+            requests.insert(peer, id);
+        }
+        if is_first {
+            timeline.first_requests.extend(requests.values());
+        }
+        for (position, (peer, kind, payload)) in (2..).zip(results) {
+            let cause = requests.get(peer).copied();
+            add_sent(&mut timeline, (position, *kind), (peer, "me"), cause, payload);
+        }
+        timeline
+    }
+
+    #[test]
+    fn the_results_of_all_peers_are_compared_whatever_the_order_of_their_ends() {
+        let paid = "<done xmlns=\"urn:t\">100</done>";
+        let other = "<done xmlns=\"urn:t\">999</done>";
+        let fault = "<failed xmlns=\"urn:t\"/>";
+        let reply = MessageKind::Reply;
+        let system = MessageKind::System;
+        let is_equal = |left: &ThreadTimeline, right: &ThreadTimeline| {
+            compare_threads(left, right).has_equal_results()
+        };
+
+        let left = gathered(false, &[("a", reply, paid), ("b", reply, fault)]);
+        let right = gathered(false, &[("a", reply, other), ("b", reply, fault)]);
+        assert!(!is_equal(&left, &right), "the result that came first differs");
+        let right = gathered(false, &[("b", reply, fault), ("a", reply, paid)]);
+        assert!(is_equal(&left, &right));
+        let totals = compare_threads(&left, &right).right;
+        assert_eq!(totals.results, [paid, fault].map(|payload| Some(payload.to_owned())));
+
+        let several = gathered(false, &[("a", reply, paid), ("a", reply, fault)]);
+        let changed = gathered(false, &[("a", reply, other), ("a", reply, fault)]);
+        assert!(!is_equal(&several, &changed), "one listener has replied with two payloads");
+
+        let left = gathered(true, &[("a", system, fault), ("b", reply, paid)]);
+        let right = gathered(true, &[("b", reply, paid)]);
+        assert!(is_equal(&left, &right), "the client gets no fault beside the first reply");
+        let left = gathered(false, &[("a", system, fault), ("b", reply, paid)]);
+        assert!(!is_equal(&left, &right), "the client gets all results");
+    }
+
+    fn last_message(timeline: &mut ThreadTimeline) -> &mut MessageView {
+        match timeline.items.last_mut().map(|item| &mut item.what) {
+            Some(TimelineEvent::Message(message)) => message,
+            _ => panic!("the last event is no message"),
+        }
+    }
+
+    /// Returns a thread in which the workflow `flow` has a run. If `waiting` names a listener, this
+    /// listener waits. Then two messages follow, and the second contains the id of the first.
+    fn run_of_flow(waiting: Option<&str>) -> ThreadTimeline {
+        let name = |name: &str| ListenerName::parse(name).unwrap();
+        let thread = ThreadId::parse("sess-abcdefgh").unwrap();
+        let mut timeline = ThreadTimeline::new(thread, ListenerName::core(), Time(0));
+        add_message(&mut timeline, (Position(1), 1), "ack", String::new());
+        let definition = last_message(&mut timeline);
+        definition.name = run_definition_name();
+        definition.from = name("flow");
+        definition.to = name("flow");
+
+        let core = |word: &str| format!("<{word} xmlns=\"{}\"/>", system::NAMESPACE);
+        if let Some(listener) = waiting {
+            add_message(&mut timeline, (Position(2), 2), "wait", core("wait"));
+            last_message(&mut timeline).from = name(listener);
+            last_message(&mut timeline).to = ListenerName::core();
+            add_message(&mut timeline, (Position(2), 3), "waiting", core("waiting"));
+            last_message(&mut timeline).to = name(listener);
+        }
+
+        add_message(&mut timeline, (Position(3), 4), "ack", core("ack"));
+        let about = last_message(&mut timeline).id;
+        let ack = format!("<ack xmlns=\"{}\" about=\"{about}\"/>", system::NAMESPACE);
+        add_message(&mut timeline, (Position(3), 5), "ack", ack);
+        timeline
+    }
+
+    #[test]
+    fn the_waits_of_workflows_are_no_difference_and_those_of_agents_are() {
+        let left = run_of_flow(None);
+        let same = compare_threads(&left, &run_of_flow(Some("flow")));
+        assert_eq!((same.differences.len(), same.equal), (0, 3));
+
+        let other = compare_threads(&left, &run_of_flow(Some("writer")));
+        let added = other.differences.iter().filter(|difference| difference.left.is_none());
+        assert_eq!(added.count(), 2);
+    }
+
+    #[test]
+    fn failed_attempts_of_calls_that_a_fork_answers_from_the_record_are_no_difference() {
+        let thread = ThreadId::parse("sess-abcdefgh").unwrap();
+        let mut fork = ThreadTimeline::new(thread, ListenerName::core(), Time(0));
+        let mut source = fork.clone();
+        let call = CallId(MessageId(uuid::Uuid::now_v7()));
+        let what = TimelineEvent::AttemptFailed {
+            call,
+            listener: None,
+            attempt: Attempt { epoch: 1, n: 1 },
+            failure: AttemptFailure::Crashed { detail: "exited with code 3".to_owned() },
+        };
+        source.items.push(TimelineEntry { position: Position(1), at: Time(0), seq: 1, what });
+        assert_eq!(compare_threads(&source, &fork).differences.len(), 1);
+
+        fork.recalled.insert(call);
+        assert_eq!(compare_threads(&source, &fork).differences.len(), 0);
+        assert_eq!(compare_threads(&fork, &source).differences.len(), 0);
     }
 
     #[test]

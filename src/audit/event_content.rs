@@ -7,6 +7,7 @@ use super::payload_lines::{leave_out, lines, take_children};
 use super::timeline::{ThreadTimeline, TimelineEvent};
 use super::views::MessageView;
 use crate::contract::run_definition_name;
+use crate::ids::ListenerName;
 use crate::system;
 use crate::xml::element::{Element, Node};
 
@@ -66,6 +67,8 @@ pub(super) struct ContentReader {
     timers: HashMap<String, String>,
     /// Times that payloads of the core state in the tree, as texts.
     times: BTreeSet<String>,
+    /// The workflows that have a run in the tree.
+    workflows: BTreeSet<ListenerName>,
 }
 
 impl ContentReader {
@@ -77,9 +80,26 @@ impl ContentReader {
             messages: HashMap::new(),
             timers: HashMap::new(),
             times: BTreeSet::new(),
+            workflows: BTreeSet::new(),
         };
+        reader.add_workflows(timeline);
         reader.number(timeline, "thread".to_owned());
         reader
+    }
+
+    /// Remembers the workflows that have a run in a thread or beneath it. Each run has recorded its
+    /// definition.
+    fn add_workflows(&mut self, timeline: &ThreadTimeline) {
+        for item in &timeline.items {
+            match &item.what {
+                TimelineEvent::Message(message) if message.name == run_definition_name() => {
+                    self.workflows.insert(message.from.clone());
+                }
+                // The recursion is bounded, because the depth of threads is bounded.
+                TimelineEvent::Subthread(child) => self.add_workflows(child),
+                _ => {}
+            }
+        }
     }
 
     /// Numbers the messages, timers and subthreads of a thread. The subthreads are numbered in the
@@ -89,7 +109,7 @@ impl ContentReader {
         let mut count = 0;
         for item in &timeline.items {
             match &item.what {
-                TimelineEvent::Message(message) if !is_lineage(message) => {
+                TimelineEvent::Message(message) if self.is_content(message) => {
                     count += 1;
                     let place = format!("{name}#{count}");
                     self.messages.insert(message.id.to_string(), place);
@@ -121,7 +141,7 @@ impl ContentReader {
     /// Returns the content of an event; `None` for a subthread or an event without content.
     pub fn read(&self, event: &TimelineEvent) -> Option<EventContent> {
         let (title, text) = match event {
-            TimelineEvent::Message(message) if is_lineage(message) => return None,
+            TimelineEvent::Message(message) if !self.is_content(message) => return None,
             // The record that a thread is a fork is no content, so that a fork can equal its
             // source.
             TimelineEvent::Decision { verb: "fork", .. } => return None,
@@ -151,6 +171,20 @@ impl ContentReader {
         Some(EventContent { title, text: self.without_ids(&text) })
     }
 
+    /// Whether a message is content. False for the notes that state that the thread is a fork, and
+    /// for each `wait` of a workflow with the core's answer. A workflow waits at the end of each
+    /// delivery, and the number of its deliveries depends on when the results arrived. The `wait`
+    /// of an agent is content, because the agent's model has decided to wait.
+    fn is_content(&self, message: &MessageView) -> bool {
+        let is_core = &*message.name.namespace == system::NAMESPACE;
+        let is_workflow_wait = match &*message.name.local {
+            "wait" => is_core && self.workflows.contains(&message.from),
+            "waiting" => is_core && self.workflows.contains(&message.to),
+            _ => false,
+        };
+        !is_workflow_wait && !is_lineage(message)
+    }
+
     pub fn message(&self, message: &MessageView) -> EventContent {
         let MessageView { kind, from, to, name, payload, digest, .. } = message;
         let title = format!("{} {from} > {to} {}", kind.as_str(), name.local);
@@ -169,8 +203,9 @@ impl ContentReader {
         EventContent { title, text: self.replace_ids(&text, is_core) }
     }
 
-    /// Replaces each id of a thread, message or timer of this tree in `text`, and each time that
-    /// the core has stated in this tree. Used for prompts, because they show payloads of the core.
+    /// Replaces each id of a thread, message or timer of this tree in `text` by its place or
+    /// number, and each time that the core has stated in this tree by the word `TIME`. Used for
+    /// prompts, because they show payloads of the core.
     pub fn without_ids_and_times(&self, text: &str) -> String {
         let times = self.times.iter();
         let text = times.fold(text.to_owned(), |text, time| text.replace(time.as_str(), "TIME"));
@@ -314,6 +349,7 @@ mod tests {
             messages: [(id.to_owned(), "thread#3".to_owned())].into(),
             timers: HashMap::new(),
             times: BTreeSet::new(),
+            workflows: BTreeSet::new(),
         };
         let text = format!("sess-abcdefgh.draft.x, `sess-abcdefgh` é {id}{}", &id[..8]);
         assert_eq!(reader.without_ids(&text), "thread.1.x, `thread` é thread#301a2097f");

@@ -8,11 +8,12 @@ use crate::envelope::{AttemptFailure, Spending};
 /// any.
 pub fn failure_lines(failure: &AttemptFailure) -> Vec<String> {
     let mut lines = vec![failure.to_string()];
-    let AttemptFailure::Model { spent, tries, .. } = failure else { return lines };
+    if let AttemptFailure::Model { tries, .. } = failure {
+        let failed = tries.iter().map(|one| format!("{} failed: {}", one.route, one.reason));
+        lines.extend(failed.filter(|_| tries.len() > 1));
+    }
 
-    let failed = tries.iter().map(|one| format!("{} failed: {}", one.route, one.reason));
-    lines.extend(failed.filter(|_| tries.len() > 1));
-    if spent.tokens > 0 {
+    if let Some(spent) = failure.spent().filter(|spent| spent.tokens > 0) {
         lines.push(format!("charged: {} tokens", spent.tokens));
     }
 
@@ -28,9 +29,9 @@ pub fn charge_text(reserved: &Spending) -> String {
     format!("its result is lost: all {tokens} tokens{money} that it had reserved are charged")
 }
 
-/// States whose signature a decision has, and whether the signature is valid. If the decision was
-/// refused, the owner of the key is not on record. The key may still belong to an operator, so the
-/// text states nothing about the right to decide.
+/// States who signed a decision, and whether the signature is valid. If the decision was refused,
+/// the owner of the key is not on record, and the text names only the key. In this case, the text
+/// states nothing about the right to decide, because the key may still belong to an operator.
 pub fn signature_text(signed: &SignedBy) -> String {
     let SignedBy { operator, key, holds } = signed;
     let verdict = if *holds { "valid" } else { "INVALID" };

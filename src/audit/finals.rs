@@ -1,7 +1,7 @@
 //! Compares the results that clients got from two threads. Two results are equal if both texts have
 //! the same value according to their schema, even in different notations.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
 use serde_json::Value as Json;
 
@@ -38,13 +38,46 @@ pub(super) fn is_same_final(
     same_kind && has_same_content(schemas, (left, left_ids), (right, right_ids))
 }
 
-/// Returns the replies and faults that a thread sent to clients.
-pub(super) fn finals(timeline: &ThreadTimeline) -> Vec<&MessageView> {
-    let messages = timeline.items.iter().filter_map(|item| match &item.what {
+/// Returns the messages of the thread itself, without those of its subthreads.
+pub(super) fn messages_of(timeline: &ThreadTimeline) -> impl Iterator<Item = &MessageView> {
+    timeline.items.iter().filter_map(|item| match &item.what {
         TimelineEvent::Message(message) => Some(message),
         _ => None,
+    })
+}
+
+/// Returns the results of the latest request to a thread from outside. A result is a reply or a
+/// fault, and comes with the message to the peer that caused it. If the request went to several
+/// peers, returns the results of all peers, in the order of the messages to them. If the first
+/// reply of any peer is the result of the request, and a peer has replied, leaves out the faults.
+pub(super) fn last_results(timeline: &ThreadTimeline) -> Vec<(&MessageView, &MessageView)> {
+    let requests = messages_of(timeline).filter(|message| message.kind == MessageKind::Call);
+    let requests: HashMap<_, _> = requests.map(|request| (request.id, request)).collect();
+
+    let results = messages_of(timeline).filter_map(|message| {
+        let is_result = matches!(message.kind, MessageKind::Reply | MessageKind::System)
+            && message.call.is_none();
+        let request = requests.get(&message.cause.filter(|_| is_result)?)?;
+        Some((*request, message))
     });
-    let messages: Vec<_> = messages.filter(|message| !is_lineage(message)).collect();
+    let mut results: Vec<(&MessageView, &MessageView)> = results.collect();
+    // The messages of one request to several peers are in one record.
+    let latest = results.iter().map(|(request, _)| request.position).max();
+    results.retain(|(request, _)| Some(request.position) == latest);
+
+    let is_reply = |message: &MessageView| message.kind == MessageKind::Reply;
+    let is_won = results.iter().any(|(request, message)| {
+        is_reply(message) && timeline.first_requests.contains(&request.id)
+    });
+    results.retain(|(_, message)| !is_won || is_reply(message));
+    results.sort_by_key(|(request, _)| request.seq);
+    results
+}
+
+/// Returns the replies and faults that a thread sent to clients, in the order of the requests. The
+/// results of a request to several peers are in the order of the messages to these peers.
+pub(super) fn finals(timeline: &ThreadTimeline) -> Vec<&MessageView> {
+    let messages: Vec<_> = messages_of(timeline).filter(|message| !is_lineage(message)).collect();
     // A client only sends requests.
     let requests = || messages.iter().filter(|message| message.kind == MessageKind::Call);
     let called: BTreeSet<&ListenerName> = requests().map(|request| &request.to).collect();
@@ -54,7 +87,10 @@ pub(super) fn finals(timeline: &ThreadTimeline) -> Vec<&MessageView> {
         let is_result = matches!(message.kind, MessageKind::Reply | MessageKind::System);
         is_result && clients.contains(&message.to) && !is_about_approval(message)
     };
-    messages.into_iter().filter(is_final).collect()
+    let orders: HashMap<_, _> = requests().map(|request| (request.id, request.seq)).collect();
+    let mut finals: Vec<_> = messages.iter().copied().filter(is_final).collect();
+    finals.sort_by_key(|message| message.cause.and_then(|cause| orders.get(&cause).copied()));
+    finals
 }
 
 /// Whether the message informs a client about the approval of a call. If so, the message is no

@@ -13,7 +13,7 @@ use crate::mutant::mutant;
 use crate::system;
 use crate::thread::{
     Fact, ForkSource, InheritedThread, Input, Opener, Record, ReopenedCall, ReopenedCalls,
-    ReopenedKind, State,
+    ReopenedKind, RetryAction, State,
 };
 
 /// A place in a thread tree at which a fork can begin: where no work is open, or at an agent's
@@ -28,10 +28,40 @@ pub struct ForkPoint {
     pub turn: Option<PointTurn>,
     /// The client that opened the source thread.
     pub client: ListenerName,
-    /// The listener that prevents a fork at the requested turn; `None` if no listener does. The
-    /// turn is inside a call to this listener, and a fork answers this call with the recorded
-    /// result. Therefore, the fork begins before the call.
-    pub beneath: Option<ListenerName>,
+    /// The special reason why no fork can begin at the requested message. `None` if a fork can
+    /// begin there, or if only the open calls prevent it.
+    pub obstacle: Option<ForkObstacle>,
+}
+
+/// A reason why no fork can begin at a requested message, and begins before the message instead.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ForkObstacle {
+    /// The requested turn is inside a call to this listener, and a fork answers this call with the
+    /// recorded result.
+    AnsweredCall(ListenerName),
+    /// An operator's retry sent the requested message to this listener alone. A fork would send the
+    /// message to every peer of the sender that accepts it.
+    Retry(ListenerName),
+    /// With the requested message, an operator replaced the turn at which the recorded fork began.
+    EditedTurn,
+}
+
+impl std::fmt::Display for ForkObstacle {
+    /// Writes the reason as the end of a sentence that begins with the requested message.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::AnsweredCall(listener) => write!(
+                f,
+                "is beneath a call of {listener}, which a fork answers from the record as a whole"
+            ),
+            Self::Retry(listener) => {
+                write!(f, "went to {listener} alone, by an operator's retry, which no fork repeats")
+            }
+            Self::EditedTurn => {
+                f.write_str("is an operator's edit of a turn, which a fork takes without the edit")
+            }
+        }
+    }
 }
 
 /// The request of a client at which a fork begins.
@@ -136,7 +166,8 @@ impl ForkPoint {
             let was_at_rest = is_at_rest(&state, &root);
             let is_last = sealed.record.position == position;
             apply(&mut state, &sealed.record);
-            if let Some(request) = first_request(&sealed.record).filter(|_| was_at_rest) {
+            let is_repeatable = was_at_rest && narrow_retry(&records, &sealed.record).is_none();
+            if let Some(request) = first_request(&sealed.record).filter(|_| is_repeatable) {
                 match &mut inherited {
                     Some(point) if sealed.record.previous == Position(0) => {
                         point.request = Some(PointRequest::of(request));
@@ -161,9 +192,14 @@ impl ForkPoint {
                 found.extend(Self::after(&state, sealed, result));
             }
         }
-        let beneath = found.last().and_then(|point| point.answered_above(&records, &is_answered));
+        let answered = found.last().and_then(|point| point.answered_above(&records, &is_answered));
+        let obstacle = answered.map(ForkObstacle::AnsweredCall);
+        let obstacle = obstacle.or_else(|| obstacle_at(&records, &last.record, message));
         let point = found.into_iter().rev().find(|point| point.can_begin(&records, &is_answered));
-        Ok(point.or(inherited).map(|point| Self { beneath, ..point }))
+        Ok(point.or(inherited).map(|point| {
+            let obstacle = obstacle.filter(|_| point.source.message != message);
+            Self { obstacle, ..point }
+        }))
     }
 
     /// Returns the point in the source at which a fork began. [`ForkPoint::find`] returns this
@@ -193,15 +229,15 @@ impl ForkPoint {
             request: None,
             turn: turn.map(|turn| PointTurn { agent: turn.agent, call: turn.call }),
             client: by.clone(),
-            beneath: None,
+            obstacle: None,
         }))
     }
 
-    /// Returns the listener because of which this point's turn is not taken again: the turn is
-    /// inside a call to this listener, and a fork answers that call with its recorded result. If
-    /// several calls contain the turn, returns the listener of the innermost one. Returns `None` if
-    /// there is no such listener, if this point has no turn, or if this point is not at the last of
-    /// `records`.
+    /// Returns the listener that keeps a fork from taking this point's turn again: the turn is
+    /// inside a call to this listener, and a fork answers this call with its recorded result. If
+    /// several of these calls contain the turn, returns the listener of the innermost one. Returns
+    /// `None` if there is no such listener, if this point has no turn, or if this point is not at
+    /// the last of `records`.
     fn answered_above(
         &self,
         records: &[HashedRecord],
@@ -247,7 +283,7 @@ impl ForkPoint {
         let source = source(sealed, (turn.note, turn.seq), turn.prompt);
         let client = state.thread(&record.tree)?.by.clone();
         let turn = PointTurn { agent: turn.agent.clone(), call: turn.call };
-        Some(Self { source, request: None, turn: Some(turn), client, beneath: None })
+        Some(Self { source, request: None, turn: Some(turn), client, obstacle: None })
     }
 
     fn before(state: &State, sealed: &HashedRecord, request: &Message) -> Option<Self> {
@@ -257,7 +293,7 @@ impl ForkPoint {
             turn: None,
             request: Some(PointRequest::of(request)),
             client: state.thread(&record.tree)?.by.clone(),
-            beneath: None,
+            obstacle: None,
         })
     }
 
@@ -268,7 +304,7 @@ impl ForkPoint {
             turn: None,
             request: None,
             client: state.thread(&record.tree)?.by.clone(),
-            beneath: None,
+            obstacle: None,
         })
     }
 }
@@ -318,8 +354,8 @@ pub(super) struct RecordedFork {
 const ALLOTMENTS_SINCE: u32 = 54;
 
 /// First version of the core whose forks always state the bound of a thread. The bound is a call:
-/// when it closes, the thread is cancelled. Earlier forks state the bound only if they have opened
-/// this call again.
+/// when this call closes, the thread is cancelled. Forks of earlier versions state the bound only
+/// if the fork has opened this call again.
 const ENDED_BOUND_SINCE: u32 = 61;
 
 impl RecordedFork {
@@ -534,8 +570,61 @@ fn first_request(record: &Record) -> Option<&Message> {
     })
 }
 
-/// Returns the message of `record` at which a fork can begin: `wanted` if the record contains it,
-/// otherwise the last result. Returns `None` if no call ended in the record.
+/// Returns the retry that an operator began with `record`, if no client can send its message again
+/// as a request. This is so for three kinds of retries:
+/// - the retry of one leg of a group, which goes to the recipient of this leg alone,
+/// - the retry of a listener's call, which has a thread of its own,
+/// - the retry of a retry of these kinds.
+///
+/// Returns `None` for any other record. `records` are the records of the tree.
+pub fn narrow_retry<'a>(records: &[HashedRecord], record: &'a Record) -> Option<&'a RetryAction> {
+    let Input::OperatorRetry(action) = &record.input else { return None };
+    let sent = record.accepted_messages().find(|message| message.id == action.id)?;
+    let is_leg = |fact: &Fact| match fact {
+        Fact::Accepted { message, opening: Some(opening), .. } => {
+            message.id == action.message && opening.group.is_some()
+        }
+        _ => false,
+    };
+    let before = records.iter().map(|sealed| &sealed.record);
+    let mut before = before.take_while(|earlier| earlier.position < record.position);
+    let is_narrow = !sent.thread.is_root()
+        || before.any(|earlier| match &earlier.input {
+            Input::OperatorRetry(first) if first.id == action.message => {
+                narrow_retry(records, earlier).is_some()
+            }
+            _ => earlier.facts.iter().any(is_leg),
+        });
+    is_narrow.then_some(&**action)
+}
+
+/// Returns why no fork can begin at `message`: it replaced the turn at which a recorded fork began,
+/// or an operator's retry sent it to one listener alone. Returns `None` if `record`, which contains
+/// `message`, shows neither. `records` are the records of the tree.
+fn obstacle_at(
+    records: &[HashedRecord],
+    record: &Record,
+    message: MessageId,
+) -> Option<ForkObstacle> {
+    if let Input::Fork(action) = &record.input {
+        let agent = &action.request.as_ref().filter(|edit| edit.call.is_some())?.sender;
+        let mut copies = record.facts.iter().filter_map(|fact| match fact {
+            Fact::Reopened(call) => Some(call),
+            _ => None,
+        });
+        let is_copy = copies.any(|call| call.messages().any(|(own, _)| own == message));
+        let mut own = record.accepted_messages().filter(|own| own.from == *agent);
+        let is_edit = own.any(|own| own.id == message) && !is_copy;
+        return is_edit.then_some(ForkObstacle::EditedTurn);
+    }
+
+    let retry = narrow_retry(records, record).filter(|retry| retry.id == message)?;
+    retry.to.clone().map(ForkObstacle::Retry)
+}
+
+/// Returns the message of `record` at which a fork can begin. If no call ended in the record,
+/// returns `None`. Otherwise, returns `wanted` if the record contains it, or else the last result
+/// in the record.
 fn last_result(record: &Record, wanted: MessageId) -> Option<&Message> {
     let has_closed = record.facts.iter().any(|fact| matches!(fact, Fact::CallClosed { .. }));
     if !has_closed {
@@ -544,4 +633,98 @@ fn last_result(record: &Record, wanted: MessageId) -> Option<&Message> {
     let is_result = |own: &&Message| matches!(own.kind, MessageKind::Reply | MessageKind::System);
     let named = record.accepted_messages().find(|own| own.id == wanted);
     named.or_else(|| record.accepted_messages().rfind(is_result))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::clock::Time;
+    use crate::contract::Gather;
+    use crate::ids::{Digest, PayloadName};
+    use crate::thread::{Opening, Verdict};
+
+    fn message(id: u128) -> MessageId {
+        MessageId(Uuid::from_u128(id))
+    }
+
+    fn name(text: &str) -> ListenerName {
+        ListenerName::parse(text).unwrap()
+    }
+
+    /// Makes a record in which the message `id` opens a call of a client. The call belongs to a
+    /// group if `is_leg`.
+    fn opened(position: u64, input: Input, id: u128, is_leg: bool) -> HashedRecord {
+        let tree = ThreadId::parse("sess-aaaaaaaa").unwrap();
+        let request = Message {
+            id: message(id),
+            kind: MessageKind::Call,
+            from: name("boss"),
+            to: name("echo"),
+            thread: tree.clone(),
+            seq: position,
+            cause: None,
+            call: None,
+            time: Time(0),
+            name: PayloadName::parse("{urn:example:talk}look").unwrap(),
+            payload: Payload::new("<look xmlns=\"urn:example:talk\"/>"),
+        };
+        let opener = Opener::Client { name: name("boss") };
+        let group = is_leg.then_some((CallId(message(id)), Gather::All));
+        let opening = Some(Opening { opener, group, forward: false });
+        let record = Record {
+            position: Position(position),
+            tree,
+            previous: Position(position - 1),
+            previous_hash: Digest::ZERO,
+            time: Time(0),
+            input,
+            facts: vec![Fact::Accepted { message: Arc::new(request), opening, key: None }],
+        };
+        HashedRecord { record, hash: Digest::ZERO, mac: None }
+    }
+
+    fn request(position: u64, id: u128, is_leg: bool) -> HashedRecord {
+        opened(position, Input::Boot { detail: String::new() }, id, is_leg)
+    }
+
+    fn retry(position: u64, id: u128, of: u128) -> HashedRecord {
+        let tree = ThreadId::parse("sess-aaaaaaaa").unwrap();
+        let action = RetryAction {
+            message: message(of),
+            record: Position(1),
+            source: tree.clone(),
+            thread: tree,
+            id: message(id),
+            sender: name("boss"),
+            to: Some(name("echo")),
+            key: None,
+            is_unknown: false,
+            is_confirmed: false,
+            verdict: Verdict::Passed(Digest::ZERO),
+            by: ListenerName::operator(),
+            origin: None,
+        };
+        opened(position, Input::OperatorRetry(Box::new(action)), id, false)
+    }
+
+    #[test]
+    fn only_the_retry_of_one_leg_of_a_group_is_narrow_even_if_it_is_retried_itself() {
+        for is_leg in [true, false] {
+            let records = [request(1, 1, is_leg), retry(2, 2, 1), retry(3, 3, 2)];
+            let [first, second] = [1, 2].map(|at: usize| {
+                let found = narrow_retry(&records, &records[at].record);
+                found.map(|retry| retry.id)
+            });
+            assert_eq!(first, is_leg.then_some(message(2)));
+            assert_eq!(second, is_leg.then_some(message(3)));
+
+            let obstacle = obstacle_at(&records, &records[1].record, message(2));
+            assert_eq!(obstacle, is_leg.then_some(ForkObstacle::Retry(name("echo"))));
+            assert_eq!(narrow_retry(&records, &records[0].record), None);
+        }
+    }
 }

@@ -82,8 +82,8 @@ pub struct HeldCall {
     pub since: String,
     /// Deadline at which the wait ends without a decision. `None` if there is no deadline. Also
     /// `None` while a pause covers the call, because its waiting time does not run during the
-    /// pause. If no pump answers, this is the deadline from the beginning of the wait, without the
-    /// delay by pauses that have ended since then.
+    /// pause. A pump moves the deadline when a pause ends. If no pump answers, this is the deadline
+    /// from the beginning of the wait, and pauses that have ended have not moved it.
     #[serde(rename = "until", default, skip_serializing_if = "Option::is_none")]
     pub until: Option<String>,
     /// The preview of the call; `None` if the listener of the call declares no previews.
@@ -105,6 +105,13 @@ impl HeldCall {
             Some(CallPreviewView::Recorded { sha256, .. }) => Some(*sha256),
             _ => None,
         }
+    }
+
+    /// Whether a person can only refuse the call, because its payload or its preview was redacted.
+    pub fn can_only_be_refused(&self) -> bool {
+        let is_preview_redacted =
+            matches!(&self.preview, Some(CallPreviewView::Recorded { text: None, .. }));
+        self.payload.is_none() || is_preview_redacted
     }
 
     pub fn new(request: &Message, hold: Hold, until: Option<Time>, why: Option<String>) -> Self {
@@ -179,8 +186,9 @@ impl HeldPage {
     }
 }
 
-/// Returns at most `most` calls that wait for the decision `hold`, the oldest ones. Of the journal,
-/// reads only the trees that contain these calls. Each tree is read from its first waiting call on.
+/// Returns the calls that wait for the decision `hold`: all of them, or the `most` oldest ones.
+/// Reads only those trees of the journal that contain these calls, each from its first waiting call
+/// on.
 pub fn held_in(index: &IndexReader, hold: Hold, most: usize) -> Result<HeldPage, index::Error> {
     let (calls, all) = index.waiting_calls(hold, most)?;
     let placed = index.read_in_shares(&calls, limits::SHARE_PATIENCE, IndexReader::trees_of)?;

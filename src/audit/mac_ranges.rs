@@ -28,9 +28,9 @@ pub(super) fn add_mac(ranges: &mut Vec<MacRange>, at: Position, key: Option<KeyI
 }
 
 /// Describes the records from `first` to `last`, which an operator has accepted. `ranges` contains
-/// the MACs of the journal up to `last`. Records from a wrong MAC on count as not covered. If MACs
-/// cover the records only up to a position, the records after this position become a separate item
-/// without keys.
+/// the MACs of the journal up to `last`. The records that a wrong MAC should cover, and all records
+/// after them, count as not covered. The covered records become one item with the keys of their
+/// MACs. The records that are not covered, if any, become a separate item without keys.
 pub(super) fn accepted_records(
     ranges: &[MacRange],
     first: Position,

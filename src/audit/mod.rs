@@ -48,7 +48,8 @@ pub use export::{ExportFilter, ExportFormat, export};
 pub use finals::has_equal_finals;
 pub use fork_origin::ForkOrigin;
 pub use fork_point::{
-    ForkPoint, PointRequest, PointTurn, answered_listeners, is_answered_from_record,
+    ForkObstacle, ForkPoint, PointRequest, PointTurn, answered_listeners, is_answered_from_record,
+    narrow_retry,
 };
 pub use held::{CallPreviewView, HeldCall, HeldPage, held, held_in, held_of};
 pub use ledger::{MessageLedger, ThreadCounts};

@@ -129,7 +129,7 @@ pub struct ProofReport {
     #[serde(rename = "verdict")]
     pub verdict: ProofVerdict,
     /// Reasons why the journal is not proved. If there is a violation, contains only the reasons
-    /// that were found before the violation, and the evidence that could not be read.
+    /// that were found before the violation, and reasons about evidence that could not be read.
     #[serde(rename = "unproved")]
     pub unproved: Vec<String>,
     #[serde(rename = "journal")]

@@ -1,11 +1,11 @@
 //! Summaries of threads and of trees.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use serde::Serialize;
 
 use crate::clock::Time;
-use crate::contract::is_run_failure;
+use crate::contract::{Gather, is_run_failure};
 use crate::envelope::{Message, MessageKind};
 use crate::ids::{CallId, ListenerName, PayloadName, ThreadId};
 use crate::index::HoldCount;
@@ -49,8 +49,8 @@ impl From<Closing> for ThreadPhase {
 }
 
 /// Returns the state of a thread in words. If the thread is open and calls in it wait for people,
-/// this is the kind of decision for which they wait, or `waits for a person` if the kinds differ.
-/// Otherwise, it is the phase of the thread.
+/// the state is the kind of decision for which they wait, or `waits for a person` if the kinds
+/// differ. Otherwise, the state is the phase of the thread.
 pub fn thread_state(phase: &str, waits: HoldCount) -> &str {
     match waits {
         HoldCount { calls: 0, .. } => phase,
@@ -82,44 +82,74 @@ pub fn is_recorded(reader: &JournalReader, thread: &ThreadId) -> Result<bool, Er
 /// The calls of a tree, from which the phases of its threads follow.
 #[derive(Debug, Default)]
 pub(super) struct TreeCalls {
-    /// The open calls. The value is the thread of the call, and whether a sender outside this
-    /// thread opened the call.
-    open: HashMap<CallId, (ThreadId, bool)>,
+    open: HashMap<CallId, OpenTreeCall>,
     /// The thread of each call. Includes closed calls, because their costs may be recorded later.
     threads: HashMap<CallId, ThreadId>,
-    /// Calls in root threads to which a workflow has replied that its run failed. The call itself
-    /// completes, but its thread counts as failed.
-    failed_runs: HashSet<CallId>,
     ended: HashMap<ThreadId, Closing>,
+}
+
+/// An open call of a tree.
+#[derive(Debug)]
+struct OpenTreeCall {
+    thread: ThreadId,
+    /// Whether a sender outside the thread opened the call.
+    is_outside: bool,
+    /// How the results are gathered, if the call belongs to a request to several peers.
+    gather: Option<Gather>,
+    has_replied: bool,
+    /// Whether the call is in a root thread, and a workflow has replied to it that its run failed.
+    /// The call itself completes, but its thread counts as failed.
+    is_failed_run: bool,
 }
 
 impl TreeCalls {
     pub(super) fn take(&mut self, fact: &Fact) {
         match fact {
             Fact::Accepted { message, opening: Some(opening), .. } => {
-                let outside = opening.is_from_outside(&message.thread);
+                let thread = message.thread.clone();
                 let call = CallId(message.id);
-                self.threads.insert(call, message.thread.clone());
-                self.open.insert(call, (message.thread.clone(), outside));
-            }
-            Fact::Accepted { message, .. } if is_failed_run(message) => {
-                self.failed_runs.extend(message.cause.map(CallId));
+                let is_outside = opening.is_from_outside(&thread);
+                if is_outside && opening.begins_group(call) {
+                    // The result follows from the calls of this request alone.
+                    self.ended.remove(&thread);
+                }
+                self.threads.insert(call, thread.clone());
+                let open = OpenTreeCall {
+                    thread,
+                    is_outside,
+                    gather: opening.group.map(|(_, gather)| gather),
+                    has_replied: false,
+                    is_failed_run: false,
+                };
+                self.open.insert(call, open);
             }
             Fact::Accepted { message, .. } if is_thread_cancelled(message) => {
                 // A bound thread may end before a call was opened in it.
                 self.ended.entry(message.thread.clone()).or_insert(Closing::Cancelled);
             }
-            Fact::CallClosed { call, how } => {
+            Fact::Accepted { message, .. } => {
                 // A reply precedes the end of its call in the record.
-                let is_failed_run = self.failed_runs.remove(call);
-                let how = if is_failed_run { Closing::Failed } else { *how };
-                if let Some((thread, true)) = self.open.remove(call) {
-                    self.ended.insert(thread, how);
+                let call = message.cause.map(CallId).and_then(|call| self.open.get_mut(&call));
+                if let Some(call) = call.filter(|_| message.call.is_none()) {
+                    call.has_replied |= message.kind == MessageKind::Reply;
+                    call.is_failed_run |= is_failed_run(message);
                 }
             }
+            Fact::CallClosed { call, how } => {
+                let closed = self.open.remove(call);
+                let Some(closed) = closed.filter(|call| call.is_outside) else { return };
+                let how = if closed.is_failed_run { Closing::Failed } else { *how };
+                let earlier = self.ended.get(&closed.thread).copied();
+                let how = match closed.gather {
+                    Some(gather) => how.of_group(earlier, gather, closed.has_replied),
+                    None => how,
+                };
+                self.ended.insert(closed.thread, how);
+            }
             Fact::Forked { threads, .. } => {
-                let ended =
-                    threads.iter().filter_map(|own| Some((own.thread.clone(), own.result?)));
+                // Nothing has ended in the fork's root thread yet.
+                let beneath = threads.iter().filter(|own| !own.thread.is_root());
+                let ended = beneath.filter_map(|own| Some((own.thread.clone(), own.result?)));
                 self.ended.extend(ended);
             }
             _ => {}
@@ -135,11 +165,12 @@ impl TreeCalls {
     }
 
     pub(super) fn status(&self, thread: &ThreadId) -> ThreadPhase {
-        if self.open.values().any(|(of, _)| of == thread) {
+        if self.open.values().any(|open| open.thread == *thread) {
             return ThreadPhase::Running;
         }
         let Some(how) = self.ended.get(thread) else { return ThreadPhase::Idle };
-        let drains = thread.is_root() && self.open.values().any(|(of, _)| of.is_beneath(thread));
+        let mut open = self.open.values();
+        let drains = thread.is_root() && open.any(|open| open.thread.is_beneath(thread));
         if drains { ThreadPhase::Draining } else { ThreadPhase::from(*how) }
     }
 }

@@ -1,11 +1,12 @@
 //! The timeline of one thread: all its events in order. A subthread is one of these events, at the
 //! place where it was spawned.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use serde::{Serialize, Serializer};
 
 use crate::clock::Time;
+use crate::contract::Gather;
 use crate::envelope::{AttemptFailure, Disposition, Spending, SpendingTotals};
 use crate::ids::{Attempt, CallId, ListenerName, MessageId, Position, ThreadId, TimerId};
 use crate::index::{HoldCount, TimelineSummary};
@@ -56,6 +57,14 @@ pub struct ThreadTimeline {
     /// Summary of the events after the page in `items`; `None` if no events follow.
     #[serde(rename = "rest", skip_serializing_if = "Option::is_none")]
     pub rest: Option<TimelineRest>,
+    /// Messages with which requests went to several peers, if the first reply is the result of the
+    /// request. Empty if the timeline comes from the index.
+    #[serde(skip)]
+    pub first_requests: HashSet<MessageId>,
+    /// The calls of the source whose recorded results calls of this thread have got. Empty if the
+    /// thread belongs to no fork, or if the timeline comes from the index.
+    #[serde(skip)]
+    pub recalled: HashSet<CallId>,
 }
 
 impl ThreadTimeline {
@@ -73,6 +82,8 @@ impl ThreadTimeline {
             before: 0,
             items: Vec::new(),
             rest: None,
+            first_requests: HashSet::new(),
+            recalled: HashSet::new(),
         }
     }
 
@@ -132,6 +143,8 @@ pub enum TimelineEvent {
     },
     #[serde(rename = "attempt-failed")]
     AttemptFailed {
+        #[serde(skip)]
+        call: CallId,
         #[serde(rename = "listener")]
         listener: Option<ListenerName>,
         #[serde(rename = "attempt")]
@@ -332,10 +345,16 @@ impl TimelineBuilder {
 
     fn take_fact(&mut self, record: &Record, fact: &Fact, thread: &ThreadId) {
         match fact {
-            Fact::Accepted { message, .. } => {
+            Fact::Accepted { message, opening, .. } => {
                 let view = MessageView::new(record.position, message);
                 let at = self.add(&message.thread, record, TimelineEvent::Message(view));
                 self.places.insert(message.id, (message.thread.clone(), at));
+                let group = opening.as_ref().and_then(|opening| opening.group);
+                if matches!(group, Some((_, Gather::First)))
+                    && let Some(timeline) = self.timelines.get_mut(&message.thread)
+                {
+                    timeline.first_requests.insert(message.id);
+                }
             }
             Fact::Disposed { message, how } => self.dispose(*message, *how),
             Fact::Held { call, hold, .. } => self.set_hold(*call, Some(*hold)),
@@ -353,7 +372,7 @@ impl TimelineBuilder {
                 );
                 self.add(refused_thread, record, TimelineEvent::Refused(refused));
             }
-            Fact::AttemptFailed { attempt, failure, .. } => {
+            Fact::AttemptFailed { call, attempt, failure } => {
                 if let Some(spent) = failure.spent() {
                     self.spend(thread, None, spent);
                 }
@@ -364,14 +383,13 @@ impl TimelineBuilder {
                     _ => None,
                 };
 
+                let call = *call;
                 let attempt = *attempt;
                 let failure = failure.clone();
-                self.add(
-                    thread,
-                    record,
-                    TimelineEvent::AttemptFailed { listener, attempt, failure },
-                );
+                let event = TimelineEvent::AttemptFailed { call, listener, attempt, failure };
+                self.add(thread, record, event);
             }
+            Fact::Recalled { call, source } => self.add_recalled(*call, *source),
             Fact::Used { call, tokens_in, tokens_out, money, .. } => {
                 let tokens = tokens_in.saturating_add(*tokens_out);
                 let thread = self.calls.thread_of(*call).unwrap_or(thread).clone();
@@ -389,6 +407,15 @@ impl TimelineBuilder {
                 self.add(thread, record, TimelineEvent::TimerEnded { timer: *timer, how: *how });
             }
             _ => {}
+        }
+    }
+
+    /// Notes that `call`, a call of a fork, has got the recorded result of the call `source` of the
+    /// fork's source.
+    fn add_recalled(&mut self, call: CallId, source: CallId) {
+        let thread = self.calls.thread_of(call);
+        if let Some(timeline) = thread.and_then(|thread| self.timelines.get_mut(thread)) {
+            timeline.recalled.insert(source);
         }
     }
 

@@ -64,7 +64,10 @@ impl EventClass {
             TimelineEvent::Findings { .. } | TimelineEvent::Charged { .. } => self == Self::Model,
             TimelineEvent::AttemptFailed { failure, .. } => match self {
                 Self::Failed => true,
-                Self::Model => matches!(failure, AttemptFailure::Model { .. }),
+                Self::Model => matches!(
+                    failure,
+                    AttemptFailure::Model { .. } | AttemptFailure::CutShort { .. }
+                ),
                 _ => false,
             },
             TimelineEvent::TimerEnded { .. } => self == Self::Timers,

@@ -436,8 +436,8 @@ impl JournalProof {
     ///
     /// `mark` is the position of the last acknowledged record, or 0 if it is unknown. If `is_read`
     /// is false, not all records were read, and only wrong MACs of the records that were read are
-    /// violations. They are no violation if a later record states that an operator has accepted
-    /// them.
+    /// violations. A wrong MAC is no violation if a later record states that an operator has
+    /// accepted the records.
     fn judge_macs(&mut self, mark: Position, is_read: bool) -> Result<(), Error> {
         let covered = self.coverage.covered();
         let last = self.heads.last();
@@ -576,8 +576,8 @@ impl JournalProof {
     }
 
     /// Returns the reasons why the journal is not proved. If a violation has ended the proof,
-    /// returns only the reasons that were found before the violation, and the evidence that could
-    /// not be read.
+    /// returns only the reasons that were found before the violation, and reasons about evidence
+    /// that could not be read.
     fn reasons(&mut self, is_broken: bool) -> Vec<String> {
         let mut reasons = std::mem::take(&mut self.unproved);
         if is_broken {

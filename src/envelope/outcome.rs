@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{Money, RefusalRule, Spending};
-use crate::ids::{Digest, Position};
+use crate::ids::{Digest, MessageId, Position};
 use crate::xml::findings::{Finding, TextLocation};
 
 /// A turn of an agent, which is one model call. The agent returns the turn together with the turn's
@@ -140,16 +140,18 @@ pub enum AttemptFailure {
         #[serde(rename = "detail")]
         detail: String,
     },
-    /// The handler refused the delivery. The attempt is not repeated.
+    /// The handler refused the delivery, or the pump withheld it (see
+    /// [`AttemptFailure::withheld`]). The attempt is not repeated.
     #[error("{detail}")]
     #[serde(rename = "refused")]
     Refused {
         #[serde(rename = "detail")]
         detail: String,
     },
-    /// The handler's model stopped early, or its answer is unusable. The part of the answer that
-    /// was received is charged. Only older versions of the agent host report this failure; later
-    /// versions report [`AttemptFailure::Model`].
+    /// The model call was aborted, because the agent's host was stopped. Its requests are charged,
+    /// and the pump repeats the attempt. Older versions of the agent host also report this failure
+    /// for a model that stopped early or whose answer is unusable; later versions report
+    /// [`AttemptFailure::Model`] instead.
     #[error("{detail}")]
     #[serde(rename = "cut-short")]
     CutShort {
@@ -204,7 +206,26 @@ pub enum AttemptFailure {
     },
 }
 
+/// Beginning of the text of [`AttemptFailure::withheld`].
+const WITHHELD: &str = "it was not called: ";
+
 impl AttemptFailure {
+    /// Returns the failure of an attempt that no listener got, because the payload of the message
+    /// `redacted` in its delivery was redacted.
+    pub fn withheld(redacted: MessageId) -> Self {
+        let detail = format!(
+            "{WITHHELD}the payload of message {redacted} was redacted; send the request again if it \
+             is still wanted"
+        );
+        Self::Refused { detail }
+    }
+
+    /// Whether this is a failure from [`AttemptFailure::withheld`]. Also true for the refusal of a
+    /// listener whose text begins in the same way.
+    pub fn is_withheld(&self) -> bool {
+        matches!(self, Self::Refused { detail } if detail.starts_with(WITHHELD))
+    }
+
     pub fn is_retried(&self) -> bool {
         match self {
             Self::Crashed { .. } | Self::Unreachable { .. } | Self::Lost { .. } => true,

@@ -36,8 +36,8 @@ pub struct CallWork {
     pub turns: Vec<TurnWork>,
     /// Whether the call has more attempts than a page shows.
     pub is_cut: bool,
-    /// Number of failed attempts within the shown page of the thread.
-    pub failed_attempts: u64,
+    /// Number of attempts within the shown page of the thread that repeat a failed or lost attempt.
+    pub retries: u64,
     /// Number of failed model requests after which a later request of the same model call was
     /// answered.
     pub failovers: u64,
@@ -111,10 +111,10 @@ struct MessageWindow {
 
 impl IndexReader {
     /// Returns the calls that the messages of a range opened, and the calls in which these messages
-    /// are delivered. Each returned call contains only its work within the range and, if it is
-    /// queued now, its present period in the queue. Leaves out calls that have neither. The range
-    /// begins at the sequence number `from_seq`. It ends before `end_seq` or, if `end_seq` is
-    /// `None`, with the last message of the thread.
+    /// are delivered. The range begins at the sequence number `from_seq`. It ends before `end_seq`
+    /// or, if `end_seq` is `None`, with the last message of the thread. Each returned call contains
+    /// only its work within the range and, if it is queued now, its present period in the queue.
+    /// Leaves out calls that have neither.
     ///
     /// # Errors
     ///
@@ -156,7 +156,7 @@ impl IndexReader {
                 spans: Vec::new(),
                 turns: Vec::new(),
                 is_cut: false,
-                failed_attempts: 0,
+                retries: 0,
                 failovers: 0,
                 hold: None,
                 queued_since: row.get::<_, Option<i64>>(9)?.map(Time),
@@ -212,9 +212,10 @@ impl IndexReader {
         window: &MessageWindow,
         work: &mut CallWork,
     ) -> Result<(), Error> {
-        let sql = "SELECT ready, handed_over, ended, outcome FROM delivery_row \
-                   WHERE call = ?1 AND position >= ?2 AND position < ?3 \
-                   AND outcome IS NOT 'not-taken' LIMIT ?4";
+        let sql = "SELECT ready, handed_over, ended, previous FROM (SELECT position, ready, \
+                   handed_over, ended, lag(outcome) OVER (ORDER BY epoch, attempt) AS previous \
+                   FROM delivery_row WHERE call = ?1 AND outcome IS NOT 'not-taken') \
+                   WHERE position >= ?2 AND position < ?3 LIMIT ?4";
         let limit = limits::WEB_CALL_SPANS + 1;
         let found = self.rows(sql, &[&call, &window.from, &window.end, &limit], |row| {
             let times = (Time(row.get(0)?), Time(row.get(1)?), row.get(2)?);
@@ -222,8 +223,8 @@ impl IndexReader {
         })?;
 
         work.is_cut |= found.len() == limit;
-        for ((ready, handed_over, ended), outcome) in found.into_iter().take(limits::WEB_CALL_SPANS)
-        {
+        let shown = found.into_iter().take(limits::WEB_CALL_SPANS);
+        for ((ready, handed_over, ended), previous) in shown {
             let ended: Option<i64> = ended;
             if handed_over > ready {
                 work.spans.push(WorkSpan {
@@ -237,7 +238,9 @@ impl IndexReader {
                 begin: handed_over,
                 end: ended.map(Time),
             });
-            work.failed_attempts += u64::from(outcome.as_deref() == Some("failed"));
+            // After a handled attempt, the call gets the next attempt with its next messages.
+            let is_retry = matches!(previous.as_deref(), Some("failed" | "replaced"));
+            work.retries += u64::from(is_retry);
         }
         Ok(())
     }

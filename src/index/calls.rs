@@ -5,8 +5,11 @@ use std::collections::HashMap;
 
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
+use crate::contract::Gather;
+use crate::envelope::Message;
 use crate::ids::{Attempt, CallId};
 use crate::system::WaitFor;
+use crate::thread::{Closing, Opening};
 
 use super::hours::{AttemptTimes, HourRows};
 use super::messages::ensure_id_index;
@@ -63,9 +66,42 @@ pub struct CallRow {
     /// ended the call. A workflow run that a client began and that failed has a code, too, although
     /// its call completed with a reply.
     pub fault: Option<i64>,
+    /// How the results are gathered, if the call belongs to a request to several peers.
+    pub gather: Option<Gather>,
     pub delivery: Option<OpenDelivery>,
     pub hold: Option<OpenHold>,
     pub is_changed: bool,
+}
+
+impl CallRow {
+    /// Returns the row of a call that `request` has just opened. `n` and `thread` are the numbers
+    /// of the request and of its thread. `caller` and `listener` are the numbers of their names.
+    pub fn opened(
+        request: &Message,
+        opening: &Opening,
+        (n, thread): (i64, i64),
+        (caller, listener): (i64, i64),
+        time: i64,
+    ) -> Self {
+        Self {
+            n,
+            id: CallId(request.id),
+            thread,
+            caller,
+            listener,
+            outside: opening.is_from_outside(&request.thread),
+            opened: time,
+            ready: time,
+            waits: None,
+            attempts: 0,
+            closed: None,
+            fault: None,
+            gather: opening.group.map(|(_, gather)| gather),
+            delivery: None,
+            hold: None,
+            is_changed: true,
+        }
+    }
 }
 
 type EndedDelivery = (i64, i64, i64, OpenDelivery, i64, &'static str);
@@ -189,7 +225,7 @@ impl<'d> CallRows<'d> {
 fn load(db: &Connection, id: CallId) -> rusqlite::Result<Option<CallRow>> {
     ensure_id_index(db)?;
     let sql = "SELECT c.n, c.thread, c.caller, c.listener, c.outside, c.opened, c.ready, \
-               c.attempts, c.closed, c.how, c.fault, c.waits FROM message_row m \
+               c.attempts, c.closed, c.how, c.fault, c.waits, c.gather FROM message_row m \
                JOIN call_row c ON c.n = m.n WHERE m.id = ?1";
     let key = id.0.0.as_bytes().as_slice();
     let row = db.prepare_cached(sql)?.query_row([key], |row| read(id, row)).optional()?;
@@ -226,6 +262,7 @@ fn read(id: CallId, row: &Row<'_>) -> rusqlite::Result<CallRow> {
     let closed: Option<i64> = row.get(8)?;
     let how: Option<String> = row.get(9)?;
     let waits: Option<String> = row.get(11)?;
+    let gather: Option<String> = row.get(12)?;
     Ok(CallRow {
         n: row.get(0)?,
         id,
@@ -239,6 +276,7 @@ fn read(id: CallId, row: &Row<'_>) -> rusqlite::Result<CallRow> {
         attempts: row.get(7)?,
         closed: closed.zip(how.as_deref().map(known)),
         fault: row.get(10)?,
+        gather: gather.and_then(|text| GATHERS.into_iter().find(|own| gather_word(*own) == text)),
         delivery: None,
         hold: None,
         is_changed: false,
@@ -252,10 +290,34 @@ fn known(text: &str) -> &'static str {
     words.into_iter().find(|word| *word == text).unwrap_or("unknown")
 }
 
+/// Returns the word in the index for the end of a call or of a thread.
+pub fn closing(how: Closing) -> &'static str {
+    match how {
+        Closing::Completed => "completed",
+        Closing::Failed => "failed",
+        Closing::Cancelled => "cancelled",
+    }
+}
+
+/// Returns the end of a call or of a thread whose word in the index is `word`.
+pub fn closing_of(word: &str) -> Option<Closing> {
+    let all = [Closing::Completed, Closing::Failed, Closing::Cancelled];
+    all.into_iter().find(|how| closing(*how) == word)
+}
+
+const GATHERS: [Gather; 2] = [Gather::All, Gather::First];
+
+const fn gather_word(gather: Gather) -> &'static str {
+    match gather {
+        Gather::All => "all",
+        Gather::First => "first",
+    }
+}
+
 fn save(db: &Connection, call: &CallRow) -> rusqlite::Result<()> {
     let sql = "INSERT OR REPLACE INTO call_row(n, id, thread, caller, listener, outside, opened, \
-               ready, waits, attempts, closed, how, fault) \
-               VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)";
+               ready, waits, attempts, closed, how, fault, gather) \
+               VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)";
     db.prepare_cached(sql)?.execute(params![
         call.n,
         call.id.0.0.as_bytes().as_slice(),
@@ -269,7 +331,8 @@ fn save(db: &Connection, call: &CallRow) -> rusqlite::Result<()> {
         call.attempts,
         call.closed.map(|(time, _)| time),
         call.closed.map(|(_, how)| how),
-        call.fault
+        call.fault,
+        call.gather.map(gather_word)
     ])?;
 
     if let Some(open) = &call.delivery {

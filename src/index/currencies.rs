@@ -29,9 +29,9 @@ impl IndexReader {
     }
 
     /// Splits `total`, the cost of some threads, by currency. `currencies` is the result of
-    /// [`Self::currencies`]. The SQL condition `threads` selects rows of threads, which it calls
-    /// `t`, and its parameter `?1` has the value `thread`. If no turn in the selected threads
-    /// states a currency, the currency of `total` stays unknown.
+    /// [`Self::currencies`]. `threads` is the SQL condition that selects the threads. In this
+    /// condition, `t` stands for a thread's row, and `?1` for the value `thread`. If no turn in the
+    /// selected threads states a currency, the currency of `total` stays unknown.
     pub(super) fn split_cost(
         &self,
         currencies: &[String],

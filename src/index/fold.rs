@@ -16,13 +16,13 @@ use super::actions;
 use super::call_faults::{
     NO_FAULT, failed_run_of, fault_detail, fault_of, fault_word, run_fault, without_kind,
 };
-use super::calls::{CallRow, CallRows, HANDLED, NOT_TAKEN, OpenDelivery, OpenHold};
+use super::calls::{CallRow, CallRows, HANDLED, NOT_TAKEN, OpenDelivery, OpenHold, closing};
 use super::events;
 use super::hours::{EventNames, HourRows};
 use super::messages::{MessageRows, UnwrittenMessage};
 use super::names::NameTable;
 use super::pauses;
-use super::threads::{FirstCall, ThreadRows, TreeNameRole, closing};
+use super::threads::{FirstCall, ThreadRows, TreeNameRole};
 use super::turns;
 use super::word_thread::WordTable;
 use super::words;
@@ -294,23 +294,13 @@ impl<'d> IndexFold<'d> {
                 Ok(FirstCall { requested_by: sender, listener: recipient, request: name, words })
             })?;
             self.threads.add(thread, record, |sums| sums.open_calls += 1)?;
-            self.calls.insert(CallRow {
-                n,
-                id: CallId(message.id),
-                thread,
-                caller: sender,
-                listener: recipient,
-                outside: opening.is_from_outside(&message.thread),
-                opened: record.time.0,
-                ready: record.time.0,
-                waits: None,
-                attempts: 0,
-                closed: None,
-                fault: None,
-                delivery: None,
-                hold: None,
-                is_changed: true,
-            });
+            let numbers = (n, thread);
+            let listeners = (sender, recipient);
+            let row = CallRow::opened(message, opening, numbers, listeners, record.time.0);
+            if row.outside && opening.begins_group(row.id) {
+                self.threads.begin_group(thread)?;
+            }
+            self.calls.insert(row);
         } else if let Some(call) = message.call
             && message.kind != MessageKind::Note
         {
@@ -429,10 +419,11 @@ impl<'d> IndexFold<'d> {
         call.fault = fault_name;
         let thread = call.thread;
         let is_outside = call.outside;
+        let gather = call.gather;
 
         self.threads.add(thread, record, |sums| sums.open_calls -= 1)?;
         if is_outside {
-            self.threads.end(thread, how, record)?;
+            self.threads.end_call(thread, (id, how, gather), record)?;
             if let Some(reply) = failed_run_of(record, id) {
                 self.add_failed_run(record, id, reply)?;
             }

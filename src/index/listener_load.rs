@@ -65,9 +65,9 @@ pub struct ListedRefusal {
 }
 
 impl IndexReader {
-    /// Returns the load of each listener. The messages are counted since `since`, but only the
-    /// newest [`limits::WEB_RATE_MESSAGES`]. If this limit is reached, older messages may be left
-    /// out, and the second value is the time of the oldest counted message. Otherwise, the second
+    /// Returns the load of each listener. Counts only messages since `since`, and of these only the
+    /// newest [`limits::WEB_RATE_MESSAGES`]. If this limit is reached, the second value is the time
+    /// of the oldest counted message, because older messages may be left out. Otherwise, the second
     /// value is `None`.
     ///
     /// # Errors

@@ -108,9 +108,9 @@ impl<'d> MessageRows<'d> {
         find.query_row([key], |row| Ok((row.get(0)?, row.get(1)?))).optional()
     }
 
-    /// Writes the rows of all new messages. Those without a disposition are in flight, and stay in
-    /// memory. If memory still contains more than `rows_kept` messages in flight from earlier
-    /// flushes, removes all of these first.
+    /// Writes the rows of all new messages. Before this, if memory contains more than `rows_kept`
+    /// messages in flight from earlier flushes, removes all of these from memory. The new messages
+    /// without a disposition are in flight, and stay in memory.
     pub fn flush(&mut self, rows_kept: usize) -> rusqlite::Result<()> {
         self.new_by_id.clear();
         if self.in_flight.len() > rows_kept {

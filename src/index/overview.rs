@@ -9,9 +9,10 @@ use crate::ids::{MessageId, Position, ThreadId};
 use super::{Error, IndexReader};
 
 /// SQL condition: the error `e` records that a person denied a call, which is not a failure. Two
-/// other kinds of errors have the same code, and are excluded:
-/// - If NATS denied an operation, the error has no call.
-/// - If an approval expired, no refusal of the call was accepted.
+/// other kinds of errors have the same code. The condition excludes them:
+/// - An error about an operation that NATS denied. This error has no call.
+/// - An error about an approval that expired. There, no operator's refusal of the call was
+///   accepted.
 pub(super) const IS_DENIAL: &str = "e.call IS NOT NULL \
      AND e.kind IS (SELECT n FROM name WHERE text = 'denied') \
      AND EXISTS (SELECT 1 FROM action_row d WHERE d.message = e.call AND d.action = 'refuse' \

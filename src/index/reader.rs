@@ -108,8 +108,8 @@ pub(super) struct ReaderSource {
 
 impl ReaderSource {
     /// Opens a reader of the index without bringing the index up to date. Returns `None` if a file
-    /// cannot be opened, or if it is not the same file that the reader which made this source has
-    /// open.
+    /// cannot be opened. Also returns `None` if a file was replaced since the reader that made this
+    /// source opened it.
     pub(super) fn open(&self) -> Option<IndexReader> {
         let journal = JournalReader::open(&self.data).ok()?;
         let db = connect(&self.path).ok()?;

@@ -43,7 +43,8 @@ CREATE TABLE thread_row(
   -- Entries of the timeline of `organism thread`, and the time of the last one that is work.
   events INTEGER NOT NULL,
   last_event INTEGER NOT NULL,
-  -- How and when the last call from outside the thread ended.
+  -- How and when the last call from outside the thread ended; of a request to several peers, how its
+  -- calls ended together.
   ended_how TEXT,
   ended INTEGER
 ) STRICT;
@@ -145,7 +146,9 @@ CREATE TABLE call_row(
   closed INTEGER,
   how TEXT,
   -- Payload of the core that ended the call, such as `timed-out`.
-  fault INTEGER
+  fault INTEGER,
+  -- `all` or `first` if the call belongs to a request to several peers: the results that count.
+  gather TEXT
 ) STRICT;
 
 CREATE INDEX call_thread ON call_row(thread, listener);

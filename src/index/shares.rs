@@ -16,8 +16,8 @@ impl IndexReader {
     /// This reader reads a small first share alone. If that takes longer than `patience`, and many
     /// items are left, several OS threads then read the remaining shares in parallel, each with its
     /// own reader. Otherwise, this reader reads all remaining items as one share, because opening
-    /// further readers would take longer. It also does so for a temporary index, which no other
-    /// reader can open.
+    /// further readers would take longer. A temporary index is always read by this reader alone,
+    /// because no other reader can open it.
     ///
     /// # Errors
     ///

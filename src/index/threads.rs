@@ -5,11 +5,14 @@ use std::sync::LazyLock;
 
 use rusqlite::{Connection, OptionalExtension as _, Row, ToSql, params};
 
+use crate::contract::Gather;
 use crate::envelope::Message;
-use crate::ids::ThreadId;
+use crate::ids::{CallId, ThreadId};
 use crate::limits;
 use crate::system::is_thread_cancelled;
-use crate::thread::{Closing, Record};
+use crate::thread::{Closing, Record, has_reply};
+
+use super::calls::{closing, closing_of};
 
 /// Totals of a thread, or of a tree, such as its messages, its tokens and its cost.
 #[derive(Debug, Clone, Copy, Default)]
@@ -372,10 +375,33 @@ impl<'d> ThreadRows<'d> {
         Ok(())
     }
 
-    /// Stores the end of a call as the end of the thread `n`, to which the call belongs. Must be
-    /// called only in these cases:
-    /// - The call was opened by a client or by another thread.
-    /// - The thread was cancelled without a call.
+    /// Removes the stored end of the thread `n`, because a client or another thread has begun a
+    /// request to several peers in this thread. The thread's new end follows from the calls of this
+    /// request alone.
+    pub fn begin_group(&mut self, n: i64) -> rusqlite::Result<()> {
+        if let Some(thread) = self.thread(n)? {
+            thread.ended = None;
+        }
+        Ok(())
+    }
+
+    /// Stores the end of the call `id`, which a client or another thread has opened, as the end of
+    /// the thread `n`. If the call belongs to a request to several peers, stores how the calls of
+    /// this request have ended together.
+    pub fn end_call(
+        &mut self,
+        n: i64,
+        (id, how, gather): (CallId, Closing, Option<Gather>),
+        record: &Record,
+    ) -> rusqlite::Result<()> {
+        let Some(gather) = gather else { return self.end(n, how, record) };
+        let thread = self.thread(n)?;
+        let earlier = thread.and_then(|thread| closing_of(&thread.ended.as_ref()?.0));
+        let has_reply = record.result_of(id).is_some_and(|(_, result)| has_reply(&result));
+        self.end(n, how.of_group(earlier, gather, has_reply), record)
+    }
+
+    /// Stores how the thread `n` has ended.
     pub fn end(&mut self, n: i64, how: Closing, record: &Record) -> rusqlite::Result<()> {
         if let Some(thread) = self.thread(n)? {
             thread.ended = Some((closing(how).to_owned(), record.time.0));
@@ -488,14 +514,6 @@ impl IndexedTree {
             names: Vec::new(),
             is_changed: true,
         }
-    }
-}
-
-pub fn closing(how: Closing) -> &'static str {
-    match how {
-        Closing::Completed => "completed",
-        Closing::Failed => "failed",
-        Closing::Cancelled => "cancelled",
     }
 }
 

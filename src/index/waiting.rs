@@ -133,10 +133,10 @@ impl IndexReader {
         self.rows(sql, &[&most, &thread.as_str()], waiting)
     }
 
-    /// Returns the numbers of the calls that wait for a decision of the kind `hold`, in the order
-    /// in which the calls were opened. Returns the first `most` calls. If the next calls began to
-    /// wait at the same time as the last of these, returns them too. The second value is the count
-    /// of all calls that wait for such a decision.
+    /// Returns the numbers of the first `most` calls that wait for a decision of the kind `hold`,
+    /// in the order in which the calls were opened. Also returns the calls after these, if they
+    /// began to wait at the same time as the last of these. The second value is the count of all
+    /// calls that wait for a decision of this kind.
     pub fn waiting_calls(&self, hold: Hold, most: usize) -> Result<(Vec<i64>, u64), Error> {
         let sql = "SELECT call, since FROM hold_row INDEXED BY hold_open \
                    WHERE ended IS NULL AND hold = ?1 ORDER BY call";

@@ -2,8 +2,8 @@
 //! index.
 //!
 //! During a first build, the table is in a separate database, and another OS thread writes the
-//! words. This takes a third of the time of a build. No other row depends on words, so the builder
-//! makes the other rows meanwhile.
+//! words. Writing the words takes a third of the time of a build. No other row depends on words, so
+//! the builder makes the other rows meanwhile.
 
 use std::path::Path;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};

@@ -110,8 +110,8 @@ impl TreeIndex {
     }
 
     /// Adds the records that are newer than the index, up to the record at `up_to`. If the index is
-    /// empty, it begins with the record that opened `thread`, or with the first record after
-    /// `after`. Of these two, the later one counts.
+    /// empty, its first record is the later of two: the record that opened `thread`, and the first
+    /// record after `after`.
     fn extend_to(
         &mut self,
         reader: &JournalReader,

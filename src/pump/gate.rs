@@ -103,8 +103,8 @@ impl Gate {
     }
 
     /// Returns a copy of this gate, with the same schemas, for attempts that began before a reload.
-    /// The copy accepts only calls that are still possible: `current`, the contracts of the new
-    /// config, must contain the called listener, and this listener must accept the payload.
+    /// `current` are the contracts of the new config. The copy accepts a call only if `current`
+    /// contains the called listener and this listener still accepts the payload.
     fn restricted_to(&self, current: &Contracts) -> Self {
         let contracts = Arc::new(self.contracts.restricted_to(current));
         Self { contracts, ..self.clone() }

@@ -69,8 +69,8 @@ struct RestingTrees {
     threads: usize,
     waiting: WaitingTrees,
     keys: VecDeque<ClientKey>,
-    /// Number of entries in `trees` and `keys` together below which no eviction begins; 0 if there
-    /// is no such minimum. If an eviction could not remove all trees and client keys that had to
+    /// Minimum number of entries in `trees` and `keys` together for an eviction to begin; 0 if
+    /// there is no minimum. If an eviction could not remove all trees and client keys that had to
     /// leave, it sets the minimum above the number of entries left, so that the same entries are
     /// not examined again too soon.
     retry_at: usize,
@@ -84,8 +84,8 @@ struct WaitingTrees {
     /// persons or timers after one of its records, or after its return to memory. The entry is
     /// ignored once the tree has a later record.
     trees: VecDeque<RestingEntry>,
-    /// Number of entries in `trees` below which no eviction begins; 0 if there is no such minimum.
-    /// If an eviction could not remove all trees that it examined, it sets the minimum above the
+    /// Minimum number of entries in `trees` for an eviction to begin; 0 if there is no minimum. If
+    /// an eviction could not remove all trees that it examined, it sets the minimum above the
     /// number of entries left, so that these trees are not examined again too soon.
     retry_at: usize,
 }

@@ -41,7 +41,7 @@ pub struct SnapshotMaker {
     announced: Position,
 }
 
-/// The journal of which snapshots are made, and how often they are made.
+/// Which journal a pump makes snapshots of, and how often.
 #[derive(Debug)]
 pub struct SnapshotPlan {
     pub data: PathBuf,

@@ -223,8 +223,8 @@ impl CorePayload {
     }
 
     /// Writes the payload as XML. An element that contains other payloads binds the core's
-    /// namespace to a prefix. As a default namespace, it would also apply to the contained payloads
-    /// without a namespace.
+    /// namespace to a prefix. If that namespace were the default namespace, it would also apply to
+    /// contained payloads without a namespace.
     pub fn payload(&self) -> Payload {
         let tag = StartTagText::new(self.word());
 

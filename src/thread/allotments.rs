@@ -100,9 +100,9 @@ impl Tree {
         })
     }
 
-    /// Sums the tokens and money that are reserved in the threads that are bound to the call
-    /// `binding`, and in their subthreads. Leaves out the reservation of the attempt `attempt` of
-    /// `call`. A thread that is bound to a call is cancelled when the call closes.
+    /// Sums the tokens and money that are reserved beneath the call `binding`: in the threads that
+    /// are bound to this call, and in their subthreads. Leaves out the reservation of the attempt
+    /// `attempt` of `call`. A thread that is bound to a call is cancelled when the call closes.
     pub fn reserved_bound_beside(
         &self,
         call: CallId,

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use uuid::Uuid;
+
 use super::allotments::{Allotment, AllotmentUsage};
 use super::awaited_answers::{PendingMessage, ReplyOrder};
 use super::request_counts::RECORDED_SINCE;
@@ -140,12 +142,7 @@ impl State {
             Fact::KeyExpired { client, key } => {
                 self.keys.remove(&(client.clone(), key.clone()));
             }
-            Fact::Signed { nonce, time: signed, .. } => {
-                // The pump refuses an expired signature because of its time, so the nonces of
-                // expired signatures are dropped.
-                self.nonces.retain(|_, signed| signed.plus(limits::SIGNATURE_VALIDITY) >= time);
-                self.nonces.insert(*nonce, *signed);
-            }
+            Fact::Signed { nonce, time: signed, .. } => self.keep_nonce(*nonce, *signed),
             Fact::Paused { target, by, note } => {
                 self.time = self.time.max(time);
                 let target = target.clone();
@@ -230,6 +227,18 @@ impl State {
         let trees = self.trees.values_mut();
         for tree in trees.filter(|tree| also_at_rest || !tree.calls.is_empty()) {
             tree.pass_over(stood, stepped, self.core_version);
+        }
+    }
+
+    /// Keeps the nonce of an accepted signature, which was made at `signed`. If there are too many
+    /// nonces, forgets the nonces of signatures that had already expired at `signed`. Does not
+    /// compare them with the time of the record, because it may be ahead of the clock by which
+    /// signatures expire.
+    fn keep_nonce(&mut self, nonce: Uuid, signed: Time) {
+        self.nonces.insert(nonce, signed);
+        if self.nonces.len() > limits::USED_SIGNATURES_KEPT {
+            let kept_for = limits::SIGNATURE_VALIDITY + limits::SIGNATURE_AHEAD_MAX;
+            self.nonces.retain(|_, other| other.plus(kept_for) >= signed);
         }
     }
 

@@ -45,9 +45,9 @@ impl Tree {
     }
 
     /// Returns `call` and the calls above it in its chain of delegations, innermost first. Each of
-    /// these calls gave an agent a goal. The goal of a call is a task that was delegated from the
-    /// goal of the next call. Only the last call gave the original goal, from which the chain
-    /// began.
+    /// these calls gave an agent a goal. The goal of each call except the last is a task, which the
+    /// agent of the next call delegated as a part of its own goal. The last call gave the original
+    /// goal, from which the chain began.
     fn goals_above(&self, call: CallId) -> impl Iterator<Item = &Call> {
         std::iter::successors(self.call(call), |goal| {
             let workflow = self.calls.get(&opener_of(&goal.opening)?)?;

@@ -73,6 +73,11 @@ impl Opening {
             Opener::Call { thread: of, .. } => of != thread,
         }
     }
+
+    /// Whether `call`, which has this opening, is the first call of a group.
+    pub fn begins_group(&self, call: CallId) -> bool {
+        self.group.is_some_and(|(first, _)| first == call)
+    }
 }
 
 /// How a call ended.

@@ -9,8 +9,8 @@ use crate::envelope::MessageKind;
 
 impl Call {
     /// Returns the number of consecutive failed rounds, counted back from the latest round. A round
-    /// has failed if every result in it is a failure. Results that are not delivered yet count as
-    /// the latest round.
+    /// has failed if every result in it is a failure. If there are results that are not delivered
+    /// yet, they count as the latest round.
     pub fn rounds_failed(&self) -> u32 {
         let mut failed = 0;
         for has_failed in self.pending.iter().filter_map(PendingMessage::has_failed) {

@@ -51,7 +51,7 @@ pub use request_counts::{REQUEST_MONEY, REQUEST_TOKENS, Renewal};
 pub use reservations::ModelReservation;
 pub use resident_map::ResidentMap;
 pub use resting::CommonState;
-pub use result::client_result;
+pub use result::{client_result, has_reply};
 pub use retry::{RetryAction, retry_text};
 pub use schedules::{PlannedSchedule, ScheduledRun};
 pub use signature::{DecisionSignature, DecisionStatement, OperatorKeys, OperatorPublicKey};

@@ -47,8 +47,32 @@ pub fn client_result<'r>(
     (open == 0).then_some((how, messages))
 }
 
-fn has_reply(messages: &[&Message]) -> bool {
+/// Whether the result of a call contains a reply. `messages` are the messages of the result.
+pub fn has_reply(messages: &[&Message]) -> bool {
     messages.iter().any(|message| message.kind == MessageKind::Reply)
+}
+
+impl Closing {
+    /// Returns how a request to several peers has ended so far. One of its calls has just ended
+    /// with the value `self`. `earlier` is the result of this function for the calls that ended
+    /// before; `None` if this call is the first. `has_reply` states whether the result of this call
+    /// contains a reply.
+    ///
+    /// - If the first reply is the result of the request, and this call has replied, the request
+    ///   ends as this call.
+    /// - Otherwise, the request has failed if any call has failed. It is cancelled if none has
+    ///   failed, and one was cancelled. It has completed if all calls have completed.
+    #[must_use]
+    pub fn of_group(self, earlier: Option<Self>, gather: Gather, has_reply: bool) -> Self {
+        if gather == Gather::First && has_reply {
+            return self;
+        }
+        match (self, earlier) {
+            (Self::Failed, _) | (_, Some(Self::Failed)) => Self::Failed,
+            (Self::Cancelled, _) | (_, Some(Self::Cancelled)) => Self::Cancelled,
+            (Self::Completed, Some(Self::Completed) | None) => Self::Completed,
+        }
+    }
 }
 
 impl Record {
@@ -71,5 +95,41 @@ impl Record {
             _ => None,
         });
         Some((how, messages.collect()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_end_of_a_request_to_several_peers_does_not_depend_on_the_order_of_their_ends() {
+        let done = (Closing::Completed, true);
+        let acknowledged = (Closing::Completed, false);
+        let failed = (Closing::Failed, false);
+        let cancelled = (Closing::Cancelled, false);
+        let cases = [
+            (Gather::All, done, failed, Closing::Failed),
+            (Gather::All, acknowledged, failed, Closing::Failed),
+            (Gather::All, cancelled, failed, Closing::Failed),
+            (Gather::All, done, cancelled, Closing::Cancelled),
+            (Gather::All, done, acknowledged, Closing::Completed),
+            (Gather::First, acknowledged, failed, Closing::Failed),
+            (Gather::First, acknowledged, cancelled, Closing::Cancelled),
+        ];
+        let end = |gather, calls: [(Closing, bool); 2]| {
+            calls.into_iter().fold(None, |earlier, (how, has_reply): (Closing, bool)| {
+                Some(how.of_group(earlier, gather, has_reply))
+            })
+        };
+        for (gather, one, other, expected) in cases {
+            assert_eq!(end(gather, [one, other]), Some(expected), "{gather:?} {one:?} {other:?}");
+            assert_eq!(end(gather, [other, one]), Some(expected), "{gather:?} {other:?} {one:?}");
+        }
+
+        // The first reply ends the other calls, and its own call ends last.
+        for other in [acknowledged, failed, cancelled] {
+            assert_eq!(end(Gather::First, [other, done]), Some(Closing::Completed), "{other:?}");
+        }
     }
 }

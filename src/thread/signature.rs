@@ -241,6 +241,11 @@ pub struct DecisionSignature {
     pub nonce: Uuid,
     #[serde(rename = "signature", with = "in_base64")]
     signature: [u8; 64],
+    /// Time of the host's clock when the pump judged the signature. `None` if this time agrees with
+    /// the time of the record. Record time never goes back, so it stays ahead after the clock was
+    /// set back. The pump sets this field itself, and the signature does not cover it.
+    #[serde(rename = "judged_at", default, skip_serializing_if = "Option::is_none")]
+    pub judged_at: Option<Time>,
 }
 
 impl DecisionSignature {
@@ -252,7 +257,8 @@ impl DecisionSignature {
         statement: &DecisionStatement<'_>,
     ) -> Self {
         let public = OperatorPublicKey::of(key);
-        let mut signed = Self { key: public, journal, thread, time, nonce, signature: [0; 64] };
+        let place = (journal, thread);
+        let mut signed = Self::made_elsewhere(public, place, (time, nonce), [0; 64]);
         signed.signature = key.sign(&signed.message(statement)).to_bytes();
         signed
     }
@@ -265,7 +271,7 @@ impl DecisionSignature {
         (time, nonce): (Time, Uuid),
         signature: [u8; 64],
     ) -> Self {
-        Self { key, journal, thread, time, nonce, signature }
+        Self { key, journal, thread, time, nonce, signature, judged_at: None }
     }
 
     /// Whether the signature was made with the key in the field `key`, over exactly this statement.

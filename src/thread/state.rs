@@ -44,8 +44,8 @@ pub struct State {
     /// For each client key in memory, the submission that the client sent with this key. A key
     /// outside memory must be put back before it is looked up.
     pub keys: ResidentMap<ClientKey, KeyUse>,
-    /// Nonces of accepted signatures, each with the time of its signature. A nonce is kept until
-    /// its signature expires.
+    /// Nonces of accepted signatures, each with the time of its signature. Nonces of expired
+    /// signatures are forgotten only if there are more than [`crate::limits::USED_SIGNATURES_KEPT`].
     pub nonces: BTreeMap<Uuid, Time>,
     /// The pauses in force.
     pub pauses: Pauses,

@@ -193,9 +193,9 @@ impl Core {
         }
     }
 
-    /// Sets the time at which a call fails if its listener is still absent: the time-out of the
-    /// call, counted from the first delivery of the call since its last answer or failed attempt.
-    /// If there was no such delivery, the time-out counts from now.
+    /// Sets the time at which a call fails if its listener is still absent. The call fails when its
+    /// time-out has passed since its first delivery. Deliveries before the latest answer or failed
+    /// attempt of the call do not count. If no delivery counts, the time-out begins now.
     fn wait_for_listener(&mut self, step: &mut Step, listener: &ListenerName, call: CallId) {
         let timeout = self.contract_of_work(listener).map_or(Duration::ZERO, |c| c.timeout);
         let since = self.state.call(call).and_then(|open| open.offered_since);

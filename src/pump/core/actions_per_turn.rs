@@ -3,8 +3,8 @@
 //!
 //! - Each action beyond `max_actions_per_turn` is refused.
 //! - A final payload ends the call. So in a turn with a final payload, each further final payload
-//!   and each call is refused. Exception: the definition that a workflow run records beside its
-//!   reply.
+//!   and each call is refused. Exception: beside its reply, a workflow run may send the payload
+//!   that records the definition of the run.
 
 use super::outcome::{Gated, is_reply};
 use crate::contract::{Meaning, run_definition_name};

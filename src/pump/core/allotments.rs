@@ -15,7 +15,7 @@ use crate::envelope::{Disposition, Reservation};
 use crate::ids::{Attempt, CallId, ThreadId};
 use crate::mutant::mutant;
 use crate::system::{ErrorCode, ThreadAllotment};
-use crate::thread::{Allotment, Call, Input, Opener, Tree};
+use crate::thread::{Allotment, AllotmentUsage, Call, Input, Opener, Tree};
 
 /// Converts an allotment to its recorded form. Returns `None` if the allotment limits nothing.
 pub(super) fn recorded(allotment: ThreadAllotment, now: Time) -> Option<Allotment> {
@@ -36,10 +36,24 @@ pub(super) fn is_time_over(tree: &Tree, thread: &ThreadId, now: Time) -> bool {
     over(tree, thread, now).next().is_some()
 }
 
-/// Looks for a used-up allotment, first in `thread` and then in the threads above it. Returns a
-/// description of the first used-up allotment. Returns `None` if every allotment has room.
+/// Looks for a used-up allotment of a spawned thread, first in `thread` and then in the threads
+/// above it. Returns a description of the first used-up allotment. Returns `None` if every
+/// allotment has room.
 pub(super) fn used_up_for(tree: &Tree, thread: &ThreadId) -> Option<String> {
-    tree.allotments(thread).find_map(|(thread, allotted)| {
+    used_up_among(tree.allotments(thread).filter(|(thread, _)| !thread.is_root()))
+}
+
+/// Checks whether the fork that contains `thread` has used up its limits. These limits are the
+/// allotment of the fork's root thread. Returns a description of the used-up limits. Returns `None`
+/// if the limits have room, or if the tree is no fork with limits.
+pub(super) fn used_up_by_fork(tree: &Tree, thread: &ThreadId) -> Option<String> {
+    used_up_among(tree.allotments(thread).filter(|(thread, _)| thread.is_root()))
+}
+
+fn used_up_among<'a>(
+    mut allotments: impl Iterator<Item = (ThreadId, &'a AllotmentUsage)>,
+) -> Option<String> {
+    allotments.find_map(|(thread, allotted)| {
         let used = used_up(budget_of(allotted.limits), allotted.spent)?;
         Some(format!("{used} of thread {thread} are used"))
     })

@@ -27,6 +27,9 @@ type Ruling = Result<(), Refusal>;
 const NOT_WAITING: &str =
     "nothing waits for this decision: it was taken before, or the call is over";
 
+const NOT_INTACT: &str =
+    "its bytes are no longer those that were recorded; refuse it with `organism refuse`";
+
 impl Core {
     pub(super) fn decide(&mut self, step: &mut Step, taken: CallDecision) {
         let CallDecision { ticket, message, decision, origin } = taken;
@@ -63,7 +66,9 @@ impl Core {
 
         let ruling = match decision {
             Decision::Answer(answer) if signed.is_err() => {
-                signed.map_err(|refusal| of_answer(refusal, &answer.payload))
+                let refused =
+                    |refusal: Refusal| of_answer(refusal.rule, refusal.message, &answer.payload);
+                signed.map_err(refused)
             }
             _ if signed.is_err() => signed,
             Decision::Approve { hash, preview } => {
@@ -140,7 +145,7 @@ impl Core {
         };
         let Some(request) = open.request() else { return no(RefusalRule::NotWaiting, NOT_WAITING) };
         if !request.payload.is_intact() {
-            return no(RefusalRule::WrongHash, "its bytes are no longer those that were recorded");
+            return no(RefusalRule::WrongHash, NOT_INTACT);
         }
 
         if !names(hash, request.payload.digest) && !mutant("accept-a-wrong-hash") {
@@ -176,7 +181,7 @@ impl Core {
         let opener = open.opening.opener.clone();
         if let Opener::Call { name, thread, .. } = opener {
             let spent = self.time_over(&thread, step.time);
-            let spent = spent.or_else(|| self.spent_for_agent(step, &name, &thread));
+            let spent = spent.or_else(|| self.spent_for_model_call(step, &name, &thread));
             if spent.is_some() {
                 return spent;
             }
@@ -224,16 +229,18 @@ impl Core {
         payload: Gated,
     ) -> Ruling {
         let question = self.state.call(call).filter(|open| open.callee == listener);
-        let question_name =
-            question.and_then(|open| open.request()).map(|request| request.name.clone());
+        let request = question.and_then(Call::request);
+        let question_name = request.map(|request| request.name.clone());
+        let is_intact = request.is_some_and(|request| request.payload.is_intact());
         let thread = question.map(|open| open.thread.clone());
         let waits = self.waits(call, Some(Hold::Answer));
         let (Some(thread), true) = (thread, waits) else {
-            return Err(match payload {
-                Ok(checked) => refusal_of(RefusalRule::NotWaiting, NOT_WAITING, &checked),
-                Err(refusal) => refusal.instead(RefusalRule::NotWaiting, NOT_WAITING),
-            });
+            return Err(of_answer(RefusalRule::NotWaiting, NOT_WAITING, &payload));
         };
+
+        if !is_intact {
+            return Err(of_answer(RefusalRule::WrongHash, NOT_INTACT, &payload));
+        }
 
         let checked = payload?;
         if *checked.meaning() != Meaning::Reply {
@@ -297,13 +304,12 @@ fn operator_phrase(operator: &ListenerName) -> String {
     }
 }
 
-/// Makes the refusal of an answer whose signature is invalid. The rule and the message come from
-/// `refusal`. The record of the new refusal contains the digest and the beginning of `payload`,
-/// which is the answer.
-fn of_answer(refusal: Refusal, payload: &Gated) -> Refusal {
+/// Makes the refusal of an answer, whatever the gate's verdict on it is. The record of the refusal
+/// contains the digest and the beginning of `payload`, which is the answer.
+fn of_answer(rule: RefusalRule, message: impl Into<String>, payload: &Gated) -> Refusal {
     match payload {
-        Ok(checked) => refusal_of(refusal.rule, refusal.message, checked),
-        Err(other) => other.instead(refusal.rule, refusal.message),
+        Ok(checked) => refusal_of(rule, message, checked),
+        Err(refusal) => refusal.instead(rule, message),
     }
 }
 

@@ -87,8 +87,25 @@ impl Core {
         is_under_way && contract.is_some_and(|contract| contract.spends())
     }
 
+    /// Returns the reason why `listener` cannot make a further model call in `thread`. Returns
+    /// `None` if the budgets, and the limits of a fork, allow a further model call.
+    pub(super) fn spent_for_model_call(
+        &mut self,
+        step: &mut Step,
+        listener: &ListenerName,
+        thread: &ThreadId,
+    ) -> Option<String> {
+        self.spent_for_agent(step, listener, thread).or_else(|| {
+            self.contract_of_work(listener).filter(|contract| contract.spends())?;
+            allotments::used_up_by_fork(self.state.tree(thread)?, thread)
+        })
+    }
+
     /// Returns the reason why the budgets forbid `listener` a further turn in `thread`. Returns
     /// `None` if they allow a further turn.
+    ///
+    /// The limits of a fork forbid no turn, because a turn whose answer is on record costs nothing.
+    /// If a turn of a fork needs a model, the reservation of the model call checks these limits.
     pub(super) fn spent_for_agent(
         &mut self,
         step: &mut Step,
@@ -292,8 +309,9 @@ pub(super) fn used_up(budget: Budget, used: Spending) -> Option<String> {
 }
 
 /// Checks that a reservation fits into a budget. `spent` includes earlier reservations. If the
-/// tokens of the reservation are estimated, the reservation is several times too high. It must then
-/// fit, together with `spent`, into half of the budget, so that the rest remains for other calls.
+/// tokens of the reservation are only estimated, the reservation is several times too high. In this
+/// case, `spent` and the reservation together must fit into half of the budget, so that the other
+/// half remains for other calls.
 pub(super) fn within(
     budget: Budget,
     spent: Spending,

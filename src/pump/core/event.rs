@@ -12,7 +12,7 @@ use crate::envelope::{AttemptFailure, Message, NotReserved, Refusal, Reservation
 use crate::ids::{Attempt, CallId, Digest, ListenerName, MessageId, ThreadId, TimerId};
 use crate::pump::gate::Checked;
 use crate::system::AlertReport;
-use crate::thread::{Closing, Decision, DecisionOrigin, Hold, OperatorAction};
+use crate::thread::{Closing, Decision, DecisionOrigin, DecisionSignature, Hold, OperatorAction};
 use crate::trace::TraceParent;
 
 use super::Schedules;
@@ -43,8 +43,9 @@ pub struct Submission {
     pub key: Option<String>,
     pub payload: Result<Checked, Refusal>,
     /// Digest of the payload's root element, if the gate refused the payload and the submission has
-    /// a key. Needed because an earlier config may have accepted the same payload with the same
-    /// key. `None` in all other cases, and for a text without exactly one well-formed root element.
+    /// a key. An earlier config may have accepted the same payload with the same key, and the pump
+    /// recognises this repetition by the digest. `None` if the payload is valid, if there is no
+    /// key, or if the payload is not exactly one well-formed root element.
     pub refused_digest: Option<Digest>,
     /// Trace context that the client sent with the payload; `None` if it sent none.
     pub trace: Option<TraceParent>,
@@ -209,6 +210,22 @@ pub enum Event {
     },
     /// An operator puts another config in force.
     Reload(Box<ReloadRequest>),
+}
+
+impl Event {
+    /// Returns the signature of the decision that this event submits. Returns `None` if the event
+    /// submits no decision, or an unsigned one.
+    pub fn signature_mut(&mut self) -> Option<&mut DecisionSignature> {
+        let origin = match self {
+            Self::Decide(decision) => &mut decision.origin,
+            Self::Cancel(cancellation) => &mut cancellation.origin,
+            Self::Pause(change) => &mut change.action.origin,
+            Self::Fork(order) => &mut order.action.origin,
+            Self::RetryMessage(order) => &mut order.action.origin,
+            _ => return None,
+        };
+        origin.as_mut()?.signature.as_deref_mut()
+    }
 }
 
 /// Another config for a running pump.

@@ -27,7 +27,9 @@ impl Core {
         let input =
             Input::Failed { listener: listener.clone(), call, attempt, failure: failure.clone() };
         if attempt.is_preview() {
-            return self.preview_failed(step, source, input, outward(&failure));
+            let is_withheld = self.is_withheld(call, &failure);
+            let reason = if is_withheld { NOT_CALLED } else { outward(&failure) };
+            return self.preview_failed(step, source, input, reason);
         }
 
         let failed = Fact::AttemptFailed { call, attempt, failure: failure.clone() };
@@ -92,6 +94,7 @@ impl Core {
             (AttemptFailure::Model { detail, .. }, _) => {
                 format!("{listener} failed: its model call came to nothing: {detail}")
             }
+            (failure, _) if self.is_withheld(call, failure) => self.withheld_text(call),
             (failure, 1) => format!("{listener} failed: {}", outward(failure)),
             (failure, n) => format!("{listener} failed {}, last: {}", times(n), outward(failure)),
         };
@@ -105,6 +108,30 @@ impl Core {
                 self.fail_for_good(step, call, code, &text, Disposition::Failed);
             }
             _ => self.fail_with(step, call, code, &text, Disposition::Failed),
+        }
+    }
+
+    /// Whether the pump withheld the attempt that ended with `failure`, because a message of its
+    /// delivery was redacted. False for a refusal of the listener, whatever its text is.
+    fn is_withheld(&self, call: CallId, failure: &AttemptFailure) -> bool {
+        let Some(open) = self.state.call(call).filter(|_| failure.is_withheld()) else {
+            return false;
+        };
+        let pending = open.pending.iter().map(|pending| &pending.message);
+        open.handled.iter().chain(pending).any(|message| message.payload.is_redacted())
+    }
+
+    /// Returns the text for the caller of a call whose last attempt was withheld.
+    fn withheld_text(&self, call: CallId) -> String {
+        let Some(open) = self.state.call(call) else { return REDACTED.to_owned() };
+        let listener = &open.callee;
+        match (open.failures, open.turns) {
+            (0 | 1, 0) => format!("{listener} was not called: {REDACTED}"),
+            (0 | 1, _) => format!("{listener} was not called again: {REDACTED}"),
+            (n, _) => {
+                let earlier = times(n - 1);
+                format!("{listener} failed {earlier}, and was not called again: {REDACTED}")
+            }
         }
     }
 
@@ -287,6 +314,10 @@ fn times(n: u32) -> String {
 /// Description of the failure that is recorded if the outcome of a delivery was lost.
 const LOST: &str = "what became of it is not known: its answer was lost";
 
+const NOT_CALLED: &str = "it was not called";
+
+const REDACTED: &str = "a message of this call was redacted";
+
 /// Returns a description of a failure for callers. The description names the kind of the failure,
 /// without details of the listener.
 pub(super) fn outward(failure: &AttemptFailure) -> &'static str {
@@ -296,9 +327,9 @@ pub(super) fn outward(failure: &AttemptFailure) -> &'static str {
         AttemptFailure::Lost { .. } => LOST,
         AttemptFailure::Refused { .. } => "it refused the request",
         AttemptFailure::Garbage { .. } => "it gave no answer that can be read",
-        AttemptFailure::CutShort { .. } => "its model's answer cannot be taken",
+        AttemptFailure::CutShort { .. } => "its model's answer was cut short",
         AttemptFailure::Model { .. } => "its model call came to nothing",
-        AttemptFailure::Spent { .. } | AttemptFailure::TooLarge { .. } => "it was not called",
+        AttemptFailure::Spent { .. } | AttemptFailure::TooLarge { .. } => NOT_CALLED,
     }
 }
 

@@ -96,11 +96,13 @@ impl Core {
         kept.filter(|kept| kept.group == group && kept.leg != closed.id).cloned().collect()
     }
 
-    /// Reports the result of a call to its client. In a `first` group, only the first reply counts.
-    /// So while all ended calls of such a group have failed and another one is open, this method
-    /// does nothing. As soon as a call has replied, or all have failed, it reports the completion
-    /// of every call of the group, and cancels the calls that are still open. If a call has
-    /// replied, only the completion of this call contains messages.
+    /// Reports the result of a call to its client. If the call belongs to a `first` group, only the
+    /// first reply in the group counts:
+    ///
+    /// - While all ended calls of the group have failed and another one is open, does nothing.
+    /// - As soon as a call has replied, or all have failed, reports the completion of every call of
+    ///   the group, and cancels the calls that are still open. If a call has replied, only the
+    ///   completion of this call contains messages.
     pub(super) fn complete_for_client(
         &mut self,
         step: &mut Step,

@@ -75,9 +75,10 @@ impl Core {
         Some((Hold::Approval, why))
     }
 
-    /// Returns the number of the client's held calls at `listener`, if one more held call would
-    /// exceed the bound. In this case, the caller must refuse the new call. Returns `None` if there
-    /// is room, or if the config does not require a hold for a call with `payload`.
+    /// Checks whether the client may have one more held call at `listener`. If this would exceed
+    /// the bound, returns the number of the client's held calls there, and the caller must refuse
+    /// the new call. Returns `None` if there is room, or if the config does not require a hold for
+    /// a call with `payload`.
     pub(super) fn too_many_held<'c>(
         &'c self,
         client: impl FnOnce() -> Option<&'c ListenerName>,

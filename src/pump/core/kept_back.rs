@@ -20,9 +20,11 @@ impl Core {
         self.follow_order(step, &fork);
     }
 
-    /// Whether this call must wait because another leg of its `first` group may reply first. True
-    /// if another open leg is neither held for a person nor kept back. Once another leg without a
-    /// recorded result has started, returns false, so that all legs start.
+    /// Whether this call must wait because another leg of its `first` group may reply first.
+    ///
+    /// - Returns false if another open leg without a recorded result has already started, because
+    ///   all legs start then.
+    /// - Otherwise, returns true if another open leg is neither held for a person nor kept back.
     pub(super) fn waits_for_other_legs(&self, call: CallId) -> bool {
         let Some(open) = self.state.call(call) else { return false };
         let Some((group, Gather::First)) = open.opening.group else { return false };

@@ -151,8 +151,8 @@ impl Core {
         self.organism_note(step, &CorePayload::ListenerLeft { name: listener, detail });
     }
 
-    /// Records operations that NATS servers denied to the programs of a listener. The programs have
-    /// reported them. Has no other effect.
+    /// Records operations that NATS servers denied to the programs of a listener, after these
+    /// programs have reported the denials. Has no other effect.
     pub(super) fn denied(
         &mut self,
         step: &mut Step,

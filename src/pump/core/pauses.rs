@@ -252,9 +252,9 @@ impl Core {
         }
     }
 
-    /// Sets the alarms for the time limits of this step's tree if the step has closed a call and a
-    /// pause may cover the tree. A paused call stops the time of its thread. After such a call has
-    /// ended, this time may run again.
+    /// Sets the alarms for the time limits of this step's tree, if the step has closed a call and a
+    /// pause may cover the tree. While a paused call is open, the time of its thread stands still.
+    /// When the call has ended, this time may run again.
     pub(super) fn follow_closed_calls(&self, step: &mut Step) {
         let has_closed = || step.facts.iter().any(|fact| matches!(fact, Fact::CallClosed { .. }));
         if self.state.pauses.is_empty() || !has_closed() {

@@ -66,9 +66,9 @@ impl RecordedEvents {
         self.kept_back.remove(&call);
     }
 
-    /// Removes a closed call of a fork from this table, and its recorded result, if the result
-    /// still waits. If a recorded turn of the call waits, keeps the turn, because the attempt that
-    /// made it ends only when the turn is processed.
+    /// Removes a closed call of a fork from this table. If the recorded result of the call still
+    /// waits, removes this result, too. If a recorded turn of the call waits, keeps the turn,
+    /// because the attempt that made the turn ends only when the turn is processed.
     pub(super) fn forget(&mut self, fork: &ThreadId, call: CallId) {
         self.kept_back.remove(&call);
         let Some(events) = self.waiting.get_mut(fork) else { return };

@@ -24,7 +24,8 @@ pub(super) fn refusal_of(
 
 impl Core {
     /// Refuses a payload of an outcome. An agent or a workflow is informed of every refusal. Any
-    /// other sender is informed only if it can act on the refusal, as on `busy`.
+    /// other sender is informed only of refusals on which it can act: those for the reasons `busy`,
+    /// cycle and bad label.
     ///
     /// If a budget is used up, and the sender makes no model calls, ends the sender's call, because
     /// the sender might send the same payload forever. A sender that makes model calls is stopped

@@ -21,8 +21,9 @@ use crate::thread::{Call, Fact, Input, Map, OperatorAction};
 pub(super) struct RemovedListeners(Map<ListenerName, Arc<Contract>>);
 
 impl RemovedListeners {
-    /// Updates this table for a change of the config from `before` to `after`: adds the listeners
-    /// that `after` lacks, and takes out the listeners that `after` contains again.
+    /// Updates this table of removed listeners for a change of the config from `before` to `after`:
+    /// adds the listeners of `before` that `after` lacks, and takes out the listeners that `after`
+    /// contains again.
     fn replace(&mut self, before: &Contracts, after: &Contracts) {
         let names: Vec<_> = before.iter().map(|contract| contract.name.clone()).collect();
         for name in names {
@@ -129,8 +130,8 @@ impl Core {
         }
     }
 
-    /// Puts a call back into its queue if an earlier reload took the call out, and the alarm that
-    /// this reload set for the call has not fired yet. Does nothing for any other call.
+    /// Puts a call back into its queue if an earlier reload took it out, and the alarm that the
+    /// earlier reload set for it has not fired yet. Does nothing for any other call.
     fn queue_again(&mut self, step: &mut Step, id: CallId) {
         let Some(call) = self.state.call(id) else { return };
         let listener = call.callee.clone();

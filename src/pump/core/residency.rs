@@ -148,12 +148,13 @@ impl Core {
         Some((client.clone(), key.clone()?))
     }
 
-    /// Returns the tree of the calls that a submission with this client key has opened. Returns it
-    /// only if a repetition of the submission needs the tree, in one of two cases:
+    /// Returns the tree of the calls that a submission with this client key has opened, if a
+    /// repetition of the submission needs this tree. That is so if one of these holds:
     ///
-    /// - A call of the submission is open, and the receipt must state whether the call is held.
-    /// - The client's keys expire after some time. A key does not expire while calls of its tree
-    ///   are open, so the tree must be checked.
+    /// - A call of the submission is open. The receipt of the repetition must then state whether
+    ///   the call is held.
+    /// - The client's keys expire. A key stays valid while calls of its tree are open, so the pump
+    ///   must look in the tree before it treats the key as expired.
     fn tree_of_key(&self, key: &ClientKey) -> Option<ThreadId> {
         let used = self.state.keys.resident(key)?;
         let (client, _) = key;

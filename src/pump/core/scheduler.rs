@@ -14,11 +14,11 @@ use crate::thread::Map;
 ///
 /// **Invariant:** a call is in at most one queue, and `waiting` contains exactly the queued calls.
 ///
-/// **Invariant:** a listener never has more deliveries in flight than its `concurrency`. Orphaned
-/// deliveries, whose call is closed, count, too.
+/// **Invariant:** a listener never has more deliveries in flight than its `concurrency`. This
+/// number includes orphaned deliveries, whose call is already closed.
 ///
-/// **Invariant:** at an agent, at most one call at a time occupies a thread. The call leaves the
-/// thread when it is closed and none of its deliveries is in progress any more.
+/// **Invariant:** at most one call of an agent occupies a given thread at a time. The call leaves
+/// the thread when the call is closed and none of its deliveries is in progress any more.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Scheduler {
     queues: Map<ListenerName, ListenerQueue>,
@@ -29,8 +29,8 @@ pub(super) struct Scheduler {
     runnable: VecDeque<ListenerName>,
 }
 
-/// Whether calls occupy their thread at the listener with this contract. While a call occupies its
-/// thread, no other call of the thread is delivered to this listener. A call occupies its thread:
+/// Whether a call to the listener with this contract occupies its thread. While it does, no other
+/// call of the thread is delivered to the listener. A call occupies its thread:
 /// - At an agent, until the call is closed and none of its deliveries is in progress.
 /// - At any other listener with `serial_per_thread`, during a delivery and the wait for a retry.
 fn takes_thread(contract: &Contract) -> bool {
@@ -52,9 +52,9 @@ struct ThreadQueue {
     /// Queued calls: first the calls that were put back, then all others in the order of their
     /// arrival.
     ready: VecDeque<CallId>,
-    /// The call that occupies the thread, so that no other call of the thread is delivered; `None`
-    /// if the thread is free. A closed call occupies the thread as long as one of its deliveries is
-    /// in progress.
+    /// The call that occupies the thread, or `None` if the thread is free. While a call occupies
+    /// the thread, no other call of the thread is delivered. A closed call occupies the thread as
+    /// long as one of its deliveries is in progress.
     current: Option<CallId>,
     in_ring: bool,
 }
@@ -75,9 +75,9 @@ impl ThreadQueue {
 }
 
 impl ListenerQueue {
-    /// Brings the entries of `thread` up to date. Adds the thread to `ring` if it has a call to
-    /// deliver. If it has no queued call, and no call occupies it, removes it from `ring` and
-    /// `threads`.
+    /// Brings the entries of `thread` up to date. If the thread has a call to deliver, adds the
+    /// thread to `ring`. If the thread has no queued call and no call occupies it, removes the
+    /// thread from `ring` and `threads`.
     fn refresh(&mut self, thread: &ThreadId) {
         let Some(own) = self.threads.get_mut(thread) else { return };
         if own.is_idle() {
@@ -303,8 +303,9 @@ impl Scheduler {
         self.mark_runnable(listener);
     }
 
-    /// Removes a call from the queues, because it is closed or must not be delivered now. Also
-    /// frees its thread, unless the listener still works on a delivery of the call (`is_running`).
+    /// Removes a call from the queues, because it is closed or must not be delivered now. If no
+    /// delivery of the call is in progress any more (`is_running` is false), also frees the thread
+    /// that the call occupied.
     pub fn close(
         &mut self,
         call: CallId,

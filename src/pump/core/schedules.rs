@@ -157,9 +157,10 @@ impl Core {
     }
 
     /// Processes the planned times of a schedule that have come, and plans the next time. All of
-    /// these times except the latest count as missed. The latest also counts as missed if it is too
-    /// long ago, or at boot (`is_boot`), because no pump ran at that time. Begins a run for the
-    /// latest time. If the latest time is missed and the schedule skips missed runs, begins no run.
+    /// these times except the latest count as missed. The latest also counts as missed in two
+    /// cases: it is too long ago, or the pump boots (`is_boot`) and so did not run at that time. If
+    /// the latest time counts as missed and the schedule skips missed runs, begins no run.
+    /// Otherwise, begins a run for the latest time.
     fn take_times(
         &mut self,
         step: &mut Step,
@@ -229,9 +230,9 @@ impl Core {
         due
     }
 
-    /// Returns an id for the root thread of a run. It belongs to this pump's partition, and no tree
-    /// in memory has it. If a tree outside memory has it, the pump later refuses the request of the
-    /// run.
+    /// Returns an id for the root thread of a run. The id belongs to this pump's partition, and no
+    /// tree in memory has this id. If a tree outside memory has the same id, the pump later refuses
+    /// the request of the run.
     fn thread_of_run(&self, schedules: &Schedules, request: MessageId) -> ThreadId {
         let ids = (0u32..).map(|n| {
             let digest = Digest::of_parts(&[request.0.as_bytes(), &n.to_be_bytes()]);
@@ -320,8 +321,9 @@ impl Core {
     }
 }
 
-/// Returns the event that records missed times, or `None` if no time was missed. The times in
-/// `passed` before the latest are missed. The latest is missed only if `is_missed` is true.
+/// Returns the event that records missed times, or `None` if no time was missed. All times in
+/// `passed` except the latest count as missed. If `is_missed` is true, the latest counts as missed,
+/// too.
 fn missed_times(
     due: Time,
     passed: PassedTimes,

@@ -105,7 +105,11 @@ impl Core {
         self.judge_time(now, signature)
     }
 
+    /// Checks that `signature` has not expired and was not used before. Compares the time of the
+    /// signature with the host's clock at the decision, if `signature` contains that time.
+    /// Otherwise, compares it with `now`, the time of the record.
     fn judge_time(&self, now: Time, signature: &DecisionSignature) -> Result<(), String> {
+        let now = signature.judged_at.unwrap_or(now);
         let signed = signature.time;
         if now > signed.plus(limits::SIGNATURE_VALIDITY) && !mutant("take-old-signatures") {
             let minutes = limits::SIGNATURE_VALIDITY.as_secs() / 60;

@@ -39,8 +39,9 @@ impl Step {
         self.record = Some((tree, input));
     }
 
-    /// Records the verdict on a payload. An outcome may contain several payloads, so their verdicts
-    /// are collected. A person's answer is one payload and has one verdict.
+    /// Adds the verdict on a payload to the input of the record. An outcome may contain several
+    /// payloads, so its verdicts are collected in a list. A person's answer consists of one
+    /// payload, so it has one verdict.
     pub(super) fn push_verdict(&mut self, verdict: Verdict) {
         match &mut self.record {
             Some((_, Input::Outcome { verdicts, .. } | Input::Stray { verdicts, .. })) => {

@@ -130,8 +130,8 @@ impl Core {
         attempts.chain(trees).take(most).collect()
     }
 
-    /// Records that a host has read the answer to an attempt, before the pump processes the answer.
-    /// If the answer arrived before the deadline of the attempt, the deadline no longer fires.
+    /// Records that a host has read the answer to an attempt. The pump has not processed the answer
+    /// yet. If the answer arrived before the deadline of the attempt, the deadline no longer fires.
     /// Ignores answers to earlier attempts, and answers of a listener other than the callee.
     pub fn answer_arrived(
         &mut self,

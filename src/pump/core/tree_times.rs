@@ -2,9 +2,9 @@
 //! deadline passes, all open calls of the tree end.
 //!
 //! The wall time of a tree stands still while the tree waits only for people, so each new record of
-//! the tree updates its deadline. Pauses and steps of the clock change when many wall times end,
-//! but they update no deadline. If a deadline therefore passes before its wall time has ended, it
-//! is set again.
+//! the tree updates its deadline. A pause or a step of the clock can move the ends of many wall
+//! times at once, so it updates no deadline. A deadline may therefore pass before its wall time has
+//! ended. In this case, the deadline is set again.
 
 use std::collections::BTreeSet;
 
@@ -115,9 +115,9 @@ impl Core {
         tree.is_some_and(|tree| tree.worked(now) >= self.budgets.limits.wall_time)
     }
 
-    /// Ends the open calls in the tree of `call` if the wall time of the tree is over, and returns
-    /// true. The calls of a thread end before those of its subthreads. If time is left, only sets
-    /// the deadline of the tree again and returns false.
+    /// Checks the wall time of the tree of `call`. If the wall time is over, ends the open calls of
+    /// the tree and returns true. The calls of a thread end before those of its subthreads. If time
+    /// is left, only sets the deadline of the tree again and returns false.
     pub(super) fn end_spent_tree(&mut self, step: &mut Step, call: CallId) -> bool {
         let Some(open) = self.state.call(call) else {
             self.tree_times.disarm_call(call);

@@ -162,6 +162,15 @@ const CHANGES: &[(u32, &str)] = &[
         "no attempt starts in a tree or a thread whose time is over, although the end of its calls \
          waits for answers that have arrived",
     ),
+    (
+        64,
+        "a run of a workflow that began from this version on keeps an item of a list as the selected \
+         element, and records so; it searches each of several texts of `has-word` by itself, and \
+         repeats a vote without a majority; a signature is judged by the clock of the host if \
+         record time is ahead of it; the used-up limits of a fork end no turn whose answer is on record; a \
+         question with redacted bytes takes no answer; and the fault of a call with a redacted message names the \
+         redaction; and that of a turn that was cut short says so",
+    ),
     // Each version has one line. After a merge conflict, take the next version.
 ];
 

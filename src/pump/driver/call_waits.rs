@@ -1,6 +1,6 @@
 //! Reports about calls that wait for a person, a model or a listener. The pump sends them to
 //! clients that watch a tree, and does not record them. If the channel of a client is full, the
-//! client may miss a report, but no receipt and no result.
+//! client may miss such a report. It never misses a receipt or a result.
 
 use tokio::sync::mpsc;
 

@@ -487,9 +487,9 @@ impl Handle {
         Ok(ruling)
     }
 
-    /// Reports to the pump which result the source of a fork recorded for a call; `None` if the
-    /// source recorded none. Also reports `None` if the gate in force refuses a reply in the
-    /// result, for example after a change of the config.
+    /// Reports to the pump the result that the source of a fork recorded for a call. Reports `None`
+    /// if the source recorded no result. Also reports `None` if the gate in force refuses a reply
+    /// in the result, for example after a change of the config.
     pub fn recalled(
         &self,
         call: CallId,
@@ -568,18 +568,14 @@ impl Handle {
         self.event(Event::NotTaken { listener, call, attempt, detail }).ok();
     }
 
-    /// Fails the attempt of a delivery that no host got, because it contains the redacted message
-    /// `redacted`. The attempt is not repeated.
+    /// Fails the attempt of `delivery`. The delivery contains the message `redacted`, whose payload
+    /// was redacted, so no host got it. The attempt is not repeated.
     pub(super) fn withheld(&self, delivery: &Delivery, redacted: MessageId) {
-        let detail = format!(
-            "it was not called: the payload of message {redacted} was redacted; send the request \
-             again if it is still wanted"
-        );
+        let failure = AttemptFailure::withheld(redacted);
         let call = delivery.call;
         let attempt = delivery.attempt;
         let listener = delivery.listener.clone();
-        tracing::warn!(%listener, %call, "withheld a delivery: {detail}");
-        let failure = AttemptFailure::Refused { detail };
+        tracing::warn!(%listener, %call, "withheld a delivery: {failure}");
         // Sending to the own inbox cannot fail here: only the running pump calls this.
         self.event(Event::Failed { listener, call, attempt, failure }).ok();
     }

@@ -417,6 +417,11 @@ impl Pump {
             self.inputs.extend(turn.inputs.take());
         }
 
+        // Set for every signed decision, because the request of a client may state a time, too.
+        if let Some(signature) = event.signature_mut() {
+            signature.judged_at = self.clock.system_time_if_behind(now);
+        }
+
         let event = if self.has_reloaded { self.recheck(event) } else { event };
         let step = self.core.step(*position, now, event)?;
         if step.record.is_some() {

@@ -1,7 +1,7 @@
 //! Clock of the pump. It follows the system's time, but never goes back and always advances. It
-//! also measures the time that must not count for deadlines. This is the time during which the pump
-//! did not run, and the time by which the system's clock was set forward. In test cases of
-//! workflows the clock is frozen, and only the test case advances it.
+//! also measures the time that must not count for deadlines: the time during which the pump did not
+//! run, and the time by which the system's clock was set forward. In test cases of workflows, the
+//! clock is frozen, and only the test case advances it.
 
 use std::time::{Duration, Instant};
 
@@ -85,6 +85,16 @@ impl PumpClock {
             _ if self.is_frozen => Duration::MAX,
             left => left,
         }
+    }
+
+    /// Returns the system's time if it is behind `now`, the time of this clock, by at least
+    /// [`limits::CLOCK_DIFFERENCE_MIN`]. The system's time is behind after the system's clock was
+    /// ahead and was then corrected. Returns `None` if the two times agree, or if this clock is
+    /// frozen.
+    pub fn system_time_if_behind(&self, now: Time) -> Option<Time> {
+        let system = Time::now();
+        let is_behind = now.since(system) >= limits::CLOCK_DIFFERENCE_MIN;
+        (is_behind && !self.is_frozen).then_some(system)
     }
 
     fn at(&mut self, system: Time, now: ClockReading) -> Time {
@@ -205,6 +215,17 @@ mod tests {
     fn a_new_pump_goes_on_from_the_last_recorded_time() {
         let ahead = Time::now().plus(HOUR);
         assert!(PumpClock::start(ahead).now() >= ahead);
+    }
+
+    #[test]
+    fn the_systems_time_is_returned_where_this_clock_is_ahead_of_it() {
+        let mut clock = PumpClock::start(Time::now().plus(HOUR));
+        let now = clock.now();
+        let system = clock.system_time_if_behind(now).unwrap();
+        assert!(system.plus(HOUR) >= now, "{system} and {now}");
+        assert_eq!(clock.system_time_if_behind(Time::now()), None, "the clocks agree");
+        clock.freeze();
+        assert_eq!(clock.system_time_if_behind(now), None, "a test case has a time of its own");
     }
 
     #[test]

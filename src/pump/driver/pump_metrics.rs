@@ -162,10 +162,10 @@ impl PumpMetrics {
         self.listeners.iter().map(|(_, own)| own.under_way.get()).sum()
     }
 
-    /// Returns the bounds of the records that are not verified yet, or `None` if all are verified.
-    /// The first value is the upper bound: the position from which the pump itself verified all
-    /// records at its start. The second value is the lower bound: the last record that the
-    /// background proof has verified so far.
+    /// Returns two positions that enclose the records that are not verified yet, or `None` if all
+    /// are verified. The first position is the upper bound: from this record on, the pump itself
+    /// verified all records at its start. The second position is the lower bound: the last record
+    /// that the background proof has verified so far.
     pub fn unproved(&self) -> Option<(Position, Position)> {
         let proof = self.proof.as_ref()?;
         Some((proof.proved_from()?, proof.proved()))

@@ -52,8 +52,8 @@ pub(in crate::pump) enum PumpQuery {
     /// Requests the deliveries in flight, and the position of the next record.
     DeliveriesInFlight { answer: oneshot::Sender<(Vec<DeliveryInFlight>, Position)> },
     /// Advances a frozen clock to the next alarm or deadline. `next` is the position of the next
-    /// record, as the caller has read it. Does nothing if the pump has written a record in the
-    /// meantime.
+    /// record, as the caller has read it. Does nothing if the pump has written a record since the
+    /// caller read this position.
     PassTime { next: Position, answer: oneshot::Sender<TimePassage> },
 }
 
@@ -125,8 +125,8 @@ pub enum HeldPreview {
     Missing(String),
 }
 
-/// The held calls of a pump, read in batches, because the pump would stand still while it reads a
-/// million calls at once. Leaves out calls that are no longer held when their batch is read.
+/// The held calls of a pump, read in batches. If the pump read a million calls at once, it would
+/// stand still for that time. Leaves out calls that are no longer held when their batch is read.
 pub struct HeldCalls {
     pump: Handle,
     ids: std::vec::IntoIter<CallId>,
@@ -229,7 +229,8 @@ impl Handle {
 
     /// Advances the pump's frozen clock to its next alarm or deadline, for test cases of workflows.
     /// `next` is the position of the next record, as the caller has read it. Does nothing if the
-    /// clock is not frozen, or if the pump has written a record in the meantime.
+    /// clock is not frozen, or if the pump has written a record since the caller read this
+    /// position.
     pub(crate) async fn pass_time(&self, next: Position) -> Result<TimePassage, PumpStopped> {
         self.query(|answer| PumpQuery::PassTime { next, answer }).await
     }

@@ -107,8 +107,9 @@ impl PumpSink {
     }
 }
 
-/// Checks the note that a model turn adds to the record. It must be a valid payload of the core,
-/// must name the agent `listener` and the call `call`, and must state the token counts of the turn.
+/// Checks the note that a model turn adds to the record. The note must be a valid payload of the
+/// core, and must name the agent `listener` and the call `call`. The token counts in the note must
+/// be those of the turn.
 fn note_of(
     gate: &Gate,
     listener: &ListenerName,

@@ -1,6 +1,7 @@
 //! Limits the requests that wait for the pump, so that a busy client does not delay other clients.
-//! A client may have only a limited number of submissions without a receipt to each thread, and a
-//! limited number to new threads. The pump's inbox has its own limit.
+//! For each thread, a client may have only a limited number of submissions that have no receipt
+//! yet. Another limit applies to its submissions to new threads. The pump's inbox has its own
+//! limit.
 //!
 //! This module does not know which threads exist. So submissions to unknown threads wait, too.
 

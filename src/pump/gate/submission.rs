@@ -20,8 +20,9 @@ pub(super) struct SubmittedText<'a> {
     /// Start of the checked element in the text. The checked element is the root element, or the
     /// payload inside a primitive.
     pub base: TextLocation,
-    /// Range within the checked element that the gate has added: namespace declarations that the
-    /// element inherits from its parent. The submitted text does not contain them there.
+    /// Namespace declarations that the gate has added to the checked element, as a range within
+    /// this element. The element inherits these declarations from its parent, so the submitted
+    /// element does not contain them.
     pub added: Range<usize>,
 }
 

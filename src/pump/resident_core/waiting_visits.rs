@@ -13,10 +13,10 @@ use crate::pump::core::{Core, Step};
 use crate::thread::{Call, Fact, Tree};
 
 impl ResidentCore {
-    /// Applies `fact`, which concerns all trees with open calls, to the trees outside memory. Adds
-    /// the effects of the fact on these trees to `step`, the step that recorded the fact. In a
-    /// replay, `step` is `None`, and there are no effects. Brings back a bounded number of trees at
-    /// a time, and lets them leave memory again.
+    /// Applies `fact` to the trees outside memory that have open calls. The fact concerns all trees
+    /// with open calls. `step` is the step that recorded the fact, and gets the effects of the fact
+    /// on these trees. In a replay, `step` is `None`, and there are no effects. Brings back a
+    /// bounded number of trees at a time, and lets them leave memory again.
     pub(super) fn visit_waiting(
         &mut self,
         fact: &Fact,

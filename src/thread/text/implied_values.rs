@@ -12,8 +12,8 @@ pub(super) fn implied_disposition(latest: Option<MessageId>) -> Disposition {
     if latest.is_some() { Disposition::Recorded } else { Disposition::Handled }
 }
 
-/// Decides about the sender of a message of the kind `kind` whose text states no sender. True if
-/// the core is the sender. False if the listener of the record's input is the sender.
+/// Whether the core is the sender of a message of the kind `kind` whose text states no sender. If
+/// false, the sender is the listener of the record's input.
 pub(super) fn is_by_core(kind: MessageKind) -> bool {
     matches!(kind, MessageKind::Note | MessageKind::System)
 }

@@ -254,6 +254,19 @@ fn deliveries_waits_decisions_and_errors_have_their_times() {
     );
 }
 
+/// The last attempt of a call that failed for good is followed by none, so it is no retry.
+#[test]
+fn a_retry_is_an_attempt_that_follows_a_failed_one() {
+    let (records, _) = held_call(&mut Script::default(), ROOT);
+    for (length, retries) in [(records.len() - 2, 0), (records.len(), 1)] {
+        let place = Place::with(&mut records[..length].to_vec());
+        let root = thread(ROOT);
+        let calls = with_index(&place.data(), &mut |index| index.call_work(&root, 0, None));
+        let found: Vec<_> = calls.unwrap().iter().map(|call| call.retries).collect();
+        assert_eq!(found, [retries], "{length} records");
+    }
+}
+
 /// If a person gave no reason for a refusal or a cancellation, the note of the command is the
 /// reason.
 #[test]

@@ -1,6 +1,9 @@
 //! `organism threads`: filters by properties of trees, and pages.
 
+use std::collections::BTreeSet;
+
 use organism::audit::{self, ThreadPhase};
+use organism::contract::Gather;
 use organism::envelope::{Disposition, MessageKind};
 use organism::ids::{CallId, PayloadName};
 use organism::journal::Journal as _;
@@ -198,6 +201,81 @@ fn a_tree_whose_last_attempt_failed_states_the_failure_of_the_attempt() {
     let tree: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(tree["status"], "failed");
     assert_eq!(tree["fault"], "crashed: signal 9");
+}
+
+/// The records of a client's request to two peers, `researcher` and `reviewer`, whose calls end in
+/// the order of `ends`. A call that completes does so with a reply.
+fn grouped(
+    script: &mut Script,
+    root: &str,
+    gather: Gather,
+    ends: [(&str, Closing); 2],
+) -> [Record; 3] {
+    let tree = thread(root);
+    let (first, mut opened) = script.question(&tree, "Who?");
+    let mut step = script.outcome(&tree, "researcher", first);
+    let second = step.say(MessageKind::Call, "operator", "reviewer", "question", "<q/>", None);
+    let opens = |fact: &Fact| matches!(fact, Fact::Accepted { .. });
+    opened.facts.extend(step.end().facts.into_iter().filter(opens));
+    for fact in &mut opened.facts {
+        if let Fact::Accepted { opening: Some(opening), .. } = fact {
+            opening.group = Some((CallId(first), gather));
+        }
+    }
+
+    let ended = ends.map(|(peer, how)| {
+        let call = if peer == "researcher" { first } else { second };
+        let mut step = script.outcome(&tree, peer, call);
+        if how == Closing::Completed {
+            step.say(MessageKind::Reply, peer, "operator", "answer", "<a/>", Some(call));
+        }
+        step.close(call, how);
+        let mut record = step.end();
+        for fact in &mut record.facts {
+            if let Fact::Accepted { message, .. } = fact {
+                std::sync::Arc::make_mut(message).call = None;
+            }
+        }
+        record
+    });
+    let [before, after] = ended;
+    [opened, before, after]
+}
+
+/// The status of a tree does not depend on the peer whose call ends last.
+#[test]
+fn a_request_to_several_peers_has_failed_whichever_of_them_failed() {
+    let mut script = Script::default();
+    let done = ("researcher", Closing::Completed);
+    let failed = ("reviewer", Closing::Failed);
+    let cases = [
+        ("sess-failedend", Gather::All, [done, failed], ThreadPhase::Failed),
+        ("sess-failedone", Gather::All, [failed, done], ThreadPhase::Failed),
+        ("sess-firstdone", Gather::First, [failed, done], ThreadPhase::Completed),
+    ];
+    let place = Place::with(&mut [script.boot(1)]);
+    for (root, gather, ends, _) in cases {
+        let [opened, before, after] = grouped(&mut script, root, gather, ends);
+        // The index reads the last end of the request in a process of its own.
+        for mut batch in [vec![opened, before], vec![after]] {
+            let mut journal = place.open().unwrap();
+            journal.append(&mut batch).unwrap();
+            journal.close(batch[0].time).unwrap();
+            assert!(listed(&place, &[]).contains(&root["sess-".len()..]));
+        }
+    }
+
+    let failed = listed(&place, &["--status", "failed"]);
+    let failed: BTreeSet<&str> = failed.split(' ').collect();
+    assert_eq!(failed, BTreeSet::from(["failedend", "failedone"]));
+    assert_eq!(listed(&place, &["--status", "completed"]), "firstdone");
+    let reader = place.reader();
+    for (root, gather, _, phase) in cases {
+        let timeline = audit::thread_timeline(&reader, &thread(root), None).unwrap().unwrap();
+        assert_eq!(timeline.status, phase, "{root}");
+        let requests = if gather == Gather::First { 2 } else { 0 };
+        assert_eq!(timeline.first_requests.len(), requests, "{root}");
+    }
 }
 
 /// Namespace of the payloads of a workflow with the name `researcher`.

@@ -173,6 +173,11 @@ async fn a_delivery_with_a_redacted_payload_reaches_no_listener_and_its_call_fai
     handle.stop();
     tokio::task::spawn_blocking(move || pump.join().unwrap()).await.unwrap().unwrap();
     assert_eq!(*calls.lock().unwrap(), 0);
+    let records = place.records();
+    let payloads = records.iter().flat_map(|record| record.payloads());
+    let text = "a message of this call was redacted";
+    let reasons = payloads.filter(|payload| payload.as_str().contains(text)).count();
+    assert_eq!(reasons, 1, "the caller gets the reason");
 }
 
 /// Prompts show a placeholder in place of an earlier message that was redacted.

@@ -8,7 +8,9 @@ use organism::contract::{Contract, Role, TreeLimits};
 use organism::envelope::{MessageKind, Money, RefusalRule, Turn};
 use organism::ids::{CallId, Position, ThreadId};
 use organism::pump::core::{Event, ForkRuling};
-use organism::thread::{Decision, Fact, OperatorKeys, OperatorPublicKey, PauseTarget, PauseVerb};
+use organism::thread::{
+    Allotment, Decision, Fact, OperatorKeys, OperatorPublicKey, PauseTarget, PauseVerb,
+};
 
 use super::world::{World, agent, client, core, fresh, listener, name, names, word};
 
@@ -339,6 +341,26 @@ fn a_spawned_thread_keeps_its_allotment_in_a_fork() {
     assert!(world.core.state().call(again.call).is_some(), "the source used none of this time");
     world.pass(HOUR);
     assert!(world.core.state().call(again.call).is_none(), "its time is over");
+    world.check_replay();
+}
+
+/// The tokens of a fork limit its model calls. A turn whose answer is on record makes no model
+/// call, and so takes place although these tokens are used up.
+#[test]
+fn a_fork_without_tokens_takes_the_turns_that_are_on_record() {
+    let mut world = world();
+    let (source, _) = conversation(&mut world);
+    world.fork_limits = Some(Allotment { tokens: Some(0), money: None, until: None });
+    let ruling = world.fork(&source, Position(0), ("desk", Some(&word("plan", "p"))), &[]);
+    let (_, call) = forked(ruling);
+    world.play("thinker", &[look("q")]);
+    world.recall(Some((MessageKind::Reply, &word("found", "f"))));
+
+    let turn = world.delivery("thinker");
+    let refused = world.reserve(&turn, 1, Money(0)).unwrap_err();
+    assert!(refused.contains("0 of the 0 of thread"), "{refused}");
+    world.answer_turn(&turn, &[word("answer", "a")], None);
+    assert_eq!(world.result(call.unwrap()), "completed: answer(a)");
     world.check_replay();
 }
 

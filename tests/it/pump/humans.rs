@@ -72,6 +72,24 @@ fn an_answer_that_does_not_pass_the_gate_leaves_the_question_open() {
 }
 
 #[test]
+fn a_question_whose_bytes_are_gone_from_the_record_can_only_be_refused() {
+    let mut world = World::new(contracts(None));
+    let (_, _, question) = open_question(&mut world);
+    for payload in world.records.iter_mut().flat_map(|record| record.payloads_mut()) {
+        if payload.as_str() == word("ask", "which one") {
+            let blank = "\0".repeat(payload.len());
+            assert!(payload.restore(&blank));
+        }
+    }
+    world.blind_restart();
+    let answered = world.answer_question(question, "boss", &word("report", "the left one"));
+    assert_eq!(answered, Err("wrong-hash".to_owned()));
+    assert_eq!(world.refuse(question, "redacted"), Ok(()));
+    assert_eq!(fresh(&world.delivery("thinker")), ["system-error denied"]);
+    std::mem::forget(world);
+}
+
+#[test]
 fn a_question_is_answered_once_by_whom_it_was_put_to() {
     let mut world = World::new(contracts(None));
     let (_, _, question) = open_question(&mut world);

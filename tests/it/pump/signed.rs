@@ -8,9 +8,10 @@ use organism::clock::Time;
 use organism::contract::Approval;
 use organism::envelope::RefusalRule;
 use organism::ids::{CallId, Digest, ThreadId};
+use organism::limits;
 use organism::thread::{
     Decision, DecisionOrigin, DecisionSignature, DecisionStatement, Fact, Input, OperatorKeys,
-    OperatorPublicKey,
+    OperatorPublicKey, State,
 };
 use uuid::Uuid;
 
@@ -247,15 +248,56 @@ fn a_signature_is_used_once_also_after_a_restart() {
         world.restart();
     }
 
-    // An expired signature is no longer stored, and needs no protection against a repetition.
     world.now = world.now.plus(Duration::from_secs(600));
     let refusal = told(world.cancel_as(&thread, Some(origin))).unwrap_err();
     assert!(refusal.contains("holds for 5 minutes"), "{refusal}");
-    let statement = DecisionStatement::cancel("enough", "");
-    let origin = Signed { nonce: 2, ..Signed::now(&world, &thread, statement) }.origin();
-    world.cancel_as(&thread, Some(origin)).unwrap();
-    assert_eq!(world.core.state().nonces.len(), 1);
     world.check_replay();
+}
+
+#[test]
+fn a_signature_is_judged_by_the_hosts_clock_where_record_time_is_ahead() {
+    let mut world = world();
+    let (thread, call) = held(&mut world);
+    let statement = DecisionStatement::cancel("enough", "");
+    let signed = Signed::now(&world, &thread, statement);
+    let judged_after = |minutes: u64| {
+        let mut origin = signed.origin();
+        let at = signed.time.plus(Duration::from_secs(60 * minutes));
+        origin.signature.as_mut().unwrap().judged_at = Some(at);
+        Some(origin)
+    };
+
+    world.now = world.now.plus(Duration::from_secs(1_200));
+    let refusal = told(world.cancel_as(&thread, judged_after(6))).unwrap_err();
+    assert!(refusal.contains("holds for 5 minutes"), "{refusal}");
+    assert_eq!(told(world.cancel_as(&thread, judged_after(1))), Ok(()));
+    assert!(world.result(call).starts_with("cancelled"));
+
+    // The clock of the host may be ahead again for one decision, and then right.
+    world.say("desk", &thread, &word("run", "rm"));
+    let ahead = Signed { nonce: 2, ..Signed::now(&world, &thread, statement) };
+    assert_eq!(told(world.cancel_as(&thread, Some(ahead.origin()))), Ok(()));
+    world.restart();
+    let refusal = told(world.cancel_as(&thread, judged_after(2))).unwrap_err();
+    assert!(refusal.contains("used before"), "{refusal}");
+    world.check_replay();
+}
+
+#[test]
+fn many_used_signatures_are_forgotten_when_they_have_expired() {
+    let mut state = State::default();
+    let mut sign = |nonce: u64, time: Time| {
+        let nonce = Uuid::from_u128(u128::from(nonce));
+        let fact = Fact::Signed { operator: name("ana"), nonce, time };
+        state.apply(&ThreadId::organism(), Time::default(), &fact);
+        state.nonces.len()
+    };
+
+    let kept = limits::USED_SIGNATURES_KEPT as u64;
+    let count = (0..kept).map(|number| sign(number, Time(0))).max();
+    assert_eq!(count, Some(limits::USED_SIGNATURES_KEPT));
+    let later = Time(0).plus(Duration::from_secs(3600));
+    assert_eq!(sign(kept, later), 1, "only the new one is left");
 }
 
 #[test]

@@ -29,8 +29,8 @@ use organism::pump::{ResidencyLimits, ResidentCore};
 use organism::schema::{SchemaCompiler, Schemas};
 use organism::thread::text::{InternedNames, read};
 use organism::thread::{
-    Closing, Decision, DecisionOrigin, Fact, ForkAction, ForkSource, ForkedRequest, Input,
-    OperatorAction, OperatorIdentity, OperatorKeys, OperatorVerb, PauseAction, PauseTarget,
+    Allotment, Closing, Decision, DecisionOrigin, Fact, ForkAction, ForkSource, ForkedRequest,
+    Input, OperatorAction, OperatorIdentity, OperatorKeys, OperatorVerb, PauseAction, PauseTarget,
     PauseVerb, Record, RetryAction, State, Tree, Verdict,
 };
 use organism::trace::TraceParent;
@@ -132,6 +132,8 @@ pub struct World {
     ruling: Option<Result<(), Refusal>>,
     pause_ruling: Option<PauseRuling>,
     fork_ruling: Option<ForkRuling>,
+    /// Limits of the next forks.
+    pub fork_limits: Option<Allotment>,
     retry_ruling: Option<RetryRuling>,
     /// Orders to search the source of a fork for the result of a call.
     pub recalls: VecDeque<RecallOrder>,
@@ -227,6 +229,7 @@ impl World {
             ruling: None,
             pause_ruling: None,
             fork_ruling: None,
+            fork_limits: None,
             retry_ruling: None,
             recalls: VecDeque::new(),
             reserved: None,
@@ -760,7 +763,7 @@ impl World {
             source: source.clone(),
             client: name(who),
             live: live.iter().map(|listener| name(listener)).collect(),
-            allotment: None,
+            allotment: self.fork_limits,
             request,
             by: name("whoever"),
             origin: None,
