@@ -1,9 +1,9 @@
 //! Access to the web view: decides which requests get a page at all, and which of these requests
 //! come from a person who knows the token.
 //!
-//! A page of another site can make a browser send requests to a server on loopback. Such a request
-//! is refused, because the host (DNS rebinding), the origin or the site that it names is not that
-//! of this server.
+//! A page of another site can make a browser send requests to a server on loopback. This server
+//! refuses such a request, because the request names a foreign host (DNS rebinding), a foreign
+//! origin or a foreign site.
 //!
 //! The cookie of a session contains a random secret of this server, and not the token. The name of
 //! the cookie contains the port, because a browser sends cookies to every port of a host. Over TLS,

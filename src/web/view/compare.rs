@@ -357,15 +357,21 @@ fn results(comparison: &ThreadComparison, room: &PageRoom) -> Markup {
         html! {
             div {
                 h3 { "Result of " (name) }
-                @match &totals.result {
-                    Some(result) if room.claim_room() => {
-                        pre.body { (room.take(Excerpt::of_payload(result, None).text())) }
+                @for result in &totals.results {
+                    @match result {
+                        Some(result) if room.claim_room() => {
+                            pre.body { (room.take(Excerpt::of_payload(result, None).text())) }
+                        }
+                        Some(_) => p.more { "left out" },
+                        None => p.empty { "The payload was redacted." },
                     }
-                    Some(_) => p.more { "left out" },
-                    None if is_open_phase(totals.status.as_str()) => {
+                }
+                @if totals.results.is_empty() {
+                    @if is_open_phase(totals.status.as_str()) {
                         p.empty { "No result yet: the thread has not ended." }
+                    } @else {
+                        p.empty { "No result." }
                     }
-                    None => p.empty { "No result." },
                 }
             }
         }

@@ -25,6 +25,11 @@ const PATH: &str = "/config";
 const FIELDS: [(&str, &str); 3] =
     [("at", "Config at"), ("before", "Compare: before"), ("after", "Compare: after")];
 
+/// Name of the URL parameter with the number of a partition. If the parameter is set, the page looks
+/// for the moments in the journal of this partition alone, because each journal numbers its own
+/// records.
+const PARTITION: &str = "partition";
+
 /// Returns the path of the page with the whole config that was in force at `moment`: at the record
 /// with this number, or when the thread with this id was opened.
 pub(super) fn path(moment: &str) -> String {
@@ -72,7 +77,9 @@ fn find(
     query: &UrlQuery,
 ) -> Result<FoundConfigs, index::Error> {
     let history = ConfigHistory::read(index.journal())?;
-    let boot = |name: &str| match query.get(name) {
+    let is_selected =
+        query.get(PARTITION).is_none_or(|selected| selected == partition.to_string().as_str());
+    let boot = |name: &str| match query.get(name).filter(|_| is_selected) {
         Some(moment) => boot_at(index, &history, moment),
         None => Ok(None),
     };
@@ -115,7 +122,7 @@ impl MissingConfigs {
 fn missing(
     query: &UrlQuery,
     found: &[FoundConfigs],
-    compared: &[Result<Vec<ConfigChange>, String>],
+    compared: &[ConfigComparison],
 ) -> Option<MissingConfigs> {
     let is_given = |name: &str| query.get(name).is_some();
     if is_given("before") != is_given("after") {
@@ -126,19 +133,36 @@ fn missing(
     (lacks_whole || lacks_comparison).then_some(MissingConfigs::Moments)
 }
 
+/// The differences between two configs, or why they cannot be compared.
+struct ConfigComparison {
+    /// Partition of the journal that contains both moments; `None` if the moments are in the
+    /// journals of two partitions.
+    partition: Option<u32>,
+    changes: Result<Vec<ConfigChange>, String>,
+}
+
 /// Compares the two configs in each journal that contains both moments. If no journal contains
 /// both, compares the configs of two journals, but only if each moment is in exactly one journal. A
 /// moment that is in several journals is ambiguous, because records of different journals can have
 /// the same number.
-fn compare(found: &[FoundConfigs]) -> Vec<Result<Vec<ConfigChange>, String>> {
-    let both = found.iter().filter_map(|found| found.before.as_ref().zip(found.after.as_ref()));
-    let mut pairs: Vec<_> = both.collect();
-    if pairs.is_empty() {
-        let before = only(found.iter().filter_map(|found| found.before.as_ref()));
-        let after = only(found.iter().filter_map(|found| found.after.as_ref()));
-        pairs.extend(before.zip(after));
+fn compare(found: &[FoundConfigs]) -> Vec<ConfigComparison> {
+    let in_journal = |found: &FoundConfigs| {
+        let (before, after) = found.before.as_ref().zip(found.after.as_ref())?;
+        let changes = changes_between(before, after);
+        Some(ConfigComparison { partition: Some(found.partition), changes })
+    };
+    let pairs: Vec<_> = found.iter().filter_map(in_journal).collect();
+    if !pairs.is_empty() {
+        return pairs;
     }
-    pairs.into_iter().map(|(before, after)| changes_between(before, after)).collect()
+
+    let before = only(found.iter().filter_map(|found| found.before.as_ref()));
+    let after = only(found.iter().filter_map(|found| found.after.as_ref()));
+    let pair = before.zip(after).map(|(before, after)| {
+        let changes = changes_between(before, after);
+        ConfigComparison { partition: None, changes }
+    });
+    pair.into_iter().collect()
 }
 
 /// Returns the item of an iterator with exactly one item; `None` for any other number of items.
@@ -176,26 +200,39 @@ fn boot_at(
 fn content(
     query: &UrlQuery,
     found: &[FoundConfigs],
-    compared: &[Result<Vec<ConfigChange>, String>],
+    compared: &[ConfigComparison],
     missing: Option<MissingConfigs>,
 ) -> Markup {
     let room = PageRoom::new();
+    let is_partitioned = found.len() > 1;
+    let named = |partition: u32| is_partitioned.then_some(partition);
     html! {
         h1 { "Config" }
-        (form(query))
+        (form(query, is_partitioned))
         @if let Some(missing) = missing { p.problem role="alert" { (missing.describe()) } }
-        @for changes in compared { (differences(changes, &room)) }
+        @for pair in compared {
+            (differences(&pair.changes, pair.partition.and_then(named), &room))
+        }
         @for found in found {
-            @if let Some(config) = &found.whole { (whole(config, &room)) }
+            @if let Some(config) = &found.whole {
+                (whole(config, named(found.partition), &room))
+            }
         }
         @if room.omitted() > 0 {
             p.problem { "The page is full; " code { "organism config" } " shows all of it." }
         }
-        @for found in found { (boots(found, found.partition)) }
+        @for found in found { (boots(found, named(found.partition))) }
     }
 }
 
-fn form(query: &UrlQuery) -> Markup {
+/// Draws the end of a heading about the journal of one partition. Draws nothing if `partition` is
+/// `None`.
+fn in_partition(partition: Option<u32>) -> Markup {
+    html! { @if let Some(partition) = partition { ", partition " (partition) } }
+}
+
+fn form(query: &UrlQuery, is_partitioned: bool) -> Markup {
+    let selected = query.get(PARTITION).unwrap_or_default();
     html! {
         form.filters method="get" action=(PATH) role="search" aria-label="Configs" {
             @for (name, label) in FIELDS {
@@ -205,34 +242,45 @@ fn form(query: &UrlQuery) -> Markup {
                         placeholder="record or thread" autocomplete="off";
                 }
             }
+            @if is_partitioned {
+                div {
+                    label for=(PARTITION) { "Partition" }
+                    input id=(PARTITION) name=(PARTITION) value=(selected) placeholder="all"
+                        autocomplete="off";
+                }
+            }
             button type="submit" { "Show" }
             a href=(PATH) { "Clear" }
         }
     }
 }
 
-fn boots(found: &FoundConfigs, partition: u32) -> Markup {
+/// Draws the starts and reloads of one journal. `partition` is `None` if the organism has only one
+/// journal.
+fn boots(found: &FoundConfigs, partition: Option<u32>) -> Markup {
+    let number = partition.map(|partition| partition.to_string());
+    let own = UrlQuery::default().with(PARTITION, number.as_deref());
     let before = found.boots.iter().skip(1).map(Some).chain([None]);
     let rows = found.boots.iter().zip(before).map(|(boot, before)| {
+        let position = boot.position.0.to_string();
+        let config = own.with("at", Some(&position)).link(PATH);
         let changes = before.map(|before| {
-            let query = UrlQuery::default().with("before", Some(&before.position.0.to_string()));
-            query.with("after", Some(&boot.position.0.to_string())).link(PATH)
+            let query = own.with("before", Some(&before.position.0.to_string()));
+            query.with("after", Some(&position)).link(PATH)
         });
         vec![
             html! { (boot.position.0) },
             html! { (if boot.is_reload { "reload" } else { "start" }) },
             moment(boot.time),
             html! { (boot.epoch) },
-            html! {
-                a.digest data-entry href=(path(&boot.position.0.to_string())) { (boot.config) }
-            },
+            html! { a.digest data-entry href=(config) { (boot.config) } },
             html! { @if let Some(path) = changes { a href=(path) { "changes" } } },
         ]
     });
     let rows: Vec<_> = rows.collect();
-    let title = format!("Configs in force, newest first, partition {partition}");
+    let title = format!("Configs in force, newest first, partition {}", found.partition);
     html! {
-        h2 { "Configs over time" }
+        h2 { "Configs over time" (in_partition(partition)) }
         @if rows.is_empty() {
             p.empty { "The organism has not run yet." }
         } @else {
@@ -241,14 +289,14 @@ fn boots(found: &FoundConfigs, partition: u32) -> Markup {
     }
 }
 
-fn whole(config: &Result<WholeConfig, String>, room: &PageRoom) -> Markup {
+fn whole(config: &Result<WholeConfig, String>, partition: Option<u32>, room: &PageRoom) -> Markup {
     let WholeConfig { boot, stored } = match config {
         Ok(config) => config,
         Err(error) => return html! { p.problem { (shown(error)) } },
     };
     let files = stored.files.iter().map(|(name, text)| (name.as_str(), text.as_str()));
     html! {
-        h2 { "From record " (boot.position.0) }
+        h2 { "From record " (boot.position.0) (in_partition(partition)) }
         p { "sha256 " code.digest { (boot.config) } }
         @for (name, text) in [("The config", stored.toml.as_str())].into_iter().chain(files) {
             @if room.claim_room() {
@@ -259,13 +307,17 @@ fn whole(config: &Result<WholeConfig, String>, room: &PageRoom) -> Markup {
     }
 }
 
-fn differences(changes: &Result<Vec<ConfigChange>, String>, room: &PageRoom) -> Markup {
+fn differences(
+    changes: &Result<Vec<ConfigChange>, String>,
+    partition: Option<u32>,
+    room: &PageRoom,
+) -> Markup {
     let changes = match changes {
         Ok(changes) => changes,
         Err(error) => return html! { p.problem { (shown(error)) } },
     };
     html! {
-        h2 { "Differences" }
+        h2 { "Differences" (in_partition(partition)) }
         @if changes.is_empty() { p.empty { "The configs are equal." } }
         @for change in changes {
             @if room.claim_room() {

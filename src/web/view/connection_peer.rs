@@ -41,8 +41,8 @@ impl ConnectionPeer {
     }
 }
 
-/// Whether an address belongs to this machine. Every address of a hosted process does. Tests this
-/// by binding a socket to the address, which is possible only for an address of this machine.
+/// Whether an address belongs to this machine, as every address of a hosted process does. Tests
+/// this by binding a socket to the address, which is possible only for an address of this machine.
 fn is_of_this_machine(mut address: SocketAddr) -> bool {
     address.set_port(0);
     match UdpSocket::bind(address) {

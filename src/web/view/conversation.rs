@@ -142,7 +142,7 @@ impl<'t> ConversationPage<'t> {
                     html! { (inline(by.as_str())) " " (count(findings.len() as u64, "finding")) };
                 event("finding", &time, &head, &text.join("\n"), room)
             }
-            TimelineEvent::AttemptFailed { listener, attempt, failure } => {
+            TimelineEvent::AttemptFailed { listener, attempt, failure, .. } => {
                 let who = listener.as_ref().map_or("listener", |listener| listener.as_str());
                 let head = html! { (inline(who)) " " b { "attempt " (attempt) " failed" } };
                 let text = event_text::failure_lines(failure).join("\n");

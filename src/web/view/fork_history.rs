@@ -23,9 +23,9 @@ pub(super) fn is_in_head(page: &ThreadPage, item: &TimelineEntry) -> bool {
     }
 }
 
-/// Draws the beginning of a fork's conversation, limited to the part on this page of the thread.
-/// The first page shows the history of the source, and the point at which the fork begins. Each
-/// page shows the messages of the fork's first record that are on this page, if any.
+/// Draws the beginning of a fork's conversation, as far as it belongs to this page of the thread.
+/// The first page shows the history of the source, and the point at which the fork begins. Every
+/// page, including the first, shows those of its messages that are in the fork's first record.
 pub(super) fn head(
     page: &ThreadPage,
     fork: &ForkOrigin,
@@ -61,8 +61,8 @@ pub(super) fn head(
 }
 
 /// Draws a link to the source thread of the fork. If the source is in another journal, draws only
-/// its id. If the fork and the source share records, the link leads to these records. Otherwise, it
-/// leads to the whole source thread.
+/// the id of the source thread. If the fork and the source share records, the link leads to these
+/// records. Otherwise, the link leads to the whole source thread.
 pub(super) fn source_link(fork: &ForkOrigin) -> Markup {
     let source = fork.thread.as_str();
     if fork.source.journal.is_some() {

@@ -25,7 +25,7 @@ use crate::organism::JournalRuns;
 use crate::thread::{Fact, Record};
 use crate::workflow::{
     ActivityKind, GoalForm, GoalGraph, GoalId, GoalStatus, RowKind, RunRow, RunTree, UndoRules,
-    UndoSource, WorkflowDefinition, called_once, has_earlier_rules, latest_run, read_compiled,
+    UndoSource, WorkflowDefinition, called_once, latest_run, read_compiled, rules_of,
 };
 
 /// Returns the path of the page with the graph of a run.
@@ -175,7 +175,7 @@ fn progress(
 
     let (graph, _) = GoalGraph::new(definition);
     let tree = RunTree::new(definition, &graph, &once).after(earlier, undo);
-    let mut tree = tree.with_earlier_rules(has_earlier_rules(messages));
+    let mut tree = tree.with_rules(rules_of(messages));
     if let Some(call) = request.call {
         tree.begin(request.thread.clone(), call);
     }
@@ -340,7 +340,7 @@ fn rounds_of(graph: &GoalGraph<'_>, goals: &RecordedGoals, goal: usize) -> u64 {
 }
 
 /// Returns the spending of each goal, in the order of the workflow's file. The spending of a goal
-/// includes the goals beneath it, and the delegated tasks of the goal and of those goals.
+/// includes its delegated tasks, the goals beneath it, and the delegated tasks of those goals.
 fn spent_by_goal(graph: &GoalGraph<'_>, goals: &RecordedGoals) -> Vec<SpendingTotals> {
     let mut own = vec![SpendingTotals::default(); graph.len()];
     let mut number = 0;
@@ -368,8 +368,9 @@ fn spent_by_goal(graph: &GoalGraph<'_>, goals: &RecordedGoals) -> Vec<SpendingTo
 
 /// Describes the state of a row: its phase, and then the numbers that apply to the row:
 /// - For a loop, `rounds`: the number of rounds that it has begun.
-/// - For a goal inside a loop, the present pass of the loop.
-/// - For a goal with several agents or items, the number of agents or items that have a result.
+/// - For a goal inside a loop, the number of the loop's present pass.
+/// - For a goal with several agents or items, the number of agents or items that have a result, and
+///   the number of all agents or items.
 /// - After the first attempt, the number of the attempt.
 fn state_of(row: &RunRow, rounds: u64) -> String {
     let mut text = row.phase.as_str().to_owned();

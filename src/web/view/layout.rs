@@ -115,8 +115,8 @@ pub(super) fn page(frame: &PageFrame<'_>, content: &Markup) -> Markup {
 }
 
 /// Draws the strip which states that no organism runs on this host. On a live page, the page's
-/// script shows or hides this strip. `copies` are the copies of streams that the pages show, if
-/// any. Organisms on other hosts may still write to the copied streams.
+/// script shows or hides this strip. If the pages show copies of streams, `copies` describes these
+/// copies. Organisms on other hosts may still write to the copied streams, and the strip states so.
 fn stopped_strip(is_stopped: bool, copies: Option<StreamCopies>) -> Markup {
     html! {
         p.strip #stopped role="status" hidden[!is_stopped] {

@@ -48,7 +48,7 @@ pub(super) async fn show(State(view): State<Arc<ViewState>>, Path(id): Path<Stri
         let actions = MessageActions {
             // Every other tree begins with a request of a client, at which a fork can begin.
             can_fork: message.thread.as_str() != ThreadId::ORGANISM,
-            has_failed: has_failed(&found.report),
+            can_retry: can_retry(&found.report),
         };
         let bar = operate::message_bar(view, message.id, actions);
         let title = format!("{} · {}", title(message), id.get(..8).unwrap_or(&id));
@@ -64,10 +64,11 @@ fn title(message: &MessageView) -> String {
     visible(&title).to_string()
 }
 
-/// Whether the message opened a call that failed or was cancelled.
-fn has_failed(report: &MessageReport) -> bool {
+/// Whether the message opened a call that failed or was cancelled. False if the payload of the
+/// message was redacted, because it cannot be sent again.
+fn can_retry(report: &MessageReport) -> bool {
     let outcome = report.call.as_ref().and_then(|call| call.outcome.as_deref());
-    matches!(outcome, Some("failed" | "cancelled"))
+    matches!(outcome, Some("failed" | "cancelled")) && report.message.payload.is_some()
 }
 
 /// Sends the payload as a file, byte for byte as it was recorded.

@@ -112,9 +112,9 @@ impl Excerpt {
         Self { lines: vec![written.to_owned()], all, is_cut: !more.is_empty() }
     }
 
-    /// Shows `person` as the person who approved, refused or answered the call, in place of the
-    /// recorded name in the first line that begins with `by: `. Changes nothing if there is no such
-    /// line, or if `person` is `None`.
+    /// Replaces the name in the first line that begins with `by: `. The new name is `person`, the
+    /// person who approved, refused or answered the call. Changes nothing if there is no such line,
+    /// or if `person` is `None`.
     #[must_use]
     pub fn with_person(mut self, person: Option<&str>) -> Self {
         let lines = self.lines.iter_mut().filter(|line| line.starts_with(PERSON_LINE));
@@ -210,6 +210,15 @@ impl MessageWithPayload {
     }
 }
 
+/// Returns the beginning of a recorded payload on one line. Returns `[redacted]` if the payload was
+/// redacted, because its bytes are NULs then.
+pub(super) fn recorded_line(payload: &Payload) -> String {
+    if payload.is_redacted() {
+        return "[redacted]".to_owned();
+    }
+    payload_line(payload.as_str())
+}
+
 /// Returns the beginning of a payload on one line.
 pub(super) fn payload_line(payload: &str) -> String {
     let excerpt = Excerpt::of_payload(payload, None);
@@ -229,6 +238,14 @@ mod tests {
         let long = payload_line(&format!("<a>{}</a>", "漢".repeat(10 * LINE_CHARS)));
         assert_eq!(long.chars().count(), LINE_CHARS + 1);
         assert!(!payload_line("<a>one\ntwo</a>").contains('\n'));
+    }
+
+    #[test]
+    fn the_line_of_a_redacted_payload_shows_no_nuls() {
+        let payload = Payload::new("<a><b>1</b></a>");
+        assert_eq!(recorded_line(&payload), "b: 1");
+        let redacted = Payload::recorded(payload.digest, &"\0".repeat(payload.len())).unwrap();
+        assert_eq!(recorded_line(&redacted), "[redacted]");
     }
 
     #[test]

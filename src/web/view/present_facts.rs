@@ -24,8 +24,8 @@ use crate::thread::PauseTarget;
 
 /// Facts about the present that every page shows. A check at intervals finds whether an organism
 /// runs. The last query of the indexes gives the pause of everything, and the number of waiting
-/// calls. The indexes contain an action of a person only some time later, so some confirmed actions
-/// also change these two values at once.
+/// calls. The indexes contain an action of a person only some time later. So some actions, once
+/// confirmed, change these two values immediately.
 #[derive(Debug)]
 pub(super) struct PresentFacts {
     data: PathBuf,
@@ -156,9 +156,9 @@ impl PresentFacts {
     }
 }
 
-/// Runs before a page is drawn. If the last check is not recent, checks whether an organism runs.
-/// In this case, a view with actions also loads the facts of the config that pages need, such as
-/// the person's public keys.
+/// Runs before a page is drawn. If a check for a running organism is due, makes this check. In a
+/// view with actions, then also loads the facts of the config that pages need, such as the person's
+/// public keys.
 pub(super) async fn look(
     State(view): State<Arc<ViewState>>,
     request: Request,

@@ -1,9 +1,10 @@
 //! The page of one model turn. It shows the exact request of the model call, as `organism prompt`
-//! rebuilds it, and the messages and threads that the model was not shown.
+//! rebuilds it. It also shows the messages and threads that were not part of this request.
 
 use std::sync::Arc;
 
 use axum::extract::{Path, State};
+use axum::http::StatusCode;
 use axum::response::Response;
 use maud::{Markup, html};
 
@@ -14,7 +15,9 @@ use super::payload_text::{Excerpt, PageRoom};
 use super::unseen::UnseenMessages;
 use super::{message, record_entry};
 use crate::audit::amounts::{count, micros};
-use crate::audit::{FoundMessage, MessageReport, MessageState, RefusalView, message_report};
+use crate::audit::{
+    FoundMessage, MessageReport, MessageState, MessageView, RefusalView, message_report,
+};
 use crate::envelope::{Message, MessageKind, Money};
 use crate::ids::{Digest, ListenerName, MessageId, Position};
 use crate::index::{self, IndexReader, IndexedMessage, IndexedTurn, MessageSelector};
@@ -23,6 +26,7 @@ use crate::journal::sqlite::JournalReader;
 use crate::limits;
 use crate::model::{ChatBlock, ModelRequest};
 use crate::organism::{PromptComparison, PromptPreview, TurnOnRecord};
+use crate::system;
 use crate::thread::Fact;
 use crate::xml::invisible_characters::visible;
 
@@ -42,13 +46,27 @@ struct RebuiltTurn {
     unseen: UnseenMessages,
 }
 
+/// The turn in which a message was written.
+enum FoundTurn {
+    Rebuilt(Box<RebuiltTurn>),
+    /// The turn was redacted, so its prompt is lost.
+    Redacted,
+}
+
 pub(super) async fn show(State(view): State<Arc<ViewState>>, Path(id): Path<String>) -> Response {
     let Some(selector) = MessageSelector::parse(&id) else { return missing(&view, &id) };
     let find = move |index: &mut IndexReader| find(index, &selector);
     view.respond_found(find, move |view, found| match found {
-        Some(turn) => {
+        Some(FoundTurn::Rebuilt(turn)) => {
             let title = format!("Prompt of turn {} of {}", turn.turn.turn, turn.turn.agent);
             view.page(&visible(&title).to_string(), "/threads", &content(&turn))
+        }
+        Some(FoundTurn::Redacted) => {
+            let text = format!(
+                "The turn of the model that wrote message `{id}` was redacted: its prompt is lost. \
+                 The page of the message has what is still on record."
+            );
+            view.failed(StatusCode::GONE, "The turn was redacted", &text)
         }
         None => missing(view, &id),
     })
@@ -63,15 +81,33 @@ fn missing(view: &ViewState, id: &str) -> Response {
 fn find(
     index: &mut IndexReader,
     selector: &MessageSelector,
-) -> Result<Option<RebuiltTurn>, index::Error> {
+) -> Result<Option<FoundTurn>, index::Error> {
     let FoundMessage::One(report) = message_report(index, selector, 0)? else { return Ok(None) };
-    let Some(turn) = report.turn.clone() else { return Ok(None) };
+    let Some(turn) = report.turn.clone() else {
+        let sealed = index.journal().existing_record(report.record.position)?;
+        let is_redacted = has_redacted_turn(sealed.record.accepted_messages(), &report.message);
+        return Ok(is_redacted.then_some(FoundTurn::Redacted));
+    };
     let payloads = TurnPayloads::of(index, &turn, report.record.position)?;
     let found = on_record(index, &turn, report.record.position);
     let unseen = UnseenMessages::of(index, found.as_ref().ok(), &report.message.thread)?;
     let prompt =
         found.and_then(|found| found.preview_from_journal().map_err(|error| error.to_string()));
-    Ok(Some(RebuiltTurn { report, turn, payloads, prompt, unseen }))
+    let rebuilt = RebuiltTurn { report, turn, payloads, prompt, unseen };
+    Ok(Some(FoundTurn::Rebuilt(Box::new(rebuilt))))
+}
+
+/// Whether the messages of a record contain the redacted note of a turn in which `message` was
+/// written. Also true if `message` itself is this note.
+fn has_redacted_turn<'m>(
+    mut messages: impl Iterator<Item = &'m Message>,
+    message: &MessageView,
+) -> bool {
+    let name = system::name(system::MODEL_TURN);
+    messages.any(|note| {
+        let is_written = note.to == message.from || note.id == message.id;
+        note.name == name && note.payload.is_redacted() && is_written
+    })
 }
 
 /// The payloads that a model wrote in one turn.
@@ -315,5 +351,48 @@ impl PromptParts {
             pre.body.written { (written) }
             @if part.is_cut() { p.problem { "This part is longer than the page shows." } }
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::clock::Time;
+    use crate::envelope::Payload;
+    use crate::ids::{PayloadName, ThreadId};
+
+    fn message(number: u128, name: PayloadName, [from, to]: [&str; 2], text: &str) -> Message {
+        Message {
+            id: MessageId(Uuid::from_u128(number)),
+            kind: MessageKind::Note,
+            from: ListenerName::parse(from).unwrap(),
+            to: ListenerName::parse(to).unwrap(),
+            thread: ThreadId::parse("sess-prompt001").unwrap(),
+            seq: 1,
+            cause: None,
+            call: None,
+            time: Time(0),
+            name,
+            payload: Payload::new(text),
+        }
+    }
+
+    #[test]
+    fn a_message_of_a_redacted_turn_differs_from_one_that_no_model_wrote() {
+        let turn = system::name(system::MODEL_TURN);
+        let mut note = message(1, turn, ["core", "writer"], "<model-turn/>");
+        let own = message(2, PayloadName::new("urn:x", "say"), ["writer", "ledger"], "<say/>");
+        let other = message(3, PayloadName::new("urn:x", "say"), ["desk", "writer"], "<say/>");
+        let is_redacted = |note: &Message, message: &Message| {
+            has_redacted_turn([note].into_iter(), &MessageView::new(Position(1), message))
+        };
+        assert!(!is_redacted(&note, &own), "the turn is readable");
+
+        note.payload = Payload::recorded(note.payload.digest, "\0\0").unwrap();
+        assert!(is_redacted(&note, &own));
+        assert!(is_redacted(&note, &note));
+        assert!(!is_redacted(&note, &other), "no model wrote it");
     }
 }

@@ -60,9 +60,9 @@ pub(super) struct TimeScale {
 
 impl TimeScale {
     /// Creates a scale from periods of work and periods in which calls waited. `last` is the time
-    /// of the last event. Time with both work and a wait counts as work. If all other waits
-    /// together are longer than all work, they are shortened to the total length of the work. If
-    /// there is no work, no wait is shortened.
+    /// of the last event. Time with both work and a wait counts as work, and only the remaining
+    /// waits count as waits. If these waits are together longer than all work, they are shortened
+    /// to the total length of the work. If there is no work, no wait is shortened.
     pub fn new(work: Vec<(Time, Time)>, waits: Vec<(Time, Time)>, last: Time) -> Self {
         let work = merged(work);
         let waits = without(&merged(waits), &work);

@@ -150,7 +150,7 @@ struct ChartLegend<'c> {
 impl ChartLegend<'_> {
     fn draw(&self) -> Markup {
         let Self { work, subthreads, undelivered, scale } = self;
-        let retries: u64 = work.iter().map(|call| call.failed_attempts + call.failovers).sum();
+        let retries: u64 = work.iter().map(|call| call.retries + call.failovers).sum();
         let open = work.iter().filter(|call| is_open(call)).count() as u64;
         html! {
             dl.facts.legend {
@@ -275,7 +275,7 @@ fn call_row(
     scale: &ChartScale,
 ) -> Markup {
     let outcome = call.outcome.as_deref().unwrap_or_else(|| open_state(call, work));
-    let retries = call.failed_attempts + call.failovers;
+    let retries = call.retries + call.failovers;
     html! {
         tr {
             th.(indent) scope="row" {

@@ -186,7 +186,7 @@ mod tests {
             spans: vec![WorkSpan { kind: WorkKind::Queue, begin: Time(begin), end: None }],
             turns: Vec::new(),
             is_cut: false,
-            failed_attempts: 0,
+            retries: 0,
             failovers: 0,
             hold: None,
             queued_since: None,

@@ -255,7 +255,9 @@ fn call(shown: &CallToDecide, room: &PageRoom, may_act: bool) -> Markup {
             }
             h3 { "At the terminal" }
             ul.commands {
-                li { code { "organism " (command) " " (call.message) } }
+                @if !call.can_only_be_refused() {
+                    li { code { "organism " (command) " " (call.message) } }
+                }
                 li { code { "organism refuse " (call.message) " --reason \"…\"" } }
             }
         }
@@ -313,7 +315,7 @@ fn content_of(shown: &CallToDecide, room: &PageRoom) -> Markup {
             h3 { "The exact text, which a decision covers" }
             (written(payload, room))
         } @else {
-            p.empty { "The payload was redacted." }
+            p.empty { "The payload was redacted: the call can only be refused." }
         }
         (preview(call, room))
         p { "sha256 " code.digest { (call.sha256) } }
@@ -431,6 +433,7 @@ fn buttons(call: &HeldCall) -> Markup {
     html! {
         p.buttons {
             @match call.hold {
+                _ if call.can_only_be_refused() => {},
                 Hold::Approval => a.button href=(operate::approve_path(call)) { "Approve" },
                 Hold::Answer => a.button href=(operate::answer_path(call.message)) { "Answer" },
             }
@@ -471,7 +474,7 @@ fn preview(call: &HeldCall, room: &PageRoom) -> Markup {
             @if let Some(text) = text {
                 (written(text, room))
             } @else {
-                p.empty { "The preview was redacted." }
+                p.empty { "The preview was redacted: the call can only be refused." }
             }
             p { "sha256 " code.digest { (sha256) } }
         },
@@ -484,9 +487,8 @@ mod tests {
     use crate::ids::{Digest, ListenerName, ThreadId};
     use crate::system;
 
-    #[test]
-    fn a_call_says_that_its_request_is_not_known_or_could_not_be_read() {
-        let call = HeldCall {
+    fn held_call() -> HeldCall {
+        HeldCall {
             message: MessageId(uuid::Uuid::from_u128(7)),
             hold: Hold::Approval,
             thread: ThreadId::parse("sess-unknown1").unwrap(),
@@ -499,7 +501,36 @@ mod tests {
             since: "2026-01-01T00:00:00Z".to_owned(),
             until: None,
             preview: None,
+        }
+    }
+
+    #[test]
+    fn a_redacted_call_offers_its_refusal_alone() {
+        let drawn = |call: HeldCall| {
+            let shown = CallToDecide { call, request: Ok(None), turn: None };
+            self::call(&shown, &PageRoom::new(), true).into_string()
         };
+        let redacted_preview = CallPreviewView::Recorded { sha256: Digest::of(b""), text: None };
+        let redacted = [
+            HeldCall { payload: None, ..held_call() },
+            HeldCall { payload: None, hold: Hold::Answer, ..held_call() },
+            HeldCall { preview: Some(redacted_preview), ..held_call() },
+        ];
+        for call in redacted {
+            let page = drawn(call);
+            assert!(page.contains("redacted: the call can only be refused."), "{page}");
+            assert!(page.contains(">Refuse</a>") && page.contains("organism refuse "), "{page}");
+            for other in [">Approve</a>", ">Answer</a>", "organism approve", "organism answer"] {
+                assert!(!page.contains(other), "{other} in {page}");
+            }
+        }
+        let page = drawn(held_call());
+        assert!(page.contains(">Approve</a>") && page.contains("organism approve "), "{page}");
+    }
+
+    #[test]
+    fn a_call_says_that_its_request_is_not_known_or_could_not_be_read() {
+        let call = held_call();
         let cases = [
             (Ok(None), "led to this call is not known: "),
             (Err("the disk <fails>".to_owned()), "could not be read: <bdi>the disk &lt;fails&gt;"),

@@ -114,9 +114,9 @@ impl ActionContext {
     }
 
     /// Returns the held call that `message` opened. If `hold` is given, the call must wait for this
-    /// kind of decision. Requests the call from the pumps of all partitions at once, because a pump
-    /// may not respond. Fails if the organism has no such call any more, or if a pump that may have
-    /// the call did not respond.
+    /// kind of decision. Sends the request to the pumps of all partitions at once, because some
+    /// pump may fail to respond. Fails if all pumps respond and none has such a call any more. Also
+    /// fails if no response contains the call and a pump did not respond.
     pub async fn held_call(
         &self,
         message: MessageId,
@@ -248,10 +248,26 @@ pub(super) fn unreachable_organism(error: &service::Error) -> OperateFailure {
         | service::Error::ConfigChanged { .. }
         | service::Error::OtherVersion { .. }
         | service::Error::OtherProject(_)
+        | service::Error::OtherPartitions { .. }
         | service::Error::ForeignSocket { .. } => "Not carried out",
         _ => "No answer from the organism",
     };
-    OperateFailure::new(StatusCode::SERVICE_UNAVAILABLE, title, text)
+    let failure = OperateFailure::new(StatusCode::SERVICE_UNAVAILABLE, title, text);
+    OperateFailure { is_nothing_done: is_nothing_done(error), ..failure }
+}
+
+/// Whether a request with this error certainly changed nothing.
+fn is_nothing_done(error: &service::Error) -> bool {
+    matches!(
+        error,
+        service::Error::NotReady { .. }
+            | service::Error::NoPump { .. }
+            | service::Error::ConfigChanged { .. }
+            | service::Error::OtherVersion { .. }
+            | service::Error::OtherProject(_)
+            | service::Error::OtherPartitions { .. }
+            | service::Error::ForeignSocket { .. }
+    )
 }
 
 #[cfg(test)]
@@ -273,5 +289,12 @@ mod tests {
         for (error, expected) in cases {
             assert_eq!(failure(error), expected);
         }
+    }
+
+    #[test]
+    fn a_request_that_no_pump_accepted_can_be_sent_again_and_a_lost_one_cannot() {
+        let no_pump = service::Error::NoPump { partition: 0, detail: "no lease".to_owned() };
+        assert!(unreachable_organism(&no_pump).is_nothing_done);
+        assert!(!unreachable_organism(&service::Error::Lost).is_nothing_done);
     }
 }

@@ -13,7 +13,7 @@ use super::super::url_query::UrlQuery;
 use super::super::{ViewState, waiting};
 use super::action_context::{ActionContext, with_request};
 use super::confirmation::refusal_text;
-use super::held_call::{decision, message};
+use super::held_call::{decision, message, require_unredacted};
 use super::pending::PreparedAction;
 use super::{OperateFailure, answer_fields, read_form, respond};
 use crate::audit::HeldCall;
@@ -82,9 +82,11 @@ pub(super) async fn again(
     Ok((StatusCode::UNPROCESSABLE_ENTITY, page).into_response())
 }
 
-/// Finds the held question that a query names.
+/// Finds the held question that a query names. Fails if the question was redacted.
 async fn question(context: &ActionContext, query: &UrlQuery) -> Result<HeldCall, OperateFailure> {
-    context.held_call(message(query)?, Some(Hold::Answer)).await
+    let call = context.held_call(message(query)?, Some(Hold::Answer)).await?;
+    require_unredacted(&call)?;
+    Ok(call)
 }
 
 async fn confirm(

@@ -1,10 +1,11 @@
 //! The fields of a form for a payload, and the payload that is built from the entered values.
 //!
-//! The name of a field is the path of its value. If a value may occur more than once, its field has
-//! one value on each line.
+//! The name of a field consists of a word for the kind of the field and the path of its value. If a
+//! value may occur more than once, its field has one value on each line.
 
+use std::borrow::Cow;
 use std::cell::Cell;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
 
 use maud::{Markup, html};
 
@@ -25,15 +26,31 @@ const ADD_IT: &str = "add it,";
 const ONE_OF: &str = "one of";
 
 /// Draws the fields of a payload; returns `None` if a form would have too many fields, or cannot
-/// express the choices of the payload.
+/// express the payload.
 pub(super) fn draw(description: &PayloadDescription, typed: &UrlQuery) -> Option<Markup> {
     let fields = count(&description.parameters);
-    if fields > limits::WEB_FORM_FIELDS_MAX || !has_form(&description.parameters) {
+    if fields > limits::WEB_FORM_FIELDS_MAX || !has_fields(&description.parameters) {
         return None;
     }
     let drawing = FieldDrawing { typed, next: Cell::new(0) };
     let path = description.name.local.to_string();
     Some(drawing.element(&path, description.text.as_ref(), &description.parameters, None))
+}
+
+/// Whether the fields of a page can express every payload with these parameters. In addition to the
+/// conditions of [`has_form`], each field must have its own name. If an element may contain, for
+/// example, a `note`, then an `amount`, then another `note`, the two notes would share one field.
+fn has_fields(parameters: &[PayloadParameter]) -> bool {
+    has_form(parameters) && has_distinct_names(parameters)
+}
+
+fn has_distinct_names(parameters: &[PayloadParameter]) -> bool {
+    let mut names = HashSet::new();
+    parameters.iter().all(|parameter| {
+        // Elements of any name have no field.
+        let is_new = parameter.name == "*" || names.insert((parameter.attribute, &parameter.name));
+        is_new && has_distinct_names(&parameter.parameters)
+    })
 }
 
 fn count(parameters: &[PayloadParameter]) -> usize {
@@ -49,6 +66,8 @@ struct FieldDrawing<'a> {
 /// Label, description and other properties of one form field.
 struct FieldText<'a> {
     label: &'a str,
+    /// Whether the field is that of an attribute, whose value has only one line.
+    is_attribute: bool,
     doc: Option<&'a str>,
     default: Option<&'a str>,
     is_required: bool,
@@ -56,8 +75,6 @@ struct FieldText<'a> {
     /// optional part.
     part: Option<&'a str>,
     is_repeated: bool,
-    /// Whether a value is limited to one line.
-    is_short: bool,
 }
 
 impl<'a> FieldText<'a> {
@@ -65,12 +82,12 @@ impl<'a> FieldText<'a> {
     fn labelled(label: &'a str) -> Self {
         Self {
             label,
+            is_attribute: false,
             doc: None,
             default: None,
             is_required: false,
             part: None,
             is_repeated: false,
-            is_short: false,
         }
     }
 }
@@ -89,7 +106,8 @@ impl FieldDrawing<'_> {
             @for group in choice_groups(parameters) {
                 @if group.len() > 1 { (self.choice(path, group, part)) }
                 @for parameter in group.iter().filter(|parameter| parameter.name != "*") {
-                    (self.parameter(path, parameter, is_needed(parameter, group), part))
+                    @let label = label_of(parameter, parameters);
+                    (self.parameter(path, &label, parameter, is_needed(parameter, group), part))
                 }
             }
             @if let Some(text) = text { (self.value(path, text, &own)) }
@@ -110,19 +128,20 @@ impl FieldDrawing<'_> {
     fn parameter(
         &self,
         parent: &str,
+        label: &str,
         parameter: &PayloadParameter,
         is_needed: bool,
         part: Option<&str>,
     ) -> Markup {
         let path = format!("{parent} / {}", parameter.name);
         let text = FieldText {
-            label: &parameter.name,
+            label,
+            is_attribute: parameter.attribute,
             doc: parameter.doc.as_deref(),
             default: parameter.default.as_deref(),
             is_required: parameter.required,
             part,
             is_repeated: parameter.repeated,
-            is_short: parameter.attribute,
         };
         let is_plain = parameter.parameters.is_empty() && is_text(&parameter.content);
         if parameter.attribute || is_plain {
@@ -160,7 +179,7 @@ impl FieldDrawing<'_> {
         self.next.set(number + 1);
         let id = format!("field-{number}");
         let hint = format!("hint-{number}");
-        let name = field_name(path, &content.kind);
+        let name = field_name(path, &content.kind, text.is_attribute);
         let typed = self.typed.written(&name);
         html! {
             div.field {
@@ -189,7 +208,7 @@ fn input(
     text: &FieldText<'_>,
 ) -> Markup {
     let choices = choices(content);
-    let is_long = content.kind == "text" && content.range.is_none() && !text.is_short;
+    let is_long = content.kind == "text" && content.range.is_none() && !text.is_attribute;
     html! {
         @if !choices.is_empty() && !text.is_repeated {
             select id=(id) name=(name) aria-describedby=(hint) {
@@ -237,7 +256,22 @@ fn is_text(content: &TextContent) -> bool {
     !WITHOUT_TEXT.contains(&content.kind.as_str())
 }
 
-fn field_name(path: &str, kind: &str) -> String {
+/// Returns the label of a parameter within its form. An attribute that has the name of a child
+/// element is marked.
+fn label_of<'p>(parameter: &'p PayloadParameter, siblings: &[PayloadParameter]) -> Cow<'p, str> {
+    let is_child = |other: &PayloadParameter| !other.attribute && other.name == parameter.name;
+    if parameter.attribute && siblings.iter().any(is_child) {
+        return Cow::Owned(format!("{} (attribute)", parameter.name));
+    }
+    Cow::Borrowed(&parameter.name)
+}
+
+/// Returns the name of the field for the value at `path`. An attribute and a child element with the
+/// same path have fields of different names.
+fn field_name(path: &str, kind: &str, is_attribute: bool) -> String {
+    if is_attribute {
+        return format!("attribute {path}");
+    }
     match kind {
         ADD_IT => format!("has {path}"),
         ONE_OF => format!("which {path}"),
@@ -247,8 +281,8 @@ fn field_name(path: &str, kind: &str) -> String {
 
 /// Builds the payload from the entered values. If this fails, the error names the wrong field.
 pub(super) fn fill(description: &PayloadDescription, typed: &UrlQuery) -> Result<String, String> {
-    if !has_form(&description.parameters) {
-        return Err("No form can express the choices of this answer: write the XML.".to_owned());
+    if !has_fields(&description.parameters) {
+        return Err("No form can express this answer: write the XML.".to_owned());
     }
     let mut repeated = BTreeSet::new();
     add_repeated(&description.name.local, &description.parameters, &mut repeated);
@@ -257,7 +291,7 @@ pub(super) fn fill(description: &PayloadDescription, typed: &UrlQuery) -> Result
         if let Some(again) = field.again {
             return Err(format!("{}: {again}", field.path));
         }
-        let name = field_name(field.path, &field.content.kind);
+        let name = field_name(field.path, &field.content.kind, field.attribute);
         let is_repeated = repeated.contains(&name);
         // The lines of a list are read only once, not again for each value.
         let written = || values_of(&typed.written(&name), is_repeated);
@@ -283,7 +317,8 @@ pub(super) fn entered(description: &PayloadDescription, typed: &UrlQuery) -> Vec
     let mut fields = Vec::new();
     add_entered(root, root, &description.parameters, typed, &mut fields);
     if let Some(text) = &description.text {
-        fields.push(entered_value(root, root, text, None, typed));
+        let name = field_name(root, &text.kind, false);
+        fields.push(entered_value(&name, root.to_owned(), None, typed));
     }
     fields
 }
@@ -297,48 +332,52 @@ fn add_entered(
 ) {
     let groups = choice_groups(parameters);
     for (group, parameter) in groups.flat_map(|group| group.iter().map(move |own| (group, own))) {
-        let chosen = || typed.written(&field_name(&path_of_choice(parent, group), ONE_OF));
+        let chosen = || typed.written(&field_name(&path_of_choice(parent, group), ONE_OF, false));
         // The fields of an alternative that was not chosen do not count.
         let is_left_out = group.len() > 1 && parameter.name != chosen().trim();
         if is_left_out || parameter.name == "*" {
             continue;
         }
         let path = format!("{parent} / {}", parameter.name);
+        let name = field_name(&path, &parameter.content.kind, parameter.attribute);
+        let label = format!("{parent} / {}", label_of(parameter, parameters));
+        let label = shown_path(root, &label);
         let is_field =
             parameter.attribute || (parameter.parameters.is_empty() && is_text(&parameter.content));
         if is_field {
             let default = parameter.default.as_deref();
-            fields.push(entered_value(root, &path, &parameter.content, default, typed));
+            fields.push(entered_value(&name, label, default, typed));
             continue;
         }
 
-        let is_included = typed.written(&field_name(&path, ADD_IT)).trim() == "yes";
+        let is_included = typed.written(&field_name(&path, ADD_IT, false)).trim() == "yes";
         if !is_needed(parameter, group) && !is_included {
             let value = "not part of the answer".to_owned();
-            fields.push(EnteredField { path: shown_path(root, &path), value });
+            fields.push(EnteredField { path: label, value });
             continue;
         }
         add_entered(root, &path, &parameter.parameters, typed, fields);
         if is_text(&parameter.content) {
-            fields.push(entered_value(root, &path, &parameter.content, None, typed));
+            fields.push(entered_value(&name, label, None, typed));
         }
     }
 }
 
+/// Returns the value of the field with this name. `path` is the path of the field as the page shows
+/// it.
 fn entered_value(
-    root: &str,
-    path: &str,
-    content: &TextContent,
+    name: &str,
+    path: String,
     default: Option<&str>,
     typed: &UrlQuery,
 ) -> EnteredField {
-    let written = typed.written(&field_name(path, &content.kind));
+    let written = typed.written(name);
     let value = match (written.trim(), default) {
         ("", Some(default)) => format!("left out, which means {default}"),
         ("", None) => "left out".to_owned(),
         (value, _) => value.to_owned(),
     };
-    EnteredField { path: shown_path(root, path), value }
+    EnteredField { path, value }
 }
 
 /// Returns the path of a field without the name of the payload.
@@ -352,7 +391,7 @@ fn add_repeated(parent: &str, parameters: &[PayloadParameter], names: &mut BTree
     for parameter in parameters {
         let path = format!("{parent} / {}", parameter.name);
         if parameter.repeated && parameter.parameters.is_empty() {
-            names.insert(field_name(&path, &parameter.content.kind));
+            names.insert(field_name(&path, &parameter.content.kind, parameter.attribute));
         }
         add_repeated(&path, &parameter.parameters, names);
     }
@@ -371,6 +410,50 @@ fn values_of(written: &str, is_repeated: bool) -> VecDeque<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::schema::Schemas;
+
+    const SCHEMA: &str = "<xs:schema xmlns:xs='http://www.w3.org/2001/XMLSchema' \
+        targetNamespace='urn:g' xmlns='urn:g' elementFormDefault='qualified'>\
+        <xs:element name='clash'><xs:complexType><xs:sequence>\
+        <xs:element name='id' type='xs:string'/></xs:sequence>\
+        <xs:attribute name='id' type='xs:int' use='required'/></xs:complexType></xs:element>\
+        <xs:element name='twice'><xs:complexType><xs:sequence>\
+        <xs:element name='v' type='xs:string'/><xs:element name='w' type='xs:int'/>\
+        <xs:element name='v' type='xs:string' minOccurs='0'/>\
+        </xs:sequence></xs:complexType></xs:element></xs:schema>";
+
+    fn described(name: &str) -> PayloadDescription {
+        let mut schemas = Schemas::default();
+        let names = schemas.add_builtin("clash.xsd", SCHEMA).unwrap();
+        schemas.describe(names.iter().find(|known| &*known.local == name).unwrap())
+    }
+
+    #[test]
+    fn an_attribute_and_a_child_element_of_one_name_have_their_own_fields() {
+        let clash = described("clash");
+        let typed = UrlQuery::default().with("attribute clash / id", Some("5"));
+        let typed = typed.with("value clash / id", Some("INV-777"));
+        let filled = fill(&clash, &typed).unwrap();
+        assert!(filled.contains(" id=\"5\""), "{filled}");
+        assert!(filled.contains(">INV-777</id>"), "{filled}");
+
+        let entered = entered(&clash, &typed);
+        let rows: Vec<_> = entered.iter().map(|row| (&*row.path, &*row.value)).collect();
+        assert_eq!(rows, [("id (attribute)", "5"), ("id", "INV-777")]);
+        let page = draw(&clash, &typed).unwrap().into_string();
+        for part in ["id (attribute)", "name=\"attribute clash / id\"", "name=\"value clash / id\""]
+        {
+            assert!(page.contains(part), "{part} in {page}");
+        }
+    }
+
+    #[test]
+    fn a_sequence_with_the_same_name_twice_has_no_fields() {
+        let twice = described("twice");
+        let typed = UrlQuery::default().with("value twice / v", Some("first"));
+        assert!(draw(&twice, &typed).is_none());
+        assert!(fill(&twice, &typed).is_err());
+    }
 
     #[test]
     fn a_repeated_field_has_a_value_a_line_and_any_other_has_one() {

@@ -213,25 +213,14 @@ async fn confirmed(
 ) -> Result<Response, OperateFailure> {
     let form = read_form(body).await?;
     let context = ActionContext::open(view, headers).await?;
+    // Without a running organism, the confirmation remains valid, so that it can be sent again.
+    let client = context.client().await?;
     let token = form.get("token").unwrap_or_default();
-    let action = context.access()?.pending.take(context.session, token).ok_or_else(|| {
-        let text = "This confirmation was used, or it is too old, or it is of another view. Nothing \
-                    was done now. The page Actions has what was done; open the page of the action \
-                    again to decide.";
-        OperateFailure::new(StatusCode::CONFLICT, "Not confirmed", text)
-    })?;
-
-    let is_shown = form.get("hash") == approved_hash(&action);
-    if !is_shown && !mutant("approve-another-hash") {
-        let text = "The hash of this confirmation is not that of the payload on the page. Nothing \
-                    was done. Open the page Waiting, and read the call again.";
-        return Err(OperateFailure::new(StatusCode::CONFLICT, "Another payload", text));
-    }
-
+    let action = take_action(&context, token, &form)?;
+    let prepared = action.clone();
     let PreparedAction { title, requests, back, typed } = action;
     let requests = signed_requests(&context, requests, &form)?;
     let first = requests.first().cloned();
-    let client = context.client().await?;
     // The task is separate, so that the action continues if the browser does not wait for the
     // result.
     let sending = tokio::spawn(async move { sending::send(&client, requests).await });
@@ -240,6 +229,9 @@ async fn confirmed(
         OperateFailure::new(StatusCode::SERVICE_UNAVAILABLE, "No result", text)
     })?;
 
+    if sent.as_ref().is_err_and(|failure| failure.is_nothing_done) {
+        context.access()?.pending.put_back(context.session, token, prepared);
+    }
     let sent = sent?;
     if first.as_ref().is_some_and(is_resume_of_all) {
         // The index does not have the record of the resume yet.
@@ -279,6 +271,29 @@ async fn confirmed(
             }
         },
     }
+}
+
+/// Removes and returns the action that a token confirms. Fails if there is no such action, or if the
+/// form names another payload than the action approves.
+fn take_action(
+    context: &ActionContext,
+    token: &str,
+    form: &UrlQuery,
+) -> Result<PreparedAction, OperateFailure> {
+    let action = context.access()?.pending.take(context.session, token).ok_or_else(|| {
+        let text = "This confirmation was used, or it is too old, or it is of another view. Nothing \
+                    was done now. The page Actions has what was done; open the page of the action \
+                    again to decide.";
+        OperateFailure::new(StatusCode::CONFLICT, "Not confirmed", text)
+    })?;
+
+    let is_shown = form.get("hash") == approved_hash(&action);
+    if !is_shown && !mutant("approve-another-hash") {
+        let text = "The hash of this confirmation is not that of the payload on the page. Nothing \
+                    was done. Open the page Waiting, and read the call again.";
+        return Err(OperateFailure::new(StatusCode::CONFLICT, "Another payload", text));
+    }
+    Ok(action)
 }
 
 /// Returns the requests of a confirmed action, with the texts that the person entered. If decisions

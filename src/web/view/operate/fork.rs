@@ -179,8 +179,11 @@ impl ForkDraft {
             }
             @if source.message != self.named {
                 p.note {
-                    "No fork can begin at the message that you chose: this is the last place before \
-                     it."
+                    "No fork can begin at the message that you chose"
+                    @if let Some(obstacle) = &self.point.obstacle {
+                        ", which " (inline(&obstacle.to_string()))
+                    }
+                    ": this is the last place before it."
                 }
             }
         }

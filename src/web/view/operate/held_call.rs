@@ -51,11 +51,12 @@ async fn approval(context: ActionContext, query: &UrlQuery) -> Result<Response, 
         return Err(OperateFailure::new(StatusCode::CONFLICT, "The preview is on its way", text));
     }
 
+    require_unredacted(&call)?;
     if !is_shown_whole(&call) {
         let text = format!(
-            "This page would not show all of the payload or of its preview: one of them is \
-             redacted, or longer than 100,000 characters. Read it with `organism approvals \
-             --all-from {}`, and decide with `organism approve` or `organism refuse`.",
+            "This page would not show all of the payload or of its preview: one of them is longer \
+             than 100,000 characters. Read it with `organism approvals --all-from {}`, and decide \
+             with `organism approve` or `organism refuse`.",
             call.thread
         );
         return Err(OperateFailure::new(StatusCode::CONFLICT, "Too long to decide here", text));
@@ -71,6 +72,19 @@ async fn approval(context: ActionContext, query: &UrlQuery) -> Result<Response, 
         return Err(OperateFailure::new(StatusCode::CONFLICT, "Another payload", text));
     }
     decide(context, "Approve this call?", &call, Decision::Approve { hash, preview }).await
+}
+
+/// Fails if the payload or the preview of a call was redacted. A person can only refuse such a call.
+pub(super) fn require_unredacted(call: &HeldCall) -> Result<(), OperateFailure> {
+    if !call.can_only_be_refused() {
+        return Ok(());
+    }
+    let text = format!(
+        "The payload of this call or its preview was redacted: the call can only be refused, on the \
+         page Waiting or with `organism refuse {}`.",
+        call.message
+    );
+    Err(OperateFailure::new(StatusCode::CONFLICT, "Redacted", text))
 }
 
 /// Whether a page shows everything that an approval of this call covers.
@@ -172,7 +186,11 @@ mod tests {
         assert!(is_shown_whole(&whole));
         let cut = call(Some("x".repeat(limits::WEB_RAW_CHARS + 1))).unwrap();
         assert!(!is_shown_whole(&cut));
+        assert!(require_unredacted(&cut).is_ok());
         let redacted = call(None).unwrap();
         assert!(!is_shown_whole(&redacted));
+        let failure = require_unredacted(&redacted).unwrap_err();
+        assert_eq!(failure.status, StatusCode::CONFLICT);
+        assert!(failure.text.contains("can only be refused"), "{failure:?}");
     }
 }

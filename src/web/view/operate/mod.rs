@@ -110,11 +110,13 @@ pub(super) struct OperateFailure {
     status: StatusCode,
     title: &'static str,
     text: String,
+    /// Whether the organism certainly did nothing. If so, the same confirmation can be sent again.
+    is_nothing_done: bool,
 }
 
 impl OperateFailure {
     fn new(status: StatusCode, title: &'static str, text: impl Into<String>) -> Self {
-        Self { status, title, text: text.into() }
+        Self { status, title, text: text.into(), is_nothing_done: false }
     }
 
     /// Creates the failure for a request that names something that cannot be found.
@@ -189,21 +191,22 @@ pub(super) fn thread_bar(view: &ViewState, thread: &str, actions: ThreadActions)
 pub(super) struct MessageActions {
     /// Whether a fork can begin at the message, or at an earlier message of its thread.
     pub can_fork: bool,
-    /// Whether the message opened a call that failed or was cancelled.
-    pub has_failed: bool,
+    /// Whether the message can be retried: it opened a call that failed or was cancelled, and its
+    /// payload was not redacted.
+    pub can_retry: bool,
 }
 
 /// Draws links to the pages that fork at a message or retry the message. Leaves out links to
 /// actions that are not possible. Draws no links if the person may not act.
 pub(super) fn message_bar(view: &ViewState, message: MessageId, actions: MessageActions) -> Markup {
-    let MessageActions { can_fork, has_failed } = actions;
-    if view.operate.is_none() || !(can_fork || has_failed) {
+    let MessageActions { can_fork, can_retry } = actions;
+    if view.operate.is_none() || !(can_fork || can_retry) {
         return html! {};
     }
     html! {
         p.operate-bar {
             @if can_fork { a.button href=(fork::fork_path(message)) { "Fork here" } }
-            @if has_failed { a.button href=(retry_path(message)) { "Retry" } }
+            @if can_retry { a.button href=(retry_path(message)) { "Retry" } }
         }
     }
 }
@@ -252,7 +255,9 @@ async fn require_operator(
 
 /// Sends the page, or the failure that prevented the page.
 fn respond(view: &ViewState, page: Result<Response, OperateFailure>) -> Response {
-    page.unwrap_or_else(|OperateFailure { status, title, text }| view.failed(status, title, &text))
+    page.unwrap_or_else(|OperateFailure { status, title, text, .. }| {
+        view.failed(status, title, &text)
+    })
 }
 
 /// Reads a form within a time limit, so that a slow client does not occupy one of the limited

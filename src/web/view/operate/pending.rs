@@ -76,13 +76,19 @@ impl PendingActions {
     /// are too many.
     pub fn add(&self, session: Digest, action: PreparedAction) -> ViewToken {
         let token = ViewToken::generate();
-        let digest = Digest::of(token.reveal().as_bytes());
+        self.put_back(session, token.reveal(), action);
+        token
+    }
+
+    /// Stores an action under the token that confirms it, for example after a confirmation that did
+    /// not reach the organism. Drops the oldest action if there are too many.
+    pub fn put_back(&self, session: Digest, token: &str, action: PreparedAction) {
+        let token = Digest::of(token.as_bytes());
         let made = Instant::now();
         let mut pending = locked(&self.0);
         let excess = (pending.len() + 1).saturating_sub(limits::WEB_PENDING_ACTIONS_MAX);
         pending.drain(..excess);
-        pending.push(PendingAction { token: digest, session, made, action });
-        token
+        pending.push(PendingAction { token, session, made, action });
     }
 
     /// Removes and returns the action that a token of this session confirms. Returns `None` if the
@@ -123,6 +129,8 @@ mod tests {
         assert_eq!(title(first.reveal(), other), None);
         assert_eq!(title(first.reveal(), session), Some("first"));
         assert_eq!(title(first.reveal(), session), None);
+        pending.put_back(session, first.reveal(), action("first"));
+        assert_eq!(title(first.reveal(), session), Some("first"));
         assert_eq!(title(second.reveal(), session), Some("second"));
     }
 

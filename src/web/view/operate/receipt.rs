@@ -206,11 +206,15 @@ fn is_record_of(input: &Input, request: &ServiceRequest) -> bool {
 }
 
 /// Whether a recorded origin belongs to the origin of a sent request. Both must have the same
-/// signature and the same shortened note. Ignores the user of the operating system, because the
-/// organism adds this user to the recorded origin.
+/// signature and the same shortened note. Ignores the user of the operating system and the time at
+/// which the signature was judged, because the organism adds both to the recorded origin.
 fn is_of(recorded: Option<&DecisionOrigin>, sent: Option<&DecisionOrigin>) -> bool {
     let sent = sent.cloned().unwrap_or_default().shortened();
-    let recorded = recorded.cloned().unwrap_or_default();
+    let mut recorded = recorded.cloned().unwrap_or_default();
+    if let Some(signature) = &mut recorded.signature {
+        signature.judged_at = None;
+    }
+
     recorded.note == sent.note && recorded.signature == sent.signature
 }
 
@@ -347,8 +351,12 @@ fn reason_of(input: &Input) -> Option<&str> {
 
 #[cfg(test)]
 mod tests {
+    use ed25519_dalek::SigningKey;
+
     use super::*;
+    use crate::clock::Time;
     use crate::service::DecisionRequest;
+    use crate::thread::{DecisionSignature, DecisionStatement};
 
     fn origin(note: &str) -> Option<DecisionOrigin> {
         Some(DecisionOrigin { note: note.to_owned(), ..DecisionOrigin::default() })
@@ -377,5 +385,21 @@ mod tests {
         assert!(!is_record_of(&recorded(refuse(), origin("seen by eve")), &request));
         let approve = Decision::Approve { hash: "ab".to_owned(), preview: None };
         assert!(!is_record_of(&recorded(approve, origin("seen by ana")), &request));
+    }
+
+    #[test]
+    fn a_recorded_signature_is_that_of_the_request_whenever_it_was_judged() {
+        let key = SigningKey::from_bytes(&[1; 32]);
+        let place = (uuid::Uuid::nil(), ThreadId::organism());
+        let moment = (Time(1), uuid::Uuid::nil());
+        let statement = DecisionStatement::cancel("enough", "");
+        let signature = DecisionSignature::new(&key, place, moment, &statement);
+        let signed = |judged_at| {
+            let mut signature = Box::new(signature.clone());
+            signature.judged_at = judged_at;
+            DecisionOrigin { signature: Some(signature), ..DecisionOrigin::default() }
+        };
+        assert!(is_of(Some(&signed(Some(Time(2)))), Some(&signed(None))));
+        assert!(!is_of(Some(&signed(None)), None));
     }
 }

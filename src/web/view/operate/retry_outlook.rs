@@ -16,7 +16,7 @@ use crate::limits;
 use crate::pump::gate::Gate;
 use crate::thread::{Fact, Input, Record};
 
-use super::super::payload_text::payload_line;
+use super::super::payload_text::{payload_line, recorded_line};
 
 /// Kind of a failure: the call failed because a budget had too little left for it.
 const BUDGET_SPENT: &str = "budget-spent";
@@ -141,7 +141,7 @@ impl RetryPredictor {
         let is_budget_spent = fault.as_ref().is_some_and(|fault| fault.kind == BUDGET_SPENT);
         Ok(RetryFacts {
             name: accepted.name.local.to_string(),
-            payload: payload_line(text),
+            payload: recorded_line(&accepted.payload),
             thread: Some(accepted.thread.clone()),
             detail: fault.map(|fault| fault.detail).unwrap_or_default(),
             outlook: match self.outlook(&retried) {
@@ -166,8 +166,8 @@ impl RetryPredictor {
     /// - Does any listener that gets the message permit only one attempt?
     ///
     /// If the config is not available or the payload is very long, the gate does not check the
-    /// message. The result then follows from the rule of the earlier refusal alone, if there is
-    /// one.
+    /// message. In this case, if the message was refused before, the result follows from the rule
+    /// of that refusal alone.
     fn outlook(&self, retried: &RetriedPayload<'_>) -> RetryOutlook {
         if retried.is_unknown {
             let text = "its outcome is unknown: the work may have been done";

@@ -43,6 +43,20 @@ fn configs_of_threads_in_different_partitions_are_compared() {
 
     let same = view.page(&format!("/config?before={before}&after={before}"));
     assert!(text_of(&same).contains("The configs are equal."), "{same}");
+    // Each journal numbers its own records, so a link to a record names its partition.
+    let all = view.page("/config");
+    assert!(text_of(&all).contains("Configs over time, partition 1"), "{all}");
+    let link = all.split("href=\"").find(|rest| rest.starts_with("/config?partition=1&amp;at="));
+    let link = link.unwrap().split('"').next().unwrap().replace("&amp;", "&");
+    let (_, record) = link.rsplit_once('=').unwrap();
+    let text = text_of(&view.page(&link));
+    assert_eq!(text.matches("From record ").count(), 1, "{text}");
+    assert!(text.contains(&format!("From record {record}, partition 1")), "{text}");
+    let same = format!("/config?partition=1&before={record}&after={record}");
+    let text = text_of(&view.page(&same));
+    assert_eq!(text.matches("Differences").count(), 1, "{text}");
+    assert!(text.contains("Differences, partition 1"), "{text}");
+
     let missing = view.get(&format!("/config?before={before}&after=sess-unknown1"));
     assert_eq!(missing.status, 404, "{}", missing.body);
     // One moment alone is no comparison, also beside a config that is found.

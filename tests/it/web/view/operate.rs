@@ -651,8 +651,8 @@ fn without_an_organism_each_action_says_what_to_start() {
 
     let running = house.run();
     assert_eq!(held(&house).len(), 1, "the call waits on");
-    let approve = view.link("/waiting", "Approve");
-    assert_eq!(view.confirm(&approve, &[]).status, 200);
+    let done = view.confirm_page(&shown, &[]);
+    assert_eq!(done.status, 200, "the confirmation was not used up: {}", done.body);
     assert_eq!(running.stop(), Some(0));
 }
 
