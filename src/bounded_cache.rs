@@ -43,8 +43,9 @@ impl<K: Clone + Eq + Hash, V> BoundedCache<K, V> {
     }
 
     /// Stores a value of `bytes` bytes, and returns true. The value replaces the key's present
-    /// value. If a limit is exceeded, removes the oldest values. If `bytes` alone exceeds the
-    /// limit, removes the present value, stores nothing, and returns false.
+    /// value. If the cache then exceeds a limit, removes its oldest values. If `bytes` alone
+    /// exceeds the maximum of the cache, only removes the key's present value, stores nothing, and
+    /// returns false.
     pub fn put(&mut self, key: K, value: V, bytes: usize) -> bool {
         self.take(&key);
         if bytes > self.bytes_max {

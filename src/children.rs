@@ -70,9 +70,20 @@ pub struct ProcessStatus {
 
 /// Reads the status of process `pid`. Returns `None` if there is no such process, or if its status
 /// cannot be read.
-#[cfg(target_os = "linux")]
 pub fn status(pid: i64) -> Option<ProcessStatus> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    read_status(pid).ok()
+}
+
+/// Reads the status of process `pid` as [`status`] does. The error states why it cannot be read.
+#[cfg(target_os = "linux")]
+pub fn read_status(pid: i64) -> io::Result<ProcessStatus> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
+    parse_status(&stat).ok_or_else(|| io::ErrorKind::InvalidData.into())
+}
+
+/// Parses the status of a process as Linux shows it. Returns `None` if the text is invalid.
+#[cfg(target_os = "linux")]
+fn parse_status(stat: &str) -> Option<ProcessStatus> {
     // The second field, a name in parentheses, may contain any character.
     let (_, fields) = stat.rsplit_once(')')?;
     let mut fields = fields.split_whitespace();
@@ -83,14 +94,14 @@ pub fn status(pid: i64) -> Option<ProcessStatus> {
     Some(ProcessStatus { parent, started, is_zombie })
 }
 
-/// Reads the status of process `pid`. Returns `None` if there is no such process, or if its status
-/// cannot be read.
+/// Reads the status of process `pid` as [`status`] does. The error states why it cannot be read.
 #[cfg(not(target_os = "linux"))]
-pub fn status(pid: i64) -> Option<ProcessStatus> {
+pub fn read_status(pid: i64) -> io::Result<ProcessStatus> {
     let mut command = std::process::Command::new("ps");
-    let output = command.args(["-o", "ppid=", "-p"]).arg(pid.to_string()).output().ok()?;
-    let parent = String::from_utf8(output.stdout).ok()?.trim().parse().ok()?;
-    Some(ProcessStatus { parent, started: 0, is_zombie: false })
+    let output = command.args(["-o", "ppid=", "-p"]).arg(pid.to_string()).output()?;
+    let shown = String::from_utf8_lossy(&output.stdout);
+    let parent = shown.trim().parse().map_err(|_| io::ErrorKind::NotFound)?;
+    Ok(ProcessStatus { parent, started: 0, is_zombie: false })
 }
 
 #[cfg(target_os = "linux")]

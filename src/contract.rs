@@ -98,9 +98,9 @@ pub struct Contract {
     pub replies: Vec<PayloadName>,
     #[serde(rename = "peers")]
     pub peers: Vec<ListenerName>,
-    /// Whether the listener forwards answers. If true, an answer whose name is in `replies` and
-    /// that a peer accepts becomes a call to this peer. The result of that call becomes the result
-    /// of the listener.
+    /// Whether the listener forwards answers. If true, an answer becomes a call if its name is in
+    /// `replies` and a peer accepts this name. The result of this call becomes the result of the
+    /// listener.
     #[serde(rename = "forward")]
     pub forward: bool,
     #[serde(rename = "gather")]
@@ -135,9 +135,9 @@ pub struct Contract {
     #[serde(rename = "previews", default, skip_serializing_if = "Option::is_none")]
     pub previews: Option<Duration>,
     /// Time for which the idempotency key of a client is remembered after its first use. If `None`,
-    /// the key is remembered as long as the thread tree of the request that first used it. A
-    /// request with an expired key counts as new. A key does not expire while a call is open in
-    /// this thread tree.
+    /// the key is remembered as long as the thread tree of the request that first used it. A key
+    /// does not expire while a call is open in this thread tree. A request with an expired key
+    /// counts as new.
     #[serde(rename = "keys_for", default, skip_serializing_if = "Option::is_none")]
     pub keys_for: Option<Duration>,
     /// Tokens and money that the agent may use in one thread tree, within the limits of the tree.
@@ -260,8 +260,8 @@ impl Contracts {
     }
 
     /// Returns a copy of these contracts for work that began before the config changed to
-    /// `current`. The copy lacks the calls that `current` no longer permits, because the called
-    /// listener is gone or no longer accepts the payload.
+    /// `current`. The copy lacks each call that `current` no longer permits: its listener is gone,
+    /// or no longer accepts the payload.
     #[must_use]
     pub fn restricted_to(&self, current: &Self) -> Self {
         let mut restricted = self.clone();

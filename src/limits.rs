@@ -88,9 +88,9 @@ pub const PATTERN_COMPARISON_WORK_MAX: usize = 60_000_000;
 /// Maximum nesting of types that refer to one another. It applies when organism computes how many
 /// steps libxml2 needs to match a value.
 pub const COMPARED_TYPES_DEPTH_MAX: usize = 200;
-/// Length, in characters, up to which every pattern must be cheap to match. If matching a value of
-/// at most this length may take more than [`PATTERN_STEPS_MAX`] steps, the pattern is refused as
-/// too costly.
+/// Length of values, in characters, for which every pattern must be cheap to match. A pattern is
+/// refused as too costly if matching a value of this length, or a shorter one, may take more than
+/// [`PATTERN_STEPS_MAX`] steps.
 pub const PATTERN_LENGTH_MIN: usize = 64;
 /// Maximum length of values, in characters, for which the analysis of a pattern computes the steps
 /// for each length separately.
@@ -571,8 +571,8 @@ pub const LIVE_SHOWN_BYTES: usize = 4 << 10;
 /// Interval at which the view of a run is redrawn while events arrive.
 pub const RUN_VIEW_INTERVAL: Duration = Duration::from_millis(100);
 /// Maximum time that a reader of the live channel waits for each further event after the organism
-/// has ended. Also the maximum time by which an agent's host delays an answer in order to send the
-/// model's queued texts first.
+/// has ended. The constant has a second use: it is the maximum time by which an agent's host delays
+/// an answer in order to send the model's queued texts first.
 pub const LIVE_DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 /// Maximum delay before a reader of the live channel repeats a subscription that the pump of a
 /// partition refused.
@@ -680,8 +680,9 @@ pub const WEB_WAITING_COUNTED: u64 = 100;
 pub const WEB_LOOK_TIMEOUT: Duration = Duration::from_millis(250);
 /// Minimum interval at which the web view looks for an organism on the same machine.
 pub const WEB_LOOK_INTERVAL: Duration = Duration::from_secs(1);
-/// Maximum records of a tree that the web view reads to show an earlier state of a thread, a graph
-/// of goals or a comparison of threads. It shows none of these for a tree with more records.
+/// Maximum records of a tree for three views: an earlier state of a thread, a graph of goals, and a
+/// comparison of threads. The web view reads the tree's records to show them. It shows none of the
+/// three for a tree with more records.
 pub const WEB_PAST_RECORDS: u64 = 20_000;
 /// Maximum records of a journal that the web view itself verifies. For a longer journal, the web
 /// view names the commands that verify it.
@@ -696,9 +697,9 @@ pub const WEB_PROOF_AGE: Duration = Duration::from_secs(60);
 pub const WEB_HELD_RECORDS: u64 = 20_000;
 /// Maximum calls waiting for a person that the page of a thread lists at its top.
 pub const WEB_NEEDS_YOU_MAX: usize = 10;
-/// Maximum number of calls waiting for a person that the first page of a thread's events counts.
-/// Calls in the threads beneath this thread count, too. The limit applies if the page is made from
-/// the index.
+/// Maximum number of calls waiting for a person that the web view counts for the first page of a
+/// thread's events. It counts the calls in the thread and in the threads beneath it. The limit
+/// applies only if the page is made from the index.
 pub const THREAD_WAITING_MAX: usize = 1_000_000;
 /// Maximum bytes of HTML on one page for payloads, prompts and reasons. Texts beyond this size are
 /// left out.
@@ -803,9 +804,10 @@ pub const REMEMBERED_BYTES_MAX: usize = 16 << 20;
 pub const RESTING_TREES_MAX: usize = 1_024;
 /// Maximum number of threads that all trees at rest in a pump's memory have together.
 pub const RESTING_THREADS_MAX: usize = 16_384;
-/// Maximum trees in a pump's memory whose open calls all wait for persons or timers. Further such
-/// trees move to the working file. The number is much higher than [`RESTING_TREES_MAX`], because
-/// each query for all held calls must read the trees in the working file.
+/// Maximum number of waiting trees that a pump keeps in memory. A tree is waiting if all its open
+/// calls wait for persons or timers. Further waiting trees move to the working file. The number is
+/// much higher than [`RESTING_TREES_MAX`], because each query for all held calls must read the
+/// trees in the working file.
 pub const WAITING_TREES_MAX: usize = 16_384;
 /// Maximum client keys that a pump keeps in memory. A client key is the key under which a client
 /// may repeat a submission.
@@ -822,9 +824,9 @@ pub const RESTING_ROUND_MAX: usize = 4096;
 /// SQLite page cache of each working file, in KiB. A working file is a temporary database for data
 /// that a pump moves out of its memory.
 pub const RESTING_CACHE_KIB: usize = 1_024;
-/// Number of the most recent uses of heads that decide which heads stay in memory: a head stays if
-/// at least one of these uses is its own. A head is the last record of a tree. A use is a new
-/// record of the tree, or the loading of the head into memory.
+/// Number of recent uses of heads that decide which heads stay in memory. A head stays if at least
+/// one of the latest uses, up to this number, is a use of this head. A head is the last record of a
+/// tree. A use is a new record of the tree, or the loading of the head into memory.
 pub const RESIDENT_HEADS: usize = 16_384;
 /// Number of uses of heads, in addition to [`RESIDENT_HEADS`], after which a journal moves heads to
 /// a working file. It then moves each head that has none of the latest [`RESIDENT_HEADS`] uses. The
@@ -861,6 +863,11 @@ pub const SNAPSHOT_RECORDS_CEILING: u64 = 1_000_000_000_000;
 // NATS.
 /// Maximum message size in bytes that generated NATS server configs set.
 pub const NATS_PAYLOAD_BYTES: usize = 8 << 20;
+/// Interval of a NATS server's pings that generated server configs set.
+pub const NATS_SERVER_PING_INTERVAL: Duration = Duration::from_secs(5);
+/// Number of unanswered pings that generated NATS server configs permit. With the next ping that is
+/// due, the server disconnects the client.
+pub const NATS_SERVER_PINGS_MAX: u32 = 2;
 pub const NATS_CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 /// Interval of NATS pings. A server that leaves two pings unanswered counts as unreachable, and the
 /// client connects to another server. Without pings, the client would stay connected to a frozen
@@ -888,8 +895,9 @@ pub const NATS_CHECK_INTERVAL: Duration = Duration::from_millis(250);
 pub const NATS_LEASE: Duration = Duration::from_secs(5);
 /// Shortest lease that a replica on NATS may announce.
 pub const NATS_LEASE_MIN: Duration = Duration::from_secs(1);
-/// Time in which the replicas of a listener must announce their leases after a ping from the host.
-/// If no replica announces the longest known lease in this time, the host forgets this lease.
+/// Time in which the replicas of a listener must announce the lengths of their leases after a ping
+/// from the host. After this time, the longest lease announced meanwhile applies. The host pings
+/// when a replica announces a shorter lease than the longest known one.
 pub const NATS_LEASE_SURVEY: Duration = Duration::from_secs(60);
 /// Maximum recent permission errors kept for each NATS connection.
 pub const NATS_DENIALS_MAX: usize = 64;
@@ -1050,6 +1058,13 @@ pub const SERVICE_FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
 pub const SIGNATURE_VALIDITY: Duration = Duration::from_secs(5 * 60);
 /// Maximum time by which the clock of an operator's machine may be ahead of the pump's clock.
 pub const SIGNATURE_AHEAD_MAX: Duration = Duration::from_secs(60);
+/// Minimum time by which record time must be ahead of the host's clock, so that a signature is
+/// judged by the host's clock and not by record time.
+pub const CLOCK_DIFFERENCE_MIN: Duration = Duration::from_secs(1);
+/// Number of used signatures above which a pump forgets the expired ones. Up to this number, the
+/// pump also remembers expired signatures: if the host's clock is set back, such a signature could
+/// be accepted a second time.
+pub const USED_SIGNATURES_KEPT: usize = 1_000;
 /// Minimum characters of the passphrase that encrypts an operator's key.
 pub const PASSPHRASE_CHARS_MIN: usize = 8;
 /// Binary logarithm of the cost `N` of scrypt, which derives the key of an operator's file from the

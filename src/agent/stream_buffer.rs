@@ -176,9 +176,10 @@ impl AnswerBuffer {
             .collect()
     }
 
-    /// Estimates usage and cost of those failed requests that are charged, because providers do not
-    /// report the usage of failed requests. For each of them, counts the tokens of the prompt, and
-    /// one token for every four received bytes. Returns `None` if no request is charged.
+    /// Estimates the usage and the cost of the failed requests that are charged. An estimate is
+    /// needed because providers do not report the usage of failed requests. For each charged
+    /// request, counts the tokens of the prompt, and one token for every four received bytes.
+    /// Returns `None` if no failed request is charged.
     pub fn lost(&self, terms: &ModelTerms, request: &ModelRequest) -> Option<(TokenUsage, Money)> {
         let charged: Vec<_> = self.lost.iter().filter(|lost| lost.is_charged).collect();
         if charged.is_empty() {

@@ -594,9 +594,10 @@ struct RenderedTurn {
 }
 
 impl RenderedTurn {
-    /// Whether the request contains output that the agent wrote in an earlier turn of the same
-    /// call. True if the agent has taken a turn in this call, and the last turn that the request
-    /// shows contains text or native calls. That last turn may belong to another call.
+    /// Whether the request probably contains output that the agent wrote in an earlier turn of the
+    /// same call. True if the agent has taken a turn in this call, and the last turn that the
+    /// request shows contains text or native calls. Does not check whether that last turn belongs
+    /// to the same call.
     fn is_of_own_making(&self) -> bool {
         let last = self.remembered.items.iter().rev().find_map(|item| match item {
             MemoryItem::ModelText(model_text) => Some(model_text),

@@ -66,8 +66,8 @@ pub struct TurnNote<'a> {
     pub answered_by: Option<&'a str>,
     /// Earlier requests of the model call, which failed before the answer arrived.
     pub tries: &'a [RouteTry],
-    /// Id of the note of another turn, in the source of the fork. This turn used the recorded
-    /// answer of that turn instead of calling a model. `None` if a model answered.
+    /// Id of the note of a turn in the source of the fork, if this turn used the recorded answer of
+    /// that turn instead of calling a model. `None` if a model answered.
     pub recorded: Option<MessageId>,
 }
 

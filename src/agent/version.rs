@@ -40,8 +40,8 @@ word_enum! {
         /// Tenth version of the renderer. It differs from the ninth in six rules:
         /// - A message of the core to another listener, or of another listener to itself, is shown
         ///   like all messages between other listeners.
-        /// - A fault in a `first` group of the agent is not shown if another peer of the group has
-        ///   replied.
+        /// - If the agent calls a `first` group, the first reply of any peer is the result. A fault
+        ///   of one peer is then not shown if another peer has replied.
         /// - An error reply with attributes or child elements is shown as a whole.
         /// - A native call that the core refused has the refusal as its result.
         /// - A native call without an answer has an error as its result.
@@ -49,9 +49,9 @@ word_enum! {
         ///   XML, in which special characters must be escaped.
         V10 = "10",
         /// Eleventh version of the renderer. It differs from the tenth in two rules. A native call
-        /// that was written without arguments has an empty object as its arguments. A fault in a
-        /// `first` group of another listener is no longer shown if another peer of that group has
-        /// replied.
+        /// that was written without arguments has an empty object as its arguments. If another
+        /// listener calls a `first` group, the first reply of any peer is the result. A fault of
+        /// one peer is then no longer shown if another peer has replied.
         V11 = "11",
     }
 }

@@ -26,9 +26,9 @@ impl MemoryMark {
         Some(Self { count: delivery.messages.len(), last })
     }
 
-    /// Returns the number of messages of this delivery that the listener remembers. Returns `None`
-    /// if the listener does not remember exactly those messages that come before the new ones, for
-    /// example in a retry. In this case, the delivery must be sent with all its messages.
+    /// Returns the number of messages of this delivery that the listener remembers, if it remembers
+    /// exactly the messages before the new ones. Otherwise, for example in a retry, returns `None`.
+    /// The delivery must then be sent with all its messages.
     pub fn known_of(&self, delivery: &Delivery) -> Option<usize> {
         let known = delivery.messages.len().checked_sub(delivery.fresh)?;
         let last = delivery.messages.get(known.checked_sub(1)?)?;

@@ -80,8 +80,8 @@ impl Delivery {
 
     /// Returns the first message whose redacted payload prevents the pump from handing the delivery
     /// over. A redacted payload is no XML. If `is_for_agent` is true, checks only the first message
-    /// and the new messages of the delivery. For all other messages, prompts show a placeholder in
-    /// place of a redacted payload.
+    /// and the new messages of the delivery, because prompts show a placeholder in place of any
+    /// other redacted payload.
     pub fn redacted_message(&self, is_for_agent: bool) -> Option<&Message> {
         let known = self.messages.len().saturating_sub(self.fresh);
         let counts = |at: usize| !is_for_agent || at == 0 || at >= known;
@@ -147,8 +147,8 @@ pub trait Sink: Send + Sync + 'static {
     }
     /// Reports that the handler is alive, which extends the deadline of the attempt.
     fn heartbeat(&self, listener: &ListenerName, call: CallId, attempt: Attempt);
-    /// Reserves the cost of the next request of a model call. When the reservation is durable or
-    /// refused, the receiver gets the permission or the refusal. If the pump has stopped, or if
+    /// Reserves the cost of the next request of a model call. Returns a receiver, which gets the
+    /// permission when the reservation is durable, or a refusal. If the pump has stopped, or if
     /// this sink supports no budgets, the receiver gets neither, and the request must not be sent.
     fn reserve(&self, call: CallId, attempt: Attempt, reservation: Reservation) -> Reserved {
         let _ = (call, attempt, reservation);
@@ -207,12 +207,17 @@ pub trait Host: Send + Sync + 'static {
     fn has_left(&self) -> bool {
         false
     }
-    /// Makes the host report the return of its listener, at once or as soon as the listener's
-    /// process runs. Called if this host replaces another host whose listener had left.
+    /// Makes the host report that its listener is reachable again, at once or as soon as the
+    /// listener's process runs. Called if this host replaces another host that had reported the
+    /// listener as unreachable.
     fn report_return(&self) {}
     /// Sends the deliveries that the host still keeps back. The deliveries may be sent shortly
     /// after the function returns.
     fn flush(&self) {}
+    /// Whether no delivery of the host is running. A host that does not know this returns false.
+    fn is_idle(&self) -> bool {
+        false
+    }
     /// Stops the host. Refuses new deliveries, and gives running deliveries at most
     /// [`crate::limits::DRAIN_TIMEOUT`] to end.
     fn drain(&self) -> std::pin::Pin<Box<dyn Future<Output = ()> + Send + '_>>;

@@ -213,9 +213,15 @@ impl HandlerContext {
         self.stop.has(StopLevel::Cancelled)
     }
 
-    /// Waits until the attempt is cancelled. An attempt is cancelled when nothing waits for its
-    /// result any more. The handler may then continue for [`limits::CANCEL_GRACE`] before it is
-    /// dropped.
+    /// Whether the attempt must end because its host stops. The result of the attempt is still
+    /// wanted then, so another host should repeat the attempt.
+    pub fn is_host_stopping(&self) -> bool {
+        self.stop.has(StopLevel::Now)
+    }
+
+    /// Waits until the attempt is cancelled or its host stops. An attempt is cancelled when nothing
+    /// waits for its result any more. The handler may then continue for [`limits::CANCEL_GRACE`]
+    /// before it is dropped. When the host stops, the handler is dropped at once.
     pub async fn cancelled(&self) {
         self.stop.wait_for(StopLevel::Cancelled).await;
     }
@@ -326,6 +332,10 @@ impl Host for NativeHost {
         }
     }
 
+    fn is_idle(&self) -> bool {
+        locked(&self.shared.state).running.is_empty()
+    }
+
     fn drain(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
         Box::pin(self.end_within(self.drain_timeout))
     }
@@ -433,8 +443,9 @@ impl NativeShared {
     }
 }
 
-/// Runs one attempt until its handler answers or panics. Fails the attempt if the handler still
-/// runs when `grace` has passed after a cancellation, or when the host stops its handlers.
+/// Runs one attempt until its handler answers or panics. Fails the attempt if its handler still
+/// runs at one of two moments: when `grace` has passed since a cancellation, or when the host stops
+/// its handlers.
 async fn attend(running: HandlerFuture, stop: Arc<StopSignal>, grace: Duration) -> HandlerResult {
     let overdue = async {
         stop.wait_for(StopLevel::Cancelled).await;

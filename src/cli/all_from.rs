@@ -55,7 +55,7 @@ impl CallsOfThread {
         Err(CommandFailure::new(CommandExit::InvalidData, text).into())
     }
 
-    /// Sends a decision on each of these calls. `decision_on` returns the decision for a call. If a
+    /// Sends a decision on each call in `self`. `decision_on` returns the decision for a call. If a
     /// decision is refused, still sends the others, and returns the first refusal as an error at
     /// the end.
     ///

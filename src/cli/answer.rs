@@ -141,7 +141,12 @@ fn list(waiting: &WaitingCalls, data: Option<&Path>, json: bool) -> anyhow::Resu
         for question in questions {
             let shown = held(&RenderOutput::stdout(true), question);
             let message = question.message;
-            put(&format!("{shown}  organism answer {message} [FILE | --form]{place}\n\n"))?;
+            let command = if question.can_only_be_refused() {
+                format!("organism refuse {message}{place}")
+            } else {
+                format!("organism answer {message} [FILE | --form]{place}")
+            };
+            put(&format!("{shown}  {command}\n\n"))?;
         }
     }
 

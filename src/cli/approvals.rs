@@ -101,8 +101,12 @@ fn write_text(
         let short = shortened(&call.sha256.to_string());
         let preview = call.preview_sha256().map(|sha256| shortened(&sha256.to_string()));
         let preview = preview.map(|short| format!(" --preview {short}")).unwrap_or_default();
-        let approve = format!("organism approve {} --hash {short}{preview}{place}", call.message);
-        put(&format!("{}  {approve}\n\n", held(&output, call)))?;
+        let command = if call.can_only_be_refused() {
+            format!("organism refuse {}{place}", call.message)
+        } else {
+            format!("organism approve {} --hash {short}{preview}{place}", call.message)
+        };
+        put(&format!("{}  {command}\n\n", held(&output, call)))?;
     }
 
     if let Some(thread) = within {

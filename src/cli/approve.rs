@@ -107,10 +107,10 @@ fn waits_for_none(message: MessageId) -> String {
     format!("{message} waits for no approval; `organism approvals --all` shows all")
 }
 
-/// Returns a refusal if an approval contains a hash that is not a whole digest. Earlier, `whole`
-/// has completed each hash that is a sufficient beginning of the expected digest. A signature
-/// covers only whole digests. This approval could therefore not be signed, and the pump would
-/// refuse it as unsigned.
+/// Returns a refusal if an approval contains a hash that is not a whole digest. Before, `whole` has
+/// completed each hash that is a long enough beginning of the expected digest. A hash that is still
+/// incomplete therefore does not match. This approval could not be signed, because a signature
+/// covers only whole digests, and the pump would refuse it as unsigned.
 fn refusal_of_part(what: &Decision<SubmittedAnswer>) -> Option<Refusal> {
     let Decision::Approve { hash, preview } = what else { return None };
     let hashes = [("payload", Some(hash)), ("preview", preview.as_ref())];

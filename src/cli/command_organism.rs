@@ -56,9 +56,8 @@ impl CommandOrganism {
     }
 
     /// Closes the client, as [`OrganismClient::close`] does. If a signal has stopped the command,
-    /// drains the organism, and returns an error about the signal. The same holds if a signal
-    /// arrives while the organism still serves other commands. In the error, `remains` states which
-    /// work continues later.
+    /// or arrives while the organism still serves other commands, drains the organism, and returns
+    /// an error about the signal. In the error, `remains` states which work continues later.
     pub async fn close(self, remains: &str) -> anyhow::Result<()> {
         let Self { client, signal } = self;
         let mut stopped = None;

@@ -162,8 +162,8 @@ fn journals_of(data: &Path, partitions: u32) -> Vec<(Option<u32>, PathBuf)> {
 }
 
 /// Makes the client that queries the pumps. With a `config`, this client queries the pumps of all
-/// its partitions. Without a `config`, it queries the pumps of the organism that runs on this
-/// machine. Returns `None` if there is no `config` and no organism runs.
+/// partitions of the config. Without a `config`, it queries the pumps of the organism that runs on
+/// this machine. Returns `None` if there is no `config` and no organism runs.
 async fn querying_client(
     data: &Path,
     socket: SocketTransport,
@@ -251,9 +251,9 @@ pub(super) fn require_journal(data: &Path) -> anyhow::Result<()> {
     Err(journal_target::failed(Error::Missing { path }))
 }
 
-/// Returns the oldest calls that wait for an approval, at most `most` of them. A requested preview,
-/// which describes the effects of a call, may still be missing. For each call for which `is_wanted`
-/// returns true, waits for such a preview as long as an organism runs.
+/// Returns the oldest calls that wait for an approval, at most `most` of them. A preview describes
+/// the effects of a call, and may be requested but still missing. Waits for the missing previews of
+/// all calls for which `is_wanted` returns true, as long as an organism runs.
 pub(super) fn waiting_with_previews(
     data: &Path,
     most: usize,

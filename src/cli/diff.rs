@@ -278,13 +278,14 @@ fn totals(output: &RenderOutput, sides: [&ThreadTotals; 2]) -> String {
         row.extend(sides.iter().map(|side| value(side)));
         row
     };
-    let mut rows = vec![
-        row("status", &|side| side.status.as_str().to_owned()),
-        row("result", &|side| {
-            let lines = side.result.as_deref().map(payload_lines).unwrap_or_default();
-            let first = lines.into_iter().find(|line| !line.is_empty());
-            first.map_or_else(|| "none".to_owned(), |line| visible(&line))
-        }),
+    let mut rows = vec![row("status", &|side| side.status.as_str().to_owned())];
+    let results = sides.map(|side| side.results.len()).into_iter().max().unwrap_or_default();
+    // The payloads of a result stand one under another.
+    for at in 0..results.max(1) {
+        let name = if at == 0 { "result" } else { "" };
+        rows.push(row(name, &|side| result_line(side, at)));
+    }
+    rows.extend([
         row("cost", &cost),
         row("tokens", &|side| side.spent.tokens.to_string()),
         row("turns", &|side| side.turns.to_string()),
@@ -293,7 +294,7 @@ fn totals(output: &RenderOutput, sides: [&ThreadTotals; 2]) -> String {
         row("failed attempts", &|side| side.failed_attempts.to_string()),
         row("subthreads", &|side| side.subthreads.to_string()),
         row("time", &|side| duration(std::time::Duration::from_millis(side.ms))),
-    ];
+    ]);
     if sides.iter().any(|side| side.definition.is_some()) {
         let digest = |side: &ThreadTotals| {
             let digest = side.definition.as_deref().and_then(|digest| digest.get(..DIGITS_SHOWN));
@@ -303,6 +304,20 @@ fn totals(output: &RenderOutput, sides: [&ThreadTotals; 2]) -> String {
     }
     let [left, right] = sides.map(|side| side.thread.as_str());
     table(output, &["", left, right], &rows)
+}
+
+/// Returns the first line of the payload number `at` of a thread's result. The line is empty if the
+/// result has payloads, but not this one.
+fn result_line(side: &ThreadTotals, at: usize) -> String {
+    match side.results.get(at) {
+        Some(Some(payload)) => {
+            let first = payload_lines(payload).into_iter().find(|line| !line.is_empty());
+            first.map_or_else(|| "none".to_owned(), |line| visible(&line))
+        }
+        Some(None) => "[redacted]".to_owned(),
+        None if at == 0 => "none".to_owned(),
+        None => String::new(),
+    }
 }
 
 pub(super) fn cost(side: &ThreadTotals) -> String {

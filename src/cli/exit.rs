@@ -136,7 +136,7 @@ pub fn of_service(error: &service::Error) -> CommandExit {
     use service::Error;
     match error {
         Error::Journal(error) => of_journal(error),
-        Error::OtherProject(_) => CommandExit::Config,
+        Error::OtherProject(_) | Error::OtherPartitions { .. } => CommandExit::Config,
         Error::Io { source, .. } => of_io(source),
         Error::Lost
         | Error::NotReady { .. }

@@ -7,7 +7,9 @@ use std::process::ExitCode;
 
 use serde::Serialize;
 
-use crate::audit::{ForkPoint, MessageView, answered_listeners, is_answered_from_record};
+use crate::audit::{
+    ForkObstacle, ForkPoint, MessageView, answered_listeners, is_answered_from_record,
+};
 use crate::config::{Config, nearest};
 use crate::envelope::MessageKind;
 use crate::ids::{CallId, ListenerName, MessageId, PayloadName, Position, ThreadId};
@@ -164,16 +166,14 @@ fn fork_point(config: &Config, args: &Args) -> anyhow::Result<ForkPoint> {
     // A copied request at the beginning of a fork stands for the request of the fork's source.
     let is_copy = point.source.thread != thread.root() && report.record.previous == Position(0);
     let is_request = is_copy && point.request.is_some() && report.message.kind == MessageKind::Call;
-    if point.source.message != id && !((is_of_turn || is_request) && args.edit.is_some()) {
+    let is_edit = point.obstacle == Some(ForkObstacle::EditedTurn);
+    let is_editable = is_of_turn || is_request || is_edit;
+    if point.source.message != id && !(is_editable && args.edit.is_some()) {
         let what = kind_of(&point);
         let taken = point.source.message;
-        let why = match &point.beneath {
-            Some(listener) => format!(
-                "{id} is beneath a call of {listener}, which a fork answers from the record as a whole"
-            ),
-            None if is_copy => {
-                format!("{id} is a copy in the first record of a fork")
-            }
+        let why = match &point.obstacle {
+            Some(obstacle) => format!("{id} {obstacle}"),
+            None if is_copy => format!("{id} is in the first record of a fork"),
             None => format!("calls are open at {id}"),
         };
         if args.edit.is_some() {

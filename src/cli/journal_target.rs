@@ -59,8 +59,10 @@ pub fn proof_options(place: &JournalTarget) -> anyhow::Result<VerifyOptions> {
     })
 }
 
-/// Returns the config's settings for the verification of the journal. If the arguments select
-/// directories instead of a config, returns the default settings.
+/// Returns the config's settings for the verification of the journal. Returns the default settings
+/// if the arguments select directories instead of a config, or if no config is found. If the config
+/// cannot be loaded, but a project was started with it earlier, prints a note, and also returns the
+/// default settings.
 pub fn proof_settings(place: &JournalTarget) -> anyhow::Result<ProofSettings> {
     let around = ConfigEnvironment::of_process();
     if place.data.is_some() || place.state.is_some() {
@@ -71,9 +73,18 @@ pub fn proof_settings(place: &JournalTarget) -> anyhow::Result<ProofSettings> {
         return Ok(ProofSettings::default());
     };
 
-    config::proof_settings(&path, &around).map_err(|problems| {
+    config::proof_settings(&path, &around).or_else(|problems| {
+        if startup::directory_by_path(place.config.as_deref()).is_some() {
+            note!(
+                "note: `known_keys` and `checkpoints` of the config are unknown here, and prove \
+                 nothing; `organism verify` takes such keys with --key HEX and such copies with \
+                 --checkpoint FILE"
+            );
+            return Ok(ProofSettings::default());
+        }
+
         config_error_carets::report(&problems);
-        CommandFailure::silent(CommandExit::Config).into()
+        Err(CommandFailure::silent(CommandExit::Config).into())
     })
 }
 

@@ -6,8 +6,9 @@ use tracing::level_filters::LevelFilter;
 use tracing_subscriber::EnvFilter;
 
 /// Log levels if `ORGANISM_LOG` is not set. They show warnings, the standard error of listeners,
-/// and each config that a reload has put in force.
-const DEFAULT_LEVELS: &str = "warn,listener=info,config=info";
+/// and each config that a reload has put in force. They hide the messages of the NATS client, which
+/// come with each attempt to connect. The module `nats` logs the same errors once, with advice.
+const DEFAULT_LEVELS: &str = "warn,listener=info,config=info,async_nats=off";
 
 /// Returns the filter that the value of `ORGANISM_LOG` describes. Returns `None` if the variable is
 /// not set or empty. If the value is invalid, returns an error for people.
@@ -47,6 +48,12 @@ mod tests {
     fn levels(value: &str) -> Result<Option<String>, String> {
         let filter = from_variable(Some(OsStr::new(value)))?;
         Ok(filter.map(|filter| filter.to_string()))
+    }
+
+    #[test]
+    fn messages_of_the_nats_client_are_hidden_by_default() {
+        let filter = by_default().to_string();
+        assert!(filter.contains("async_nats=off"), "{filter}");
     }
 
     #[test]

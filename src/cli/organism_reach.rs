@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
-use crate::config::{self, Config, ConfigEnvironment, ProjectFolders};
+use crate::config::{self, Config, ConfigEnvironment, ProjectFolders, StorageConfig};
 use crate::ids::{Digest, Position};
 use crate::journal::sqlite::JournalReader;
 use crate::limits;
@@ -36,6 +36,16 @@ impl OrganismReach {
         match self {
             Self::Config { config, .. } => &config.data,
             Self::Running { data, .. } => data,
+        }
+    }
+
+    /// Whether the journal is in streams, so that an organism on another host may pump it.
+    pub fn is_streamed(&self) -> bool {
+        match self {
+            Self::Config { config, .. } => {
+                matches!(config.storage, StorageConfig::JetStream { .. })
+            }
+            Self::Running { .. } => false,
         }
     }
 

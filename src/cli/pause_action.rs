@@ -125,12 +125,20 @@ fn target_of(text: &str) -> anyhow::Result<PauseTarget> {
 /// organism, because a newly started organism would hand over its open work before the pause takes
 /// effect.
 fn not_running(reach: &OrganismReach, verb: PauseVerb) -> anyhow::Error {
-    let text = format!(
-        "no organism runs on {}, so nothing is handed over, and there is nothing to {}: start it \
-         with `organism run`; a pause that was in force stays in force",
-        reach.data().display(),
-        if verb == PauseVerb::Resume { "resume" } else { "pause" }
-    );
+    let data = reach.data().display();
+    let verb = if verb == PauseVerb::Resume { "resume" } else { "pause" };
+
+    let text = if reach.is_streamed() {
+        format!(
+            "no organism runs on {data}, so there is nothing to {verb} on this host. If another \
+             host pumps the stream, its work goes on: give the command there"
+        )
+    } else {
+        format!(
+            "no organism runs on {data}, so nothing is handed over, and there is nothing to {verb}: \
+             start it with `organism run`; a pause that was in force stays in force"
+        )
+    };
     CommandFailure::new(CommandExit::Unavailable, text).into()
 }
 
@@ -241,7 +249,7 @@ fn outcome(
         }
         PauseError::Refused(refusal) => {
             let exit = decision::exit_of_refusal(&refusal);
-            return Err(CommandFailure::new(exit, partly(verb, failed, count)).into());
+            return Err(CommandFailure::new(exit, partly(verb, failed, count, exit)).into());
         }
         PauseError::UnknownListener(listener) => return Err(unknown_listener(&listener, names)),
         PauseError::Service(error) => anyhow::Error::from(error),
@@ -250,12 +258,27 @@ fn outcome(
         return Err(error);
     }
 
-    Err(CommandFailure::new(exit::code(&error), partly(verb, failed, count)).into())
+    let exit = exit::code(&error);
+    Err(CommandFailure::new(exit, partly(verb, failed, count, exit)).into())
 }
 
-fn partly(verb: PauseVerb, failed: usize, count: usize) -> String {
-    format!(
-        "{failed} of {count} partitions did not {}; the command can be repeated",
-        if verb == PauseVerb::Resume { "resume" } else { "pause" }
-    )
+/// Returns the text about the partitions that failed. Advises to repeat the command only if `exit`
+/// states that the reason may pass.
+fn partly(verb: PauseVerb, failed: usize, count: usize, exit: CommandExit) -> String {
+    let verb = if verb == PauseVerb::Resume { "resume" } else { "pause" };
+    let advice = if exit == CommandExit::TryAgain { "; the command can be repeated" } else { "" };
+    format!("{failed} of {count} partitions did not {verb}{advice}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_is_to_be_repeated_only_if_the_reason_may_pass() {
+        let text = |exit| partly(PauseVerb::Pause, 1, 2, exit);
+        let passing = text(CommandExit::TryAgain);
+        assert_eq!(passing, "1 of 2 partitions did not pause; the command can be repeated");
+        assert_eq!(text(CommandExit::Config), "1 of 2 partitions did not pause");
+    }
 }

@@ -44,8 +44,9 @@ fn loaded<T>(given: Option<&Path>, load: LoadConfig<T>) -> anyhow::Result<T> {
 }
 
 /// Loads a config that an argument other than `--config` names, such as the changed config of
-/// `organism try`. Recommended commands do not name this config. But if it cannot be loaded, they
-/// name it with `--config`, unless the command has already loaded the config of its own `--config`.
+/// `organism try`. Usually, the commands that this program recommends to the user do not name this
+/// config. But if it cannot be loaded, they name it with `--config`, unless a config that
+/// `--config` names was loaded before.
 pub(super) fn other_config(path: &Path) -> anyhow::Result<Config> {
     load_or_report(Some(path), config::load_without_keys)
 }
@@ -109,8 +110,9 @@ pub(super) fn directories(given: Option<&Path>) -> anyhow::Result<ProjectFolders
     Ok(found)
 }
 
-/// Finds the directories as [`directories`] does, but prints no note about a changed config. Also
-/// accepts directories without a journal if projects with the same name have journals.
+/// Finds the directories as [`directories`] does, but prints no note about a changed config. Unlike
+/// [`directories`], also accepts directories without a journal if projects with the same name have
+/// journals.
 pub(super) fn directories_alone(given: Option<&Path>) -> anyhow::Result<ProjectFolders> {
     let found = find_directories(given).map_err(|problems| {
         config_error_carets::report(&problems);

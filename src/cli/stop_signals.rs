@@ -54,8 +54,8 @@ pub type ReceivedSignal = watch::Receiver<Option<DrainSignal>>;
 
 /// Watches for the signals that stop a command whose organism must be drained. The first signal
 /// sets the value of all receivers. A second signal ends the process at once. If no receiver is
-/// left, even the first signal does so. Signals that were ignored when this process started stay
-/// ignored.
+/// left, even the first signal ends the process. Signals that were ignored when this process
+/// started stay ignored.
 pub fn watch_drain_signals() -> std::io::Result<ReceivedSignal> {
     // One watch for all organisms that a command starts one after another.
     static STOP: OnceLock<watch::Sender<Option<DrainSignal>>> = OnceLock::new();

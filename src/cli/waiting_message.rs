@@ -12,8 +12,8 @@ use super::decision;
 use super::exit::CommandFailure;
 
 /// Returns the message of the call that `id` names. If `id` is a whole id, returns it unchanged. If
-/// `id` is only the beginning of an id, exactly one call that waits for a decision of a kind in
-/// `holds` must have an id with this beginning. Otherwise, fails.
+/// `id` is only the beginning of an id, returns the only call whose id has this beginning and that
+/// waits for a decision of a kind in `holds`. Fails if there is no such call, or more than one.
 pub fn find(data: &Path, id: &str, holds: &[Hold]) -> anyhow::Result<MessageId> {
     if let Ok(message) = id.parse() {
         return Ok(message);

@@ -78,7 +78,8 @@ impl ViewArgs {
     /// that has a secret in the config, the token is this secret.
     ///
     /// For any other person, returns no token. The caller then generates a token and shows it on
-    /// the terminal. Therefore, fails for such a person if standard output is no terminal.
+    /// the terminal. In this case, standard output must be a terminal; otherwise, this function
+    /// fails.
     pub fn person(
         &self,
         config: Option<&Config>,

@@ -17,9 +17,11 @@ pub enum Approval {
     #[default]
     #[serde(rename = "never")]
     Never,
-    /// A call needs no approval if the root element of its payload has the attribute `is_dangerous`
-    /// with the literal value `false`, and no element of the payload has another value in this
-    /// attribute or in an attribute of a similar name. Every other call needs approval.
+    /// A call needs no approval if its payload meets two conditions:
+    /// - The root element has the attribute `is_dangerous` with the literal value `false`.
+    /// - No element has another value in this attribute or in an attribute of a similar name.
+    ///
+    /// Every other call needs approval.
     #[serde(rename = "dangerous")]
     Dangerous,
     #[serde(rename = "always")]

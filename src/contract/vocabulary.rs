@@ -30,7 +30,8 @@ pub enum Meaning {
     /// pump accepts this payload only in the response to a preview request.
     Preview,
     /// A listener's refusal to carry out a call, because the preview that a person approved is no
-    /// longer valid. The pump accepts this payload only as the answer to such a call.
+    /// longer valid. The pump accepts this payload only as the answer to a call whose preview a
+    /// person has approved.
     StalePreview,
     /// An agent's call that delegates a task to another agent in a role. The call goes to the
     /// workflow that gave the agent its goal.

@@ -31,9 +31,9 @@ pub struct Checkpoint {
     pub count: u64,
     pub merkle_root: Digest,
     pub time: Time,
-    /// Position of the first record after the snapshot from which the pump started. Set only if the
-    /// pump had not yet verified the earlier records when it signed this checkpoint. `None` if the
-    /// pump had verified the whole journal.
+    /// Position of the first record that the pump had verified when it signed this checkpoint. The
+    /// pump had then started from a snapshot, and had not yet verified the earlier records: this is
+    /// the first record after that snapshot. `None` if the pump had verified the whole journal.
     #[serde(rename = "proved_from", default, skip_serializing_if = "Option::is_none")]
     pub proved_from: Option<Position>,
     /// Ed25519 public key of the signer, in hexadecimal.

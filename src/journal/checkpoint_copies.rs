@@ -1,7 +1,7 @@
 //! Copies of a journal's checkpoints, in a directory that the config names. This directory is
-//! neither the data directory, which contains the journal, nor the state directory, which contains
-//! the signing key. If a program rewrites a record of the journal, the copies therefore contradict
-//! the new record. This is so even if the program can sign with the host's key.
+//! separate from the data directory, which contains the journal, and from the state directory,
+//! which contains the signing key. If a program rewrites a record of the journal, the new record
+//! contradicts the copies, even if the program can sign checkpoints with the host's key.
 //!
 //! The directory may be on another machine, and may be slow, full, read-only or unreachable for a
 //! while. This does not stop or delay a pump: a separate OS thread writes the copies, and repeats

@@ -28,8 +28,8 @@ pub struct CheckpointSigner {
     /// Position of the last checkpoint.
     pub checked: Position,
     /// Start of the interval after which the next checkpoint is due. This is the time of the last
-    /// checkpoint that this run of the pump signed. If it has signed none, this is the time of its
-    /// first record, or `None` if it has written no record.
+    /// checkpoint that this run of the pump signed. If the run has signed none, this is the time of
+    /// the run's first record. `None` if the run has not written a record either.
     pub checked_at: Option<Time>,
     /// Progress of the background verification of the records before a snapshot. `None` if the pump
     /// did not start from a snapshot, and so verified every record at its start.
@@ -51,9 +51,10 @@ impl CheckpointSigner {
     /// Signs a checkpoint over all durable records. The commit that appends the checkpoint may also
     /// contain new records, which the checkpoint does not cover.
     ///
-    /// If a commit is retried, returns the same checkpoint as for the first attempt, even if the
-    /// background verification has succeeded meanwhile. The reason is that a stream recognizes a
-    /// retry only by equal bytes.
+    /// If a commit is retried, returns the same checkpoint as for the first attempt, because a
+    /// stream recognizes a retry only by equal bytes. A new checkpoint could differ: it states from
+    /// which record on the pump has verified the journal, and the background verification may have
+    /// succeeded meanwhile.
     pub fn sign(&mut self, heads: &mut TreeHeads, now: Time) -> Checkpoint {
         failpoint("before-checkpoint");
         let position = heads.last();

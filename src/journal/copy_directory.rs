@@ -16,8 +16,9 @@ pub struct UncopiedCheckpoints {
 }
 
 impl UncopiedCheckpoints {
-    /// Processes `line`, the next checkpoint in the journal. `heads` contains the last records of
-    /// all trees at the position of this checkpoint.
+    /// Updates the list of checkpoints that still need a copy. `line` is the next checkpoint in the
+    /// journal, and `heads` contains the last records of all trees at the position of this
+    /// checkpoint.
     /// - If `line` is already copied, empties the list, because only checkpoints after the last
     ///   copied one need a copy.
     /// - Otherwise, adds `line` to the list if its Merkle root is that of `heads`.

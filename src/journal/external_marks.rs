@@ -223,8 +223,9 @@ impl ExternalMarks {
     /// checkpoint, or the note of a replaced journal. If the watermark or the latest checkpoint was
     /// removed, returns the last record before the loss. Otherwise, returns `None`.
     ///
-    /// The files of the marks may still name lost records, because a pump changes these files only
-    /// after it has recorded the operator's action, and may crash before it has changed them.
+    /// This is necessary because the files of the marks may still name lost records. A pump changes
+    /// these files only after it has recorded the operator's action, and may crash before it has
+    /// changed them.
     pub fn forgive(&mut self, last: Position) -> Option<Position> {
         let mut kept = None;
         let losses = &self.losses;
@@ -273,14 +274,15 @@ impl ExternalMarks {
     /// Gives up the lost records after `last`, the present last record of the journal, and returns
     /// this loss. Must be called only if an operator accepts the loss.
     ///
-    /// Removes the watermark and the latest checkpoint from memory if they name lost records. Also
-    /// removes the mark of a replaced journal. `outside` contains the checkpoints in the state
-    /// directory. The last one of these that names no lost record replaces a removed latest
-    /// checkpoint.
+    /// Moves these marks from memory into the returned loss:
+    /// - The watermark, if it names a lost record.
+    /// - The latest checkpoint, if it covers lost records. In memory, the last checkpoint of
+    ///   `outside` that covers no lost record replaces it. `outside` contains the checkpoints in
+    ///   the state directory.
+    /// - The mark of a replaced journal, if there is one.
     ///
-    /// The returned loss contains the removed marks. If the latest checkpoint was kept, `inside`,
-    /// the last checkpoint in the journal's file, may still name a lost record. In this case, the
-    /// loss contains `inside` as the lost checkpoint.
+    /// If the latest checkpoint covers no lost record, but `inside`, the last checkpoint in the
+    /// journal's file, does, the loss contains `inside` as the lost checkpoint.
     pub fn give_up(
         &mut self,
         last: Position,
@@ -336,10 +338,10 @@ fn read_copies(directory: &Path, journal: Uuid) -> CheckpointCopies {
     })
 }
 
-/// Returns the journal that was in `data` before `journal`, with the last record that is known to
-/// be acknowledged. Returns `None` if no journal was in `data` before, or if that journal had no
-/// acknowledged records. If its watermark or its checkpoint file is damaged, at least one record
-/// counts as acknowledged.
+/// Returns the earlier journal that was in `data` before `journal`, and the last record of the
+/// earlier journal that is known to be acknowledged. Returns `None` if there was no earlier
+/// journal, or if it had no acknowledged records. If the watermark or the checkpoint file of the
+/// earlier journal is damaged, at least one of its records counts as acknowledged.
 pub fn replaced(
     data: &Path,
     state: &Path,
@@ -364,8 +366,8 @@ pub fn refuse_lost_file(data: &Path, state: &Path) -> Result<(), Error> {
     refuse_lost(data, state, "is gone", way_on(false))
 }
 
-/// Returns the error for a lost journal if `data` once held a journal with acknowledged records, or
-/// a directory of a partition inside `data` once did. Otherwise, returns `None`.
+/// Returns the error for a lost journal if `data`, or the directory of a partition inside `data`,
+/// once held a journal with acknowledged records. Otherwise, returns `None`.
 fn lost_file(data: &Path, state: &Path) -> Option<Error> {
     let mut partitions = (0..limits::PARTITIONS_MAX).map(|partition| partition_in(data, partition));
     let of_partition = |data: PathBuf| refuse_lost(&data, state, "is gone", COPIED_AGAIN).err();

@@ -86,9 +86,9 @@ struct HeadBounds {
     /// Number of the latest uses that keep their heads in memory. Because a head may be used
     /// several times, fewer heads than this number may stay.
     kept: usize,
-    /// Number of uses that are collected beyond `kept` before heads leave memory. After `kept` +
-    /// `batch` uses, every head that is not among the latest `kept` uses leaves memory. These heads
-    /// leave together.
+    /// Number of uses beyond `kept` that are collected before heads leave memory. When `kept` +
+    /// `batch` uses are collected, all heads that are not among the latest `kept` uses leave memory
+    /// together.
     batch: usize,
 }
 
@@ -122,8 +122,8 @@ impl TreeHeads {
     }
 
     /// Opens the heads that are stored in `file`; `None` if the file is damaged. `last` and
-    /// `last_hash` are the position and the hash of the journal's last record when the heads were
-    /// stored.
+    /// `last_hash` are the position and the hash of one record: the record that was the journal's
+    /// last one when the heads were stored.
     ///
     /// Reads and checks only a small part of the file, so the caller must compare the Merkle root
     /// of the heads with the Merkle root in the snapshot's checkpoint.

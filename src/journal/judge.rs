@@ -41,8 +41,8 @@ pub struct OperatorAcceptance {
 }
 
 /// Checks whether the journal has lost anything that was acknowledged: records, a whole earlier
-/// journal, or checkpoints. The lost checkpoints are those that `mend` writes back to the journal's
-/// tables.
+/// journal, or checkpoints. Checkpoints are lost if `mend`, the repair of the journal's tables,
+/// must write them back.
 pub(super) fn is_lost(loss: &AcceptedLoss, mend: &TableRepair) -> bool {
     loss.acknowledged > loss.kept || loss.journal.is_some() || !mend.put_back.is_empty()
 }
@@ -132,11 +132,13 @@ impl ProvedFile {
     }
 
     /// Compares two checkpoints from outside the journal's file with those in the file: the last
-    /// checkpoint of the state directory, and the last copied checkpoint.
+    /// checkpoint of the state directory, and the last copied checkpoint. The result for each of
+    /// the two depends on the checkpoint that the file has at the same position:
     ///
-    /// For each of the two, the file must have the same checkpoint at the same position. If the
-    /// file has a different one there, refuses the journal. If the file has none there, refuses the
-    /// journal unless an operator accepts a loss; the repair then restores the checkpoint.
+    /// - The same checkpoint: accepts the journal.
+    /// - A different checkpoint: refuses the journal.
+    /// - No checkpoint: refuses the journal, unless an operator accepts a loss. If an operator
+    ///   does, the repair later restores the checkpoint.
     fn judge_latest(&self, inside: &[Checkpoint], accept: OperatorAcceptance) -> Result<(), Error> {
         let copies = &self.known.copies;
         let copied = || format!("the checkpoint in {}", copies.file.display());

@@ -326,8 +326,9 @@ impl MacCoverage {
         self.last.is_some_and(|(at, mac)| Some(mac.key()) == own && self.covered != at)
     }
 
-    /// Returns the first record of the last run of wrong MACs of this host's key. A right MAC of
-    /// this key ends a run. Returns `None` if no MAC of this key is wrong.
+    /// Returns the first record of the last run of wrong MACs of this host's key; `None` if no MAC
+    /// of this key is wrong. A right MAC of this key ends a run, and a later wrong one begins a new
+    /// run. A run that has ended counts, too.
     pub fn wrong(&self) -> Option<Position> {
         self.wrong
     }

@@ -220,8 +220,10 @@ pub enum Error {
     /// The stream belongs to another organism, as far as this host knows.
     #[error(
         "the stream {stream} holds the journal {theirs} of another project, and {state} knows {}; \
-         nothing was changed. Where it is this organism's, begun on another host or before `state` \
-         was lost, `organism adopt` accepts it; otherwise name another `stream` under [journal]",
+         nothing was changed. If it is this organism's, begun on another host or before `state` \
+         was lost, copy `{stream}.organism` from the state directory of another host to {state}, also \
+         while the organism runs, or stop the organism on every host and run `organism adopt`. \
+         Otherwise, name another `stream` under [journal]",
         known.map_or_else(|| "none of its own there".to_owned(), |known| known.to_string())
     )]
     OtherJournal { stream: String, theirs: Uuid, known: Option<Uuid>, state: String },
@@ -387,8 +389,10 @@ fn flags(lost: bool) -> &'static str {
 }
 
 /// Returns advice for a journal in which no MAC covers the records from `first` on. If `first` is
-/// the journal's first record, the operator must restore a backup or accept the records. Otherwise,
-/// the operator can remove these records, and the journal continues after the last covered record.
+/// the journal's first record, the operator must restore a backup or accept the records. `lost`
+/// states whether the command for this must also accept a loss of records. If `first` is a later
+/// record, the operator can remove these records, and the journal continues after the last covered
+/// record.
 fn way_on(first: Position, lost: bool) -> String {
     match first {
         Position(..=1) => format!(

@@ -35,6 +35,11 @@ impl RedactedRecords {
         }
     }
 
+    /// Whether a payload of any record was blanked.
+    pub fn has_any(&self) -> bool {
+        !self.blanked.is_empty()
+    }
+
     /// Adds the redactions that operators accepted in the records of `later`, for example in the
     /// records after a snapshot.
     pub fn add_accepted(&mut self, later: &Self) {
@@ -47,17 +52,18 @@ impl RedactedRecords {
         self.blanked.difference(&self.accepted).copied()
     }
 
-    /// Refuses a journal with a blanked payload that no operator accepted in a recorded action. But
-    /// if `accept` accepts damage of any kind, refuses nothing, so that the operator can accept one
-    /// kind of damage after another.
+    /// Refuses a journal with a blanked payload that no operator accepted in a recorded action.
+    /// Exception: if `accept` states that an operator accepts damage of any kind now, refuses
+    /// nothing. So the operator can accept one kind of damage after another.
     pub fn judge(&self, accept: OperatorAcceptance) -> Result<(), Error> {
         refuse_blanked(self.unrecorded().next(), accept)
     }
 }
 
 /// Refuses a journal with blanked payloads that no operator accepted in a recorded action. `first`
-/// is the first record with such a payload, or `None`. But if an operator accepts damage of any
-/// kind now, refuses nothing, so that the operator can accept one kind of damage after another.
+/// is the first record with such a payload, or `None`. Exception: if `accept` states that an
+/// operator accepts damage of any kind now, refuses nothing. So the operator can accept one kind of
+/// damage after another.
 pub fn refuse_blanked(first: Option<Position>, accept: OperatorAcceptance) -> Result<(), Error> {
     match first {
         Some(at) if accept == OperatorAcceptance::default() && !mutant("trust-blank-payloads") => {

@@ -31,9 +31,10 @@ struct RecordedTrust {
     position: Position,
     #[serde(rename = "key")]
     key: String,
-    /// Key that signed the checkpoint at the position of the action; `None` if no checkpoint is
-    /// there. A later checkpoint does not make the action trusted: a pump with an unknown key could
-    /// record the action, and the later checkpoint could come from another pump.
+    /// Key that signed the checkpoint at the position of this action; `None` if there is no
+    /// checkpoint at exactly this position. A later checkpoint is no evidence that a trusted pump
+    /// recorded the action: a pump with an unknown key could have recorded it, and another pump
+    /// could have signed the later checkpoint.
     #[serde(rename = "signer", default, skip_serializing_if = "Option::is_none")]
     signer: Option<String>,
 }

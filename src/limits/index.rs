@@ -4,8 +4,8 @@ use std::time::Duration;
 
 /// Maximum number of records that an index adds in one commit.
 pub const INDEX_COMMIT_RECORDS: u64 = 20_000;
-/// Maximum number of the journal's latest records that an index may lack so that a command still
-/// uses the index. If the index lacks more, the command reads the journal instead.
+/// Maximum number of records by which an index may lag behind its journal for a command to use the
+/// index. If the index lacks more records, the command reads the journal instead.
 pub const INDEX_NEAR_RECORDS: u64 = 5_000;
 /// Minimum number of records in a tree for which a command reads the first page of a thread's
 /// events from the index. In a smaller tree, the command reads the journal.
@@ -115,9 +115,9 @@ pub const INDEX_FOLLOWER_NICENESS: i32 = 10;
 pub const INDEX_CHECKED_BYTES_MAX: u64 = 8 << 20;
 /// Number up to which a search counts its results exactly.
 pub const SEARCH_COUNT_MAX: u64 = 10_000;
-/// Number of rows, counted back from the newest, in which a search in a tree first looks if very
-/// many rows match. A row is a message or a refusal. With a larger number, the search would read
-/// more matches than it shows.
+/// Number of newest rows that a search in a tree reads first, in the case that very many rows
+/// match. A row is a message or a refusal. With a larger number, the search would read more matches
+/// than it shows.
 pub const SEARCH_WINDOW: i64 = 16_384;
 /// Maximum payloads that a search by substring or XPath takes from the index in one query.
 pub const SEARCH_PAGE: usize = 256;

@@ -82,16 +82,16 @@ impl ModelRequest {
         self.one_call && !self.tools.is_empty()
     }
 
-    /// Returns the maximum tokens of the answer: the smaller of the request's maximum and
-    /// `configured`, or the only one that is set. If neither is set, returns the request's default,
-    /// which may be `None`.
+    /// Returns the maximum tokens of the answer. If the request and `configured` both set a
+    /// maximum, returns the smaller one. If only one of them does, returns this one. If neither
+    /// does, returns the request's default, which may be `None`.
     pub fn most(&self, configured: Option<u32>) -> Option<u32> {
         let bound = self.max_tokens.into_iter().chain(configured).min();
         bound.or(self.default_max_tokens)
     }
 
-    /// Returns the maximum tokens of the answer, for a model without a maximum in the config.
-    /// Returns `None` if the answer is unbounded.
+    /// Returns the maximum number of tokens that this request permits for the answer; `None` if it
+    /// sets no maximum. Only for a model for which the config sets no maximum.
     pub fn answer_bound(&self) -> Option<u32> {
         self.most(None)
     }

@@ -78,9 +78,9 @@ impl ModelTerms {
         self.0.iter().filter_map(|term| term.context_window).min()
     }
 
-    /// Returns the maximum tokens of an answer: the highest maximum of all routes of the model. For
-    /// a route without a maximum in the config, the default counts, or half of the context window
-    /// if that is smaller.
+    /// Returns the maximum tokens of an answer: the highest maximum of all routes of the model. If
+    /// the config sets no maximum for a route, its maximum is the default or half of the context
+    /// window, whichever is smaller.
     pub fn answer(&self) -> u64 {
         let unbounded = self.unbounded();
         let longest = self.0.iter().map(|term| term.max_tokens.map_or(unbounded, u64::from));

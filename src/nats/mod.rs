@@ -194,7 +194,7 @@ fn explain_failure(detail: &str, options: &Options) -> String {
         )
     } else if lower.contains("certificate") {
         format!("{detail}: {ca}")
-    } else if lower.contains("authorization") || lower.contains("authentication") {
+    } else if is_refusal(detail) {
         format!("{detail}: {whom}")
     } else if lower.contains("connection refused") {
         format!("{detail}: nothing listens there: start the server, or name another address")
@@ -203,6 +203,12 @@ fn explain_failure(detail: &str, options: &Options) -> String {
     } else {
         detail.to_owned()
     }
+}
+
+/// Whether an error of the NATS client states that a server refused the credentials.
+fn is_refusal(detail: &str) -> bool {
+    let lower = detail.to_lowercase();
+    lower.contains("authorization") || lower.contains("authentication")
 }
 
 const ROUNDS_TO_SETTLE: u32 = 3;
@@ -287,7 +293,7 @@ fn backoff(attempts: usize) -> Duration {
 /// Logs the events of a connection. Each outage is logged once.
 struct ConnectionLog {
     denials: PermissionErrors,
-    servers: String,
+    options: Options,
     /// Last error of the client during the current outage, or an empty string if the client has
     /// reported none yet. `None` while the connection is up. Lock: several tasks of the client may
     /// report events at once.
@@ -296,8 +302,25 @@ struct ConnectionLog {
 
 impl ConnectionLog {
     fn new(denials: &PermissionErrors, options: &Options) -> Self {
-        let servers = options.servers.join(", ");
-        Self { denials: denials.clone(), servers, outage: Mutex::default() }
+        let options = options.clone();
+        Self { denials: denials.clone(), options, outage: Mutex::default() }
+    }
+
+    /// Adds advice to an error of the client. If a server refused the credentials, also stores this
+    /// reason for later requests, which cannot be sent.
+    fn explain(&self, error: &str) -> String {
+        let explained = explain_failure(error, &self.options);
+        if !is_refusal(error) {
+            self.denials.set_refusal(None);
+            return explained;
+        }
+
+        let text = format!(
+            "{explained}; a process reads its credentials at its start alone: restart it after \
+             they were replaced"
+        );
+        self.denials.set_refusal(Some(text.clone()));
+        text
     }
 
     fn note(&self, event: &Event) {
@@ -306,6 +329,7 @@ impl ConnectionLog {
         match event {
             Event::Connected => {
                 self.denials.forget_subscriptions();
+                self.denials.set_refusal(None);
                 match outage.take() {
                     Some(_) => tracing::warn!("connected to NATS again"),
                     None => tracing::info!("connected to NATS"),
@@ -320,13 +344,13 @@ impl ConnectionLog {
                 None => tracing::error!("error from the NATS server: {error}"),
             },
             Event::ClientError(error) => {
-                let text = error.to_string();
+                let text = self.explain(&error.to_string());
                 match &mut *outage {
                     // The client tries to connect twice a second, possibly for hours. So an error
                     // that repeats the last one is logged at debug level only.
                     Some(last) if *last == text => tracing::debug!("NATS: {text}"),
                     last => {
-                        tracing::warn!("NATS at {}: {text}", self.servers);
+                        tracing::warn!("NATS at {}: {text}", self.options.servers.join(", "));
                         last.iter_mut().for_each(|last| last.clone_from(&text));
                     }
                 }
@@ -431,6 +455,28 @@ mod tests {
             let text = explain_failure(detail, &options);
             assert!(text.starts_with(detail) && text.contains(expected), "{text}");
         }
+    }
+
+    #[test]
+    fn credentials_that_the_servers_refuse_later_are_named_with_advice_until_it_connects() {
+        let credentials = NatsCredentials::Nkey("keys/pump.nk".into());
+        let denials = PermissionErrors::for_credentials(&credentials);
+        let log =
+            ConnectionLog::new(&denials, &Options { credentials, ..nobody_at("nats://there") });
+        let failed = |why: &str| Event::ClientError(async_nats::ClientError::Other(why.to_owned()));
+        let refused = failed("authorization violation");
+
+        log.note(&Event::Disconnected);
+        log.note(&refused);
+        let refusal = denials.refusal().unwrap();
+        assert!(refusal.contains("refuse the credentials in keys/pump.nk"), "{refusal}");
+        assert!(refusal.contains("restart it"), "{refusal}");
+
+        log.note(&failed("IO error: Connection refused"));
+        assert_eq!(denials.refusal(), None);
+        log.note(&refused);
+        log.note(&Event::Connected);
+        assert_eq!(denials.refusal(), None);
     }
 
     #[test]

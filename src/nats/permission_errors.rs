@@ -90,6 +90,10 @@ struct SharedErrors {
     /// Number of errors so far. The number rises only after an error was added to `recent`, so that
     /// a task that waits for the new number finds the error there.
     count: watch::Sender<u64>,
+    /// Why a server refused the credentials in the last attempt to connect again. `None` while the
+    /// client is connected, and if the attempt failed for another reason. Lock: the connection's
+    /// task sets the reason, and other OS threads read it.
+    refusal: Mutex<Option<String>>,
 }
 
 impl PermissionErrors {
@@ -105,7 +109,20 @@ impl PermissionErrors {
         };
 
         let (count, _) = watch::channel(0);
-        Self(Arc::new(SharedErrors { who: who.into(), recent: Mutex::default(), count }))
+        let recent = Mutex::default();
+        let refusal = Mutex::default();
+        Self(Arc::new(SharedErrors { who: who.into(), recent, count, refusal }))
+    }
+
+    /// Sets the reason why the servers refuse the credentials. `None` if they do not refuse them.
+    pub(super) fn set_refusal(&self, refusal: Option<String>) {
+        *locked(&self.0.refusal) = refusal;
+    }
+
+    /// Returns the reason why the servers refuse the credentials of this connection, with advice.
+    /// Returns `None` if they do not refuse them.
+    pub fn refusal(&self) -> Option<String> {
+        locked(&self.0.refusal).clone()
     }
 
     /// Records and returns the permission error that a server reported. `server_error` is the text
@@ -199,10 +216,12 @@ impl PermissionErrors {
         })
     }
 
-    /// Returns a permission error that explains a missing response from `subject`: an error of the
-    /// time `since` or later for a publish to `subject`, or an error of any time for the
-    /// subscription to the client's inbox, where responses arrive. Returns `None` if there is no
-    /// such error.
+    /// Returns a permission error that explains why no response came from `subject`; `None` if
+    /// there is none. This is one of the following:
+    ///
+    /// - An error for a publish to `subject`, of the time `since` or later.
+    /// - An error for the subscription to the client's inbox, where responses arrive. Its time does
+    ///   not matter.
     pub(super) fn request_denied(&self, subject: &str, since: Instant) -> Option<PermissionError> {
         self.publish_denied(subject, since).or_else(|| self.subscription_denied("_INBOX"))
     }

@@ -238,9 +238,7 @@ impl HostedAgents {
             Ok::<_, Error>((agent, host))
         });
         for (agent, host) in hosts.collect::<Result<Vec<_>, _>>()? {
-            if let Some(oldest) = agent.hosts.add(config.digest, host) {
-                tokio::spawn(async move { oldest.drain().await });
-            }
+            agent.hosts.add(config.digest, host);
         }
         Ok(())
     }

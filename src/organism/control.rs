@@ -126,18 +126,13 @@ impl ControlContext {
 
     /// Makes the response to a request that is refused because there are too many connections.
     fn busy(&self, request: &ServiceRequest) -> ServiceResponse {
-        let ServiceRequest::Submit(submission) = request else {
-            let why = PartitionUnavailable::lasting(TOO_MANY_CONNECTIONS);
-            return ServiceResponse::Unavailable(why);
-        };
-
-        match &self.pumps {
-            PumpBackend::One(pump) => pump.count_busy(&submission.client),
-            PumpBackend::Several(table) => table.count_busy(submission),
+        if let ServiceRequest::Submit(submission) = request {
+            match &self.pumps {
+                PumpBackend::One(pump) => pump.count_busy(&submission.client),
+                PumpBackend::Several(table) => table.count_busy(submission),
+            }
         }
-        let refusal = Refusal::new(RefusalRule::Busy, TOO_MANY_CONNECTIONS, &submission.payload);
-        let retry_after_ms = u64::try_from(limits::BUSY_RETRY.as_millis()).ok();
-        ServiceResponse::SubmitUpdate(SubmitUpdate::Refused { refusal, retry_after_ms })
+        try_again(request, TOO_MANY_CONNECTIONS)
     }
 
     /// Returns the response to a request that must not reach the pump. Returns `None` if the pump
@@ -150,6 +145,9 @@ impl ControlContext {
     ) -> Option<ServiceResponse> {
         let RulesInForce { rules, identity } = &*self.rules.in_force();
         if let Err(denied) = rules.judge(caller, request) {
+            if denied.refusal.rule == RefusalRule::Busy {
+                return Some(try_again(request, &denied.refusal.message));
+            }
             // Read-only queries are refused, too, but not recorded: a command begins with them, and
             // its actual request is recorded.
             if !is_look(request) {
@@ -448,8 +446,9 @@ impl ControlConnection {
             }
         };
 
-        // A connection beyond the bound is closed after its response, to release its permit.
-        let is_kept = keep && !context.is_busy;
+        // A connection beyond the bound is closed after its response, to release its permit. So is
+        // one whose process was not examined, because only a new connection is examined again.
+        let is_kept = keep && !context.is_busy && caller.is_examined();
         match context.judge(caller, &request, &handshake).await {
             Some(response) => self.writer.write(&response).await?,
             None => {
@@ -472,6 +471,17 @@ fn is_look(request: &ServiceRequest) -> bool {
         request,
         ServiceRequest::Status | ServiceRequest::HeldCalls { .. } | ServiceRequest::FollowJournals
     )
+}
+
+/// Makes the response to a request that its sender may repeat in a moment. `why` is the reason.
+fn try_again(request: &ServiceRequest, why: &str) -> ServiceResponse {
+    let ServiceRequest::Submit(submission) = request else {
+        return ServiceResponse::Unavailable(PartitionUnavailable::lasting(why));
+    };
+
+    let refusal = Refusal::new(RefusalRule::Busy, why, &submission.payload);
+    let retry_after_ms = u64::try_from(limits::BUSY_RETRY.as_millis()).ok();
+    ServiceResponse::SubmitUpdate(SubmitUpdate::Refused { refusal, retry_after_ms })
 }
 
 /// Makes the response that reports a refusal of a request.

@@ -10,7 +10,7 @@ use tokio::task::JoinHandle;
 use super::access::HostPresence;
 use super::model_metrics::ModelCounts;
 use super::workflow_runs::{self, JournalRuns};
-use super::{Error, HostedListener, NativeHostBuilder, local_agents};
+use super::{Error, HostedListener, NativeHostBuilder, fork_recalls, local_agents};
 use crate::bus::native_host::NativeHost;
 use crate::bus::nats::PromptConfig;
 use crate::bus::process::{Options, ProcessHost, PumpMark};
@@ -130,7 +130,8 @@ impl HostFactory {
     ) -> Vec<HostedListener> {
         let hosts = definitions.into_iter().map(|(name, definitions)| {
             let memory = Arc::clone(&self.memory);
-            let archive = Arc::new(JournalRuns { data: config.data.clone(), memory });
+            let (data, sources) = fork_recalls::journals(config);
+            let archive = Arc::new(JournalRuns { data, memory, sources });
             let contracts = &config.contracts;
             let schemas = &config.schemas;
             let handler =

@@ -152,8 +152,8 @@ pub fn check(directories: &ProjectFolders) -> Result<(), Error> {
 }
 
 /// Refuses directories as [`check`] does. Also refuses directories without a journal if there are
-/// journals of organisms with the same name. One of these may be the journal that a command looks
-/// for, because the project was moved.
+/// journals of organisms with the same name. If the project was moved, one of these may be the
+/// journal that a command looks for.
 pub fn check_to_read(directories: &ProjectFolders) -> Result<(), Error> {
     if is_bound(directories)? {
         return Ok(());
@@ -187,9 +187,9 @@ fn is_bound(directories: &ProjectFolders) -> Result<bool, Error> {
     }
 }
 
-/// Binds the directories to their project before a start, unless they are already bound. Refuses
-/// directories that [`check`] refuses. Also refuses to begin a new journal if `anew` is false and
-/// journals of other organisms with the same name exist.
+/// Binds the directories to their project before a start. Does nothing if they are already bound to
+/// this project. Fails if [`check`] refuses the directories. Also fails if a new journal would
+/// begin, `anew` is false, and journals of other organisms with the same name exist.
 pub fn begin(directories: &ProjectFolders, anew: bool) -> Result<(), Error> {
     // Another project may bind the directories at any moment before the lock is taken, so the
     // binding is read once here.

@@ -289,9 +289,10 @@ struct ReloadProgress {
 }
 
 impl ReloadProgress {
-    /// Adds the results of an attempt, one for each pump that lacked the new config. Returns false
-    /// if every pump of the attempt now has the new config. If the journal of a pump accepts no
-    /// records now, the result depends on the other pumps:
+    /// Adds the results of one attempt to give the new config to the pumps: one result for each
+    /// pump that lacked this config. Returns false if every pump of the attempt now has the new
+    /// config. If the journal of a pump accepts no records now, the result depends on the other
+    /// pumps:
     ///
     /// - If at least one pump has the new config, returns true: the attempt must be repeated,
     ///   because all pumps must follow.

@@ -61,8 +61,9 @@ pub struct RepairedJournal {
 
 /// Accepts the damage that makes a start with `config` fail, and records each kind of damage as an
 /// action. All actions take effect together, because they are in one commit. Then writes a
-/// checkpoint. If the journal has no damage of the accepted kinds, changes nothing and returns
-/// `None`.
+/// checkpoint. If the journal has no damage of the accepted kinds, records nothing and returns
+/// `None`. A repair that accepts redactions also writes the journal's file anew, so that the file
+/// contains no old copies of the redacted payloads.
 pub fn repair(
     config: &Config,
     accepted: AcceptedDamage,
@@ -79,9 +80,18 @@ pub fn repair(
         }
     }
 
-    let redacted = if accepted.redaction { blanked(data)? } else { Vec::new() };
+    let redactions =
+        if accepted.redaction { redactions(data)? } else { RedactedRecords::default() };
     let mut core = core(config);
     let mut journal = operator::open_accepting(config, &mut core, accepted.acceptance())?;
+    if redactions.has_any() {
+        // Ordering rule: before the record. A repair that ends in between records nothing, so the
+        // next start still demands a repair. A repair without a new redaction does it, too, because
+        // earlier versions left old copies of what they recorded as redacted.
+        journal.rewrite_file()?;
+    }
+
+    let redacted = redactions.unrecorded().take(limits::ACTION_DETAILS_MAX).collect();
     let repaired = RepairedJournal { found: journal.found().clone(), redacted };
     let actions = repaired.actions(accepted, note, journal.public_key())?;
     if actions.is_empty() {
@@ -118,9 +128,9 @@ pub fn trust_key(config: &Config, key: &str, note: &str) -> Result<(), Error> {
     Ok(())
 }
 
-/// Finds payloads whose bytes were overwritten, but whose redaction no operator has accepted on
-/// record yet. Returns the positions of at most as many payloads as one action can list.
-fn blanked(data: &Path) -> Result<Vec<Position>, Error> {
+/// Finds the payloads whose bytes were overwritten, and the recorded actions in which operators
+/// accepted this.
+fn redactions(data: &Path) -> Result<RedactedRecords, Error> {
     let reader = JournalReader::open(data)?;
     let last = reader.last()?;
     let mut redactions = RedactedRecords::default();
@@ -128,7 +138,7 @@ fn blanked(data: &Path) -> Result<Vec<Position>, Error> {
         redactions.take(&sealed);
         Ok(())
     })?;
-    Ok(redactions.unrecorded().take(limits::ACTION_DETAILS_MAX).collect())
+    Ok(redactions)
 }
 
 impl RepairedJournal {

@@ -19,11 +19,12 @@ pub struct PartitionRepair {
     pub result: Result<StreamRepair, Error>,
 }
 
-/// Repairs the streams of `partitions` that need a repair, and records each repair as an action.
-/// If the stream and the projection (the local copy of the stream) differ, `from` states which of
-/// them is kept. If `from` is `None`:
+/// Repairs the streams of `partitions` that need a repair, and records each repair as an action. If
+/// the stream and the projection (the local copy of the stream) differ, `from` states which of them
+/// is kept. If `from` is `None`:
 ///
-/// - An interrupted repair continues, and keeps the side with which it began.
+/// - An interrupted repair continues, and keeps the one of the two that it was keeping before the
+///   interruption.
 /// - A new repair publishes those records again that the stream has lost and the projection still
 ///   has. It gives up no records.
 ///

@@ -269,7 +269,7 @@ impl TurnOnRecord {
 }
 
 /// Returns the turns that a record contains, each with its thread.
-fn turns_of(record: &Record) -> impl Iterator<Item = (&ThreadId, PastTurn)> {
+pub(super) fn turns_of(record: &Record) -> impl Iterator<Item = (&ThreadId, PastTurn)> {
     record.facts.iter().filter_map(|fact| match fact {
         Fact::Accepted { message, .. } if message.name == system::name(system::MODEL_TURN) => {
             Some((&message.thread, PastTurn::read(message.payload.as_str())?))

@@ -46,12 +46,77 @@ const RECORDS_AT_ONCE: u64 = 1_000;
 pub struct JournalRuns {
     pub(super) data: PathBuf,
     pub(super) memory: Arc<JournalMemory>,
+    /// Data directories of the journals that may contain the source threads of forks.
+    pub(super) sources: Vec<PathBuf>,
 }
 
 impl JournalRuns {
     pub fn new(data: PathBuf) -> Self {
         let memory = Arc::new(JournalMemory::new(data.clone()));
-        Self { data, memory }
+        let sources = vec![data.clone()];
+        Self { data, memory, sources }
+    }
+
+    /// Searches the records from `from` to `up_to`, and returns those of `calls` that were handed
+    /// over to their listeners. A fork may have answered a call with the recorded result of a call
+    /// in the fork's source. Such a call counts as handed over if the call in the source was handed
+    /// over.
+    fn search_hand_overs(
+        &self,
+        reader: &JournalReader,
+        calls: &HashSet<CallId>,
+        (from, up_to): (Position, Position),
+    ) -> Result<HashSet<CallId>, journal::Error> {
+        let mut hand_overs = HandedOverAttempts::default();
+        let mut found = HashSet::new();
+        let mut next = from;
+        while next <= up_to && !calls.iter().all(|call| hand_overs.is_settled(*call)) {
+            let last = Position(next.0 + RECORDS_AT_ONCE - 1).min(up_to);
+            for sealed in reader.records(next, last)? {
+                for fact in &sealed.record.facts {
+                    hand_overs.read(fact, |call| calls.contains(&call));
+                    if let Fact::Recalled { call, source } = fact
+                        && calls.contains(call)
+                        && self.was_source_handed_over(reader, &sealed.record.tree, *source)?
+                    {
+                        found.insert(*call);
+                    }
+                }
+            }
+            next = Position(last.0 + 1);
+        }
+
+        found.extend(calls.iter().filter(|call| hand_overs.was_handed_over(**call)));
+        Ok(found)
+    }
+
+    /// Whether `call` was handed over to its listener. `call` is in the source of the fork `fork`,
+    /// and `reader` reads the journal of this fork. False if no journal has the source.
+    fn was_source_handed_over(
+        &self,
+        reader: &JournalReader,
+        fork: &ThreadId,
+        call: CallId,
+    ) -> Result<bool, journal::Error> {
+        let fork = reader.tree(fork, None)?;
+        let first = fork.first().map(|first| &first.record);
+        let Some(source) = first.and_then(Record::fork_source) else { return Ok(false) };
+
+        for journal in &self.sources {
+            let reader = JournalReader::open(journal)?;
+            let records = reader.tree(&source.thread, None)?;
+            let opens_call = |record: &Record| {
+                record.accepted_messages().any(|message| CallId(message.id) == call)
+            };
+            let opened = records.iter().find(|sealed| opens_call(&sealed.record));
+            if let Some(opened) = opened {
+                // The recursion over forks of forks ends, because a source is older than its fork.
+                let range = (opened.record.position, reader.last()?);
+                let found = self.search_hand_overs(&reader, &HashSet::from([call]), range)?;
+                return Ok(found.contains(&call));
+            }
+        }
+        Ok(false)
     }
 }
 
@@ -81,20 +146,11 @@ impl RunArchive for JournalRuns {
         from: Position,
         up_to: Position,
     ) -> Result<HashSet<CallId>, String> {
-        let reader = JournalReader::open(&self.data).map_err(|error| error.to_string())?;
-        let mut hand_overs = HandedOverAttempts::default();
-        let mut next = from;
-        while next <= up_to && !calls.iter().all(|call| hand_overs.is_settled(*call)) {
-            let last = Position(next.0 + RECORDS_AT_ONCE - 1).min(up_to);
-            let records = reader.records(next, last).map_err(|error| error.to_string())?;
-            for fact in records.iter().flat_map(|sealed| &sealed.record.facts) {
-                hand_overs.read(fact, |call| calls.contains(&call));
-            }
-            next = Position(last.0 + 1);
-        }
-
-        let found = calls.iter().copied().filter(|call| hand_overs.was_handed_over(*call));
-        Ok(found.collect())
+        let search = || {
+            let reader = JournalReader::open(&self.data)?;
+            self.search_hand_overs(&reader, calls, (from, up_to))
+        };
+        search().map_err(|error: journal::Error| error.to_string())
     }
 }
 

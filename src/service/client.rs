@@ -303,9 +303,9 @@ impl ServiceClient {
         }
     }
 
-    /// Sends a request and returns its only response. If the response is a refusal, a pump may
-    /// nevertheless have carried out an earlier attempt whose response was lost. If this is
-    /// possible for this refusal, returns [`Error::Lost`] instead.
+    /// Sends a request and returns its only response. A pump may have carried out an earlier
+    /// attempt whose response was lost, and may then refuse a later attempt. If the response is a
+    /// refusal with which this is possible, returns [`Error::Lost`] instead.
     async fn response(
         &self,
         partition: u32,
@@ -473,9 +473,9 @@ async fn connect(config: &Config) -> Result<ServiceTransport, Error> {
     NatsTransport::connect(&servers, &config.name).await.map(ServiceTransport::Nats)
 }
 
-/// Decides whether a request may be repeated after `error`. If no NATS server responded, no request
-/// was sent and it may be repeated: returns the text of `error`. Returns every other error
-/// unchanged as `Err`, such as a refusal of the credentials.
+/// Decides whether a request may be repeated after `error`. If no NATS server responded, the
+/// request was not sent and may be repeated: returns the text of `error`. Otherwise, returns
+/// `error` unchanged as `Err`, for example if the server refused the credentials.
 fn reason_to_retry(error: Error) -> Result<String, Error> {
     use nats::Error::Connect;
 

@@ -56,8 +56,8 @@ pub fn decode_request<'l, T: Deserialize<'l>>(line: &'l [u8]) -> Result<T, Vec<u
 
 /// Encodes the response that refuses a request of protocol version `theirs`. For a sender of
 /// version 1, the response is plain JSON, because this sender can read nothing else. For any other
-/// sender, the response begins with the present version, so that the sender knows that it cannot
-/// read the JSON after it.
+/// sender, the response begins with this program's version. From it, the sender can see that it
+/// cannot read the JSON that follows.
 pub fn refuse_version(theirs: u32) -> Vec<u8> {
     let text = format!(
         "nothing was done: the request is of version {theirs} of the service protocol, and this \

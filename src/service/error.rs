@@ -66,6 +66,14 @@ pub enum Error {
         ours.map_or_else(|| "unreadable".to_owned(), |digest| digest.to_string())
     )]
     ConfigChanged { running: Digest, ours: Option<Digest> },
+    /// The organism has another number of partitions than the command's config, so nothing was
+    /// done.
+    #[error(
+        "the number of partitions of the running organism is {running}, and that of the config is \
+         {ours}; nothing was sent. The number is fixed for the life of a journal: write \
+         `partitions = {running}` under [journal]"
+    )]
+    OtherPartitions { running: u32, ours: u32 },
     /// The organism and the command are programs of different versions, so nothing was done.
     #[error(
         "the running organism speaks version {theirs} of the service protocol, and this command \

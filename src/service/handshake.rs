@@ -1,6 +1,7 @@
 //! The handshake: the project and the config that a command states in each request over the control
-//! socket. The organism refuses every request from another project, and new work from a command
-//! with another config.
+//! socket. The organism refuses every request from another project. If the command has another
+//! number of partitions, the organism refuses all requests except those for the status or a reload.
+//! If the command has another config, the organism refuses new work.
 
 use std::path::{Path, PathBuf};
 
@@ -22,12 +23,19 @@ pub struct Handshake {
     /// config.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config: Option<Digest>,
+    /// Number of partitions in the sender's config; `None` if the config does not load or the
+    /// request needs no config.
+    #[serde(rename = "partitions", default, skip_serializing_if = "Option::is_none")]
+    pub partitions: Option<u32>,
 }
 
 impl Handshake {
     pub fn of(config: &Config) -> Self {
-        let digest = Some(config.digest);
-        Self { config: digest, ..Self::of_project(&config.directories()) }
+        Self {
+            config: Some(config.digest),
+            partitions: Some(config.partitions()),
+            ..Self::of_project(&config.directories())
+        }
     }
 
     /// Creates the handshake of a command that needs no config.
@@ -37,7 +45,7 @@ impl Handshake {
 
     /// Creates the handshake of a command that knows only the path of its project.
     pub fn of_path(project: &Path) -> Self {
-        Self { project: Some(project.to_string_lossy().into_owned()), config: None }
+        Self { project: Some(project.to_string_lossy().into_owned()), ..Self::default() }
     }
 }
 
@@ -70,24 +78,30 @@ impl OrganismIdentity {
         Self { project: config.project.path.clone(), config: config.digest, partitions }
     }
 
-    /// Checks the handshake of a request. Returns `None` if the request may go to the pump, and a
-    /// refusal if the handshake forbids the request. If the request is for the status, which needs
-    /// no pump, returns the status.
+    /// Checks the handshake of a request. If the handshake forbids the request, returns a refusal.
+    /// If the request is for the status, which needs no pump, returns the status. Otherwise,
+    /// returns `None`: the request may go to the pump.
     pub fn judge(
         &self,
         request: &ServiceRequest,
         handshake: &Handshake,
     ) -> Option<ServiceResponse> {
-        let Handshake { project, config } = handshake;
+        let Handshake { project, config, partitions } = handshake;
         let ours = self.project.to_string_lossy();
         if project.as_deref() != Some(&*ours) && !mutant("trust-any-project") {
             return Some(ServiceResponse::OtherProject(ours.into_owned()));
         }
 
+        let running = self.partitions.unwrap_or(1);
         match request {
             ServiceRequest::Status => {
                 let partitions = self.partitions;
                 Some(ServiceResponse::Status { config: self.config, partitions })
+            }
+            // The report of a reload names the setting that takes a restart.
+            ServiceRequest::Reload { .. } => None,
+            _ if partitions.is_some_and(|theirs| theirs != running) => {
+                Some(ServiceResponse::OtherPartitions { running })
             }
             ServiceRequest::Submit(_) | ServiceRequest::Fork(_) | ServiceRequest::Retry(_)
                 if forbids_new_work(self.config, *config) =>
@@ -112,6 +126,10 @@ pub(super) fn refusal(
             let data = data.to_owned();
             let stored = stored.into();
             Some(Error::OtherProject(OtherProject { data, stored, ours }))
+        }
+        ServiceResponse::OtherPartitions { running } => {
+            let ours = handshake.partitions.unwrap_or_default();
+            Some(Error::OtherPartitions { running: *running, ours })
         }
         ServiceResponse::ConfigChanged { running } => {
             Some(Error::ConfigChanged { running: *running, ours: handshake.config })

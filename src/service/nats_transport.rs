@@ -64,7 +64,9 @@ impl NatsTransport {
         let published =
             timeout(limits::SERVICE_SILENCE_MAX, self.publish(partition, request)).await;
         let Some(mut replies) = published.unwrap_or(Ok(None))? else {
-            unavailable(PartitionUnavailable::lasting("the servers of NATS do not respond")).await;
+            let silence = || "the servers of NATS do not respond".to_owned();
+            let why = self.denials.refusal().unwrap_or_else(silence);
+            unavailable(PartitionUnavailable::lasting(why)).await;
             return Ok(());
         };
 

@@ -240,9 +240,9 @@ pub struct LiveRequest {
     #[serde(rename = "origin", default, skip_serializing_if = "Option::is_none")]
     pub origin: Option<DecisionOrigin>,
     /// The kinds of events that the reader may get. The entry point that receives the subscription,
-    /// such as the control socket, normally replaces the sender's value by its own. It keeps the
-    /// sender's value only if the subscription comes over NATS and is signed by a machine of the
-    /// organism.
+    /// such as the control socket, normally determines them itself and ignores the sender's value.
+    /// It keeps the sender's value only if the subscription comes over NATS and is signed by a
+    /// machine of the organism.
     #[serde(rename = "granted", default, skip_serializing_if = "Option::is_none")]
     pub granted: Option<LiveGrant>,
     /// Signature of a machine that runs the organism; `None` if no machine has signed. The

@@ -81,6 +81,14 @@ pub enum ServiceResponse {
         #[serde(rename = "running")]
         running: Digest,
     },
+    /// Nothing was done, because the config of the command has another number of partitions than
+    /// the organism. The command would look for threads in the wrong partitions.
+    #[serde(rename = "otherpartitions")]
+    OtherPartitions {
+        /// Number of partitions of the organism.
+        #[serde(rename = "running")]
+        running: u32,
+    },
     /// Result of a reload.
     #[serde(rename = "reloaded")]
     Reloaded(ReloadReport),

@@ -29,8 +29,8 @@ pub fn socket_path(data: &Path) -> PathBuf {
 }
 
 /// A short name for a socket. If the socket's path is too long for the operating system, the name
-/// contains an open file descriptor of the socket's directory, so the directory must stay open as
-/// long as the name is used.
+/// refers to the socket's directory by an open file descriptor. This directory must therefore stay
+/// open as long as the name is used.
 struct ShortSocketPath {
     name: PathBuf,
     _directory: Option<File>,

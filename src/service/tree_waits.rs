@@ -137,8 +137,8 @@ impl TreeWatch {
     }
 
     /// Queries the pump for stalled calls, if a query is due. A stalled call is ready, but not
-    /// handed over to its listener. Reports a call only if the previous query did not find the same
-    /// call with the same reason.
+    /// handed over to its listener. Reports each call that the query finds, unless the previous
+    /// query found the same call with the same reason.
     async fn look_for_stalled_calls(&mut self) {
         let Some(thread) = self.thread.clone() else { return };
         let looks = &mut self.stalled;

@@ -121,7 +121,7 @@ fn handshake(place: &Path) -> Handshake {
     let checked: serde_json::Value = serde_json::from_slice(&checked.stdout).unwrap();
     let text = |key: &str| checked[key].as_str().unwrap().to_owned();
     let config = Digest::parse(&text("digest")).unwrap();
-    Handshake { project: Some(text("project")), config: Some(config) }
+    Handshake { project: Some(text("project")), config: Some(config), partitions: None }
 }
 
 fn resident_kilobytes(running: &Child) -> f64 {

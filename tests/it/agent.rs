@@ -13,6 +13,7 @@ mod renderers;
 mod scripted;
 mod setup;
 mod stage;
+mod stopped;
 mod story;
 mod structured_finals;
 mod switched_off;

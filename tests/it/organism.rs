@@ -1,7 +1,7 @@
 //! The whole product: the real command with real child processes and real files.
 
 mod access;
-mod alerts;
+pub mod alerts;
 mod announced;
 mod answers;
 mod approvals;
@@ -331,7 +331,7 @@ impl House {
         let checked: Json = serde_json::from_str(&checked).unwrap();
         let text = |key: &str| checked[key].as_str().unwrap().to_owned();
         let config = Digest::parse(&text("digest")).unwrap();
-        Handshake { project: Some(text("project")), config: Some(config) }
+        Handshake { project: Some(text("project")), config: Some(config), partitions: None }
     }
 
     fn default_directory(&self, kind: &str) -> PathBuf {

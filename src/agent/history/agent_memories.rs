@@ -139,9 +139,9 @@ impl AgentMemories {
         locked(&self.kept).put(key, Box::new(memory), bytes.min(limits::MEMORY_THREADS_BYTES_MAX));
     }
 
-    /// Returns the turns that `agent` took after the fork point, in the source of a fork. `thread`
-    /// is a thread of the fork; the turns are those in the corresponding thread of the source. May
-    /// wait for the disk.
+    /// Returns the turns that `agent` took in the source of a fork, after the point at which the
+    /// fork begins. `thread` is a thread of the fork; the turns come from the corresponding thread
+    /// of the source. May wait for the disk.
     pub fn source_turns(
         &self,
         agent: &ListenerName,

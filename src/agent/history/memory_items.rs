@@ -24,8 +24,9 @@ pub(super) struct MemoryItems {
     turns: usize,
     /// Number of messages of the thread that have been processed so far.
     seen: usize,
-    /// Requests to the agent whose call has not been delivered yet, as indices into the list of the
-    /// thread's messages. A request gets its item at the first delivery of its call.
+    /// Requests that open a call to the agent, if this call has not been delivered yet. Each is an
+    /// index into the list of the thread's messages. A request gets its item when its call is first
+    /// delivered.
     waiting: Vec<usize>,
     /// Position of the first delivery of each call in which the agent took a turn.
     first_deliveries: HashMap<CallId, Position>,
@@ -91,9 +92,10 @@ impl MemoryItems {
     }
 
     /// Adds the items for the records since the last delivery, and returns true. Returns false if
-    /// the caller must compute all items again:
+    /// the caller must compute all items again. This is so if:
     /// - an existing item has changed,
-    /// - the agent has cleared its window, and the last delivery was for another call,
+    /// - the agent has cleared its window, and the present delivery is for another call than the
+    ///   last one,
     /// - the renderer version has changed, or
     /// - a new item does not belong at the end of the list.
     pub fn extend(
@@ -136,9 +138,9 @@ impl MemoryItems {
         Arc::make_mut(&mut self.items).extend(shown);
     }
 
-    /// Returns the position of the first delivery of `call`. This position is known if the agent
-    /// took a turn in `call`. If not, and `delivery` is a delivery of `call`, returns the position
-    /// of `delivery`, the present delivery. Otherwise, returns `None`.
+    /// Returns the position of the first delivery of `call`. If the agent took a turn in `call`,
+    /// this position is known. Otherwise, if `delivery`, the present delivery, is for `call`,
+    /// returns the position of `delivery`. In all other cases, returns `None`.
     fn first_delivery(&self, call: CallId, delivery: (CallId, Position)) -> Option<Position> {
         let known = self.first_deliveries.get(&call).copied();
         known.or_else(|| (call == delivery.0).then_some(delivery.1))
@@ -285,11 +287,11 @@ impl PlacedItem<'_> {
     }
 }
 
-/// Removes the items that the agent has cleared with `clear-context`. An item is removed if its
-/// `seq` is less than `before`, with three exceptions. These stay:
-/// - the last `kept` of the cleared items for which [`PlacedItem::counts`] is true,
-/// - all items after the earliest of these `kept` items,
-/// - the request that opened the call `stays`.
+/// Removes the items that the agent has cleared with `clear-context`: those whose `seq` is less
+/// than `before`. A cleared item stays in three cases:
+/// - It is one of the last `kept` cleared items for which [`PlacedItem::counts`] is true.
+/// - It comes after one of these `kept` items.
+/// - It is the request that opened the call `stays`.
 fn clear(places: &mut Vec<PlacedItem<'_>>, before: u64, kept: u32, stays: Option<CallId>) {
     let mut left = kept;
     let mut cut = places.len();

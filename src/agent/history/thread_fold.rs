@@ -39,16 +39,18 @@ pub struct ThreadFold {
     pub(super) seen: Vec<(Position, Arc<Message>)>,
     /// The agent's own calls, by the id of the message that opened the call.
     pub(super) calls: ByMessage<OwnCall>,
-    /// Native calls to which messages belong. The keys are the messages that the agent sent to
-    /// itself by a native call, and the messages that report refused native calls. The value is the
+    /// Native calls, by the messages that belong to them. A key is a message that the agent sent to
+    /// itself by a native call, or a message that reports a refused native call. The value is the
     /// `seq` of the turn that made the native call, and the index of the native call in that turn.
     pub(super) results: ByMessage<(u64, usize)>,
-    /// Messages in which the core reports that it has refused a request of the agent. The value
-    /// identifies the native call that made the request, as the values in `results` do.
+    /// Native calls whose request the core has refused, by the messages that report these refusals.
+    /// The value is the `seq` of the turn that made the native call, and the index of the native
+    /// call in that turn.
     pub(super) refused_requests: ByMessage<(u64, usize)>,
-    /// Calls of other listeners to a `first` group, whose result is the first reply of any peer in
-    /// the group. The key is the message that opened the call; the value is the sender of this
-    /// message. Empty if the agent does not remember messages between other listeners.
+    /// Callers of `first` groups, other than the agent. The result of a call to a `first` group is
+    /// the first reply of any peer in the group. The key is a message that opened a call to a peer
+    /// of the group; the value is the sender of this message. Empty if the agent does not remember
+    /// messages between other listeners.
     callers_of_first: ByMessage<ListenerName>,
     /// Faults with which calls to peers of a `first` group ended. The value is the listener that
     /// called the group.
@@ -208,10 +210,10 @@ impl ThreadFold {
         }
     }
 
-    /// Handles the cancellation of `message` by `record`. If `message` is a fault of a peer in a
-    /// `first` group, and `record` also contains a reply to the caller of the group, the fault
-    /// becomes void. Without this reply, the fault stays valid: it was cancelled only because a
-    /// call ended.
+    /// Handles the cancellation of `message` by `record`, if `message` is a fault of a peer in a
+    /// `first` group, whose first reply is the result. If `record` also contains a reply to the
+    /// caller of this group, the fault becomes void. Otherwise, the fault stays valid: it was
+    /// cancelled only because a call ended.
     fn note_cancelled(&mut self, message: MessageId, record: &Record) {
         let Some(caller) = self.leg_faults.get(&message) else { return };
         let mut replied = record.facts.iter().filter_map(|fact| replied_to(fact, &self.thread));

@@ -86,10 +86,10 @@ impl AgentFinals {
         Self { by, ..self }
     }
 
-    /// Adapts the final payloads to the transport `xml-final`, with which the model writes into a
-    /// slot, an element in its text. If no final payload can contain a plain-text report, sets the
-    /// format to XML: the slot then contains a whole final payload. Otherwise, the format stays
-    /// unchanged.
+    /// Adapts the final payloads to the transport `xml-final`. With this transport, the model
+    /// writes its report into a slot, an element in its text. If no final payload can contain a
+    /// plain-text report, sets the format to XML: the slot then contains a whole final payload.
+    /// Otherwise, the format stays unchanged.
     #[must_use]
     pub fn in_slot(self) -> Self {
         match self.of_text() {
@@ -147,9 +147,9 @@ impl AgentFinals {
         }
     }
 
-    /// Returns the name of the JSON property that contains the report of the final payload `name`,
-    /// for example in the arguments of a native call. Returns `None` if the payload contains no
-    /// report.
+    /// Returns the name of the JSON property that contains the report if the final payload `name`
+    /// is written as JSON, for example as the arguments of a native call. Returns `None` if the
+    /// payload has no place for a report.
     fn report_key(&self, name: &PayloadName) -> Option<String> {
         self.report(name)?.key(name, &self.schemas)
     }
@@ -263,12 +263,12 @@ impl AgentFinals {
     }
 
     /// Returns the arguments of a native call for the final payload `name`, in which the report
-    /// must be a string. A model may also write a JSON report as the JSON value itself. The cases
-    /// are:
-    /// - If the agent's reports are not JSON, the arguments stay unchanged.
+    /// must be a string. A model may also write a JSON report as the JSON value itself. If the
+    /// agent's reports are not JSON, the arguments stay unchanged. Otherwise, the cases are:
     /// - If the report is no string, its JSON text becomes the string.
-    /// - If the report is a string, it stays unchanged, unless this string is a valid report by
-    ///   itself and its content is not. Then the string is encoded as JSON once more.
+    /// - If the report is a string that is itself a valid report, but whose content is none, the
+    ///   JSON text of this string becomes the string.
+    /// - Any other string stays unchanged.
     ///
     /// # Errors
     ///

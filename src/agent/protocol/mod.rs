@@ -234,9 +234,9 @@ impl AgentProtocol {
         if is_xml && stop.is_cut() { extractor.finish_cut_off() } else { extractor.finish() }
     }
 
-    /// Returns a location in the model's text for each payload. If the schema refuses the payload,
-    /// this is the location of the first mistake. Otherwise, it is the location of the payload's
-    /// first character.
+    /// Returns the payloads that the model wrote as XML, each with a location in the model's text.
+    /// If the schema refuses the payload, this is the location of the first mistake. Otherwise, it
+    /// is the location of the payload's first character.
     fn written_as_xml(&self, raw: &str, extraction: &Extraction) -> Vec<WrittenPayload> {
         let written = extraction.actions().map(|action| {
             let name = PayloadName::from(action.name());

@@ -190,8 +190,8 @@ impl ParsedItems {
     }
 
     /// Returns whether the provider cut the answer off inside a broken action. If so, adds this
-    /// fact to the refusal of the action. Adds nothing if a refusal already states it, or if the
-    /// action is an unclosed final report.
+    /// fact to the refusal of this action. Adds nothing if a refusal already states that the answer
+    /// was cut off, or if the action is an unclosed final report.
     pub fn mark_cut_off(&mut self, raw: &str) -> bool {
         if self.states_cut_off {
             return true;

@@ -31,8 +31,8 @@ pub(super) fn is_text(item: &ExtractedItem, grammar: &ActionGrammar, slots: &Tur
 /// adds feedback instead. Does nothing if:
 /// - the text is empty,
 /// - the model did not end the answer normally,
-/// - the turn contains an action, a refusal, or a finding other than one about an action inside
-///   reasoning, or
+/// - the turn contains an action or a refusal,
+/// - the turn contains any finding, except those about actions inside reasoning, or
 /// - the turn contains an invalid note. An invalid note may be HTML in the text, such as `<progress
 ///   value="7"/>`.
 pub(super) fn take(

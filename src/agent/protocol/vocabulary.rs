@@ -170,8 +170,9 @@ impl AgentVocabulary {
     }
 
     /// Returns the payload name for the example in prompts that shows how to send a payload to
-    /// another thread. This is the first name with an example whose receiver is the agent itself
-    /// or, if there is none, a peer. Returns `None` if no such name has an example.
+    /// another thread. This is the first name that has an example and whose receiver is the agent
+    /// itself. If there is none, it is the first name that has an example and whose receiver is a
+    /// peer. Returns `None` if there is neither.
     pub fn addressable(&self) -> Option<&VocabularyEntry> {
         let tools = self.tools().filter(|word| self.is_addressable(word));
         self.own().chain(tools).find(|word| !word.example.is_empty())

@@ -33,8 +33,13 @@ pub trait TurnServices: Sync {
         reservation: Reservation,
     ) -> impl Future<Output = Option<Result<(), NotReserved>>> + Send;
 
-    /// Completes when the attempt is cancelled.
+    /// Completes when the attempt is cancelled, or when its host stops.
     fn cancelled(&self) -> impl Future<Output = ()> + Send;
+
+    /// Whether the attempt must end because its host stops. Another host should repeat the attempt.
+    fn is_host_stopping(&self) -> bool {
+        false
+    }
 
     /// Reports progress of the model's answer. This restarts the time-out of the attempt.
     fn progress(&self);
@@ -57,6 +62,10 @@ impl TurnServices for HandlerContext {
 
     async fn cancelled(&self) {
         Self::cancelled(self).await;
+    }
+
+    fn is_host_stopping(&self) -> bool {
+        Self::is_host_stopping(self)
     }
 
     fn progress(&self) {
@@ -87,7 +96,8 @@ pub(super) struct ModelAnswer {
 
 /// A model call without an answer, and the cost of its requests.
 struct FailedModelCall {
-    /// The error with which the model call failed, or `None` if the call was cancelled.
+    /// The error with which the model call failed. `None` if the call was cancelled, or if its host
+    /// stopped.
     error: Option<Error>,
     usage: Option<TokenUsage>,
     money: Money,
@@ -143,8 +153,8 @@ impl<C: TurnServices> AdmittedRequests<'_, C> {
 
     /// Reserves the cost of a request. First reserves an upper bound, for which no tokens are
     /// counted. If the budget does not cover this bound, counts the tokens and reserves their cost
-    /// instead. `own_form` is the request in the form for the route's provider; `None` if
-    /// `self.request` has this form. Returns `None` if the pump has stopped.
+    /// instead. `own_form` is the request as rendered for the route's provider, or `None` if
+    /// `self.request` already has this form. Returns `None` if the pump has stopped.
     async fn reserve(
         &self,
         route: RouteLimit,
@@ -323,6 +333,9 @@ impl ModelAgent {
     ) -> Result<ModelAnswer, AttemptFailure> {
         match self.call(rendered, context, timeout).await {
             Ok(answered) => Ok(answered),
+            Err(broken) if broken.error.is_none() && context.is_host_stopping() => {
+                Err(host_stopped(broken))
+            }
             Err(broken) => self.rejected(rendered, broken),
         }
     }
@@ -354,6 +367,15 @@ impl ModelAgent {
 
 fn spending(usage: &TokenUsage, money: Money) -> Spending {
     Spending { tokens: usage.tokens_in.saturating_add(usage.tokens_out), money }
+}
+
+/// Returns the failure of a model call that was aborted because its host stopped. The pump charges
+/// the requests of the call, and repeats the attempt.
+fn host_stopped(broken: FailedModelCall) -> AttemptFailure {
+    let FailedModelCall { usage, money, .. } = broken;
+    let spent = spending(&usage.unwrap_or_default(), money);
+    let detail = "its host was stopped before the model's answer was complete".to_owned();
+    AttemptFailure::CutShort { detail, spent, retried: true }
 }
 
 fn failure(broken: FailedModelCall) -> AttemptFailure {

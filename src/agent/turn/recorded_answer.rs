@@ -163,12 +163,14 @@ impl ModelAgent {
         nonces.chain(timers).collect()
     }
 
-    /// Computes the digests that the request of the fork's turn would have in the source. `turn` is
-    /// the turn of the source with which the request is compared. One digest is for the form of the
-    /// provider that answered `turn`. The other is for the form of the agent's first route, because
-    /// earlier versions of this program sent this form to every provider. If both forms are the
-    /// same, returns one digest. Returns no digest if the agent's model lacks the route that
-    /// answered `turn`.
+    /// Computes the digests that the request of the fork's turn would have in the source, for a
+    /// comparison with `turn`, a turn of the source. There are two digests:
+    /// - one for the form of the provider that answered `turn`,
+    /// - one for the form of the agent's first route, because earlier versions of this program sent
+    ///   this form to every provider.
+    ///
+    /// If both forms are the same, returns one digest. Returns no digest if the agent's model lacks
+    /// the route that answered `turn`.
     fn digests_in_source(
         &self,
         rendered: &RenderedTurn,

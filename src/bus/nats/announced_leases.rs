@@ -5,12 +5,12 @@ use std::time::{Duration, Instant};
 
 use crate::limits;
 
-/// The largest lease that a replica has announced. It applies to each attempt for which no replica
-/// has sent a keep-alive yet, because any replica may have received this attempt.
+/// The longest lease that any replica has announced. This lease applies to each attempt for which
+/// no replica has sent a keep-alive yet, because any replica may have received this attempt.
 ///
-/// If one replica announces a smaller lease, the leases of the other replicas may still be larger:
+/// If one replica announces a shorter lease, the leases of the other replicas may still be longer:
 /// an idle replica announces its lease only when it connects or is pinged. The host therefore pings
-/// the replicas, and forgets the largest lease if no replica announces it within some time.
+/// the replicas, and forgets the longest lease if no replica announces it again within some time.
 #[derive(Debug, Default)]
 pub(super) struct AnnouncedLeases {
     largest: Option<Duration>,

@@ -61,7 +61,8 @@ pub(super) struct NatsShared {
     /// Reports of denied operations. Locked only by the connection's thread while the host runs.
     pub denied_operations: Mutex<DeniedOperations>,
     /// Reason why the servers do not permit this pump to get the listener's answers; `None` if they
-    /// permit it. Locked by two OS threads, as `in_flight` is, and never during a call of the sink.
+    /// permit it. Locked by the OS threads of the pump and of the connection, and never during a
+    /// call of the sink.
     pub(super) answers_denied: Mutex<Option<String>>,
     /// Number of keep-alives with an unreadable lease. Used to limit the log lines about them.
     bad_leases: AtomicU64,
@@ -450,9 +451,10 @@ impl NatsShared {
 
         // The token is looked up before the body is parsed, so that a message without an attempt
         // costs nothing.
-        let Some(token) = token.filter(|token| self.in_flight().knows(*token)) else {
-            return self.stray(message);
-        };
+        let Some(token) = token else { return self.stray(message) };
+        if !self.in_flight().knows(token) {
+            return self.stray_unless_sign_of_life(message);
+        }
 
         let response = match (responses::read(message), &self.remote_agents) {
             (ListenerResponse::Named(named, answer), None) => {

@@ -1,9 +1,10 @@
 //! The in-flight table of one listener: the attempts in flight, by token. The caller passes the
 //! current time to each method, so that the table does not depend on the clock.
 //!
-//! While a replica handles a delivery, it renews the lease that it has announced. If a replica has
-//! renewed its lease for an attempt, and then stops renewing it, the replica counts as gone. Before
-//! the first renewal, only the call's time-out ends the attempt.
+//! While a replica handles a delivery, it renews the lease that it has announced. Before the first
+//! renewal, the longest lease that any replica has announced applies to the attempt. If the lease
+//! passes without a renewal, the replica counts as gone. If no replica has announced a lease, an
+//! attempt can run until the call's time-out.
 
 use std::collections::{HashMap, VecDeque};
 use std::ops::RangeInclusive;
@@ -200,8 +201,8 @@ impl InFlightTable {
     }
 
     /// Counts an answer that arrived on the subject of the attempt `token`, but names another
-    /// attempt. The third one ends the attempt `token`, because its replica is faulty, and because
-    /// each reported answer of this kind becomes a record.
+    /// attempt. The third answer of this kind ends the attempt `token`. This is because its replica
+    /// is faulty, and because each reported answer of this kind becomes a record.
     pub fn count_stray(&mut self, token: AttemptToken) -> StrayVerdict {
         if let Some(attempt) = self.attempts.get_mut(&token) {
             attempt.strays += 1;
@@ -256,9 +257,9 @@ impl InFlightTable {
     }
 
     /// Records the lease that a replica announced; `None` if the announcement contains none. Then
-    /// applies the largest announced lease to the attempts:
-    /// - An attempt without a lease gets the largest lease, counted from `now`.
-    /// - An attempt without a keep-alive, but with a shorter lease, gets the largest lease, counted
+    /// applies the longest announced lease to the attempts:
+    /// - An attempt without a lease gets the longest lease, counted from `now`.
+    /// - An attempt without a keep-alive, but with a shorter lease, gets the longest lease, counted
     ///   from its publication, because any replica may handle the attempt.
     pub fn leases(&mut self, lease: Option<Duration>, now: Instant) {
         let Some(lease) = lease else { return };
@@ -274,9 +275,9 @@ impl InFlightTable {
         }
     }
 
-    /// Returns true if the host must now ping the replicas, so that they announce their leases
-    /// again. Some time after a ping, forgets the largest lease if no replica has announced it
-    /// again.
+    /// Checks whether the longest lease that a replica has announced is still in use. Returns true
+    /// if the host must now ping the replicas, so that they announce their leases again. If no
+    /// replica has announced the longest lease again some time after a ping, forgets this lease.
     pub fn survey_leases(&mut self, now: Instant) -> bool {
         self.leases.survey(now)
     }
@@ -413,8 +414,8 @@ impl InFlightTable {
     }
 
     /// Gives up the attempts that will get no answer, and returns each with one of these reasons:
-    /// - Its cancellation deadline has passed. If `waits_for_end` is set, the attempt is not given
-    ///   up while its replica's lease is valid.
+    /// - Its cancellation deadline has passed. If `waits_for_end` is set, this counts only if no
+    ///   lease for the attempt is valid any more.
     /// - Its replica has stopped renewing the lease.
     /// - It has no lease, and was published on a connection that has broken.
     ///

@@ -131,7 +131,7 @@ impl NatsShared {
     /// Called if the delivery has not reached a replica that remembers the earlier messages. The
     /// attempt stays the same, because no handler has begun the delivery. If the attempt was
     /// cancelled, ends the attempt instead. Returns false if the delivery was already published
-    /// with all its messages.
+    /// with all its messages, or if the attempt is not in flight.
     pub(super) fn deliver_all(self: &Arc<Self>, token: AttemptToken) -> bool {
         let _ending = self.ending();
         let connection = self.connection_of_publish();
@@ -160,9 +160,9 @@ impl NatsShared {
         (!self.deliver_all(token)).then(|| AttemptFailure::Garbage { detail: detail() })
     }
 
-    /// Handles deliveries that the servers did not permit to be published on the subject of a
-    /// replica. Publishes these deliveries again, with all their messages. The servers report the
-    /// denial only as a permission error of the connection.
+    /// Handles denials by the servers: this host may not publish deliveries on the subjects of
+    /// single replicas. Publishes each delivery that may have been denied again, with all its
+    /// messages. The servers report a denial only as a permission error of the connection.
     pub(super) fn deliver_what_was_denied(self: &Arc<Self>, connection: Option<u64>) {
         if connection.is_none() {
             return;

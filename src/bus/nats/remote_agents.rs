@@ -147,8 +147,9 @@ impl RemoteAgentAttempts {
     }
 
     /// Removes each attempt for which `status` returns [`AttemptStatus::Unknown`]. Also frees
-    /// memory of attempts that were given up. Drops their encoded thread. If no part of the answer
-    /// has arrived for [`limits::NATS_REQUEST_TOTAL_TIMEOUT`], drops the received parts, too.
+    /// memory of each attempt that was given up: drops its encoded thread and, if no part of the
+    /// answer has arrived for [`limits::NATS_REQUEST_TOTAL_TIMEOUT`], the received parts of the
+    /// answer.
     pub fn keep(&self, status: impl Fn(AttemptToken) -> AttemptStatus) {
         locked(&self.open).retain(|token, open| {
             let status = status(*token);

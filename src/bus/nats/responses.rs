@@ -33,6 +33,13 @@ pub(super) fn is_no_responders(message: &Message) -> bool {
     message.status == Some(StatusCode::NO_RESPONDERS)
 }
 
+/// Whether the message only states that a handler is alive, or how far its model call is.
+pub(super) fn is_sign_of_life(message: &Message) -> bool {
+    let names = [header_names::LEASE, header_names::MODEL_STATE, header_names::HEARTBEAT];
+    let headers = message.headers.as_ref();
+    message.payload.is_empty() && names.into_iter().any(|name| header(headers, name).is_some())
+}
+
 pub(super) fn read(message: &Message) -> ListenerResponse {
     if is_no_responders(message) {
         return ListenerResponse::NoResponders;
@@ -166,6 +173,17 @@ mod tests {
         for (message, response) in cases {
             assert_eq!(read(&message), response, "{message:?}");
         }
+    }
+
+    #[test]
+    fn a_sign_of_life_has_its_header_and_no_body() {
+        let names = [header_names::LEASE, header_names::MODEL_STATE, header_names::HEARTBEAT];
+        for name in names {
+            assert!(is_sign_of_life(&message(&[(name, "1")], "")), "{name}");
+            assert!(!is_sign_of_life(&message(&[(name, "1")], "<a/>")), "{name}");
+        }
+        assert!(!is_sign_of_life(&message(&[], "")));
+        assert!(!is_sign_of_life(&message(&[(header_names::ERROR_CODE, "500")], "")));
     }
 
     #[test]

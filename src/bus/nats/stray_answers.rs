@@ -1,12 +1,14 @@
-//! Stray answers. A stray answer names a different attempt from the one that its subject names, or
-//! its subject belongs to no attempt. The pump records answers of the first kind, up to a limit for
-//! each attempt, so that a replica that repeats its answers cannot fill the journal.
+//! Stray answers. An answer is stray if it names another attempt than the subject on which it
+//! arrived, or if this subject belongs to no attempt. The pump records stray answers of the first
+//! kind, up to a limit for each attempt, so that a replica that repeats its answers cannot fill the
+//! journal.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::host::NatsShared;
 use super::in_flight::StrayVerdict;
+use super::responses;
 use super::tokens::AttemptToken;
 use crate::bus::Outcome;
 use crate::bus::answer::NamedAttempt;
@@ -16,8 +18,9 @@ use crate::nats::Message;
 
 impl NatsShared {
     /// Returns the answer if it names the attempt on whose subject it arrived. Otherwise, reports
-    /// it to the sink as a stray answer, and returns `None`. The third stray answer also ends the
-    /// attempt as crashed. All later stray answers are ignored. `bytes` is the size of the answer.
+    /// it to the sink as a stray answer, and returns `None`. The third stray answer on this subject
+    /// also ends the attempt as crashed. Ignores all later stray answers on this subject. `bytes`
+    /// is the size of the answer.
     pub(super) fn named(
         self: &Arc<Self>,
         token: AttemptToken,
@@ -65,6 +68,15 @@ impl NatsShared {
             self.runtime.spawn_blocking(report);
         }
         None
+    }
+
+    /// Handles a message that arrived on a subject of this pump for an attempt that is not in
+    /// flight. Ignores a sign of life, because a program may send it just before its answer, and it
+    /// may arrive after the answer. Counts any other message as a stray answer.
+    pub(super) fn stray_unless_sign_of_life(&self, message: &Message) {
+        if !responses::is_sign_of_life(message) {
+            self.stray(message);
+        }
     }
 
     /// Counts an answer that matches no attempt or repeats an earlier answer. Because there may be

@@ -57,11 +57,12 @@ fn choose(what: &str, choices: &[&str]) -> anyhow::Result<String> {
 
     loop {
         let path = what;
+        let attribute = false;
         let content = &content;
         let doc = None;
         let required = true;
         let default = None;
-        let answer = ask(FormField { path, content, doc, required, default, again })?;
+        let answer = ask(FormField { path, attribute, content, doc, required, default, again })?;
         if content.choices.contains(&answer) {
             return Ok(answer);
         }

@@ -33,7 +33,7 @@ pub fn held(output: &RenderOutput, call: &HeldCall) -> String {
     line("sha256", &call.sha256.to_string());
 
     match &call.payload {
-        None => line("payload", "redacted: it cannot be decided about any more"),
+        None => line("payload", "redacted: the call can only be refused"),
         Some(payload) => barred(output, payload, &mut out),
     }
 

@@ -218,7 +218,7 @@ impl<'p> TimelinePage<'p> {
                     self.body(&finding.to_string(), |output, line| output.yellow(line));
                 }
             }
-            TimelineEvent::AttemptFailed { listener, attempt, failure } => {
+            TimelineEvent::AttemptFailed { listener, attempt, failure, .. } => {
                 let who = listener.as_ref().map_or("listener", |listener| listener.as_str());
                 self.head(&time, &self.output.red(&format!("{who}  attempt {attempt} failed")));
                 for line in event_text::failure_lines(failure) {

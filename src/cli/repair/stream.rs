@@ -78,7 +78,7 @@ fn print_repairs(repairs: &[(String, StreamRepair)], is_json: bool) -> anyhow::R
 
 /// Returns the failure of a command that could not repair some partitions, with all their errors.
 /// Returns `None` if there are no errors. The exit code is that of the first error that a retry
-/// cannot remedy. If a retry may succeed in all these partitions, the exit code is 75.
+/// cannot remedy. If a retry may remedy all errors, the exit code is 75.
 fn failure_of(errors: Vec<organism::Error>) -> Option<CommandFailure> {
     let texts: Vec<String> = errors.iter().map(ToString::to_string).collect();
     let exits: Vec<CommandExit> =

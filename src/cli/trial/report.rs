@@ -230,9 +230,9 @@ impl TrialReport {
         Ok(())
     }
 
-    /// Draws the first difference of each changed thread, up to a maximum without `--full`. The
-    /// threads whose final payloads differ come first, unless the judge has decided that these
-    /// payloads have the same meaning.
+    /// Draws the first difference of each changed thread. Without `--full`, draws only a limited
+    /// number of threads. The threads whose final payloads differ come first, unless the judge has
+    /// decided that these payloads have the same meaning.
     fn differences(&self, output: &RenderOutput) -> String {
         let mut changed: Vec<_> =
             self.tried.iter().filter(|own| own.change != TrialChange::Nothing).collect();

@@ -229,9 +229,9 @@ fn changed<'r>(before: &'r [RunRow], rows: &'r [RunRow]) -> Vec<(Option<&'r RunR
     changed
 }
 
-/// Whether the command prints a line for a changed row. False for a waiting row, with one
-/// exception: if the row was running before, a loop will repeat its goal, and the command prints a
-/// line.
+/// Whether the command prints a line for a changed row. True for every row that is not waiting.
+/// Also true for a waiting row that was running before, because a loop will then repeat its goal.
+/// False for any other waiting row.
 fn has_news(before: Option<&RunRow>, row: &RunRow) -> bool {
     let was_running = before.is_some_and(|before| before.phase == GoalPhase::Running);
     row.phase != GoalPhase::Waiting || was_running

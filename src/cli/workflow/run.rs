@@ -9,6 +9,7 @@ use crate::schema::Schemas;
 use crate::service::{BearerSecret, SubmitRequest};
 use crate::workflow::{
     WorkflowDefinition, WorkflowInput, dry_run, fit_children, input_name, input_payload,
+    with_stand_ins,
 };
 use crate::xml::element::{Element, Node};
 use crate::xml::escape::is_xml_char;
@@ -59,8 +60,13 @@ pub fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
         if args.dry_run { args.config.load_to_read()? } else { args.config.load_without_keys()? };
     let definition = named(&config, &args.name)?.clone();
     let values = values(&args.inputs)?;
-    let input = input_payload(&definition, &values, args.dry_run)
-        .map_err(|error| CommandFailure::usage(error.to_string()))?;
+    let input = input_payload(&definition, &values, args.dry_run);
+    let input = if args.dry_run {
+        input.and_then(|input| with_stand_ins(&config.schemas, input))
+    } else {
+        input
+    };
+    let input = input.map_err(|error| CommandFailure::usage(error.to_string()))?;
     let input = fit_children(&config.schemas, input);
     if args.dry_run {
         check_given(&config.schemas, &definition, &values, &input)?;

@@ -1,8 +1,8 @@
 //! Fencing of a pump after another pump has taken over: the server refuses further messages of the
-//! older pump. `StreamPublisher::put_after` names, in a header of each message, the last message of
-//! the stream that the pump knows. If the stream has a later message, such as one of the newer
-//! pump, the server refuses the message. The older pump stops when it finds a message with a newer
-//! epoch in the stream.
+//! older pump. In a header of each message, `StreamPublisher::put_after` names the message that is
+//! the last one of the stream, as far as the sending pump knows. If the stream has a later message,
+//! such as one of the newer pump, the server refuses the message. The older pump stops when it
+//! finds a message with a newer epoch in the stream.
 
 use crate::journal::Error;
 

@@ -84,11 +84,12 @@ impl<'a> JoiningHost<'a> {
         Ok(journal)
     }
 
-    /// Returns the journal id for the first message of an empty stream. The first partition gets
-    /// `organism`, the id of the organism's journal. In these cases, the result is a new id:
-    /// - The partition is not the first one.
-    /// - The state directory already has files of the journal `organism`. An earlier stream of this
-    ///   journal was then lost.
+    /// Returns the journal id for the first message of an empty stream. This is `organism`, the id
+    /// of the organism's journal, in one case: the partition is the first one, and the state
+    /// directory has no files of this journal. Otherwise, the result is a new id:
+    /// - Each further partition has a journal with an id of its own.
+    /// - Files of the journal `organism` in the state directory show that an earlier stream of this
+    ///   journal was lost.
     pub(super) fn first_id(&self, options: &Options, organism: Uuid) -> Uuid {
         if options.partition == 0 && !self.has_used(organism) { organism } else { Uuid::now_v7() }
     }

@@ -300,10 +300,11 @@ impl Lease {
     /// free in these cases:
     /// - No process has ever held it: it has no entry, and the stream is empty.
     /// - The last holder has released it, and has chosen this process or no process as the heir.
+    /// - The last holder has released it, and has chosen another process as the heir. The heir has
+    ///   not taken it within [`limits::LEASE_RESERVED_FOR_HEIR`] after this process noticed the
+    ///   release.
     /// - The holder is an earlier process with the same directory as this process.
     /// - The holder has not renewed it for [`limits::LEASE_LAPSE`].
-    /// - Another process is the heir, but has not taken the lease for
-    ///   [`limits::LEASE_RESERVED_FOR_HEIR`].
     /// - The entry of the lease was lost, perhaps together with its bucket, and
     ///   [`limits::LEASE_LAPSE`] has passed since this process noticed it.
     pub fn look(&self, seen: &mut LastSeen) -> Result<LeaseAvailability, Error> {
@@ -345,11 +346,12 @@ impl Lease {
         Ok(LeaseAvailability::Held(theirs.holder))
     }
 
-    /// Checks whether a lease without an entry in the bucket is free. If the stream is empty, and
-    /// the bucket is not a new one, no process has ever held the lease, and the lease is free.
-    /// Otherwise, the entry was lost, perhaps together with its bucket. The holder may still run,
-    /// and then takes the lease again with its next renewal. So the lease is free only after
-    /// [`limits::LEASE_LAPSE`].
+    /// Checks whether a lease without an entry in the bucket is free.
+    /// - If the stream is empty, and the bucket is the one that this process already knew, no
+    ///   process has ever held the lease. The lease is free.
+    /// - Otherwise, the entry was lost, perhaps together with its bucket. The holder may still run,
+    ///   and then takes the lease again with its next renewal. So the lease is free only when
+    ///   [`limits::LEASE_LAPSE`] has passed since this process noticed the loss.
     fn look_without_entry(&self, seen: &mut LastSeen) -> Result<LeaseAvailability, Error> {
         let found = self.api.info(&self.bucket).map_err(|failed| self.failed(&failed))?;
         let is_new = self.record_bucket(found.created);
@@ -455,10 +457,10 @@ impl Lease {
         }
     }
 
-    /// Handles a failed renewal of the lease, for example because the bucket is gone. If the bucket
+    /// Handles a failed renewal of the lease, which may mean that the bucket is gone. If the bucket
     /// is missing, creates it again; the next renewal then takes the lease in the new bucket.
-    /// Returns a description of the cause. If the bucket is the same as before, the description
-    /// contains `why`.
+    /// Returns a description of the cause. If the server still has the bucket that this process
+    /// knows, the description contains `why`.
     fn begin_again(&self, why: &str) -> String {
         let created = match make(&self.api, &self.bucket, &self.options) {
             Ok(created) => created,
@@ -504,8 +506,9 @@ impl Lease {
 }
 
 /// Returns the availability of a released lease. The lease is free at once if it has no heir, or if
-/// this process is the heir. If another process is the heir, the lease is free only after
-/// [`limits::LEASE_RESERVED_FOR_HEIR`].
+/// this process is the heir. If another process is the heir, the lease is free
+/// [`limits::LEASE_RESERVED_FOR_HEIR`] after this process noticed the release, if the heir has not
+/// taken it. `seen` keeps that time.
 fn vacancy(
     found: &StoredMessage,
     heir: Option<MemberId>,

@@ -21,8 +21,8 @@ struct LapseState {
     /// Time at which the last confirmed renewal was requested.
     renewed_at: Duration,
     /// The later of two times: when the last confirmed renewal was requested, and when the last
-    /// comparison of the stream was requested. Until [`limits::LEASE_LAPSE`] after this time, no
-    /// other pump can have taken over.
+    /// comparison of the stream with the projections of the other processes was requested. Until
+    /// [`limits::LEASE_LAPSE`] after this time, no other pump can have taken over.
     led_at: Duration,
     /// Whether the stream must be compared: the lease was renewed after a lapse, and no comparison
     /// has succeeded since then.

@@ -86,10 +86,6 @@ fn look(
     let found =
         api.last(bucket, &options.count()).map_err(|failed| count_unavailable(bucket, &failed))?;
     let found = parsed(found);
-    if let Some((_, count)) = &found {
-        compare(options, count.partitions)?;
-    }
-
     let mut journal = journal_of(api, options, found.as_ref())?;
     // The servers lost the entry and the first stream. The other streams have ids of their own.
     if found.is_none() && is_empty(api, &Options { partition: 0, ..options.clone() })? {
@@ -103,7 +99,8 @@ fn look(
     Ok((found.map(|(seq, _)| seq), journal))
 }
 
-/// Returns the id of the organism's journal on the server; `None` if no journal has begun.
+/// Returns the id of the organism's journal on the server; `None` if no journal has begun. Returns
+/// an error if the config states another number of partitions than the journal has.
 pub fn begun(api: &JetStreamApi, options: &Options) -> Result<Option<Uuid>, Error> {
     let bucket = format!("KV_{}", options.bucket());
     let found = match api.last(&bucket, &options.count()) {
@@ -115,14 +112,18 @@ pub fn begun(api: &JetStreamApi, options: &Options) -> Result<Option<Uuid>, Erro
 
 /// Returns the id of the organism's journal; `None` if all streams are empty. The id comes from
 /// `found`, the entry in the bucket. If this entry is missing or states no id, the id comes from
-/// the streams, which outlive the bucket.
+/// the streams, which outlive the bucket. Returns an error if the config states another number of
+/// partitions than the journal has.
 fn journal_of(
     api: &JetStreamApi,
     options: &Options,
     found: Option<&(u64, PartitionCount)>,
 ) -> Result<Option<Uuid>, Error> {
-    if let Some((_, PartitionCount { journal: Some(journal), .. })) = found {
-        return Ok(Some(*journal));
+    if let Some((_, count)) = found {
+        compare(options, count.partitions)?;
+        if count.journal.is_some() {
+            return Ok(count.journal);
+        }
     }
 
     for partition in 0..options.partitions {

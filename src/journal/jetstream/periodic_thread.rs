@@ -16,8 +16,10 @@ pub(super) struct PeriodicThread {
 }
 
 impl PeriodicThread {
-    /// Starts an OS thread that calls `again` at intervals of `every`. The thread ends when `again`
-    /// returns false. It also ends when this value is dropped, and then first calls `last` once.
+    /// Starts an OS thread that calls `again` at intervals of `every`. The thread ends in one of
+    /// two cases:
+    /// - `again` returned false.
+    /// - The returned value was dropped. In this case, the thread first calls `last` once.
     pub fn start(
         name: &str,
         every: Duration,

@@ -65,9 +65,10 @@ pub(super) struct ProjectionComparison {
     pub missing_checkpoints: HashSet<Checkpoint>,
     /// Digests of the organism's files that the projection has and the stream lacks.
     pub missing_blobs: Vec<Digest>,
-    /// First file in the stream whose bytes do not match its digest: the number of the file's
-    /// message, and the digest. `None` if there is no such file. No host can read the stream beyond
-    /// this message, even if a later message contains an intact copy of the file.
+    /// First damaged file in the stream: the number of the message that contains the file, and the
+    /// file's digest. The bytes of a damaged file do not match its digest. `None` if no file is
+    /// damaged. No host can read the stream beyond this message, even if a later message contains
+    /// an intact copy of the file.
     pub damaged_blob: Option<(u64, Digest)>,
 }
 

@@ -19,10 +19,11 @@ use super::standby::StreamHost;
 use super::stream_damage::StreamDamage;
 use super::stream_reader::{StreamReader, patiently};
 
-/// Returns the message after which the projection continues to read the stream, and a position. The
-/// stream may repeat records after this message that the projection already has; the position is
-/// that of the last repeated record, or 0 if no record is repeated. Returns an error if the stream
-/// is shorter than the projection, or if the two have different records at some position.
+/// Returns the message after which the projection continues to read the stream, and a position.
+/// After this message, the stream may contain records that the projection already has: those up to
+/// the returned position. The position is 0 if the stream still has the last message that the
+/// projection read, because no record is repeated then. Returns an error if the stream is shorter
+/// than the projection, or if the two have different records at some position.
 pub fn resume_point(
     host: &StreamHost,
     mark: LogMark,

@@ -227,8 +227,9 @@ impl LockedHost<'_> {
     /// different record at some position.
     ///
     /// If the operator did not choose this projection (`is_chosen` is false), also refuses to
-    /// publish if a host that cannot be queried may have later records. This is a process that runs
-    /// and does not answer, or the other host whose pump wrote the projection's last record.
+    /// publish if one of these may have later records and cannot be queried:
+    /// - A process that runs and does not answer.
+    /// - Another host whose pump wrote the projection's last record.
     fn check_other_hosts(
         &self,
         journal: Uuid,
@@ -382,9 +383,9 @@ impl LockedHost<'_> {
     /// Keeps the stream as it is. Moves the projection aside, together with the state directory's
     /// notes about the projection, and returns the description of the repair.
     ///
-    /// If the stream has everything that this host and the lease know, moves nothing and returns
-    /// `None`. If `is_pending` is true, an interrupted repair has to be ended, so the function does
-    /// its work even for such a stream.
+    /// If the stream has everything that this host and the lease know, nothing needs repair: moves
+    /// nothing and returns `None`. But if `is_pending` is true, an interrupted repair must still be
+    /// completed, and the function does so even for such a stream.
     fn keep_stream(
         self,
         noted: Option<StreamRepair>,
@@ -464,7 +465,8 @@ impl LockedHost<'_> {
         }
     }
 
-    /// Whether the stream has all records and files of this host's projection, if there is one.
+    /// Whether the stream, up to its message `last_seq`, has all records and files of this host's
+    /// projection. True if this host has no projection.
     fn has_projection(&self, last_seq: u64) -> Result<bool, Error> {
         if !self.opening.exists() {
             return Ok(true);

@@ -207,8 +207,8 @@ impl Standby {
 }
 
 impl LeaseHolder {
-    /// Begins to pump as [`LeaseHolder::lead_recovering`] does, and passes records to `visit`. Does
-    /// not pass the records that [`Standby::follow`] has already passed to its own `visit`.
+    /// Begins to pump as [`LeaseHolder::lead_recovering`] does. Passes to `visit` only those
+    /// records that [`Standby::follow`] has not already passed to its own `visit`.
     pub fn lead(
         self,
         visit: &mut dyn FnMut(HashedRecord) -> Result<(), Error>,

@@ -23,8 +23,9 @@ pub struct StreamDamage {
     /// First and last of the unproved records at the end of the stream; `None` if there are none.
     ///
     /// - Usually, these are the records after the last MAC.
-    /// - If the last MAC of this host's key is wrong, MACs of other hosts prove nothing. Then these
-    ///   are all records after the last one that a right MAC of this host's key covers.
+    /// - If the last MAC of this host's key is wrong, these are all records after the last record
+    ///   that a right MAC of this host's key covers. MACs of other hosts prove nothing in this
+    ///   case.
     pub uncovered: Option<(Position, Position)>,
     /// Position of the stream's last record, if no record has a MAC and the stream may have been
     /// written before MACs existed. Otherwise, `None`.

@@ -43,6 +43,7 @@ use super::commit_watermark::CommitWatermark;
 use super::log::{Log, LogGroup, LogMark};
 use super::writer::JournalWriter;
 use super::{Error, TreeHeads};
+use connect::is_disk_full;
 use wal_checkpointer::{WalCheckpointResult, WalCheckpointer};
 
 pub use backup::{BackedUp, back_up};
@@ -122,6 +123,38 @@ impl Log for SqliteLog {
     }
 }
 
+impl SqliteJournal {
+    /// Writes the journal's file anew from its rows, and empties the write-ahead log. Unused parts
+    /// of the file may contain old copies of rows, such as a payload that was blanked later. The
+    /// new file has no such copies. A crash at any moment leaves all rows as they are.
+    ///
+    /// # Errors
+    ///
+    /// - [`Error::Full`] if the disk has no room for two more copies of the file.
+    /// - [`Error::InUse`] if another process reads the old state of the file.
+    pub fn rewrite_file(&self) -> Result<(), Error> {
+        let failed = |error: rusqlite::Error| {
+            if is_disk_full(&error) {
+                let detail = "no room to write the journal's file anew; nothing was recorded";
+                return Error::Full { detail: detail.to_owned() };
+            }
+            Error::sqlite("writing the journal's file anew")(error)
+        };
+
+        let db = &self.file.db;
+        db.execute_batch("VACUUM").map_err(failed)?;
+        let moved = db.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get(0));
+        let is_incomplete: bool = moved.map_err(failed)?;
+        if is_incomplete {
+            let path = self.file.data.join(DATABASE).display().to_string();
+            let holder = "a command that reads it; nothing was recorded".to_owned();
+            return Err(Error::InUse { path, holder });
+        }
+
+        Ok(())
+    }
+}
+
 /// Device and inode of a file, which stay the same when the file is moved or removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct FileIdentity {
@@ -189,10 +222,11 @@ impl JournalFile {
         Ok(())
     }
 
-    /// Returns an error if the open file was moved, removed or replaced for at least
-    /// [`limits::JOURNAL_DISPLACED_AFTER`]. This time begins with the first call that finds the
-    /// file not in its place, and begins anew after a call that finds it there. `now` is the time
-    /// of this call, and `last` is the last record of the file.
+    /// Returns an error if the open file has been missing from its place for at least
+    /// [`limits::JOURNAL_DISPLACED_AFTER`], because it was moved, removed or replaced. This time
+    /// starts with the first call that does not find the file in its place. A call that finds the
+    /// file there ends it. `now` is the time of this call, and `last` is the last record of the
+    /// file.
     pub(super) fn verify_in_place(&mut self, last: Position, now: Time) -> Result<(), Error> {
         let Err(error) = self.require_in_place(last) else {
             self.displaced_since = None;

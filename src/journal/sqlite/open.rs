@@ -136,8 +136,8 @@ impl LockedJournalDir {
     /// Reads and verifies every record of the journal's file, and opens the file for writing.
     ///
     /// A connection takes the write lock before the first record is read, and keeps it until all
-    /// records are verified. Otherwise, a commit that a killed pump left in the write-ahead log
-    /// could become visible after the verification.
+    /// records are verified. Without this lock, a commit that a killed pump left in the write-ahead
+    /// log could become visible after the verification.
     pub(super) fn prove(
         self,
         purpose: OpenPurpose,
@@ -327,9 +327,9 @@ pub struct FoundJournal {
     /// Loss of records or checkpoints that an operator accepts when the journal is opened. The
     /// watermark and the checkpoints outside the file reveal this loss.
     pub loss: AcceptedLoss,
-    /// Records in the file after `last`; `None` if there are none. [`TakenOut::file`] is a copy of
-    /// these records. The commit that records the operator's acceptance removes them from the
-    /// journal's file.
+    /// Records that follow record `last` in the journal's file; `None` if there are none.
+    /// [`TakenOut::file`] is a copy of these records. The commit that records the operator's
+    /// acceptance removes them from the journal's file.
     pub taken_out: Option<TakenOut>,
     /// Number of checkpoints that the journal's file lacks and that the state directory or the
     /// copied checkpoints contain. The commit that records the operator's acceptance writes them to
@@ -358,9 +358,10 @@ impl SqliteJournal {
     /// Opens the journal as [`SqliteJournal::open`] does, and compares it with the copies of
     /// checkpoints in the directory `copies`. Also copies new checkpoints into this directory.
     ///
-    /// `accept` is damage that an operator accepts, and that `open` refuses. The acceptance takes
-    /// effect with the commit of the first records, which include the operator's action. A crash
-    /// before that commit changes nothing.
+    /// `accept` states the kinds of damage that an operator accepts. [`SqliteJournal::open`]
+    /// refuses every journal with such damage. The acceptance takes effect with the commit of the
+    /// first records, which include the operator's action. A crash before that commit changes
+    /// nothing.
     pub fn open_with_copies(
         data: &Path,
         state: &Path,
@@ -429,8 +430,8 @@ impl SqliteJournal {
         self.signer.copying.put_aside_given_up(self.id);
     }
 
-    /// Decides how the next MAC is made. If the last MAC covers all records, the next MAC continues
-    /// the chain of the last MAC. Otherwise, the next MAC begins a new chain.
+    /// Decides how the next MAC is made. If a MAC of this host's key covers all records, the next
+    /// MAC continues the chain of that MAC. Otherwise, the next MAC begins a new chain.
     pub(super) fn renew_sealer(&mut self) {
         self.sealer = sealer(&self.signer.key, self.id, &self.coverage, &self.heads);
     }
@@ -589,8 +590,8 @@ impl LockedJournalDir {
 }
 
 /// Verifies the records that follow the last verified record. Reads through `db`, the connection
-/// with the write lock. So it also sees commits of a killed pump that are missing in the index of
-/// the write-ahead log.
+/// with the write lock. So it also sees commits that a killed pump wrote to the write-ahead log but
+/// not to the index of this log.
 fn prove_rest(
     proved: &mut ProvedFile,
     db: &Connection,

@@ -50,7 +50,8 @@ pub fn drop_checkpoints_after(db: &Connection, last: Position) -> rusqlite::Resu
 }
 
 /// Endings of the names of a journal's files: its write-ahead log, the index of this log, and the
-/// database. The database comes last, so that a crash leaves no log without its database.
+/// database. Files are moved in this order. The database is moved last, so that a crash leaves no
+/// log without its database.
 pub const FILE_ENDS: [&str; 3] = ["-wal", "-shm", ""];
 
 /// Moves the file at the path of the journal in `data` to an unused path, and returns this path.
@@ -98,8 +99,8 @@ pub struct TakenOut {
     pub file: PathBuf,
 }
 
-/// Copies the last records of the journal, which no MAC of this host covers, into a separate file.
-/// Returns `None` if there are no such records, or if no MAC of this host covers any record.
+/// Copies the records that follow the last record covered by a MAC of this host into a separate
+/// file. Returns `None` if no record follows it, or if no MAC of this host covers any record.
 /// [`TableRepair::apply`] later removes the copied records from the journal.
 pub fn keep_uncovered_aside(
     data: &Path,

@@ -91,9 +91,13 @@ impl RestingStore {
         self.open.as_ref().filter(|open| open.base.is_none()).map(|open| &open.db)
     }
 
-    /// Returns the connection to the database of the snapshot. This is the read-only database of a
-    /// store from [`RestingStore::over_file`], or the file of a store from
-    /// [`RestingStore::in_file`]. Returns `None` if the store has no file yet.
+    /// Returns the connection to the database of the snapshot.
+    ///
+    /// - For a store from [`RestingStore::over_file`], this is the read-only database with which
+    ///   the store began.
+    /// - For a store from [`RestingStore::in_file`], this is the store's own file.
+    ///
+    /// Returns `None` if the store has no file yet.
     pub(super) fn snapshot(&self) -> Option<&Connection> {
         self.open.as_ref().map(|open| open.base.as_ref().unwrap_or(&open.db))
     }

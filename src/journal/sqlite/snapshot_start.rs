@@ -21,9 +21,12 @@ pub struct SnapshotStart {
 
 impl LockedJournalDir {
     /// Restores the newest snapshot that this host made of the journal. The pump then verifies and
-    /// replays only the records after the snapshot. Does nothing if there is no usable snapshot, or
-    /// if checkpoints are copied and the last copied one is older than the snapshot. The journal
-    /// may also be a projection.
+    /// replays only the records after the snapshot. The journal may also be a projection. Does
+    /// nothing in these cases:
+    ///
+    /// - There is no usable snapshot.
+    /// - Checkpoints are copied to another directory, and the last copied one is older than the
+    ///   snapshot. Every record must then be read to find the checkpoints that still need a copy.
     pub fn restore_snapshot(&mut self, recovery: &mut dyn StateRecovery) -> Result<(), Error> {
         let Some(core_version) = recovery.snapshot_version() else { return Ok(()) };
         let reader = JournalReader::open(&self.data)?;

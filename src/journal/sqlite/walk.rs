@@ -41,9 +41,9 @@ impl WalkedRecord<'_> {
     }
 }
 
-/// Values of the record that a walk visited last. A walk goes from newer to older records of one
-/// tree. With these values, it verifies the record that it visits next, the previous record of the
-/// tree.
+/// Values with which a walk verifies the record that it visits next. They come from the record that
+/// it visited last. A walk goes from newer to older records of one tree, so the next record is the
+/// previous record of the tree.
 struct NextRecord {
     position: Position,
     tree: ThreadId,

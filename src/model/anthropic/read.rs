@@ -88,9 +88,10 @@ struct StatedCounts {
 pub(super) struct AnthropicReader {
     growing: BTreeMap<u64, PartialBlock>,
     calls: Vec<ToolCall>,
-    /// Input of the last call, as stated in the first event of its block. `None` if later events
-    /// contained the input. An empty input may only mean that later events contain the input. So
-    /// the input is added to the call only if the block was not cut short.
+    /// Input of the last call, as stated in the first event of the call's block. `None` if later
+    /// events of the block contained the input. The input is added to the call when the next block
+    /// or the end of the stream follows. Exception: if the answer may be cut short, an empty input
+    /// is not added at the end, because the real input may have been in events that are missing.
     unfilled: Option<String>,
     own: Vec<String>,
     stop: Option<String>,

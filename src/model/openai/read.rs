@@ -339,9 +339,9 @@ fn finish_word(json: &str) -> String {
     word.trim().to_ascii_lowercase()
 }
 
-/// Reads the token counts of an answer. The output tokens are `completion_tokens`, or the total
-/// without the prompt if this number is larger. xAI counts reasoning only in `total_tokens`, but
-/// charges it as output, like other providers.
+/// Reads the token counts of an answer. The number of output tokens is the larger of two numbers:
+/// `completion_tokens`, and `total_tokens` minus `prompt_tokens`. xAI counts reasoning only in
+/// `total_tokens`, but charges it as output, like other providers.
 fn counted(usage: &RawValue) -> ReportedUsage {
     let usage: Json = serde_json::from_str(usage.get()).unwrap_or_default();
     let tokens_in = plausible(usage.get("prompt_tokens"));

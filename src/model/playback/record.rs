@@ -108,10 +108,10 @@ impl TurnRecorder {
         RecorderSummary { turns: collected.turns.len(), skipped: collected.skipped, failure }
     }
 
-    /// Adds a turn to the recording. If the recording has a turn with the same agent, thread labels
-    /// and turn number, the root thread of that turn decides: in the same root thread, the new turn
-    /// replaces it; in another root thread, the new turn is skipped. `route` answered the request
-    /// or rejected it.
+    /// Adds a turn to the recording. The recording may already have a turn with the same agent,
+    /// thread labels and turn number. If both turns belong to the same root thread, the new turn
+    /// replaces the earlier one. If not, the new turn is skipped. `route` answered the request or
+    /// rejected it.
     fn keep(&self, request: &ModelRequest, turn: RecordedTurn, route: &ModelRoute) {
         let origin = &request.origin;
         let root = origin.thread.as_str().split('.').next().unwrap_or_default().to_owned();

@@ -202,9 +202,14 @@ const STATUS_OF_WORDS: &[(&str, u16)] = &[
     ("invalid", 400),
 ];
 
-/// Returns the HTTP status that the kind of an error stands for. A kind about missing credit has
-/// the status 402. Otherwise, a status that the kind contains as a number decides, and then a known
-/// word in the kind. Returns `None` for any other kind.
+/// Returns the HTTP status that `kind`, the kind of an error, stands for. The first rule that
+/// applies decides:
+///
+/// - A kind about missing credit has the status 402.
+/// - A kind that contains an error status as a number, from 400 to 599, has this status.
+/// - A kind that contains a known word has the status of this word.
+///
+/// Returns `None` for any other kind.
 fn status_of_kind(kind: &str) -> Option<u16> {
     let kind = kind.to_ascii_lowercase();
     if is_about_credit(&kind) || kind.contains("billing") {

@@ -173,9 +173,10 @@ enum RetryDecision {
 }
 
 impl CallAttempts<'_> {
-    /// Returns the routes for which no pause that their provider requested is in force. If every
-    /// route has a pause, waits for the end of the shortest pause and returns only the route with
-    /// this pause. A route whose pause is longer than the maximum wait counts as failed.
+    /// Returns the routes whose provider has not requested a pause, or whose pause has ended. If
+    /// every route has a pause, waits for the end of the shortest pause and returns only the route
+    /// with this pause. A route whose pause is longer than the maximum wait counts as failed, and
+    /// is removed from `order`.
     async fn routes_without_pause<'r>(
         &mut self,
         order: &mut Vec<&'r RoutedModel>,

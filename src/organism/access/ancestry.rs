@@ -5,6 +5,10 @@
 //! listener is unknown. The environment and the process group of a process are no evidence of its
 //! listener, because the process can change them.
 
+use std::fs::File;
+use std::io;
+
+use rustix::io::Errno;
 use uuid::Uuid;
 
 use super::host_presence::is_host;
@@ -36,6 +40,9 @@ pub enum ProcessAncestry {
     Exited,
     /// The origin is unknown: the process is in another PID namespace, or processes cannot be read.
     Unknown,
+    /// This program could not look at the process, because it has no free file descriptor or
+    /// memory. It may be able to do so in a moment.
+    NotExamined,
 }
 
 /// Reason why a walk up the parents of a process ended.
@@ -49,6 +56,9 @@ enum WalkEnd {
     /// The walk reached a process that has exited, so the parents of that process are unknown.
     Gone,
     Hidden,
+    /// The walk reached a process that this program could not look at, because it has no free file
+    /// descriptor or memory.
+    NotExamined,
 }
 
 /// Determines the ancestry of the process `pid`, which is at the other end of a connection.
@@ -58,6 +68,8 @@ enum WalkEnd {
 ///
 /// - If `pid` is `None` or 0, returns [`ProcessAncestry::Unknown`]. The operating system does not
 ///   show such a process, for example because it is in another PID namespace.
+/// - If this program has no free file descriptor or memory to look at a process, returns
+///   [`ProcessAncestry::NotExamined`].
 /// - If the process has exited, returns [`ProcessAncestry::Exited`].
 /// - If the parents of the process keep changing, or one of them has exited, returns
 ///   [`ProcessAncestry::Hosted`], because a hosted process has the fewest rights.
@@ -91,19 +103,15 @@ fn traced(
         let again = walk(pid, own);
         if again == seen {
             let (parents, end) = &seen;
-            let ancestry = match end {
-                WalkEnd::Here(child) => ProcessAncestry::Hosted(children::listener_of(*child)),
-                WalkEnd::Gone => return None,
-                WalkEnd::Hidden => ProcessAncestry::Unknown,
-                // A command may hide its own environment, but one of its parents may show the
-                // pump's mark.
-                WalkEnd::Elsewhere if parents.iter().any(|(pid, _)| is_marked(*pid, &is_own)) => {
-                    ProcessAncestry::Hosted(None)
+            return match end {
+                WalkEnd::Here(child) => {
+                    Some(ProcessAncestry::Hosted(children::listener_of(*child)))
                 }
-                WalkEnd::Elsewhere if has_host(parents, &names()) => ProcessAncestry::Hosted(None),
-                WalkEnd::Elsewhere => ProcessAncestry::Foreign,
+                WalkEnd::Gone => None,
+                WalkEnd::Hidden => Some(ProcessAncestry::Unknown),
+                WalkEnd::NotExamined => Some(ProcessAncestry::NotExamined),
+                WalkEnd::Elsewhere => Some(of_others(parents, is_own, &names())),
             };
-            return Some(ancestry);
         }
         // A parent ended during the walk, so its process id may have been reused. Walk again.
         seen = again;
@@ -112,10 +120,49 @@ fn traced(
     None
 }
 
+/// Determines the ancestry of a process that this program has not started. `parents` contains the
+/// process itself, and then its ancestors.
+fn of_others(
+    parents: &[(i64, ProcessStatus)],
+    is_own: impl Fn(Uuid) -> bool,
+    names: &[String],
+) -> ProcessAncestry {
+    for (pid, _) in parents {
+        // A command may hide its own environment, but one of its parents may show the pump's mark.
+        match is_marked(*pid, &is_own) {
+            Ok(true) => return ProcessAncestry::Hosted(None),
+            Ok(false) => {}
+            Err(_) => return ProcessAncestry::NotExamined,
+        }
+    }
+
+    match has_host(parents, names) {
+        Ok(true) => return ProcessAncestry::Hosted(None),
+        Ok(false) => {}
+        Err(_) => return ProcessAncestry::NotExamined,
+    }
+    // Without a free descriptor, neither the marks nor the hosts could be read.
+    match File::open("/dev/null") {
+        Err(error) if is_exhausted(&error) => ProcessAncestry::NotExamined,
+        _ => ProcessAncestry::Foreign,
+    }
+}
+
+/// Whether an operation failed because the process, or the system, has no free file descriptor or
+/// memory.
+pub(super) fn is_exhausted(error: &io::Error) -> bool {
+    let errno = Errno::from_io_error(error);
+    matches!(errno, Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM))
+}
+
 /// Whether the process `pid` was started, directly or through other processes, by a process that
 /// hosts listeners of this organism. `pumps` are the process ids of the running pumps; `is_own` and
 /// `names` identify the organism, as for [`of`]. Returns false for a process of unknown origin.
-/// Returns `None` for a process that has exited or whose parents keep changing.
+/// Returns `None` in these cases:
+///
+/// - The process has exited.
+/// - The parents of the process keep changing.
+/// - This program could not look at the process.
 pub fn is_hosted(
     pid: i32,
     pumps: &[u32],
@@ -129,14 +176,22 @@ pub fn is_hosted(
     if pumps.iter().any(is_beneath) {
         return Some(true);
     }
-    let ancestry = traced(Some(pid), is_own, names)?;
-    Some(matches!(ancestry, ProcessAncestry::Hosted(_)))
+    match traced(Some(pid), is_own, names)? {
+        ProcessAncestry::NotExamined => None,
+        ancestry => Some(matches!(ancestry, ProcessAncestry::Hosted(_))),
+    }
 }
 
 /// Whether at least one ancestor of a process hosts listeners of this organism. `passed` contains
 /// the process itself, which is not checked, and then its ancestors.
-fn has_host(passed: &[(i64, ProcessStatus)], names: &[String]) -> bool {
-    passed.iter().skip(1).any(|(pid, _)| is_host(*pid, names))
+fn has_host(passed: &[(i64, ProcessStatus)], names: &[String]) -> io::Result<bool> {
+    for (pid, _) in passed.iter().skip(1) {
+        if is_host(*pid, names)? {
+            return Ok(true);
+        }
+    }
+
+    Ok(false)
 }
 
 /// Whether `/proc` shows the PID namespace of this process.
@@ -155,9 +210,11 @@ fn walk(pid: i32, own: u32) -> (Vec<(i64, ProcessStatus)>, WalkEnd) {
     let mut passed = Vec::new();
     let mut next = i64::from(pid);
     for _ in 0..GENERATIONS_MAX {
-        let Some(status) = children::status(next) else {
-            let end = if exists(next) { WalkEnd::Hidden } else { WalkEnd::Gone };
-            return (passed, end);
+        let status = match children::read_status(next) {
+            Ok(status) => status,
+            Err(error) if is_exhausted(&error) => return (passed, WalkEnd::NotExamined),
+            Err(_) if exists(next) => return (passed, WalkEnd::Hidden),
+            Err(_) => return (passed, WalkEnd::Gone),
         };
         let child = passed.last().map(|(_, child): &(i64, ProcessStatus)| child.started);
         if child.is_some_and(|started| started < status.started) {
@@ -189,15 +246,19 @@ pub fn exists(pid: i64) -> bool {
 /// Whether the environment of the process `pid` contains the mark of a pump of this organism. Each
 /// pump gives a mark, which names its journal, to every process that it starts. A listener's name
 /// in the environment is no evidence, because people set it for processes that they start
-/// themselves.
-fn is_marked(pid: i64, is_own: impl Fn(Uuid) -> bool) -> bool {
-    let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-    environment.split(|byte| *byte == 0).any(|entry| {
+/// themselves. Returns an error only if this program has no free file descriptor or memory.
+fn is_marked(pid: i64, is_own: impl Fn(Uuid) -> bool) -> io::Result<bool> {
+    let environment = match std::fs::read(format!("/proc/{pid}/environ")) {
+        Err(error) if is_exhausted(&error) => return Err(error),
+        environment => environment.unwrap_or_default(),
+    };
+    let is_marked = environment.split(|byte| *byte == 0).any(|entry| {
         let mark = entry.strip_prefix(PUMP_VARIABLE.as_bytes());
         let mark = mark.and_then(|mark| mark.strip_prefix(b"="));
         let mark = mark.and_then(|mark| std::str::from_utf8(mark).ok()?.parse::<PumpMark>().ok());
         mark.is_some_and(|mark| is_own(mark.journal()))
-    })
+    });
+    Ok(is_marked)
 }
 
 #[cfg(all(test, target_os = "linux"))]
@@ -272,6 +333,14 @@ mod tests {
             );
             Command::new("kill").arg(detached.to_string()).status().unwrap();
         }
+    }
+
+    #[test]
+    fn only_a_lack_of_descriptors_or_memory_means_that_a_process_was_not_examined() {
+        let lacks = [Errno::MFILE, Errno::NFILE, Errno::NOMEM];
+        assert!(lacks.into_iter().all(|errno| is_exhausted(&errno.into())));
+        let others = [Errno::NOENT, Errno::SRCH, Errno::ACCESS];
+        assert!(!others.into_iter().any(|errno| is_exhausted(&errno.into())));
     }
 
     #[test]

@@ -3,16 +3,17 @@
 //! processes that share its partitions, trials of its recorded threads, and test cases of its
 //! workflows.
 //!
-//! A process shows the organism by the names of some of its threads. Only the process itself can
-//! name its threads, every process can read the names, and the names disappear with the process. A
-//! file or an environment would be no evidence, because a listener could remove or empty it. On
-//! systems without `/proc`, no other process is recognized.
+//! A process shows which organism it serves by the names of some of its OS threads. Only the
+//! process itself can name its OS threads, every process can read the names, and the names
+//! disappear with the process. A file or an environment would be no evidence, because a listener
+//! could remove or empty it. On systems without `/proc`, no other process is recognized.
 
 use std::io;
 use std::path::Path;
 use std::sync::mpsc::{Sender, channel};
 use std::thread::Builder;
 
+use super::ancestry::is_exhausted;
 use crate::config::{Config, StorageConfig};
 use crate::ids::Digest;
 use crate::journal::partitions_in;
@@ -72,13 +73,30 @@ impl ShownName {
     }
 }
 
-/// Whether the process `pid` hosts listeners of an organism that one of `names` identifies.
-pub fn is_host(pid: i64, names: &[String]) -> bool {
-    let Ok(threads) = std::fs::read_dir(format!("/proc/{pid}/task")) else { return false };
-    threads.flatten().any(|thread| {
-        let shown = std::fs::read_to_string(thread.path().join("comm")).unwrap_or_default();
-        names.iter().any(|name| name == shown.trim_end())
-    })
+/// Whether the process `pid` hosts listeners of an organism that one of `names` identifies. False
+/// for a process that has exited.
+///
+/// # Errors
+///
+/// Fails if there is no free file descriptor or memory to look at the process.
+pub fn is_host(pid: i64, names: &[String]) -> io::Result<bool> {
+    let unless_exhausted =
+        |error: io::Error| if is_exhausted(&error) { Err(error) } else { Ok(false) };
+    let threads = match std::fs::read_dir(format!("/proc/{pid}/task")) {
+        Ok(threads) => threads,
+        Err(error) => return unless_exhausted(error),
+    };
+    for thread in threads.flatten() {
+        let is_shown = match std::fs::read_to_string(thread.path().join("comm")) {
+            Ok(shown) => names.iter().any(|name| name == shown.trim_end()),
+            Err(error) => unless_exhausted(error)?,
+        };
+        if is_shown {
+            return Ok(true);
+        }
+    }
+
+    Ok(false)
 }
 
 /// Returns the names that all processes of an organism on one machine share, even if they have
@@ -140,17 +158,17 @@ mod tests {
         let name = name_of("data", Uuid::now_v7().as_bytes());
         let names = [name.clone()];
         let own = i64::from(std::process::id());
-        assert!(!is_host(own, &names));
+        assert!(!is_host(own, &names).unwrap());
 
         let shown = ShownName::show(name).unwrap();
-        assert!(is_host(own, &names));
+        assert!(is_host(own, &names).unwrap());
         let another = name_of("data", Uuid::now_v7().as_bytes());
-        assert!(!is_host(own, &[another]), "another organism");
+        assert!(!is_host(own, &[another]).unwrap(), "another organism");
 
         drop(shown);
         // The system may list an ended thread for a moment.
         let waited = Instant::now();
-        while is_host(own, &names) {
+        while is_host(own, &names).unwrap() {
             assert!(waited.elapsed().as_secs() < 30, "the name is still shown");
         }
     }

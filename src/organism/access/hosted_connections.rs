@@ -30,17 +30,20 @@ impl Default for HostedConnections {
 }
 
 impl HostedConnections {
-    /// Takes the permits for a connection of `caller`. If another program started the caller, no
-    /// permits are needed, and the list is empty. Fails if the processes of the caller's listener,
-    /// or all hosted processes together, already have the maximum number of connections.
+    /// Takes the permits for a connection of `caller`. Fails if the processes of the caller's
+    /// listener, or all hosted processes together, already have the maximum number of connections.
+    /// In these cases, no permits are needed, and the list is empty:
     ///
-    /// A process in another container needs no permits either, because operators may give their
-    /// commands there.
+    /// - A program that does not belong to this organism started the caller.
+    /// - The caller is in another container. Operators may give their commands there.
+    /// - The caller could not be examined. Its connection ends at once.
     pub fn permits(&mut self, caller: &SocketCaller) -> Result<Vec<OwnedSemaphorePermit>, AtBound> {
         let listener = match &caller.ancestry {
             ProcessAncestry::Hosted(listener) => listener.clone(),
             ProcessAncestry::Exited => None,
-            ProcessAncestry::Foreign | ProcessAncestry::Unknown => return Ok(Vec::new()),
+            ProcessAncestry::Foreign | ProcessAncestry::Unknown | ProcessAncestry::NotExamined => {
+                return Ok(Vec::new());
+            }
         };
 
         let bound = || Arc::new(Semaphore::new(limits::LISTENER_CONNECTIONS_MAX));

@@ -83,13 +83,15 @@ fn look(socket: Option<ClientSocket>, is_hosted: impl Fn(i32) -> Option<bool>) -
     any_hosted(&processes(), is_hosted, exists)
 }
 
-/// Whether at least one of the processes `pids` is hosted by this organism or counts as hosted.
-/// `is_hosted` returns whether a process is hosted, or `None` if the process has exited or its
-/// ancestry cannot be determined. In the case of `None`, the process counts as hosted if
-/// `is_still_owner` returns true, because it may still own the socket.
+/// Whether at least one of the processes `pids` counts as hosted by this organism. A process counts
+/// as hosted in two cases:
 ///
-/// Returns `None` if no process is or counts as hosted, but `is_hosted` returned `None` for at
-/// least one.
+/// - `is_hosted` returns true for it.
+/// - `is_hosted` returns `None`, because the process has exited or its ancestry cannot be
+///   determined, and `is_still_owner` returns true, so that the process may still own the socket.
+///
+/// If no process counts as hosted, returns false. But if `is_hosted` returned `None` for at least
+/// one of them, returns `None` instead.
 fn any_hosted(
     pids: &[i32],
     is_hosted: impl Fn(i32) -> Option<bool>,

@@ -56,6 +56,13 @@ pub struct SocketCaller {
     uid: Option<u32>,
 }
 
+impl SocketCaller {
+    /// Whether this program could look at the process of the caller and at its parents.
+    pub fn is_examined(&self) -> bool {
+        self.ancestry != ProcessAncestry::NotExamined
+    }
+}
+
 /// The refusal of a request. `sender` is recorded as the sender of the refused request.
 #[derive(Debug)]
 pub struct DeniedCaller {
@@ -127,7 +134,8 @@ impl AccessRules {
         SocketCaller { ancestry: ancestry::of(pid, is_own, names), uid }
     }
 
-    /// Checks whether this caller may send this request.
+    /// Checks whether this caller may send this request. A refusal with the rule
+    /// [`RefusalRule::Busy`] states nothing about the caller: this program could not look at it.
     pub fn judge(
         &self,
         caller: &SocketCaller,
@@ -140,6 +148,7 @@ impl AccessRules {
         let listener = match &caller.ancestry {
             ProcessAncestry::Foreign => return Ok(()),
             ProcessAncestry::Unknown => return self.judge_unknown(request),
+            ProcessAncestry::NotExamined => return Err(Box::new(deny_not_examined(request))),
             // No proof helps: the process may have been a hosted one, which decides nothing.
             ProcessAncestry::Exited => return Err(Box::new(deny_exited(request))),
             ProcessAncestry::Hosted(listener) => listener.as_ref(),
@@ -316,10 +325,12 @@ impl AccessRules {
         self.known_hosts.contains(&signature.key) || is_own()
     }
 
-    /// Sets the rights of an accepted subscription to live events that came over NATS. If a machine
-    /// of the organism has signed the rights, they stay unchanged. Otherwise, a sender with proof
-    /// of being an operator or the named client gets the usual rights. Any other sender sees only
-    /// the states of model calls, and no texts.
+    /// Sets the rights of an accepted subscription to live events that came over NATS:
+    ///
+    /// - If a machine of the organism has signed the rights, they stay unchanged.
+    /// - If the sender has proved that it is an operator or the named client, it gets the rights of
+    ///   such a sender.
+    /// - Any other sender sees only the states of model calls, and no texts.
     pub fn grant_remote(&self, request: &mut ServiceRequest) {
         let is_operator = self.is_watch_proved(request);
         let ServiceRequest::FollowLive(live) = request else { return };
@@ -425,7 +436,9 @@ impl AccessRules {
         let is_operator = match caller.ancestry {
             ProcessAncestry::Foreign => true,
             ProcessAncestry::Unknown => self.is_watch_proved(request),
-            ProcessAncestry::Hosted(_) | ProcessAncestry::Exited => false,
+            ProcessAncestry::Hosted(_) | ProcessAncestry::Exited | ProcessAncestry::NotExamined => {
+                false
+            }
         };
         match request {
             ServiceRequest::Submit(submission) => {
@@ -480,6 +493,15 @@ fn deny_exited(request: &ServiceRequest) -> DeniedCaller {
     let message = "the process that sent this request had ended before the organism looked at it, \
                    so nothing tells which process it was; nothing was done";
     deny_unknown(message.to_owned(), request)
+}
+
+/// Makes the refusal of a request whose sender this program could not look at, because it has no
+/// free file descriptor or memory.
+fn deny_not_examined(request: &ServiceRequest) -> DeniedCaller {
+    let message = "this organism has no free file descriptor or memory to look at the process that \
+                   sent this; try again in a moment, or raise its limits (`ulimit -n`)";
+    let denied = deny_unknown(message.to_owned(), request);
+    DeniedCaller { refusal: Refusal { rule: RefusalRule::Busy, ..denied.refusal }, ..denied }
 }
 
 /// Whether the data directory `data` contains the journal with this id. The directory contains
@@ -539,7 +561,10 @@ fn is_name_evidence(config: &Config) -> bool {
         },
     };
     let own = i32::try_from(std::process::id()).ok();
-    let is_hidden = || matches!(ancestry::of(own, |_| false, Vec::new), ProcessAncestry::Unknown);
+    let is_hidden = || {
+        let own = ancestry::of(own, |_| false, Vec::new);
+        matches!(own, ProcessAncestry::Unknown | ProcessAncestry::NotExamined)
+    };
     !has_all || !cfg!(target_os = "linux") || is_hidden()
 }
 
@@ -661,6 +686,14 @@ mod tests {
         assert_eq!(refused.refusal.rule, RefusalRule::UnknownCaller);
         let message = &refused.refusal.message;
         assert!(message.contains("had ended") && !message.contains("listener"), "{message}");
+    }
+
+    #[test]
+    fn a_caller_that_could_not_be_examined_may_try_again() {
+        let caller = SocketCaller { ancestry: ProcessAncestry::NotExamined, uid: None };
+        let refused = AccessRules::default().judge(&caller, &watch(None)).unwrap_err();
+        assert_eq!(refused.refusal.rule, RefusalRule::Busy);
+        assert!(refused.refusal.message.contains("try again"), "{:?}", refused.refusal);
     }
 
     #[test]

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::future::pending;
 use std::ops::ControlFlow;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::runtime::Runtime;
 use tokio::sync::{mpsc, watch};
@@ -15,9 +16,9 @@ use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 
 use super::command::AlertCommand;
 use super::rules::{AlertRules, CallRequest};
-use super::unrecorded::{JOURNAL, UnrecordedAlert};
+use super::unrecorded::{JOURNAL, UnrecordedAlert, UnrecordedAlertFile};
 use super::{AlertMetrics, AlertSource};
-use crate::clock::Time;
+use crate::clock::{Time, since_boot};
 use crate::ids::{CallId, Position, ThreadId};
 use crate::journal::Error;
 use crate::journal::sqlite::JournalReader;
@@ -75,6 +76,9 @@ pub(super) struct AlertFollower {
     /// was waiting to be copied. If checkpoints are waiting at a later check and the total has
     /// grown, the follower reports that checkpoints cannot be copied.
     copy_failures: u64,
+    /// System time and uptime of the machine at the last call of [`AlertFollower::tick`], or at the
+    /// start.
+    ticked: (Time, Duration),
 }
 
 impl AlertFollower {
@@ -103,6 +107,7 @@ impl AlertFollower {
             // the reports.
             results: mpsc::unbounded_channel(),
             copy_failures: 0,
+            ticked: (Time::now(), since_boot()),
         }
     }
 
@@ -123,7 +128,7 @@ impl AlertFollower {
         loop {
             let has_more = self.take_records();
             if !has_more && self.has_caught_up {
-                self.rules.tick(Time::now());
+                self.tick();
             }
             self.send_reports();
             self.start_commands();
@@ -161,6 +166,21 @@ impl AlertFollower {
                 () = more => {}
             }
         }
+    }
+
+    /// Applies the passage of time to the rules. A forward step of the system clock since the last
+    /// call does not count for calls that wait.
+    fn tick(&mut self) {
+        let now = Time::now();
+        let uptime = since_boot();
+        let (time, then) = std::mem::replace(&mut self.ticked, (now, uptime));
+        let before = time.plus(uptime.saturating_sub(then));
+        let step = now.since(before);
+        if step >= limits::STANDSTILL_MIN {
+            self.rules.pass_step(before, step);
+        }
+
+        self.rules.tick(now);
     }
 
     /// Processes the next records of the journal. Returns whether the journal has further records.
@@ -252,6 +272,7 @@ impl AlertFollower {
         }
 
         self.recall_waiting();
+        self.unrecorded_file().reserve();
         self.record_unrecorded();
         Ok(())
     }
@@ -268,22 +289,45 @@ impl AlertFollower {
         }));
     }
 
-    /// Lets the pump record the alert that an earlier run of the organism raised but could not
-    /// record. Does nothing if there is no such alert.
+    fn unrecorded_file(&self) -> UnrecordedAlertFile {
+        UnrecordedAlertFile::new(&self.source.state, self.command.borrow().partition())
+    }
+
+    /// Lets the pump record the alerts that an earlier run of the organism raised but could not
+    /// record. An alert about the journal as a whole has ended, because the organism runs again.
+    /// All other alerts stay open until the checks find their problems gone.
     fn record_unrecorded(&mut self) {
-        let partition = self.command.borrow().partition();
-        let state = self.source.state.clone();
-        let Some(before) = UnrecordedAlert::read(&state, partition) else { return };
-        let UnrecordedAlert { report, failure } = before;
-        let ended = AlertReport {
-            event: AlertEvent::Ended,
-            detail: "the organism runs again".to_owned(),
-            ..report.clone()
-        };
-        let result = result_of(&report, failure.map_or(Ok(()), Err));
-        self.record(report, AfterRecord::Nothing);
-        self.record(result, AfterRecord::Nothing);
-        self.record(ended, AfterRecord::RunCommand);
+        let file = self.unrecorded_file();
+        for UnrecordedAlert { report, failure, is_pending } in file.read() {
+            let id = report.id();
+            let is_journal = report.subject == JOURNAL;
+            if !is_journal && self.rules.is_known(&id) {
+                // The earlier run ended between the record of the alert and the removal.
+                file.remove(&id);
+                continue;
+            }
+
+            let ended = AlertReport {
+                event: AlertEvent::Ended,
+                detail: "the organism runs again".to_owned(),
+                ..report.clone()
+            };
+            if !is_journal {
+                self.rules.recall(&report, report.since);
+            }
+            if is_pending {
+                // The journal may still take no records, so the command does not wait for them.
+                self.enqueue(report.clone());
+                self.record(report, AfterRecord::Nothing);
+            } else {
+                let result = result_of(&report, failure.map_or(Ok(()), Err));
+                self.record(report, AfterRecord::Nothing);
+                self.record(result, AfterRecord::Nothing);
+            }
+            if is_journal {
+                self.record(ended, AfterRecord::RunCommand);
+            }
+        }
     }
 
     fn send_reports(&mut self) {
@@ -291,6 +335,11 @@ impl AlertFollower {
             tracing::warn!("alert {} {}: {}", report.id(), report.event.as_str(), report.detail);
             // A journal that takes no records must not keep this alert back.
             if report.kind == AlertKind::Record {
+                if report.event == AlertEvent::Raised {
+                    let report = report.clone();
+                    let alert = UnrecordedAlert { report, failure: None, is_pending: true };
+                    self.unrecorded_file().add(alert);
+                }
                 self.enqueue(report.clone());
                 self.record(report, AfterRecord::Nothing);
             } else {
@@ -306,7 +355,8 @@ impl AlertFollower {
         self.unrecorded += 1;
         drop(tokio::spawn(async move {
             let recorded = recorded.await;
-            // The send fails if the follower has ended. The next one finds the report on record.
+            // The send fails if the follower has ended. The next one finds the report on record, or
+            // in the file of unrecorded alerts.
             results.send(AlertTaskResult::Recorded(report, after, recorded)).ok();
         }));
     }
@@ -327,9 +377,11 @@ impl AlertFollower {
                 if recorded.is_err() {
                     return;
                 }
-                if report.subject == JOURNAL && report.event == AlertEvent::Ended {
-                    let partition = self.command.borrow().partition();
-                    UnrecordedAlert::remove(&self.source.state, partition);
+                // The alert about the journal as a whole is recorded together with its end.
+                let last =
+                    if report.subject == JOURNAL { AlertEvent::Ended } else { AlertEvent::Raised };
+                if report.kind == AlertKind::Record && report.event == last {
+                    self.unrecorded_file().remove(&report.id());
                 }
                 if after == AfterRecord::RunCommand {
                     self.enqueue(report);
@@ -354,6 +406,9 @@ impl AlertFollower {
     fn note_result(&mut self, report: &AlertReport, result: Result<(), String>) {
         if let Err(failure) = &result {
             tracing::error!("the command of the alert {} failed: {failure}", report.id());
+        }
+        if report.kind == AlertKind::Record && report.event == AlertEvent::Raised {
+            self.unrecorded_file().note_result(&report.id(), &result);
         }
         self.record(result_of(report, result), AfterRecord::Nothing);
     }
@@ -428,9 +483,12 @@ impl AlertFollower {
                 self.take_result(result);
             }
         };
-        let is_done = timeout(limits::ALERT_STOP_WAIT, waiting).await.is_ok();
-        if !is_done {
+        drop(timeout(limits::ALERT_STOP_WAIT, waiting).await);
+        if !self.running.is_empty() {
             tracing::warn!("commands of alerts were stopped; they run again at the next start");
+        }
+        if self.unrecorded > 0 {
+            tracing::warn!("{} reports about alerts are not on record", self.unrecorded);
         }
         for run in self.running.values() {
             run.abort();

@@ -5,6 +5,7 @@
 //! raised, also after a restart ([`AlertRules::recall`]).
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::time::Duration;
 
 use crate::clock::Time;
 use crate::config::AlertRulesConfig;
@@ -56,12 +57,26 @@ struct Burst {
 #[derive(Debug, Clone)]
 struct UndecidedCall {
     since: Time,
+    /// Time from which the wait counts: `since`, moved by the forward steps of the system clock.
+    counted_from: Time,
     cause: Position,
     hold: Hold,
     request: Option<CallRequest>,
     is_alerted: bool,
     /// Whether the collective alert about waiting calls counts this call (see [`ALL_OTHERS`]).
     is_collective: bool,
+}
+
+impl UndecidedCall {
+    fn new(
+        (since, cause): (Time, Position),
+        hold: Hold,
+        request: Option<CallRequest>,
+        is_alerted: bool,
+    ) -> Self {
+        let counted_from = since;
+        Self { since, counted_from, cause, hold, request, is_alerted, is_collective: false }
+    }
 }
 
 /// One occurrence of the cause of an alert.
@@ -152,6 +167,11 @@ impl AlertRules {
         }
     }
 
+    /// Whether an earlier run of the organism raised and recorded this alert.
+    pub fn is_known(&self, id: &AlertId) -> bool {
+        self.known.contains(id)
+    }
+
     /// Adds a call that waits for a person. Needed if the wait began before the first record that
     /// [`AlertRules::take`] gets.
     pub fn recall_waiting(
@@ -163,8 +183,7 @@ impl AlertRules {
     ) {
         let is_alerted = self.open.contains_key(&(AlertKind::Waiting, call.to_string()));
         let request = Some(request);
-        let waiting =
-            UndecidedCall { since, cause, hold, request, is_alerted, is_collective: false };
+        let waiting = UndecidedCall::new((since, cause), hold, request, is_alerted);
         self.waiting.entry(call).or_insert(waiting);
     }
 
@@ -292,11 +311,8 @@ impl AlertRules {
     fn wait(&mut self, record: &Record, call: CallId, hold: Hold, find: FindRequest<'_>) {
         let request = find(record, call);
         let is_alerted = self.open.contains_key(&(AlertKind::Waiting, call.to_string()));
-        let cause = record.position;
-        let since = record.time;
-        let waiting =
-            UndecidedCall { since, cause, hold, request, is_alerted, is_collective: false };
-        self.waiting.insert(call, waiting);
+        let begin = (record.time, record.position);
+        self.waiting.insert(call, UndecidedCall::new(begin, hold, request, is_alerted));
     }
 
     fn stop_waiting(&mut self, call: CallId) {
@@ -452,15 +468,31 @@ impl AlertRules {
         self.raise_waiting(now);
     }
 
+    /// Leaves a forward step of the system clock out of the waits that began before the step.
+    /// `before` is the time of the clock just before the step.
+    pub fn pass_step(&mut self, before: Time, step: Duration) {
+        for waiting in self.waiting.values_mut() {
+            if waiting.counted_from <= before {
+                waiting.counted_from = waiting.counted_from.plus(step);
+            }
+        }
+    }
+
     fn raise_waiting(&mut self, now: Time) {
         if !self.is_on(AlertKind::Waiting) {
             return;
         }
+
+        for waiting in self.waiting.values_mut() {
+            // The clock was set back, or record time is ahead of it.
+            waiting.counted_from = waiting.counted_from.min(now);
+        }
+
         let patience = self.config.waiting;
-        let late = self
-            .waiting
-            .iter_mut()
-            .filter(|(_, waiting)| !waiting.is_alerted && now.since(waiting.since) >= patience);
+        let is_late = |waiting: &UndecidedCall| {
+            !waiting.is_alerted && now.since(waiting.counted_from) >= patience
+        };
+        let late = self.waiting.iter_mut().filter(|(_, waiting)| is_late(waiting));
         let late = late.map(|(call, waiting)| {
             waiting.is_alerted = true;
             (*call, waiting.clone())
@@ -561,7 +593,7 @@ impl AlertRules {
         let waiting = self.waiting.values().filter(|waiting| !waiting.is_alerted);
         let patience = self.config.waiting;
         let waiting = waiting.filter(|_| self.is_on(AlertKind::Waiting));
-        quiet.chain(waiting.map(|waiting| waiting.since.plus(patience))).min()
+        quiet.chain(waiting.map(|waiting| waiting.counted_from.plus(patience))).min()
     }
 
     /// Returns the number of alerts whose cause has not ended.
@@ -572,8 +604,6 @@ impl AlertRules {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use uuid::Uuid;
 
     use super::*;
@@ -665,6 +695,27 @@ mod tests {
         assert_eq!(ended(&mut rules), []);
         rules.tick(Time(41 * SECOND));
         assert_eq!(ended(&mut rules), [("cron".to_owned(), 90)]);
+    }
+
+    #[test]
+    fn only_time_that_has_passed_counts_as_a_wait() {
+        let hour = Duration::from_secs(3600);
+        let mut rules = rules();
+        wait_for_all(&mut rules, 1);
+        rules.pass_step(Time(2 * SECOND), hour);
+        rules.tick(Time(2 * SECOND).plus(hour));
+        assert_eq!(rules.take_reports(), [], "the clock was set forward");
+        rules.tick(Time(5 * SECOND).plus(hour));
+        let since: Vec<_> = rules.take_reports().iter().map(|report| report.since).collect();
+        assert_eq!(since, [Time(0)]);
+
+        let mut rules = self::rules();
+        wait_for_all(&mut rules, 1);
+        rules.pass_step(Time(0), hour);
+        rules.tick(Time(SECOND));
+        assert_eq!(rules.take_reports(), [], "the clock is right again");
+        rules.tick(Time(6 * SECOND));
+        assert_eq!(rules.take_reports().len(), 1);
     }
 
     #[test]

@@ -1,58 +1,129 @@
-//! Alerts about a journal that takes no more records: an error in the journal ended the pump, or
-//! prevented a start of the organism.
+//! Alerts of the kind [`AlertKind::Record`] that are raised and not on record yet. The command of
+//! such an alert does not wait for the record, because the journal may take no records.
 //!
-//! A file in the state directory holds such an alert until the organism runs again and records the
-//! alert. While the file exists, the same error raises no further alert. So a program that restarts
-//! the organism repeatedly causes only one alert.
+//! A file in the state directory holds these alerts until the pump has recorded them, which may be
+//! after a restart. An error in the journal may end the pump again, or prevent a start of the
+//! organism. If the file already holds an alert with the same error, no further alert is raised. So
+//! a program that restarts the organism repeatedly causes only one alert.
 
+use std::fs::OpenOptions;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 
 use serde::{Deserialize, Serialize};
 
 use super::command::AlertCommand;
 use crate::clock::Time;
 use crate::config::{AlertsConfig, Config};
+use crate::durable_file;
 use crate::ids::Position;
 use crate::journal::Error;
-use crate::system::{AlertEvent, AlertKind, AlertReport};
+use crate::locks::locked;
+use crate::system::{AlertEvent, AlertId, AlertKind, AlertReport};
+
+/// The file's length is a multiple of this number. Blanks follow the alerts.
+const ROOM_BYTES: usize = 4096;
 
 /// Subject of alerts about the journal as a whole.
 pub(super) const JOURNAL: &str = "journal";
 
 /// An alert that is not on record yet.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct UnrecordedAlert {
     #[serde(rename = "report")]
     pub report: AlertReport,
-    /// Why the alert command failed; `None` if the command accepted the report.
+    /// Why the alert command failed; `None` if the command accepted the report, or has not ended.
     #[serde(rename = "failure", default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<String>,
+    /// Whether the alert command has not ended yet.
+    #[serde(rename = "pending", default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_pending: bool,
 }
 
-fn path_in(state: &Path, partition: Option<u32>) -> PathBuf {
-    match partition {
-        Some(partition) => state.join(format!("unrecorded-alert-{partition}.json")),
-        None => state.join("unrecorded-alert.json"),
-    }
+/// The file with the unrecorded alerts of one pump.
+pub(super) struct UnrecordedAlertFile {
+    path: PathBuf,
 }
 
-impl UnrecordedAlert {
-    pub fn read(state: &Path, partition: Option<u32>) -> Option<Self> {
-        let text = std::fs::read(path_in(state, partition)).ok()?;
-        serde_json::from_slice(&text).ok()
+impl UnrecordedAlertFile {
+    pub fn new(state: &Path, partition: Option<u32>) -> Self {
+        let name = match partition {
+            Some(partition) => format!("unrecorded-alert-{partition}.json"),
+            None => "unrecorded-alert.json".to_owned(),
+        };
+        Self { path: state.join(name) }
     }
 
-    pub fn remove(state: &Path, partition: Option<u32>) {
-        // A file that stays is recorded again, which is harmless.
-        std::fs::remove_file(path_in(state, partition)).ok();
+    /// Returns the unrecorded alerts, oldest first. A file of an earlier version holds one alert
+    /// and no list.
+    pub fn read(&self) -> Vec<UnrecordedAlert> {
+        let text = std::fs::read(&self.path).unwrap_or_default();
+        let one = || serde_json::from_slice(&text).map(|alert| vec![alert]);
+        serde_json::from_slice(&text).or_else(|_| one()).unwrap_or_default()
     }
 
-    fn write(&self, state: &Path, partition: Option<u32>) {
-        let text = serde_json::to_vec(self).unwrap_or_default();
-        let path = path_in(state, partition);
-        if let Err(error) = std::fs::write(&path, text) {
-            tracing::warn!("{} could not be written: {error}", path.display());
+    /// Adds an alert. Replaces an alert with the same id.
+    pub fn add(&self, alert: UnrecordedAlert) {
+        self.change(|alerts| {
+            alerts.retain(|other| other.report.id() != alert.report.id());
+            alerts.push(alert);
+        });
+    }
+
+    /// Notes how the command of an alert ended. Does nothing if the file does not hold the alert.
+    pub fn note_result(&self, id: &AlertId, result: &Result<(), String>) {
+        self.change(|alerts| {
+            for alert in alerts.iter_mut().filter(|alert| alert.report.id() == *id) {
+                alert.is_pending = false;
+                alert.failure = result.clone().err();
+            }
+        });
+    }
+
+    pub fn remove(&self, id: &AlertId) {
+        self.change(|alerts| alerts.retain(|alert| alert.report.id() != *id));
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Vec<UnrecordedAlert>)) {
+        // Lock: held from the read to the write, because the thread of alerts and the thread of the
+        // pump change the file. Nothing else is locked meanwhile.
+        static CHANGE: Mutex<()> = Mutex::new(());
+        let _change = locked(&CHANGE);
+
+        let before = self.read();
+        let mut alerts = before.clone();
+        change(&mut alerts);
+        if alerts == before {
+            return;
         }
+
+        if let Err(error) = self.write(&alerts) {
+            tracing::warn!("{} could not be written: {error}", self.path.display());
+        }
+    }
+
+    /// Creates the file with room for alerts, so that they can be written while the disk is full.
+    pub fn reserve(&self) {
+        if !self.path.exists()
+            && let Err(error) = self.write(&[])
+        {
+            tracing::warn!("{} could not be written: {error}", self.path.display());
+        }
+    }
+
+    fn write(&self, alerts: &[UnrecordedAlert]) -> std::io::Result<()> {
+        let mut text = serde_json::to_vec(alerts).unwrap_or_default();
+        text.resize(text.len().next_multiple_of(ROOM_BYTES), b' ');
+        let unfinished = self.path.with_extension("new");
+        durable_file::replace(&self.path, &unfinished, &text).or_else(|_| {
+            // A new file needs room that a full disk does not have. The present file has it.
+            std::fs::remove_file(unfinished).ok();
+            let mut file = OpenOptions::new().write(true).open(&self.path)?;
+            file.write_all(&text)?;
+            file.set_len(text.len() as u64)?;
+            file.sync_all()
+        })
     }
 }
 
@@ -89,8 +160,11 @@ pub(in crate::organism) async fn report_failed_start(config: &Config, error: &Er
 
 async fn send(command: &AlertCommand, state: &Path, error: &Error) {
     let detail = error.to_string();
-    let before = UnrecordedAlert::read(state, command.partition());
-    if before.is_some_and(|before| before.report.detail == detail) {
+    let file = UnrecordedAlertFile::new(state, command.partition());
+    let is_same = |before: &UnrecordedAlert| {
+        before.report.subject == JOURNAL && before.report.detail == detail
+    };
+    if file.read().iter().any(is_same) {
         return;
     }
 
@@ -109,5 +183,53 @@ async fn send(command: &AlertCommand, state: &Path, error: &Error) {
     if let Some(failure) = &failure {
         tracing::error!("the command of an alert failed: {failure}");
     }
-    UnrecordedAlert { report, failure }.write(state, command.partition());
+    file.add(UnrecordedAlert { report, failure, is_pending: false });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn alert(subject: &str) -> UnrecordedAlert {
+        let report = AlertReport {
+            event: AlertEvent::Raised,
+            kind: AlertKind::Record,
+            subject: subject.to_owned(),
+            cause: Position(3),
+            through: Position(3),
+            since: Time(1),
+            count: 1,
+            thread: None,
+            detail: "the disk is full".to_owned(),
+        };
+        UnrecordedAlert { report, failure: None, is_pending: true }
+    }
+
+    #[test]
+    fn the_file_holds_each_alert_until_it_is_removed() {
+        let state = tempfile::tempdir().unwrap();
+        let file = UnrecordedAlertFile::new(state.path(), None);
+        let [disk, index] = ["disk", "index"].map(alert);
+        file.add(disk.clone());
+        file.add(index.clone());
+        file.add(index.clone());
+        file.note_result(&disk.report.id(), &Err("no such file".to_owned()));
+        let failure = Some("no such file".to_owned());
+        let failed = UnrecordedAlert { failure, is_pending: false, ..disk.clone() };
+        assert_eq!(file.read(), [failed, index.clone()]);
+
+        file.remove(&disk.report.id());
+        assert_eq!(file.read(), [index.clone()]);
+        file.remove(&index.report.id());
+        assert!(file.read().is_empty());
+    }
+
+    #[test]
+    fn a_file_of_an_earlier_version_holds_one_alert() {
+        let state = tempfile::tempdir().unwrap();
+        let file = UnrecordedAlertFile::new(state.path(), Some(1));
+        let journal = UnrecordedAlert { is_pending: false, ..alert(JOURNAL) };
+        std::fs::write(&file.path, serde_json::to_vec(&journal).unwrap()).unwrap();
+        assert_eq!(file.read(), [journal]);
+    }
 }

@@ -85,6 +85,11 @@ pub fn config(organism: &str, options: &Options, index: usize, secret: &str) -> 
     let _ = writeln!(out, "server_name: {}", quoted(&node.name));
     let _ = writeln!(out, "listen: {}", quoted(&at(&node.host, options.client_port)));
     let _ = writeln!(out, "max_payload: {}", limits::NATS_PAYLOAD_BYTES);
+    // A frozen replica gets deliveries until its server disconnects it.
+    out.push_str("# Disconnects programs that stand still or are cut off.\n");
+    let seconds = limits::NATS_SERVER_PING_INTERVAL.as_secs();
+    let _ = writeln!(out, "ping_interval: \"{seconds}s\"");
+    let _ = writeln!(out, "ping_max: {}", limits::NATS_SERVER_PINGS_MAX);
     out.push_str("include \"accounts.conf\"\n");
     let store = quoted(&options.store.display().to_string());
     let _ = writeln!(out, "jetstream {{\n  store_dir: {store}");

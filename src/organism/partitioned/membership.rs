@@ -59,8 +59,9 @@ struct PendingHandover {
 }
 
 impl PendingHandover {
-    /// Restarts the time-out. Must be called repeatedly while this process still has the partition,
-    /// because the receiver cannot take the partition before this process has released the lease.
+    /// Restarts the time within which the receiver of the partition must take it. The receiver can
+    /// take it only after this process has released its lease, so this method must be called again
+    /// and again until then.
     fn restart_timeout(&mut self, now: Instant) {
         self.since = now;
     }

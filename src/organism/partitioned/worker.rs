@@ -128,9 +128,10 @@ impl PartitionWorker {
         self.stop.borrow().is_some() || self.stop.has_changed().is_err()
     }
 
-    /// Waits for the lease. Before the wait, adopts the config in force, with which the next pump
-    /// of the partition starts. Returns `None` if the config was reloaded during the wait, or if
-    /// the worker must stop.
+    /// Waits for the lease, and returns the core and the journal with which this process then runs
+    /// the pump. Before the wait, adopts the config in force, with which the next pump of the
+    /// partition starts. Returns `None` if the config was reloaded during the wait, or if the
+    /// worker must stop.
     async fn stand_by_for_term(&mut self) -> Result<Option<AcquiredJournal>, Error> {
         let in_force = self.reloader.config().borrow().of_partition(self.partition);
         self.config = Arc::new(in_force);

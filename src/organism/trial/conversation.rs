@@ -1,10 +1,14 @@
 //! Reads the conversation of a recorded thread: the requests that its clients sent, in order.
 
+use crate::audit::narrow_retry;
+use crate::contract::retry_name;
 use crate::envelope::Message;
 use crate::ids::{ListenerName, Position, ThreadId};
-use crate::journal::Error;
 use crate::journal::sqlite::JournalReader;
+use crate::organism::Error;
 use crate::thread::{Fact, ForkSource, Opener, Record};
+
+use super::late_answers::shown_late_answer;
 
 /// The requests of a recorded thread that a trial sends again.
 #[derive(Debug)]
@@ -33,6 +37,21 @@ pub enum ConversationGap {
     Redacted {
         request: String,
     },
+    /// An operator retried the call of a listener, or one leg of a group. Sent again as the request
+    /// of a client, the message of the retry would go to other recipients.
+    OperatorRetry {
+        request: String,
+    },
+    /// A client retried a run of a workflow. Its request names the run by an id, and the run has
+    /// another id in a trial.
+    RunRetry {
+        request: String,
+    },
+    /// The thread has an answer that came after its call had ended, and the prompt of a later turn
+    /// shows this answer. A trial cannot repeat such an answer.
+    LateAnswer {
+        answer: String,
+    },
 }
 
 impl std::fmt::Display for ConversationGap {
@@ -43,6 +62,19 @@ impl std::fmt::Display for ConversationGap {
             Self::Redacted { request } => {
                 write!(f, "the payload of its request {request} is redacted")
             }
+            Self::OperatorRetry { request } => write!(
+                f,
+                "its request {request} is an operator's retry of one call, which a trial cannot repeat"
+            ),
+            Self::RunRetry { request } => write!(
+                f,
+                "its request {request} retries a run of a workflow, which has another id in a trial"
+            ),
+            Self::LateAnswer { answer } => write!(
+                f,
+                "its answer {answer} came after its call had ended, and a later turn shows it; a \
+                 repetition has no place for such an answer"
+            ),
         }
     }
 }
@@ -63,10 +95,18 @@ impl Conversation {
         let mut requests = Vec::new();
         let mut first = None;
         for sealed in &records {
+            if let Some(retry) = narrow_retry(&records, &sealed.record) {
+                let request = retry.id.to_string();
+                return Ok(Err(ConversationGap::OperatorRetry { request }));
+            }
+
             for (client, message) in client_requests(&sealed.record) {
+                let request = message.id.to_string();
                 if !message.payload.is_intact() {
-                    let request = message.id.to_string();
                     return Ok(Err(ConversationGap::Redacted { request }));
+                }
+                if message.name == retry_name(&message.to) {
+                    return Ok(Err(ConversationGap::RunRetry { request }));
                 }
                 requests.push(RecordedRequest {
                     sender: message.from.clone(),
@@ -87,8 +127,11 @@ impl Conversation {
                 });
             }
         }
-        let conversation = first.map(|(source, client)| Self { source, client, requests });
-        Ok(conversation.ok_or(ConversationGap::NoRequest))
+        let Some((source, client)) = first else { return Ok(Err(ConversationGap::NoRequest)) };
+        if let Some(answer) = shown_late_answer(reader, &records)? {
+            return Ok(Err(ConversationGap::LateAnswer { answer: answer.to_string() }));
+        }
+        Ok(Ok(Self { source, client, requests }))
     }
 }
 

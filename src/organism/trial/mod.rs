@@ -14,6 +14,7 @@
 
 mod conversation;
 mod judge;
+mod late_answers;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -50,13 +50,27 @@ pub fn answer_payloads(
 /// Writes a short example of an answer to `request`, for the hint of an error message.
 pub fn answer_example(config: &Config, sender: &ListenerName, request: &Message) -> String {
     let names = known_names(config, sender, request);
-    let is_agent =
-        config.contracts.get(sender).is_some_and(|contract| contract.role == Role::Agent);
+    let contract = config.contracts.get(sender);
+    let is_agent = contract.is_some_and(|contract| contract.role == Role::Agent);
     let is_typed = read_goal_answer(request.payload.as_str()).is_some();
+    if contract.is_some_and(|contract| contract.is_undo(&request.name)) {
+        return undo_example(&names, &request.name);
+    }
     match names.first() {
         Some(name) if !is_agent || is_typed => format!("<{0}>…</{0}>", name.local),
         Some(_) => "…".to_owned(),
         None => String::new(),
+    }
+}
+
+/// Writes a short example of an answer to `request`, a payload that undoes an earlier call. `names`
+/// contains the names of all payloads with which the listener may reply. No contract states which
+/// of them answer an undo. So the example uses the first one whose name contains the name of the
+/// request.
+fn undo_example(names: &[PayloadName], request: &PayloadName) -> String {
+    match names.iter().find(|name| name.local.contains(&*request.local)) {
+        Some(name) => format!("<{0}>…</{0}>", name.local),
+        None => "…".to_owned(),
     }
 }
 
@@ -157,5 +171,18 @@ fn qualify(element: &mut Element, name: &QName) {
             let name = QName { namespace: name.namespace.clone(), local: child.name.local.clone() };
             qualify(child, &name);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_example_for_an_undo_is_no_reply_to_the_call_that_it_undoes() {
+        let name = |local: &str| PayloadName::new("urn:test", local);
+        let names = ["job-done", "job-failed", "unjob-done"].map(name);
+        assert_eq!(undo_example(&names, &name("unjob")), "<unjob-done>…</unjob-done>");
+        assert_eq!(undo_example(&names, &name("cancel")), "…");
     }
 }

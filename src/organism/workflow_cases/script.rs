@@ -64,17 +64,18 @@ impl<'a> CaseScript<'a> {
         self.answers.iter_mut().find(|scripted| scripted.answer.path.text == path)
     }
 
-    /// Records that `call` waits at `path`. If the next turn of the answer is a fault, `call` takes
-    /// the fault at once, even if the run cancels `call` before the fault takes effect.
+    /// Records that `call` waits for the scripted answer at `path`. If the next turn of that answer
+    /// is a fault, the fault is used up for `call` now. It stays used up if the run cancels `call`
+    /// before the call has failed.
     pub fn reach(&mut self, path: &str, call: CallId) {
         if let Some(scripted) = self.answer_at(path) {
             scripted.turn(call);
         }
     }
 
-    /// Marks the next turn of the answer at `path` as used up. Must be called when the text of the
-    /// turn is given to the run. Must not be called for a fault, which is used up as soon as a call
-    /// reaches it.
+    /// Marks the next turn of the scripted answer at `path` as used up. The caller does this when
+    /// it gives the text of the turn to the run. If the turn is a fault, [`Self::reach`] has used
+    /// it up already, and this method must not be called.
     pub fn give(&mut self, path: &str) {
         if let Some(scripted) = self.answer_at(path) {
             scripted.given += 1;

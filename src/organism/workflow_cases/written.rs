@@ -104,9 +104,9 @@ pub fn write_case(config: &Config, records: &[Record]) -> Result<String, CaseWri
     Ok(out)
 }
 
-/// Returns the source of a fork that has reopened or recalled calls; `records` are the records of
-/// the fork's tree. The source has further answers of the run. In any other case, returns `None`,
-/// because `records` contain all answers.
+/// Returns the source of a fork if the fork has reopened or recalled calls, because the source then
+/// has further answers of the run. `records` are the records of the fork's tree. Returns `None` in
+/// any other case, because `records` then contain all answers.
 fn source_of_answers(records: &[Record]) -> Option<&ThreadId> {
     let source = records.first()?.fork_source()?;
     let mut facts = records.iter().flat_map(|record| &record.facts);
@@ -263,10 +263,12 @@ impl<'a> RecordedAnswers<'a> {
         }
     }
 
-    /// Handles a message about the end of a thread that a workflow opened. If the message gives the
-    /// workflow the thread's result, notes the result. If the message cancels a thread whose result
-    /// the workflow already has, forgets the result: the workflow has not used it, and decided on
-    /// an earlier message.
+    /// Handles a message about the end of a thread that a workflow opened.
+    ///
+    /// - If the message gives the workflow the thread's result, notes the result.
+    /// - If the message cancels a thread whose result the workflow already has, forgets the result.
+    ///   The workflow decided on the cancellation because of an earlier message, and has not used
+    ///   the result.
     fn take_thread_end(&mut self, message: &Message) {
         let is_result = message.name == system::name("thread-result");
         let is_cancel = message.name == system::name("cancel-thread");

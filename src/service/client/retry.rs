@@ -9,7 +9,7 @@ use crate::service::{Error, RetryReport, RetryRequest, ServiceRequest, ServiceRe
 impl ServiceClient {
     /// Returns the id of a new root thread in `partition`, for the retry of a refused submission.
     /// `message` is the id of the submission. The same submission always gives the same thread id,
-    /// so it can be retried only once.
+    /// so the submission can be retried only once.
     pub fn retry_thread(&self, message: MessageId, partition: u32) -> ThreadId {
         let partitions = self.partitions().unwrap_or(1);
         let ids = (0_u64..).map(|number| {

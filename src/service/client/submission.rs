@@ -180,8 +180,8 @@ impl SubmissionProgress {
     }
 
     /// Returns the error for a submission that a pump refuses over NATS because the client has not
-    /// proved its identity. This refusal is not final: the organism on this machine does not
-    /// respond now, but it requires no proof. It may have accepted an earlier attempt, or may
+    /// proved its identity. This refusal is not final: the organism on this machine requires no
+    /// proof, but does not respond now. That organism may have accepted an earlier attempt, or may
     /// accept a later one.
     ///
     /// The client does not repeat the submission, because the pump records each of these refusals.
@@ -281,10 +281,10 @@ impl SubmitRequest {
         thread.map_or(0, |thread| thread.partition(partitions))
     }
 
-    /// Assigns a thread and a client key to a submission, where it lacks them. All attempts then
-    /// reach the same partition and count as one submission. If the submission has a key but no
-    /// thread, the thread is derived from the key, so the same key of the same client always gives
-    /// the same thread.
+    /// Assigns a thread and a client key to a submission that lacks them. All attempts then reach
+    /// the same partition and count as one submission. If the submission has a key but no thread,
+    /// the thread is derived from the key, so the same key of the same client always gives the same
+    /// thread.
     pub fn assign_thread_and_key(&mut self) {
         if self.thread.is_none() && self.suggested.is_none() {
             self.suggested = Some(self.thread_of_key().unwrap_or_else(new_root).to_string());

@@ -54,8 +54,9 @@ pub(super) struct TurnWalk<'a> {
 /// queries require.
 struct LastCloses<'a> {
     known: HashMap<&'a [u8], usize>,
-    /// Offset down to which the backward search has read the turn. `known` contains each name with
-    /// a close tag after this offset, and the offset of the last close tag with this name.
+    /// Beginning of the part of the turn that the backward search has already read. `known`
+    /// contains each name with a close tag after this offset, and the offset of the last close tag
+    /// with this name.
     from: usize,
 }
 
@@ -283,9 +284,10 @@ impl<'a> TurnWalk<'a> {
 
     /// Finds the close tag of a text-only child. Considers only close tags that are followed by a
     /// sibling, the close tag of the parent, or the end of the turn. Returns the first of them that
-    /// is outside of nested elements with the same name. If there is none, returns the first of
-    /// them that closes a nested element, but only if the turn did not exceed its size limit, and
-    /// no action with another name begins between `from` and this tag.
+    /// is outside of nested elements with the same name. If there is none, considers the first of
+    /// them that closes a nested element. Returns that tag only if the turn did not exceed its size
+    /// limit, and no action with another name begins between `from` and the tag. Otherwise, returns
+    /// an error.
     pub fn value_close(
         &mut self,
         name: &[u8],

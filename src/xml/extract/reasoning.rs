@@ -1,8 +1,8 @@
 //! Reasoning: reasoning blocks in a turn, and reasoning that began in the prompt.
 //!
 //! Some chat templates open the reasoning block in the prompt. A turn then begins inside the block,
-//! and contains only its close tag. Such a turn is recognised because its first reasoning tag is a
-//! close tag.
+//! and contains only the close tag of the block. Such a turn is recognised because its first
+//! reasoning tag is a close tag.
 
 use std::ops::Range;
 
@@ -117,8 +117,8 @@ impl TurnWalk<'_> {
         false
     }
 
-    /// Returns the offset after the close tag of the reasoning block that `tag` opens. Takes a
-    /// close tag in inline code only if no close tag follows outside of code. Returns `None` if the
+    /// Returns the offset after the close tag of the reasoning block that `tag` opens. A close tag
+    /// in inline code counts only if no close tag follows outside of code. Returns `None` if the
     /// turn has ended without any close tag of the block.
     pub fn reasoning_end(&mut self, tag: &OpenTag) -> Result<Option<usize>, NeedMoreBytes> {
         let source = self.source;

@@ -34,8 +34,9 @@ pub(super) enum DraftItem {
     Action(Element),
     Broken(RawFinding),
     Unknown(QName),
-    /// A closed element that is no action of the agent, and whose name has no namespace, because it
-    /// has no prefix or an unbound one. It is reported to the agent, and is not executed.
+    /// A closed element that is no action of the agent. Its name has no namespace: the name has no
+    /// prefix, or its prefix is not bound. The element is reported to the agent, and is not
+    /// executed.
     UnknownElement {
         name: String,
         note: RawFinding,

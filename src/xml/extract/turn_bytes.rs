@@ -16,8 +16,8 @@ pub(super) struct TurnBytes<'a> {
     /// Whether the turn has ended.
     pub ended: bool,
     /// Offset of the last `]]>` in the turn. While the turn has not ended, this is the maximum
-    /// value instead. A CDATA section whose content begins after this offset is never closed, so no
-    /// search is needed.
+    /// value of `usize`, because another `]]>` may still arrive. A CDATA section whose content
+    /// begins after this offset is never closed, so no search is needed.
     last_cdata_end: usize,
     last_comment_end: usize,
 }

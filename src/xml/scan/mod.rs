@@ -28,6 +28,7 @@ use crate::limits;
 use crate::shorten::shorten;
 
 pub use locate::{excess, locate};
+pub use names::is_ncname;
 pub use nested::{NestedElement, attributes, nested};
 pub use split::split;
 

@@ -45,7 +45,7 @@ const ASCII_NAME: [bool; 256] = {
 };
 
 /// Whether `name` is an XML name without a colon.
-fn is_ncname(name: &str) -> bool {
+pub fn is_ncname(name: &str) -> bool {
     let plain = name.bytes().all(is_ascii_name) && name.bytes().next().is_some_and(is_ascii_start);
     plain || {
         let mut chars = name.chars();

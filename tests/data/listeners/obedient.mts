@@ -48,6 +48,9 @@ await new Listener()
         request.heartbeat();
         await new Promise((resolve) => request.signal.addEventListener("abort", resolve));
         return done("gone");
+      case "fail-after-cancel":
+        request.heartbeat();
+        return sleep(1_000_000, done("slept"), { signal: request.signal });
       case "stuck":
         request.heartbeat();
         return new Promise(() => {});

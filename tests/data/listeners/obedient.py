@@ -60,6 +60,11 @@ def do(request):
         while not request.cancelled:
             time.sleep(0.001)
         return done("gone")
+    if word == "fail-after-cancel":
+        request.heartbeat()
+        while not request.cancelled:
+            time.sleep(0.001)
+        raise RuntimeError("the request was aborted")
     if word == "stuck":
         request.heartbeat()
         while True:

@@ -8,7 +8,9 @@ use std::time::{Duration, Instant};
 
 use super::{Mounted, SMALL, skip};
 use crate::campaign::Campaign;
-use crate::organism::{CONFIG, CommandOutput, House, numbered, say, snapshots, talk_reply, until};
+use crate::organism::{
+    CONFIG, CommandOutput, House, alerts, numbered, say, snapshots, talk_reply, until,
+};
 
 /// Maximum time from a submission to its refusal, and from the moment at which the disk has space
 /// to the next acceptance. One measurement must keep to it: a machine that stands still spoils one,
@@ -23,7 +25,11 @@ struct Room {
 
 impl Room {
     fn new(test: &str) -> Option<Self> {
-        let house = House::with(SMALL);
+        Self::with(SMALL, test)
+    }
+
+    fn with(config: &str, test: &str) -> Option<Self> {
+        let house = House::with(config);
         let mounted = Mounted::new(&["-t", "tmpfs", "-o", "size=2m", "tmpfs"], &house.path("data"));
         match mounted {
             Ok(mounted) => Some(Self { house, _mounted: mounted }),
@@ -131,11 +137,15 @@ fn a_full_disk_refuses_at_once_and_accepts_again_without_a_restart() {
 
 #[test]
 fn a_full_disk_does_not_keep_it_from_being_stopped() {
-    let Some(room) = Room::new("stopping on a full disk") else { return };
+    let config = format!("{SMALL}\n[alerts]\ncommand = [\"./notify\"]\n");
+    let Some(room) = Room::with(&config, "stopping on a full disk") else { return };
+    alerts::write_notify(&room.house, alerts::NOTIFY);
     let running = room.house.run();
     assert_eq!(room.send("before").out, pong("before"));
     room.fill();
     let first = room.send_into("first");
+    let events = || alerts::events(&room.house, "record", "disk");
+    until("its alert is raised", || (!events().is_empty()).then_some(()));
     assert_eq!(running.stop(), Some(75));
     let log = room.house.log();
     assert!(log.contains("organism: the disk is full"), "{log}");
@@ -146,6 +156,12 @@ fn a_full_disk_does_not_keep_it_from_being_stopped() {
     room.empty();
     assert_eq!(room.send("first").out, pong("first"));
     assert_eq!(room.house.recorded("ping"), 2);
+
+    let running = room.house.run();
+    let recorded = || alerts::recorded_events(&room.house, "disk");
+    until("its alert is on record", || (recorded().len() == 4).then_some(()));
+    assert_eq!(events(), [alerts::event("raised", 1), alerts::event("ended", 1)]);
+    assert_eq!(running.stop(), Some(0));
     room.house.verified();
 }
 

@@ -47,7 +47,7 @@ approval = "always"
 
 /// Program of the alert command. It appends each report to the file `alerts`, and some of its
 /// environment variables to the file `variables`.
-const NOTIFY: &str = r#"#!/bin/sh
+pub const NOTIFY: &str = r#"#!/bin/sh
 read -r line
 printf '%s\n' "$line" >> alerts
 printf '%s %s %s %s\n' "$ORGANISM_ALERT_EVENT" "$ORGANISM_ALERT_ID" "$1" "$SECRET" >> variables
@@ -65,7 +65,7 @@ fn house(settings: &str) -> House {
     house_with(settings, NOTIFY)
 }
 
-fn write_notify(house: &House, notify: &str) {
+pub fn write_notify(house: &House, notify: &str) {
     house.write("notify", notify);
     let mode = std::fs::Permissions::from_mode(0o755);
     std::fs::set_permissions(house.path("notify"), mode).unwrap();
@@ -78,7 +78,7 @@ fn commanded(house: &House) -> Vec<Json> {
 }
 
 /// Event and count of each report that the alert command got about this kind and subject.
-fn events(house: &House, kind: &str, subject: &str) -> Vec<(String, u64)> {
+pub fn events(house: &House, kind: &str, subject: &str) -> Vec<(String, u64)> {
     let all = commanded(house).into_iter();
     let own = all.filter(|report| report["kind"] == kind && report["subject"] == subject);
     own.map(|report| {
@@ -100,7 +100,7 @@ fn recorded(house: &House) -> Vec<AlertReport> {
     reports.collect()
 }
 
-fn recorded_events(house: &House, subject: &str) -> Vec<AlertEvent> {
+pub fn recorded_events(house: &House, subject: &str) -> Vec<AlertEvent> {
     let own = recorded(house).into_iter().filter(|report| report.subject == subject);
     own.map(|report| report.event).collect()
 }
@@ -115,7 +115,7 @@ fn refuse(house: &House) {
     assert_eq!(refused.code, Some(65), "{refused:?}");
 }
 
-fn event(word: &str, count: u64) -> (String, u64) {
+pub fn event(word: &str, count: u64) -> (String, u64) {
     (word.to_owned(), count)
 }
 
@@ -359,7 +359,7 @@ fn a_problem_with_the_record_raises_one_alert_and_ends() {
 }
 
 /// A journal that a start refuses raises one alert. The alert cannot be recorded at once, but is on
-/// record when the organism runs again.
+/// record when the organism runs again. The same holds for an alert about a full disk.
 #[test]
 fn a_journal_that_is_refused_raises_one_alert_which_is_recorded_later() {
     let house = House::settled(&CONFIG.replace("ALERTS", ""));
@@ -379,12 +379,25 @@ fn a_journal_that_is_refused_raises_one_alert_which_is_recorded_later() {
     }
     assert_eq!(events(&house, "record", "journal"), [event("raised", 1)]);
 
+    // An alert about a full disk that the earlier run raised, and that its command took.
+    let file = house.state().join("unrecorded-alert.json");
+    let mut alerts: Json = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+    let mut disk = alerts[0].clone();
+    disk["report"]["subject"] = "disk".into();
+    alerts.as_array_mut().unwrap().push(disk);
+    std::fs::write(&file, alerts.to_string()).unwrap();
+
     std::fs::write(&database, whole).unwrap();
     let running = house.run();
-    until("it is over", || (recorded_events(&house, "journal").len() == 4).then_some(()));
-    assert_eq!(events(&house, "record", "journal"), [event("raised", 1), event("ended", 1)]);
     let expected = [AlertEvent::Raised, AlertEvent::Sent, AlertEvent::Ended, AlertEvent::Sent];
-    assert_eq!(recorded_events(&house, "journal"), expected);
+    for subject in ["journal", "disk"] {
+        until("it is over", || (recorded_events(&house, subject).len() == 4).then_some(()));
+        assert_eq!(recorded_events(&house, subject), expected, "{subject}");
+    }
+    assert_eq!(events(&house, "record", "journal"), [event("raised", 1), event("ended", 1)]);
+    assert_eq!(events(&house, "record", "disk"), [event("ended", 1)]);
+    let left: Json = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+    assert_eq!(left, serde_json::json!([]));
     assert_eq!(running.stop(), Some(0));
 }
 

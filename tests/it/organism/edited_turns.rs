@@ -75,7 +75,8 @@ fn an_edited_call_is_the_agents_and_the_operator_caused_it() {
 
     let (action, _) = house.messages("operator-action").pop().unwrap();
     assert_eq!(origin_of(&house, "ping"), ("thinker".to_owned(), action));
-    let shown = house.organism(&["thread", house.messages("ping").pop().unwrap().1.as_str()]);
+    let (own, fork) = house.messages("ping").pop().unwrap();
+    let shown = house.organism(&["thread", fork.as_str()]);
     assert!(shown.out.contains("fork"), "{shown:?}");
 
     // The message that the turn sent names the turn as well. Without a result on record, its call waits.
@@ -87,6 +88,15 @@ fn an_edited_call_is_the_agents_and_the_operator_caused_it() {
         listed.first().cloned()
     });
     assert!(held.to_string().contains("solo"), "{held}");
+
+    // So does the message of the edit. A fork there takes the turn without the edit.
+    let without = house.organism(&["fork", &own.to_string()]);
+    assert_eq!(without.code, Some(0), "{without:?}");
+    let reason =
+        format!("{own} is an operator's edit of a turn, which a fork takes without the edit");
+    assert!(without.err.contains(&reason), "{without:?}");
+    let again = edit(&house, &own.to_string(), &numbered("ping", "9"), &["--no-wait"]);
+    assert_eq!(again.code, Some(0), "{again:?}");
     assert_eq!(house.effects(), done + 1);
     proved(&house, running);
 }

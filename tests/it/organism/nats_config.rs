@@ -293,6 +293,8 @@ fn a_cluster_is_three_files_that_name_each_other() {
     for line in [
         "server_name: \"b\"",
         "listen: \"10.0.0.2:4222\"",
+        "ping_interval: \"5s\"",
+        "ping_max: 2",
         "sync_interval: always",
         "cert_file: \"/etc/tls/cert.pem\"",
         "verify: true",

@@ -218,10 +218,23 @@ fn an_embedded_journal_has_no_stream_to_be_compared_with() {
 fn a_blanked_payload_is_a_break_until_an_operator_records_it() {
     let house = answered();
     sql(&house, "UPDATE step SET payloads = zeroblob(length(payloads)) WHERE length(payloads) > 0");
+    // Splits of pages leave old copies of rows in the file, as a removed row does.
+    let copies = "PRAGMA secure_delete = OFF; \
+                  INSERT INTO blob VALUES ('copy', CAST('an old copy' AS BLOB)); \
+                  DELETE FROM blob WHERE digest = 'copy'";
+    sql(&house, copies);
+    let has_copy = || {
+        let files = ["journal.db", "journal.db-wal"].map(|file| house.data().join(file));
+        let bytes = files.iter().flat_map(|file| std::fs::read(file).unwrap_or_default());
+        bytes.collect::<Vec<u8>>().windows(11).any(|part| part == b"an old copy")
+    };
+    assert!(has_copy());
+
     let broken = house.organism(&["verify"]);
     assert_eq!(broken.code, Some(4), "{broken:?}");
     let repaired = house.organism(&["repair", "--accept-redaction", "--note", "privacy"]);
     assert_eq!(repaired.code, Some(0), "{repaired:?}");
+    assert!(!has_copy());
     house.verified();
 }
 

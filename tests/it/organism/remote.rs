@@ -141,10 +141,20 @@ fn an_answer_to_an_attempt_that_was_given_up_is_refused_on_record() {
     assert!(attempt.as_str().ends_with(".2"), "{attempt}");
     let reply = |text: &str| format!("<said xmlns=\"{TALK}\">{text}</said>");
     wait(stranger.say(&first, &[], &reply("late")));
-    wait(stranger.say(&second.reply.unwrap(), &[], &reply("in time")));
+    let second = second.reply.unwrap();
+    wait(stranger.say(&second, &[], &reply("in time")));
     let told = answer(sent);
     assert_eq!((told.code, told.out), (Some(0), talk_reply("in time")), "{}", told.err);
+
+    // A sign of life that arrives after the answer is no answer. Another answer is one.
+    for header in [("Organism-Lease", "1"), ("Organism-Heartbeat", "1")] {
+        wait(stranger.say(&second, &[header], ""));
+    }
+    wait(stranger.say(&second, &[], &reply("again")));
+    let refused = || house.log().matches("no attempt in flight has this subject").count();
+    until("the other answer is refused", || (refused() > 0).then_some(()));
     assert_eq!(running.stop(), Some(0));
+    assert_eq!(refused(), 1, "{}", house.log());
     assert_eq!(on_record(&house, "stale-attempt"), 1);
     house.verified();
 }

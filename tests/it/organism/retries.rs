@@ -8,7 +8,9 @@ use organism::thread::{Fact, Input};
 use rusqlite::Connection;
 use serde_json::Value as Json;
 
+use super::try_threads::trial;
 use super::{CONFIG, CommandOutput, House, numbered, until};
+use crate::web::view::operate::operating;
 
 /// A config in which a call to the holder times out after some seconds.
 fn config(more: &str) -> String {
@@ -246,7 +248,16 @@ fn the_call_of_a_listener_is_retried_in_a_subthread() {
     let reply = house.organism(&["thread", "sess-source01.retry"]);
     assert!(reply.out.contains("back → desk"), "{reply:?}");
     assert_eq!(house.messages("done").len(), 1, "the earlier caller gets nothing");
+
+    // No fork and no trial repeats this retry: they could not send it to its recipient alone.
+    let forked = house.organism(&["fork", retried["calls"][0].as_str().unwrap()]);
+    let reason = "went to back alone, by an operator's retry, which no fork repeats";
+    assert!(forked.code == Some(0) && forked.err.contains(reason), "{forked:?}");
+    assert!(forked.err.contains("continue it with"), "it calls nothing: {forked:?}");
     assert_eq!(running.stop(), Some(0));
+    let tried = trial(&house, &["organism.toml", "--threads", "sess-source01"]);
+    assert_eq!(tried.code, Some(69), "{tried:?}");
+    assert!(tried.err.contains("is an operator's retry of one call"), "{tried:?}");
     house.verified();
 }
 
@@ -271,6 +282,13 @@ fn a_redacted_payload_cannot_be_retried() {
     let refused = retry(&house, &[&id]);
     assert_eq!(refused.code, Some(65), "{refused:?}");
     assert!(refused.err.contains("its payload is redacted"), "{refused:?}");
+
+    let view = operating(&house);
+    let page = view.page("/refused");
+    assert!(page.contains("its payload is redacted") && page.contains("[redacted]"), "{page}");
+    assert!(!page.contains("\\u{0}"), "{page}");
+    let page = view.page(&format!("/messages/{id}"));
+    assert!(page.contains(">Fork here</a>") && !page.contains(">Retry</a>"), "{page}");
 }
 
 /// After a kill -9 at any step of a retry, the retry exists once or not at all.

@@ -55,6 +55,11 @@ fn a_pump_with_a_revoked_key_reports_it_and_waits_until_it_has_a_new_key() {
     guarded.again(&["--revoke", "pump"]);
     until("it says so", || house.log().to_lowercase().contains("authorization").then_some(()));
     println!("a revoked pump said so after {:?}", begun.elapsed());
+    until("it names the file", || {
+        house.log().contains("the servers refuse the credentials in").then_some(())
+    });
+    let log = house.log();
+    assert!(!log.contains("authorization violation error="), "each attempt is logged: {log}");
     let records = house.recorded("say");
     // A pump with revoked credentials cannot commit and waits; it continues with a new key.
     running.child.kill().unwrap();

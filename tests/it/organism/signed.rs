@@ -50,6 +50,7 @@ replies = ["decision", "pass"]
 "#;
 
 const PEOPLE: &str = "urn:example:people";
+const HOUR_MICROS: i64 = 3_600_000_000;
 const PASSPHRASE: &str = "correct horse battery";
 
 /// A directory with the keys of two operators, and of a person who is no operator.
@@ -99,6 +100,7 @@ impl Signing {
     fn run(&self) -> Running {
         let mut command = self.house.command(&["run"]);
         command.env("ORGANISM_UNDER_TEST", env!("CARGO_BIN_EXE_organism"));
+        command.env("ORGANISM_CLOCK_SKEW", self.house.path("skew"));
         self.house.run_with(command)
     }
 
@@ -200,9 +202,12 @@ fn operator() -> ListenerName {
 #[test]
 fn a_decision_needs_the_signature_of_an_operator() {
     let signing = Signing::new();
+    signing.house.write("skew", HOUR_MICROS.to_string());
     let running = signing.run();
     let (message, hash, thread) = signing.hold("1");
     let (question, asked) = signing.ask_boss("left or right?");
+    // The clock is right again, and record time stays ahead: signatures count nevertheless.
+    signing.house.write("skew", "0");
     let pass = format!("<?xml version=\"1.0\"?>\n<pass xmlns=\"{PEOPLE}\">no idea</pass>\n");
     signing.house.write("pass.xml", pass);
     let commands: [&[&str]; 4] = [

@@ -207,11 +207,21 @@ fn a_changed_prompt_names_exactly_the_threads_that_changed() {
     house.verified();
 }
 
+/// Program of a listener that crashes in its first attempt.
+const FLAKY: &str = r"
+if [ ! -e crashed ]; then touch crashed; head -c 1 >/dev/null; exit 7; fi
+exec ./player.pl solo
+";
+
 /// Under an unchanged config, a conversation runs again as a whole, has no differences and costs
-/// nothing.
+/// nothing. An attempt that failed before the recorded result is no difference.
 #[test]
 fn an_unchanged_config_changes_nothing_and_costs_nothing() {
     let house = house();
+    let command = "[\"./player.pl\", \"solo\"]";
+    assert!(AGENTS.contains(command));
+    house.write("organism.toml", AGENTS.replace(command, "[\"sh\", \"flaky.sh\"]"));
+    house.write("flaky.sh", FLAKY);
     let running = house.run_noting();
     for more in [["--new", "sess-source01"], ["--thread", "sess-source01"]] {
         let sent = house.send_text(&numbered("order", "7"), &more);
@@ -229,6 +239,8 @@ fn an_unchanged_config_changes_nothing_and_costs_nothing() {
     let report = json(&tried);
     assert_eq!(changed(&report, "none"), ["sess-source01"], "{report:#}");
     let thread = &report["threads"][0];
+    assert_eq!(thread["a"]["failed_attempts"], 1);
+    assert_eq!(thread["b"]["failed_attempts"], 0);
     assert_eq!(thread["a"]["turns"], 3);
     assert_eq!(thread["b"]["turns"], 3);
     assert_eq!(thread["b"]["spent"]["tokens"], 0);
@@ -434,6 +446,68 @@ fn a_thread_whose_request_is_redacted_is_not_tried() {
     assert_eq!(tried.code, Some(69), "{tried:?}");
     let report = json(&tried);
     assert!(report["not_tried"][0]["reason"].to_string().contains("redacted"), "{report:#}");
+}
+
+/// A config with an agent that takes the first reply of two listeners. The listener `slow` replies
+/// as soon as the file `let-go` exists.
+const RACE: &str = r#"
+[organism]
+name = "talk"
+
+[clients.desk]
+peers = ["first"]
+
+[agents.first]
+schema = "talk.xsd"
+accepts = ["order"]
+final = "done"
+peers = ["quick", "slow"]
+gather = "first"
+model = "recorded"
+transport = "xml"
+
+[listeners.quick]
+command = ["./player.pl", "quick", "player.pl"]
+schema = "talk.xsd"
+accepts = ["hold"]
+replies = ["held"]
+
+[listeners.slow]
+command = ["./player.pl", "slow", "let-go"]
+schema = "talk.xsd"
+accepts = ["hold"]
+replies = ["held"]
+
+[models.recorded]
+provider = "playback"
+recording = "turns.toml"
+"#;
+
+#[test]
+fn a_thread_with_a_late_answer_that_a_later_turn_shows_is_not_tried() {
+    let house = House::with(RACE);
+    house.write("turns.toml", TURNS.replace("ping>", "hold>").replace("pong/", "held/"));
+    let running = house.run_noting();
+    let request = numbered("order", "1");
+    let sent = house.send_text(&request, &["--new", "sess-source01", "--no-wait"]);
+    assert_eq!(sent.code, Some(0), "{sent:?}");
+    until("the agent has its final", || (house.recorded("done") == 1).then_some(()));
+    house.write("let-go", "");
+    until("the late answer is on record", || (house.recorded("held") == 2).then_some(()));
+
+    // No turn shows the late answer yet.
+    let arguments = ["organism.toml", "--threads", "sess-source01", "--json"];
+    let tried = trial(&house, &arguments);
+    assert_eq!(tried.code, Some(0), "{tried:?}");
+    assert_eq!(changed(&json(&tried), "course"), ["sess-source01"], "{tried:?}");
+
+    let sent = house.send_text(&request, &["--thread", "sess-source01"]);
+    assert_eq!(sent.code, Some(0), "{sent:?}");
+    assert_eq!(running.stop(), Some(0));
+    let tried = trial(&house, &arguments);
+    assert_eq!(tried.code, Some(69), "{tried:?}");
+    let reason = json(&tried)["not_tried"][0]["reason"].to_string();
+    assert!(reason.contains("came after its call had ended"), "{tried:?}");
 }
 
 /// If a signal ends a trial, the source is untouched. At that moment the trial waits for a live

@@ -46,6 +46,14 @@ fn beside_a_config_that_is_no_toml_records_are_read_and_decisions_are_taken() {
     assert_eq!(house.send_text(&say("new"), &[]).code, Some(78));
     assert_eq!(running.stop(), Some(0));
     works(&["threads"]);
+
+    for arguments in [&["verify"][..], &["verify", "copy"]] {
+        let verified = house.organism(arguments);
+        assert_eq!(verified.code, Some(5), "{verified:?}");
+        let note = "`known_keys` and `checkpoints` of the config are unknown here";
+        assert!(verified.err.contains(note), "{verified:?}");
+    }
+
     assert_eq!(
         house.organism(&["cancel", &one[2]]).code,
         Some(78),

@@ -258,7 +258,8 @@ impl NativeTools {
     /// # Errors
     ///
     /// Returns a single finding, which states that the tool is unknown, or what is wrong with the
-    /// arguments. All mistakes by the schema of the payload are joined in this finding.
+    /// arguments. If the arguments violate the schema of the payload in several places, this
+    /// finding lists all of them.
     pub fn read(&self, call: &ToolCall, finals: &AgentFinals) -> Result<TurnAction, Finding> {
         let Some(entry) = self.entries.iter().find(|entry| entry.tool.name == call.name) else {
             return Err(self.unknown(&call.name));

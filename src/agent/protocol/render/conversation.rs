@@ -1,5 +1,5 @@
-//! Renders a conversation in its order. After each turn of the model come the results of the turn's
-//! actions, in the order of the actions, and then the other messages before the next turn.
+//! Renders a conversation. After each turn of the model come the results of the turn's actions, in
+//! the order of the actions. The other messages that precede the next turn follow.
 //!
 //! A conversation is a sequence of segments. The first segment contains the items before the first
 //! turn. Each further segment contains a turn and the items up to the next turn. A segment depends
@@ -199,8 +199,9 @@ fn model_message(turn: &ModelText, form: &ConversationForm) -> ChatMessage {
     ChatMessage { role: ChatRole::Assistant, blocks }
 }
 
-/// Returns a native call in the form of the API of its provider. If the call has no arguments, they
-/// become an empty object. In renderer versions before the eleventh, they stay an empty text.
+/// Returns a native call in the form of the API of its provider. If the model wrote the call
+/// without arguments, the arguments become an empty object. In renderer versions before the
+/// eleventh, they stay an empty text.
 fn native_call(call: &ToolCall, version: RendererVersion) -> ChatBlock {
     let mut call = call.clone();
     if call.arguments.trim().is_empty() && version >= RendererVersion::V11 {
@@ -324,9 +325,9 @@ impl PendingToolResult<'_> {
     }
 }
 
-/// Returns the text for a native call that has no result: an error if the native call was refused
-/// or ended without an answer, otherwise `recorded`. In renderer versions before the tenth, only a
-/// refused native call has an error.
+/// Returns the text for a native call that has no result. If the native call was refused or ended
+/// without an answer, the text is an error. Otherwise, the text is `recorded`. In renderer versions
+/// before the tenth, the text is an error only for a refused native call.
 fn silence(call: &RecordedToolCall, version: RendererVersion) -> &'static str {
     match call.payload {
         Some(_) if call.is_owed && version >= RendererVersion::V10 => {

@@ -190,7 +190,7 @@ fn shown<'a>(
     }
 }
 
-/// Whether the prompt shows the message as one between other listeners. This is so if `viewer`
+/// Whether the prompt shows `message` as a message between other listeners. This is so if `viewer`
 /// neither sent nor received the message. Always false in renderer versions before the tenth.
 fn is_between_others(message: &Message, viewer: &ListenerName, version: RendererVersion) -> bool {
     version >= RendererVersion::V10 && message.from != *viewer && message.to != *viewer
@@ -367,8 +367,8 @@ fn system_error(payload: &str, request: Option<&str>) -> RenderedMessage<'static
     )
 }
 
-/// Returns the text of a failure. If the element has no children, this is its text. Otherwise, the
-/// text has one line for each child.
+/// Returns the text of a failure payload. If the payload has no child elements, returns its text.
+/// Otherwise, returns one line for each child element or text in it.
 fn failure_text(payload: &str) -> String {
     match Element::read(payload) {
         Some(element) if element.children().next().is_none() => element.text().trim().to_owned(),

@@ -126,9 +126,9 @@ impl XmlFinalPolicy<'_> {
     }
 
     /// Handles a report without its end tag. Refuses the report if the model declined to go on, or
-    /// if the provider cut off a JSON or XML report at its maximum length. Otherwise, adds the end
-    /// tag, and checks the report like a complete one. To a text or Markdown report that was cut
-    /// off, also adds [`TRUNCATED_MARK`].
+    /// if the report is JSON or XML and the provider cut the answer off at its maximum length.
+    /// Otherwise, adds the end tag, and checks the report like a complete one. If the provider cut
+    /// off a text or Markdown report, also adds [`TRUNCATED_MARK`] to it.
     fn cut_short(&mut self, attempt: &str, place: &TextLocation) -> Result<TurnAction, Finding> {
         let refuse = |why: &str| Err(unclosed(place.clone(), why));
         let is_structured = matches!(self.finals.format, FinalFormat::Json(_) | FinalFormat::Xml);

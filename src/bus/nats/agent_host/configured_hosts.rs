@@ -13,10 +13,14 @@ type HostOfConfig = (Digest, Arc<dyn Host>);
 
 /// The hosts of one agent, each with its config. A reload adds a host. The hosts of earlier configs
 /// stay, because each delivery must go to the host with the config that was in force when the
-/// delivery was handed over. All clones share the hosts.
+/// delivery was handed over. The newest [`limits::AGENT_HOST_CONFIGS_MAX`] hosts get deliveries. An
+/// older host gets none, and stays until its running deliveries have ended. All clones share the
+/// hosts.
 #[derive(Clone)]
 pub struct ConfiguredHosts {
-    /// Hosts with their configs, newest config first. Never locked across an await.
+    /// Hosts with their configs, newest config first. Locked while a delivery is passed to a host.
+    /// So a host that is about to get a delivery is not removed as idle. Never locked across an
+    /// await.
     hosts: Arc<Mutex<VecDeque<HostOfConfig>>>,
 }
 
@@ -25,29 +29,25 @@ impl ConfiguredHosts {
         Self { hosts: Arc::new(Mutex::new(VecDeque::from([(config, host)]))) }
     }
 
-    /// Adds the host of a new config. If there are too many hosts then, removes the host of the
-    /// oldest config and returns it; the caller must drain it.
-    pub fn add(&self, config: Digest, host: Arc<dyn Host>) -> Option<Arc<dyn Host>> {
+    /// Adds the host of a new config. Removes each host that gets no more deliveries and is idle.
+    pub fn add(&self, config: Digest, host: Arc<dyn Host>) {
         let mut hosts = locked(&self.hosts);
         hosts.push_front((config, host));
-        if hosts.len() > limits::AGENT_HOST_CONFIGS_MAX {
-            return hosts.pop_back().map(|(_, host)| host);
-        }
-        None
+
+        let mut newer = 0;
+        hosts.retain(|(_, host)| {
+            newer += 1;
+            newer <= limits::AGENT_HOST_CONFIGS_MAX || !host.is_idle()
+        });
     }
 
     /// Passes a delivery to the host of its config. If there is no such host, returns the digest of
     /// the newest config as the error.
     pub(super) fn deliver(&self, config: &str, delivery: Delivery) -> Result<(), Digest> {
-        let host = {
-            let hosts = locked(&self.hosts);
-            let found = hosts.iter().find(|(digest, _)| digest.to_string() == config);
-            match (found, hosts.front()) {
-                (Some((_, host)), _) => Arc::clone(host),
-                (None, newest) => {
-                    return Err(newest.map(|(digest, _)| *digest).unwrap_or_default());
-                }
-            }
+        let hosts = locked(&self.hosts);
+        let mut accepting = hosts.iter().take(limits::AGENT_HOST_CONFIGS_MAX);
+        let Some((_, host)) = accepting.find(|(digest, _)| digest.to_string() == config) else {
+            return Err(hosts.front().map(|(digest, _)| *digest).unwrap_or_default());
         };
         host.deliver(delivery);
         Ok(())
@@ -60,5 +60,73 @@ impl ConfiguredHosts {
 
     pub(super) fn hosts(&self) -> Vec<Arc<dyn Host>> {
         locked(&self.hosts).iter().map(|(_, host)| Arc::clone(host)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::Pin;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::time::Duration;
+
+    use super::*;
+    use crate::bus::DeliveryPreview;
+    use crate::ids::{ListenerName, MessageId, Position, ThreadId};
+
+    /// A host that drops its deliveries. It reports that it is idle if the test has set this.
+    #[derive(Default)]
+    struct FakeHost {
+        is_idle: AtomicBool,
+    }
+
+    impl Host for FakeHost {
+        fn deliver(&self, _: Delivery) {}
+
+        fn cancel(&self, _: CallId, _: Attempt) {}
+
+        fn is_idle(&self) -> bool {
+            self.is_idle.load(Ordering::Relaxed)
+        }
+
+        fn drain(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+            Box::pin(std::future::ready(()))
+        }
+    }
+
+    fn delivery() -> Delivery {
+        Delivery {
+            call: CallId(MessageId(uuid::Uuid::nil())),
+            attempt: Attempt { epoch: 1, n: 1 },
+            listener: ListenerName::parse("tested").unwrap(),
+            thread: ThreadId::organism(),
+            messages: Vec::new(),
+            fresh: 0,
+            position: Position::default(),
+            timeout: Duration::ZERO,
+            trace: None,
+            preview: DeliveryPreview::None,
+            source: None,
+            uncounted: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn an_outdated_host_gets_nothing_more_and_stays_until_it_is_idle() {
+        let most = limits::AGENT_HOST_CONFIGS_MAX;
+        let config = |number: usize| Digest::of(&number.to_le_bytes());
+        let oldest = Arc::new(FakeHost::default());
+        let hosts = ConfiguredHosts::new(config(0), oldest.clone());
+        let add = |number| hosts.add(config(number), Arc::new(FakeHost::default()));
+        (1..=most).for_each(add);
+        assert_eq!(hosts.hosts().len(), most + 1);
+
+        let deliver = |number| hosts.deliver(&config(number).to_string(), delivery());
+        assert_eq!(deliver(0), Err(config(most)));
+        assert_eq!(deliver(1), Ok(()));
+
+        oldest.is_idle.store(true, Ordering::Relaxed);
+        add(most + 1);
+        assert_eq!(Arc::strong_count(&oldest), 1);
+        assert_eq!(hosts.hosts().len(), most + 1, "the host of the next config is not idle");
     }
 }

@@ -57,7 +57,8 @@ impl ForkedExample {
         let text = |key: &str| checked[key].as_str().unwrap().to_owned();
         let data = PathBuf::from(text("data"));
         let config = Digest::parse(&text("digest")).unwrap();
-        let handshake = Handshake { project: Some(text("project")), config: Some(config) };
+        let handshake =
+            Handshake { project: Some(text("project")), config: Some(config), partitions: None };
         let client = ServiceClient::find(&data, handshake).await.unwrap().unwrap();
         Self { example, data, client, anew, running }
     }

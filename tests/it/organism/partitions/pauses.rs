@@ -34,8 +34,17 @@ fn a_pause_reaches_every_pump_and_survives_a_takeover() {
     assert_eq!(results(&own), ["done"], "{own:?}");
     assert_eq!(value(&own)["partitions"][0]["partition"], 2);
 
+    // The organism of this host refuses it, and then the streams, as no organism runs here.
+    one.write("organism.toml", config(&server, PARTITIONS - 1));
+    let refused = one.organism(&["pause", "all"]);
+    assert_eq!(refused.code, Some(78), "{refused:?}");
     first.child.kill().unwrap();
     first.child.wait().unwrap();
+    for refused in [refused, one.organism(&["pause", "all"])] {
+        assert_eq!(refused.code, Some(78), "{refused:?}");
+        assert!(refused.err.contains("write `partitions = 4` under [journal]"), "{refused:?}");
+    }
+    one.write("organism.toml", config(&server, PARTITIONS));
     until_within(TAKEOVER, "the other has all", || {
         let log = other.log();
         (log.contains("partition 0: pumped here") && log.contains("partition 1: pumped here"))

@@ -1,6 +1,8 @@
 //! Runs in forks: what an undo covers and what a retry takes over may be in the history of the
 //! fork, whose records are those of the source.
 
+use super::super::bookings::BANK;
+use super::super::try_threads::trial;
 use super::super::until;
 use super::{CONFIG, house, ledger, send};
 
@@ -38,6 +40,31 @@ fn a_run_in_a_fork_undoes_and_retries_what_its_history_has_done() {
 
     assert_eq!(ledger(&house), done, "no effect happened again");
     assert_eq!(running.stop(), Some(0));
+    house.verified();
+}
+
+/// A call that failed after its hand-over may have had an effect. In a fork, in a fork of the fork
+/// and in a trial, the result of the run lists this call as it does in the source.
+#[test]
+fn the_list_of_a_failed_run_has_a_call_that_failed_after_its_hand_over_in_every_fork() {
+    let house = house(&CONFIG.replace(BANK, &format!("{BANK}attempts = 1\n")));
+    // The bank answers with a payload that it must not send.
+    house.write("refuse-charge", "");
+    let sent = send(&house, &[]);
+    let listed = "<not-undone><listener>bank</listener>";
+    assert!(sent.out.contains(listed), "{sent:?}");
+
+    let (request, _) = house.messages("trip").remove(0);
+    let forked = house.organism(&["fork", &request.to_string()]);
+    assert!(forked.out.contains(listed), "{forked:?}");
+    let (before, _) = forked.err.split_once(", a fork of sess-travel00").unwrap();
+    let fork = before.rsplit(' ').next().unwrap();
+    let mut turns = house.messages_of(fork).into_iter();
+    let (turn, _) = turns.rfind(|(_, name)| name == "model-turn").unwrap();
+    let of_fork = house.organism(&["fork", &turn.to_string()]);
+    assert!(of_fork.out.contains(listed), "{of_fork:?}");
+    let tried = trial(&house, &["organism.toml", "--threads", "sess-travel00"]);
+    assert_eq!(tried.code, Some(0), "{tried:?}");
     house.verified();
 }
 

@@ -3,6 +3,7 @@
 
 use serde_json::Value as Json;
 
+use super::super::try_threads::trial;
 use super::super::workflow::messages;
 use super::super::{House, Running, until};
 use super::{CONFIG, CommandOutput, RECORDING, cancellations, house, ledger, send};
@@ -314,6 +315,11 @@ fn a_retry_of_a_run_that_was_undone_books_again() {
     assert_eq!(cancellations(&house).values().filter(|times| **times == 0).count(), 1);
     let told = ledger(&house).iter().filter(|line| line.starts_with("notify")).count();
     assert_eq!(told, 1, "its result was taken over: {:?}", ledger(&house));
+
+    // The retry names a run by its id, and the run of a trial has another id.
+    let tried = trial(&house, &["organism.toml", "--threads", "sess-travel00"]);
+    assert_eq!(tried.code, Some(69), "{tried:?}");
+    assert!(tried.err.contains("retries a run of a workflow"), "{tried:?}");
     assert_eq!(running.stop(), Some(0));
     house.verified();
 }
