@@ -203,9 +203,9 @@ impl ContentReader {
         EventContent { title, text: self.replace_ids(&text, is_core) }
     }
 
-    /// Replaces each id of a thread, message or timer of this tree in `text` by its place or
-    /// number, and each time that the core has stated in this tree by the word `TIME`. Used for
-    /// prompts, because they show payloads of the core.
+    /// Replaces ids in `text`, so that the texts of two trees can be compared. The id of a thread
+    /// or message of this tree is replaced by the place of that thread or message in the tree. The
+    /// id of a timer is replaced by the number of that timer.
     pub fn without_ids_and_times(&self, text: &str) -> String {
         let times = self.times.iter();
         let text = times.fold(text.to_owned(), |text, time| text.replace(time.as_str(), "TIME"));

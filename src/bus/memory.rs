@@ -26,9 +26,10 @@ impl MemoryMark {
         Some(Self { count: delivery.messages.len(), last })
     }
 
-    /// Returns the number of messages of this delivery that the listener remembers, if it remembers
-    /// exactly the messages before the new ones. Otherwise, for example in a retry, returns `None`.
-    /// The delivery must then be sent with all its messages.
+    /// Returns how many messages of this delivery the listener remembers, so that only the others
+    /// must be sent. Returns `None` if the listener's memory does not end exactly where the new
+    /// messages of the delivery begin, for example in a retry. All messages of the delivery must
+    /// then be sent.
     pub fn known_of(&self, delivery: &Delivery) -> Option<usize> {
         let known = delivery.messages.len().checked_sub(delivery.fresh)?;
         let last = delivery.messages.get(known.checked_sub(1)?)?;

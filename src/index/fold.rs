@@ -461,9 +461,9 @@ impl<'d> IndexFold<'d> {
         self.count_error(record, thread)
     }
 
-    /// Adds the next text of the record to the full-text table: the words of the message or refusal
-    /// with the number `n`. If `thread` is set, also adds the word that stands for the tree of this
-    /// thread.
+    /// Adds a row to the full-text table for the message or refusal with the number `n`. The row
+    /// has the words of the next text of the record. If `thread` is set, the row also has a word
+    /// that stands for the tree of this thread, so that a search can be limited to the tree.
     fn add_text(&mut self, n: i64, thread: Option<i64>) -> rusqlite::Result<()> {
         let mut text = self.texts.next().expect("each message and refusal has its words");
         let tree = match thread {

@@ -108,8 +108,8 @@ pub(super) struct ReaderSource {
 
 impl ReaderSource {
     /// Opens a reader of the index without bringing the index up to date. Returns `None` if a file
-    /// cannot be opened. Also returns `None` if a file was replaced since the reader that made this
-    /// source opened it.
+    /// of the index cannot be opened, or is no longer the file that was open in the reader from
+    /// which this source was made.
     pub(super) fn open(&self) -> Option<IndexReader> {
         let journal = JournalReader::open(&self.data).ok()?;
         let db = connect(&self.path).ok()?;

@@ -1,5 +1,5 @@
-//! Reads whole trees. The tree of a fork begins with the history of the fork: the source's records
-//! up to the point at which the fork begins, as records of the fork.
+//! Reads whole trees. For a fork, the records of its source up to the fork point come first, changed
+//! as if the fork had recorded them. The own records of the fork follow.
 
 use crate::ids::Position;
 use crate::journal::Error;

@@ -135,8 +135,8 @@ impl SourceSearch {
         source.result(&reader, call, order)
     }
 
-    /// Returns the calls of the tree `root` that are recorded after the position `after`. Reads
-    /// only records that no earlier search has read.
+    /// Returns the calls of the tree `root` that are recorded after the position `after`. Keeps the
+    /// calls that earlier searches found, and reads only the records after them.
     fn calls(
         &mut self,
         reader: &JournalReader,

@@ -77,9 +77,9 @@ fn case_thread() -> ThreadId {
     ThreadId::parse("sess-testcase").expect("it is a valid id of a root thread")
 }
 
-/// Makes the config for the run of a test case, with a journal in `home`. Also returns builders of
-/// hosts: a [`CaseHost`] replaces each agent, and each listener whose program the case does not
-/// run.
+/// Makes the config for the run of a test case, with a journal in `home`. Also returns the builders
+/// of [`CaseHost`]s. A `CaseHost` replaces each agent, and each listener whose program the case
+/// does not run.
 fn isolated(
     config: &Config,
     case: &WorkflowCase,

@@ -174,8 +174,9 @@ pub enum ReloadReport {
     NeedsRestart {
         #[serde(rename = "keys")]
         keys: Vec<String>,
-        /// Reason why this organism applies no changes by a reload. `None` if the reload is refused
-        /// because of the changed keys alone.
+        /// Reason why this organism can apply no change at all by a reload. `None` if it can, and
+        /// the reload was refused only because some of the changed keys take effect at a start
+        /// alone.
         #[serde(rename = "reason", default, skip_serializing_if = "Option::is_none")]
         reason: Option<String>,
     },

@@ -60,9 +60,9 @@ impl Core {
         self.waiting.total
     }
 
-    /// Recounts the messages of a tree whose open calls only wait for persons or timers. The tree
-    /// must be in memory. Must be called after each record that belongs to the tree, and after a
-    /// boot.
+    /// Updates the number of waiting messages of the tree `root`. The messages of a tree count as
+    /// waiting if all its open calls wait for persons or timers. The tree must be in memory. Must
+    /// be called after each record that belongs to the tree, and after a boot.
     pub(super) fn count_waiting_messages(&mut self, root: &ThreadId) {
         let tree = self.state.trees.resident(root);
         let messages = tree.map_or(0, |tree| tree.waiting_messages());

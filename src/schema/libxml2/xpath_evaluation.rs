@@ -505,10 +505,10 @@ unsafe fn separate_texts(node: c::xmlNodePtr) -> Vec<c::xmlNodePtr> {
         while let Some(child) = next.as_ref() {
             match child.type_ {
                 c::xmlElementType_XML_ELEMENT_NODE => elements.push(next),
-                c::xmlElementType_XML_TEXT_NODE | c::xmlElementType_XML_CDATA_SECTION_NODE => {
-                    if c::xmlIsBlankNode(next) == 0 {
-                        return Vec::new();
-                    }
+                c::xmlElementType_XML_TEXT_NODE | c::xmlElementType_XML_CDATA_SECTION_NODE
+                    if c::xmlIsBlankNode(next) == 0 =>
+                {
+                    return Vec::new();
                 }
                 _ => {}
             }
