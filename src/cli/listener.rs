@@ -234,6 +234,11 @@ fn example(name: &PayloadName, schemas: &Schemas) -> Result<String, CommandFailu
 fn judged(text: &str, schemas: &Schemas, replies: &[PayloadName]) -> Result<(), String> {
     let scanned = scan(text.as_bytes()).map_err(|violation| violation.to_string())?;
     let name = scanned.name;
+    if *name.namespace == *envelope::NAMESPACE && &*name.local == "answer" {
+        let advice =
+            "<e:answer> needs the attributes `call` and `attempt`, as the delivery has them";
+        return Err(advice.to_owned());
+    }
     if *name.namespace == *envelope::NAMESPACE {
         return Err("the envelope is not a listener's to write; answer with payloads".to_owned());
     }

@@ -162,17 +162,23 @@ async fn send_each(
         let submissions = chunk.iter().filter_map(|path| match make(path) {
             Ok(submission) => Some((path, submission)),
             Err(error) => {
-                bar.suspend(|| tally.unread(&error));
+                bar.suspend(|| tally.unread(path, &error));
                 None
             }
         });
         let submissions: Vec<_> = submissions.collect();
         let mut is_reached = submissions.is_empty();
         let sending = submissions.into_iter().map(|(path, submission)| {
-            let organism = &organism;
+            let (organism, bar) = (&organism, &bar);
             async move {
                 let mut all = Vec::new();
-                let sent = organism.submit(submission, |sent| all.push(sent)).await;
+                let sent = organism.submit(submission, |sent| {
+                    // Other results are printed in the order of the files, which may take as long
+                    // as the slowest of them.
+                    bar.suspend(|| note_wait(path, &sent, wait));
+                    all.push(sent);
+                });
+                let sent = sent.await;
                 (path, all, sent)
             }
         });
@@ -268,11 +274,11 @@ impl SendTally {
         }
     }
 
-    /// Counts a file that could not be submitted because of `error`, and prints the error. The
-    /// command still sends the other files.
-    fn unread(&mut self, error: &anyhow::Error) {
+    /// Counts a file that was not sent because of `error`, and prints the error. The command still
+    /// sends the other files.
+    fn unread(&mut self, path: &Path, error: &anyhow::Error) {
         self.failed += 1;
-        note!("organism: {error:#}");
+        note!("{} was not sent: {error:#}", file_name(path));
     }
 
     /// Describes the results of all `files` on one line, and states whether to repeat the command.
@@ -317,6 +323,20 @@ fn note_unknown_thread(thread: &str) {
 
 fn file_name(path: &Path) -> String {
     path.file_name().unwrap_or_default().display().to_string()
+}
+
+/// Prints a note if the work of a file waits for a person, or for something else that is missing.
+fn note_wait(path: &Path, sent: &SubmitUpdate, wait: bool) {
+    let file = file_name(path);
+    match sent {
+        SubmitUpdate::Accepted { thread, held: true, .. } if wait => {
+            note!(
+                "{file}: it waits for an approval; `organism approvals --all-from {thread}` shows it"
+            );
+        }
+        SubmitUpdate::Waits(wait) => note!("{file}: {wait}"),
+        _ => {}
+    }
 }
 
 /// Prints the responses for one file of a directory.

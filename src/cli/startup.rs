@@ -265,7 +265,8 @@ pub(super) fn bytes(path: &Path) -> anyhow::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     source.take(most as u64 + 1).read_to_end(&mut bytes).map_err(failed)?;
     if bytes.len() > most {
-        let text = format!("{} has more than {most} bytes; nothing was sent", path.display());
+        let text =
+            format!("{} has more than {most} bytes, the maximum for a payload", path.display());
         return Err(CommandFailure::new(CommandExit::InvalidData, text).into());
     }
 

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Instant;
 
-use grep_matcher::{LineTerminator, Matcher};
+use grep_matcher::Matcher;
 use grep_regex::{RegexMatcher, RegexMatcherBuilder};
 use grep_searcher::sinks::Bytes;
 use grep_searcher::{Searcher, SearcherBuilder};
@@ -34,7 +34,7 @@ fn search_until(
     let allow_tests = request.allow_tests.unwrap_or(false) || tree::is_within_tests(&within);
 
     let mut found = FoundMatches::default();
-    let mut searcher = searcher(&request.query);
+    let mut searcher = SearcherBuilder::new().line_number(true).build();
 
     for file in tree.files(&within) {
         if Instant::now() >= deadline {
@@ -68,19 +68,6 @@ fn search_until(
     })
 }
 
-/// Whether a line may also end with CR and LF. If not, a CR before the LF is part of its line, so
-/// that a query can search for it.
-fn has_crlf_lines(query: &str) -> bool {
-    !query.contains("\\r")
-}
-
-/// Returns a searcher for lines that end as the [`matcher`] of the query requires.
-fn searcher(query: &str) -> Searcher {
-    let crlf = has_crlf_lines(query);
-    let end = if crlf { LineTerminator::crlf() } else { LineTerminator::byte(b'\n') };
-    SearcherBuilder::new().line_terminator(end).line_number(true).build()
-}
-
 /// Part of the error message of the crate `grep-regex` for an expression that is too large. Its
 /// error type does not distinguish this reason from others.
 const SIZE_LIMIT_ERROR: &str = "exceeds size limit";
@@ -99,14 +86,7 @@ fn matcher(query: &str, notes: &mut Vec<String>) -> Result<RegexMatcher, ToolErr
     let build = |literal: bool| {
         let mut builder = RegexMatcherBuilder::new();
         builder.size_limit(limits::REGEX_BYTES_MAX).dfa_size_limit(limits::REGEX_CACHE_BYTES);
-        builder.case_smart(true).fixed_strings(literal);
-        if has_crlf_lines(query) {
-            // `$` also matches before a carriage return at the end of a line.
-            builder.crlf(true);
-        } else {
-            builder.line_terminator(Some(b'\n'));
-        }
-        builder.build(query)
+        builder.case_smart(true).fixed_strings(literal).line_terminator(Some(b'\n')).build(query)
     };
 
     build(false).or_else(|error| {
@@ -240,7 +220,7 @@ mod tests {
         std::fs::write(place.path().join("a.txt"), "needle\n".repeat(20_000)).unwrap();
         let tree = SearchTree::open(place.path()).unwrap();
         let matcher = matcher("needle", &mut Vec::new()).unwrap();
-        let mut searcher = searcher("needle");
+        let mut searcher = SearcherBuilder::new().line_number(true).build();
         let mut found = FoundMatches::default();
         found.file(&tree, Path::new("a.txt"), &matcher, &mut searcher, Instant::now());
         assert!(found.is_stopped);
@@ -272,19 +252,6 @@ mod tests {
         let tree = SearchTree::open(place.path()).unwrap();
         let results = search(&tree, &search_for("needle")).unwrap();
         assert_eq!(results.matches.first().map(|found| found.line), Some(5_001));
-    }
-
-    #[test]
-    fn the_end_of_a_line_is_found_before_each_kind_of_line_end() {
-        let place = tempfile::tempdir().unwrap();
-        std::fs::write(place.path().join("a.txt"), "needle one\r\nneedle two\r\n").unwrap();
-        std::fs::write(place.path().join("b.txt"), "needle two\nneedle two x\n").unwrap();
-        let tree = SearchTree::open(place.path()).unwrap();
-        let results = search(&tree, &search_for("^needle two$")).unwrap();
-        let lines: Vec<_> =
-            results.matches.iter().map(|found| (found.file.as_str(), found.line)).collect();
-        assert_eq!(lines, [("a.txt", 2), ("b.txt", 1)]);
-        assert_eq!(results.matches.first().map(|found| found.text.as_str()), Some("needle two"));
     }
 
     #[test]

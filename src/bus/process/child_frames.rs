@@ -60,6 +60,8 @@ pub(super) struct ChildIo<'a> {
     has_exited: bool,
     /// Number of answers in which the child named an attempt other than the current one.
     strays: u32,
+    /// Whether the child has answered another attempt since the current delivery.
+    has_strayed: bool,
     /// Number of frames that were read since the latest delivery or the latest check for commands,
     /// whichever is later.
     frames_in_row: u32,
@@ -104,6 +106,7 @@ impl<'a> ChildIo<'a> {
             draining: false,
             has_exited: false,
             strays: 0,
+            has_strayed: false,
             frames_in_row: 0,
             patience: None,
         }
@@ -223,6 +226,7 @@ impl<'a> ChildIo<'a> {
         self.partial = remembered.map(|_| Box::new(delivery));
         self.is_cancelled = false;
         self.has_sent_heartbeat = false;
+        self.has_strayed = false;
         self.frames_in_row = 0;
         self.is_warned_of_frame = false;
 
@@ -355,6 +359,7 @@ impl<'a> ChildIo<'a> {
         self.handle.stray(named, answer.payloads.unwrap_or_default());
 
         self.strays += 1;
+        self.has_strayed = true;
         if self.strays < limits::STRAY_ANSWERS_MAX {
             return None;
         }
@@ -513,6 +518,11 @@ impl<'a> ChildIo<'a> {
     /// Describes the output that the child wrote instead of an answer.
     fn missing_answer_description(&self) -> String {
         match self.frames.bytes_without_end() {
+            0 if self.has_strayed => {
+                "it answered attempts that it did not have at hand; `organism search --rule \
+                 stray-answer` shows the answers"
+                    .to_owned()
+            }
             0 if self.has_sent_heartbeat => "it wrote heartbeats but no answer".to_owned(),
             0 => "it wrote nothing: did it flush?".to_owned(),
             bytes => format!("it wrote {bytes} bytes without a NUL"),

@@ -6,7 +6,7 @@ use std::time::Duration;
 use organism::bus::native_host::InlineHost;
 use organism::bus::process::{Options, ProcessHost, find};
 use organism::bus::{Host, Outcome, Sink};
-use organism::envelope::AttemptFailure;
+use organism::envelope::{AttemptFailure, NAMESPACE};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::runtime::Handle;
 
@@ -108,6 +108,22 @@ async fn a_process_that_exits_after_a_cancel_uses_up_no_restart() {
         let failure = failure(&mut ear).await.to_string();
         assert!(failure.contains("exited with code 3"), "{failure}");
     }
+}
+
+#[tokio::test]
+async fn a_listener_that_answers_another_attempt_is_reported_with_this_reason() {
+    let answer = format!("<e:answer xmlns:e=\"{NAMESPACE}\" call=\"nobody\" attempt=\"0.0\"/>");
+    let script =
+        format!("read -rd '' frame; printf '%s\\0' '{answer}'; read -rd '' cancel; sleep 60");
+    let mut options = running(["bash", "-c", &script]);
+    options.cancel_grace = Duration::from_millis(50);
+    let mut ear = hosting(options);
+    let number = ear.tell("anything");
+    let stray = ear.next().await;
+    assert!(matches!(stray, SinkEvent::Stray(..)), "{stray:?}");
+    ear.cancel(number);
+    let failure = failure(&mut ear).await.to_string();
+    assert!(failure.contains("it answered attempts that it did not have at hand"), "{failure}");
 }
 
 #[tokio::test]
