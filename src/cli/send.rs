@@ -169,7 +169,8 @@ async fn send_each(
         let submissions: Vec<_> = submissions.collect();
         let mut is_reached = submissions.is_empty();
         let sending = submissions.into_iter().map(|(path, submission)| {
-            let (organism, bar) = (&organism, &bar);
+            let organism = &organism;
+            let bar = &bar;
             async move {
                 let mut all = Vec::new();
                 let sent = organism.submit(submission, |sent| {

@@ -139,7 +139,7 @@ fn is_any(parameter: &PayloadParameter) -> bool {
 
 /// Puts the children of a payload into the order and the namespaces of their schema. If several
 /// names are repeated, and the schema permits their children only in turns, puts the children into
-/// this order, too ([`take_turns`]).
+/// this order, too (`take_turns`).
 pub fn fit_children(schemas: &Schemas, mut payload: Element) -> Element {
     let name = PayloadName::new(payload.name.namespace(), payload.local_name());
     let parameters = schemas.describe(&name).parameters;
