@@ -637,6 +637,31 @@ mod tests {
     }
 
     #[test]
+    fn a_fork_without_a_result_is_not_equal_to_a_source_that_has_one() {
+        let paid = ("a", MessageKind::Reply, "<done xmlns=\"urn:t\">100</done>");
+        let both = [paid, ("b", MessageKind::Reply, "<done xmlns=\"urn:t\">b</done>")];
+        let source = gathered(false, &both);
+        let fork_with = |results: &[_]| {
+            let mut fork = gathered(false, results);
+            let note = (9, MessageKind::Note);
+            add_sent(&mut fork, note, (ListenerName::CORE, "me"), None, "<fork/>");
+            let Some(TimelineEvent::Message(message)) =
+                fork.items.last_mut().map(|item| &mut item.what)
+            else {
+                panic!("it was just added")
+            };
+            message.name = system::name("fork");
+            fork
+        };
+        let with_one = fork_with(&[paid]);
+        let without = fork_with(&[]);
+        let is_equal = |left, right| compare_threads(left, right).has_equal_results();
+        assert!(is_equal(&source, &with_one), "the other peer ended before the fork");
+        assert!(!is_equal(&source, &without));
+        assert!(!is_equal(&without, &source));
+    }
+
+    #[test]
     fn the_results_of_all_peers_are_compared_whatever_the_order_of_their_ends() {
         let paid = "<done xmlns=\"urn:t\">100</done>";
         let other = "<done xmlns=\"urn:t\">999</done>";

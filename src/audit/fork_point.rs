@@ -166,7 +166,8 @@ impl ForkPoint {
             let was_at_rest = is_at_rest(&state, &root);
             let is_last = sealed.record.position == position;
             apply(&mut state, &sealed.record);
-            let is_repeatable = was_at_rest && narrow_retry(&records, &sealed.record).is_none();
+            let is_repeatable =
+                was_at_rest && retry_of_one_call(&records, &sealed.record).is_none();
             if let Some(request) = first_request(&sealed.record).filter(|_| is_repeatable) {
                 match &mut inherited {
                     Some(point) if sealed.record.previous == Position(0) => {
@@ -577,7 +578,10 @@ fn first_request(record: &Record) -> Option<&Message> {
 /// - the retry of a retry of these kinds.
 ///
 /// Returns `None` for any other record. `records` are the records of the tree.
-pub fn narrow_retry<'a>(records: &[HashedRecord], record: &'a Record) -> Option<&'a RetryAction> {
+pub fn retry_of_one_call<'a>(
+    records: &[HashedRecord],
+    record: &'a Record,
+) -> Option<&'a RetryAction> {
     let Input::OperatorRetry(action) = &record.input else { return None };
     let sent = record.accepted_messages().find(|message| message.id == action.id)?;
     let is_leg = |fact: &Fact| match fact {
@@ -588,14 +592,14 @@ pub fn narrow_retry<'a>(records: &[HashedRecord], record: &'a Record) -> Option<
     };
     let before = records.iter().map(|sealed| &sealed.record);
     let mut before = before.take_while(|earlier| earlier.position < record.position);
-    let is_narrow = !sent.thread.is_root()
+    let is_of_one_call = !sent.thread.is_root()
         || before.any(|earlier| match &earlier.input {
             Input::OperatorRetry(first) if first.id == action.message => {
-                narrow_retry(records, earlier).is_some()
+                retry_of_one_call(records, earlier).is_some()
             }
             _ => earlier.facts.iter().any(is_leg),
         });
-    is_narrow.then_some(&**action)
+    is_of_one_call.then_some(&**action)
 }
 
 /// Returns why no fork can begin at `message`: it replaced the turn at which a recorded fork began,
@@ -618,7 +622,7 @@ fn obstacle_at(
         return is_edit.then_some(ForkObstacle::EditedTurn);
     }
 
-    let retry = narrow_retry(records, record).filter(|retry| retry.id == message)?;
+    let retry = retry_of_one_call(records, record).filter(|retry| retry.id == message)?;
     retry.to.clone().map(ForkObstacle::Retry)
 }
 
@@ -712,11 +716,11 @@ mod tests {
     }
 
     #[test]
-    fn only_the_retry_of_one_leg_of_a_group_is_narrow_even_if_it_is_retried_itself() {
+    fn only_the_retry_of_one_leg_is_of_one_call_even_if_it_is_retried_itself() {
         for is_leg in [true, false] {
             let records = [request(1, 1, is_leg), retry(2, 2, 1), retry(3, 3, 2)];
             let [first, second] = [1, 2].map(|at: usize| {
-                let found = narrow_retry(&records, &records[at].record);
+                let found = retry_of_one_call(&records, &records[at].record);
                 found.map(|retry| retry.id)
             });
             assert_eq!(first, is_leg.then_some(message(2)));
@@ -724,7 +728,7 @@ mod tests {
 
             let obstacle = obstacle_at(&records, &records[1].record, message(2));
             assert_eq!(obstacle, is_leg.then_some(ForkObstacle::Retry(name("echo"))));
-            assert_eq!(narrow_retry(&records, &records[0].record), None);
+            assert_eq!(retry_of_one_call(&records, &records[0].record), None);
         }
     }
 }

@@ -49,7 +49,7 @@ pub use finals::has_equal_finals;
 pub use fork_origin::ForkOrigin;
 pub use fork_point::{
     ForkObstacle, ForkPoint, PointRequest, PointTurn, answered_listeners, is_answered_from_record,
-    narrow_retry,
+    retry_of_one_call,
 };
 pub use held::{CallPreviewView, HeldCall, HeldPage, held, held_in, held_of};
 pub use ledger::{MessageLedger, ThreadCounts};

@@ -5,8 +5,6 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::signal::unix::{SignalKind, signal};
-
 use crate::clock::Time;
 use crate::config::Config;
 use crate::limits;
@@ -22,6 +20,7 @@ use super::config_error_carets;
 use super::exit::CommandFailure;
 use super::output::put_recorded_line;
 use super::startup::{self, ConfigArg};
+use super::stop_signals::watch_drain_signals;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -158,15 +157,13 @@ async fn send(organism: CommandOrganism, submission: SubmitRequest) -> anyhow::R
 
 /// Keeps the organism running until a signal arrives or the pump has failed.
 async fn until_stopped(organism: Organism) -> anyhow::Result<CommandExit> {
+    let mut stopped = watch_drain_signals()?;
     note!("recording; stop with Ctrl-C");
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    let mut terminate = signal(SignalKind::terminate())?;
     let mut look = tokio::time::interval(Duration::from_millis(200));
 
     loop {
         tokio::select! {
-            _ = interrupt.recv() => break,
-            _ = terminate.recv() => break,
+            _ = stopped.wait_for(Option::is_some) => break,
             _ = look.tick() => if organism.has_ended() {
                 organism.join().await?;
                 return Ok(CommandExit::Done);

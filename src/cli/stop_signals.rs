@@ -65,14 +65,21 @@ pub fn watch_drain_signals() -> std::io::Result<ReceivedSignal> {
 
     let stop = STOP.get_or_init(|| watch::Sender::new(None));
     let received = stop.subscribe();
-    let ignored = ignored_signals();
-    for awaited in DrainSignal::ALL {
-        let kind = awaited.kind();
-        if ignored >> (kind.as_raw_value() - 1) & 1 == 0 {
-            tokio::spawn(publish_signal(stop, awaited, signal(kind)?));
-        }
+    for (awaited, signals) in drain_signals()? {
+        tokio::spawn(publish_signal(stop, awaited, signals));
     }
     Ok(received)
+}
+
+/// Begins to receive the signals that stop a command. Leaves out those that this process was
+/// started to ignore.
+fn drain_signals() -> std::io::Result<Vec<(DrainSignal, Signal)>> {
+    let ignored = ignored_signals();
+    let received = DrainSignal::ALL.into_iter().filter(|awaited| {
+        let number = awaited.kind().as_raw_value();
+        ignored >> (number - 1) & 1 == 0
+    });
+    received.map(|awaited| Ok((awaited, signal(awaited.kind())?))).collect()
 }
 
 /// Returns the signals that were ignored when this process started: the bit N - 1 stands for the
@@ -106,23 +113,22 @@ pub fn report_stopping(reason: &str) {
 }
 
 /// Watches for the signals that stop a command. The first signal sets the returned value to true. A
-/// second signal ends the process at once with the exit code `exit`.
+/// second signal ends the process at once with the exit code `exit`. A signal that this process was
+/// started to ignore stays ignored.
 pub fn watch_stop_signals(exit: CommandExit) -> anyhow::Result<watch::Receiver<bool>> {
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut hangup = signal(SignalKind::hangup())?;
     let (stop, stopped) = watch::channel(false);
-    tokio::spawn(async move {
-        loop {
-            tokio::select! {
-                _ = interrupt.recv() => {}
-                _ = terminate.recv() => {}
-                _ = hangup.recv() => {}
+    for (_, mut signals) in drain_signals()? {
+        let stop = stop.clone();
+        tokio::spawn(async move {
+            while signals.recv().await.is_some() {
+                if stop.send_replace(true) {
+                    std::process::exit(exit as i32);
+                }
             }
-            if stop.send_replace(true) {
-                std::process::exit(exit as i32);
-            }
-        }
-    });
+        });
+    }
+
+    // The channel stays open also where all signals are ignored.
+    tokio::spawn(async move { stop.closed().await });
     Ok(stopped)
 }

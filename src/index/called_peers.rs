@@ -52,9 +52,8 @@ impl IndexReader {
     /// yet. Reads only these new calls and the open calls. If `counted` contains calls that the
     /// index lacks, counts all calls anew.
     pub fn called_peers(&self, counted: &mut CountedCalls) -> Result<Vec<CalledPeer>, Error> {
-        counted.add_new(self.connection()).map_err(|error| self.failed(error))?;
+        let names = counted.add_new(self.connection()).map_err(|error| self.failed(error))?;
         let open = self.open_calls_by_peers()?;
-        let names = names(self.connection()).map_err(|error| self.failed(error))?;
         let open = open.into_iter().map(|(peers, open)| (names_of(peers, &names), open));
         let open: BTreeMap<_, _> = open.collect();
 
@@ -80,8 +79,9 @@ impl IndexReader {
 
 impl CountedCalls {
     /// Adds the calls of an index that these counts do not contain yet. Counts the calls in Rust,
-    /// because a `GROUP BY` in SQL would have to sort all calls.
-    fn add_new(&mut self, index: &Connection) -> rusqlite::Result<()> {
+    /// because a `GROUP BY` in SQL would have to sort all calls. Returns the index's names, by
+    /// number.
+    fn add_new(&mut self, index: &Connection) -> rusqlite::Result<BTreeMap<i64, String>> {
         // The index of a restored journal may have other calls than those that were counted.
         if call_id(index, self.last)? != self.last_id {
             *self = Self::default();
@@ -102,7 +102,7 @@ impl CountedCalls {
         for (peers, calls) in calls {
             *self.calls.entry(names_of(peers, &names)).or_default() += calls;
         }
-        Ok(())
+        Ok(names)
     }
 }
 

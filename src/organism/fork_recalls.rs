@@ -91,22 +91,25 @@ struct SourceSearch {
     trees: BoundedCache<(PathBuf, ThreadId, Position), SearchedCalls>,
 }
 
+/// Opens a reader of the journal, among `sources`, that contains the tree of `root`. Returns `None`
+/// if no journal contains the tree.
+pub(super) fn source_reader(
+    sources: &[PathBuf],
+    root: &ThreadId,
+) -> Result<Option<JournalReader>, Error> {
+    for journal in sources {
+        let reader = JournalReader::open(journal)?;
+        if reader.head(root)?.is_some() {
+            return Ok(Some(reader));
+        }
+    }
+    Ok(None)
+}
+
 impl SourceSearch {
     fn new(data: PathBuf, sources: Vec<PathBuf>) -> Self {
         let trees = BoundedCache::new(limits::MEMORY_TREES_MAX, limits::MEMORY_INDEX_BYTES_MAX);
         Self { data, sources, trees }
-    }
-
-    /// Opens a reader of the journal that contains the tree of `root`. Returns `None` if no journal
-    /// contains the tree.
-    fn source_reader(&self, root: &ThreadId) -> Result<Option<JournalReader>, Error> {
-        for journal in &self.sources {
-            let reader = JournalReader::open(journal)?;
-            if reader.head(root)?.is_some() {
-                return Ok(Some(reader));
-            }
-        }
-        Ok(None)
     }
 
     /// Finds the result for a call of a fork in the records of the fork's source. Returns `None` if
@@ -120,7 +123,7 @@ impl SourceSearch {
         let number =
             own.same.get(&key).and_then(|calls| calls.iter().position(|c| *c == order.call));
 
-        let Some(reader) = self.source_reader(&order.source)? else { return Ok(None) };
+        let Some(reader) = source_reader(&self.sources, &order.source)? else { return Ok(None) };
         if let Some(call) = reopened {
             // The call was open at the fork point, so its request precedes that point.
             let source = self.calls(&reader, &order.source, Position(0))?;

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::{add_goals, joined};
+use super::{add_goals, fork_recalls, joined};
 use crate::config::Config;
 use crate::contract::{Budget, Contract, Contracts, Role};
 use crate::envelope::Message;
@@ -102,21 +102,19 @@ impl JournalRuns {
         let first = fork.first().map(|first| &first.record);
         let Some(source) = first.and_then(Record::fork_source) else { return Ok(false) };
 
-        for journal in &self.sources {
-            let reader = JournalReader::open(journal)?;
-            let records = reader.tree(&source.thread, None)?;
-            let opens_call = |record: &Record| {
-                record.accepted_messages().any(|message| CallId(message.id) == call)
-            };
-            let opened = records.iter().find(|sealed| opens_call(&sealed.record));
-            if let Some(opened) = opened {
-                // The recursion over forks of forks ends, because a source is older than its fork.
-                let range = (opened.record.position, reader.last()?);
-                let found = self.search_hand_overs(&reader, &HashSet::from([call]), range)?;
-                return Ok(found.contains(&call));
-            }
-        }
-        Ok(false)
+        let source_reader = fork_recalls::source_reader(&self.sources, &source.thread)?;
+        let Some(reader) = source_reader else { return Ok(false) };
+
+        let records = reader.tree(&source.thread, None)?;
+        let opens_call =
+            |record: &Record| record.accepted_messages().any(|message| CallId(message.id) == call);
+        let opened = records.iter().find(|sealed| opens_call(&sealed.record));
+        let Some(opened) = opened else { return Ok(false) };
+
+        // The recursion over forks of forks ends, because a source is older than its fork.
+        let range = (opened.record.position, reader.last()?);
+        let found = self.search_hand_overs(&reader, &HashSet::from([call]), range)?;
+        Ok(found.contains(&call))
     }
 }
 

@@ -113,6 +113,11 @@ pub struct PayloadParameter {
 }
 
 impl PayloadParameter {
+    /// Whether the parameter stands for an element of any name.
+    pub fn is_any_element(&self) -> bool {
+        self.content.kind == "any element"
+    }
+
     /// Whether the parameter is required where it may occur: in every case, or in each payload that
     /// contains its branch of a choice.
     pub fn is_needed(&self) -> bool {

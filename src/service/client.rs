@@ -339,7 +339,16 @@ impl ServiceClient {
                 ServiceResponse::Unavailable(why) => unavailable = Some(why),
                 other => received.push(other),
             };
-            self.attempt(partition, request, on_response).await?;
+            if let Err(error) = self.attempt(partition, request, on_response).await {
+                // A pump may have carried out an earlier attempt, whatever refused this one.
+                let is_undecided = retries.is_unsure && !request.is_query();
+                let detail = error.to_string();
+                return Err(if is_undecided {
+                    Error::Unanswered { partition, detail }
+                } else {
+                    error
+                });
+            }
 
             match received.last() {
                 Some(ServiceResponse::Failed(detail)) => return Err(Error::failed(detail)),

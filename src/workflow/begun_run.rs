@@ -11,7 +11,7 @@ use super::call_fold::{CallFold, UndoSource};
 use super::definition::{GoalId, WorkflowDefinition};
 use super::graph::GoalGraph;
 use super::run_clock::UncountedTimes;
-use super::run_definition::{RunRules, rules_of};
+use super::run_definition::{RunRules, run_rules_of};
 use super::run_retry::{self, RunRetry};
 use super::run_state::GoalFailure;
 
@@ -101,7 +101,7 @@ impl<'a> RunBasis<'a> {
         uncounted: UncountedTimes<'a>,
     ) -> Result<CallFold<'a>, BeginError> {
         let (opened, rest) = run.split_first().ok_or_else(run_retry::unknown_run)?;
-        let basis = Self { rules: rules_of(run), ..*self };
+        let basis = Self { rules: run_rules_of(run), ..*self };
         let mut fold = basis.begin(opened, thread)?.with_uncounted(uncounted);
         if let Some(undo) = self.undo {
             fold = fold.with_undo(undo);

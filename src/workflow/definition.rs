@@ -166,6 +166,11 @@ pub enum GoalForm {
 }
 
 impl GoalForm {
+    /// Whether a goal of this form has an output. Loops and choices have none.
+    pub fn has_output(&self) -> bool {
+        !matches!(self, Self::Loop { .. } | Self::Choose(_))
+    }
+
     /// Returns the key in the config that selects this form of a goal.
     pub fn key(&self) -> &'static str {
         match self {

@@ -85,6 +85,16 @@ impl<'a> GoalGraph<'a> {
         Arc::clone(&self.index)
     }
 
+    /// Returns the goal whose output a run returns if the definition has no key `output`: the last
+    /// goal that has an output and is no verifier.
+    pub fn last_output(&self) -> Option<usize> {
+        (0..self.len()).rev().find(|number| {
+            let membership = self.membership(*number);
+            let is_verifier = membership.is_some_and(|own| own.kind == MemberKind::Verify);
+            !is_verifier && self.goal(*number).is_some_and(|goal| goal.form.has_output())
+        })
+    }
+
     /// Returns the number of goals.
     pub fn len(&self) -> usize {
         self.index.memberships.len()

@@ -25,13 +25,13 @@ use super::definition::WorkflowDefinition;
 use super::delegation;
 use super::forked_run::source_definition;
 use super::graph::{GoalGraph, GoalIndex};
-use super::input::take_turns;
+use super::input::alternate_children;
 use super::payloads::{self, BOUND};
 use super::questions;
 use super::retry_rules::{addressed_once, called_once};
 use super::run_clock::UncountedTimes;
 use super::run_definition::{
-    RetryRecord, RunDefinitions, recorded_definition, recorded_retries, rules_of,
+    RetryRecord, RunDefinitions, recorded_definition, recorded_retries, run_rules_of,
     write_run_definition,
 };
 use super::run_retry::{RunArchive, RunRetry};
@@ -161,7 +161,7 @@ impl WorkflowHandler {
             graph: &graph,
             once: recorded.as_ref().unwrap_or(&self.once),
             undo: Some(self.undo_source(delivery)),
-            rules: rules_of(messages),
+            rules: run_rules_of(messages),
         };
         let (mut fold, folded) = self.fold(basis, delivery, request, known)?;
 
@@ -444,7 +444,7 @@ impl WorkflowHandler {
                 RunStep::Start { .. } if is_over => {}
                 RunStep::Start { label, mut call, limits, .. } => {
                     if let GoalCall::Payload { payload, .. } = &mut call {
-                        take_turns(&self.schemas, payload);
+                        alternate_children(&self.schemas, payload);
                     }
                     payloads.push(payloads::spawn(&label, &call, limits).into_bytes());
                 }

@@ -104,7 +104,8 @@ pub fn with_stand_ins(schemas: &Schemas, payload: Element) -> Result<Element, In
     let attributes = payload.attributes.iter().map(|(name, _)| format!("@{}", name.local));
     let children = payload.children().map(|child| child.local_name().to_owned());
     let unknown = attributes.chain(children).find(|key| !known.contains(key));
-    if let Some(name) = unknown.filter(|_| !parameters.iter().any(is_any)) {
+    if let Some(name) = unknown.filter(|_| !parameters.iter().any(PayloadParameter::is_any_element))
+    {
         return Err(InputError::Unknown { name, known });
     }
 
@@ -115,7 +116,7 @@ pub fn with_stand_ins(schemas: &Schemas, payload: Element) -> Result<Element, In
 
 /// Adds stand-ins for the missing `parameters` of `element`. `path` is the path of the element.
 fn add_stand_ins(mut element: Element, path: &str, parameters: &[PayloadParameter]) -> Element {
-    for parameter in parameters.iter().filter(|parameter| !is_any(parameter)) {
+    for parameter in parameters.iter().filter(|parameter| !parameter.is_any_element()) {
         let path = format!("{path}/{}", parameter.key());
         let text = format!("[{path}]");
         if parameter.attribute {
@@ -132,14 +133,9 @@ fn add_stand_ins(mut element: Element, path: &str, parameters: &[PayloadParamete
     element
 }
 
-/// Whether the parameter stands for an element of any name.
-fn is_any(parameter: &PayloadParameter) -> bool {
-    parameter.name.is_empty() || parameter.content.kind == "any element"
-}
-
 /// Puts the children of a payload into the order and the namespaces of their schema. If several
 /// names are repeated, and the schema permits their children only in turns, puts the children into
-/// this order, too (`take_turns`).
+/// this order, too (`alternate_children`).
 pub fn fit_children(schemas: &Schemas, mut payload: Element) -> Element {
     let name = PayloadName::new(payload.name.namespace(), payload.local_name());
     let parameters = schemas.describe(&name).parameters;
@@ -157,7 +153,7 @@ pub fn fit_children(schemas: &Schemas, mut payload: Element) -> Element {
             child.name = parameter.written.clone();
         }
     }
-    take_turns(schemas, &mut payload);
+    alternate_children(schemas, &mut payload);
     payload
 }
 
@@ -165,7 +161,7 @@ pub fn fit_children(schemas: &Schemas, mut payload: Element) -> Element {
 /// second child of each name, and so on. Does so only if all children that the schema permits
 /// several times occur equally often, and if the schema permits this order, and not the present
 /// order.
-pub fn take_turns(schemas: &Schemas, payload: &mut Element) {
+pub fn alternate_children(schemas: &Schemas, payload: &mut Element) {
     let mut counts: HashMap<QName, usize> = HashMap::new();
     for child in payload.children() {
         *counts.entry(child.name.clone()).or_default() += 1;

@@ -78,7 +78,7 @@ pub use read_compiled::{CompiledFormError, read_compiled};
 pub use retry_rules::called_once;
 pub use run_definition::{
     IdentifiedDefinition, RetryRecord, RunDefinitions, RunRules, latest_run, recorded_definition,
-    rules_of, write_run_definition,
+    run_rules_of, write_run_definition,
 };
 pub use run_retry::{RunArchive, RunRetry};
 pub use run_size::{exceeded_limits, missing_undo_room};

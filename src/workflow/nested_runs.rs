@@ -6,7 +6,7 @@ use crate::ids::ListenerName;
 
 use super::definition::{GoalDefinition, GoalForm, WorkflowDefinition};
 use super::graph::{GoalGraph, MemberKind};
-use super::run_size::called_workflow;
+use super::run_size::{called_workflow, definition_of};
 use super::typed_outputs::has_judge;
 
 /// Returns a sentence if runs of `definition` always call the same workflow again, so that they
@@ -60,8 +60,7 @@ impl<'a> RunLevels<'a> {
     }
 
     fn of_goal(&mut self, goal: &'a GoalDefinition) -> u64 {
-        let is_list = matches!(goal.form, GoalForm::Loop { .. } | GoalForm::Choose(_));
-        if is_list && !has_judge(goal) {
+        if !goal.form.has_output() && !has_judge(goal) {
             return 0;
         }
 
@@ -106,13 +105,6 @@ fn certain_calls(definition: &WorkflowDefinition) -> Vec<&ListenerName> {
         matches!(goal.form, GoalForm::Run(_))
     });
     certain.filter_map(|(_, goal)| called_workflow(goal)).collect()
-}
-
-fn definition_of<'a>(
-    name: &ListenerName,
-    all: &[&'a WorkflowDefinition],
-) -> Option<&'a WorkflowDefinition> {
-    all.iter().copied().find(|definition| definition.name.value == *name)
 }
 
 #[cfg(test)]

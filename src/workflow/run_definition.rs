@@ -103,7 +103,7 @@ pub(super) fn recorded_retries(message: &Message, workflow: &ListenerName) -> Op
 ///
 /// `messages` are all messages of the run's call, in their order. The rules count for the whole
 /// run.
-pub fn rules_of(messages: &[Arc<Message>]) -> RunRules {
+pub fn run_rules_of(messages: &[Arc<Message>]) -> RunRules {
     let mut records = messages.iter().filter_map(|message| record_in(message, &message.to));
     match records.next() {
         Some(first) if first.attribute(ONCE).is_none() => RunRules::Early,
@@ -227,7 +227,7 @@ mod tests {
             let records = (2u64..).zip(records);
             let records =
                 records.map(|(id, record)| message(id, 1, "tour", run_definition_name(), record));
-            rules_of(&[request(1)].into_iter().chain(records).collect::<Vec<_>>())
+            run_rules_of(&[request(1)].into_iter().chain(records).collect::<Vec<_>>())
         };
         assert_ne!(text_items, present);
         assert_eq!(rules(&[]), RunRules::Present, "it begins");

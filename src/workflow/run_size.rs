@@ -121,15 +121,20 @@ impl<'a> RunSizes<'a> {
             return *known;
         }
 
-        let mut all = self.all.iter().copied();
-        let Some(definition) = all.find(|definition| definition.name.value == *name) else {
-            return RunSize::default();
-        };
+        let Some(definition) = definition_of(name, self.all) else { return RunSize::default() };
         self.known.insert(name, RunSize::default());
         let size = self.goals(definition).into_iter().fold(RunSize::default(), RunSize::plus);
         self.known.insert(name, size);
         size
     }
+}
+
+/// Returns the definition of the workflow `name`; `None` if it is not among `all`.
+pub(super) fn definition_of<'a>(
+    name: &ListenerName,
+    all: &[&'a WorkflowDefinition],
+) -> Option<&'a WorkflowDefinition> {
+    all.iter().copied().find(|definition| definition.name.value == *name)
 }
 
 /// Returns the workflow that a goal calls; `None` if it calls none.

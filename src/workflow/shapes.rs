@@ -15,6 +15,8 @@ use super::definition::{
     WorkflowInput, WorkflowOutput,
 };
 use super::expression;
+use super::graph::GoalGraph;
+use super::run_size::definition_of;
 use super::typed_outputs::agents_of;
 use super::value_shape::ValueShape;
 
@@ -107,10 +109,12 @@ impl<'a> ShapeSource<'a> {
     /// outputs of further workflows that this run calls, because workflows can call each other in a
     /// circle.
     fn computed_output(&self, name: &ListenerName) -> ValueShape {
-        let found = self.definitions.iter().find(|definition| definition.name.value == *name);
-        let Some(definition) = found else { return ValueShape::Open };
+        let Some(definition) = definition_of(name, self.definitions) else {
+            return ValueShape::Open;
+        };
         let source = ShapeSource::new(self.schemas, self.contracts, &[]);
         let document = source.document(definition);
+        let (graph, _) = GoalGraph::new(definition);
         match &definition.output {
             WorkflowOutput::Table(table) => {
                 let children = table.iter();
@@ -120,16 +124,18 @@ impl<'a> ShapeSource<'a> {
             }
             WorkflowOutput::One(expression) => content_shape(&expression.value, &document),
             // A payload becomes a child of the output, also a payload that has only text.
-            WorkflowOutput::LastGoal => match last_output_goal(definition) {
-                Some(goal)
-                    if goal.output == GoalOutput::Text
-                        && !agents_of(goal).is_empty()
-                        && source.goal(goal).is_some_and(|shape| shape.is_text()) =>
-                {
-                    ValueShape::Leaf
+            WorkflowOutput::LastGoal => {
+                match graph.last_output().and_then(|number| graph.goal(number)) {
+                    Some(goal)
+                        if goal.output == GoalOutput::Text
+                            && !agents_of(goal).is_empty()
+                            && source.goal(goal).is_some_and(|shape| shape.is_text()) =>
+                    {
+                        ValueShape::Leaf
+                    }
+                    _ => ValueShape::Open,
                 }
-                _ => ValueShape::Open,
-            },
+            }
         }
     }
 
@@ -188,21 +194,6 @@ fn content_shape(expression: &str, root: &ValueShape) -> ValueShape {
     } else {
         ValueShape::Open
     }
-}
-
-/// Returns the goal whose output a run returns if the definition has no key `output`.
-fn last_output_goal(definition: &WorkflowDefinition) -> Option<&GoalDefinition> {
-    let is_verifier = |goal: &GoalDefinition| {
-        definition.goals.iter().any(|other| match &other.form {
-            GoalForm::Each(each) => {
-                let verify = each.verify.as_ref();
-                verify.is_some_and(|verify| verify.goal.value == goal.id.value)
-            }
-            _ => false,
-        })
-    };
-    let is_list = |form: &GoalForm| matches!(form, GoalForm::Loop { .. } | GoalForm::Choose(_));
-    definition.goals.iter().rev().find(|goal| !is_list(&goal.form) && !is_verifier(goal))
 }
 
 /// Suffix of the label of a supervisor's thread.

@@ -60,21 +60,17 @@ impl ValueShape {
     /// Returns the shape of an element. `parameters` are the children and attributes that the
     /// element may have.
     pub fn of_parameters(parameters: &[PayloadParameter]) -> Self {
-        if parameters
-            .iter()
-            .any(|parameter| parameter.name.is_empty() || parameter.content.kind == "any element")
-        {
+        if parameters.iter().any(PayloadParameter::is_any_element) {
             return Self::Open;
         }
 
         let children = parameters.iter().map(|parameter| {
             let shape = match parameter.content.kind.as_str() {
-                "anything" | "any element" => Self::Open,
+                "anything" => Self::Open,
                 BOOLEAN_WORDS if parameter.parameters.is_empty() => Self::Boolean,
                 _ => Self::of_parameters(&parameter.parameters),
             };
-            let mark = if parameter.attribute { "@" } else { "" };
-            (format!("{mark}{}", parameter.name), shape)
+            (parameter.key(), shape)
         });
         let children: Vec<_> = children.collect();
         if children.is_empty() { Self::Leaf } else { Self::Children(children) }

@@ -59,6 +59,8 @@ pub const STOP_GRACE: Duration = Duration::from_secs(3);
 /// Maximum rounds in which the supervisor searches for running processes of a command that has
 /// ended.
 pub const SWEEPS_MAX: usize = 1_000;
+/// Pause between two rounds of this search in which no killed process has ended.
+pub const SWEEP_PAUSE: Duration = Duration::from_millis(1);
 
 pub const PACKAGES_MAX: usize = 50;
 pub const PACKAGE_BYTES_MAX: usize = 200;

@@ -76,15 +76,20 @@ fn until_over(pid: Pid) {
 pub(crate) fn sweep(spared: &[Pid]) {
     for _ in 0..limits::SWEEPS_MAX {
         let mut children = children();
-        children.retain(|child| !spared.contains(child));
+        // All are killed before any is waited for, because one may trace another and delay its end.
+        children
+            .retain(|child| !spared.contains(child) && kill_process(*child, Signal::KILL).is_ok());
         if children.is_empty() {
             return;
         }
+
+        // A process in an uninterruptible system call may never end, so no wait blocks.
+        let mut has_ended = false;
         for child in children {
-            // Without permission for the signal, a wait for the end of the process may never end.
-            if kill_process(child, Signal::KILL).is_ok() {
-                let _ = waitpid(Some(child), WaitOptions::empty());
-            }
+            has_ended |= matches!(waitpid(Some(child), WaitOptions::NOHANG), Ok(Some(_)));
+        }
+        if !has_ended {
+            std::thread::sleep(limits::SWEEP_PAUSE);
         }
     }
 }

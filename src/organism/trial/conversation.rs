@@ -1,6 +1,6 @@
 //! Reads the conversation of a recorded thread: the requests that its clients sent, in order.
 
-use crate::audit::narrow_retry;
+use crate::audit::retry_of_one_call;
 use crate::contract::retry_name;
 use crate::envelope::Message;
 use crate::ids::{ListenerName, Position, ThreadId};
@@ -95,7 +95,7 @@ impl Conversation {
         let mut requests = Vec::new();
         let mut first = None;
         for sealed in &records {
-            if let Some(retry) = narrow_retry(&records, &sealed.record) {
+            if let Some(retry) = retry_of_one_call(&records, &sealed.record) {
                 let request = retry.id.to_string();
                 return Ok(Err(ConversationGap::OperatorRetry { request }));
             }

@@ -9,7 +9,7 @@ use crate::contract::{Contracts, Role, goal_name, read_goal};
 use crate::envelope::Message;
 use crate::ids::{CallId, ListenerName};
 use crate::thread::{Fact, Record};
-use crate::workflow::{GoalGraph, GoalStatus, RunWatch, WorkflowDefinition, rules_of};
+use crate::workflow::{GoalGraph, GoalStatus, RunWatch, WorkflowDefinition, run_rules_of};
 
 /// The record of one workflow run.
 pub struct CaseRecord {
@@ -84,7 +84,7 @@ impl CaseRecord {
     ) -> Vec<GoalStatus> {
         let (graph, _) = GoalGraph::new(definition);
         let watch = RunWatch::new(definition, &graph, once);
-        let mut watch = watch.with_rules(rules_of(&self.messages));
+        let mut watch = watch.with_rules(run_rules_of(&self.messages));
         for message in &self.messages {
             watch.take(message);
         }

@@ -25,7 +25,7 @@ use crate::organism::JournalRuns;
 use crate::thread::{Fact, Record};
 use crate::workflow::{
     ActivityKind, GoalForm, GoalGraph, GoalId, GoalStatus, RowKind, RunRow, RunTree, UndoRules,
-    UndoSource, WorkflowDefinition, called_once, latest_run, read_compiled, rules_of,
+    UndoSource, WorkflowDefinition, called_once, latest_run, read_compiled, run_rules_of,
 };
 
 /// Returns the path of the page with the graph of a run.
@@ -175,7 +175,7 @@ fn progress(
 
     let (graph, _) = GoalGraph::new(definition);
     let tree = RunTree::new(definition, &graph, &once).after(earlier, undo);
-    let mut tree = tree.with_rules(rules_of(messages));
+    let mut tree = tree.with_rules(run_rules_of(messages));
     if let Some(call) = request.call {
         tree.begin(request.thread.clone(), call);
     }

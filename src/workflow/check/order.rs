@@ -213,8 +213,7 @@ fn note_void_retry(
     goal: &GoalDefinition,
     problems: &mut ProblemList,
 ) {
-    let is_list = matches!(goal.form, GoalForm::Loop { .. } | GoalForm::Choose(_));
-    if is_list && goal.retry > 0 && !has_judge(goal) {
+    if !goal.form.has_output() && goal.retry > 0 && !has_judge(goal) {
         problems.note(format!(
             "`retry` of goal `{}` of workflow `{}` has no effect: a `{}` makes no call of its own; \
              set it for the goals in it",
@@ -228,7 +227,7 @@ fn note_void_retry(
 /// Reports each setting that a goal of this form must not have, such as a supervisor of a loop.
 fn check_settings(goal: &GoalDefinition, problems: &mut ProblemList) {
     let key = goal.form.key();
-    let has_output = !matches!(goal.form, GoalForm::Loop { .. } | GoalForm::Choose(_));
+    let has_output = goal.form.has_output();
     let mut refuse = |is_set: bool, setting: &str| {
         if is_set {
             let message = format!("`{}` is a `{key}` and has no {setting}", goal.id.value);

@@ -133,14 +133,11 @@ impl SelectedNames<'_> {
             return None;
         }
 
-        let is_open = |parameter: &&PayloadParameter| {
-            parameter.name.is_empty() || parameter.content.kind == "any element"
-        };
         let description = self.schemas.describe(root);
         let mut level: Vec<&PayloadParameter> = description.parameters.iter().collect();
         let mut names = Vec::new();
         for step in rest {
-            if level.iter().any(is_open) {
+            if level.iter().any(|parameter| parameter.is_any_element()) {
                 return None;
             }
             level.retain(|parameter| !parameter.attribute && parameter.name == *step);

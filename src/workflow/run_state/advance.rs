@@ -313,21 +313,10 @@ impl WorkflowRun<'_> {
         }
     }
 
-    /// Whether a goal has an output of its own. Verifiers, loops and choices have none.
-    fn has_output(&self, number: usize) -> bool {
-        let is_verifier = self
-            .graph
-            .membership(number)
-            .is_some_and(|membership| membership.kind == MemberKind::Verify);
-        let form = self.graph.goal(number).map(|goal| &goal.form);
-        !is_verifier && !matches!(form, Some(GoalForm::Loop { .. } | GoalForm::Choose(_)))
-    }
-
     fn output(&self) -> Result<Option<RunOutput>, XPathError> {
         match &self.definition.output {
             WorkflowOutput::LastGoal => {
-                let last =
-                    (0..self.state.goals.len()).rev().find(|number| self.has_output(*number));
+                let last = self.graph.last_output();
                 let output = last.and_then(|number| self.goal_state(number).output());
                 Ok(output.cloned().map(RunOutput::One))
             }

@@ -32,21 +32,29 @@ fn hold(house: &House, number: &str) -> Running {
 /// Starts a command as [`hold`] does. `action` is `DEFAULT`, or `IGNORE` for a command that is to
 /// ignore SIGINT and SIGHUP, whatever this process ignores.
 fn hold_with_signals(house: &House, number: &str, action: &str) -> Running {
-    let organism = house.command(&["send", "-", "--as", "desk"]);
+    let mut running = start(house, number, &["send", "-", "--as", "desk"], action);
+    let input = running.child.stdin.take();
+    input.unwrap().write_all(numbered("hold", number).as_bytes()).unwrap();
+    running
+}
+
+/// Starts `organism ARGUMENTS` with an open standard input. Its output goes to the files
+/// `NAME.out` and `NAME.err`. SIGINT and SIGHUP get the action `action`, as Perl names it.
+fn start(house: &House, name: &str, arguments: &[&str], action: &str) -> Running {
+    let organism = house.command(arguments);
     let mut command = Command::new("perl");
     command.args(["-e", "$SIG{INT} = $SIG{HUP} = shift; exec @ARGV or die", action]);
     command.arg(organism.get_program()).args(organism.get_args());
     command.current_dir(organism.get_current_dir().unwrap_or(Path::new(".")));
-    for (name, value) in organism.get_envs() {
+    for (variable, value) in organism.get_envs() {
         match value {
-            Some(value) => command.env(name, value),
-            None => command.env_remove(name),
+            Some(value) => command.env(variable, value),
+            None => command.env_remove(variable),
         };
     }
-    let file = |kind: &str| File::create(house.path(&format!("{number}.{kind}"))).unwrap();
+    let file = |kind: &str| File::create(house.path(&format!("{name}.{kind}"))).unwrap();
     command.stdin(Stdio::piped()).stdout(file("out")).stderr(file("err"));
-    let mut child = command.spawn().unwrap();
-    child.stdin.take().unwrap().write_all(numbered("hold", number).as_bytes()).unwrap();
+    let child = command.spawn().unwrap();
     Running { child }
 }
 
@@ -149,6 +157,20 @@ fn a_closed_terminal_drains_and_an_ignored_signal_stops_nothing() {
         assert_eq!(errors().contains("stopping"), code > 0, "{}", errors());
         assert_eq!(house.recorded("held"), 1);
     }
+}
+
+#[test]
+fn a_recording_is_completed_when_its_terminal_is_closed() {
+    let house = house();
+    let mut recorder = start(&house, "record", &["record", "new.toml"], "DEFAULT");
+    until_shown(&house, "record.err", "recording");
+    let mut sender = hold(&house, "1");
+    until_handed_over(&house, 1);
+    recorder.signal("-HUP");
+    house.write("let-go-1", "");
+    assert_eq!(ended(&mut sender), Some(0), "{}", content(&house, "1.err"));
+    assert_eq!(ended(&mut recorder), Some(0), "{}", content(&house, "record.err"));
+    assert_eq!(house.recorded("held"), 1, "the delivery has ended");
 }
 
 #[test]

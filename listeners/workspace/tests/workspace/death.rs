@@ -7,6 +7,8 @@ use std::os::fd::AsRawFd as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
+use rustix::fs::{CWD, Mode, mkfifoat};
+
 use super::{Room, insert, own, replace, set, shell, substring, value_in, verdict};
 
 /// The running program, in the directory of a test workspace.
@@ -145,11 +147,17 @@ fn an_undo_is_made_wholly_and_once_wherever_the_process_dies() {
     }
 }
 
-#[test]
-fn a_command_whose_process_died_is_not_run_again() {
+/// A test workspace with a named pipe, and the path of the pipe.
+fn with_pipe() -> (Room, PathBuf) {
     let room = prepared();
     let fifo = room.path("fifo");
-    rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, rustix::fs::Mode::from_raw_mode(0o600)).unwrap();
+    mkfifoat(CWD, &fifo, Mode::from_raw_mode(0o600)).unwrap();
+    (room, fifo)
+}
+
+#[test]
+fn a_command_whose_process_died_is_not_run_again() {
+    let (room, fifo) = with_pipe();
     let command = shell("echo ran >> log; echo x > fifo; sleep 1000");
     let mut first = Program::start(room.directory.path(), None);
     first.send(1, &command);
@@ -164,10 +172,8 @@ fn a_command_whose_process_died_is_not_run_again() {
 
 #[test]
 fn a_set_whose_command_was_interrupted_changes_nothing_more() {
-    let room = prepared();
+    let (room, fifo) = with_pipe();
     room.write("kept.txt", "one\n");
-    let fifo = room.path("fifo");
-    rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, rustix::fs::Mode::from_raw_mode(0o600)).unwrap();
     // The change is none, so no set of changes is on record when the command begins.
     let command = shell("echo two > kept.txt; echo x > fifo; sleep 1000");
     let payload = set(&[replace("kept.txt", "one\n"), command]);
@@ -183,9 +189,7 @@ fn a_set_whose_command_was_interrupted_changes_nothing_more() {
 
 #[test]
 fn a_command_ends_with_the_process_that_started_it() {
-    let room = prepared();
-    let fifo = room.path("fifo");
-    rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, rustix::fs::Mode::from_raw_mode(0o600)).unwrap();
+    let (room, fifo) = with_pipe();
     let mut program = Program::start(room.directory.path(), None);
     // Every process of the command has the pipe open, so end of file proves that all of them have
     // ended.
@@ -198,9 +202,7 @@ fn a_command_ends_with_the_process_that_started_it() {
 
 #[test]
 fn a_command_that_kills_its_supervisor_is_interrupted_and_leaves_no_process() {
-    let room = prepared();
-    let fifo = room.path("fifo");
-    rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, rustix::fs::Mode::from_raw_mode(0o600)).unwrap();
+    let (room, fifo) = with_pipe();
     let mut program = Program::start(room.directory.path(), None);
     program.send(1, &shell("exec 3> fifo; (setsid sleep 1000 &); kill -9 $PPID; sleep 1000"));
     let pipe = fs::File::open(&fifo).unwrap();
@@ -213,9 +215,7 @@ fn a_command_that_kills_its_supervisor_is_interrupted_and_leaves_no_process() {
 
 #[test]
 fn a_handler_of_the_rust_kit_ends_with_its_pump() {
-    let room = prepared();
-    let fifo = room.path("fifo");
-    rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, rustix::fs::Mode::from_raw_mode(0o600)).unwrap();
+    let (room, fifo) = with_pipe();
     let mut program = Program::start(room.directory.path(), None);
     program.send(1, &shell("exec 3> fifo; sleep 1000"));
     let pipe = fs::File::open(&fifo).unwrap();

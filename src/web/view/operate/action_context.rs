@@ -242,18 +242,11 @@ pub(super) fn unreachable_organism(error: &service::Error) -> OperateFailure {
         ),
         other => other.to_string(),
     };
-    let title = match error {
-        service::Error::Failed { .. }
-        | service::Error::NotReady { .. }
-        | service::Error::ConfigChanged { .. }
-        | service::Error::OtherVersion { .. }
-        | service::Error::OtherProject(_)
-        | service::Error::OtherPartitions { .. }
-        | service::Error::ForeignSocket { .. } => "Not carried out",
-        _ => "No answer from the organism",
-    };
+    let is_nothing_done = is_nothing_done(error);
+    let is_refused = is_nothing_done || matches!(error, service::Error::Failed { .. });
+    let title = if is_refused { "Not carried out" } else { "No answer from the organism" };
     let failure = OperateFailure::new(StatusCode::SERVICE_UNAVAILABLE, title, text);
-    OperateFailure { is_nothing_done: is_nothing_done(error), ..failure }
+    OperateFailure { is_nothing_done, ..failure }
 }
 
 /// Whether a request with this error certainly changed nothing.

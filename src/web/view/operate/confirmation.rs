@@ -223,15 +223,23 @@ async fn confirmed(
     let first = requests.first().cloned();
     // The task is separate, so that the action continues if the browser does not wait for the
     // result.
-    let sending = tokio::spawn(async move { sending::send(&client, requests).await });
+    let kept = Arc::clone(view);
+    let session = context.session;
+    let used_token = token.to_owned();
+    let sending = tokio::spawn(async move {
+        let sent = sending::send(&client, requests).await;
+        if sent.as_ref().is_err_and(|failure| failure.is_nothing_done)
+            && let Some(access) = kept.operate.as_ref()
+        {
+            access.pending.put_back(session, &used_token, prepared);
+        }
+        sent
+    });
     let sent = sending.await.map_err(|_| {
         let text = "The view ended before the result came. The page Actions has what was done.";
         OperateFailure::new(StatusCode::SERVICE_UNAVAILABLE, "No result", text)
     })?;
 
-    if sent.as_ref().is_err_and(|failure| failure.is_nothing_done) {
-        context.access()?.pending.put_back(context.session, token, prepared);
-    }
     let sent = sent?;
     if first.as_ref().is_some_and(is_resume_of_all) {
         // The index does not have the record of the resume yet.
