@@ -92,7 +92,7 @@ pub fn lead(lines: &[&str], start: usize, shape: BlockShape) -> usize {
 /// fenced block of Markdown.
 pub fn code_lines(lines: &[&str], shape: BlockShape) -> Vec<bool> {
     let mut scan = CodeScanner::default();
-    let mut fenced = false;
+    let mut fences = FenceScanner::default();
     let each = |line: &&str| match shape {
         BlockShape::Braces(lexis) => {
             let code = scan.inside.is_none();
@@ -104,11 +104,7 @@ pub fn code_lines(lines: &[&str], shape: BlockShape) -> Vec<bool> {
             scan.python(line);
             code
         }
-        BlockShape::Headings => {
-            let fence = line.trim_start().starts_with("```");
-            fenced ^= fence;
-            !fenced && !fence
-        }
+        BlockShape::Headings => !fences.line(line),
         BlockShape::Guessed => true,
     };
 
@@ -191,11 +187,9 @@ fn headings_end(lines: &[&str], start: usize) -> usize {
     let level = |line: &str| line.len() - line.trim_start_matches('#').len();
     let own = lines.get(start).map_or(1, |line| level(line));
     // A heading is never inside a fenced block, so no line above `start` has to be read.
-    let mut fenced = false;
+    let mut fences = FenceScanner::default();
     let mut is_next = |line: &str| {
-        let fence = line.trim_start().starts_with("```");
-        fenced ^= fence;
-
+        let fenced = fences.line(line);
         let depth = level(line);
         let heading = depth > 0 && line.trim_start_matches('#').starts_with(' ');
         heading && depth <= own && !fenced
@@ -206,6 +200,45 @@ fn headings_end(lines: &[&str], start: usize) -> usize {
     let body = lines.get(start..next).unwrap_or_default();
     let blank = body.iter().rev().take_while(|line| line.trim().is_empty()).count();
     (next - blank).saturating_sub(1).max(start)
+}
+
+/// Scans Markdown line by line, and tracks whether a fenced block is open.
+#[derive(Default)]
+struct FenceScanner {
+    /// The mark of the open block and how often it stands in the first line of the block.
+    open: Option<(char, usize)>,
+}
+
+impl FenceScanner {
+    /// Scans a line. Returns whether the line belongs to a fenced block, as one of its fences or
+    /// between them. A block ends with a fence that has the same mark at least as often and nothing
+    /// behind it.
+    fn line(&mut self, line: &str) -> bool {
+        let text = line.trim();
+        let mark = text.chars().next().filter(|mark| matches!(mark, '`' | '~'));
+        let fence = mark.and_then(|mark| {
+            let info = text.trim_start_matches(mark);
+            let count = text.len() - info.len();
+            // Three backticks with another one behind them are code in a line of text.
+            let is_fence = count >= 3 && !(mark == '`' && info.contains('`'));
+            is_fence.then_some((mark, count, info.is_empty()))
+        });
+
+        match (self.open, fence) {
+            (None, Some((mark, count, _))) => {
+                self.open = Some((mark, count));
+                true
+            }
+            (None, None) => false,
+            (Some((mark, count)), fence) => {
+                let is_end = |(other, times, is_bare)| other == mark && times >= count && is_bare;
+                if fence.is_some_and(is_end) {
+                    self.open = None;
+                }
+                true
+            }
+        }
+    }
 }
 
 /// A string or comment that began on an earlier line and continues on this line.
@@ -360,5 +393,35 @@ fn character(rest: &str) -> usize {
         }
         (Some(c), Some('\'')) => 2 + c.len_utf8(),
         _ => 1,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_block_of_markdown_ends_with_its_own_fence_alone() {
+        let fenced = |lines: &[&str]| {
+            let mut fences = FenceScanner::default();
+            lines.iter().map(|line| if fences.line(line) { 'f' } else { 't' }).collect::<String>()
+        };
+        let cases: [(&[&str], &str); 5] = [
+            (&["```sh", "# a", "```", "# b"], "ffft"),
+            (&["~~~sh", "# a", "```", "~~~", "# b"], "fffft"),
+            (&["````md", "```sh", "```", "````", "# b"], "fffft"),
+            (&["```", "```sh", "`````", "# b"], "ffft"),
+            (&["```cargo test``` passes.", "# b"], "tt"),
+        ];
+        for (lines, expected) in cases {
+            assert_eq!(fenced(lines), expected, "{lines:?}");
+        }
+
+        let lines = ["# Install", "~~~sh", "# fetch it", "~~~", "More.", "# Use"];
+        assert_eq!(headings_end(&lines, 0), 4);
+        assert_eq!(
+            code_lines(&lines, BlockShape::Headings),
+            [true, false, false, false, true, true]
+        );
     }
 }

@@ -25,23 +25,32 @@ const DIRECTORIES: &[&str] = &[
     ".github",
     ".gitlab",
     ".hg",
+    ".helix",
     ".husky",
     ".idea",
     ".jj",
+    ".junie",
+    ".kiro",
     ".lefthook",
     ".local",
     ".mise",
     ".nvim",
+    ".opencode",
+    ".qwen",
     ".roo",
+    ".rtx",
     ".ssh",
     ".svn",
+    ".theia",
     ".vim",
+    ".vs",
     ".vscode",
     ".vscode-insiders",
     ".vscode-server",
     ".windsurf",
     ".woodpecker",
     ".zed",
+    "mise",
 ];
 
 /// Names of files that other programs execute. In any directory, each write to such a file needs
@@ -76,9 +85,6 @@ const FILES: &[&str] = &[
     ".zshenv",
     ".zshrc",
     ".autoenv.zsh",
-    ".mise.toml",
-    "mise.toml",
-    ".rtx.toml",
     ".tool-versions",
     // Files that editors and debuggers execute.
     ".dir-locals.el",
@@ -86,6 +92,7 @@ const FILES: &[&str] = &[
     ".emacs",
     ".exrc",
     ".gdbinit",
+    ".ghci",
     ".gvimrc",
     ".lldbinit",
     ".lvimrc",
@@ -94,13 +101,17 @@ const FILES: &[&str] = &[
     ".vimrc",
     // Files that interpreters and package managers read at every start.
     ".irbrc",
+    ".iex.exs",
     ".npmrc",
+    ".octaverc",
     ".pdbrc",
+    ".pdbrc.py",
     ".pnp.cjs",
     ".pnp.loader.mjs",
     ".pnpmfile.cjs",
     ".pryrc",
     ".pythonrc",
+    ".rprofile",
     ".yarnrc",
     ".yarnrc.yml",
     "sitecustomize.py",
@@ -109,11 +120,11 @@ const FILES: &[&str] = &[
     ".hgrc",
     ".overcommit.yml",
     ".pre-commit-config.yaml",
-    "lefthook.yml",
-    "lefthook.yaml",
     // Tools and hooks of other agents.
     ".aider.conf.yml",
     ".mcp.json",
+    "opencode.json",
+    "opencode.jsonc",
     // Configurations of continuous integration, which take effect at the next push.
     ".appveyor.yml",
     ".cirrus.yml",
@@ -164,8 +175,18 @@ const GIT_HOOKS: &[&str] = &[
 ];
 
 /// Beginnings of file names. A write to a file whose name has such a beginning needs approval,
-/// because shells and their frameworks execute many files with such names.
-const FILE_BEGINNINGS: &[&str] = &[".bash", ".envrc.", ".z"];
+/// because shells and managers of hooks and tools execute many files with such names.
+const FILE_BEGINNINGS: &[&str] = &[
+    ".bash",
+    ".envrc.",
+    ".lefthook",
+    ".mise.",
+    ".rtx.",
+    ".z",
+    "lefthook-local.",
+    "lefthook.",
+    "mise.",
+];
 
 /// Endings of file names. A write to a file whose name has such an ending needs approval.
 const FILE_ENDS: &[&str] = &[".code-workspace", ".pth", ".sublime-project"];
@@ -308,6 +329,15 @@ mod tests {
             ".pre-commit-config.yaml",
             "lib/evil.pth",
             "Jenkinsfile",
+            ".lefthook-local.toml",
+            "LEFTHOOK-local.yml",
+            ".mise.local.toml",
+            "mise.production.toml",
+            "mise/config.toml",
+            ".rtx.local.toml",
+            ".Rprofile",
+            ".helix/languages.toml",
+            ".kiro/settings/mcp.json",
         ] {
             assert!(find(&names(path)).is_some(), "{path}");
         }
