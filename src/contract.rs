@@ -143,6 +143,11 @@ pub struct Contract {
     /// Tokens and money that the agent may use in one thread tree, within the limits of the tree.
     #[serde(rename = "budget", default, skip_serializing_if = "Budget::is_open")]
     pub budget: Budget,
+    /// Whether the agent's model, or one of the models to which it routes calls, has no price. An
+    /// amount of money cannot limit the calls of such a model. Is no part of the effective config,
+    /// which contains the prices.
+    #[serde(skip)]
+    pub has_unpriced_model: bool,
     /// The client in whose name the processes of this listener may send requests to the pump;
     /// `None` if these processes may send no requests.
     #[serde(rename = "client", default, skip_serializing_if = "Option::is_none")]
@@ -194,6 +199,7 @@ impl Contract {
             previews: None,
             keys_for: None,
             budget: Budget::default(),
+            has_unpriced_model: false,
             client: None,
             core: None,
             answers: Vec::new(),
@@ -286,6 +292,27 @@ impl Contracts {
             self.vocabulary(name).is_some_and(|vocabulary| vocabulary.has_goals())
         };
         self.order.iter().filter(has_goals)
+    }
+
+    /// Whether `sender`, or a listener that can be called beneath a thread of `sender`, is an agent
+    /// whose model has no price. An amount of money cannot limit such a thread.
+    pub fn has_unpriced_beneath(&self, sender: &ListenerName) -> bool {
+        let mut found = vec![sender];
+        let mut at = 0;
+        while let Some(contract) = found.get(at).map(|name| self.get(name)) {
+            at += 1;
+            let Some(contract) = contract else { continue };
+            if contract.has_unpriced_model {
+                return true;
+            }
+            for peer in &contract.peers {
+                if !found.contains(&peer) {
+                    found.push(peer);
+                }
+            }
+        }
+
+        false
     }
 
     /// Iterates over the contracts in config order.

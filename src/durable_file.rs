@@ -16,6 +16,20 @@ pub fn read(path: &Path) -> Result<Option<Vec<u8>>> {
     }
 }
 
+/// Whether a file exists. Fails if this process cannot determine it, for example because this user
+/// may not search the directory. So a denied permission is never taken for a missing file.
+pub fn exists(path: &Path) -> Result<bool> {
+    match path.try_exists() {
+        Err(error) if error.kind() == ErrorKind::NotADirectory => Ok(false),
+        found => found,
+    }
+}
+
+/// Whether a file exists, or this process cannot determine it.
+pub fn may_exist(path: &Path) -> bool {
+    exists(path).unwrap_or(true)
+}
+
 /// Opens a regular file for reading. Fails for any other kind of file, such as a named pipe,
 /// because opening it could wait without end. There are two exceptions:
 /// - Files that this process already has open, such as `/dev/stdin` and `/dev/fd/3`, may also be

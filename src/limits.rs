@@ -296,6 +296,8 @@ pub const TOOL_NAME_CHARS_MAX: usize = 64;
 
 // Configs.
 pub const CONFIG_BYTES_MAX: u64 = 4 << 20;
+/// Number of bytes at the start of a program in which the kernel looks for its interpreter.
+pub const INTERPRETER_LINE_BYTES: u64 = 256;
 /// Maximum bytes of a recording that is copied into a stored config. A recording contains the turns
 /// that a playback model plays. If the recording is larger, the stored config contains only its
 /// digest.
@@ -306,8 +308,6 @@ pub const PLAYBACK_CHUNK_BYTES: usize = 24;
 pub const PLAYBACK_CHUNK_DELAY_MAX: Duration = Duration::from_secs(10);
 
 // Models.
-/// Interval at which a model call that waits for a rate limit checks the limit again.
-pub const LIMITER_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 pub const MODEL_CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum time from a model request to the first byte of its response. Providers read a long
 /// prompt before they respond.

@@ -25,8 +25,9 @@ pub(super) struct FittedRequest {
 
 /// Replaces messages by placeholders until the request fits. Starts with the messages after the
 /// last turn of `agent`, and continues with those before this turn. In both groups, larger messages
-/// are replaced first. Requests to `agent` and the agent's own text are never replaced. `render`
-/// makes the model request; its `bool` argument states whether `fit` has added a placeholder.
+/// are replaced first. The agent's own text is never replaced, and of the requests to `agent`
+/// only those whose call ended before a turn. `render` makes the model request; its `bool` argument
+/// states whether `fit` has added a placeholder.
 ///
 /// # Errors
 ///
@@ -93,7 +94,7 @@ fn candidates(
     for (at, item) in items.iter().enumerate() {
         let MemoryItem::ThreadMessage(seen) = item else { continue };
         let is_request = seen.message.kind == MessageKind::Call && seen.message.to == *agent;
-        if is_request || seen.left_out {
+        if (is_request && !seen.is_untaken) || seen.left_out {
             continue;
         }
         let saves =

@@ -17,8 +17,10 @@ use crate::model::{AnswerChunk, Error, ModelRequest, ModelRoute, ModelTerms, Tok
 pub(super) struct AnswerBuffer {
     pub raw: String,
     pub thoughts: String,
-    /// Whether the answer exceeds the maximum size of a turn. The buffer drops text beyond this
-    /// size.
+    /// Whether the reasoning was cut at the maximum size of a turn.
+    is_reasoning_cut: bool,
+    /// Whether the text of the answer exceeds the maximum size of a turn. The buffer drops text
+    /// beyond this size.
     pub is_too_long: bool,
     /// Number of bytes of `raw` that [`AnswerBuffer::unread`] has returned.
     read: usize,
@@ -47,6 +49,9 @@ struct LostRequest {
     /// worked, on the request.
     is_charged: bool,
 }
+
+/// Mark at the end of reasoning that was cut.
+const CUT_MARK: &str = "…";
 
 /// Reason that is recorded for a request that was aborted because the model call was cancelled.
 pub(super) const CANCELLED: &str = "cancelled";
@@ -88,39 +93,63 @@ impl AnswerBuffer {
 
     /// Adds one chunk to the buffered answer.
     pub fn keep(&mut self, chunk: AnswerChunk<'_>) {
-        let (text, kept) = match chunk {
-            AnswerChunk::Text(text) => (text, &mut self.raw),
-            AnswerChunk::Reasoning(text) => (text, &mut self.thoughts),
-            AnswerChunk::Withheld(bytes) => {
-                self.is_under_way = true;
-                self.bytes = self.bytes.saturating_add(bytes);
-                return;
+        match chunk {
+            AnswerChunk::Text(text) => {
+                self.count(text.len());
+                self.keep_text(text);
             }
+            AnswerChunk::Reasoning(text) => {
+                self.count(text.len());
+                self.keep_reasoning(text);
+            }
+            AnswerChunk::Withheld(bytes) => self.count(bytes),
             AnswerChunk::Begun => {
                 self.is_under_way = true;
                 self.has_begun = true;
-                return;
             }
-            AnswerChunk::Waiting(..) | AnswerChunk::Queued => return,
+            AnswerChunk::Waiting(..) | AnswerChunk::Queued => {}
             AnswerChunk::Failed(error) => {
                 if !self.is_under_way {
                     self.route = error.route().cloned();
                     self.is_under_way = true;
                 }
                 self.fail(error);
-                return;
             }
-            AnswerChunk::Restart => {
-                self.void();
-                return;
-            }
-        };
+            AnswerChunk::Restart => self.void(),
+        }
+    }
 
+    /// Counts bytes of the answer to the current request.
+    fn count(&mut self, bytes: usize) {
         self.is_under_way = true;
-        self.bytes = self.bytes.saturating_add(text.len());
-        self.is_too_long |= kept.len() + text.len() > limits::TURN_BYTES_MAX;
+        self.bytes = self.bytes.saturating_add(bytes);
+    }
+
+    fn keep_text(&mut self, text: &str) {
+        self.is_too_long |= self.raw.len() + text.len() > limits::TURN_BYTES_MAX;
         if !self.is_too_long {
-            kept.push_str(text);
+            self.raw.push_str(text);
+        }
+    }
+
+    /// Keeps reasoning up to the maximum size of a turn. Longer reasoning is cut, because it causes
+    /// no action.
+    fn keep_reasoning(&mut self, text: &str) {
+        if self.is_reasoning_cut {
+            return;
+        }
+
+        let most = limits::TURN_BYTES_MAX - CUT_MARK.len();
+        let mut end = text.len().min(most.saturating_sub(self.thoughts.len()));
+        while !text.is_char_boundary(end) {
+            end -= 1;
+        }
+
+        let (kept, dropped) = text.split_at(end);
+        self.thoughts.push_str(kept);
+        if !dropped.is_empty() {
+            self.thoughts.push_str(CUT_MARK);
+            self.is_reasoning_cut = true;
         }
     }
 
@@ -166,6 +195,7 @@ impl AnswerBuffer {
         self.read = 0;
         self.raw.clear();
         self.thoughts.clear();
+        self.is_reasoning_cut = false;
         self.is_too_long = false;
     }
 
@@ -259,6 +289,24 @@ mod tests {
         buffer.begin(route);
         tokio::time::advance(Duration::from_millis(20)).await;
         assert_eq!(buffer.latency(), Duration::from_millis(20));
+    }
+
+    #[test]
+    fn long_reasoning_is_cut_and_does_not_make_the_answer_too_long() {
+        let mut buffer = AnswerBuffer::default();
+        let piece = "ä".repeat(limits::TURN_BYTES_MAX / 8);
+        for _ in 0..5 {
+            buffer.keep(AnswerChunk::Reasoning(&piece));
+        }
+        buffer.keep(AnswerChunk::Text("Done."));
+        assert!(!buffer.is_too_long);
+        assert_eq!(buffer.raw, "Done.");
+        assert!(buffer.thoughts.ends_with("ä…"));
+        let room = limits::TURN_BYTES_MAX - buffer.thoughts.len();
+        assert!(room < 2, "{room}");
+
+        buffer.keep(AnswerChunk::Text(&piece.repeat(5)));
+        assert!(buffer.is_too_long, "text may hold an action, so it is never cut");
     }
 
     #[test]

@@ -16,7 +16,9 @@ use crate::journal;
 use crate::limits;
 use crate::memory::ThreadHistory;
 use crate::model::tokens::RequestSize;
-use crate::model::{ModelRequest, ModelRoute, ModelTerms, RequestOrigin, SharedModel, ToolChoice};
+use crate::model::{
+    ModelRequest, ModelRoute, ModelTerms, RequestOrigin, SharedModel, ToolChoice, WireSettings,
+};
 use crate::schema::Schemas;
 
 use super::fit_prompt::{self, FittedRequest};
@@ -52,6 +54,10 @@ pub struct AgentOptions {
     /// only in two cases: the context window is full, or the notice must name the slots of
     /// `xml-final`.
     pub notice: bool,
+    /// Whether only the time-outs of the model bound the wait for an answer, because the config
+    /// sets no `timeout` for the agent. If false, the time-out of the attempt also bounds each wait
+    /// without progress.
+    pub is_bounded_by_model: bool,
     /// Maximum tokens of one answer of the model; if `None`, the limit in `terms` applies.
     pub max_tokens: Option<u32>,
     /// Properties of the agent's model: context window, maximum length of answers, price.
@@ -77,6 +83,7 @@ impl AgentOptions {
             final_by: FinalMode::default(),
             tool_choice: None,
             notice: true,
+            is_bounded_by_model: false,
             max_tokens: None,
             terms: ModelTerms::default(),
             sections: Vec::new(),
@@ -156,7 +163,9 @@ impl ModelAgent {
         };
 
         let route = &answered.end.route;
-        let inputs = self.inputs(&rendered, route);
+        let settings = answered.end.settings.clone();
+        let settings = settings.or_else(|| self.model.settings(route).into_iter().next());
+        let inputs = self.inputs(&rendered, route, settings);
         let own_form = self.request_for(&rendered, &route.provider);
         let sent = SentDigests::of(own_form.as_ref().unwrap_or(&rendered.request), &inputs);
         let note =
@@ -182,10 +191,15 @@ impl ModelAgent {
     }
 
     /// Returns the inputs of the turn's request to `route`: everything except the thread.
-    fn inputs(&self, rendered: &RenderedTurn, route: &ModelRoute) -> TurnInputs {
+    /// `settings` are those of the request; `None` if `route` uses no network.
+    fn inputs(
+        &self,
+        rendered: &RenderedTurn,
+        route: &ModelRoute,
+        settings: Option<WireSettings>,
+    ) -> TurnInputs {
         let ModelRequest { system, tools, tool_choice, one_call, max_tokens, .. } =
             &rendered.request;
-        let settings = self.model.settings(route);
         let is_configured = settings.as_ref().is_some_and(|own| own.answer.max_tokens.is_some());
         let default = rendered.request.default_max_tokens.filter(|_| !is_configured);
         TurnInputs {
@@ -271,7 +285,9 @@ impl ModelAgent {
     /// first route.
     pub fn wire(&self, delivery: &Delivery) -> Result<String, AttemptFailure> {
         let rendered = self.render(self.kept_memory(delivery), delivery)?;
-        Ok(self.inputs(&rendered, &self.model.route()).wire(&rendered.request))
+        let route = self.model.route();
+        let settings = self.model.settings(&route).into_iter().next();
+        Ok(self.inputs(&rendered, &route, settings).wire(&rendered.request))
     }
 
     /// Computes the digest of a model request without its settings. Older versions of the program
@@ -313,8 +329,9 @@ impl ModelAgent {
 
     /// Returns the kept memory of a delivery's thread, or an empty memory if none is kept.
     pub fn kept_memory(&self, delivery: &Delivery) -> ThreadMemory {
-        let name = &self.options.contract.name;
-        self.memories.take(name, &delivery.thread, self.options.memory, delivery.position)
+        let AgentOptions { contract, memory, version, .. } = &*self.options;
+        let form = (*memory, *version);
+        self.memories.take(&contract.name, &delivery.thread, form, delivery.position)
     }
 
     /// Keeps the memory of a thread for its next turn.
@@ -360,16 +377,17 @@ impl ModelAgent {
         delivery: &Delivery,
     ) -> Result<RenderedTurn, AttemptFailure> {
         let ThreadMemory { fold, rendered, .. } = memory;
-        let mut remembered = fold.memory(delivery.call, delivery.position, self.options.version);
+        let mut remembered = fold.memory(delivery.call, delivery.position);
         let (protocol, tool_choice) = self.protocol(&remembered);
         let environment = self.options.environment.lines(remembered.began);
         let turn = remembered.turns + 1;
         let iteration = remembered.iterations + 1;
+        let waiting = remembered.waiting;
         let slots = TurnSlots::of(&delivery.thread, delivery.call, turn);
         let notice = |window_full: bool| {
             let is_needed = self.options.notice || window_full;
             let is_needed = is_needed || self.options.transport == ActionTransport::XmlFinal;
-            let stands = notice::TurnProgress { iteration, window_full };
+            let stands = notice::TurnProgress { iteration, window_full, waiting };
             is_needed.then(|| protocol.notice(&stands, &slots))
         };
 
@@ -437,7 +455,8 @@ impl ModelAgent {
     }
 
     /// Returns the reason why the agent may take no further turn for this call. Returns `None` if
-    /// further turns are allowed, or if this turn ended the call.
+    /// further turns are allowed. The last turn has a reason even if it contains a final payload,
+    /// because the gate or the core may refuse this payload.
     fn spent(&self, rendered: &RenderedTurn, answered: &ModelAnswer) -> Option<Spent> {
         let ModelAnswer { raw, reading, .. } = answered;
         let remembered = &rendered.remembered;
@@ -446,23 +465,11 @@ impl ModelAgent {
             return None;
         }
 
-        let valid = |action: &&TurnAction| {
+        let is_valid = |action: &TurnAction| {
             self.meaning(&action.name).is_some()
                 && self.options.schemas.validate(&action.name, &action.payload).is_ok()
         };
-
-        let allowed = usize::try_from(self.options.contract.actions_per_turn.max(1));
-        let mut done = reading.actions.iter().filter(valid).take(allowed.unwrap_or(usize::MAX));
-        let mut acted = remembered.acted;
-        if done.any(|action| {
-            acted = true;
-            matches!(
-                self.meaning(&action.name),
-                Some(Meaning::Reply | Meaning::GoalAnswer | Meaning::Call { forward: true, .. })
-            )
-        }) {
-            return None;
-        }
+        let acted = remembered.acted || reading.actions.iter().any(is_valid);
 
         let is_goal = !Arc::ptr_eq(&rendered.protocol, &self.protocol);
         let may_end_in_text = !is_goal

@@ -53,10 +53,29 @@ word_enum! {
         /// listener calls a `first` group, the first reply of any peer is the result. A fault of
         /// one peer is then no longer shown if another peer has replied.
         V11 = "11",
+        /// Twelfth version of the renderer. It differs from the eleventh in these rules:
+        /// - A native call has its own result, even if the same turn also sends the same payload
+        ///   into another thread.
+        /// - A request whose call ended before the agent took a turn in it is shown.
+        /// - A request that waited while the agent cleared its context is not one of the messages
+        ///   that the clearing keeps.
+        /// - If the agent calls a `first` group, a later reply of another peer of the group is not
+        ///   shown.
+        /// - What the core sends as the result of a call that the agent opened from another thread
+        ///   is a message of the core, and not the result of an action.
+        /// - The payloads about threads are not offered to an agent without a payload that can be
+        ///   sent to a thread.
+        /// - The attribute `money` of `spawn-thread` is not mentioned if a model that may be called
+        ///   beneath the thread has no price.
+        /// - The notice of a turn counts the further requests to the agent in the thread.
+        /// - The feedback on a misspelled name of an action states the mistake once.
+        /// - A turn without text and without native calls is shown as `(nothing)`, also where the
+        ///   native calls of its provider are shown as XML.
+        V12 = "12",
     }
 }
 
 impl RendererVersion {
     /// Version of the renderer that writes the prompts of new turns.
-    pub const CURRENT: Self = Self::V11;
+    pub const CURRENT: Self = Self::V12;
 }

@@ -67,9 +67,7 @@ pub use retry_messages::{
     EarlierAttempt, RetryMessage, RetryMessagePage, earlier_attempts, retry_message_page,
     retry_messages, retry_messages_with_id,
 };
-pub use retry_source::{
-    RetryError, RetryObstacle, RetrySource, SubmissionRefusal, UNKNOWN_OUTCOME,
-};
+pub use retry_source::{RetryError, RetrySource, SubmissionRefusal, UNKNOWN_OUTCOME};
 pub use search::{SearchRequest, SearchResult, SearchedItem, check_xpath, search};
 pub use starting_request::{StartingRequest, starting_request};
 pub use stats::{Stats, StatsKey, StatsQuery, stats};

@@ -14,11 +14,19 @@ pub const FORMS: &str = "2026-11-20, 2026-11-20T10:00, 2026-11-20T10:00:00Z, or 
 /// Parses a time: a date, a date with a time of day, or a duration before now. A date may state its
 /// time zone as an offset, as a name in brackets, or as both. Without a time zone, the zone of this
 /// machine applies.
+///
+/// # Errors
+///
+/// Returns a sentence for the user if the text is no time, or if it needs the zone of this machine
+/// and the variable `TZ` names none.
 pub fn parse(text: &str) -> Result<Time, String> {
-    parse_at(text, Time::now(), &TimeZone::system())
+    let zone = TimeZone::try_system();
+    let named = std::env::var("TZ").unwrap_or_default();
+    parse_at(text, Time::now(), zone.ok().as_ref().ok_or(named.as_str()))
 }
 
-fn parse_at(text: &str, now: Time, zone: &TimeZone) -> Result<Time, String> {
+/// Parses a time. `zone` is the zone of this machine, or the value of `TZ` that names no zone.
+fn parse_at(text: &str, now: Time, zone: Result<&TimeZone, &str>) -> Result<Time, String> {
     // All other parsers ignore a zone in brackets.
     if text.contains('[') {
         let zoned = text.parse::<Zoned>();
@@ -36,7 +44,16 @@ fn parse_at(text: &str, now: Time, zone: &TimeZone) -> Result<Time, String> {
     }
 
     let local = text.parse::<DateTime>().or_else(|_| text.parse::<Date>().map(DateTime::from));
-    let zoned = local.ok().and_then(|local| local.to_zoned(zone.clone()).ok());
+    let zone = match (&local, zone) {
+        (Ok(_), Err(named)) if !named.is_empty() => {
+            return Err(format!(
+                "`{text}` states no time zone, and TZ=`{named}` names none; correct TZ, or state \
+                 the zone, as in 2026-11-20T10:00:00Z"
+            ));
+        }
+        (_, zone) => zone.cloned().unwrap_or(TimeZone::UTC),
+    };
+    let zoned = local.ok().and_then(|local| local.to_zoned(zone).ok());
     let time = zoned.map(|zoned| Time(zoned.timestamp().as_microsecond()));
     time.ok_or_else(|| format!("`{text}` is no time; write {FORMS}"))
 }
@@ -80,7 +97,11 @@ mod tests {
             ("1 d", "2026-11-19T12:00:00Z"),
         ];
         for (text, expected) in cases {
-            assert_eq!(parse_at(text, now, &zone), Ok(Time::parse(expected).unwrap()), "{text}");
+            assert_eq!(
+                parse_at(text, now, Ok(&zone)),
+                Ok(Time::parse(expected).unwrap()),
+                "{text}"
+            );
         }
 
         let wrong_zones = [
@@ -90,8 +111,24 @@ mod tests {
         ];
         let wrong = ["", "yesterdayish", "2026-13-01", "5", "5y", "-2h", "h"];
         for text in wrong.into_iter().chain(wrong_zones) {
-            let refused = parse_at(text, now, &zone).unwrap_err();
+            let refused = parse_at(text, now, Ok(&zone)).unwrap_err();
             assert!(refused.contains(text) && refused.contains(FORMS), "{refused}");
         }
+    }
+
+    #[test]
+    fn a_zone_that_does_not_exist_is_refused_where_a_time_needs_it() {
+        let now = Time::parse("2026-11-20T12:00:00Z").unwrap();
+        for text in ["2026-11-20", "2026-11-20T10:00"] {
+            let refused = parse_at(text, now, Err("Europe/Berln")).unwrap_err();
+            assert!(refused.contains("TZ=`Europe/Berln`"), "{refused}");
+        }
+        for text in ["15m", "2026-11-20T10:00:00Z", "2026-11-28T03:44[Asia/Tokyo]"] {
+            assert!(parse_at(text, now, Err("Europe/Berln")).is_ok(), "{text}");
+        }
+        assert_eq!(
+            parse_at("2026-11-20", now, Err("")),
+            Ok(Time::parse("2026-11-20T00:00:00Z").unwrap())
+        );
     }
 }

@@ -10,7 +10,7 @@ use crate::index::{
 use crate::limits;
 use crate::thread::Input;
 
-use super::retry_source::RetryObstacle;
+use super::retry_source::RetryError;
 
 /// A message in the list from which an operator chooses the messages to retry.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,7 +28,7 @@ pub struct RetryMessage {
     /// Time of the message, in RFC 3339.
     pub time: String,
     /// Why a retry of the message can never succeed; `None` if a retry can succeed.
-    pub obstacle: Option<RetryObstacle>,
+    pub obstacle: Option<RetryError>,
 }
 
 /// An attempt in the result of [`earlier_attempts`], with the message that the attempt handled.
@@ -110,7 +110,7 @@ fn retry_message(
     candidate: RetryCandidate,
 ) -> Result<Option<RetryMessage>, Error> {
     let Some(sealed) = index.journal().record(candidate.position)? else { return Ok(None) };
-    let obstacle = RetryObstacle::of(&sealed.record, candidate.message);
+    let obstacle = RetryError::lasting(&sealed.record, candidate.message);
     Ok(Some(RetryMessage {
         id: candidate.message,
         record: candidate.position,

@@ -57,30 +57,21 @@ pub enum RetryError {
         crate::limits::REFUSAL_HEAD_BYTES
     )]
     Incomplete,
-}
-
-/// Why the retry of a message can never succeed.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum RetryObstacle {
-    #[error(transparent)]
-    Payload(RetryError),
     #[error("every gate refuses this text, whatever the config is: {0}; send it in a correct form")]
     Text(RefusalRule),
+    #[error("nothing on record tells which client sent it; give the command again")]
+    NoClient,
 }
 
-impl RetryObstacle {
-    /// Returns why no retry of `message` can succeed, or `None` if a retry may succeed. `record` is
-    /// the record of the message.
-    pub(super) fn of(record: &Record, message: MessageId) -> Option<Self> {
+impl RetryError {
+    /// Returns why no retry of `message` can ever succeed, or `None` if a retry may succeed.
+    /// `record` is the record of the message.
+    pub(super) fn lasting(record: &Record, message: MessageId) -> Option<Self> {
         if let Some(refused) = SubmissionRefusal::find(record, message) {
-            let rule = refused.refusal.rule;
-            if !refused.is_whole() {
-                return Some(Self::Payload(RetryError::Incomplete));
-            }
-            return rule.is_of_text().then_some(Self::Text(rule));
+            return refused.lasting_error();
         }
         let (call, _) = accepted(record, message)?;
-        (!call.payload.is_intact()).then_some(Self::Payload(RetryError::Redacted))
+        (!call.payload.is_intact()).then_some(Self::Redacted)
     }
 }
 
@@ -108,6 +99,21 @@ impl<'r> SubmissionRefusal<'r> {
         })
     }
 
+    /// Returns why no retry of the submission can ever succeed, or `None` if a retry may succeed.
+    fn lasting_error(&self) -> Option<RetryError> {
+        let rule = self.refusal.rule;
+        if rule.has_no_client() {
+            Some(RetryError::NoClient)
+        } else if rule.is_of_text() {
+            // The record has such a text in another form if the text is not UTF-8.
+            Some(RetryError::Text(rule))
+        } else if !self.is_whole() {
+            Some(RetryError::Incomplete)
+        } else {
+            None
+        }
+    }
+
     /// Whether the record contains the whole text of the submission.
     fn is_whole(&self) -> bool {
         Digest::of(self.refusal.head.as_bytes()) == self.refusal.digest
@@ -125,8 +131,8 @@ impl RetrySource {
         let Some(sealed) = reader.record(position)? else { return Ok(Err(RetryError::Missing)) };
         let record = &sealed.record;
         if let Some(refused) = SubmissionRefusal::find(record, message) {
-            if !refused.is_whole() {
-                return Ok(Err(RetryError::Incomplete));
+            if let Some(error) = refused.lasting_error() {
+                return Ok(Err(error));
             }
             let SubmissionRefusal { key, sender, thread, refusal } = refused;
             return Ok(Ok(Self {

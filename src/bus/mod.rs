@@ -174,7 +174,8 @@ pub trait Sink: Send + Sync + 'static {
     fn denied(&self, listener: &ListenerName, operations: String, count: u64) {
         let _ = (listener, operations, count);
     }
-    /// Reports that NATS servers do not permit the pump to get the listener's answers, and why.
+    /// Reports that the pump does not get the listener's answers over NATS, and why: the servers do
+    /// not permit it, or the pump's connection for the listener has ended and is made anew.
     /// While this lasts, the listener's deliveries end by [`Sink::not_taken`]. A report of `None`
     /// ends this state.
     fn answers_denied(&self, listener: &ListenerName, why: Option<String>) {

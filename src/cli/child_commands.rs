@@ -3,11 +3,14 @@
 //! than the command itself.
 
 use std::ffi::OsString;
+use std::io::ErrorKind;
+use std::path::Path;
 use std::process::ExitCode;
 
 use super::CommandExit;
 use super::output::StdoutWriter;
 use crate::bus::process::{LAUNCH_VERB, become_listener};
+use crate::config::missing_interpreter;
 use crate::schema::{COMPILE_ARGUMENTS, serve_compiler};
 
 /// Runs the hidden command in the arguments of this process. Returns `None` if the arguments
@@ -27,8 +30,18 @@ pub fn run() -> Option<ExitCode> {
 /// Replaces this process by a listener's program. `parent` is the process id of the pump that
 /// started this process. On Linux, the kernel kills the program when that pump ends.
 fn launch(parent: u32, program: &OsString, arguments: &[OsString]) -> CommandExit {
+    let shown = program.display();
     if let Err(error) = become_listener(parent, program, arguments) {
-        note!("organism: cannot start `{}`: {error}", program.display());
+        // The kernel reports a missing interpreter as if the program itself were missing.
+        let is_missing = error.kind() == ErrorKind::NotFound;
+        let current = Path::new(".");
+        match missing_interpreter(Path::new(program), current).filter(|_| is_missing) {
+            Some(interpreter) => note!(
+                "organism: cannot start `{shown}`: its first line names {interpreter}, which is \
+                 missing"
+            ),
+            None => note!("organism: cannot start `{shown}`: {error}"),
+        }
     }
     CommandExit::Unavailable
 }

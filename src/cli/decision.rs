@@ -12,6 +12,7 @@ use tokio::time::timeout;
 
 use crate::audit::{self, CallPreviewView, HeldCall, HeldPage};
 use crate::config::Config;
+use crate::durable_file;
 use crate::envelope::{Refusal, RefusalRule};
 use crate::ids::{ListenerName, MessageId, Position, ThreadId};
 use crate::index;
@@ -240,7 +241,7 @@ pub(super) fn waiting_on_record(
 /// journal on this host, because the pumps of its partitions can be queried over NATS.
 pub(super) fn require_journal(data: &Path) -> anyhow::Result<()> {
     let mut journals = partitions_in(data).into_iter();
-    if journals.any(|(_, journal)| journal.join(DATABASE).exists()) {
+    if journals.any(|(_, journal)| durable_file::may_exist(&journal.join(DATABASE))) {
         return Ok(());
     }
     if organism_reach::partitioned_config(data).is_some() {

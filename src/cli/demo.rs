@@ -29,7 +29,7 @@ pub struct Args {
     /// Directory that the question is about. Default: the project that contains the demo's config.
     directory: Option<PathBuf>,
     /// Config of the demo. Default: config/research-desk.toml in the current directory, or else in
-    /// the source tree from which this program was built.
+    /// the source tree from which this program was built. An installed program has no source tree.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 }
@@ -70,7 +70,7 @@ fn config_file(given: Option<PathBuf>) -> anyhow::Result<PathBuf> {
     }
 
     let program = std::env::current_exe().ok();
-    let built_in = program.as_deref().and_then(|p| p.ancestors().nth(3)).map(|p| p.join(NAME));
+    let built_in = program.as_deref().and_then(source_tree).map(|tree| tree.join(NAME));
     let mut places = [Some(PathBuf::from(NAME)), built_in].into_iter().flatten();
     places.find(|path| path.is_file()).ok_or_else(|| {
         let text = format!(
@@ -78,6 +78,13 @@ fn config_file(given: Option<PathBuf>) -> anyhow::Result<PathBuf> {
         );
         CommandFailure::usage(text).into()
     })
+}
+
+/// Returns the source tree from which `program` was built. This is the directory that contains the
+/// directory `target` of the build. Returns `None` for an installed program.
+fn source_tree(program: &Path) -> Option<&Path> {
+    let target = program.ancestors().nth(2)?;
+    target.parent().filter(|_| target.ends_with("target"))
 }
 
 /// Creates a directory for the journal of this run. The directory stays, so that a person can
@@ -272,4 +279,17 @@ fn closing(
         out.push_str(&format!("  {command}\n      {}\n", output.dim(what)));
     }
     Ok(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_installed_program_has_no_source_tree() {
+        let built = Path::new("/src/organism/target/debug/organism");
+        assert_eq!(source_tree(built), Some(Path::new("/src/organism")));
+        assert_eq!(source_tree(Path::new("/opt/me/.cargo/bin/organism")), None);
+        assert_eq!(source_tree(Path::new("/usr/bin/organism")), None);
+    }
 }

@@ -66,6 +66,9 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
                     }
                 },
                 _ = poll.tick() => if hosting.has_ended() {
+                    // The turns of the other agents may end. The supervisor then starts this
+                    // process again, with new connections.
+                    hosting.stop().await;
                     let text = "the connection to NATS ended; the log has the reason";
                     return Err(CommandFailure::new(CommandExit::Unavailable, text).into());
                 },

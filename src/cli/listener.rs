@@ -68,7 +68,7 @@ struct TestArgs {
     /// Write the result of each check as one line of JSON.
     #[arg(long)]
     json: bool,
-    /// The program and its arguments.
+    /// The program and its arguments. Options of this command stand before the program.
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
     command: Vec<String>,
 }
@@ -204,12 +204,28 @@ impl TestArgs {
         }
 
         if requests.is_empty() {
-            let message =
-                "no payload to send: give --payload FILE, or --schema XSD and --accepts NAME";
-            return Err(CommandFailure::usage(message).into());
+            return Err(CommandFailure::usage(self.nothing_to_send()).into());
         }
 
         Ok(requests)
+    }
+
+    /// Returns the message for a command line without a payload to send. Options after the program
+    /// belong to the program.
+    fn nothing_to_send(&self) -> String {
+        let is_own = |word: &&String| {
+            let name = word.split_once('=').map_or(word.as_str(), |(name, _)| name);
+            ["--payload", "--schema", "--accepts"].contains(&name)
+        };
+        let program = self.command.first().map(String::as_str).unwrap_or_default();
+        match self.command.iter().find(is_own) {
+            Some(option) => format!(
+                "no payload to send: {option} stands after the program, and so belongs to it; write \
+                 the options first: organism listener test --payload FILE {program}"
+            ),
+            None => "no payload to send: give --payload FILE, or --schema XSD and --accepts NAME"
+                .to_owned(),
+        }
     }
 }
 

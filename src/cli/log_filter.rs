@@ -7,8 +7,11 @@ use tracing_subscriber::EnvFilter;
 
 /// Log levels if `ORGANISM_LOG` is not set. They show warnings, the standard error of listeners,
 /// and each config that a reload has put in force. They hide the messages of the NATS client, which
-/// come with each attempt to connect. The module `nats` logs the same errors once, with advice.
-const DEFAULT_LEVELS: &str = "warn,listener=info,config=info,async_nats=off";
+/// come with each attempt to connect. The module `nats` logs the same errors once, with advice. But
+/// they show the reason for which the client leaves a server, such as a malformed message: the
+/// client logs it with the field `error`, and passes it to nothing else.
+const DEFAULT_LEVELS: &str = "warn,listener=info,config=info,async_nats=off,\
+                              async_nats[{error}]=debug,async_nats::connector=off";
 
 /// Returns the filter that the value of `ORGANISM_LOG` describes. Returns `None` if the variable is
 /// not set or empty. If the value is invalid, returns an error for people.
@@ -54,6 +57,26 @@ mod tests {
     fn messages_of_the_nats_client_are_hidden_by_default() {
         let filter = by_default().to_string();
         assert!(filter.contains("async_nats=off"), "{filter}");
+        assert!(filter.contains("async_nats::connector=off"), "{filter}");
+    }
+
+    #[test]
+    fn the_reason_for_which_the_nats_client_leaves_a_server_is_shown_by_default() {
+        let log = tempfile::NamedTempFile::new().unwrap();
+        let file = log.reopen().unwrap();
+        let logs = tracing_subscriber::fmt()
+            .with_env_filter(by_default())
+            .with_writer(std::sync::Mutex::new(file))
+            .finish();
+        tracing::subscriber::with_default(logs, || {
+            let error = "no header version found";
+            tracing::debug!(target: "async_nats", error, "disconnected");
+            tracing::info!(target: "async_nats", "event: connected");
+            tracing::error!(target: "async_nats::connector", error, "server error");
+        });
+        let text = std::fs::read_to_string(log.path()).unwrap();
+        assert_eq!(text.lines().count(), 1, "{text}");
+        assert!(text.contains("no header version found"), "{text}");
     }
 
     #[test]

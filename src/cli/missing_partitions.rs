@@ -6,6 +6,7 @@ use std::sync::Mutex;
 
 use uuid::Uuid;
 
+use crate::durable_file;
 use crate::ids::Position;
 use crate::journal::sqlite::DATABASE;
 use crate::journal::{partition_in, partitions_in, replaced};
@@ -59,7 +60,7 @@ pub(super) fn missing_in(
 /// of the organism, it knows only the partitions up to the highest one with a journal in `data`.
 /// Returns an empty list if the journal in `data` is not divided into partitions.
 fn missing_numbers(data: &Path) -> Vec<u32> {
-    if data.join(DATABASE).exists() {
+    if durable_file::may_exist(&data.join(DATABASE)) {
         return Vec::new();
     }
 

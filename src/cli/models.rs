@@ -7,7 +7,9 @@ use std::time::Instant;
 
 use serde_json::{Value as Json, json};
 
-use crate::config::{self, ConfigEnvironment, ModelSpec, ProviderConfig};
+use crate::config::{
+    self, ConfigEnvironment, ConfigProblem, MissingKeys, ModelSpec, ProviderConfig,
+};
 use crate::organism::ConfiguredModels;
 
 use super::exit::{CommandExit, CommandFailure};
@@ -43,15 +45,18 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         add_routes(&mut models, &config.models);
     }
     let results = if args.tries {
-        startup::runtime()?.block_on(probe_all(&models))
+        startup::runtime()?.block_on(probe_all(&models, &config.keys_missing))
     } else {
         models.iter().map(|_| None).collect()
     };
 
     if args.json {
-        models.iter().zip(&results).try_for_each(|(spec, result)| put_json(&line(spec, result)))?;
+        let missing = &config.keys_missing;
+        let mut lines =
+            models.iter().zip(&results).map(|(spec, result)| line(spec, missing, result));
+        lines.try_for_each(|line| put_json(&line))?;
     } else {
-        print(&models, &results, args.tries)?;
+        print(&models, &config.keys_missing, &results, args.tries)?;
     }
 
     let failed = results.iter().flatten().any(|result| result.is_err());
@@ -67,8 +72,11 @@ fn chosen<'a>(models: &'a [ModelSpec], names: &[String]) -> anyhow::Result<Vec<&
         let found = models.iter().find(|model| model.name == *name);
         found.ok_or_else(|| {
             let known: Vec<_> = models.iter().map(|model| model.name.as_str()).collect();
-            let text = format!("no model `{name}`; the models are {}", known.join(", "));
-            CommandFailure::usage(text).into()
+            let rest = match known.as_slice() {
+                [] => "this config has no models".to_owned(),
+                known => format!("the models are {}", known.join(", ")),
+            };
+            CommandFailure::usage(format!("no model `{name}`; {rest}")).into()
         })
     });
     found.collect()
@@ -98,12 +106,12 @@ fn routes_of(spec: &ModelSpec) -> &[String] {
 type ProbeResult = Option<Result<String, String>>;
 
 /// Makes a test call to each model, one after another, so that no call affects another.
-async fn probe_all(models: &[&ModelSpec]) -> Vec<ProbeResult> {
+async fn probe_all(models: &[&ModelSpec], missing: &MissingKeys) -> Vec<ProbeResult> {
     let mut all = Vec::new();
     for spec in models {
         let began = Instant::now();
-        let result = match missing_key(spec) {
-            Some(missing) => Some(Err(missing)),
+        let result = match missing.of_model(&spec.name) {
+            Some(problem) => Some(Err(described(problem))),
             None => ConfiguredModels::probe(spec).await.map(|answer| match answer {
                 Ok(end) => {
                     let took = began.elapsed().as_millis();
@@ -120,22 +128,25 @@ async fn probe_all(models: &[&ModelSpec]) -> Vec<ProbeResult> {
     all
 }
 
-fn missing_key(spec: &ModelSpec) -> Option<String> {
-    let ProviderConfig::Remote { options, .. } = &spec.provider else { return None };
-    let variable = options.preset.key_variable.filter(|_| options.preset.needs_key)?;
-    options.key.is_none().then(|| {
-        format!("no key; set {variable}, or name another variable in api_key_env or a file in api_key_file")
-    })
+/// Describes a missing key as a start of the organism would, with the advice.
+fn described(problem: &ConfigProblem) -> String {
+    let help = problem.help.iter().map(|help| format!("; {help}"));
+    std::iter::once(problem.message.clone()).chain(help).collect()
 }
 
-fn print(models: &[&ModelSpec], results: &[ProbeResult], has_tried: bool) -> anyhow::Result<()> {
+fn print(
+    models: &[&ModelSpec],
+    missing: &MissingKeys,
+    results: &[ProbeResult],
+    has_tried: bool,
+) -> anyhow::Result<()> {
     if models.is_empty() {
         note!("this config has no models");
         return Ok(());
     }
 
     let headers = ["model", "provider", "asks for", "key", "limits"];
-    let rows: Vec<_> = models.iter().map(|spec| row(spec)).collect();
+    let rows: Vec<_> = models.iter().map(|spec| row(spec, missing)).collect();
     put(&table(&RenderOutput::stdout(false), &headers, &rows))?;
     if has_tried {
         let lines = models.iter().zip(results).filter_map(|(spec, result)| match result {
@@ -153,7 +164,7 @@ fn print(models: &[&ModelSpec], results: &[ProbeResult], has_tried: bool) -> any
     Ok(())
 }
 
-fn row(spec: &ModelSpec) -> Vec<String> {
+fn row(spec: &ModelSpec, missing: &MissingKeys) -> Vec<String> {
     let name = spec.name.clone();
     match &spec.provider {
         ProviderConfig::Playback { recording, .. } => {
@@ -165,7 +176,7 @@ fn row(spec: &ModelSpec) -> Vec<String> {
             vec![name, "routes".to_owned(), routes.join(", "), String::new(), limits]
         }
         ProviderConfig::Remote { options, pace, attempts } => {
-            let key = match (&options.key, missing_key(spec)) {
+            let key = match (&options.key, missing.of_model(&spec.name)) {
                 (Some(key), _) => format!("from {}", key.source()),
                 (None, Some(_)) => "missing".to_owned(),
                 (None, None) => "none".to_owned(),
@@ -182,7 +193,7 @@ fn row(spec: &ModelSpec) -> Vec<String> {
     }
 }
 
-fn line(spec: &ModelSpec, tried: &ProbeResult) -> Json {
+fn line(spec: &ModelSpec, missing: &MissingKeys, tried: &ProbeResult) -> Json {
     let mut line = config::shown_model(spec);
     let key = match &spec.provider {
         ProviderConfig::Remote { options, .. } => {
@@ -190,10 +201,11 @@ fn line(spec: &ModelSpec, tried: &ProbeResult) -> Json {
         }
         _ => None,
     };
+    let is_missing = missing.of_model(&spec.name).is_some();
 
     if let Some(line) = line.as_object_mut() {
         line.insert("key".to_owned(), json!(key));
-        line.insert("key_missing".to_owned(), json!(missing_key(spec).is_some()));
+        line.insert("key_missing".to_owned(), json!(is_missing));
         if let Some(tried) = tried {
             let (word, answer) = match tried {
                 Ok(answer) => ("answered", answer),
@@ -204,4 +216,15 @@ fn line(spec: &ModelSpec, tried: &ProbeResult) -> Json {
     }
 
     line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unknown_name_in_a_config_without_models_is_reported_as_such() {
+        let error = chosen(&[], &["fast".to_owned()]).unwrap_err();
+        assert_eq!(error.to_string(), "no model `fast`; this config has no models");
+    }
 }

@@ -45,7 +45,12 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
 }
 
 fn make_key(file: Option<PathBuf>) -> anyhow::Result<ExitCode> {
-    let path = file.unwrap_or_else(|| ConfigEnvironment::of_process().operator_key());
+    let path = file.or_else(|| ConfigEnvironment::of_process().operator_key());
+    let path = path.ok_or_else(|| {
+        CommandFailure::usage(
+            "this user has no home directory: set HOME, or name the file of the key",
+        )
+    })?;
     // Checked before a person invents a passphrase for nothing.
     if path.exists() {
         let text = format!("{} exists, and a key is never overwritten", path.display());

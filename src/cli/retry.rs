@@ -138,10 +138,11 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let organism = runtime.block_on(reach.client())?;
     let mut session = RetrySession::new(&organism, signer.as_ref(), &args);
     let exit = session.retry_pages(&runtime, first, &mut selected);
+    let has_retried = session.has_retried;
     let remains = "a retry that is on record goes on at the next start";
     runtime.block_on(organism.close(remains))?;
     let exit = exit?;
-    if is_own {
+    if is_own && has_retried {
         note!("no organism was running; the work goes on with `organism run`");
     }
     Ok(exit.into())
@@ -222,6 +223,8 @@ struct RetrySession<'a> {
     exit: CommandExit,
     /// Number of messages that `--all` left out, because their retry needs a confirmation.
     left_out: u64,
+    /// Whether the organism accepted a retry.
+    has_retried: bool,
 }
 
 impl<'a> RetrySession<'a> {
@@ -230,7 +233,8 @@ impl<'a> RetrySession<'a> {
         signer: Option<&'a OperatorSigner>,
         args: &'a Args,
     ) -> Self {
-        Self { organism, signer, args, exit: CommandExit::Done, left_out: 0 }
+        let exit = CommandExit::Done;
+        Self { organism, signer, args, exit, left_out: 0, has_retried: false }
     }
 
     /// Retries the messages of the page `first`, and of all pages that follow in `selected`.
@@ -264,6 +268,7 @@ impl<'a> RetrySession<'a> {
             let is_unconfirmed = matches!(&result, Ok(Ok(RetryReport::Unconfirmed { .. })));
             let is_left_out = self.args.all && is_unconfirmed;
             self.left_out += u64::from(is_left_out);
+            self.has_retried |= matches!(&result, Ok(Ok(RetryReport::Retried { .. })));
             let own = self.print(message, &result)?;
             if self.exit == CommandExit::Done && !is_left_out {
                 self.exit = own;

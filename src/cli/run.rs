@@ -82,7 +82,7 @@ fn open_view(
     let proof = journal_target::proof_options(&place)?;
     let organism = Some(config.name.clone());
     let content = ViewContent { data, organism, operate: None, proof };
-    args.open(listen, content, person)
+    args.open(listen, "--web", content, person)
 }
 
 async fn whole(config: Config, web: Option<&web::WebServer>) -> anyhow::Result<ExitCode> {

@@ -42,8 +42,8 @@ enum SchemaVerb {
     Output(output::Args),
     /// Convert a JSON Schema or an example payload to a schema.
     From(from::Args),
-    /// Show the schemas of all payloads in the config, including schemas that are generated from
-    /// the config.
+    /// Show the schemas that declare the named payloads of the config, including schemas that are
+    /// generated from the config.
     Show(SchemaShowArgs),
 }
 

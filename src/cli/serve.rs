@@ -55,7 +55,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let operate = operate(&args, &person.0);
     let organism = config.map(|config| config.name);
     let content = ViewContent { data, organism, operate, proof };
-    let view = args.view.open(args.listen, content, person)?;
+    let view = args.view.open(args.listen, "--listen", content, person)?;
     note!("Ctrl-C ends the view");
     startup::runtime()?.block_on(ended())?;
     drop(view);

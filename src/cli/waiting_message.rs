@@ -9,7 +9,7 @@ use crate::index::MessageSelector;
 use crate::thread::Hold;
 
 use super::decision;
-use super::exit::CommandFailure;
+use super::exit::{CommandExit, CommandFailure};
 
 /// Returns the message of the call that `id` names. If `id` is a whole id, returns it unchanged. If
 /// `id` is only the beginning of an id, returns the only call whose id has this beginning and that
@@ -34,15 +34,39 @@ pub fn find(data: &Path, id: &str, holds: &[Hold]) -> anyhow::Result<MessageId> 
         waiting.extend(found.page.calls.into_iter().map(|call| call.message));
         unknown.extend(found.unknown);
     }
+    if !waiting.iter().any(|message| begins_with(*message, id)) {
+        refuse_other_hold(data, id, holds)?;
+    }
     only_of(id, waiting, &Vec::from_iter(unknown))
+}
+
+/// Fails if a call whose id begins with the digits of `id` waits for a decision of a kind that is
+/// not in `holds`. The error names the command for this decision.
+fn refuse_other_hold(data: &Path, id: &str, holds: &[Hold]) -> anyhow::Result<()> {
+    for (hold, command) in [(Hold::Approval, "approve"), (Hold::Answer, "answer")] {
+        if holds.contains(&hold) {
+            continue;
+        }
+        let calls = decision::waiting(data, hold, usize::MAX)?.page.calls;
+        let mut waiting = calls.iter().map(|call| call.message);
+        if let Some(message) = waiting.find(|message| begins_with(*message, id)) {
+            let text = format!("{message} {}: `organism {command} {message}`", hold.state());
+            return Err(CommandFailure::new(CommandExit::InvalidData, text).into());
+        }
+    }
+    Ok(())
+}
+
+/// Whether the id of a message begins with the digits of `id`.
+fn begins_with(message: MessageId, id: &str) -> bool {
+    let digits = id.replace('-', "").to_lowercase();
+    message.0.simple().to_string().starts_with(&digits)
 }
 
 /// Returns the only message in `waiting` whose id begins with the digits of `id`. For the error
 /// message, `unknown` lists the partitions whose waiting calls are unknown.
 fn only_of(id: &str, waiting: Vec<MessageId>, unknown: &[u32]) -> anyhow::Result<MessageId> {
-    let digits = id.replace('-', "").to_lowercase();
-    let is_named = |message: &MessageId| message.0.simple().to_string().starts_with(&digits);
-    let named: Vec<_> = waiting.into_iter().filter(is_named).collect();
+    let named: Vec<_> = waiting.into_iter().filter(|message| begins_with(*message, id)).collect();
     match named.as_slice() {
         [only] => Ok(*only),
         [] => {
@@ -66,7 +90,6 @@ fn only_of(id: &str, waiting: Vec<MessageId>, unknown: &[u32]) -> anyhow::Result
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::exit::CommandExit;
 
     #[test]
     fn the_beginning_of_an_id_names_a_call_if_it_is_the_only_one() {

@@ -13,7 +13,9 @@ use crate::ids::ListenerName;
 use crate::limits;
 use crate::organism::operator;
 use crate::thread_priority;
-use crate::web::{OperateOptions, TlsFiles, ViewOptions, ViewPerson, ViewToken, WebView};
+use crate::web::{
+    OperateOptions, TlsFiles, ViewError, ViewOptions, ViewPerson, ViewToken, WebView,
+};
 
 use super::exit::CommandFailure;
 use super::render::put;
@@ -105,10 +107,11 @@ impl ViewArgs {
     }
 
     /// Opens the view and prints its address. The address contains the token if the token was
-    /// generated.
+    /// generated. `option` is the option of the command that names the address.
     pub fn open(
         &self,
         listen: SocketAddr,
+        option: &str,
         content: ViewContent,
         (person, token): (ViewPerson, Option<ViewToken>),
     ) -> anyhow::Result<OpenView> {
@@ -129,7 +132,13 @@ impl ViewArgs {
         let runtime = runtime()?;
         // Opened on a thread of the runtime, so that new threads inherit the low priority.
         let opened = runtime.block_on(runtime.spawn(WebView::open(options)))?;
-        let view = opened.map_err(|error| CommandFailure::usage(error.to_string()))?;
+        let view = opened.map_err(|error| {
+            let advice = match &error {
+                ViewError::Listen { .. } => format!("; {option} names another address"),
+                _ => String::new(),
+            };
+            CommandFailure::usage(format!("{error}{advice}"))
+        })?;
 
         let place = self.hosts.first().map_or_else(
             || view.address().to_string(),

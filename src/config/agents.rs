@@ -38,6 +38,7 @@ pub(super) fn agents(
             final_by: agent.final_by,
             tool_choice: agent.tool_choice,
             notice: agent.notice,
+            has_timeout: agent.has_timeout,
             prompt,
         })
     });

@@ -115,6 +115,22 @@ fn check_currency(models: &[DeclaredModel], problems: &mut ConfigProblems) {
     }
 }
 
+/// Returns the models without a price that the agent `member` may use. Returns an empty list if
+/// `member` is no agent.
+pub(super) fn unpriced_models<'s>(
+    member: &DeclaredMember,
+    sections: &'s DeclaredSections,
+) -> Vec<&'s DeclaredModel> {
+    let named = |name: &str| sections.models.iter().find(|model| model.name.value == name);
+    let model = member.agent.as_ref().and_then(|agent| agent.model.as_ref());
+    let Some(model) = model.and_then(|model| named(&model.value.value)) else {
+        return Vec::new();
+    };
+    let routes = model.routes().iter().filter_map(|route| named(&route.value.value));
+    let all = std::iter::once(model).filter(|model| model.routes().is_empty()).chain(routes);
+    all.filter(|model| !model.has_price()).collect()
+}
+
 /// Reports each model that the agent `member` may use and that has no price, because a budget of
 /// money cannot be enforced for this model. Skips the models in `reported`, and adds the newly
 /// reported ones to `reported`.
@@ -125,13 +141,7 @@ fn priced<'s>(
     reported: &mut HashSet<&'s str>,
     problems: &mut ConfigProblems,
 ) {
-    let Some(model) = member.agent.as_ref().and_then(|agent| agent.model.as_ref()) else { return };
-    let named = |name: &str| sections.models.iter().find(|model| model.name.value == name);
-    let Some(model) = named(&model.value.value) else { return };
-    let routes = model.routes().iter().filter_map(|route| named(&route.value.value));
-    let all = std::iter::once(model).filter(|model| model.routes().is_empty()).chain(routes);
-
-    for model in all.filter(|model| !model.has_price()) {
+    for model in unpriced_models(member, sections) {
         if !reported.insert(&model.name.value) {
             continue;
         }

@@ -78,6 +78,7 @@ word_enum! {
         SendMissing = "send-missing",
         SendRefused = "send-refused",
         // Codes about directories and files that a config names.
+        HomeMissing = "home-missing",
         DirectoryShared = "directory-shared",
         DirectoryIsFile = "directory-is-file",
         CommandMissing = "command-missing",

@@ -13,6 +13,8 @@ pub struct ConfigEnvironment {
     pub variables: BTreeMap<String, String>,
     /// The current directory.
     pub directory: PathBuf,
+    /// Absolute path of this user's home directory; `None` if it is unknown.
+    pub home: Option<PathBuf>,
     /// Directory of the running executable; `None` if it is unknown.
     pub program_directory: Option<PathBuf>,
 }
@@ -28,6 +30,8 @@ impl ConfigEnvironment {
         Self {
             variables: std::env::vars_os().filter_map(text).collect(),
             directory: current_directory(),
+            // Without HOME, the home directory comes from the user database.
+            home: std::env::home_dir().filter(|home| home.is_absolute()),
             program_directory: program.and_then(|p| p.parent().map(Path::to_owned)),
         }
     }
@@ -38,28 +42,30 @@ impl ConfigEnvironment {
 
     /// Returns a base directory of this user, as the XDG base directory specification defines it:
     /// the directory that the environment variable `variable` names. If the variable is unset or
-    /// contains a relative path, returns `beneath_home` in the home directory.
-    fn xdg(&self, variable: &str, beneath_home: &str) -> PathBuf {
+    /// contains a relative path, returns `beneath_home` in the home directory. Returns `None` if
+    /// the home directory is needed and unknown. The current directory never takes its place,
+    /// because a project would then have another journal in each directory.
+    fn xdg(&self, variable: &str, beneath_home: &str) -> Option<PathBuf> {
         let given = self.variable(variable).map(PathBuf::from).filter(|path| path.is_absolute());
-        given.unwrap_or_else(|| match self.variable("HOME").filter(|home| !home.is_empty()) {
-            Some(home) => Path::new(home).join(beneath_home),
-            None => self.directory.join(beneath_home),
-        })
+        given.or_else(|| Some(self.home.as_ref()?.join(beneath_home)))
     }
 
-    /// Returns the default path of this user's operator key.
-    pub fn operator_key(&self) -> PathBuf {
-        self.xdg("XDG_CONFIG_HOME", ".config").join("organism").join("operator.key")
+    /// Returns the default path of this user's operator key. Returns `None` if this path is in the
+    /// home directory, and the home directory is unknown.
+    pub fn operator_key(&self) -> Option<PathBuf> {
+        Some(self.xdg("XDG_CONFIG_HOME", ".config")?.join("organism").join("operator.key"))
     }
 
-    /// Returns the default parent directory of organisms' journals.
-    pub fn data_parent(&self) -> PathBuf {
-        self.xdg("XDG_DATA_HOME", ".local/share").join("organism")
+    /// Returns the default parent directory of organisms' journals. Returns `None` if this
+    /// directory is in the home directory, and the home directory is unknown.
+    pub fn data_parent(&self) -> Option<PathBuf> {
+        Some(self.xdg("XDG_DATA_HOME", ".local/share")?.join("organism"))
     }
 
-    /// Returns the default parent directory of organisms' keys and checkpoints.
-    pub fn state_parent(&self) -> PathBuf {
-        self.xdg("XDG_STATE_HOME", ".local/state").join("organism")
+    /// Returns the default parent directory of organisms' keys and checkpoints. Returns `None` if
+    /// this directory is in the home directory, and the home directory is unknown.
+    pub fn state_parent(&self) -> Option<PathBuf> {
+        Some(self.xdg("XDG_STATE_HOME", ".local/state")?.join("organism"))
     }
 }
 

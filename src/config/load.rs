@@ -48,9 +48,11 @@ pub fn directories(
     around: &ConfigEnvironment,
 ) -> Result<ProjectFolders, ConfigProblems> {
     let mut problems = ConfigProblems::default();
-    let (sections, _) = read(path, around, &mut problems)?;
+    let (sections, source) = read(path, around, &mut problems)?;
     match (&sections.name, sections.places_unread) {
-        (Some(name), false) => Ok(sections.directories(name, path, around)),
+        (Some(name), false) => sections
+            .directories(name, path, around)
+            .ok_or_else(|| sections::home_missing(&source).into()),
         _ => Err(problems),
     }
 }
@@ -219,7 +221,7 @@ fn check_sections(
     around: &ConfigEnvironment,
     problems: &mut ConfigProblems,
 ) {
-    sections::check_directories(sections, path, around, problems);
+    sections::check_directories(sections, source, path, around, problems);
     let invalid = names::check(sections, source, problems);
     sections.invalid.extend(invalid);
     budgets::check(sections, problems);
@@ -304,8 +306,8 @@ fn check_proof(
     around: &ConfigEnvironment,
     problems: &mut ConfigProblems,
 ) {
-    if let Some(name) = &sections.name {
-        let own = sections.directories(name, path, around);
+    let own = sections.name.as_ref().and_then(|name| sections.directories(name, path, around));
+    if let Some(own) = own {
         sections.storage.proof.check(&own, &file::directory(path, around), problems);
     }
 }
@@ -345,16 +347,17 @@ fn load_with(
 
     let parts = (&*agents, &*models, &*workflows, &*schedules);
     let text = effective_text(name, &sections, &contracts, parts, &payloads);
-    let ProjectFolders { project, data, state } = sections.directories(name, path, around);
+    // Earlier code has reported the problem if there are no such directories.
+    let Some(folders) = sections.directories(name, path, around) else { return Err(problems) };
 
     Ok(Config {
         stored: stored_config(&text, &sections, &mut payloads, (path, &directory, around)),
         withheld: withheld::withheld(&sections, &models, &client_secrets, (&directory, around)),
         name: name.clone(),
         file: path.to_owned(),
-        project,
-        data,
-        state,
+        project: folders.project,
+        data: folders.data,
+        state: folders.state,
         checkpoints: sections.storage.proof.checkpoints(&directory),
         snapshot_records: sections.storage.proof.snapshot_records,
         storage,

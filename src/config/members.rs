@@ -104,6 +104,8 @@ pub(super) struct DeclaredAgent {
     pub final_schema: Option<Located<ExpandedText>>,
     pub tool_choice: Option<ToolChoice>,
     pub notice: bool,
+    /// Whether the config sets `timeout`.
+    pub has_timeout: bool,
     pub prompt: Vec<(Located<String>, Located<ExpandedText>)>,
 }
 
@@ -459,6 +461,7 @@ pub(super) fn agent(
         final_schema,
         tool_choice,
         notice: read.flag("notice").unwrap_or(true),
+        has_timeout: read.has("timeout"),
         prompt: read.free("prompt"),
     };
 

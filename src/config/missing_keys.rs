@@ -12,6 +12,11 @@ impl MissingKeys {
         self.0.push((model.to_owned(), problem));
     }
 
+    /// Returns the problem of the missing key of a model; `None` if no key of the model is missing.
+    pub fn of_model(&self, model: &str) -> Option<&ConfigProblem> {
+        self.0.iter().find(|(name, _)| name == model).map(|(_, problem)| problem)
+    }
+
     /// Returns the missing keys of the models that `agents` use.
     pub fn of_agents<'a>(
         &self,

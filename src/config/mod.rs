@@ -92,7 +92,7 @@ pub use load::{
 };
 pub use missing_keys::MissingKeys;
 pub use models::shown as shown_model;
-pub use program::is_installed as is_program_installed;
+pub use program::{is_installed as is_program_installed, missing_interpreter};
 pub use project::{ProjectPaths, directory_name, is_directory_of, path_of};
 pub use proof::{ProofSettings, is_public_key, proof_settings};
 pub use reload::ReloadComparison;
@@ -350,6 +350,10 @@ pub struct AgentSpec {
     /// call. A request contains only its own notice, and not those of earlier requests.
     #[serde(rename = "notice")]
     pub notice: bool,
+    /// Whether the config sets the agent's `timeout`. Without it, the time-outs of the model bound
+    /// the wait for an answer.
+    #[serde(skip)]
+    pub has_timeout: bool,
     /// Sections of the prompt, by name and in the order of the config.
     #[serde(rename = "prompt")]
     pub prompt: Vec<(String, String)>,

@@ -24,7 +24,7 @@ use super::source_text::{ConfigSource, SourceRange};
 use super::stored::portable;
 use super::tree::{ExpandedText, Located};
 use super::undo;
-use super::{file, shipped_schemas, vocabulary};
+use super::{budgets, file, shipped_schemas, vocabulary};
 
 /// A resolver that finds, for each payload name in a config, the payload that the schemas declare.
 pub(super) struct PayloadResolver {
@@ -170,7 +170,12 @@ impl PayloadResolver {
         let mut resolved = Vec::new();
         for member in &sections.members {
             let is_valid = !sections.invalid.contains(member.name.value.as_str());
-            resolved.extend(self.resolve(member, is_valid, problems));
+            let mut member_resolved = self.resolve(member, is_valid, problems);
+            if let Some(found) = &mut member_resolved {
+                let unpriced = budgets::unpriced_models(member, sections);
+                found.contract.has_unpriced_model = !unpriced.is_empty();
+            }
+            resolved.extend(member_resolved);
         }
 
         let contracts = resolved.iter().map(|r| r.contract.clone()).chain(workflows).collect();

@@ -1,8 +1,13 @@
 //! Finds the programs of process listeners, and builds the environment of their processes.
 
 use std::collections::BTreeSet;
+use std::ffi::OsStr;
+use std::io::Read as _;
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
+
+use crate::{durable_file, limits};
 
 use super::config_problem::{ConfigProblem, ConfigProblems, ProblemCode};
 use super::environment::ConfigEnvironment;
@@ -44,6 +49,7 @@ pub(super) fn command(
 ) -> Vec<String> {
     let Some((program, arguments)) = written.split_first() else { return Vec::new() };
     let Some(found) = find(program, directory, around, problems) else { return Vec::new() };
+    require_interpreter(&found, program, directory, problems);
     // A program of the project may have an interpreter's name and read its arguments otherwise.
     if !program.value.value.contains('/') || program.value.value.starts_with('/') {
         require_script(&found, arguments, directory, around, problems);
@@ -167,6 +173,37 @@ fn require_script(
     let message = format!("{name} finds no script `{}`", script.value.written);
     let problem = ConfigProblem::new(ProblemCode::CommandMissing, &script.place, message);
     problems.push(problem.help(file::near_or_rule(&path)));
+}
+
+/// Reports a problem if the first line of a program names an interpreter that is missing.
+fn require_interpreter(
+    found: &Path,
+    program: &Located<ExpandedText>,
+    directory: &Path,
+    problems: &mut ConfigProblems,
+) {
+    let Some(interpreter) = missing_interpreter(found, directory) else { return };
+    let written = &program.value.written;
+    let message = format!("the first line of `{written}` names {interpreter}, which is missing");
+    let help = "install it, or name another interpreter after `#!`";
+    let problem = ConfigProblem::new(ProblemCode::CommandMissing, &program.place, message);
+    problems.push(problem.help(help));
+}
+
+/// Returns the interpreter that the first line of a program names, such as `/bin/sh` in
+/// `#!/bin/sh -e`, if the interpreter is missing. A relative path is resolved against `directory`.
+/// Returns `None` if the interpreter exists, or if the program names none.
+pub fn missing_interpreter(program: &Path, directory: &Path) -> Option<String> {
+    let mut bytes = Vec::new();
+    let file = durable_file::open_regular(program).ok()?;
+    file.take(limits::INTERPRETER_LINE_BYTES).read_to_end(&mut bytes).ok()?;
+    let line = bytes.strip_prefix(b"#!")?.split(|byte| *byte == b'\n').next()?;
+
+    // A carriage return at the end of the line is a part of the path, as for the kernel.
+    let mut words = line.split(|byte| matches!(byte, b' ' | b'\t')).filter(|word| !word.is_empty());
+    let path = Path::new(OsStr::from_bytes(words.next()?));
+    let shown = format!("{:?}", path.display().to_string());
+    (!durable_file::may_exist(&directory.join(path))).then_some(shown)
 }
 
 /// Whether an interpreter finds the script although `directory` has no file with exactly the

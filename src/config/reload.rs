@@ -1,11 +1,12 @@
 //! Decides which differences between two configs a running organism can apply, and which need a
 //! restart.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::ids::ListenerName;
+use crate::model::ProviderKey;
 
-use super::{ComparedConfig, Config, ConfigChange, config_changes};
+use super::{ComparedConfig, Config, ConfigChange, ProviderConfig, SecretValue, config_changes};
 
 /// Names of sections whose changes need a restart. The output of `organism config diff` uses these
 /// names.
@@ -39,7 +40,10 @@ pub struct ReloadComparison {
 impl ReloadComparison {
     pub fn between(before: &Config, after: &Config) -> Self {
         let compared = ComparedConfig::of_config(before);
-        let changes = config_changes(&compared, &ComparedConfig::of_config(after));
+        let mut changes = config_changes(&compared, &ComparedConfig::of_config(after));
+        changes.extend(secret_changes(before, after));
+        changes.extend(default_timeout_changes(before, after));
+        changes.sort_by(|one, other| one.path.cmp(&other.path));
         let keys = changes.iter().map(|change| &change.path);
         let mut restart: BTreeSet<_> =
             keys.filter(|key| needs_restart(key, before, after)).cloned().collect();
@@ -67,6 +71,81 @@ impl ReloadComparison {
 
         Self { changes, restart }
     }
+}
+
+/// A secret that both the config in force and the changed config have read. No output shows it.
+enum ReadSecret<'a> {
+    Value(&'a SecretValue),
+    Key(&'a ProviderKey),
+}
+
+impl ReadSecret<'_> {
+    fn is_same_text(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Value(one), Self::Value(other)) => one == other,
+            (Self::Key(one), Self::Key(other)) => one.is_same_text(other),
+            _ => false,
+        }
+    }
+}
+
+/// Returns the secrets whose texts differ, by their keys. The record has no secrets, so a secret
+/// that only one config has is found by the setting that names it.
+fn secret_changes(before: &Config, after: &Config) -> Vec<ConfigChange> {
+    let earlier = secrets_of(before);
+    let mut changes = Vec::new();
+    for (path, secret) in secrets_of(after) {
+        if earlier.get(&path).is_some_and(|earlier| !earlier.is_same_text(&secret)) {
+            changes.push(ConfigChange { path, before: None, after: None, diff: None });
+        }
+    }
+    changes
+}
+
+/// Returns the agents whose `timeout` is set in only one of the configs, by the key. The record
+/// states the same duration for a missing `timeout` and for one that equals the default.
+fn default_timeout_changes(before: &Config, after: &Config) -> Vec<ConfigChange> {
+    let timeout = |config: &Config, name: &ListenerName| {
+        config.contracts.get(name).map(|contract| contract.timeout)
+    };
+    let earlier: BTreeMap<_, _> =
+        before.agents.iter().map(|agent| (&agent.name, agent.has_timeout)).collect();
+    let changed = after.agents.iter().filter(|agent| {
+        let had_timeout = earlier.get(&agent.name);
+        had_timeout.is_some_and(|had_timeout| *had_timeout != agent.has_timeout)
+            && timeout(before, &agent.name) == timeout(after, &agent.name)
+    });
+    let changes = changed.map(|agent| {
+        let path = format!("agents.{}.timeout", agent.name);
+        ConfigChange { path, before: None, after: None, diff: None }
+    });
+    changes.collect()
+}
+
+/// Returns the secrets of a config by their keys, such as `listeners.mail.env.PASSWORD`.
+fn secrets_of(config: &Config) -> BTreeMap<String, ReadSecret<'_>> {
+    let mut secrets = BTreeMap::new();
+    let mut named = Vec::new();
+    for process in &config.processes {
+        named.push((format!("listeners.{}.env", process.name), &process.env));
+    }
+    named.extend(config.alerts.iter().map(|alerts| ("alerts.env".to_owned(), &alerts.env)));
+    for (place, values) in named {
+        for (name, value) in values {
+            secrets.insert(format!("{place}.{name}"), ReadSecret::Value(value));
+        }
+    }
+
+    for client in &config.client_secrets {
+        let secret = client.secret().map(ReadSecret::Value);
+        secrets.extend(secret.map(|secret| (format!("clients.{}.secret", client.client), secret)));
+    }
+    for model in &config.models {
+        let ProviderConfig::Remote { options, .. } = &model.provider else { continue };
+        let key = options.key.as_ref().map(ReadSecret::Key);
+        secrets.extend(key.map(|key| (format!("models.{}.api_key", model.name), key)));
+    }
+    secrets
 }
 
 fn needs_restart(key: &str, before: &Config, after: &Config) -> bool {

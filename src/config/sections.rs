@@ -3,7 +3,7 @@
 
 use std::collections::HashSet;
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::contract::TreeLimits;
@@ -78,13 +78,14 @@ impl DeclaredSections {
 
     /// Returns the directories of the organism `name`, whose config is `file`. A relative path in
     /// the config is resolved against the directory of `file`. For a directory that the config does
-    /// not set, returns this user's default directory.
+    /// not set, returns this user's default directory. Returns `None` if a default directory is
+    /// needed and the home directory of this user is unknown.
     pub fn directories(
         &self,
         name: &str,
         file: &Path,
         around: &ConfigEnvironment,
-    ) -> ProjectFolders {
+    ) -> Option<ProjectFolders> {
         let directory = file::directory(file, around);
         let given = |path: &Option<Located<ExpandedText>>| {
             path.as_ref().map(|path| directory.join(&path.value.value))
@@ -93,26 +94,39 @@ impl DeclaredSections {
         let project = ProjectPaths {
             path: project::path_of(file, &around.directory),
             name: name.to_owned(),
-            data_parent: self.data.is_none().then(|| around.data_parent()),
-            state_parent: self.state.is_none().then(|| around.state_parent()),
+            data_parent: around.data_parent().filter(|_| self.data.is_none()),
+            state_parent: around.state_parent().filter(|_| self.state.is_none()),
         };
 
         let own = project.directory_name();
-        let data = given(&self.data).unwrap_or_else(|| around.data_parent().join(&own));
-        let state = given(&self.state).unwrap_or_else(|| around.state_parent().join(&own));
-        ProjectFolders { project, data, state }
+        let beneath = |parent: &Option<PathBuf>| parent.as_ref().map(|parent| parent.join(&own));
+        let data = given(&self.data).or_else(|| beneath(&project.data_parent))?;
+        let state = given(&self.state).or_else(|| beneath(&project.state_parent))?;
+        Some(ProjectFolders { project, data, state })
     }
+}
+
+/// Makes the problem of a config that needs default directories while the home directory of this
+/// user is unknown.
+pub(super) fn home_missing(source: &Arc<ConfigSource>) -> ConfigProblem {
+    let message = "this user has no home directory, where the default `data` and `state` would be";
+    let help = "set HOME to an absolute path, or set `data` and `state` under [organism]";
+    ConfigProblem::new(ProblemCode::HomeMissing, &SourceRange::start(source), message).help(help)
 }
 
 /// Checks the directory of the journal, and the directory of files kept outside the journal.
 pub(super) fn check_directories(
     sections: &DeclaredSections,
+    source: &Arc<ConfigSource>,
     file: &Path,
     around: &ConfigEnvironment,
     problems: &mut ConfigProblems,
 ) {
     let Some(name) = &sections.name else { return };
-    let ProjectFolders { data, state, .. } = sections.directories(name, file, around);
+    let Some(ProjectFolders { data, state, .. }) = sections.directories(name, file, around) else {
+        problems.push(home_missing(source));
+        return;
+    };
     journal_directories::check(
         &NamedDirectory { key: "data", written: sections.data.as_ref(), path: &data },
         &NamedDirectory { key: "state", written: sections.state.as_ref(), path: &state },

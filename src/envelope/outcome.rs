@@ -30,7 +30,8 @@ pub struct Turn {
     #[serde(rename = "money", default, skip_serializing_if = "Money::is_zero")]
     pub money: Money,
     /// Reason why the agent may take no further turn in this call. `None` if the agent may take
-    /// further turns, or if this turn ended the call.
+    /// further turns. If this turn does not end the call, the pump fails the call for this reason.
+    /// Turns before core version 65 have no reason if they contain a valid final payload.
     #[serde(rename = "spent")]
     pub spent: Option<Spent>,
     /// Locations of the turn's payloads in the model's text. If a payload is refused, the pump

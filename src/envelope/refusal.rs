@@ -131,6 +131,12 @@ impl RefusalRule {
         )
     }
 
+    /// Whether the client of a request that violates this rule is unknown. Such a request cannot be
+    /// repeated for its client.
+    pub const fn has_no_client(self) -> bool {
+        matches!(self, Self::HostedProcess | Self::UnknownCaller)
+    }
+
     /// Returns the refusal rule for a kind of defect in a model's text. `code` is the code of this
     /// kind, such as `json-type`. A defect has the same rule in a native tool call as in XML.
     pub fn of_finding(code: &str) -> Self {

@@ -37,8 +37,8 @@ pub struct RetryFilter {
     /// The refusal rule or the failure code that a candidate must have.
     pub reason: Option<String>,
     /// True to select only requests that cannot be retried, false to select only those that can. A
-    /// request cannot be retried if its payload is missing from the record, or if every config
-    /// would refuse its text.
+    /// request cannot be retried if its payload is missing from the record, if every config would
+    /// refuse its text, or if its client is unknown.
     pub is_unretriable: bool,
 }
 
@@ -118,14 +118,14 @@ impl IndexReader {
         // A refused request has called no listener.
         if listener.is_none() {
             let whole = limits::REFUSAL_HEAD_BYTES;
-            let text_rules = text_rules();
+            let lasting_rules = lasting_rules();
             let rows = format!(
                 "refusal_submitted WHERE submission IS NOT NULL AND n > ?4 ORDER BY n LIMIT {tested}"
             );
             let refused = refused(&rows);
             let sql = format!(
                 "{refused} WHERE u.text NOT IN {LEFT_TO_CLIENTS} AND (?1 IS NULL OR u.text = ?1) \
-                 AND (c.bytes > {whole} OR u.text IN ({text_rules})) = ?2 AND c.position <= ?5 \
+                 AND (c.bytes > {whole} OR u.text IN ({lasting_rules})) = ?2 AND c.position <= ?5 \
                  AND {NOT_RETRIED} ORDER BY c.n LIMIT ?3"
             );
             let values: [&dyn ToSql; 5] = [reason, is_unretriable, &most, &after, &last.0];
@@ -147,10 +147,12 @@ impl IndexReader {
     }
 }
 
-/// Returns an SQL list of string literals: the codes of those rules whose violation depends only on
-/// the refused text, and not on the config.
-fn text_rules() -> String {
-    let rules = RefusalRule::ALL.into_iter().filter(|rule| rule.is_of_text());
+/// Returns an SQL list of string literals: the codes of those rules under which a retry would be
+/// refused again, whatever the config is. Such a rule depends only on the refused text, or on the
+/// client, which is unknown.
+fn lasting_rules() -> String {
+    let is_lasting = |rule: &RefusalRule| rule.is_of_text() || rule.has_no_client();
+    let rules = RefusalRule::ALL.into_iter().filter(is_lasting);
     rules.map(|rule| format!("'{}'", rule.as_str())).collect::<Vec<_>>().join(", ")
 }
 

@@ -85,7 +85,12 @@ fn visit_rows(
     let columns: Vec<String> = query.column_names().map(str::to_owned).collect();
     // Every statement that reads has a column.
     if columns.is_empty() {
-        return Ok(false);
+        // The permission of `VACUUM` is not asked for before it runs.
+        let denied = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_AUTH);
+        return match query.expanded_sql() {
+            None => Ok(false),
+            Some(_) => Err(rusqlite::Error::SqliteFailure(denied, None)),
+        };
     }
 
     let mut rows = query.query([])?;

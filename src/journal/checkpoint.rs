@@ -120,7 +120,10 @@ impl CheckpointKey {
     /// Reads the signing key from the file `key` in the directory `state`. Returns `None` if the
     /// file does not exist.
     pub fn read(state: &Path) -> Result<Option<Self>, Error> {
-        if state.join("key").exists() { Self::open(state).map(Some) } else { Ok(None) }
+        let path = state.join("key");
+        let unreadable = Error::io(format!("{} cannot be read", path.display()));
+        let is_present = durable_file::exists(&path).map_err(unreadable)?;
+        if is_present { Self::open(state).map(Some) } else { Ok(None) }
     }
 
     pub fn sign(&self, mut checkpoint: Checkpoint) -> Checkpoint {

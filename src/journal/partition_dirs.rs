@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::sqlite::DATABASE;
-use crate::limits;
+use crate::{durable_file, limits};
 
 /// Returns the directory of a partition's journal.
 pub fn partition_in(data: &Path, partition: u32) -> PathBuf {
@@ -12,16 +12,34 @@ pub fn partition_in(data: &Path, partition: u32) -> PathBuf {
 
 /// Returns the directories of the journals in `data`, each with the number of its partition. If
 /// `data` itself contains a journal, or if there is no journal at all, returns only `data`, with
-/// `None` as the number.
+/// `None` as the number. A journal that this process cannot look up counts as present, so that the
+/// attempt to read it fails with the reason.
 pub fn partitions_in(data: &Path) -> Vec<(Option<u32>, PathBuf)> {
     let all = (0..limits::PARTITIONS_MAX).map(|partition| {
         let directory = partition_in(data, partition);
         (Some(partition), directory)
     });
-    let journals: Vec<_> = all.filter(|(_, directory)| directory.join(DATABASE).exists()).collect();
-    if journals.is_empty() || data.join(DATABASE).exists() {
-        vec![(None, data.to_owned())]
-    } else {
-        journals
+    let is_present = |directory: &Path| durable_file::may_exist(&directory.join(DATABASE));
+    let journals: Vec<_> = all.filter(|(_, directory)| is_present(directory)).collect();
+    if journals.is_empty() || is_present(data) { vec![(None, data.to_owned())] } else { journals }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_partition_that_cannot_be_looked_up_is_not_left_out() {
+        let data = tempfile::tempdir().unwrap();
+        let place = |partition| partition_in(data.path(), partition);
+        for partition in [0, 1] {
+            std::fs::create_dir(place(partition)).unwrap();
+        }
+        std::fs::write(place(0).join(DATABASE), "").unwrap();
+        let file = place(1).join(DATABASE);
+        std::os::unix::fs::symlink(&file, &file).unwrap();
+
+        let found = partitions_in(data.path());
+        assert_eq!(found, [(Some(0), place(0)), (Some(1), place(1))]);
     }
 }

@@ -6,6 +6,7 @@ use tokio::time::Instant;
 use crate::word_enum::word_enum;
 
 use super::error::Error;
+use super::wire::WireSettings;
 
 /// A piece of a streamed answer, or an event between two attempts to get the answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,7 +71,8 @@ word_enum! {
     /// Reason why a model stopped writing its answer.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
     pub enum StopReason {
-        /// The model ended its answer by itself.
+        /// The model ended its answer by itself. Also stands for a complete stream in which the
+        /// provider gave no reason.
         Normal = "normal",
         /// The model stopped in order to get the results of its native calls.
         Calls = "calls",
@@ -78,7 +80,7 @@ word_enum! {
         Length = "length",
         /// The provider or the model declined to answer.
         Refused = "refused",
-        /// The provider gave no reason, or an unknown one.
+        /// The provider gave a reason that this program does not know.
         Unknown = "unknown",
     }
 }
@@ -89,12 +91,10 @@ impl StopReason {
         matches!(self, Self::Length | Self::Refused)
     }
 
-    /// Whether the answer may be cut short, so that its last call may be incomplete. `is_stated` is
-    /// true if the provider stated a stop reason. Returns true for a stop reason that means a cut,
-    /// and for a stated reason that this program does not know. If the provider stated no reason,
-    /// the answer counts as complete.
-    pub const fn may_be_cut(self, is_stated: bool) -> bool {
-        self.is_cut() || (is_stated && matches!(self, Self::Unknown))
+    /// Whether the answer may be cut short, so that its last call may be incomplete. Returns true
+    /// for a stop reason that means a cut, and for a reason that this program does not know.
+    pub const fn may_be_cut(self) -> bool {
+        self.is_cut() || matches!(self, Self::Unknown)
     }
 }
 
@@ -129,7 +129,7 @@ impl TokenUsage {
 
 /// Summary of an answer. A model call returns a summary only if the stream of the answer ended with
 /// its terminator.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct StreamEnd {
     pub stop: StopReason,
     pub usage: TokenUsage,
@@ -140,6 +140,9 @@ pub struct StreamEnd {
     pub own: Vec<OwnBlock>,
     /// The route that answered.
     pub route: ModelRoute,
+    /// Settings of the request that was answered. They tell routes apart that have the same
+    /// provider and the same name of the model. `None` if the request was not sent over a network.
+    pub settings: Option<WireSettings>,
     /// Name of the model that answered, as its provider reports it; `None` if the provider reports
     /// none.
     pub model: Option<String>,

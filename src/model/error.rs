@@ -5,6 +5,9 @@ use std::time::Duration;
 
 use super::answer::ModelRoute;
 
+/// Advice for a server that cannot be reached.
+const CHECK_SERVER: &str = "see that the server runs and that `base_url` names it";
+
 /// Every way in which a model call can fail. Texts from servers are cut at a maximum length, and
 /// contain no keys.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -22,11 +25,14 @@ pub enum Error {
          --money, {route} answers"
     )]
     NotOnRecord { route: ModelRoute, agent: String, turn: u32 },
-    #[error(
-        "{route}: no connection to {host}: {detail}; see that the server runs and that `base_url` \
-         names it"
-    )]
-    Connect { route: ModelRoute, host: String, detail: String },
+    /// No connection was made. `advice` is advice against this failure; `None` if the failure needs
+    /// no advice of its own.
+    #[error("{route}: no connection to {host}: {detail}; {}", advice.unwrap_or(CHECK_SERVER))]
+    Connect { route: ModelRoute, host: String, detail: String, advice: Option<&'static str> },
+    /// The connection carried no complete head of an HTTP response. `detail` states what the server
+    /// did instead.
+    #[error("{route}: {host} {detail}; {}", CHECK_SERVER)]
+    NoResponse { route: ModelRoute, host: String, detail: &'static str },
     #[error(
         "{route}: {phase} within {after:?}; raise `{}` of the model if it needs longer",
         phase.key()
@@ -124,6 +130,7 @@ impl Error {
     pub fn is_retried(&self) -> bool {
         match self {
             Self::Connect { .. }
+            | Self::NoResponse { .. }
             | Self::Timeout { .. }
             | Self::RateLimited { .. }
             | Self::Overloaded { .. }
@@ -174,6 +181,7 @@ impl Error {
     pub fn route(&self) -> Option<&ModelRoute> {
         match self.cause() {
             Self::Connect { route, .. }
+            | Self::NoResponse { route, .. }
             | Self::Timeout { route, .. }
             | Self::RateLimited { route, .. }
             | Self::Overloaded { route, .. }
@@ -256,7 +264,8 @@ impl Error {
             Self::Empty { .. } => "empty",
             Self::InvalidEvent { .. } => "invalid-event",
             Self::Stream { .. } => "stream",
-            Self::Cut { .. } => "cut",
+            // The list of words is closed, and a connection that ended is the nearest word.
+            Self::Cut { .. } | Self::NoResponse { .. } => "cut",
             Self::TooLong { .. } => "too-long",
             Self::Exhausted { .. } => "exhausted",
             Self::NoBudget { .. } => "budget-spent",

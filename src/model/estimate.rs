@@ -17,6 +17,18 @@ pub(super) struct ReportedUsage {
 }
 
 impl ReportedUsage {
+    /// Drops the counts that are 0 although they cannot be. Some gateways report 0 in place of a
+    /// count that they do not know. The input is never empty, and neither is an output that has
+    /// bytes. `bytes_out` is the size of the answer.
+    #[must_use]
+    pub fn without_false_zeros(self, bytes_out: usize) -> Self {
+        Self {
+            tokens_in: self.tokens_in.filter(|tokens| *tokens > 0),
+            tokens_out: self.tokens_out.filter(|tokens| *tokens > 0 || bytes_out == 0),
+            ..self
+        }
+    }
+
     /// Returns the counts. Tokens of the input or of the output that the provider did not report
     /// are estimated, and other missing counts become 0. `bytes_out` is the size of the answer.
     pub fn or_estimate(self, request: &ModelRequest, bytes_out: usize) -> TokenUsage {

@@ -53,6 +53,11 @@ impl ProviderKey {
         &self.source
     }
 
+    /// Whether two keys are the same text, wherever each was found.
+    pub fn is_same_text(&self, other: &Self) -> bool {
+        self.value == other.value
+    }
+
     /// Returns the key's value. Must be used for the authorization header only.
     pub(super) fn expose(&self) -> &str {
         &self.value
@@ -61,18 +66,35 @@ impl ProviderKey {
     /// Replaces the key in `text` by `HIDDEN`, because a server may echo the key. Leaves a very
     /// short key in place, because a text may contain it by chance.
     pub fn hide_in(&self, text: &str) -> String {
-        let is_word = self.value.len() < limits::KEY_BYTES_HIDDEN_IN_ERRORS;
-        if is_word || mutant("show-the-key") {
+        if self.is_word() || mutant("show-the-key") {
             text.to_owned()
         } else {
             text.replace(&*self.value, HIDDEN)
         }
     }
 
+    /// Whether the key is so short that an error message may contain it by chance.
+    fn is_word(&self) -> bool {
+        self.value.len() < limits::KEY_BYTES_HIDDEN_IN_ERRORS
+    }
+
+    /// Replaces the key in a text of a server by `HIDDEN`. The text may be JSON, and its end may
+    /// have been cut off. If the text ends with a beginning of the key, this beginning is replaced,
+    /// too.
+    pub(super) fn hide_in_server_text(&self, text: &str) -> String {
+        let mut hidden = self.hide_in_json(text);
+        let length = begun(&self.value, &hidden);
+        if length >= limits::KEY_BYTES_HIDDEN_IN_ERRORS {
+            hidden.truncate(hidden.len() - length);
+            hidden.push_str(HIDDEN);
+        }
+        hidden
+    }
+
     /// Replaces the key in the JSON text `json` by `HIDDEN`. Also finds a key whose characters are
     /// written as escapes, such as `\/` or `\u0041`. Accepts JSON that is cut short.
     pub(super) fn hide_in_json(&self, json: &str) -> String {
-        if !json.contains('\\') || mutant("show-the-key") {
+        if !json.contains('\\') || self.is_word() || mutant("show-the-key") {
             return self.hide_in(json);
         }
 
@@ -160,7 +182,7 @@ impl KeyFilter {
             text = text.replace(&*self.key, HIDDEN);
         }
 
-        let keep = self.begun(&text);
+        let keep = begun(&self.key, &text);
         self.held = text.split_off(text.len() - keep);
         Some(text)
     }
@@ -182,16 +204,16 @@ impl KeyFilter {
     pub fn finish(&mut self) -> String {
         std::mem::take(&mut self.held)
     }
+}
 
-    /// Returns the number of bytes at the end of `text` that may be the beginning of the key.
-    fn begun(&self, text: &str) -> usize {
-        let most = text.len().min(self.key.len().saturating_sub(1));
-        let begins = |length: &usize| {
-            let end = text.as_bytes().get(text.len() - length..);
-            end.is_some() && end == self.key.as_bytes().get(..*length)
-        };
-        (1..=most).rev().find(begins).unwrap_or_default()
-    }
+/// Returns the number of bytes at the end of `text` that may be the beginning of `key`.
+fn begun(key: &str, text: &str) -> usize {
+    let most = text.len().min(key.len().saturating_sub(1));
+    let begins = |length: &usize| {
+        let end = text.as_bytes().get(text.len() - length..);
+        end.is_some() && end == key.as_bytes().get(..*length)
+    };
+    (1..=most).rev().find(begins).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -216,5 +238,16 @@ mod tests {
             let hidden = if hidden.is_empty() { json } else { hidden };
             assert_eq!(key.hide_in_json(json), hidden);
         }
+    }
+
+    #[test]
+    fn a_key_is_hidden_at_the_end_of_a_text_that_was_cut() {
+        let source = KeySource::Variable("KEY".to_owned());
+        let key = ProviderKey::new("sk-proj-0123456789", source).unwrap();
+        assert_eq!(key.hide_in_server_text("wrong: sk-proj-01234567"), "wrong: ***");
+        assert_eq!(key.hide_in_server_text("sk-proj-0123456789, sk-proj-0"), "***, ***");
+        // These texts may end so by chance.
+        assert_eq!(key.hide_in_server_text("your task"), "your task");
+        assert_eq!(key.hide_in_server_text(""), "");
     }
 }

@@ -91,10 +91,22 @@ pub trait ModelProvider: Debug + Send + Sync {
     /// Returns the first route that a call tries.
     fn route(&self) -> ModelRoute;
 
-    /// Returns the settings of requests to `route`; `None` for a provider that uses no network.
-    fn settings(&self, route: &ModelRoute) -> Option<WireSettings> {
+    /// Returns the settings of requests to `route`. Several routes may have the same provider and
+    /// the same name of the model; then returns the settings of each, in the order of the routes.
+    /// Returns no settings for a provider that uses no network.
+    fn settings(&self, route: &ModelRoute) -> Vec<WireSettings> {
         let _ = route;
-        None
+        Vec::new()
+    }
+
+    /// Returns the maximum tokens of the answer to `request` on the first route. Returns `None` if
+    /// neither the request nor the config sets a maximum.
+    fn answer_bound(&self, request: &ModelRequest) -> Option<u32> {
+        let settings = self.settings(&self.route());
+        match settings.first() {
+            Some(settings) => settings.max_tokens(request),
+            None => request.answer_bound(),
+        }
     }
 }
 

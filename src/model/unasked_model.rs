@@ -47,7 +47,7 @@ impl ModelProvider for UnaskedModel {
         self.0.route()
     }
 
-    fn settings(&self, route: &ModelRoute) -> Option<WireSettings> {
+    fn settings(&self, route: &ModelRoute) -> Vec<WireSettings> {
         self.0.settings(route)
     }
 }

@@ -26,6 +26,15 @@ pub struct WireSettings {
 }
 
 impl WireSettings {
+    /// Returns the maximum tokens of the answer that the body for `request` states, including
+    /// reasoning. Returns `None` if the body states no maximum.
+    pub fn max_tokens(&self, request: &ModelRequest) -> Option<u32> {
+        match self.wire {
+            WireFormat::OpenAi(_) => request.most(self.answer.max_tokens),
+            WireFormat::Anthropic => Some(anthropic::max_tokens(request, self)),
+        }
+    }
+
     /// Returns the complete body of the HTTP request.
     pub fn body(&self, request: &ModelRequest) -> String {
         match self.wire {

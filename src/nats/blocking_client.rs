@@ -61,22 +61,6 @@ impl BlockingClient {
         Ok(Self { client, denials, drive })
     }
 
-    /// Returns the asynchronous client of this connection.
-    pub fn client(&self) -> &Client {
-        &self.client
-    }
-
-    /// Returns the permission errors of this connection.
-    pub fn denials(&self) -> &PermissionErrors {
-        &self.denials
-    }
-
-    /// Returns the runtime handle of this connection. The connection's runtime runs every task that
-    /// is spawned on the handle.
-    pub fn handle(&self) -> &Handle {
-        self.drive.handle()
-    }
-
     /// Returns the version of the server that this client is connected to.
     pub fn version(&self) -> String {
         self.client.server_info().version

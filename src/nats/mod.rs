@@ -13,6 +13,7 @@ use std::error::Error as _;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use async_nats::{ConnectError, ConnectErrorKind, ConnectOptions, Event, ServerAddr};
@@ -119,7 +120,7 @@ pub async fn connect_with(
 
     let servers = options.servers.iter().map(parse).collect::<Result<Vec<_>, _>>()?;
     let denials = PermissionErrors::for_credentials(&options.credentials);
-    let noted = ConnectionLog::new(&denials, options);
+    let noted = ConnectionLog::new(&denials, options, name);
     let mut connecting = connect_options(&options.credentials)?
         .name(name)
         .connection_timeout(limits::NATS_CONNECT_TIMEOUT)
@@ -292,8 +293,13 @@ fn backoff(attempts: usize) -> Duration {
 
 /// Logs the events of a connection. Each outage is logged once.
 struct ConnectionLog {
+    /// Name of the connection. The connection of a listener has the listener's name in it.
+    name: String,
     denials: PermissionErrors,
     options: Options,
+    /// Number of received messages that were dropped because the process was too slow. Used to
+    /// limit the log lines about them.
+    dropped: AtomicU64,
     /// Last error of the client during the current outage, or an empty string if the client has
     /// reported none yet. `None` while the connection is up. Lock: several tasks of the client may
     /// report events at once.
@@ -301,9 +307,11 @@ struct ConnectionLog {
 }
 
 impl ConnectionLog {
-    fn new(denials: &PermissionErrors, options: &Options) -> Self {
+    fn new(denials: &PermissionErrors, options: &Options, name: &str) -> Self {
+        let name = name.to_owned();
         let options = options.clone();
-        Self { denials: denials.clone(), options, outage: Mutex::default() }
+        let dropped = AtomicU64::default();
+        Self { name, denials: denials.clone(), options, dropped, outage: Mutex::default() }
     }
 
     /// Adds advice to an error of the client. If a server refused the credentials, also stores this
@@ -325,23 +333,25 @@ impl ConnectionLog {
 
     fn note(&self, event: &Event) {
         let mut outage = locked(&self.outage);
+        let connection = self.name.as_str();
 
         match event {
             Event::Connected => {
                 self.denials.forget_subscriptions();
                 self.denials.set_refusal(None);
                 match outage.take() {
-                    Some(_) => tracing::warn!("connected to NATS again"),
-                    None => tracing::info!("connected to NATS"),
+                    Some(_) => tracing::warn!(connection, "connected to NATS again"),
+                    None => tracing::info!(connection, "connected to NATS"),
                 }
             }
             Event::Disconnected => {
                 *outage = Some(String::new());
-                tracing::warn!("disconnected from NATS; reconnecting");
+                // The NATS client logs the reason itself, directly before this event.
+                tracing::warn!(connection, "disconnected from NATS; reconnecting");
             }
             Event::ServerError(error) => match self.denials.note(&error.to_string()) {
                 Some(denied) => tracing::error!("{denied}"),
-                None => tracing::error!("error from the NATS server: {error}"),
+                None => tracing::error!(connection, "error from the NATS server: {error}"),
             },
             Event::ClientError(error) => {
                 let text = self.explain(&error.to_string());
@@ -350,19 +360,30 @@ impl ConnectionLog {
                     // that repeats the last one is logged at debug level only.
                     Some(last) if *last == text => tracing::debug!("NATS: {text}"),
                     last => {
-                        tracing::warn!("NATS at {}: {text}", self.options.servers.join(", "));
+                        let servers = self.options.servers.join(", ");
+                        tracing::warn!(connection, "NATS at {servers}: {text}");
                         last.iter_mut().for_each(|last| last.clone_from(&text));
                     }
                 }
             }
             // The pump delivers again, after a timeout, everything whose answer was dropped.
-            Event::SlowConsumer(_) => {
-                tracing::error!(
-                    "slow consumer: NATS messages arrived faster than they were processed, and \
-                     some were dropped"
-                );
-            }
-            other => tracing::info!("NATS: {other}"),
+            Event::SlowConsumer(subscription) => self.note_dropped(*subscription),
+            other => tracing::info!(connection, "NATS: {other}"),
+        }
+    }
+
+    /// Counts a message that was dropped. A program may flood a connection, so this logs the count
+    /// only if it is a power of two.
+    fn note_dropped(&self, subscription: u64) {
+        let count = self.dropped.fetch_add(1, Ordering::Relaxed) + 1;
+        if count.is_power_of_two() {
+            tracing::error!(
+                connection = self.name.as_str(),
+                subscription,
+                count,
+                "slow consumer: NATS messages arrived faster than they were processed, and some \
+                 were dropped"
+            );
         }
     }
 }
@@ -399,6 +420,7 @@ mod tests {
         let noted = ConnectionLog::new(
             &PermissionErrors::for_credentials(&NatsCredentials::Anonymous),
             &nobody_at("nats://there"),
+            "organism talk, listener echo",
         );
         tracing::subscriber::with_default(logs, || events.iter().for_each(|e| noted.note(e)));
         String::from_utf8(log.0.lock().unwrap().clone()).unwrap()
@@ -425,6 +447,17 @@ mod tests {
             let text = log_of(std::slice::from_ref(&event));
             assert!(text.contains(level) && text.contains(expected), "{event:?}: {text}");
         }
+    }
+
+    #[test]
+    fn a_flood_of_dropped_messages_is_a_few_lines_that_name_the_listener() {
+        let text = log_of(&vec![Event::SlowConsumer(7); 1000]);
+        assert_eq!(text.lines().count(), 10, "{text}");
+        assert!(text.lines().all(|line| line.contains("listener echo")), "{text}");
+        assert!(text.contains("512") && text.contains("subscription"), "{text}");
+
+        let text = log_of(&[Event::Disconnected, Event::Connected]);
+        assert!(text.lines().all(|line| line.contains("listener echo")), "{text}");
     }
 
     #[test]
@@ -461,8 +494,8 @@ mod tests {
     fn credentials_that_the_servers_refuse_later_are_named_with_advice_until_it_connects() {
         let credentials = NatsCredentials::Nkey("keys/pump.nk".into());
         let denials = PermissionErrors::for_credentials(&credentials);
-        let log =
-            ConnectionLog::new(&denials, &Options { credentials, ..nobody_at("nats://there") });
+        let options = Options { credentials, ..nobody_at("nats://there") };
+        let log = ConnectionLog::new(&denials, &options, "test");
         let failed = |why: &str| Event::ClientError(async_nats::ClientError::Other(why.to_owned()));
         let refused = failed("authorization violation");
 

@@ -66,6 +66,8 @@ enum SubscriptionState {
     /// [`RenewedSubscription::next`]. Callers often cancel that method, and the servers may take
     /// longer to respond than a caller waits.
     Denied(BoxFuture<'static, (Instant, Result<Subscriber, SubscriptionFailure>)>),
+    /// The connection is closed for good.
+    Closed,
 }
 
 impl RenewedSubscription {
@@ -112,6 +114,7 @@ impl RenewedSubscription {
                     self.end_renewal(renewed);
                     continue;
                 }
+                SubscriptionState::Closed => return None,
             }
 
             let denied = self.denials.subscription_denied_since(&self.subject, self.since);
@@ -129,7 +132,8 @@ impl RenewedSubscription {
                 self.state = SubscriptionState::Open(messages);
                 (self.report)(None);
             }
-            Err(error) => self.deny(error.to_string()),
+            Err(SubscriptionFailure::Denied(denied)) => self.deny(denied.to_string()),
+            Err(SubscriptionFailure::Unsent(_)) => self.state = SubscriptionState::Closed,
         }
     }
 
@@ -211,5 +215,37 @@ mod tests {
         assert!(is_awaited, "the attempt has ended with its caller");
         let received = messages.next().await.unwrap();
         assert_eq!(&*received.payload, b"hi");
+    }
+
+    #[tokio::test]
+    async fn a_denied_subscription_ends_with_its_connection() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let _server = tokio::spawn(serve(listener));
+        let servers = vec![format!("nats://{address}")];
+        let options = Options { servers, credentials: NatsCredentials::Anonymous, ca: None };
+        let (client, denials) = connect_with_denials(&options, "talk").await.unwrap();
+        client.drain().await.unwrap();
+        // The client takes no commands any more as soon as its task has ended.
+        let unsent = loop {
+            match client.subscribe("members".to_owned()).await {
+                Ok(_) => tokio::task::yield_now().await,
+                Err(error) => break error,
+            }
+        };
+
+        let renewal =
+            std::future::ready((Instant::now(), Err(SubscriptionFailure::Unsent(unsent))));
+        let mut messages = RenewedSubscription {
+            client,
+            denials,
+            subject: "members".to_owned(),
+            state: SubscriptionState::Denied(renewal.boxed()),
+            since: Instant::now(),
+            known_errors: 0,
+            report: Box::new(|_| {}),
+        };
+        assert!(messages.next().await.is_none());
+        assert!(messages.next().await.is_none());
     }
 }

@@ -158,11 +158,7 @@ impl HostedAgents {
             refuse_without_rights(&config, &spec.name, &denials)?;
             let hosts = post.hosts();
             reloadable.push(ReloadableAgent { name: spec.name.clone(), relay, hosts });
-            let mut stopped = stopped.clone();
-            posts.push(tokio::spawn(post.serve(async move {
-                // If the sender is dropped, the agents must stop, too.
-                stopped.wait_for(|stopped| *stopped).await.ok();
-            })));
+            posts.push(tokio::spawn(serve(post, spec.name.clone(), stopped.clone())));
         }
 
         let hosted = HostedHealth { models: Arc::clone(&counts), connections, stopped };
@@ -263,8 +259,29 @@ impl HostedAgents {
         flush_spans(self.exporter).await;
     }
 
+    /// Whether the host of an agent has ended. Without a request to stop, a host ends only if its
+    /// connection to NATS has ended.
     pub fn has_ended(&self) -> bool {
-        self.posts.iter().all(JoinHandle::is_finished)
+        self.posts.iter().any(JoinHandle::is_finished)
+    }
+}
+
+/// Serves the deliveries of one agent until `stopped` is true, or until the agent's connection has
+/// ended.
+async fn serve(post: RemoteAgentHost, agent: ListenerName, stopped: watch::Receiver<bool>) {
+    let mut until_stopped = stopped.clone();
+    post.serve(async move {
+        // If the sender is dropped, the agents must stop, too.
+        until_stopped.wait_for(|stopped| *stopped).await.ok();
+    })
+    .await;
+
+    if !*stopped.borrow() {
+        tracing::error!(
+            %agent,
+            "the NATS client of this agent has ended: most likely a message with malformed headers \
+             arrived; the panic message above has the reason"
+        );
     }
 }
 

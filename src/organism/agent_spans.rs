@@ -87,7 +87,10 @@ impl TracedModel {
             .with("gen_ai.operation.name", "chat")
             .with("gen_ai.agent.name", request.origin.agent.to_string())
             .with("gen_ai.conversation.id", request.origin.thread.to_string())
-            .with_some("gen_ai.request.max_tokens", request.answer_bound().map(u64::from));
+            .with_some(
+                "gen_ai.request.max_tokens",
+                self.model.answer_bound(request).map(u64::from),
+            );
         let span = of_route(span, &self.model.route());
         match &self.server {
             Some((host, port)) => {
@@ -132,7 +135,7 @@ impl model::ModelProvider for TracedModel {
         Box::pin(self.call(request, on_chunk))
     }
 
-    fn settings(&self, route: &ModelRoute) -> Option<model::WireSettings> {
+    fn settings(&self, route: &ModelRoute) -> Vec<model::WireSettings> {
         self.model.settings(route)
     }
 

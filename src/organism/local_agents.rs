@@ -132,6 +132,7 @@ fn options(config: &Config, spec: &AgentSpec) -> Option<AgentOptions> {
     options.final_by = spec.final_by;
     options.tool_choice = spec.tool_choice;
     options.notice = spec.notice;
+    options.is_bounded_by_model = !spec.has_timeout;
     options.sections = spec.prompt.clone();
     options.environment = AgentEnvironment::detect();
     Some(options)

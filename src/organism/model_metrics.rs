@@ -175,7 +175,7 @@ impl model::ModelProvider for MeteredModel {
         })
     }
 
-    fn settings(&self, route: &ModelRoute) -> Option<model::WireSettings> {
+    fn settings(&self, route: &ModelRoute) -> Vec<model::WireSettings> {
         self.model.settings(route)
     }
 

@@ -1,7 +1,10 @@
-//! Hosts of the listeners and agents on NATS. All of them share one connection.
+//! Hosts of the listeners and agents on NATS. Each of them has a connection of its own, so that a
+//! message with malformed headers from one listener does not interrupt the calls of the others.
 
 use std::sync::Arc;
 
+use futures_util::future::try_join_all;
+use tokio::runtime;
 use uuid::Uuid;
 
 use super::hosts::HostFactory;
@@ -22,32 +25,45 @@ pub(super) async fn remotes(
 ) -> Result<Vec<HostedListener>, Error> {
     let HostFactory { sink, runtime, memory, prompts, .. } = factory;
     let remote = remote_agents(config, memory, prompts);
-    let mut hosts: Vec<HostedListener> = Vec::new();
     let Some(servers) =
         config.nats.as_ref().filter(|_| !config.remotes.is_empty() || !remote.is_empty())
     else {
-        return Ok(hosts);
+        return Ok(Vec::new());
     };
 
-    let connection = NatsConnection::open(servers, &format!("organism {}", config.name)).await?;
-    check_max_payload(connection.client(), config.payload_bytes)?;
     let listeners = config.remotes.iter().map(|name| (name.clone(), None));
-
-    for (name, remote) in listeners.chain(remote) {
+    let hosts = listeners.chain(remote).map(|(name, remote)| {
         let sink: Arc<dyn Sink> = sink.clone();
         let mut options =
             Options { remote_agents: remote, ..Options::new(config.name.clone(), name.clone()) };
         options.waits_for_end = options.remote_agents.is_none() && is_ordered(config, &name);
-        let host = NatsHost::start(Arc::clone(&connection), options, sink, runtime.clone()).await?;
-        hosts.push((name, Arc::new(host)));
-    }
+        start(config, servers, options, sink, runtime.clone())
+    });
+    let hosts: Vec<_> = hosts.collect();
+    try_join_all(hosts).await
+}
+
+/// Connects to the servers, and starts the host of one listener or agent.
+async fn start(
+    config: &Config,
+    servers: &nats::Options,
+    options: Options,
+    sink: Arc<dyn Sink>,
+    runtime: runtime::Handle,
+) -> Result<HostedListener, Error> {
+    let name = options.listener.clone();
+    let called = format!("organism {}, listener {name}", config.name);
+    let connection = NatsConnection::open(servers, &called).await?;
+    check_max_payload(&connection.client(), config.payload_bytes)?;
+    let host = NatsHost::start(Arc::clone(&connection), options, sink, runtime).await?;
 
     // If the servers deny a subscription, answers could never arrive. The start must fail now,
     // instead of one delivery after another.
-    nats::flush_and_await_denials(connection.client(), connection.denials()).await;
-    match connection.denials().subscription_denied(&format!("organism.{}.re.", config.name)) {
+    let denials = connection.denials();
+    nats::flush_and_await_denials(&connection.client(), &denials).await;
+    match denials.subscription_denied(&format!("organism.{}.re.", config.name)) {
         Some(denied) => Err(nats::Error::from(denied).into()),
-        None => Ok(hosts),
+        None => Ok((name, Arc::new(host))),
     }
 }
 

@@ -227,7 +227,7 @@ pub fn begin(directories: &ProjectFolders, anew: bool) -> Result<(), Error> {
 /// matches, returns `None`.
 pub fn by_path(file: &Path, around: &ConfigEnvironment) -> Option<ProjectFolders> {
     let path = path_of(file, &around.directory);
-    let parent = around.data_parent();
+    let parent = around.data_parent()?;
     let is_ours = |entry: std::io::Result<std::fs::DirEntry>| {
         let data = entry.ok()?.path();
         let own = data.file_name()?.to_str()?;
@@ -240,7 +240,7 @@ pub fn by_path(file: &Path, around: &ConfigEnvironment) -> Option<ProjectFolders
     let found: Vec<_> = std::fs::read_dir(&parent).ok()?.filter_map(is_ours).collect();
     let [(name, own)] = &found[..] else { return None };
 
-    let state_parent = around.state_parent();
+    let state_parent = around.state_parent()?;
     let data = parent.join(own);
     let state = state_parent.join(own);
     let project = ProjectPaths {

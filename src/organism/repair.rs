@@ -4,6 +4,7 @@ use std::path::Path;
 
 use crate::clock::Time;
 use crate::config::{Config, StorageConfig};
+use crate::durable_file;
 use crate::ids::Position;
 use crate::journal::sqlite::{self, DATABASE, FoundJournal, JournalReader, TakenOut};
 use crate::journal::{OperatorAcceptance, RedactedRecords, TreeHeads, refuse_lost_file};
@@ -72,7 +73,7 @@ pub fn repair(
     refuse_hosted_start(config)?;
     let StorageConfig::Embedded = config.storage else { return Err(Error::NotEmbedded) };
     let Config { data, state, .. } = config;
-    if !data.join(DATABASE).exists() {
+    if !durable_file::may_exist(&data.join(DATABASE)) {
         match refuse_lost_file(data, state) {
             Ok(()) => return Ok(None),
             Err(error) if !accepted.loss => return Err(error.into()),

@@ -277,7 +277,8 @@ impl PumpService {
         send(match receipt {
             Receipt::Accepted { thread, calls, again, held } => {
                 recorded = again.then(|| (thread.clone(), calls.clone()));
-                watch.accept(&thread, &calls);
+                watch.accept(&thread, &held);
+                let held = !held.is_empty();
                 SubmitUpdate::Accepted { thread, calls, again, held }
             }
             Receipt::Refused { refusal, retry_after } => {
@@ -360,10 +361,8 @@ impl PumpService {
         }
 
         let (waits, mut watch) = TreeWatch::new(self.pump.clone());
-        // A client has a receipt, which states whether its calls are held. An operator who waits
-        // for the results of a fork has none.
-        let known = if client.is_some() { calls.as_slice() } else { &[] };
-        watch.accept(&thread, known);
+        // A call may wait for an approval since the receipt, and a fork has no receipt.
+        watch.accept(&thread, &[]);
         self.pump.watch(thread.clone(), waits).await?;
         self.await_results(&thread, calls, responses, watch).await
     }

@@ -65,9 +65,9 @@ pub struct TreeWatch {
     /// The thread of the client's calls; `None` until the calls are accepted.
     thread: Option<ThreadId>,
     waits: mpsc::Receiver<Box<CallWait>>,
-    /// The accepted calls. If one of these calls is held for an approval, this is not reported,
-    /// because the receipt of the submission already states it.
-    known: Vec<CallId>,
+    /// The calls that waited for an approval when the submission was accepted. These waits are not
+    /// reported, because the receipt of the submission already states them.
+    held: Vec<CallId>,
     models: HashMap<CallId, ModelWait>,
     stalled: StalledLooks,
 }
@@ -102,15 +102,15 @@ impl TreeWatch {
             known: Vec::new(),
             unreported: VecDeque::new(),
         };
-        let known = Vec::new();
-        (sender, Self { pump, thread: None, waits, known, models: HashMap::new(), stalled })
+        let held = Vec::new();
+        (sender, Self { pump, thread: None, waits, held, models: HashMap::new(), stalled })
     }
 
-    /// Records the client's accepted calls and their thread. If one of these calls is held for an
-    /// approval, this is not reported, because the receipt of the submission already states it.
-    pub fn accept(&mut self, thread: &ThreadId, calls: &[CallId]) {
+    /// Records the thread of the client's accepted calls. `held` are the calls that wait for an
+    /// approval as the receipt states. Their waits are not reported again.
+    pub fn accept(&mut self, thread: &ThreadId, held: &[CallId]) {
         self.thread = Some(thread.clone());
-        self.known.extend_from_slice(calls);
+        self.held.extend_from_slice(held);
     }
 
     /// Returns the next report. Waits for ever if no report comes. Cancel-safe.
@@ -164,7 +164,7 @@ impl TreeWatch {
                     Hold::Approval => WaitKind::Approval { message },
                     Hold::Answer => WaitKind::Answer { message },
                 };
-                let is_shown = hold == Hold::Approval && self.known.contains(&call);
+                let is_shown = hold == Hold::Approval && self.held.contains(&call);
                 (!is_shown).then_some(TreeWait { thread, listener, wait })
             }
             // Found by looks alone.

@@ -63,9 +63,12 @@ impl SpanCollector {
 
 fn describe(failed: HttpError) -> String {
     match failed {
-        HttpError::Connect { host, detail } => format!("no connection to {host}: {detail}"),
+        HttpError::Connect { host, detail, advice } => {
+            let advice = advice.map(|advice| format!("; {advice}")).unwrap_or_default();
+            format!("no connection to {host}: {detail}{advice}")
+        }
         HttpError::Timeout { phase, after } => format!("{phase} within {after:?}"),
-        HttpError::Broken => {
+        HttpError::NoResponse { .. } | HttpError::Broken => {
             "the server there does not speak HTTP/1.1; OTLP over HTTP usually has port 4318"
                 .to_owned()
         }

@@ -208,7 +208,10 @@ impl FuzzSetup {
             }
         }
         let directory = home.path().to_owned();
-        Self { home, around: ConfigEnvironment { directory, ..ConfigEnvironment::default() } }
+        let user_home = Some(directory.clone());
+        let around =
+            ConfigEnvironment { directory, home: user_home, ..ConfigEnvironment::default() };
+        Self { home, around }
     }
 
     /// Checks that a config either is valid, or has at least one problem and a text for each

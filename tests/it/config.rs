@@ -21,7 +21,9 @@ fn data() -> PathBuf {
 /// An environment that contains only `variables`.
 fn surroundings(directory: &Path, variables: &[(&str, &str)]) -> ConfigEnvironment {
     let own = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
+    let home = variables.iter().find(|(name, _)| *name == "HOME");
     ConfigEnvironment {
+        home: Some(home.map_or(directory, |(_, home)| Path::new(*home)).to_owned()),
         variables: variables.iter().map(own).collect(),
         directory: directory.to_owned(),
         program_directory: None,

@@ -181,16 +181,16 @@ fn a_fold_that_grows_with_each_record_remembers_what_a_new_fold_remembers() {
         let records = expected(&reader, thread);
         let calls: BTreeSet<CallId> = records.iter().flat_map(calls_in).collect();
         for scope in [MemoryScope::Thread, MemoryScope::Own] {
-            let mut grown = ThreadFold::new(agent.clone(), thread.clone(), scope);
+            let version = RendererVersion::CURRENT;
+            let mut grown = ThreadFold::new(agent.clone(), thread.clone(), scope, version);
             for (at, record) in records.iter().enumerate() {
                 grown.extend(std::slice::from_ref(record), record.position);
                 for call in &calls {
-                    let version = RendererVersion::CURRENT;
                     let position = record.position;
                     let (agent, call) = (&agent, *call);
                     let view = Viewpoint { agent, thread, call, position, memory: scope, version };
                     let at_once = history::of(&records[..=at], &view);
-                    assert_eq!(grown.memory(call, position, version), at_once, "{position}");
+                    assert_eq!(grown.memory(call, position), at_once, "{position}");
                 }
             }
         }

@@ -20,6 +20,7 @@ mod durable;
 mod failures;
 mod fairness;
 mod fork_groups;
+mod fork_order;
 mod forks;
 mod forward;
 mod full_disk;

@@ -84,6 +84,7 @@ fn load_text(text: &str) -> Result<Config, ConfigProblems> {
     let around = ConfigEnvironment {
         variables: std::collections::BTreeMap::new(),
         directory: directory.path().to_owned(),
+        home: Some(directory.path().to_owned()),
         program_directory: None,
     };
     load_for_servers(&path, &around)

@@ -22,6 +22,7 @@ const SLEEPERS: &[(&str, &str)] = &[
     ("tests/data/organism/forger.py", "looks for the file that names what it forges"),
     ("tests/data/organism/late.py", "looks for the file that lets it go on"),
     ("tests/data/organism/player.pl", "looks for the file that lets it go on"),
+    ("tests/it/agent/turns.rs", "its time is simulated"),
     ("tests/it/model/router.rs", "its time is simulated"),
     ("tests/it/pump/slow_disk.rs", "a disk under test that is to be slow"),
     ("tests/it/organism.rs", "looks at another process until it sees what it waits for"),

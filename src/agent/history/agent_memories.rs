@@ -3,8 +3,8 @@
 
 use std::sync::{Arc, Mutex};
 
-use crate::agent::MemoryScope;
 use crate::agent::protocol::render::RenderedConversation;
+use crate::agent::{MemoryScope, RendererVersion};
 use crate::bounded_cache::BoundedCache;
 use crate::ids::{Digest, ListenerName, Position, ThreadId};
 use crate::journal;
@@ -26,8 +26,13 @@ pub struct ThreadMemory {
 }
 
 impl ThreadMemory {
-    fn new(agent: ListenerName, thread: ThreadId, scope: MemoryScope) -> Self {
-        let fold = ThreadFold::new(agent, thread, scope);
+    fn new(
+        agent: ListenerName,
+        thread: ThreadId,
+        scope: MemoryScope,
+        version: RendererVersion,
+    ) -> Self {
+        let fold = ThreadFold::new(agent, thread, scope, version);
         Self { fold, rendered: RenderedConversation::default(), mark: None }
     }
 
@@ -56,7 +61,7 @@ impl ThreadMemory {
     ) -> bool {
         if after == Position(0) {
             let (agent, thread) = self.fold.key();
-            *self = Self::new(agent, thread, self.fold.scope());
+            *self = Self::new(agent, thread, self.fold.scope(), self.fold.version());
         }
         if after != self.up_to() {
             return false;
@@ -106,18 +111,22 @@ impl AgentMemories {
     /// Removes the kept memory of `agent` for `thread`, and returns it. Returns an empty memory if:
     /// - no memory is kept,
     /// - the kept memory contains records after `up_to`, or
-    /// - the kept memory was made for another scope than `scope`.
+    /// - the kept memory was made for another scope than `scope`, or for another renderer version
+    ///   than `version`.
     pub fn take(
         &self,
         agent: &ListenerName,
         thread: &ThreadId,
-        scope: MemoryScope,
+        (scope, version): (MemoryScope, RendererVersion),
         up_to: Position,
     ) -> ThreadMemory {
         let kept = locked(&self.kept).take(&(agent.clone(), thread.clone()));
-        let usable = kept.filter(|memory| memory.up_to() <= up_to && memory.fold.scope() == scope);
+        let usable = kept.filter(|memory| {
+            let fold = &memory.fold;
+            fold.up_to() <= up_to && fold.scope() == scope && fold.version() == version
+        });
         let usable = usable.map(|memory| *memory);
-        usable.unwrap_or_else(|| ThreadMemory::new(agent.clone(), thread.clone(), scope))
+        usable.unwrap_or_else(|| ThreadMemory::new(agent.clone(), thread.clone(), scope, version))
     }
 
     /// Extends `memory` with the records of its thread up to the position `up_to`. Does not read

@@ -8,7 +8,7 @@ use crate::agent::RendererVersion;
 use crate::envelope::{Message, MessageKind};
 use crate::ids::{CallId, Position};
 
-use super::thread_fold::ThreadFold;
+use super::thread_fold::{ClearedWindow, ThreadFold};
 use super::{AnsweredCall, MemoryItem, ModelText, ThreadMessage};
 
 /// The items of an agent's memory, kept between turns. New records of a thread usually only add
@@ -16,7 +16,6 @@ use super::{AnsweredCall, MemoryItem, ModelText, ThreadMessage};
 #[derive(Debug)]
 pub(super) struct MemoryItems {
     items: Arc<Vec<MemoryItem>>,
-    version: RendererVersion,
     /// Call for which the items were last computed, and the position of the first delivery of this
     /// call.
     delivered: (CallId, Position),
@@ -24,9 +23,11 @@ pub(super) struct MemoryItems {
     turns: usize,
     /// Number of messages of the thread that have been processed so far.
     seen: usize,
+    /// Position of the last delivery. All records before it have been processed.
+    up_to: Position,
     /// Requests that open a call to the agent, if this call has not been delivered yet. Each is an
     /// index into the list of the thread's messages. A request gets its item when its call is first
-    /// delivered.
+    /// delivered, or when its call ends before that.
     waiting: Vec<usize>,
     /// Position of the first delivery of each call in which the agent took a turn.
     first_deliveries: HashMap<CallId, Position>,
@@ -48,18 +49,13 @@ type Place = (Position, bool, u64);
 impl MemoryItems {
     /// Computes the items of the agent's memory for the delivery of `call` at `position`, from the
     /// tables in `fold`.
-    pub fn new(
-        fold: &ThreadFold,
-        call: CallId,
-        position: Position,
-        version: RendererVersion,
-    ) -> Self {
+    pub fn new(fold: &ThreadFold, call: CallId, position: Position) -> Self {
         let mut list = Self {
             items: Arc::default(),
-            version,
             delivered: (call, position),
             turns: 0,
             seen: 0,
+            up_to: Position(0),
             waiting: Vec::new(),
             first_deliveries: HashMap::new(),
             shown_turns: HashSet::default(),
@@ -70,12 +66,12 @@ impl MemoryItems {
         list.last = places.last().map(PlacedItem::place);
 
         let before_clearing = places.len();
-        let stays = match version {
+        let stays = match fold.version() {
             RendererVersion::V3 => None,
             _ => Some(call),
         };
-        for (before, kept) in &fold.windows {
-            clear(&mut places, *before, *kept, stays);
+        for window in &fold.windows {
+            clear(&mut places, window, stays, fold.version());
         }
 
         let has_gap = stays.is_some() && places.len() < before_clearing;
@@ -91,34 +87,43 @@ impl MemoryItems {
         Arc::clone(&self.items)
     }
 
+    /// Returns the number of requests to the agent whose calls have not been delivered yet.
+    pub fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+
     /// Adds the items for the records since the last delivery, and returns true. Returns false if
     /// the caller must compute all items again. This is so if:
     /// - an existing item has changed,
     /// - the agent has cleared its window, and the present delivery is for another call than the
     ///   last one,
-    /// - the renderer version has changed, or
+    /// - the present delivery is for another call than the last one, and this call had ended,
+    /// - a call that ended without a turn has a late turn, or
     /// - a new item does not belong at the end of the list.
-    pub fn extend(
-        &mut self,
-        fold: &ThreadFold,
-        call: CallId,
-        position: Position,
-        version: RendererVersion,
-    ) -> bool {
+    pub fn extend(&mut self, fold: &ThreadFold, call: CallId, position: Position) -> bool {
         let (before, first) = self.delivered;
         // A clearing never removes the request of the open call.
         let is_same_window = fold.windows.is_empty() || before == call;
-        if self.version != version || self.changes != changes(fold) || !is_same_window {
+        // Only a fork opens an ended call again.
+        let is_reopened = fold.ends.contains_key(&call) && before != call;
+        if self.changes != changes(fold) || !is_same_window || is_reopened {
+            return false;
+        }
+        if self.has_late_turn(fold) {
             return false;
         }
 
         let places = self.new_places(fold, call, position);
+        // The request of a delivery without a turn is shown otherwise after the end of its call.
+        if before != call && !self.first_deliveries.contains_key(&before) {
+            return false;
+        }
         // If the last delivery had no turn, the position of the call's first delivery has moved.
-        if self.first_delivery(before, (call, position)) != Some(first) {
+        if self.request_position(fold, before, (call, position)) != Some(first) {
             return false;
         }
 
-        let newest = fold.windows.iter().map(|(before, _)| *before).max().unwrap_or_default();
+        let newest = fold.windows.iter().map(|window| window.before).max().unwrap_or_default();
         let belongs_at_end = |place: &PlacedItem<'_>| {
             Some(place.place()) > self.last && (place.seq >= newest || fold.windows.is_empty())
         };
@@ -133,17 +138,37 @@ impl MemoryItems {
     fn push(&mut self, fold: &ThreadFold, places: &[PlacedItem<'_>]) {
         let turns = places.iter().filter(|place| place.is_model_text).map(|place| place.seq);
         self.shown_turns.extend(turns);
-        let version = self.version;
-        let shown = places.iter().map(|place| place.shown(fold, &self.shown_turns, version));
+        let shown = places.iter().map(|place| place.shown(fold, &self.shown_turns));
         Arc::make_mut(&mut self.items).extend(shown);
     }
 
-    /// Returns the position of the first delivery of `call`. If the agent took a turn in `call`,
-    /// this position is known. Otherwise, if `delivery`, the present delivery, is for `call`,
-    /// returns the position of `delivery`. In all other cases, returns `None`.
-    fn first_delivery(&self, call: CallId, delivery: (CallId, Position)) -> Option<Position> {
+    /// Whether the first turn of a call has been recorded since the items were computed, although
+    /// the items contain the end of this call. The request of the call then belongs to another
+    /// place.
+    fn has_late_turn(&self, fold: &ThreadFold) -> bool {
+        let turns = fold.turns.get(self.turns..).unwrap_or_default();
+        let mut firsts =
+            turns.iter().filter(|turn| !self.first_deliveries.contains_key(&turn.call));
+        firsts.any(|turn| fold.ends.get(&turn.call).is_some_and(|end| *end <= self.up_to))
+    }
+
+    /// Returns the position at which the request of `call` is shown:
+    /// - the position of the first delivery of `call`, if the agent took a turn in `call`,
+    /// - the position of `delivery`, the present delivery, if it is for `call`,
+    /// - the position at which `call` ended, if it ended without a turn (renderer versions before
+    ///   the twelfth do not show such a request).
+    ///
+    /// In all other cases, returns `None`.
+    fn request_position(
+        &self,
+        fold: &ThreadFold,
+        call: CallId,
+        delivery: (CallId, Position),
+    ) -> Option<Position> {
         let known = self.first_deliveries.get(&call).copied();
-        known.or_else(|| (call == delivery.0).then_some(delivery.1))
+        let known = known.or_else(|| (call == delivery.0).then_some(delivery.1));
+        let ended = || fold.ends.get(&call).filter(|_| fold.version() >= RendererVersion::V12);
+        known.or_else(|| ended().copied())
     }
 
     /// Returns the sorted items of the turns and messages that have not been processed yet.
@@ -159,6 +184,7 @@ impl MemoryItems {
             self.first_deliveries.entry(turn.call).or_insert(turn.position);
         }
 
+        let version = fold.version();
         let waited = std::mem::take(&mut self.waiting);
         let mut places = Vec::with_capacity(fold.seen.len() - self.seen + turns.len());
         for index in waited.into_iter().chain(self.seen..fold.seen.len()) {
@@ -166,25 +192,32 @@ impl MemoryItems {
             // Earlier versions of the renderer showed these faults.
             let is_to_agent = message.to == *fold.agent();
             let since = if is_to_agent { RendererVersion::V10 } else { RendererVersion::V11 };
-            if fold.void_faults.contains(&message.id) && self.version >= since {
+            if fold.void_faults.contains(&message.id) && version >= since {
+                continue;
+            }
+            if fold.void_replies.contains(&message.id) && version >= RendererVersion::V12 {
                 continue;
             }
             let mut at = *recorded;
+            let mut is_untaken = false;
             if message.kind == MessageKind::Call && message.to == *fold.agent() {
-                // A request that had to wait is shown at the first delivery of its call, and not
-                // before.
+                // A request that had to wait is shown at the first delivery of its call, or where
+                // the call ended without a delivery, and not before.
                 let request = CallId(message.id);
-                let Some(first) = self.first_delivery(request, (call, position)) else {
+                let Some(first) = self.request_position(fold, request, (call, position)) else {
                     self.waiting.push(index);
                     continue;
                 };
                 at = at.max(first);
+                is_untaken = request != call && !self.first_deliveries.contains_key(&request);
             }
-            // A note about one of the agent's calls is shown, but was never delivered.
-            let counts = message.to == *fold.agent() && message.call.is_some();
+            // A note about one of the agent's calls is shown, but was never delivered. This is also
+            // so for a request whose call ended without a turn.
+            let counts = message.to == *fold.agent() && message.call.is_some() && !is_untaken;
             let seq = message.seq;
             let item = PlacedContent::ThreadMessage(message);
-            places.push(PlacedItem { at, is_model_text: false, seq, counts, item });
+            let is_model_text = false;
+            places.push(PlacedItem { at, is_model_text, seq, counts, is_untaken, item });
         }
 
         for turn in turns {
@@ -194,13 +227,15 @@ impl MemoryItems {
                 is_model_text: true,
                 seq: turn.text.turn,
                 counts: true,
+                is_untaken: false,
                 item,
             });
         }
 
         self.turns = fold.turns.len();
         self.seen = fold.seen.len();
-        let first = self.first_delivery(call, (call, position)).unwrap_or(position);
+        self.up_to = position;
+        let first = self.request_position(fold, call, (call, position)).unwrap_or(position);
         self.delivered = (call, first);
         places.sort_by_key(PlacedItem::place);
         places
@@ -222,6 +257,8 @@ struct PlacedItem<'f> {
     /// Whether the item counts toward the number of older items that `clear-context` keeps. True
     /// for the agent's turns and for messages that were delivered to the agent.
     counts: bool,
+    /// Value of [`ThreadMessage::is_untaken`]; false for a turn.
+    is_untaken: bool,
     item: PlacedContent<'f>,
 }
 
@@ -242,13 +279,11 @@ impl PlacedItem<'_> {
         }
     }
 
-    /// Returns the item as the agent sees it. `shown_turns` lists the turns in the window, and
-    /// `version` is the renderer version of the prompt.
+    /// Returns the item as the agent sees it. `shown_turns` lists the turns in the window.
     fn shown(
         &self,
         fold: &ThreadFold,
         shown_turns: &HashSet<u64, foldhash::fast::RandomState>,
-        version: RendererVersion,
     ) -> MemoryItem {
         let message = match &self.item {
             PlacedContent::ModelText(text) => return MemoryItem::ModelText(Arc::clone(text)),
@@ -269,7 +304,7 @@ impl PlacedItem<'_> {
         let of_call = || answered.and_then(|call| Some((call.turn, call.native?)));
         // Before the tenth version of the renderer, a request that the core refused had no result.
         let refused = refused_requests.get(&message.id);
-        let refused = refused.filter(|_| version >= RendererVersion::V10);
+        let refused = refused.filter(|_| fold.version() >= RendererVersion::V10);
         let native = results.get(&message.id).or(refused).copied().or_else(of_call);
 
         // A message of the agent to itself stands for the result of its own action: `recorded`.
@@ -280,6 +315,8 @@ impl PlacedItem<'_> {
         MemoryItem::ThreadMessage(Arc::new(ThreadMessage {
             message: Arc::clone(message),
             answers,
+            answers_outer: message.cause.is_some_and(|cause| fold.outer_calls.contains(&cause)),
+            is_untaken: self.is_untaken,
             left_out: left_out.contains(&message.id),
             native: native.filter(|(turn, _)| is_shown(*turn)),
             action: action.filter(|(turn, _)| is_shown(*turn)),
@@ -287,16 +324,28 @@ impl PlacedItem<'_> {
     }
 }
 
-/// Removes the items that the agent has cleared with `clear-context`: those whose `seq` is less
-/// than `before`. A cleared item stays in three cases:
-/// - It is one of the last `kept` cleared items for which [`PlacedItem::counts`] is true.
-/// - It comes after one of these `kept` items.
+/// Removes the items that the agent has cleared with the `clear-context` of `window`: those whose
+/// `seq` is less than `window.before`. A request that was delivered only after the `clear-context`
+/// is no cleared item, except in renderer versions before the twelfth. A cleared item stays in
+/// three cases:
+/// - It is one of the last `window.kept` cleared items for which [`PlacedItem::counts`] is true.
+/// - It comes after one of these `window.kept` items.
 /// - It is the request that opened the call `stays`.
-fn clear(places: &mut Vec<PlacedItem<'_>>, before: u64, kept: u32, stays: Option<CallId>) {
-    let mut left = kept;
+fn clear(
+    places: &mut Vec<PlacedItem<'_>>,
+    window: &ClearedWindow,
+    stays: Option<CallId>,
+    version: RendererVersion,
+) {
+    let is_new = |place: &PlacedItem<'_>| {
+        let is_behind = version >= RendererVersion::V12 && place.at >= window.position;
+        place.seq >= window.before || is_behind
+    };
+
+    let mut left = window.kept;
     let mut cut = places.len();
     for (index, place) in places.iter().enumerate().rev() {
-        if place.seq >= before {
+        if is_new(place) {
             cut = index;
         } else if place.counts {
             if left == 0 {
@@ -309,7 +358,7 @@ fn clear(places: &mut Vec<PlacedItem<'_>>, before: u64, kept: u32, stays: Option
 
     let mut index = 0;
     places.retain(|place| {
-        let is_kept = index >= cut || place.seq >= before || place.is_request_of(stays);
+        let is_kept = index >= cut || is_new(place) || place.is_request_of(stays);
         index += 1;
         is_kept
     });

@@ -81,6 +81,11 @@ pub struct RecordedToolCall {
 pub struct ThreadMessage {
     pub message: Arc<Message>,
     pub answers: Option<AnsweredCall>,
+    /// Whether the message answers a call that the agent opened in this thread from another thread.
+    pub answers_outer: bool,
+    /// Whether the message is a request to the agent whose call ended before the agent took a turn
+    /// in it.
+    pub is_untaken: bool,
     /// Whether the prompt shows a placeholder in place of the message, because the message does not
     /// fit into the context window.
     pub left_out: bool,
@@ -115,6 +120,9 @@ pub struct AgentMemory {
     pub iterations: u32,
     /// Whether any action of the agent was accepted in the call that is being delivered.
     pub acted: bool,
+    /// Number of further requests to the agent in the thread. Their calls have not been delivered
+    /// yet.
+    pub waiting: u32,
     /// Payload name of the request that opened the call that is being delivered; `None` if the
     /// memory does not contain this request.
     pub request: Option<PayloadName>,
@@ -131,11 +139,11 @@ pub struct AgentMemory {
 
 /// Computes the memory of `view.agent` in `view.thread`. `records` are all records of the thread.
 pub fn of(records: &[Record], view: &Viewpoint<'_>) -> AgentMemory {
-    let mut fold = ThreadFold::new(view.agent.clone(), view.thread.clone(), view.memory);
+    let mut fold = ThreadFold::of(view);
     for record in records.iter().filter(|record| record.position <= view.position) {
         fold.read(record);
     }
-    fold.memory(view.call, view.position, view.version)
+    fold.memory(view.call, view.position)
 }
 
 /// Checks whether `message` is the core's note that its thread is a fork. `record` is the record of

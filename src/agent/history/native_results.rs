@@ -6,7 +6,7 @@ use std::collections::{HashMap, HashSet};
 use super::{RecordedToolCall, shown_text};
 use crate::agent::protocol::ParsedToolCall;
 use crate::envelope::MessageKind;
-use crate::ids::{CallId, Digest, ListenerName, MessageId};
+use crate::ids::{CallId, Digest, ListenerName, MessageId, ThreadId};
 use crate::thread::Fact;
 
 /// Results of the native calls (tool calls) of one turn.
@@ -30,8 +30,15 @@ pub(super) struct CallOutcomes {
 impl CallOutcomes {
     /// Finds the result of each native call of a turn: either the messages that were made from the
     /// native call, or its refusal. `calls` are the native calls of the turn, and `facts` are the
-    /// facts of the turn's record.
-    pub fn of(calls: &[ParsedToolCall], facts: &[Fact], agent: &ListenerName) -> Self {
+    /// facts of the turn's record. Reads only the messages in `thread`, the thread of the turn: the
+    /// payload inside a `spawn-thread` or `send-to-thread` is a message in another thread. If
+    /// `thread` is `None`, reads the messages in all threads.
+    pub fn of(
+        calls: &[ParsedToolCall],
+        facts: &[Fact],
+        agent: &ListenerName,
+        thread: Option<&ThreadId>,
+    ) -> Self {
         let mut outcomes = Self { payloads: vec![None; calls.len()], ..Self::default() };
         if calls.is_empty() {
             return outcomes;
@@ -55,6 +62,8 @@ impl CallOutcomes {
 
         for fact in facts {
             match fact {
+                Fact::Accepted { message, .. }
+                    if thread.is_some_and(|thread| message.thread != *thread) => {}
                 Fact::Accepted { message, opening, .. } if message.from == *agent => {
                     let leg = opening.as_ref().and_then(|opening| Some(opening.group.as_ref()?.0));
                     let known = group.filter(|(first, _)| leg == Some(*first));

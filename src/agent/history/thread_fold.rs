@@ -8,13 +8,13 @@ use crate::contract::{Gather, GoalRoles, goal_name, read_goal_answer};
 use crate::envelope::{Disposition, Message, MessageKind};
 use crate::ids::{CallId, ListenerName, MessageId, PayloadName, Position, ThreadId};
 use crate::system::MODEL_TURN;
-use crate::thread::{Fact, Record};
+use crate::thread::{Closing, Fact, Opener, Opening, Record};
 
 use super::action_order::ActionIndices;
 use super::memory_items::MemoryItems;
 use super::native_results::CallOutcomes;
 use super::transfer::replied_to;
-use super::{AgentMemory, ModelText, TimerNames, is_core, shown_message, states_fork};
+use super::{AgentMemory, ModelText, TimerNames, Viewpoint, is_core, shown_message, states_fork};
 use crate::agent::turn_note::PastTurn;
 use crate::agent::{MemoryScope, RendererVersion};
 
@@ -29,6 +29,8 @@ pub struct ThreadFold {
     agent: ListenerName,
     thread: ThreadId,
     scope: MemoryScope,
+    /// Renderer version of the prompts that are made from the tables.
+    version: RendererVersion,
     /// Journal position up to which the tables contain the thread.
     up_to: Position,
     /// Approximate size in memory, in bytes.
@@ -57,22 +59,37 @@ pub struct ThreadFold {
     leg_faults: ByMessage<ListenerName>,
     /// Faults in `leg_faults` that have no effect, because another peer of the group has replied.
     pub(super) void_faults: HashSet<MessageId>,
+    /// Cancelled calls to peers of a `first` group, because another peer of the group has replied.
+    lost_legs: HashSet<MessageId>,
+    /// Replies of the calls in `lost_legs`. They have no effect.
+    pub(super) void_replies: HashSet<MessageId>,
+    /// Calls that the agent opened in this thread from another thread.
+    pub(super) outer_calls: HashSet<MessageId>,
     /// Messages that report the refusal of an action. The value identifies the action: the `seq` of
     /// its turn, and its index among the actions of that turn.
     pub(super) refusals: ByMessage<(u64, usize)>,
     /// Messages that an earlier turn replaced by placeholders.
     pub(super) left_out: HashSet<MessageId>,
-    /// The arguments `(before, kept)` of each `clear-context` of the agent, oldest first. Each
-    /// `clear-context` keeps all items whose `seq` is at least `before`. Of the older items, it
-    /// keeps the last `kept`.
-    pub(super) windows: Vec<(u64, u32)>,
+    /// The window that each `clear-context` of the agent has left, oldest first.
+    pub(super) windows: Vec<ClearedWindow>,
     /// The requests to the agent in the thread of these tables.
     requests: ByMessage<Arc<Message>>,
+    /// Position of the end of each closed call to the agent in this thread.
+    pub(super) ends: HashMap<CallId, Position>,
     /// Calls in which an action of the agent was accepted.
     acted: HashSet<CallId>,
     began: Option<crate::clock::Time>,
     /// Items of the agent's memory, as they were last computed; `None` if they were never computed.
     items: Option<MemoryItems>,
+}
+
+/// The window that a `clear-context` of the agent has left. The window contains all items whose
+/// `seq` is at least `before`. Of the older items, it contains the last `kept`.
+pub(super) struct ClearedWindow {
+    /// Position of the record that contains the `clear-context`.
+    pub position: Position,
+    pub before: u64,
+    pub kept: u32,
 }
 
 /// One of the agent's turns.
@@ -106,12 +123,18 @@ struct TurnRecord {
 }
 
 impl ThreadFold {
-    /// Creates tables that contain no records yet.
-    pub fn new(agent: ListenerName, thread: ThreadId, scope: MemoryScope) -> Self {
+    /// Creates tables that contain no records yet, for prompts of the renderer version `version`.
+    pub fn new(
+        agent: ListenerName,
+        thread: ThreadId,
+        scope: MemoryScope,
+        version: RendererVersion,
+    ) -> Self {
         Self {
             agent,
             thread,
             scope,
+            version,
             up_to: Position(0),
             bytes: 0,
             turns: Vec::new(),
@@ -123,14 +146,23 @@ impl ThreadFold {
             callers_of_first: ByMessage::default(),
             leg_faults: ByMessage::default(),
             void_faults: HashSet::new(),
+            lost_legs: HashSet::new(),
+            void_replies: HashSet::new(),
+            outer_calls: HashSet::new(),
             refusals: ByMessage::default(),
             left_out: HashSet::new(),
             windows: Vec::new(),
             requests: ByMessage::default(),
+            ends: HashMap::new(),
             acted: HashSet::new(),
             began: None,
             items: None,
         }
+    }
+
+    /// Creates tables that contain no records yet, for the prompts of `view`.
+    pub(super) fn of(view: &Viewpoint<'_>) -> Self {
+        Self::new(view.agent.clone(), view.thread.clone(), view.memory, view.version)
     }
 
     /// Returns the journal position up to which the tables contain the thread.
@@ -153,6 +185,10 @@ impl ThreadFold {
 
     pub(super) const fn scope(&self) -> MemoryScope {
         self.scope
+    }
+
+    pub(super) const fn version(&self) -> RendererVersion {
+        self.version
     }
 
     /// Returns the key under which the memory with these tables is kept: the agent and the thread
@@ -186,10 +222,9 @@ impl ThreadFold {
                     if message.kind == MessageKind::Call && message.to == self.agent {
                         self.requests.insert(message.id, Arc::clone(message));
                     }
-                    let group = opening.as_ref().and_then(|opening| opening.group);
-                    let gather = group.map(|(_, gather)| gather);
-                    self.note(record.position, message, gather, turn.as_ref());
+                    self.note(record.position, message, opening.as_ref(), turn.as_ref());
                 }
+                Fact::CallClosed { call, how } => self.note_closed(*call, *how, record),
                 Fact::Disposed { message, how: Disposition::Cancelled } => {
                     self.note_cancelled(*message, record);
                 }
@@ -199,7 +234,8 @@ impl ThreadFold {
                     // The turn that requested the clearing is shown, too, and does not count
                     // towards `kept`.
                     let before = turn.as_ref().map_or(*before, |turn| turn.seq.min(*before));
-                    self.windows.push((before, *kept));
+                    let position = record.position;
+                    self.windows.push(ClearedWindow { position, before, kept: *kept });
                 }
                 _ => {}
             }
@@ -216,10 +252,30 @@ impl ThreadFold {
     /// cancelled only because a call ended.
     fn note_cancelled(&mut self, message: MessageId, record: &Record) {
         let Some(caller) = self.leg_faults.get(&message) else { return };
-        let mut replied = record.facts.iter().filter_map(|fact| replied_to(fact, &self.thread));
-        if replied.any(|to| to == caller) {
+        if self.has_reply_to(caller, record) {
             self.void_faults.insert(message);
         }
+    }
+
+    /// Handles the end of `call`, which `record` states. If `call` is a call to the agent, notes
+    /// where it ended. If `call` is a cancelled call to a peer of a `first` group, and `record`
+    /// also contains a reply to the caller of this group, a later reply to `call` has no effect.
+    fn note_closed(&mut self, call: CallId, how: Closing, record: &Record) {
+        if self.requests.contains_key(&call.0) {
+            self.ends.entry(call).or_insert(record.position);
+        }
+
+        if how == Closing::Cancelled
+            && let Some(caller) = self.caller_of_first(call.0)
+            && self.has_reply_to(&caller, record)
+        {
+            self.lost_legs.insert(call.0);
+        }
+    }
+
+    /// Whether `record` contains a reply to `caller` in the thread of these tables.
+    fn has_reply_to(&self, caller: &ListenerName, record: &Record) -> bool {
+        record.facts.iter().any(|fact| replied_to(fact, &self.thread) == Some(caller))
     }
 
     fn own_turn(&self, fact: &Fact, record: &Record) -> Option<TurnRecord> {
@@ -233,7 +289,9 @@ impl ThreadFold {
             return None;
         }
 
-        let outcomes = CallOutcomes::of(&past.calls, &record.facts, &self.agent);
+        // Earlier versions of the renderer also read the messages in other threads.
+        let thread = Some(&self.thread).filter(|_| self.version >= RendererVersion::V12);
+        let outcomes = CallOutcomes::of(&past.calls, &record.facts, &self.agent, thread);
         let places = ActionIndices::of(&record.facts, &self.agent);
         Some(TurnRecord { past, seq: message.seq, outcomes, places })
     }
@@ -257,7 +315,7 @@ impl ThreadFold {
         &mut self,
         position: Position,
         message: &Arc<Message>,
-        group: Option<Gather>,
+        opening: Option<&Opening>,
         turn: Option<&TurnRecord>,
     ) {
         // Only the agent that took a turn sees its raw text. Other agents see the payloads.
@@ -267,6 +325,8 @@ impl ThreadFold {
             return;
         }
 
+        let group = opening.and_then(|opening| opening.group);
+        let group = group.map(|(_, gather)| gather);
         let own = message.from == self.agent;
         if let Some(turn) = turn.filter(|_| own) {
             if message.kind != MessageKind::Note {
@@ -303,6 +363,10 @@ impl ThreadFold {
             self.refusals.insert(message.id, (turn.seq, place));
         }
 
+        if own && opening.is_some_and(|opening| self.is_outer(opening)) {
+            self.outer_calls.insert(message.id);
+        }
+
         if !own && group == Some(Gather::First) && self.scope == MemoryScope::Thread {
             self.callers_of_first.insert(message.id, message.from.clone());
         }
@@ -312,10 +376,20 @@ impl ThreadFold {
             self.leg_faults.insert(message.id, caller);
         }
 
+        let is_reply = message.kind == MessageKind::Reply;
+        if is_reply && message.cause.is_some_and(|cause| self.lost_legs.contains(&cause)) {
+            self.void_replies.insert(message.id);
+        }
+
         if own || message.to == self.agent || self.scope == MemoryScope::Thread {
             self.bytes += ITEM_BYTES + message.payload.len();
             self.seen.push((position, shown_message(message)));
         }
+    }
+
+    /// Whether a call with this opening was opened from another thread.
+    fn is_outer(&self, opening: &Opening) -> bool {
+        matches!(&opening.opener, Opener::Call { thread, .. } if *thread != self.thread)
     }
 
     /// Returns the caller of the `first` group to which `call` belongs. `call` is the message that
@@ -339,24 +413,20 @@ impl ThreadFold {
 
     /// Computes the agent's memory for the delivery of `call` at `position`. The tables must not
     /// contain records after `position`.
-    pub fn memory(
-        &mut self,
-        call: CallId,
-        position: Position,
-        version: RendererVersion,
-    ) -> AgentMemory {
+    pub fn memory(&mut self, call: CallId, position: Position) -> AgentMemory {
         let kept = self.items.take();
         let extended = kept.and_then(|mut items| {
-            let is_extended = items.extend(self, call, position, version);
+            let is_extended = items.extend(self, call, position);
             is_extended.then_some(items)
         });
-        let items = extended.unwrap_or_else(|| MemoryItems::new(self, call, position, version));
+        let items = extended.unwrap_or_else(|| MemoryItems::new(self, call, position));
 
         let mut memory = AgentMemory {
             items: items.items(),
             turns: count(self.taken.len()),
             iterations: count(self.turn_calls().filter(|taken| *taken == call).count()),
             acted: self.acted.contains(&call),
+            waiting: count(items.waiting()),
             began: self.began,
             ..AgentMemory::default()
         };

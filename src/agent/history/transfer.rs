@@ -31,16 +31,20 @@ struct TransferLine {
 /// - the messages of the thread, without the turns of other agents,
 /// - the agent's own messages and refusals, even in other threads of the tree,
 /// - the agent's clearings of its window in the thread,
-/// - the ids of cancelled messages, if the same record contains a reply in the thread.
+/// - the ids of cancelled messages, if the same record contains a reply in the thread,
+/// - the ends of calls, if the same record contains a reply or a message of the core in the thread.
 pub fn encode_thread(records: &[Record], agent: &ListenerName, thread: &ThreadId) -> Vec<u8> {
     let mut out = Vec::new();
     for record in records {
         let has_reply = record.facts.iter().any(|fact| replied_to(fact, thread).is_some());
+        let has_result = has_reply || record.facts.iter().any(|fact| is_of_core(fact, thread));
         let concerns = |fact: &&Fact| {
             let is_hidden =
                 matches!(fact, Fact::Accepted { message, .. } if states_fork(message, record));
             let is_void = matches!(fact, Fact::Disposed { how: Disposition::Cancelled, .. });
-            !is_hidden && (concerns(fact, agent, thread) || (is_void && has_reply))
+            let is_end = matches!(fact, Fact::CallClosed { .. });
+            let is_result = (is_void && has_reply) || (is_end && has_result);
+            !is_hidden && (concerns(fact, agent, thread) || is_result)
         };
         let facts: Vec<Fact> = record.facts.iter().filter(concerns).cloned().collect();
         if facts.is_empty() {
@@ -74,6 +78,12 @@ pub(super) fn replied_to<'f>(fact: &'f Fact, thread: &ThreadId) -> Option<&'f Li
     let Fact::Accepted { message, .. } = fact else { return None };
     let is_reply = message.kind == MessageKind::Reply && message.thread == *thread;
     is_reply.then_some(&message.to)
+}
+
+/// Whether `fact` records a message of the core in `thread`.
+fn is_of_core(fact: &Fact, thread: &ThreadId) -> bool {
+    let Fact::Accepted { message, .. } = fact else { return false };
+    message.kind == MessageKind::System && message.thread == *thread
 }
 
 fn is_turn_of_another(message: &Message, agent: &ListenerName) -> bool {

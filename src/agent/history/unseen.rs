@@ -4,10 +4,10 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use crate::agent::MemoryScope;
 use crate::agent::turn_note::PastTurn;
+use crate::agent::{MemoryScope, RendererVersion};
 use crate::envelope::{Message, MessageKind};
-use crate::ids::MessageId;
+use crate::ids::{CallId, MessageId};
 use crate::system::MODEL_TURN;
 use crate::thread::{Fact, Record};
 
@@ -34,13 +34,13 @@ pub enum UnseenReason {
     /// sent or received.
     AmongOthers,
     /// The message is the request of another call to the agent. Prompts show this request only
-    /// after its call has been delivered.
+    /// after its call has been delivered or has ended.
     Waiting,
     /// The message is the text of another agent's turn. Payloads in that text are separate
     /// messages.
     TextOfAnother,
-    /// The message is the fault of a peer in a `first` group, and has no effect, because another
-    /// peer of the group has replied.
+    /// The message is the fault or the late reply of a peer in a `first` group, and has no effect,
+    /// because another peer of the group has replied.
     Cancelled,
     /// The message is a turn of the agent itself. The text of this turn was redacted.
     Redacted,
@@ -95,9 +95,9 @@ pub fn unseen(
     view: &Viewpoint<'_>,
     left_out: &[MessageId],
 ) -> Vec<UnseenMessage> {
-    let mut fold = ThreadFold::new(view.agent.clone(), view.thread.clone(), view.memory);
+    let mut fold = ThreadFold::of(view);
     fold.extend(records, view.position);
-    let memory = fold.memory(view.call, view.position, view.version);
+    let memory = fold.memory(view.call, view.position);
     let shown = ShownItems::of(&memory.items, left_out);
 
     let before = records.iter().filter(|record| record.position <= view.position);
@@ -143,6 +143,9 @@ fn reason(
         Some(false) => return None,
         Some(true) => return Some(UnseenReason::DidNotFit),
         None if fold.void_faults.contains(&message.id) => return Some(UnseenReason::Cancelled),
+        None if fold.void_replies.contains(&message.id) && view.version >= RendererVersion::V12 => {
+            return Some(UnseenReason::Cancelled);
+        }
         None => {}
     }
     let is_of_agent = message.from == *view.agent || message.to == *view.agent;
@@ -151,7 +154,9 @@ fn reason(
     }
     let is_request = message.kind == MessageKind::Call && message.to == *view.agent;
     let has_turn = || fold.turn_calls().any(|call| call.0 == message.id);
-    if is_request && message.id != view.call.0 && !has_turn() {
+    let has_ended = fold.ends.contains_key(&CallId(message.id));
+    let was_shown = has_turn() || (has_ended && view.version >= RendererVersion::V12);
+    if is_request && message.id != view.call.0 && !was_shown {
         return Some(UnseenReason::Waiting);
     }
     Some(UnseenReason::Cleared)

@@ -6,7 +6,8 @@ use crate::xml::findings::{Finding, TextLocation};
 
 /// Feedback code for a turn that contains no action and no final report.
 pub const NO_ACTION: &str = "no-action";
-/// Feedback code for an answer that the provider stopped before it was complete.
+/// Feedback code for an answer that the provider stopped before it was complete, or may have
+/// stopped.
 pub const TRUNCATED: &str = "truncated";
 /// Feedback code for a turn in which the provider or the model declined to answer.
 pub const REFUSED: &str = "answer-refused";
@@ -111,6 +112,17 @@ pub fn truncated(raw: &str) -> Finding {
         TRUNCATED,
         TextLocation::at(raw.as_bytes(), raw.len()),
         "the response reached its maximum length and was cut; write less before the action",
+    )
+}
+
+/// Creates feedback that a text is not taken as the answer to the call, because its stop reason is
+/// unknown.
+pub fn unknown_stop(raw: &str) -> Finding {
+    Finding::new(
+        TRUNCATED,
+        TextLocation::at(raw.as_bytes(), raw.len()),
+        "the provider gave an unknown reason for the end of the response, so the text may be cut \
+         and does not end the task",
     )
 }
 

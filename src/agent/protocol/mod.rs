@@ -22,12 +22,12 @@ pub use vocabulary::{AgentVocabulary, AnsweringPeer, VocabularyEntry};
 use std::sync::Arc;
 
 use crate::agent::system_prompt::{PromptInput, native_prompt_sections, prompt_sections};
-use crate::agent::{ActionTransport, FinalMode};
+use crate::agent::{ActionTransport, FinalMode, RendererVersion};
 use crate::envelope::{BrokenPayload, RefusalRule, WrittenPayload};
 use crate::ids::{Digest, PayloadName};
 use crate::model::{ModelTool, StopReason, StreamEnd};
 use crate::schema::Schemas;
-use crate::xml::extract::{ActionGrammar, ExtractedItem, Extraction, Extractor};
+use crate::xml::extract::{ActionGrammar, ExtractedItem, Extraction, Extractor, near_miss};
 use crate::xml::findings::{Finding, TextLocation};
 use feedback::AvailableActions;
 use native::NativeTools;
@@ -197,7 +197,8 @@ impl TurnReader<'_> {
         }
 
         let silent = sorted.reading.notes.len() == thoughts;
-        protocol.judge_turn(&mut sorted, raw, silent, end.stop, &extraction.unknown_roots);
+        let unknown = protocol.unexplained_names(&extraction, &grammar);
+        protocol.judge_turn(&mut sorted, raw, silent, end.stop, &unknown);
         let mut reading = sorted.finish(&extraction);
         reading.warnings = warnings;
         reading.written = match protocol.prompt_input.transport {
@@ -276,11 +277,17 @@ impl AgentProtocol {
         self.transport().is_native() && !ends
     }
 
-    /// Adds feedback about the whole turn: that the answer was cut off, that the provider or the
-    /// model declined to answer, or that the turn contains no action. A missing action causes no
-    /// feedback if the turn has a refusal, if the model wrote a note as a payload, or if the turn's
-    /// text contains only reasoning. `silent` is true if the model's text and native calls contain
-    /// neither notes nor reasoning.
+    /// Whether the turn consists of text that would end the agent's call if it were known to be
+    /// complete.
+    fn may_be_cut_text(&self, sorted: &ParsedItems) -> bool {
+        self.prompt_input.finals.by == FinalMode::Text && sorted.is_idle() && sorted.has_text
+    }
+
+    /// Adds feedback about the whole turn: that the answer was cut off or may be cut off, that the
+    /// provider or the model declined to answer, or that the turn contains no action. A missing
+    /// action causes no feedback if the turn has a refusal, if the model wrote a note as a payload,
+    /// or if the turn's text contains only reasoning. `silent` is true if the model's text and
+    /// native calls contain neither notes nor reasoning.
     fn judge_turn(
         &self,
         sorted: &mut ParsedItems,
@@ -298,6 +305,9 @@ impl AgentProtocol {
                 feedback_findings.push(feedback::truncated(raw));
             }
             StopReason::Refused if idle => feedback_findings.push(feedback::refused(raw)),
+            StopReason::Unknown if self.may_be_cut_text(sorted) => {
+                feedback_findings.push(feedback::unknown_stop(raw));
+            }
             _ => {}
         }
 
@@ -318,6 +328,17 @@ impl AgentProtocol {
         self.explain_unknown_actions(sorted, raw);
         feedback_findings.append(&mut sorted.reading.feedback);
         sorted.reading.feedback = feedback_findings;
+    }
+
+    /// Returns the names of the turn's unknown elements for feedback. From the twelfth renderer
+    /// version on, leaves out each name that resembles the name of an action: a finding of the
+    /// extractor, which the model also gets, already states that this name is unknown.
+    fn unexplained_names(&self, extraction: &Extraction, grammar: &ActionGrammar) -> Vec<String> {
+        let is_explained = |name: &str| {
+            self.prompt_input.version >= RendererVersion::V12 && near_miss(name, grammar).is_some()
+        };
+        let names = extraction.unknown_roots.iter().filter(|name| !is_explained(name));
+        names.cloned().collect()
     }
 
     /// Appends an explanation to the last refusal of the turn: how the model writes an action. Does

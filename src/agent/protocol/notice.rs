@@ -17,6 +17,8 @@ pub struct TurnProgress {
     pub iteration: u32,
     /// Whether the context window is full. If so, this turn is the last one of the call.
     pub window_full: bool,
+    /// Number of further requests to the agent in the thread, which wait for the end of the call.
+    pub waiting: u32,
 }
 
 pub fn write(
@@ -38,6 +40,9 @@ pub fn write(
     }
 
     out.push('\n');
+    if prompt.version >= RendererVersion::V12 {
+        out.push_str(&waiting_requests(turn.waiting));
+    }
     let local = |word: &super::VocabularyEntry| word.name.local.to_string();
 
     match prompt.transport {
@@ -79,4 +84,16 @@ pub fn write(
 
     out.push_str("</notice>");
     out
+}
+
+/// Returns the line about the further requests to the agent in the thread. Without this line, an
+/// agent whose `wait` was ended by such a request would find no reason for its next turn.
+fn waiting_requests(count: u32) -> String {
+    match count {
+        0 => String::new(),
+        1 => "1 further request waits in this thread until you have ended this task.\n".to_owned(),
+        _ => format!(
+            "{count} further requests wait in this thread until you have ended this task.\n"
+        ),
+    }
 }

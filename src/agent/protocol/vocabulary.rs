@@ -48,6 +48,9 @@ impl fmt::Display for AnsweringPeer {
 #[derive(Debug, Clone, Default)]
 pub struct AgentVocabulary {
     words: Vec<VocabularyEntry>,
+    /// Whether a model that may be called in a thread of the agent has no price. The attribute
+    /// `money` of `spawn-thread` is then refused.
+    has_unpriced_models: bool,
 }
 
 impl VocabularyEntry {
@@ -120,14 +123,22 @@ impl AgentVocabulary {
             Some(described(name, meaning, contracts, schemas))
         };
 
-        Self { words: names.into_iter().filter_map(word).collect() }
+        let has_unpriced_models = contracts.has_unpriced_beneath(&contract.name);
+        Self { words: names.into_iter().filter_map(word).collect(), has_unpriced_models }
     }
 
     /// Returns the vocabulary as the given renderer version shows it: without the payload names
     /// that are newer than this version, and with the descriptions and examples of this version.
+    /// From the twelfth version on, a vocabulary without a payload that can be sent to a thread
+    /// also lacks `spawn-thread`, `send-to-thread` and `cancel-thread`.
     pub(super) fn in_version(mut self, version: RendererVersion, schemas: &Schemas) -> Self {
         let later = system::name("cancel-thread");
         self.words.retain(|word| version >= RendererVersion::V5 || word.name != later);
+        let can_use_threads = self.words.iter().any(|word| self.is_addressable(word));
+        if version >= RendererVersion::V12 && !can_use_threads {
+            let of_threads = ["spawn-thread", "send-to-thread", "cancel-thread"].map(system::name);
+            self.words.retain(|word| !of_threads.contains(&word.name));
+        }
         if version < RendererVersion::V8 {
             for word in &mut self.words {
                 word.description = schemas.early_description(&word.name);
@@ -176,6 +187,26 @@ impl AgentVocabulary {
     pub fn addressable(&self) -> Option<&VocabularyEntry> {
         let tools = self.tools().filter(|word| self.is_addressable(word));
         self.own().chain(tools).find(|word| !word.example.is_empty())
+    }
+
+    /// Returns the inner payload of the examples that show how to send a payload to another thread.
+    /// If no addressable payload has an example, this is an outline from the twelfth renderer
+    /// version on, and an empty text in earlier versions.
+    pub fn inner_example(&self, version: RendererVersion) -> String {
+        if let Some(word) = self.addressable() {
+            return word.example.trim().to_owned();
+        }
+
+        let word = self.words.iter().find(|word| self.is_addressable(word));
+        let word = word.filter(|_| version >= RendererVersion::V12);
+        word.map_or_else(String::new, |word| format!("<{0}>...</{0}>", word.name.local))
+    }
+
+    /// Whether the prompt of the given renderer version mentions the attribute `money` of
+    /// `spawn-thread`.
+    pub fn mentions_money(&self, version: RendererVersion) -> bool {
+        version >= RendererVersion::V6
+            && (version < RendererVersion::V12 || !self.has_unpriced_models)
     }
 
     /// Returns the peers that accept calls of the agent. No peer occurs twice.

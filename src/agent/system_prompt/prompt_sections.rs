@@ -395,9 +395,12 @@ fn going_on(out: &mut String, prompt: &PromptInput) {
 
 /// Returns the example of a core payload. Starts from `template`, and replaces `{own}` in it by the
 /// example of a payload from the agent's vocabulary.
-pub fn core_example(vocabulary: &AgentVocabulary, template: &str) -> String {
-    let inner = vocabulary.addressable().map_or("", |word| word.example.as_str());
-    template.replace("{own}", inner.trim())
+pub fn core_example(
+    vocabulary: &AgentVocabulary,
+    version: RendererVersion,
+    template: &str,
+) -> String {
+    template.replace("{own}", &vocabulary.inner_example(version))
 }
 
 fn core_words(out: &mut String, prompt: &PromptInput) {
@@ -406,18 +409,22 @@ fn core_words(out: &mut String, prompt: &PromptInput) {
     );
     for (name, what, example) in CORE_EXAMPLES {
         if prompt.vocabulary.has_core(name) {
-            let example = core_example(&prompt.vocabulary, example);
+            let example = core_example(&prompt.vocabulary, prompt.version, example);
             let _ = writeln!(out, "- <{name}> {what}.\n  {}", example.replace('\n', "\n  "));
             if name == "spawn-thread" {
                 out.push_str(match prompt.version {
                     RendererVersion::V3 | RendererVersion::V4 => "",
                     RendererVersion::V5 => SPAWN_ATTRIBUTES_5,
+                    version if !prompt.vocabulary.mentions_money(version) => {
+                        SPAWN_ATTRIBUTES_WITHOUT_MONEY
+                    }
                     RendererVersion::V6
                     | RendererVersion::V7
                     | RendererVersion::V8
                     | RendererVersion::V9
                     | RendererVersion::V10
-                    | RendererVersion::V11 => SPAWN_ATTRIBUTES,
+                    | RendererVersion::V11
+                    | RendererVersion::V12 => SPAWN_ATTRIBUTES,
                 });
             }
         }
@@ -427,6 +434,11 @@ fn core_words(out: &mut String, prompt: &PromptInput) {
 const SPAWN_ATTRIBUTES: &str = "  \
 Optional: bound=\"true\" (the child thread is cancelled when you end this task); tokens=\"5000\" and \
 money=\"0.50\" (the most that its model calls may use); timeout=\"PT10M\" (how long it may take).
+";
+
+const SPAWN_ATTRIBUTES_WITHOUT_MONEY: &str = "  \
+Optional: bound=\"true\" (the child thread is cancelled when you end this task); tokens=\"5000\" (the \
+most that its model calls may use); timeout=\"PT10M\" (how long it may take).
 ";
 
 const SPAWN_ATTRIBUTES_5: &str = "  \

@@ -133,11 +133,11 @@ impl ProgressReporter {
         Self { interval, reported: Instant::now() }
     }
 
-    /// Handles one chunk of an answer. Reports progress if the interval has passed since the last
-    /// report. Ignores chunks which state that a request failed or was restarted.
-    fn take(&mut self, chunk: &AnswerChunk<'_>, context: &impl TurnServices) {
-        let is_progress = !matches!(chunk, AnswerChunk::Failed(_) | AnswerChunk::Restart);
-        if is_progress && self.reported.elapsed() >= self.interval {
+    /// Handles the arrival of a chunk. A chunk is a piece of the answer, or an event of the model
+    /// call, such as the failure of a request. Reports progress if the interval has passed since
+    /// the last report.
+    fn chunk_arrived(&mut self, context: &impl TurnServices) {
+        if self.reported.elapsed() >= self.interval {
             self.reported = Instant::now();
             context.progress();
         }
@@ -186,6 +186,8 @@ impl<C: TurnServices> CallAdmission for AdmittedRequests<'_, C> {
             let own_form = self.request_for(&route.provider);
             match self.reserve(RouteLimit { route: name, most }, own_form.as_ref()).await {
                 Some(Ok(())) => {
+                    // The wait for the new request's answer gets the whole time-out.
+                    self.context.progress();
                     self.context.model_state(ModelState::Requested(route.to_string()));
                     locked(&self.buffer).begin(route);
                     Ok(())
@@ -241,7 +243,7 @@ impl ModelAgent {
         let mut progress = ProgressReporter::new(timeout);
 
         let mut on_chunk = |chunk: AnswerChunk<'_>| {
-            progress.take(&chunk, context);
+            progress.chunk_arrived(context);
             let mut buffer = locked(&requests.buffer);
             if let Some(state) = buffer.changed_state(&chunk) {
                 context.model_state(state);
@@ -266,6 +268,7 @@ impl ModelAgent {
             biased;
             called = self.model.call_admitted(request, &mut on_chunk, &requests) => Some(called),
             () = context.cancelled(), if !mutant("let-the-stream-run") => None,
+            () = report_wait(context, timeout), if self.options.is_bounded_by_model => None,
         };
 
         context.model_state(ModelState::Ended);
@@ -357,11 +360,20 @@ impl ModelAgent {
         let usage = broken.usage.unwrap_or_default();
         let calls = Vec::new();
         let own = Vec::new();
-        let model = None;
-        let end = StreamEnd { stop, usage, calls, own, route: self.model.route(), model };
+        let route = self.model.route();
+        let end = StreamEnd { stop, usage, calls, own, route, settings: None, model: None };
         let reading = ParsedTurn::of_rejection(feedback::rejected(message));
         let FailedModelCall { money, latency, tries, .. } = broken;
         Ok(ModelAnswer { raw: String::new(), reading, end, money, latency, tries })
+    }
+}
+
+/// Reports progress again and again, so that the time-out of the attempt does not end the model
+/// call. The time-outs of the model bound each request of the call instead. Never completes.
+async fn report_wait(context: &impl TurnServices, timeout: Duration) {
+    loop {
+        tokio::time::sleep(timeout / 4).await;
+        context.progress();
     }
 }
 

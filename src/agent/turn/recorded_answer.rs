@@ -22,6 +22,7 @@ use crate::envelope::{AttemptFailure, Money};
 use crate::ids::{Digest, MessageId, Position, ThreadId};
 use crate::model::{
     ChatBlock, ChatMessage, ModelRequest, ModelRoute, StopReason, StreamEnd, TokenUsage, ToolCall,
+    WireSettings,
 };
 use crate::system;
 use crate::xml::element::Element;
@@ -117,20 +118,22 @@ impl ModelAgent {
         let names = ForkedNames { fork, source: source_root, others };
 
         let mut digests = HashMap::new();
-        let found = turns.nearest_first(number).find(|turn| {
+        let found = turns.nearest_first(number).find_map(|turn| {
             // The nonces of a turn with another number stand elsewhere in the prompt.
             if is_slotted && turn.past.turn != number {
-                return false;
+                return None;
             }
             let route = route_of(turn);
             let key = (turn.past.environment.as_deref(), route.clone());
             let digests = digests.entry(key);
             let digests = digests.or_insert_with(|| self.digests_in_source(rendered, turn, &names));
-            turn.past.prompt.is_some_and(|prompt| digests.contains(&prompt))
+            let (_, settings) =
+                digests.iter().find(|(digest, _)| turn.past.prompt == Some(*digest))?;
+            Some((turn, settings.clone()))
         });
-        Ok(found.map(|turn| {
+        Ok(found.map(|(turn, settings)| {
             let recorded = AnswerSource { note: turn.note, position: turn.position };
-            (recorded, answer_of(rendered, turn, &names))
+            (recorded, answer_of(rendered, turn, settings, &names))
         }))
     }
 
@@ -164,22 +167,25 @@ impl ModelAgent {
     }
 
     /// Computes the digests that the request of the fork's turn would have in the source, for a
-    /// comparison with `turn`, a turn of the source. There are two digests:
+    /// comparison with `turn`, a turn of the source. Returns each digest with the settings of its
+    /// request. There are two digests:
     /// - one for the form of the provider that answered `turn`,
     /// - one for the form of the agent's first route, because earlier versions of this program sent
     ///   this form to every provider.
     ///
-    /// If both forms are the same, returns one digest. Returns no digest if the agent's model lacks
-    /// the route that answered `turn`.
+    /// If both forms are the same, returns one digest. If several routes have the provider and the
+    /// name of the model that answered `turn`, returns these digests for each of them. Returns no
+    /// digest if the agent's model lacks the route that answered `turn`.
     fn digests_in_source(
         &self,
         rendered: &RenderedTurn,
         turn: &SourceTurn,
         names: &ForkedNames,
-    ) -> Vec<Digest> {
+    ) -> Vec<(Digest, Option<WireSettings>)> {
         let route = route_of(turn);
-        if self.model.settings(&route).is_none() && self.model.route() != route {
-            return Vec::new();
+        let mut settings: Vec<_> = self.model.settings(&route).into_iter().map(Some).collect();
+        if settings.is_empty() && self.model.route() == route {
+            settings.push(None);
         }
 
         let environment = turn.past.environment.as_deref().unwrap_or_default();
@@ -190,14 +196,18 @@ impl ModelAgent {
         };
         let own_form = self.request_for(rendered, &route.provider);
         let forms = own_form.iter().chain([&rendered.request]);
-        let digests = forms.map(|sent| {
+        let digests = forms.flat_map(|sent| {
             let messages = sent.messages.iter();
             let request = ModelRequest {
                 system: names.in_source(&system),
                 messages: messages.map(|own| Arc::new(names.message_in_source(own))).collect(),
                 ..sent.clone()
             };
-            Digest::of(self.inputs(rendered, &route).wire(&request).as_bytes())
+            let digest = |settings: &Option<WireSettings>| {
+                let inputs = self.inputs(rendered, &route, settings.clone());
+                (Digest::of(inputs.wire(&request).as_bytes()), settings.clone())
+            };
+            settings.iter().map(digest).collect::<Vec<_>>()
         });
         digests.collect()
     }
@@ -207,10 +217,15 @@ fn route_of(turn: &SourceTurn) -> ModelRoute {
     ModelRoute { provider: turn.past.provider.clone(), model: turn.past.model.clone() }
 }
 
-/// Returns the recorded answer of `turn`, which is a turn of the source. The cost of the returned
-/// answer is zero. In the answer, the ids, nonces and timer times of the source are replaced by
-/// those of the fork.
-fn answer_of(rendered: &RenderedTurn, turn: &SourceTurn, names: &ForkedNames) -> ModelAnswer {
+/// Returns the recorded answer of `turn`, which is a turn of the source. `settings` are those of
+/// the turn's request. The cost of the returned answer is zero. In the answer, the ids, nonces and
+/// timer times of the source are replaced by those of the fork.
+fn answer_of(
+    rendered: &RenderedTurn,
+    turn: &SourceTurn,
+    settings: Option<WireSettings>,
+    names: &ForkedNames,
+) -> ModelAnswer {
     let past = &turn.past;
     let raw = names.in_fork(&past.raw);
     let calls = past.calls.iter().map(|parsed| ToolCall {
@@ -223,6 +238,7 @@ fn answer_of(rendered: &RenderedTurn, turn: &SourceTurn, names: &ForkedNames) ->
         calls: calls.collect(),
         own: past.own.clone(),
         route: route_of(turn),
+        settings,
         model: past.answered_by.clone(),
     };
 

@@ -1,26 +1,92 @@
-//! The NATS connection that all listeners of an organism share. It has an OS thread of its own, on
-//! which the hosts also read and check the messages for their listeners.
+//! The NATS connection of one listener on the pump's side. It has an OS thread of its own, on which
+//! the listener's host also reads and checks the messages of the listener.
+//!
+//! Each listener has a connection of its own, because the NATS client ends a connection, or even
+//! its own task, on a message with malformed headers. So a listener's program that publishes such a
+//! message interrupts its own calls alone.
 //!
 //! Outbound messages are queued until a flush, because each separately sent message would wake the
 //! connection's thread and the server.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
-use tokio::time::timeout;
+use tokio::task::JoinError;
+use tokio::time::{sleep, timeout};
 
 use crate::limits;
 use crate::locks::locked;
-use crate::nats::{self, BlockingClient, Client, HeaderMap, PublishErrorKind};
+use crate::nats::{
+    self, Client, HeaderMap, PermissionErrors, PublishErrorKind, SharedRuntime, State,
+};
 
 /// A NATS connection with its queue of outbound messages.
-#[derive(Debug)]
 pub struct NatsConnection {
-    link: BlockingClient,
+    options: nats::Options,
+    /// Name of the connection in the log and in the servers' reports.
+    name: String,
+    /// Client of the connection at present. Locked only to read or to replace the client, never
+    /// across an await.
+    current: Mutex<Arc<ConnectedClient>>,
     /// Queue of outbound messages. Locked only to queue messages or to take them from the queue,
     /// never while a message is sent. So a host never waits for the network.
     outbox: Mutex<SendQueue>,
+    runtime: SharedRuntime,
+}
+
+impl std::fmt::Debug for NatsConnection {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "NATS connection `{}`", self.name)
+    }
+}
+
+/// A client of a [`NatsConnection`]. The client connects again after each outage, as long as the
+/// client's task runs. A panic of the NATS library ends this task.
+pub(super) struct ConnectedClient {
+    client: Client,
+    denials: PermissionErrors,
+    /// Number of this client among the clients of the connection. The first client has the number
+    /// 1.
+    number: u64,
+    /// How often the earlier clients of the connection connected to a server.
+    earlier_connects: u64,
+    /// Whether the task of this client has ended.
+    has_ended: AtomicBool,
+}
+
+impl ConnectedClient {
+    fn first((client, denials): (Client, PermissionErrors)) -> Self {
+        let has_ended = AtomicBool::default();
+        Self { client, denials, number: 1, earlier_connects: 0, has_ended }
+    }
+
+    /// Returns the client that takes the place of this client, whose task has ended.
+    fn successor(&self, (client, denials): (Client, PermissionErrors)) -> Self {
+        let number = self.number + 1;
+        let earlier_connects = self.connects();
+        Self { client, denials, number, earlier_connects, has_ended: AtomicBool::default() }
+    }
+
+    pub fn client(&self) -> &Client {
+        &self.client
+    }
+
+    pub fn denials(&self) -> &PermissionErrors {
+        &self.denials
+    }
+
+    /// Returns how often this client and the earlier ones connected to a server.
+    fn connects(&self) -> u64 {
+        self.earlier_connects + self.client.statistics().connects.load(Ordering::Relaxed)
+    }
+
+    fn is_connected(&self) -> bool {
+        // A client whose task has ended keeps its last state.
+        !self.has_ended.load(Ordering::Acquire)
+            && self.client.connection_state() == State::Connected
+    }
 }
 
 #[derive(Debug, Default)]
@@ -84,32 +150,102 @@ impl std::fmt::Debug for OutboundPublish {
 }
 
 impl NatsConnection {
-    /// Connects to the servers. `name` identifies the connection in the servers' reports.
+    /// Connects to the servers. `name` identifies the connection in the log and in the servers'
+    /// reports.
     ///
     /// # Errors
     ///
-    /// The errors of [`BlockingClient::open`].
+    /// The errors of [`nats::connect`], and [`nats::Error::Threads`] if the OS thread of the
+    /// connection cannot be started.
     pub async fn open(options: &nats::Options, name: &str) -> Result<Arc<Self>, nats::Error> {
+        let runtime = SharedRuntime::start().map_err(|source| nats::Error::Threads { source })?;
         let options = options.clone();
         let name = name.to_owned();
-        let opened =
-            tokio::task::spawn_blocking(move || BlockingClient::open(&options, &name)).await;
-        let ended = |error: tokio::task::JoinError| nats::Error::Threads { source: error.into() };
-        let link = opened.map_err(ended)??;
-        Ok(Arc::new(Self { link, outbox: Mutex::default() }))
+        let connecting = {
+            let options = options.clone();
+            let name = name.clone();
+            // The runtime on which the client is made runs the tasks of the client.
+            runtime.handle().spawn(async move { nats::connect_with_denials(&options, &name).await })
+        };
+
+        let ended = |error: JoinError| nats::Error::Threads { source: error.into() };
+        let connected = connecting.await.map_err(ended)??;
+        let current = Mutex::new(Arc::new(ConnectedClient::first(connected)));
+        Ok(Arc::new(Self { options, name, current, outbox: Mutex::default(), runtime }))
     }
 
-    pub fn client(&self) -> &Client {
-        self.link.client()
+    /// Returns the client of the connection at present.
+    pub fn client(&self) -> Client {
+        self.current().client.clone()
     }
 
-    /// Returns the permission errors of this connection.
-    pub fn denials(&self) -> &nats::PermissionErrors {
-        self.link.denials()
+    /// Returns the permission errors of the present client.
+    pub fn denials(&self) -> PermissionErrors {
+        self.current().denials.clone()
+    }
+
+    pub(super) fn current(&self) -> Arc<ConnectedClient> {
+        Arc::clone(&locked(&self.current))
+    }
+
+    /// Returns the number of the current connection to a server, or `None` while disconnected. Each
+    /// reconnect begins a connection with a higher number.
+    pub(super) fn number(&self) -> Option<u64> {
+        let current = self.current();
+        current.is_connected().then(|| current.connects())
+    }
+
+    /// Returns the number of the connection that will send the next published message. This is the
+    /// current connection or, while disconnected, the next one.
+    pub(super) fn number_of_publish(&self) -> u64 {
+        self.number().unwrap_or_else(|| self.current().connects() + 1)
+    }
+
+    /// Replaces the client `ended`, whose task has ended, by a new client. Tries until a server
+    /// accepts the connection. Does nothing if `ended` has been replaced already.
+    ///
+    /// Must run on the runtime of this connection, which then runs the tasks of the new client.
+    pub(super) async fn renew(&self, ended: &Arc<ConnectedClient>) {
+        ended.has_ended.store(true, Ordering::Release);
+        // A program may end one client after the other. The log must not grow with each of them.
+        if ended.number.is_power_of_two() {
+            tracing::error!(
+                connection = %self.name, count = ended.number,
+                "the NATS client of this connection has ended: most likely a message with \
+                 malformed headers arrived; the panic message above has the reason. Find the \
+                 program of this listener that publishes such messages. Connecting anew"
+            );
+        }
+
+        let mut failures = 0_u64;
+        loop {
+            // Without this pause, a program that ends each client would keep this process busy.
+            sleep(limits::NATS_BACKOFF_MAX).await;
+            if !Arc::ptr_eq(&self.current(), ended) {
+                return;
+            }
+
+            match nats::connect_with_denials(&self.options, &self.name).await {
+                Ok(connected) => return self.replace(ended, connected),
+                Err(error) => {
+                    failures += 1;
+                    if failures.is_power_of_two() {
+                        tracing::warn!(connection = %self.name, failures, "{error}");
+                    }
+                }
+            }
+        }
+    }
+
+    fn replace(&self, ended: &Arc<ConnectedClient>, connected: (Client, PermissionErrors)) {
+        let mut current = locked(&self.current);
+        if Arc::ptr_eq(&current, ended) {
+            *current = Arc::new(ended.successor(connected));
+        }
     }
 
     pub(super) fn handle(&self) -> &Handle {
-        self.link.handle()
+        self.runtime.handle()
     }
 
     pub(super) fn put(&self, message: OutboundPublish) {
@@ -128,8 +264,9 @@ impl NatsConnection {
         let wire = Arc::clone(self);
         self.handle().spawn(async move {
             while let Some(messages) = wire.next_messages() {
+                let client = wire.client();
                 for message in messages {
-                    message.send(wire.client()).await;
+                    message.send(&client).await;
                 }
             }
         });
@@ -142,7 +279,7 @@ impl NatsConnection {
         // The queue never sends a value: it drops its end when everything is sent.
         timeout(limits::NATS_ROUND_TRIP, sent).await.ok();
         // The server handles the messages of a connection in order, and the round trip comes last.
-        nats::flush_and_await_denials(self.client(), self.denials()).await;
+        nats::flush_and_await_denials(&self.client(), &self.denials()).await;
     }
 
     fn next_messages(&self) -> Option<Vec<OutboundPublish>> {

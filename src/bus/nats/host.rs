@@ -1,12 +1,11 @@
-//! Publishes the deliveries of one listener and receives the answers, over the connection that all
-//! listeners of the organism share.
+//! Publishes the deliveries of one listener and receives the answers, over the connection of the
+//! listener.
 
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use futures_util::stream::BoxStream;
 use futures_util::{Stream, StreamExt as _};
 use rand_core::{OsRng, RngCore as _};
 use tokio::runtime;
@@ -19,10 +18,7 @@ use crate::ids::{Attempt, CallId};
 use crate::limits;
 use crate::locks::locked;
 use crate::mutant::mutant;
-use crate::nats::{
-    Client, HeaderMap, HeaderName, Message, PublishErrorKind, RenewedSubscription, State,
-    SubscriptionReport,
-};
+use crate::nats::{Client, HeaderMap, HeaderName, Message, PublishErrorKind};
 
 use super::agent_requests;
 use super::connection::{NatsConnection, OutboundPublish, SendError};
@@ -33,7 +29,7 @@ use super::remote_agents::RemoteAgentAttempts;
 use super::responses::{self, ListenerResponse};
 use super::subjects::{ListenerSubjects, SubjectScope};
 use super::tokens::{AttemptToken, TokenPool};
-use super::{Error, Options, encode, header_names};
+use super::{Options, encode, header_names};
 
 pub(super) struct NatsShared {
     pub wire: Arc<NatsConnection>,
@@ -128,31 +124,6 @@ impl NatsShared {
         }
     }
 
-    /// Subscribes to three subjects of the listener: its replies to this pump, its announcements,
-    /// and its reports of denied operations. If the servers deny a subscription, tries it again
-    /// until they permit it.
-    pub async fn subscribe(self: &Arc<Self>) -> Result<[BoxStream<'static, Message>; 3], Error> {
-        let shared = Arc::clone(self);
-        let answers_denied = Box::new(move |denied| shared.set_answers_denied(denied));
-        Ok([
-            self.subscribe_to(self.subjects.answers_to(&self.name), answers_denied).await?,
-            self.subscribe_to(self.subjects.here(), Box::new(|_| {})).await?,
-            self.subscribe_to(self.subjects.denied(), Box::new(|_| {})).await?,
-        ])
-    }
-
-    async fn subscribe_to(
-        &self,
-        subject: String,
-        report: SubscriptionReport,
-    ) -> Result<BoxStream<'static, Message>, Error> {
-        let client = self.client().clone();
-        let denials = self.wire.denials().clone();
-        let opened = RenewedSubscription::open(client, denials, subject.clone(), report).await;
-        let opened = opened.map_err(|e| Error::Subscribe { subject, detail: e.to_string() })?;
-        Ok(opened.into_stream())
-    }
-
     pub(super) fn subjects(&self) -> &ListenerSubjects {
         &self.subjects
     }
@@ -203,27 +174,13 @@ impl NatsShared {
         EndingGuard(Arc::clone(self))
     }
 
-    pub(super) fn client(&self) -> &Client {
+    pub(super) fn client(&self) -> Client {
         self.wire.client()
     }
 
     fn is_idle(&self) -> bool {
         let is_reported = self.ending.load(Ordering::Acquire) == 0 || mutant("drain-too-early");
         self.in_flight().is_empty() && is_reported
-    }
-
-    /// Returns the number of the current connection, or `None` while disconnected. Each reconnect
-    /// begins a connection with a higher number.
-    fn connection(&self) -> Option<u64> {
-        let is_connected = self.client().connection_state() == State::Connected;
-        is_connected.then(|| self.client().statistics().connects.load(Ordering::Relaxed))
-    }
-
-    /// Returns the number of the connection that will send the next published message. This is the
-    /// current connection or, while disconnected, the next one.
-    pub(super) fn connection_of_publish(&self) -> u64 {
-        let connects = || self.client().statistics().connects.load(Ordering::Relaxed);
-        self.connection().unwrap_or_else(|| connects() + 1)
     }
 
     /// Encodes a delivery on the OS thread of the caller, and queues it for the next flush.
@@ -236,7 +193,7 @@ impl NatsShared {
             return self.not_taken(key, denied);
         }
 
-        let connection = self.connection_of_publish();
+        let connection = self.wire.number_of_publish();
         let now = Instant::now();
         if !self.in_flight().take(token, key, connection, now) {
             return self.not_taken(key, "the listener is shutting down".to_owned());
@@ -362,7 +319,7 @@ impl NatsShared {
                     None => return,
                 },
                 _ = look.tick() => {
-                    let connection = self.connection();
+                    let connection = self.wire.number();
                     if self.in_flight().survey_leases(Instant::now()) {
                         self.is_probe_due.store(true, Ordering::Release);
                     }

@@ -134,7 +134,7 @@ impl NatsShared {
     /// with all its messages, or if the attempt is not in flight.
     pub(super) fn deliver_all(self: &Arc<Self>, token: AttemptToken) -> bool {
         let _ending = self.ending();
-        let connection = self.connection_of_publish();
+        let connection = self.wire.number_of_publish();
         let partial = self.in_flight().take_partial(token, connection, Instant::now());
 
         match partial {

@@ -26,13 +26,13 @@ mod responses;
 pub mod service;
 mod stray_answers;
 mod subjects;
+mod subscriptions;
 mod tokens;
 
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::stream::select_all;
 use tokio::runtime;
 
 use crate::ids::{Attempt, CallId, ListenerName};
@@ -134,8 +134,8 @@ impl NatsHost {
     ) -> Result<Self, Error> {
         let subjects = ListenerSubjects::new(&options.organism, &options.listener);
         let shared = Arc::new(NatsShared::new(wire, options, subjects, sink, runtime));
-        let subscribers = shared.subscribe().await?;
-        let listening = Arc::clone(&shared).listen(select_all(subscribers));
+        let messages = shared.messages().await?;
+        let listening = Arc::clone(&shared).listen(messages);
         let listening = shared.wire.handle().spawn(listening);
         let asking = shared.options.remote_agents.is_some().then(|| {
             let asking = Arc::clone(&shared).ask_for_texts();

@@ -87,7 +87,14 @@ impl Child {
                 command.args(arguments).arg(path);
                 command
             }
-            None => Command::new(path),
+            None => {
+                let mut command = Command::new(path);
+                // A group of its own keeps the child from the terminal's signals: an interrupt
+                // drains the organism and must not kill its processes at once. The launcher makes
+                // a session of its own instead.
+                command.process_group(0);
+                command
+            }
         };
 
         for name in &options.withheld {

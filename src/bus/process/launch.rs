@@ -1,9 +1,10 @@
 //! Starts child processes on one permanent OS thread. A launcher program ensures that each child
 //! ends when this process ends.
 //!
-//! The launcher is the `organism` program, run with its hidden subcommand [`VERB`]. It takes three
+//! The launcher is the `organism` program, run with its hidden subcommand [`VERB`]. It takes these
 //! steps:
 //!
+//! - It leaves the session of the process that started it, and so the terminal of the operator.
 //! - It requests a death signal: the kernel will kill the launcher when the thread that started it
 //!   ends.
 //! - It checks that the process that started it has not ended meanwhile.
@@ -116,9 +117,9 @@ fn has_verb(program: &Path) -> bool {
     status.is_ok_and(|status| status.is_ok_and(|status| status.success()))
 }
 
-/// Starts a child process with pipes for its standard streams, in a process group of its own. If
-/// the returned child is dropped, its process is killed. `mark` is the pump to which the process
-/// belongs, and `listener` the listener that it runs, if any.
+/// Starts a child process with pipes for its standard streams. If the returned child is dropped, its
+/// process is killed. `mark` is the pump to which the process belongs, and `listener` the listener
+/// that it runs, if any. The caller must see to it that the child gets a process group of its own.
 pub fn spawn_piped(
     command: &mut Command,
     mark: Option<&PumpMark>,
@@ -128,14 +129,7 @@ pub fn spawn_piped(
         command.env(PUMP_VARIABLE, mark.to_string());
     }
 
-    command
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        // A group of its own keeps the child from the terminal's signals: an interrupt drains the
-        // organism and must not kill its processes at once.
-        .process_group(0)
-        .kill_on_drop(true);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
     children::spawn(listener, || command.spawn(), Child::id)
 }
 
@@ -185,9 +179,13 @@ pub(super) async fn on_launch_thread<T: Send + 'static>(
 ///
 /// # Errors
 ///
-/// The kernel refuses the request, or the program cannot be executed.
+/// This process leads a process group already, the kernel refuses the request, or the program
+/// cannot be executed.
 pub fn become_listener(parent: u32, program: &OsString, arguments: &[OsString]) -> io::Result<()> {
     use std::os::unix::process::CommandExt as _;
+
+    // With the terminal of its parent, a listener could type commands into the operator's shell.
+    rustix::process::setsid()?;
 
     #[cfg(target_os = "linux")]
     {

@@ -178,6 +178,7 @@ mod tests {
     use uuid::Uuid;
 
     use super::*;
+    use crate::audit::RetryError;
     use crate::clock::Time;
     use crate::envelope::{Refusal, RefusalRule};
     use crate::ids::{Digest, ListenerName, MessageId, Position, ThreadId};
@@ -187,9 +188,12 @@ mod tests {
 
     /// The record of a submission that the gate refused. The id of its message is `number`.
     fn refused(number: u8) -> Record {
-        let text = b"<ping/>";
+        refused_by(number, RefusalRule::NotInVocabulary, b"<ping/>")
+    }
+
+    fn refused_by(number: u8, rule: RefusalRule, text: &[u8]) -> Record {
         let sender = ListenerName::operator();
-        let refusal = Refusal::new(RefusalRule::NotInVocabulary, "it is unknown", text);
+        let refusal = Refusal::new(rule, "it is refused", text);
         Record {
             position: Position(0),
             tree: ThreadId::organism(),
@@ -208,11 +212,14 @@ mod tests {
         }
     }
 
-    fn append(home: &Path, records: impl Iterator<Item = u8>) {
+    fn append(home: &Path, numbers: impl Iterator<Item = u8>) {
+        append_records(home, numbers.map(refused).collect());
+    }
+
+    fn append_records(home: &Path, mut records: Vec<Record>) {
         let data = home.join("data");
         let state = home.join("state");
         let mut journal = SqliteJournal::open(&data, &state, &mut |_| Ok(())).unwrap();
-        let mut records: Vec<_> = records.map(refused).collect();
         journal.append(&mut records).unwrap();
         journal.close(Time(100)).unwrap();
     }
@@ -236,6 +243,31 @@ mod tests {
         assert_eq!(numbers(&pages.next_page().unwrap()), [3, 4]);
         assert_eq!(numbers(&pages.next_page().unwrap()), [5]);
         assert_eq!(numbers(&pages.next_page().unwrap()), []);
+    }
+
+    #[test]
+    fn requests_that_no_retry_can_mend_are_left_out_with_the_reason() {
+        let home = tempfile::tempdir().unwrap();
+        let refusals: [(RefusalRule, &[u8]); 4] = [
+            (RefusalRule::NotInVocabulary, b"<ping/>"),
+            (RefusalRule::UnknownCaller, b"<ping/>"),
+            (RefusalRule::HostedProcess, b"<ping/>"),
+            (RefusalRule::NotUtf8, b"<ping>\xff</ping>"),
+        ];
+        let records = refusals.into_iter().zip(1..);
+        let records = records.map(|((rule, text), number)| refused_by(number, rule, text));
+        append_records(home.path(), records.collect());
+
+        let data = home.path().join("data");
+        let found = |is_unretriable| {
+            let filter = RetryFilter { is_unretriable, ..RetryFilter::default() };
+            matching(&data, &filter, 10).unwrap().messages
+        };
+        assert_eq!(numbers(&found(false)), [1]);
+        let obstacles: Vec<_> =
+            found(true).into_iter().map(|named| named.message.obstacle.unwrap()).collect();
+        let not_utf8 = RetryError::Text(RefusalRule::NotUtf8);
+        assert_eq!(obstacles, [RetryError::NoClient, RetryError::NoClient, not_utf8]);
     }
 
     #[test]

@@ -16,6 +16,16 @@ use super::{BootConfig, StoredConfig, StoredConfigError};
 /// Sections that the effective config leaves out, because the pump's decisions do not depend on
 /// them.
 const SECTIONS_APART: [&str; 6] = ["organism", "journal", "nats", "http", "telemetry", "alerts"];
+/// Settings of members that the effective config leaves out: the section, and the setting.
+const SETTINGS_APART: [(&str, &str); 7] = [
+    ("clients", "secret_env"),
+    ("clients", "secret_file"),
+    ("listeners", "env"),
+    ("models", "api_key_env"),
+    ("models", "api_key_file"),
+    ("models", "chunk_delay"),
+    ("models", "insecure"),
+];
 /// Number of unchanged lines around each change of a text.
 const CONTEXT_LINES: usize = 3;
 
@@ -136,8 +146,8 @@ fn text_diff(old: &str, new: &str, deadline: Instant) -> Option<String> {
     Some(diff.unified_diff().context_radius(CONTEXT_LINES).to_string())
 }
 
-/// Returns the values of a config by key, from `effective`, the effective config. The sections that
-/// the effective config leaves out come from `toml`, the TOML text of the config.
+/// Returns the values of a config by key, from `effective`, the effective config. The sections and
+/// settings that the effective config leaves out come from `toml`, the TOML text of the config.
 fn values_of(effective: &str, toml: Option<&str>) -> BTreeMap<String, String> {
     let mut values = BTreeMap::new();
     if let Ok(effective) = serde_json::from_str::<Json>(effective) {
@@ -146,15 +156,25 @@ fn values_of(effective: &str, toml: Option<&str>) -> BTreeMap<String, String> {
 
     let apart = toml.and_then(|text| text.parse::<toml::Table>().ok());
     for (name, section) in apart.into_iter().flatten() {
-        if !SECTIONS_APART.contains(&name.as_str()) {
-            continue;
-        }
-        if let Ok(section) = serde_json::to_value(section) {
+        let Ok(section) = serde_json::to_value(section) else { continue };
+        if SECTIONS_APART.contains(&name.as_str()) {
             add_values(&name, &section, &mut values);
+        } else {
+            add_settings_apart(&name, &section, &mut values);
         }
     }
 
     values
+}
+
+fn add_settings_apart(section: &str, members: &Json, out: &mut BTreeMap<String, String>) {
+    for (member, settings) in members.as_object().into_iter().flatten() {
+        for (_, setting) in SETTINGS_APART.iter().filter(|(apart, _)| *apart == section) {
+            if let Some(value) = settings.get(setting) {
+                add_values(&format!("{section}.{member}.{setting}"), value, out);
+            }
+        }
+    }
 }
 
 fn add_values(path: &str, value: &Json, out: &mut BTreeMap<String, String>) {

@@ -100,6 +100,7 @@ impl StoredConfig {
         let around = ConfigEnvironment {
             variables: self.manifest.variables.iter().map(placeholder).collect::<BTreeMap<_, _>>(),
             directory: directory.0.clone(),
+            home: Some(directory.0.clone()),
             program_directory: None,
         };
         let config = self.manifest.config;
@@ -169,6 +170,7 @@ last = { agent = "writer", prompt_file = "empty.md", money = 1 }
         let around = ConfigEnvironment {
             variables: BTreeMap::new(),
             directory: directory.0.clone(),
+            home: Some(directory.0.clone()),
             program_directory: None,
         };
         let path = Path::new(CONFIG_NAME);

@@ -6,6 +6,7 @@ use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 use uuid::Uuid;
 
+use crate::durable_file;
 use crate::failpoint::failpoint;
 use crate::ids::Position;
 use crate::journal::checkpoint::{CheckpointFile, CheckpointKey};
@@ -90,7 +91,7 @@ impl LockedJournalDir {
     }
 
     pub fn exists(&self) -> bool {
-        self.data.join(DATABASE).exists()
+        durable_file::may_exist(&self.data.join(DATABASE))
     }
 
     pub fn data(&self) -> &Path {

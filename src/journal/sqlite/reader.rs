@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use rusqlite::{CachedStatement, Connection, ErrorCode, OptionalExtension as _, Params, Row};
 use uuid::Uuid;
 
+use crate::durable_file;
 use crate::ids::{Digest, Position};
 use crate::journal::record_codec::StoredRow;
 use crate::journal::{Checkpoint, Error, FORMAT, HashedRecord, OLDEST_FORMAT};
@@ -66,7 +67,8 @@ impl JournalReader {
 
     pub fn open(data: &Path) -> Result<Self, Error> {
         let path = data.join(DATABASE);
-        if !path.exists() {
+        let unreadable = Error::io(format!("{} cannot be read", path.display()));
+        if !durable_file::exists(&path).map_err(unreadable)? {
             return Err(Error::Missing { path: data.display().to_string() });
         }
 
@@ -473,4 +475,27 @@ fn catalogue(db: &Connection) -> rusqlite::Result<Vec<SchemaObject>> {
     let mut query = db.prepare("SELECT type, name, sql FROM sqlite_schema ORDER BY 1, 2")?;
     let rows = query.query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
     rows.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A file that leads to itself cannot be looked up, as if this user lacked a permission.
+    #[test]
+    fn a_journal_that_cannot_be_looked_up_is_not_reported_as_missing() {
+        let data = tempfile::tempdir().unwrap();
+        let missing = JournalReader::open(data.path()).unwrap_err();
+        assert!(matches!(missing, Error::Missing { .. }), "{missing}");
+
+        let file = data.path().join(DATABASE);
+        std::os::unix::fs::symlink(&file, &file).unwrap();
+        let denied = JournalReader::open(data.path()).unwrap_err();
+        assert!(matches!(denied, Error::Io { .. }), "{denied}");
+        assert!(denied.to_string().contains("journal.db cannot be read: "), "{denied}");
+
+        let beneath_a_file = tempfile::NamedTempFile::new().unwrap();
+        let missing = JournalReader::open(beneath_a_file.path()).unwrap_err();
+        assert!(matches!(missing, Error::Missing { .. }), "{missing}");
+    }
 }

@@ -4,7 +4,7 @@ mod opaque_blocks;
 mod read;
 mod write;
 
-pub(super) use write::body;
+pub(super) use write::{body, max_tokens};
 
 use super::key::ProviderKey;
 use super::remote::{AnswerReader, WireDialect};

@@ -219,8 +219,10 @@ impl AnthropicReader {
             Some("tool_use") => StopReason::Calls,
             Some("max_tokens" | "model_context_window_exceeded") => StopReason::Length,
             Some("refusal") => StopReason::Refused,
+            // The terminator shows that the answer is complete.
+            None => StopReason::Normal,
             // `pause_turn` concerns tools that the provider runs itself, which are never requested.
-            _ => StopReason::Unknown,
+            Some(_) => StopReason::Unknown,
         }
     }
 }
@@ -299,7 +301,7 @@ impl AnswerReader for AnthropicReader {
 
     fn finish(&mut self) -> StreamSummary {
         let stop = self.stop();
-        let may_be_cut = stop.may_be_cut(self.stop.is_some());
+        let may_be_cut = stop.may_be_cut();
         // The first event of a block states an empty input if the input follows in pieces.
         let is_stated =
             self.unfilled.as_deref().is_some_and(|input| !matches!(input, "{}" | "null"));

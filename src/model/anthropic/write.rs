@@ -139,8 +139,6 @@ pub(in crate::model) fn body(request: &ModelRequest, settings: &WireSettings) ->
         mark(&mut message.content);
     }
 
-    let most = request.most(settings.answer.max_tokens);
-    let most = most.unwrap_or(limits::ANSWER_TOKENS_DEFAULT);
     let thinking = settings.answer.thinking_tokens;
     let tools = request.tools.iter().map(|tool| AnthropicTool {
         name: &tool.name,
@@ -149,8 +147,7 @@ pub(in crate::model) fn body(request: &ModelRequest, settings: &WireSettings) ->
     });
     let body = AnthropicRequest {
         model: &settings.model,
-        // Thinking counts towards `max_tokens`, so its bound is added.
-        max_tokens: most.saturating_add(thinking.unwrap_or_default()),
+        max_tokens: max_tokens(request, settings),
         stream: true,
         system,
         messages,
@@ -163,6 +160,15 @@ pub(in crate::model) fn body(request: &ModelRequest, settings: &WireSettings) ->
     };
 
     serde_json::to_string(&body).expect("texts and numbers are JSON")
+}
+
+/// Returns the maximum tokens of the answer to `request`, including thinking. This format requires a
+/// maximum in every request.
+pub(in crate::model) fn max_tokens(request: &ModelRequest, settings: &WireSettings) -> u32 {
+    let most = request.most(settings.answer.max_tokens);
+    let most = most.unwrap_or(limits::ANSWER_TOKENS_DEFAULT);
+    // Thinking counts towards the maximum, so its bound is added.
+    most.saturating_add(settings.answer.thinking_tokens.unwrap_or_default())
 }
 
 /// Returns the tool choice to send with a request; `None` if none is needed. If the request limits

@@ -25,11 +25,25 @@ pub(super) struct HttpStream {
     pub relay: Option<HttpProxy>,
 }
 
+/// Reason why no connection was made.
+#[derive(Debug, Clone)]
+pub(super) struct ConnectFailure {
+    pub detail: String,
+    /// Advice against this failure; `None` if the failure needs no advice of its own.
+    pub advice: Option<&'static str>,
+}
+
+impl From<String> for ConnectFailure {
+    fn from(detail: String) -> Self {
+        Self { detail, advice: None }
+    }
+}
+
 pub(super) async fn connect(
     endpoint: &ProviderEndpoint,
     tls: &TlsClient,
     proxies: &ProxyRules,
-) -> Result<HttpStream, String> {
+) -> Result<HttpStream, ConnectFailure> {
     let Some(proxy) = proxies.on_the_way_to(endpoint)? else {
         let stream = tcp(endpoint.host(), endpoint.port()).await?;
         let stream = if endpoint.is_https() {

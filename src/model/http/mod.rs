@@ -19,6 +19,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use connect::ConnectFailure;
 pub use endpoint::{BadAddress, ProviderEndpoint};
 pub use proxy::ProxyRules;
 pub use roundtrip::HttpResponse;
@@ -57,12 +58,20 @@ pub enum HttpError {
     Connect {
         host: String,
         detail: String,
+        /// Advice against this failure; `None` if the failure needs no advice of its own.
+        advice: Option<&'static str>,
     },
     Timeout {
         phase: CallPhase,
         after: Duration,
     },
-    /// The connection ended early or carried bytes that are not HTTP.
+    /// The connection carried no complete head of an HTTP response. `detail` states what the server
+    /// did instead.
+    NoResponse {
+        detail: &'static str,
+    },
+    /// The connection ended early or carried bytes that are not HTTP, after the head of the
+    /// response.
     Broken,
 }
 
@@ -95,8 +104,11 @@ impl HttpClient {
         let deadlines = CallDeadlines::new(timeouts);
         let connecting = connect::connect(endpoint, &self.tls, &self.proxies);
         let connected = deadlines.wait(CallPhase::Connect, connecting).await?;
-        let stream = connected
-            .map_err(|detail| HttpError::Connect { host: endpoint.authority(), detail })?;
+        let stream = connected.map_err(|ConnectFailure { detail, advice }| HttpError::Connect {
+            host: endpoint.authority(),
+            detail,
+            advice,
+        })?;
 
         let request = roundtrip::request(endpoint, path, headers, &body, &stream)?;
         HttpResponse::send(stream.stream, request, deadlines).await

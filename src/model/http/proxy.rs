@@ -7,9 +7,13 @@ use http::Uri;
 use hyper_util::client::proxy::matcher::Matcher;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-use super::connect::BoxedStream;
+use super::connect::{BoxedStream, ConnectFailure};
 use super::endpoint::ProviderEndpoint;
 use crate::limits;
+
+/// Advice for a proxy that wants a user name and a password, or refuses those it got.
+const CHECK_CREDENTIALS: &str = "write both into the proxy's variable, as in \
+                                 `HTTPS_PROXY=http://user:password@host:port`";
 
 /// Rules that choose the proxy for an address.
 #[derive(Debug)]
@@ -79,7 +83,7 @@ impl HttpProxy {
         &self,
         stream: &mut BoxedStream,
         endpoint: &ProviderEndpoint,
-    ) -> Result<(), String> {
+    ) -> Result<(), ConnectFailure> {
         let host = if endpoint.host().contains(':') {
             format!("[{}]", endpoint.host())
         } else {
@@ -100,7 +104,8 @@ impl HttpProxy {
 
         while !head.ends_with(b"\r\n\r\n") {
             if head.len() >= limits::PROXY_HEAD_BYTES_MAX {
-                return Err(format!("the proxy {} answered at too great a length", self.host));
+                let detail = format!("the proxy {} answered at too great a length", self.host);
+                return Err(detail.into());
             }
             head.push(stream.read_u8().await.map_err(broken)?);
         }
@@ -108,11 +113,16 @@ impl HttpProxy {
         let line = String::from_utf8_lossy(&head);
         let status = line.split(' ').nth(1).and_then(|status| status.parse::<u16>().ok());
 
-        match status {
-            Some(200..=299) => Ok(()),
-            Some(407) => Err(format!("the proxy {} wants a user name and a password", self.host)),
-            Some(status) => Err(format!("the proxy {} answered HTTP {status}", self.host)),
-            None => Err(format!("the proxy {} does not speak HTTP", self.host)),
-        }
+        let detail = match status {
+            Some(200..=299) => return Ok(()),
+            Some(407) if self.authorization.is_some() => {
+                format!("the proxy {} refused the user name and the password", self.host)
+            }
+            Some(407) => format!("the proxy {} wants a user name and a password", self.host),
+            Some(status) => format!("the proxy {} answered HTTP {status}", self.host),
+            None => format!("the proxy {} does not speak HTTP", self.host),
+        };
+        let advice = (status == Some(407)).then_some(CHECK_CREDENTIALS);
+        Err(ConnectFailure { detail, advice })
     }
 }

@@ -18,6 +18,13 @@ use super::{CallDeadlines, HttpError};
 use crate::limits;
 use crate::model::error::CallPhase;
 
+const CLOSED: HttpError =
+    HttpError::NoResponse { detail: "closed the connection without a complete answer" };
+const NOT_HTTP: HttpError =
+    HttpError::NoResponse { detail: "answered with something that is not HTTP/1.1" };
+const HEAD_TOO_LARGE: HttpError =
+    HttpError::NoResponse { detail: "answered with a head that is too large" };
+
 /// Encodes a request: the request line, the headers and the body.
 pub(super) fn request(
     endpoint: &ProviderEndpoint,
@@ -26,7 +33,8 @@ pub(super) fn request(
     body: &str,
     stream: &HttpStream,
 ) -> Result<Vec<u8>, HttpError> {
-    let bad = |detail: String| HttpError::Connect { host: endpoint.authority(), detail };
+    let bad =
+        |detail: String| HttpError::Connect { host: endpoint.authority(), detail, advice: None };
     let host = endpoint.authority();
     let path = endpoint.at(path);
     let target = match &stream.relay {
@@ -140,7 +148,7 @@ impl HttpConnection {
     async fn send(&mut self) -> Result<ResponseHead, HttpError> {
         loop {
             match self.receive().await {
-                Ok(0) | Err(_) => return Err(HttpError::Broken),
+                Ok(0) | Err(_) => return Err(CLOSED),
                 Ok(_) => {}
             }
             if let Some(head) = self.head()? {
@@ -180,7 +188,7 @@ impl HttpConnection {
                     let head = ResponseHead::of(&response)?;
                     self.received.drain(..length);
                     match head.status {
-                        101 => return Err(HttpError::Broken),
+                        101 => return Err(NOT_HTTP),
                         100..=199 => {}
                         _ => return Ok(Some(head)),
                     }
@@ -188,7 +196,10 @@ impl HttpConnection {
                 Ok(Status::Partial) if self.received.len() < limits::HTTP_HEAD_BYTES_MAX => {
                     return Ok(None);
                 }
-                Ok(Status::Partial) | Err(_) => return Err(HttpError::Broken),
+                Ok(Status::Partial) | Err(httparse::Error::TooManyHeaders) => {
+                    return Err(HEAD_TOO_LARGE);
+                }
+                Err(_) => return Err(NOT_HTTP),
             }
         }
     }
@@ -200,13 +211,10 @@ impl ResponseHead {
         for header in response.headers.iter() {
             let name = HeaderName::from_bytes(header.name.as_bytes());
             let value = HeaderValue::from_bytes(header.value);
-            headers.append(
-                name.map_err(|_| HttpError::Broken)?,
-                value.map_err(|_| HttpError::Broken)?,
-            );
+            headers.append(name.map_err(|_| NOT_HTTP)?, value.map_err(|_| NOT_HTTP)?);
         }
 
-        Ok(Self { status: response.code.ok_or(HttpError::Broken)?, headers })
+        Ok(Self { status: response.code.ok_or(NOT_HTTP)?, headers })
     }
 }
 

@@ -7,7 +7,15 @@ use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
-use super::connect::BoxedStream;
+use super::connect::{BoxedStream, ConnectFailure};
+
+/// Advice for a server whose certificate no trusted authority has signed.
+const NAME_ITS_AUTHORITY: &str = "its certificate is signed by no authority that is trusted here; \
+                                  name the certificate of that authority in SSL_CERT_FILE";
+/// Advice for a server that presents the certificate of an authority.
+const AUTHORITY_AS_SERVER: &str = "its certificate is that of an authority, which no server may \
+                                   present; make one with `basicConstraints=CA:FALSE` and name it \
+                                   in SSL_CERT_FILE";
 
 /// Trusted root certificates.
 #[derive(Debug)]
@@ -36,13 +44,26 @@ impl TlsClient {
         Self { roots, connector: OnceLock::new() }
     }
 
-    pub async fn handshake(&self, host: &str, stream: BoxedStream) -> Result<BoxedStream, String> {
+    pub async fn handshake(
+        &self,
+        host: &str,
+        stream: BoxedStream,
+    ) -> Result<BoxedStream, ConnectFailure> {
         let connector = self.connector.get_or_init(|| connector(&self.roots)).clone()?;
         let name = ServerName::try_from(host.to_owned())
             .map_err(|_| format!("`{host}` is no name a certificate can be made out for"))?;
-        let secured = connector.connect(name, stream).await.map_err(|e| format!("TLS: {e}"))?;
+        let secured = connector.connect(name, stream).await.map_err(|e| failure(&e))?;
         Ok(Box::new(secured))
     }
+}
+
+fn failure(error: &std::io::Error) -> ConnectFailure {
+    let detail = format!("TLS: {error}");
+    // The verifier states the second reason only as text.
+    let advice =
+        [("UnknownIssuer", NAME_ITS_AUTHORITY), ("CaUsedAsEndEntity", AUTHORITY_AS_SERVER)];
+    let advice = advice.into_iter().find(|(reason, _)| detail.contains(*reason));
+    ConnectFailure { detail, advice: advice.map(|(_, advice)| advice) }
 }
 
 fn connector(roots: &TrustRoots) -> Result<TlsConnector, String> {

@@ -217,6 +217,9 @@ impl OpenAiReader {
     fn stop(&self) -> StopReason {
         match self.finish.as_deref() {
             _ if self.has_refused => StopReason::Refused,
+            // Some servers and gateways state no reason. The terminator shows that the answer is
+            // complete.
+            None => StopReason::Normal,
             Some("stop" | "eos" | "eos_token" | "end_turn" | "stop_sequence") => StopReason::Normal,
             Some("tool_calls" | "tool_call" | "function_call" | "tool_use") => StopReason::Calls,
             Some("length" | "max_tokens" | "model_length" | "model_context_window_exceeded") => {
@@ -227,7 +230,7 @@ impl OpenAiReader {
             Some("safety" | "recitation" | "blocklist" | "prohibited_content" | "spii") => {
                 StopReason::Refused
             }
-            _ => StopReason::Unknown,
+            Some(_) => StopReason::Unknown,
         }
     }
 
@@ -292,7 +295,7 @@ impl AnswerReader for OpenAiReader {
 
     fn finish(&mut self) -> StreamSummary {
         let stop = self.stop();
-        let calls = self.calls.finish(stop.may_be_cut(self.finish.is_some()));
+        let calls = self.calls.finish(stop.may_be_cut());
         let stop = match stop {
             StopReason::Normal if !calls.is_empty() => StopReason::Calls,
             stop => stop,
@@ -340,8 +343,9 @@ fn finish_word(json: &str) -> String {
 }
 
 /// Reads the token counts of an answer. The number of output tokens is the larger of two numbers:
-/// `completion_tokens`, and `total_tokens` minus `prompt_tokens`. xAI counts reasoning only in
-/// `total_tokens`, but charges it as output, like other providers.
+/// `completion_tokens`, and `total_tokens` minus `prompt_tokens`. If one of them is missing, it is
+/// the other. xAI counts reasoning only in `total_tokens`, but charges it as output, like other
+/// providers.
 fn counted(usage: &RawValue) -> ReportedUsage {
     let usage: Json = serde_json::from_str(usage.get()).unwrap_or_default();
     let tokens_in = plausible(usage.get("prompt_tokens"));
@@ -352,7 +356,8 @@ fn counted(usage: &RawValue) -> ReportedUsage {
     let cached = plausible(details.or_else(|| usage.get("prompt_cache_hit_tokens")));
     ReportedUsage {
         tokens_in,
-        tokens_out: completion.map(|completion| completion.max(beside_prompt.unwrap_or_default())),
+        // `None` is less than every number.
+        tokens_out: completion.max(beside_prompt),
         cached: cached.filter(|cached| Some(*cached) <= tokens_in),
         cache_written: None,
     }
@@ -376,6 +381,7 @@ mod tests {
             (json!({"prompt_tokens": 20, "completion_tokens": 424, "total_tokens": 3}), 424),
             (json!({"completion_tokens": 424, "total_tokens": 1_016}), 424),
             (json!({"prompt_tokens": 20, "completion_tokens": 424, "total_tokens": null}), 424),
+            (json!({"prompt_tokens": 20, "total_tokens": 1_016}), 996),
         ];
         for (usage, tokens_out) in cases {
             let raw = RawValue::from_string(usage.to_string()).unwrap();

@@ -128,7 +128,7 @@ pub(in crate::model) fn body(
         }
     }
 
-    let most = request.most(settings.answer.max_tokens);
+    let most = settings.max_tokens(request);
     let (max_tokens, max_completion_tokens) = match quirks.max_tokens {
         BoundKey::MaxTokens => (most, None),
         BoundKey::MaxCompletionTokens => (None, most),

@@ -170,7 +170,8 @@ impl PlaybackModel {
         let usage = counted.or_estimate(request, text.len());
         let calls = turn.calls.iter().map(Into::into).collect();
         let own = turn.own.iter().map(Into::into).collect();
-        Ok(StreamEnd { stop, usage, calls, own, route: self.route(), model: None })
+        let route = self.route();
+        Ok(StreamEnd { stop, usage, calls, own, route, settings: None, model: None })
     }
 
     fn find(&self, request: &ModelRequest) -> Result<&RecordedTurn, Error> {

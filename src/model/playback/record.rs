@@ -288,7 +288,7 @@ impl ModelProvider for RecordingModel {
         Box::pin(self.record(request, on_chunk, Some(admission)))
     }
 
-    fn settings(&self, route: &ModelRoute) -> Option<WireSettings> {
+    fn settings(&self, route: &ModelRoute) -> Vec<WireSettings> {
         self.model.settings(route)
     }
 

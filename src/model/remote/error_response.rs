@@ -84,7 +84,7 @@ impl RemoteModel {
     /// breaks, and shortens the text.
     pub(super) fn clean(&self, text: &str) -> String {
         let text = match &self.options.key {
-            Some(key) => key.hide_in(text),
+            Some(key) => key.hide_in_server_text(text),
             None => text.to_owned(),
         };
 

@@ -249,10 +249,11 @@ impl RemoteModel {
         });
         StreamEnd {
             stop: summary.stop,
-            usage: summary.counted.or_estimate(request, bytes),
+            usage: summary.counted.without_false_zeros(bytes).or_estimate(request, bytes),
             calls: calls.collect(),
             own: own.collect(),
             route: self.route(),
+            settings: Some(self.options.settings()),
             model: summary.model.map(hidden),
         }
     }
@@ -260,8 +261,11 @@ impl RemoteModel {
     fn failed(&self, failed: HttpError, bytes: usize) -> Error {
         let route = self.route();
         match failed {
-            HttpError::Connect { host, detail } => {
-                Error::Connect { route, host, detail: self.clean(&detail) }
+            HttpError::Connect { host, detail, advice } => {
+                Error::Connect { route, host, detail: self.clean(&detail), advice }
+            }
+            HttpError::NoResponse { detail } => {
+                Error::NoResponse { route, host: self.options.endpoint.authority(), detail }
             }
             HttpError::Timeout { phase, after } => Error::Timeout { route, phase, after },
             HttpError::Broken => Error::Cut { route, bytes },
@@ -274,8 +278,8 @@ impl ModelProvider for RemoteModel {
         Box::pin(self.stream(request, on_chunk))
     }
 
-    fn settings(&self, route: &ModelRoute) -> Option<WireSettings> {
-        (*route == self.route()).then(|| self.options.settings())
+    fn settings(&self, route: &ModelRoute) -> Vec<WireSettings> {
+        (*route == self.route()).then(|| self.options.settings()).into_iter().collect()
     }
 
     fn route(&self) -> ModelRoute {

@@ -16,7 +16,7 @@ pub(in crate::model) enum ReadProgress {
 /// Reason why a stream cannot be read any further.
 #[derive(Debug)]
 pub(in crate::model) enum StreamFault {
-    /// An event does not follow the wire format.
+    /// An event does not follow the wire format. `detail` may contain the provider's key.
     Unreadable {
         detail: String,
     },
@@ -30,9 +30,9 @@ pub(in crate::model) enum StreamFault {
 impl StreamFault {
     /// Makes the fault for an event whose data is not the expected JSON.
     pub fn json(error: &serde_json::Error, event: sse::SseEvent<'_>) -> Self {
+        // The data stays whole: a key that is cut here could not be found and hidden later.
         let data = String::from_utf8_lossy(event.data);
-        let head: String = data.chars().take(limits::ERROR_MESSAGE_CHARS_MAX / 4).collect();
-        Self::Unreadable { detail: format!("{error} in `{head}`") }
+        Self::Unreadable { detail: format!("{error} in: {data}") }
     }
 }
 

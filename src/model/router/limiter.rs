@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use crate::limits;
 use crate::locks::locked;
 use crate::model::answer::TokenUsage;
-use crate::model::error::Error;
+use crate::model::error::{CallPhase, Error};
 
 /// Configured limits of one model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,7 +36,11 @@ pub struct RateLimiter {
     /// The load and the current limits. Lock: held only for arithmetic, never across an await,
     /// because all callers of the model share it.
     state: Mutex<LimiterLoad>,
-    /// Wakes waiting calls when capacity becomes free.
+    /// Queue of the waiting calls. Lock: held by the first waiting call until the limits allow the
+    /// call, so that calls enter in the order in which they came. Otherwise small calls could
+    /// take every token for which a large call waits.
+    queue: tokio::sync::Mutex<()>,
+    /// Wakes the first waiting call when capacity becomes free.
     freed: Notify,
 }
 
@@ -55,12 +59,14 @@ struct LimiterLoad {
     rests_until: Option<Instant>,
 }
 
-/// Permit of an admitted call. Dropping the permit frees the capacity that the call took.
+/// Permit of an admitted call. Dropping the permit frees the place that the call took. It also
+/// gives the tokens of the call back, unless the request was sent.
 #[derive(Debug)]
 pub struct CallPermit<'a> {
     limiter: &'a RateLimiter,
     taken: f64,
     began: Instant,
+    is_sent: bool,
 }
 
 /// Amount by which each success raises the current limit of tokens per minute, as a fraction of the
@@ -86,29 +92,30 @@ impl RateLimiter {
             rests_until: None,
         };
 
-        Self { pace, state: Mutex::new(state), freed: Notify::new() }
+        let queue = tokio::sync::Mutex::new(());
+        Self { pace, state: Mutex::new(state), queue, freed: Notify::new() }
     }
 
-    /// Waits until the limits allow a call of about `tokens` tokens.
+    /// Waits until the limits allow a call of about `tokens` tokens. Calls enter in the order in
+    /// which they began to wait.
     pub async fn enter(&self, tokens: u64) -> CallPermit<'_> {
+        let _first = self.queue.lock().await;
         loop {
             let freed = self.freed.notified();
             let mut freed = std::pin::pin!(freed);
             freed.as_mut().enable();
-            let wait = match locked(&self.state).enter(real(tokens)) {
-                LimiterEntry::In { taken, is_more } => {
-                    if is_more {
-                        self.freed.notify_one();
-                    }
-                    return CallPermit { limiter: self, taken, began: Instant::now() };
+            let entry = locked(&self.state).enter(real(tokens));
+            match entry {
+                LimiterEntry::In(taken) => {
+                    let began = Instant::now();
+                    return CallPermit { limiter: self, taken, began, is_sent: false };
                 }
-                // Checked again after a while: the waiter that was notified of free capacity may
-                // have given up without notifying another one.
-                LimiterEntry::Full => limits::LIMITER_CHECK_INTERVAL,
+                LimiterEntry::Full => freed.await,
                 // Tokens may become available earlier, if a call uses fewer than it announced.
-                LimiterEntry::Dry(wait) => wait,
-            };
-            let _ = tokio::time::timeout(wait, freed).await;
+                LimiterEntry::Dry(wait) => {
+                    let _ = tokio::time::timeout(wait, freed).await;
+                }
+            }
         }
     }
 
@@ -133,10 +140,8 @@ impl RateLimiter {
 }
 
 enum LimiterEntry {
-    In {
-        taken: f64,
-        is_more: bool,
-    },
+    /// The call may be sent. It has taken the given number of tokens.
+    In(f64),
     /// The limit of concurrent calls is reached.
     Full,
     /// Too few tokens are available now. Enough tokens will be available after the given delay.
@@ -164,8 +169,7 @@ impl LimiterLoad {
         }
 
         self.under_way += 1;
-        let taken = tokens.min(self.rate);
-        LimiterEntry::In { taken, is_more: f64::from(self.under_way) + 1.0 <= self.allowed }
+        LimiterEntry::In(tokens.min(self.rate))
     }
 
     fn fill(&mut self) {
@@ -177,12 +181,19 @@ impl LimiterLoad {
 }
 
 impl CallPermit<'_> {
-    pub fn succeeded(self, usage: &TokenUsage) {
+    /// Records that the request is being sent. From now on, its tokens count as used.
+    pub fn mark_sent(&mut self) {
+        self.is_sent = true;
+    }
+
+    /// Records that the request was answered. The end of a pause is not changed: the request may
+    /// have been sent before the provider requested the pause.
+    pub fn succeeded(mut self, usage: &TokenUsage) {
+        self.is_sent = true;
         let pace = self.limiter.pace;
         let mut state = locked(&self.limiter.state);
         let most = f64::from(pace.concurrency.max(1));
         state.allowed = (state.allowed + 1.0 / state.allowed).min(most);
-        state.rests_until = None;
         if let Some(most) = pace.tokens_per_minute.map(real) {
             state.fill();
             let used = real(usage.tokens_in.saturating_add(usage.tokens_out));
@@ -191,12 +202,10 @@ impl CallPermit<'_> {
         }
     }
 
-    pub fn failed(self, error: &Error) {
+    pub fn failed(mut self, error: &Error) {
+        self.is_sent = !is_without_work(error);
         let mut state = locked(&self.limiter.state);
         let now = Instant::now();
-        if matches!(error.cause(), Error::Connect { .. }) && state.rate.is_finite() {
-            state.tokens += self.taken;
-        }
 
         if !error.is_overload() {
             return;
@@ -226,7 +235,25 @@ impl Drop for CallPermit<'_> {
     fn drop(&mut self) {
         let mut state = locked(&self.limiter.state);
         state.under_way = state.under_way.saturating_sub(1);
+        if !self.is_sent {
+            state.tokens = (state.tokens + self.taken).min(state.rate);
+        }
         drop(state);
         self.limiter.freed.notify_one();
     }
+}
+
+/// Whether the provider has not worked on the request that failed with `error`, so that the tokens
+/// of the request are not used. False for an overload: providers count such requests, too.
+fn is_without_work(error: &Error) -> bool {
+    matches!(
+        error.cause(),
+        Error::Connect { .. }
+            | Error::Timeout { phase: CallPhase::Connect, .. }
+            | Error::Denied { .. }
+            | Error::NoCredit { .. }
+            | Error::UnknownModel { .. }
+            | Error::Redirected { .. }
+            | Error::Rejected { .. }
+    )
 }

@@ -118,26 +118,37 @@ impl ModelRouter {
         admission: Option<&dyn CallAdmission>,
     ) -> Result<StreamEnd, Error> {
         let most = self.attempts.max(1);
-        let tries = 0;
-        let mut trial =
-            CallAttempts { request, on_chunk, admission, most, is_void: false, tries, last: None };
-        let mut order = self.order();
+        let mut trial = CallAttempts {
+            request,
+            on_chunk,
+            admission,
+            most,
+            order: self.order(),
+            untried: Vec::new(),
+            is_void: false,
+            tries: 0,
+            last: None,
+        };
 
-        for round in 0..self.attempts.max(1) {
-            if round > 0 {
-                let pause = locked(&self.jitter).pause(round);
+        for round in 1..=most {
+            if round > 1 {
+                let pause = locked(&self.jitter).pause(round - 1);
                 tokio::time::sleep(pause).await;
             }
-            for route in trial.routes_without_pause(&mut order).await {
+
+            trial.untried = trial.order.clone();
+            while let Some(route) = trial.next_route(round == most).await {
                 match trial.ask(route, self.name_of(route)).await {
                     RetryDecision::Answered(end) => return Ok(*end),
                     RetryDecision::Final => return Err(trial.gave_up()),
                     RetryDecision::NotAdmitted(why) => return Err(trial.not_admitted(why)),
-                    RetryDecision::NotHere => order.retain(|other| !std::ptr::eq(*other, route)),
-                    RetryDecision::Later => {}
+                    RetryDecision::NotHere => trial.remove(route),
+                    RetryDecision::Later => trial.skip_in_round(route),
+                    RetryDecision::Paused => {}
                 }
             }
-            if order.is_empty() {
+
+            if trial.order.is_empty() {
                 break;
             }
         }
@@ -153,6 +164,10 @@ struct CallAttempts<'a> {
     admission: Option<&'a dyn CallAdmission>,
     /// Maximum number of requests to each route.
     most: u32,
+    /// The routes on which an attempt may still succeed, in the order of the strategy.
+    order: Vec<&'a RoutedModel>,
+    /// The routes of `order` that were not tried in the present round.
+    untried: Vec<&'a RoutedModel>,
     /// Whether the receiver has text of an incomplete answer. If so, [`AnswerChunk::Restart`] must
     /// come before the next answer, so that the receiver drops this text.
     is_void: bool,
@@ -166,48 +181,64 @@ enum RetryDecision {
     Later,
     /// No attempt on this route can succeed, but another route may succeed.
     NotHere,
+    /// No request was sent, because the provider requested a pause while the call waited for the
+    /// limits of the model.
+    Paused,
     /// No further attempt can succeed.
     Final,
     /// The budget or the pump admits no further request.
     NotAdmitted(Error),
 }
 
-impl CallAttempts<'_> {
-    /// Returns the routes whose provider has not requested a pause, or whose pause has ended. If
-    /// every route has a pause, waits for the end of the shortest pause and returns only the route
-    /// with this pause. A route whose pause is longer than the maximum wait counts as failed, and
-    /// is removed from `order`.
-    async fn routes_without_pause<'r>(
-        &mut self,
-        order: &mut Vec<&'r RoutedModel>,
-    ) -> Vec<&'r RoutedModel> {
+impl<'a> CallAttempts<'a> {
+    /// Returns the route to try next in the present round: the first untried route whose provider
+    /// has not requested a pause. Returns `None` if no route is untried. If every untried route has
+    /// a pause, there are two cases:
+    /// - If another route was tried in this round and a further round follows, returns `None`. The
+    ///   next round tries all of them.
+    /// - Otherwise, waits for the end of the shortest pause.
+    async fn next_route(&mut self, is_last_round: bool) -> Option<&'a RoutedModel> {
+        loop {
+            self.remove_long_pauses();
+            let routes = self.untried.iter().map(|route| (route.limiter.rests_until(), *route));
+            let (until, route) = routes.min_by_key(|(until, _)| *until)?;
+            let Some(until) = until else { return Some(route) };
+
+            let is_other_tried = self.untried.len() < self.order.len();
+            if is_other_tried && !is_last_round {
+                return None;
+            }
+
+            (self.on_chunk)(AnswerChunk::Waiting(&route.model.route(), until));
+            // A later response may change a pause, so all pauses are read again after a while.
+            let look = Instant::now() + limits::MODEL_PAUSE_CHECK_INTERVAL;
+            tokio::time::sleep_until(until.min(look)).await;
+        }
+    }
+
+    /// Removes each untried route whose pause is longer than the maximum wait. Such a route counts
+    /// as failed.
+    fn remove_long_pauses(&mut self) {
         let now = Instant::now();
-        order.retain(|route| {
+        for route in self.untried.clone() {
             let until = route.limiter.rests_until();
             let rest = until.map_or(Duration::ZERO, |until| until.duration_since(now));
             if rest > limits::RETRY_AFTER_MAX {
                 self.record_skipped(route.model.route(), rest);
+                self.remove(route);
             }
-            rest <= limits::RETRY_AFTER_MAX
-        });
-
-        let free: Vec<_> =
-            order.iter().copied().filter(|r| r.limiter.rests_until().is_none()).collect();
-        if !free.is_empty() {
-            return free;
         }
+    }
 
-        let first = order.iter().copied().min_by_key(|route| route.limiter.rests_until());
-        let Some(first) = first else { return Vec::new() };
-        let route = first.model.route();
+    /// Removes a route on which no attempt can succeed.
+    fn remove(&mut self, route: &RoutedModel) {
+        self.order.retain(|other| !std::ptr::eq(*other, route));
+        self.skip_in_round(route);
+    }
 
-        while let Some(until) = first.limiter.rests_until() {
-            (self.on_chunk)(AnswerChunk::Waiting(&route, until));
-            let look = Instant::now() + limits::MODEL_PAUSE_CHECK_INTERVAL;
-            tokio::time::sleep_until(until.min(look)).await;
-        }
-
-        vec![first]
+    /// Leaves out a route in the rest of the present round.
+    fn skip_in_round(&mut self, route: &RoutedModel) {
+        self.untried.retain(|other| !std::ptr::eq(*other, route));
     }
 
     /// Records that a route was skipped because its provider had requested a pause.
@@ -219,23 +250,30 @@ impl CallAttempts<'_> {
         self.last = Some(error);
     }
 
-    /// Waits until the limits of a model allow the request. Reports the wait repeatedly, so that
-    /// the time of the wait does not count as time without progress.
-    async fn permit<'r>(&mut self, limiter: &'r RateLimiter) -> CallPermit<'r> {
-        let answer = u64::from(self.request.answer_bound().unwrap_or_default());
-        let admitted = limiter.enter(estimate::of_request(self.request) + answer);
+    /// Waits until the limits of a route's model allow the request. Reports the wait repeatedly, so
+    /// that the time of the wait does not count as time without progress. Returns `None` if the
+    /// provider requests a pause before the limits allow the request.
+    async fn permit(&mut self, route: &'a RoutedModel) -> Option<CallPermit<'a>> {
+        let limiter = &route.limiter;
+        let answer = route.model.answer_bound(self.request);
+        let answer = u64::from(answer.unwrap_or(limits::ANSWER_TOKENS_DEFAULT));
+        let admitted = limiter.enter(estimate::of_request(self.request).saturating_add(answer));
         let mut admitted = std::pin::pin!(admitted);
         loop {
             let interval = limits::MODEL_PAUSE_CHECK_INTERVAL;
-            match tokio::time::timeout(interval, admitted.as_mut()).await {
-                Ok(permit) => return permit,
-                Err(_) => (self.on_chunk)(AnswerChunk::Queued),
+            let permit = tokio::time::timeout(interval, admitted.as_mut()).await.ok();
+            if limiter.rests_until().is_some() {
+                return None;
             }
+            if permit.is_some() {
+                return permit;
+            }
+            (self.on_chunk)(AnswerChunk::Queued);
         }
     }
 
-    async fn ask(&mut self, route: &RoutedModel, name: String) -> RetryDecision {
-        let permit = self.permit(&route.limiter).await;
+    async fn ask(&mut self, route: &'a RoutedModel, name: String) -> RetryDecision {
+        let Some(mut permit) = self.permit(route).await else { return RetryDecision::Paused };
         if let Some(admission) = self.admission {
             match admission.admit(route.model.route(), name, self.most).await {
                 Ok(()) => {}
@@ -263,6 +301,7 @@ impl CallAttempts<'_> {
         let provider = route.model.route().provider;
         let own_form = self.admission.and_then(|admission| admission.request_for(&provider));
         let request = own_form.as_ref().unwrap_or(self.request);
+        permit.mark_sent();
         let called = route.model.call(request, &mut forward).await;
         self.is_void = has_begun;
 
@@ -333,7 +372,7 @@ impl ModelProvider for ModelRouter {
         first.unwrap_or_else(|| ModelRoute { provider: "router".to_owned(), model: String::new() })
     }
 
-    fn settings(&self, route: &ModelRoute) -> Option<WireSettings> {
-        self.routes.iter().find_map(|own| own.model.settings(route))
+    fn settings(&self, route: &ModelRoute) -> Vec<WireSettings> {
+        self.routes.iter().flat_map(|own| own.model.settings(route)).collect()
     }
 }

@@ -133,7 +133,9 @@ impl AlertCommand {
             .env("ORGANISM_ALERT_COUNT", report.count.to_string())
             .env("ORGANISM_ALERT_SINCE", report.since.to_string())
             .env("ORGANISM_ALERT_THREAD", report.thread.as_ref().map_or("", |id| id.as_str()))
-            .current_dir(&self.directory);
+            .current_dir(&self.directory)
+            // An interrupt at the terminal drains the organism and must not kill the command.
+            .process_group(0);
         spawn_piped(&mut command, self.mark.as_ref(), None)
     }
 

@@ -14,8 +14,9 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 
+use super::call_requests::CallRequest;
 use super::command::AlertCommand;
-use super::rules::{AlertRules, CallRequest};
+use super::rules::AlertRules;
 use super::unrecorded::{JOURNAL, UnrecordedAlert, UnrecordedAlertFile};
 use super::{AlertMetrics, AlertSource};
 use crate::clock::{Time, since_boot};
@@ -393,10 +394,12 @@ impl AlertFollower {
             }
             AlertTaskResult::Waiting(held) => {
                 for HeldRequest { request, hold, .. } in held {
-                    let listener = request.to.clone();
-                    let found = CallRequest { listener, thread: request.thread.clone() };
-                    let since = (request.time, self.read);
-                    self.rules.recall_waiting(CallId(request.id), hold, since, found);
+                    let found = CallRequest::of(&request);
+                    let call = CallId(request.id);
+                    let reader = self.reader.as_ref();
+                    let held = reader.and_then(|reader| hold_of(reader, &request.thread, call));
+                    let since = held.unwrap_or((request.time, self.read));
+                    self.rules.recall_waiting(call, hold, since, found);
                 }
             }
             AlertTaskResult::AllWaitingSent => self.knows_waiting = true,
@@ -529,26 +532,47 @@ async fn until(time: Option<Time>) {
 }
 
 /// Searches the records of a call's tree for the request of the call. Begins with `record` and goes
-/// back, over at most [`limits::ALERT_REQUEST_RECORDS_MAX`] records. Returns `None` if these
-/// records do not contain the request, or if one of them cannot be read.
+/// back. Returns `None` if the search does not find the request (see [`search_back`]).
 fn request_of(reader: &JournalReader, record: &Record, call: CallId) -> Option<CallRequest> {
+    search_back(reader, record.position, |record| {
+        record.facts.iter().find_map(|fact| match fact {
+            Fact::Accepted { message, .. } if message.id == call.0 => {
+                Some(CallRequest::of(message))
+            }
+            _ => None,
+        })
+    })
+}
+
+/// Returns the time and the position of the record that began the hold of `call`, a held call in
+/// `thread`. Returns `None` if the search does not find this record (see [`search_back`]).
+fn hold_of(reader: &JournalReader, thread: &ThreadId, call: CallId) -> Option<(Time, Position)> {
+    let head = reader.head(&thread.root()).ok()??;
+    search_back(reader, head, |record| {
+        let is_hold = |fact: &Fact| matches!(fact, Fact::Held { call: held, .. } if *held == call);
+        record.facts.iter().any(is_hold).then_some((record.time, record.position))
+    })
+}
+
+/// Returns the first value that `look` finds in the record at `head` or in an earlier record of the
+/// same tree, from the newest to the oldest. Reads at most [`limits::ALERT_REQUEST_RECORDS_MAX`]
+/// records. Returns `None` if these records do not contain the value, or if one of them cannot be
+/// read.
+fn search_back<T>(
+    reader: &JournalReader,
+    head: Position,
+    look: impl Fn(&Record) -> Option<T>,
+) -> Option<T> {
     let mut found = None;
     let mut visited = 0;
-    let walked = reader.walk_back(record.position, |walked| {
-        let messages = walked.record().facts.iter().filter_map(|fact| match fact {
-            Fact::Accepted { message, .. } if message.id == call.0 => Some(message),
-            _ => None,
-        });
-        for message in messages {
-            let listener = message.to.clone();
-            found = Some(CallRequest { listener, thread: message.thread.clone() });
-        }
+    let walked = reader.walk_back(head, |walked| {
+        found = look(walked.record());
         visited += 1;
         let is_over = found.is_some() || visited >= limits::ALERT_REQUEST_RECORDS_MAX;
         Ok(if is_over { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
     });
     if let Err(error) = walked {
-        tracing::debug!("the request of the call {call} could not be read: {error}");
+        tracing::debug!("the records of a call could not be read for alerts: {error}");
     }
     found
 }

@@ -7,6 +7,7 @@
 //!
 //! **Invariant:** without `[alerts]` in the config, neither the follower nor a command runs.
 
+mod call_requests;
 mod command;
 mod follower;
 mod rules;

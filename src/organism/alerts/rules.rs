@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::time::Duration;
 
+use super::call_requests::{CallRequest, FindRequest, OpenRequests};
 use crate::clock::Time;
 use crate::config::AlertRulesConfig;
 use crate::ids::{CallId, ListenerName, Position, ThreadId};
@@ -20,23 +21,27 @@ use crate::thread::{Closing, Fact, Hold, Input, Record};
 /// further alert of the kind only increases its count.
 const ALL_OTHERS: &str = "all-others";
 
-/// The request of a call.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CallRequest {
-    pub listener: ListenerName,
-    pub thread: ThreadId,
-}
-
-/// A function that finds the request of a call in the journal; returns `None` if the request is not
-/// found.
-pub type FindRequest<'a> = &'a mut dyn FnMut(&Record, CallId) -> Option<CallRequest>;
-
 /// Kind and subject of an alert.
 type AlertKey = (AlertKind, String);
 
 /// Returns the key of the collective alert about calls that wait for a person.
 fn all_waiting() -> AlertKey {
     (AlertKind::Waiting, ALL_OTHERS.to_owned())
+}
+
+/// Whether the cause of an alert can end. The use of a budget never falls, so only the collective
+/// alert about budgets ends.
+fn has_end(report: &AlertReport) -> bool {
+    report.kind != AlertKind::Budgets || report.subject == ALL_OTHERS
+}
+
+/// Whether alerts of this kind are raised in the order of the records that cause them. False for
+/// calls that wait for a person and for problems of the journal, which the passage of time raises.
+const fn is_counted_by_position(kind: AlertKind) -> bool {
+    match kind {
+        AlertKind::Refusals | AlertKind::Failures | AlertKind::Budgets => true,
+        AlertKind::Waiting | AlertKind::Record => false,
+    }
 }
 
 /// An alert whose cause has not ended.
@@ -108,6 +113,7 @@ pub struct AlertRules {
     open: BTreeMap<AlertKey, OpenAlert>,
     bursts: BTreeMap<AlertKey, Burst>,
     waiting: BTreeMap<CallId, UndecidedCall>,
+    requests: OpenRequests,
     problems: BTreeMap<String, ProblemChecks>,
     /// For each kind of alert, the times at which alerts were raised within the time window of the
     /// config.
@@ -126,6 +132,7 @@ impl AlertRules {
             open: BTreeMap::new(),
             bursts: BTreeMap::new(),
             waiting: BTreeMap::new(),
+            requests: OpenRequests::default(),
             problems: BTreeMap::new(),
             raised: BTreeMap::new(),
             known: HashSet::new(),
@@ -155,7 +162,7 @@ impl AlertRules {
             AlertEvent::Raised => {
                 self.known.insert(report.id());
                 self.counted.insert(key.clone(), report.through);
-                if report.kind != AlertKind::Budgets {
+                if has_end(report) {
                     self.open.insert(key, OpenAlert { report: report.clone(), last: time });
                 }
             }
@@ -229,6 +236,7 @@ impl AlertRules {
 
         for fact in &record.facts {
             match fact {
+                Fact::Accepted { message, opening: Some(_), .. } => self.requests.add(message),
                 Fact::Refused { sender, refusal, .. } => {
                     self.refused(record, sender, 1, refusal.rule.as_str());
                 }
@@ -237,6 +245,7 @@ impl AlertRules {
                     if *how == Closing::Failed && !record.input.is_decision() {
                         self.failed(record, *call, find);
                     }
+                    self.requests.remove(*call);
                 }
                 Fact::Released { call, .. } => self.stop_waiting(*call),
                 Fact::Held { call, hold, .. } => self.wait(record, *call, *hold, find),
@@ -272,7 +281,7 @@ impl AlertRules {
         if !self.is_on(AlertKind::Failures) {
             return;
         }
-        let request = find(record, call);
+        let request = self.requests.request_of(record, call, find);
         let subject = request.as_ref().map_or("unknown".to_owned(), |r| r.listener.to_string());
         let detail = format!("calls to `{subject}` end as failed; the last one is {call}");
         self.occur(Occurrence {
@@ -309,7 +318,7 @@ impl AlertRules {
     }
 
     fn wait(&mut self, record: &Record, call: CallId, hold: Hold, find: FindRequest<'_>) {
-        let request = find(record, call);
+        let request = self.requests.request_of(record, call, find);
         let is_alerted = self.open.contains_key(&(AlertKind::Waiting, call.to_string()));
         let begin = (record.time, record.position);
         self.waiting.insert(call, UndecidedCall::new(begin, hold, request, is_alerted));
@@ -388,6 +397,12 @@ impl AlertRules {
         }
 
         let all = (report.kind, ALL_OTHERS.to_owned());
+        // An earlier run has counted this cause in its collective alert.
+        let counted = self.counted.get(&all).filter(|_| is_counted_by_position(report.kind));
+        if counted.is_some_and(|counted| report.through <= *counted) {
+            return;
+        }
+
         if let Some(open) = self.open.get_mut(&all) {
             open.report.count += 1;
             open.report.through = report.through;
@@ -415,8 +430,7 @@ impl AlertRules {
 
         let key = (report.kind, report.subject.clone());
         self.reports.push(report.clone());
-        // The use of a budget never falls, so there is no end to report.
-        if report.kind != AlertKind::Budgets || is_flood {
+        if has_end(&report) {
             self.open.insert(key, OpenAlert { report, last: seen });
         }
     }
@@ -532,11 +546,10 @@ impl AlertRules {
 
     /// Processes the result of one check for problems of the journal and of its copies. `found`
     /// contains the name and the explanation of each problem. An alert about a problem is raised,
-    /// or ends, only after several consecutive checks with the same result.
+    /// or ends, only after several consecutive checks with the same result. If the config turns
+    /// such alerts off, none is raised, but those that are open still end.
     pub fn check_problems(&mut self, found: &[(&str, String)], last: Position, now: Time) {
-        if !self.is_on(AlertKind::Record) {
-            return;
-        }
+        let is_on = self.is_on(AlertKind::Record);
         let open = self.open.keys().filter(|(kind, _)| *kind == AlertKind::Record);
         let open: Vec<String> = open.map(|(_, subject)| subject.clone()).collect();
         for subject in open.into_iter().chain(found.iter().map(|(name, _)| (*name).to_owned())) {
@@ -551,6 +564,7 @@ impl AlertRules {
             checks.missed = if problem.is_some() { 0 } else { checks.missed + 1 };
             let is_open = self.open.contains_key(&(AlertKind::Record, subject.clone()));
             if let Some((_, detail)) = problem
+                && is_on
                 && !is_open
                 && checks.seen >= limits::ALERT_CHECKS
             {
@@ -604,10 +618,14 @@ impl AlertRules {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use uuid::Uuid;
 
     use super::*;
-    use crate::ids::{Digest, MessageId};
+    use crate::envelope::{Message, MessageKind, Payload};
+    use crate::ids::{Digest, MessageId, PayloadName};
+    use crate::thread::{Opener, Opening};
 
     const SECOND: i64 = 1_000_000;
 
@@ -619,6 +637,28 @@ mod tests {
             refusals: 1,
             failures: 1,
         })
+    }
+
+    /// Returns rules that raise alerts of this kind only.
+    fn rules_on(kind: AlertKind) -> AlertRules {
+        let mut rules = rules();
+        rules.configure(AlertRulesConfig { on: vec![kind], ..rules.config.clone() });
+        rules
+    }
+
+    /// Processes a record with this fact. The record is in a tree of its own, in which the journal
+    /// has no request.
+    fn take(rules: &mut AlertRules, position: u64, fact: Fact) {
+        let record = Record {
+            position: Position(position),
+            tree: ThreadId::parse(&format!("sess-tree{position:04}")).unwrap(),
+            previous: Position(0),
+            previous_hash: Digest::ZERO,
+            time: Time(0),
+            input: Input::Standstill { stood_micros: 0, stepped_micros: 0 },
+            facts: vec![fact],
+        };
+        rules.take(&record, &mut |_, _| None);
     }
 
     fn call(n: u64) -> CallId {
@@ -734,5 +774,78 @@ mod tests {
         rules.stop_waiting(call(most + 1));
         rules.stop_waiting(call(most + 2));
         assert_eq!(ended(&mut rules), [(ALL_OTHERS.to_owned(), 2)]);
+    }
+
+    #[test]
+    fn a_restart_raises_no_budget_again_that_a_collective_alert_counts() {
+        let most = limits::ALERTS_PER_WINDOW_MAX as u64;
+        let warn_all = |rules: &mut AlertRules| {
+            for position in 1..=most + 6 {
+                take(rules, position, Fact::Warned { budget: "messages".to_owned() });
+            }
+        };
+        let mut before = rules_on(AlertKind::Budgets);
+        warn_all(&mut before);
+        let raised = before.take_reports();
+        assert_eq!(raised.len() as u64, most + 1);
+
+        let mut rules = rules_on(AlertKind::Budgets);
+        raised.iter().for_each(|report| rules.recall(report, Time(0)));
+        warn_all(&mut rules);
+        assert_eq!(rules.take_reports(), []);
+        rules.tick(Time(20 * SECOND));
+        assert_eq!(ended(&mut rules), [(ALL_OTHERS.to_owned(), 6)]);
+    }
+
+    /// The search of the journal is bounded, and does not find the request of a long call.
+    #[test]
+    fn an_alert_names_the_listener_and_the_thread_of_a_failed_call_of_any_length() {
+        let thread = ThreadId::parse("sess-longcall").unwrap();
+        let client = ListenerName::parse("cron").unwrap();
+        let message = Message {
+            id: MessageId(call(7).0.0),
+            kind: MessageKind::Call,
+            from: client.clone(),
+            to: ListenerName::parse("loop").unwrap(),
+            thread: thread.clone(),
+            seq: 1,
+            cause: None,
+            call: Some(call(7)),
+            time: Time(0),
+            name: PayloadName::new("urn:test", "go"),
+            payload: Payload::new("<go/>"),
+        };
+        let opening =
+            Opening { opener: Opener::Client { name: client }, group: None, forward: false };
+        let message = Arc::new(message);
+        let opened = Fact::Accepted { message, opening: Some(opening), key: None };
+
+        let mut rules = rules_on(AlertKind::Failures);
+        take(&mut rules, 1, opened);
+        take(&mut rules, 2, Fact::CallClosed { call: call(7), how: Closing::Failed });
+        let raised = rules.take_reports();
+        assert_eq!(raised[0].subject, "loop");
+        assert_eq!(raised[0].thread, Some(thread));
+        assert!(rules.requests.is_empty());
+    }
+
+    #[test]
+    fn an_open_alert_about_the_record_ends_although_the_config_turns_the_kind_off() {
+        let check = |rules: &mut AlertRules, found: &[(&str, String)]| {
+            for _ in 0..limits::ALERT_CHECKS {
+                rules.check_problems(found, Position(1), Time(0));
+            }
+        };
+        let full = [("disk", "the disk is full".to_owned())];
+        let mut rules = rules_on(AlertKind::Record);
+        check(&mut rules, &full);
+        assert_eq!(rules.take_reports().len(), 1);
+
+        let on = vec![AlertKind::Waiting];
+        rules.configure(AlertRulesConfig { on, ..rules.config.clone() });
+        check(&mut rules, &[]);
+        assert_eq!(ended(&mut rules), [("disk".to_owned(), 1)]);
+        check(&mut rules, &full);
+        assert_eq!(rules.take_reports(), [], "the kind is off");
     }
 }

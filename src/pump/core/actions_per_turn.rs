@@ -63,13 +63,19 @@ impl TurnActions {
             PlannedAction::RecordDefinition
         } else if self.has_final {
             PlannedAction::Refuse(RefusalRule::CallBesideReply, CALL_BESIDE_REPLY.to_owned())
-        } else if self.spent.is_some() {
+        } else if self.spent.is_some() && !forwards(checked) {
             let text = "this was the last turn: only a final counts";
             PlannedAction::Refuse(RefusalRule::BudgetSpent, text.to_owned())
         } else {
             PlannedAction::Act
         }
     }
+}
+
+/// Whether the payload is a call whose result becomes the result of the agent's own call. Such a
+/// payload ends the agent's work, as a final payload does.
+fn forwards(checked: &Checked) -> bool {
+    matches!(checked.meaning(), Meaning::Call { forward: true, .. })
 }
 
 /// Returns the text of the refusal of an action beyond `allowed` actions.

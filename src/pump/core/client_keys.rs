@@ -36,7 +36,7 @@ impl Core {
         if digest == Some(used.digest) {
             let thread = used.thread.clone();
             let calls = used.calls.clone();
-            let held = self.awaits_approval(&calls);
+            let held = self.awaiting_approval(&calls);
             return Ok(Some(Receipt::Accepted { thread, calls, again: true, held }));
         }
 

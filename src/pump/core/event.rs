@@ -338,8 +338,8 @@ pub enum Alarm {
     },
     /// The next recorded event of a fork may take effect: a result or a turn that the fork's source
     /// recorded for this call. Such events take effect one after another in the order of the
-    /// source. Each must wait until no listener works on a call of the fork, and no search for a
-    /// result is in progress. If the source has no result for this call, the call may start now.
+    /// source. Each must wait until no call of the fork can continue without it, and no search for
+    /// a result is in progress. If the source has no result for this call, the call may start now.
     Recorded {
         call: CallId,
     },
@@ -353,8 +353,8 @@ pub enum Receipt {
         thread: ThreadId,
         calls: Vec<CallId>,
         again: bool,
-        /// Whether a person must approve at least one of the opened calls.
-        held: bool,
+        /// The calls of the submission that wait for an approval.
+        held: Vec<CallId>,
     },
     Refused {
         refusal: Refusal,

@@ -366,6 +366,16 @@ impl Core {
         self.follow_order(step, &root);
     }
 
+    /// Triggers the next recorded event of every fork, if the step's record is about all trees. For
+    /// example, a pause or a reload can keep back calls of forks in whose trees it has no record.
+    pub(super) fn follow_forks_of_all(&self, step: &mut Step) {
+        let Some((root, _)) = &step.record else { return };
+        if Self::fact_of_all_trees(&step.facts).is_some() {
+            let root = root.clone();
+            self.follow_other_forks(step, &root);
+        }
+    }
+
     /// Triggers what can continue next in a fork: the next recorded event, the calls that were kept
     /// back, or the next timer. A timer fires only if nothing else in the fork can continue. Does
     /// nothing for a tree that is no fork.
@@ -393,7 +403,7 @@ impl Core {
 
     /// Whether a call waits for another call, for a timer, for a decision of a person, or for the
     /// end of a pause.
-    fn rests(&self, call: &Call) -> bool {
+    pub(super) fn rests(&self, call: &Call) -> bool {
         let is_kept = || !call.is_ready() || self.is_paused(call);
         call.held.is_some() || (call.handed_over.is_none() && is_kept())
     }

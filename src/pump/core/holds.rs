@@ -145,10 +145,11 @@ impl Core {
         self.system_note(step, &held.thread, &held.caller, &answer);
     }
 
-    /// Whether at least one of these calls waits for an approval.
-    pub(super) fn awaits_approval(&self, calls: &[CallId]) -> bool {
-        let held = |call: &CallId| self.state.call(*call).and_then(|open| open.held);
-        calls.iter().filter_map(held).any(|held| held.hold == Hold::Approval)
+    /// Returns those of these calls that wait for an approval.
+    pub(super) fn awaiting_approval(&self, calls: &[CallId]) -> Vec<CallId> {
+        let held = |call: CallId| self.state.call(call).and_then(|open| open.held);
+        let awaits = |call: &CallId| held(*call).is_some_and(|held| held.hold == Hold::Approval);
+        calls.iter().copied().filter(awaits).collect()
     }
 
     /// Returns the time at which the alarm for the hold of a call is due; `None` if the call needs
@@ -241,15 +242,20 @@ impl Core {
         if self.is_trial(open) {
             return self.end_not_recorded(step, call);
         }
-        let since = open.request().map_or(step.time, |request| request.time);
         let listener = open.callee.clone();
-        let waited = step.time.since(since).as_secs_f64();
+        // Record time is no measure of the wait: it includes pauses, stops and steps of the clock.
+        let patience = self.contracts.get(&listener).and_then(|contract| contract.patience);
+        // A reload may have removed the limit.
+        let limit = patience.map_or_else(
+            || "in time".to_owned(),
+            |patience| format!("within {} s", patience.as_secs_f64()),
+        );
         if hold == Hold::Answer {
-            let text = format!("{listener} did not answer within {waited} s");
+            let text = format!("{listener} did not answer {limit}");
             return self.fail_with(step, call, ErrorCode::Timeout, &text, Disposition::Expired);
         }
 
-        let reason = format!("nobody approved it within {waited} s");
+        let reason = format!("nobody approved it {limit}");
         let text = format!("{reason}{}", earlier_deliveries(open));
         self.note_ruling(step, call, ListenerName::core(), &reason, false);
         self.fail_with(step, call, ErrorCode::Denied, &text, Disposition::Expired);

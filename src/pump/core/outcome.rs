@@ -310,6 +310,7 @@ impl Core {
         let payloads = only_answers(self.goal_of(context.call).as_ref(), payloads);
         let mut actions = TurnActions::new(contract.actions_per_turn, turn.spent, &payloads);
         let mut finals = Vec::new();
+        let mut refused = None;
 
         for item in in_order(payloads, &turn.broken) {
             let payload = match item {
@@ -339,6 +340,8 @@ impl Core {
                 PlannedAction::Act => self.act(step, context, &checked).map(|()| checked),
                 PlannedAction::Refuse(rule, text) => Err(refusal_of(rule, text, &checked)),
             });
+            let rule = taken.as_ref().err().map(|refusal| refusal.rule);
+            refused = rule.filter(|rule| *rule != RefusalRule::BudgetSpent).or(refused);
             self.settle(step, context, taken);
         }
 
@@ -347,9 +350,18 @@ impl Core {
         }
 
         self.reply(step, context, finals);
-        if let Some(spent) = turn.spent {
-            self.iterations_spent(step, context.call, spent);
+        // A last turn that replied has closed the call, so this fails nothing. A forwarded call
+        // ends the agent's call with its own result.
+        if let Some(spent) = turn.spent
+            && !self.has_forwarded(context.call)
+        {
+            self.iterations_spent(step, context.call, spent, refused);
         }
+    }
+
+    fn has_forwarded(&self, call: CallId) -> bool {
+        let open = self.state.call(call);
+        open.is_some_and(|open| open.awaiting.iter().any(|awaited| open.is_forwarded(awaited.slot)))
     }
 
     /// Records the note about a model call, before the payloads of the turn are recorded. If the
@@ -400,7 +412,21 @@ impl Core {
         self.note(step, note.caused_by(call.0).in_call(call));
     }
 
-    fn iterations_spent(&mut self, step: &mut Step, call: CallId, spent: Spent) {
+    /// Fails a call whose last turn did not end it. `refused` is the rule by which the last refused
+    /// payload of this turn was refused, apart from payloads that the used-up turns did not allow;
+    /// `None` if there is no other refused payload.
+    fn iterations_spent(
+        &mut self,
+        step: &mut Step,
+        call: CallId,
+        spent: Spent,
+        refused: Option<RefusalRule>,
+    ) {
+        if let (Spent::AfterLastCall, Some(rule)) = (spent, refused) {
+            let text = format!("the last turn is used up, and its payload was refused: {rule}");
+            return self.fail(step, call, ErrorCode::IterationsSpent, &text);
+        }
+
         let (code, text) = match spent {
             Spent::NeverValid => {
                 let text = "no turn held a valid action, and the last one is used up";

@@ -4,8 +4,10 @@
 use std::collections::BTreeSet;
 
 use super::outcome::OutcomeContext;
+use super::refusals::refusal_of;
 use super::submit::UNKNOWN_THREAD;
 use super::{Core, Step, allotments};
+use crate::contract::Role;
 use crate::envelope::{Disposition, MessageKind, Refusal, RefusalRule};
 use crate::ids::{CallId, ListenerName, MessageId, ThreadId};
 use crate::limits;
@@ -62,6 +64,12 @@ impl Core {
             return self.refuse_payload(step, ask.context, refusal);
         }
 
+        if allotment.as_ref().is_some_and(|limits| limits.money.is_some())
+            && self.cannot_limit_money(&ask.context.listener)
+        {
+            return self.refuse_money(step, ask);
+        }
+
         if let Some(text) = self.cannot_spawn(parent) {
             return self.answer_error(step, ask, ErrorCode::LimitReached, &text);
         }
@@ -73,7 +81,28 @@ impl Core {
         self.fact(step, opened);
         let answer = CorePayload::ThreadSpawned { assigned: child.clone(), parent: parent.clone() };
         self.answer(step, ask, &answer);
-        self.send_inner(step, ask, &child);
+        if let Some(reason) = self.send_inner(step, ask, &child) {
+            self.answer(step, ask, &reason);
+        }
+    }
+
+    /// Whether an amount of money would limit nothing in a thread of `spawner`, because a model
+    /// that can be called there has no price. False for a workflow, because the check of the
+    /// config reports each amount of money of a workflow that limits nothing.
+    fn cannot_limit_money(&self, spawner: &ListenerName) -> bool {
+        let contract = self.contracts.get(spawner);
+        let is_workflow = contract.is_some_and(|contract| contract.role == Role::Workflow);
+        !is_workflow && self.contracts.has_unpriced_beneath(spawner)
+    }
+
+    /// Refuses a `spawn-thread` whose amount of money would limit nothing.
+    fn refuse_money(&mut self, step: &mut Step, ask: &PrimitiveRequest<'_>) {
+        let text = "`money` cannot limit this thread, because a model that may be called in it has \
+            no price in the config; use `tokens` instead";
+        let refusal = refusal_of(RefusalRule::SchemaInvalid, text, ask.checked);
+        let answer = CorePayload::to(&refusal);
+        self.refuse_in(step, ask.context, refusal);
+        self.answer(step, ask, &answer);
     }
 
     /// Returns the reason why the limits forbid a further subthread of `parent`. Returns `None` if
@@ -105,23 +134,31 @@ impl Core {
 
     /// Routes the payload that a primitive contains, such as the first request for a spawned
     /// thread. The payload gets no message of its own, because it is recorded in the message of the
-    /// primitive. A refusal of the payload is recorded and sent to the sender of the primitive.
-    fn send_inner(&mut self, step: &mut Step, ask: &PrimitiveRequest<'_>, thread: &ThreadId) {
-        let Some(inner) = ask.checked.inner() else { return };
-        if let Err((rule, text)) = self.call(step, ask.context, inner, thread) {
-            let refusal = super::refusals::refusal_of(rule, text, inner);
-            let refusal = refusal.at(inner_place(ask.checked, inner));
-            let answer = CorePayload::to(&refusal);
-            self.refuse_in(step, ask.context, refusal);
-            self.answer(step, ask, &answer);
-        }
+    /// primitive. If the payload is refused, records the refusal and returns the answer that states
+    /// the reason. The caller must send this answer to the sender of the primitive.
+    fn send_inner(
+        &mut self,
+        step: &mut Step,
+        ask: &PrimitiveRequest<'_>,
+        thread: &ThreadId,
+    ) -> Option<CorePayload> {
+        let inner = ask.checked.inner()?;
+        let (rule, text) = self.call(step, ask.context, inner, thread).err()?;
+        let refusal = refusal_of(rule, text, inner);
+        let refusal = refusal.at(inner_place(ask.checked, inner));
+        let answer = CorePayload::to(&refusal);
+        self.refuse_in(step, ask.context, refusal);
+        Some(answer)
     }
 
     fn send_to_thread(&mut self, step: &mut Step, ask: &PrimitiveRequest<'_>, thread_id: &str) {
         match (self.descendant(ask.context, thread_id), ask.checked.inner()) {
             (Some(thread), Some(_)) => {
-                self.answer(step, ask, &CorePayload::Ack { from: None });
-                self.send_inner(step, ask, &thread);
+                // The payload is sent first, because only then is it certain that no rule refuses
+                // it. An acknowledgement uses up a message, too.
+                let reason = self.send_inner(step, ask, &thread);
+                let answer = reason.unwrap_or(CorePayload::Ack { from: None });
+                self.answer(step, ask, &answer);
             }
             _ => self.no_descendant(step, ask, thread_id),
         }
@@ -178,7 +215,7 @@ impl Core {
         let thread = ask.context.thread.clone();
         // The messages of the turn that requests this stay in the window, too, and do not count
         // towards `keep`.
-        let kept = keep.min(ask.context.shown);
+        let kept = keep.min(shown_before(step, ask));
         let before = ask.context.first_seq;
         self.fact(step, Fact::Window { agent, thread, before, kept });
         self.answer(step, ask, &CorePayload::ContextCleared { kept });
@@ -220,6 +257,16 @@ pub(super) struct PrimitiveRequest<'a> {
     pub context: &'a OutcomeContext,
     checked: &'a Checked,
     request: MessageId,
+}
+
+/// Returns the number of messages that the sender's window contains without the current turn. A
+/// `clear-context` earlier in the same turn has made the window smaller.
+fn shown_before(step: &Step, ask: &PrimitiveRequest<'_>) -> u32 {
+    let cleared = step.facts.iter().rev().find_map(|fact| match fact {
+        Fact::Window { kept, .. } => Some(*kept),
+        _ => None,
+    });
+    cleared.unwrap_or(ask.context.shown)
 }
 
 /// Returns the place of the payload `inner` in a primitive.

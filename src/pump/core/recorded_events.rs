@@ -14,7 +14,7 @@ use super::outcome::{AttemptSource, Gated};
 use super::{Core, Step};
 use crate::clock::Time;
 use crate::envelope::Turn;
-use crate::ids::{CallId, Position, ThreadId};
+use crate::ids::{CallId, ListenerName, Position, ThreadId};
 use crate::mutant::mutant;
 use crate::thread::Call;
 
@@ -133,6 +133,17 @@ impl RecordedEvents {
     pub(super) fn forks(&self) -> impl Iterator<Item = &ThreadId> {
         self.waiting.keys()
     }
+
+    /// Returns the number of deliveries to `listener` whose recorded turns wait, in all forks. Each
+    /// of them keeps its share of the listener's capacity until its turn has taken effect.
+    fn waiting_turns(&self, listener: &ListenerName) -> usize {
+        let events = self.waiting.values().flat_map(BTreeMap::values);
+        let turns = events.filter(|event| match event {
+            RecordedEvent::Turn { source, .. } => source.listener == *listener,
+            RecordedEvent::Result { .. } => false,
+        });
+        turns.count()
+    }
 }
 
 impl Core {
@@ -146,6 +157,18 @@ impl Core {
     ) {
         self.recorded.push(fork.clone(), position, event);
         self.follow_order(step, &fork);
+        // The turns that wait at a listener may now hold all of its capacity.
+        self.follow_other_forks(step, &fork);
+    }
+
+    /// Triggers the next recorded event of each fork other than `root`, if nothing else in this
+    /// fork can continue. Must be called when a change outside a fork may keep back a queued call
+    /// of the fork. Such a change leaves no record in the tree of the fork.
+    pub(super) fn follow_other_forks(&self, step: &mut Step, root: &ThreadId) {
+        // The record that brings a tree back into memory triggers its events.
+        let is_in_memory = |fork: &&ThreadId| self.state.trees.resident(fork).is_some();
+        let others = self.recorded.forks().filter(|fork| *fork != root);
+        others.filter(is_in_memory).for_each(|fork| self.follow_recorded(step, fork));
     }
 
     /// Whether recorded events of this fork must take effect in the order of its source. False
@@ -200,15 +223,50 @@ impl Core {
     /// - It is held for a person.
     /// - A recorded event of the call has not taken effect yet.
     /// - It is kept back.
-    /// - It is not handed over to a listener, and no search for its result is in progress.
+    /// - It waits for another call, for a timer, or for the end of a pause.
+    /// - It is queued, and leaves its queue only after a recorded event has taken effect (see
+    ///   [`Core::waits_for_record`]).
+    ///
+    /// A call does not wait while a search for its result is in progress, while its listener works
+    /// on it, while it waits for a retry, or while it is queued for any other reason.
     fn awaits_record(&self, fork: &ThreadId) -> bool {
         let Some(tree) = self.state.trees.get(fork) else { return true };
-        let rests = |(id, call): (&CallId, &Call)| {
+        let waits = |(id, call): (&CallId, &Call)| {
             self.recorded.contains(fork, *id)
                 || self.recorded.is_kept_back(*id)
                 || call.held.is_some()
-                || (call.handed_over.is_none() && !self.awaits_recall(call))
+                || (!self.awaits_recall(call) && (self.rests(call) || self.waits_for_record(call)))
         };
-        tree.calls.iter().all(|(id, call)| rests((id, call)))
+        tree.calls.iter().all(|(id, call)| waits((id, call)))
+    }
+
+    /// Whether only recorded events keep a queued call in its queue. True in two cases:
+    ///
+    /// - Another call occupies the thread at the listener, and is open or has a recorded turn that
+    ///   waits. An open call of this kind is checked itself.
+    /// - Recorded turns that wait hold the whole capacity of the listener. They may be turns of
+    ///   other forks: if they did not count, two forks could wait for each other.
+    ///
+    /// If the result is false, the call goes on without a recorded event: at least one delivery in
+    /// progress at its listener ends by itself, or an alarm ends the call or its wait.
+    fn waits_for_record(&self, call: &Call) -> bool {
+        if !self.scheduler.is_waiting(call.id) {
+            return false;
+        }
+
+        let holder = self.scheduler.holder(&call.callee, &call.thread);
+        if let Some(holder) = holder.filter(|holder| *holder != call.id) {
+            return self.state.call(holder).is_some() || self.recorded.fork_of(holder).is_some();
+        }
+
+        let Some(contract) = self.contract_of_work(&call.callee) else { return false };
+        let places = usize::try_from(contract.concurrency).unwrap_or(usize::MAX);
+        !self.scheduler.has_capacity(contract)
+            && self.recorded.waiting_turns(&call.callee) >= places
+    }
+
+    /// Whether a recorded event of this call waits because other work of its fork can go on.
+    pub(super) fn waits_for_its_order(&self, fork: &ThreadId, call: CallId) -> bool {
+        self.recorded.contains(fork, call) && self.keeps_order_in(fork) && !self.awaits_record(fork)
     }
 }

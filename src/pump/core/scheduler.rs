@@ -257,8 +257,12 @@ impl Scheduler {
 
     /// Whether the listener may get one more delivery.
     pub fn has_capacity(&self, contract: &Contract) -> bool {
-        let running = self.queues.get(&contract.name).map_or(0, |queue| queue.running);
-        running < contract.concurrency
+        self.running(&contract.name) < contract.concurrency
+    }
+
+    /// Returns the number of deliveries in progress at `listener`.
+    fn running(&self, listener: &ListenerName) -> u32 {
+        self.queues.get(listener).map_or(0, |queue| queue.running)
     }
 
     /// Frees the capacity of an ended delivery whose call is still open. Also frees the thread of

@@ -303,7 +303,7 @@ impl Core {
             cause: None,
         };
         let calls = self.open_client_calls(step, &request, checked, peers);
-        let held = self.awaits_approval(&calls);
+        let held = self.awaiting_approval(&calls);
         Receipt::Accepted { thread, calls, again: false, held }
     }
 

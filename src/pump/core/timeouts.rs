@@ -166,10 +166,13 @@ impl Core {
         let Some(running) = self.calls.running(call) else { return };
         let listener = running.listener.clone();
         let thread = running.thread.clone();
+        let timeout = self.contract_of_work(&listener).map_or(Duration::ZERO, |c| c.timeout);
+        if self.waits_for_its_order(&thread.root(), call) && !timeout.is_zero() {
+            return self.timeouts.extend(call, attempt, step.time.plus(timeout));
+        }
         if let Some(answered) = self.recorded.take_of(&thread.root(), call) {
             return self.process_recorded(step, answered);
         }
-        let timeout = self.contract_of_work(&listener).map_or(Duration::ZERO, |c| c.timeout);
 
         step.begin_record(thread.root(), Input::Deadline { call, attempt });
         let text = format!("{listener} did not answer within {} s", timeout.as_secs_f64());

@@ -171,6 +171,15 @@ const CHANGES: &[(u32, &str)] = &[
          question with redacted bytes takes no answer; and the fault of a call with a redacted message names the \
          redaction; and that of a turn that was cut short says so",
     ),
+    (
+        65,
+        "the fault of an expired approval or question states the configured limit, not the \
+         difference of record times; and recorded turns and results of a fork wait for its calls that are \
+         queued or wait for a retry; the last turn of an agent ends its call if \
+         its final is refused; a payload that is refused in a `send-to-thread` is not acknowledged; a \
+         `clear-context` counts what an earlier one of the same turn left; and an amount of money for a \
+         thread is refused where a model has no price",
+    ),
     // Each version has one line. After a merge conflict, take the next version.
 ];
 

@@ -15,10 +15,20 @@ use crate::system::{ErrorCode, ScheduleEvent};
 use crate::thread::{Fact, Input, Map, Record, State};
 use crate::trace::SpanTracer;
 
+/// A delivery in flight, as the recorder of metrics remembers it.
+struct TimedDelivery {
+    listener: ListenerName,
+    /// Index of the listener's metrics; `None` if the listener has no metrics, because a reload has
+    /// added it.
+    metrics: Option<usize>,
+    since: Instant,
+}
+
 pub(super) struct MetricsRecorder {
     counts: Arc<PumpMetrics>,
-    /// Deliveries in flight, each with the index of its listener and the time of its start.
-    under_way: Map<(CallId, Attempt), (usize, Instant)>,
+    /// Deliveries in flight. Also contains those to listeners without metrics, because the log of
+    /// failed attempts names their listeners, too.
+    under_way: Map<(CallId, Attempt), TimedDelivery>,
     /// Whether any call was queued at the last update of the gauges.
     waited: bool,
     now: Instant,
@@ -54,8 +64,7 @@ impl MetricsRecorder {
 
     /// Returns the listener that handles an attempt; `None` if the attempt is not in flight.
     pub fn listener_of(&self, call: CallId, attempt: Attempt) -> Option<&ListenerName> {
-        let (index, _) = self.under_way.get(&(call, attempt))?;
-        self.counts.each().nth(*index).map(|(name, _)| name)
+        self.under_way.get(&(call, attempt)).map(|delivery| &delivery.listener)
     }
 
     /// Returns the time since the previous call of `lap`.
@@ -146,9 +155,8 @@ impl MetricsRecorder {
                 self.end_delivery(*call, *attempt, DeliveryEnd::NotTaken)
             }
             Fact::AttemptFailed { call, attempt, failure } => {
-                if let Some((listener, _)) = self.under_way.get(&(*call, *attempt))
-                    && let Some(own) = counts.at(*listener)
-                {
+                let delivery = self.under_way.get(&(*call, *attempt));
+                if let Some(own) = delivery.and_then(|timed| counts.at(timed.metrics?)) {
                     own.failures.increment(kind(failure).unwrap_or_default());
                 }
                 self.end_delivery(*call, *attempt, DeliveryEnd::Failed);
@@ -176,19 +184,21 @@ impl MetricsRecorder {
             return;
         }
 
-        let Some(index) = self.counts.index(&delivery.listener) else { return };
-        self.under_way.insert((delivery.call, delivery.attempt), (index, self.now));
-        if let Some(own) = self.counts.at(index) {
+        let listener = delivery.listener.clone();
+        let metrics = self.counts.index(&listener);
+        if let Some(own) = metrics.and_then(|index| self.counts.at(index)) {
             own.under_way.set(own.under_way.get() + 1);
         }
+        let timed = TimedDelivery { listener, metrics, since: self.now };
+        self.under_way.insert((delivery.call, delivery.attempt), timed);
     }
 
     /// Records the end of a delivery. Only the first report about a delivery counts.
     fn end_delivery(&mut self, call: CallId, attempt: Attempt, how: DeliveryEnd) {
-        let Some((index, since)) = self.under_way.remove(&(call, attempt)) else { return };
-        let Some(own) = self.counts.at(index) else { return };
+        let Some(delivery) = self.under_way.remove(&(call, attempt)) else { return };
+        let Some(own) = delivery.metrics.and_then(|index| self.counts.at(index)) else { return };
         own.ended.increment(how as usize);
-        own.took.took(self.now.saturating_duration_since(since));
+        own.took.took(self.now.saturating_duration_since(delivery.since));
         own.under_way.set(own.under_way.get().saturating_sub(1));
     }
 
@@ -260,7 +270,38 @@ fn kind(failure: &AttemptFailure) -> Option<usize> {
 
 #[cfg(test)]
 mod tests {
+    use uuid::Uuid;
+
     use super::*;
+    use crate::bus::DeliveryPreview;
+    use crate::ids::{MessageId, Position, ThreadId};
+
+    /// A reload can add a listener. The log names the listener of each failed attempt.
+    #[test]
+    fn an_attempt_of_a_listener_without_metrics_has_its_listener_until_it_ends() {
+        let metrics = PumpMetrics::new(&Contracts::default(), None);
+        let mut recorder = MetricsRecorder::new(Arc::new(metrics));
+        let listener = ListenerName::parse("fresh").unwrap();
+        let call = CallId(MessageId(Uuid::from_u128(7)));
+        let attempt = Attempt { epoch: 1, n: 1 };
+        recorder.handed_over(&Delivery {
+            listener: listener.clone(),
+            call,
+            thread: ThreadId::organism(),
+            attempt,
+            messages: Vec::new(),
+            fresh: 0,
+            position: Position(1),
+            timeout: Duration::ZERO,
+            trace: None,
+            preview: DeliveryPreview::None,
+            source: None,
+            uncounted: Vec::new(),
+        });
+        assert_eq!(recorder.listener_of(call, attempt), Some(&listener));
+        recorder.end_delivery(call, attempt, DeliveryEnd::Failed);
+        assert_eq!(recorder.listener_of(call, attempt), None);
+    }
 
     #[test]
     fn closed_lists_are_counted_in_their_order() {

@@ -169,7 +169,7 @@ pub enum ViewError {
     NoHost(SocketAddr),
     #[error("TLS: {0}")]
     Tls(#[from] TlsFileError),
-    #[error("cannot listen on {address}: {source}; --listen names another address")]
+    #[error("cannot listen on {address}: {source}")]
     Listen { address: SocketAddr, source: std::io::Error },
 }
 

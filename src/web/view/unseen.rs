@@ -129,8 +129,8 @@ const fn explanation(reason: UnseenReason) -> &'static str {
             "the text that the model of another agent wrote; the prompt shows its payloads alone"
         }
         UnseenReason::Cancelled => {
-            "errors of peers that did not count, because another peer of the group replied \
-             (`gather = \"first\"`)"
+            "errors and late replies of peers that did not count, because another peer of the group \
+             replied (`gather = \"first\"`)"
         }
         UnseenReason::Redacted => "turns of the agent whose text was redacted",
     }

@@ -55,6 +55,13 @@ fn a_refusal_by_the_schema_names_its_place_in_the_models_own_text() {
     assert!(text.contains("schema-invalid") && !text.contains("(line"), "{text}");
 }
 
+#[test]
+fn a_misspelled_name_of_an_action_is_stated_once() {
+    let (text, _) = told(ActionTransport::Xml, reply("<serch> for it"));
+    assert!(text.contains("`serch` is not known; did you mean"), "{text}");
+    assert!(text.contains("did not contain a valid XML action: call one tool"), "{text}");
+}
+
 // T14
 #[test]
 fn a_missing_parameter_is_named_as_the_required_one() {

@@ -263,6 +263,7 @@ impl ModelProvider for Faltering {
                 calls,
                 own,
                 route: self.route(),
+                settings: None,
                 model: None,
             })
         })
@@ -339,5 +340,22 @@ fn the_prompt_counts_as_schema_and_the_thread_as_payload() {
         let grown = after.schema.abs_diff(before.schema + framing);
         assert!(grown < 10, "{transport:?}: {before:?} {after:?}");
         assert!(after.payload > before.payload + 200, "{transport:?}: {before:?} {after:?}");
+    }
+}
+
+/// A request that never fitted must not keep later requests of the thread from their turns.
+#[test]
+fn a_request_that_ended_without_a_turn_is_left_out_where_it_does_not_fit() {
+    for transport in ALL {
+        let window = first_size(transport) + 1_500;
+        let (mut stage, model) = staged(transport, window, vec![Says::Ends("done")]);
+        stage.ask_about(&"lorem ipsum ".repeat(5_000));
+        assert_eq!(model.requests().len(), 0, "{transport:?}: it was too large");
+        stage.ask_again();
+        let requests = model.requests();
+        let text = said(&requests[0]);
+        assert!(!text.contains("lorem ipsum") && text.contains("where?"), "{transport:?}: {text}");
+        assert_eq!(text.matches("[left out: ").count(), 1, "{transport:?}: {text}");
+        assert!(stage.results[1].1[0].contains("done"), "{transport:?}: {:?}", stage.results);
     }
 }

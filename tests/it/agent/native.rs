@@ -355,6 +355,10 @@ fn wrong_calls_are_refused_before_any_tool_runs_each_by_what_was_wrong() {
             ("extract", "{\"file_path\":\"x\",\"line\":0}"),
             ("spawn-thread", "{\"initial-payload\":{\"grep\":{}}}"),
             ("spawn-thread", "{\"initial-payload\":{\"search\":{\"qurey\":\"x\"}}}"),
+            (
+                "spawn-thread",
+                "{\"initial-payload\":{\"query\":{\"content\":\"<&>\"}},\"timeuot\":1}",
+            ),
         ] {
             turn = turn.call(tool, arguments);
         }
@@ -378,10 +382,11 @@ fn wrong_calls_are_refused_before_any_tool_runs_each_by_what_was_wrong() {
                 user result failed call-6-extract: Error: schema-invalid: element 'line': '0' is not a valid value of the atomic type 'xs:positiveInteger'
                 Expected: extract({"file_path":"file_path","line":1,"end_line":1})
                 user result failed call-7-spawn-thread: Error: schema-invalid: `$.initial-payload.grep` is no payload; there are search, extract, query, question
-                user result failed call-8-spawn-thread: Error: schema-invalid: `$.initial-payload.search.qurey` is no parameter; did you mean `query`?; `$.initial-payload.search.query` is required and not there (line 1, column 10)
+                user result failed call-8-spawn-thread: Error: schema-invalid: `$.initial-payload.search.qurey` is no parameter; did you mean `query`?; `$.initial-payload.search.query` is required and not there (line 1, column 39)
+                user result failed call-9-spawn-thread: Error: schema-invalid: `$.timeuot` is no parameter; did you mean `timeout`? (line 1, column 58)
             "#]].assert_eq(&told);
         }
-        assert_eq!(told.matches("user result failed").count(), 8, "{name}: {told}");
+        assert_eq!(told.matches("user result failed").count(), 9, "{name}: {told}");
     }
 }
 
@@ -468,6 +473,20 @@ fn a_turn_without_a_native_call_gets_feedback_with_its_form() {
         user: <tool_result>Error: no-action: the response did not contain a valid tool call or final report: it was empty; call one of the native tools (search, extract, query), or end the task with attempt_completion (line 1, column 1)</tool_result>
     "#]],
     );
+}
+
+#[test]
+fn an_empty_answer_is_never_sent_back_as_a_message_without_text() {
+    for way in [ActionTransport::Xml, ActionTransport::Native, ActionTransport::XmlFinal] {
+        let turns = vec![Says::Exactly(reply("")), Says::Exactly(reply(" \n")), Says::Ends("x")];
+        let (mut stage, model) = Stage::new(way, turns);
+        stage.ask();
+        let requests = model.requests();
+        let messages = requests.last().unwrap().messages.iter();
+        let answers = messages.filter(|message| message.role == ChatRole::Assistant);
+        let texts: Vec<String> = answers.map(|message| message.texts().collect()).collect();
+        assert_eq!(texts, ["(nothing)", "(nothing)"], "{way:?}");
+    }
 }
 
 // T2

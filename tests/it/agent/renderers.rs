@@ -13,7 +13,7 @@ use organism::envelope::{Disposition, MessageKind, RefusalRule};
 use organism::ids::{CallId, Digest, MessageId, PayloadName};
 use organism::model::{ChatBlock, ModelRequest};
 use organism::system;
-use organism::thread::Fact;
+use organism::thread::{Closing, Fact, Opener};
 
 use super::setup::{
     RESEARCH_NAMESPACE, TOOLS, delivery, options, options_with_finals, question_thread, says,
@@ -335,6 +335,199 @@ fn a_fault_of_another_agent_s_first_group_is_not_shown_since_the_eleventh_versio
         assert!(text.contains("found"), "{version:?}: {text}");
         let has_fault = text.contains("timeout");
         assert_eq!(has_fault, version < RendererVersion::V11, "{version:?}: {text}");
+    }
+}
+
+/// Returns the texts of the next request to the model in the call `call`, in the renderer version
+/// `version`.
+fn texts_in(
+    story: &Story,
+    call: MessageId,
+    version: RendererVersion,
+    transport: ActionTransport,
+) -> String {
+    let options = AgentOptions { version, transport, ..options() };
+    let agent = ModelAgent::new(options, says(1, "", "normal"), Arc::new(story.clone()));
+    messages_of(&agent.rendered(&delivery(story, call)).unwrap())
+}
+
+/// Adds an end of a call to the last record.
+fn close(story: &mut Story, call: MessageId, how: Closing) {
+    let end = Fact::CallClosed { call: CallId(call), how };
+    story.records.last_mut().unwrap().facts.push(end);
+}
+
+/// Checks that an agent on another machine has the same memory.
+#[track_caller]
+fn check_transferred(story: &Story, call: MessageId) {
+    let agent = listener("researcher");
+    let thread = thread(ROOT);
+    let view = Viewpoint {
+        agent: &agent,
+        thread: &thread,
+        call: CallId(call),
+        position: story.position(),
+        memory: MemoryScope::Thread,
+        version: RendererVersion::CURRENT,
+    };
+    let sent = transfer::encode_thread(&story.records, &agent, &thread);
+    let received = transfer::decode_thread(&sent, &thread).unwrap();
+    assert_eq!(history::of(&received, &view), history::of(&story.records, &view));
+}
+
+/// Rule 4.15: a `first` group gives the first reply alone.
+#[test]
+fn a_late_reply_beside_the_reply_of_a_first_group_is_not_shown_since_the_twelfth_version() {
+    for caller in ["researcher", "critic"] {
+        let (mut story, call) = question_thread();
+        let query = format!("<query xmlns=\"{TOOLS}\">both</query>");
+        let asks = ["code", "web"].map(|to| story_message(caller, to, MessageKind::Call, &query));
+        let sent = story.turn(caller, call, story.position(), "<query>both</query>", &asks);
+        for fact in &mut story.records.last_mut().unwrap().facts {
+            if let Fact::Accepted { opening: Some(opening), .. } = fact {
+                opening.group = Some((CallId(sent[0]), Gather::First));
+            }
+        }
+
+        let [won, lost] =
+            ["won", "lost"].map(|text| format!("<found xmlns=\"{TOOLS}\">{text}</found>"));
+        story.say(story_message("web", caller, MessageKind::Reply, &won).because(sent[1]));
+        close(&mut story, sent[0], Closing::Cancelled);
+        story.say(story_message("code", caller, MessageKind::Reply, &lost).because(sent[0]));
+        for version in RendererVersion::ALL {
+            let text = texts_in(&story, call, version, ActionTransport::Xml);
+            assert!(text.contains("won"), "{version:?}: {text}");
+            let has_lost = text.contains("lost");
+            assert_eq!(has_lost, version < RendererVersion::V12, "{version:?}: {text}");
+        }
+        check_transferred(&story, call);
+    }
+}
+
+/// Rule 5.21: a conversation continues with its full history, even after a failed call.
+#[test]
+fn a_request_whose_call_ended_without_a_turn_is_shown_since_the_twelfth_version() {
+    let (mut story, first) = question_thread();
+    let core = system::NAMESPACE;
+    let error = format!("<system-error xmlns=\"{core}\" code=\"listener-failed\">x</system-error>");
+    story.say(story_message("core", "desk", MessageKind::System, &error).because(first));
+    close(&mut story, first, Closing::Failed);
+    let again = format!("<question xmlns=\"{RESEARCH_NAMESPACE}\"><part>again?</part></question>");
+    let second = story.say(story_message("desk", "researcher", MessageKind::Call, &again));
+    for version in RendererVersion::ALL {
+        let text = texts_in(&story, second, version, ActionTransport::Xml);
+        let places = ["where?", "listener-failed", "again?"].map(|part| text.find(part));
+        assert!(places[1] < places[2] && places[1].is_some(), "{version:?}: {text}");
+        assert_eq!(places[0].is_some(), version >= RendererVersion::V12, "{version:?}: {text}");
+        assert!(places[0] < places[1], "{version:?}: {text}");
+    }
+    check_transferred(&story, second);
+
+    // A late turn of the ended call shows the request at its delivery.
+    story.turn("researcher", first, story.position(), "late", &[]);
+    let text = texts_in(&story, second, RendererVersion::CURRENT, ActionTransport::Xml);
+    assert!(text.find("where?") < text.find("late"), "{text}");
+}
+
+/// Messages that `clear-context` keeps stay visible when a waiting request is delivered.
+#[test]
+fn a_request_that_waited_is_not_kept_by_a_clearing_since_the_twelfth_version() {
+    let (mut story, call) = question_thread();
+    let next = format!("<question xmlns=\"{RESEARCH_NAMESPACE}\"><part>next?</part></question>");
+    let waited = story.say(story_message("desk", "researcher", MessageKind::Call, &next));
+    for fact in &mut story.records.last_mut().unwrap().facts {
+        let Fact::Accepted { message, .. } = fact else { continue };
+        Arc::make_mut(message).call = Some(CallId(waited));
+    }
+
+    story.turn("researcher", call, story.position(), "kept turn", &[]);
+    let core = system::NAMESPACE;
+    let clear = format!("<clear-context xmlns=\"{core}\" keep=\"1\"/>");
+    let asks = [story_message("researcher", "core", MessageKind::Call, &clear)];
+    story.turn("researcher", call, story.position(), "clears", &asks);
+    story.window("researcher", 1);
+    for version in RendererVersion::ALL {
+        let text = texts_in(&story, call, version, ActionTransport::Xml);
+        assert!(text.contains("kept turn"), "{version:?}: {text}");
+        let text = texts_in(&story, waited, version, ActionTransport::Xml);
+        assert!(text.contains("next?"), "{version:?}: {text}");
+        let has_kept = text.contains("kept turn");
+        assert_eq!(has_kept, version >= RendererVersion::V12, "{version:?}: {text}");
+    }
+}
+
+/// The child thread gets a message with the same digest as the later native call.
+#[test]
+fn a_native_call_has_its_own_result_beside_a_spawned_twin_since_the_twelfth_version() {
+    let (mut story, call) = question_thread();
+    let query = format!("<query xmlns=\"{TOOLS}\">twin</query>");
+    let spawn = format!("<spawn-thread xmlns=\"{}\"/>", system::NAMESPACE);
+    let [first, second] = [&spawn, &query].map(|payload| Digest::of(payload.as_bytes()));
+    let position = story.position();
+    let note = format!(
+        "<model-turn xmlns=\"{}\" agent=\"researcher\" call=\"{call}\" position=\"{position}\" \
+         provider=\"playback\"><raw/><call id=\"k1\" name=\"spawn-thread\" payload=\"{first}\">{{}}\
+         </call><call id=\"k2\" name=\"query\" payload=\"{second}\">{{\"content\":\"twin\"}}</call>\
+         </model-turn>",
+        system::NAMESPACE
+    );
+    let inner = story_message("researcher", "code", MessageKind::Call, &query);
+    let sent = story.step(&[
+        story_message("researcher", "researcher", MessageKind::Note, &note),
+        story_message("researcher", "core", MessageKind::Call, &spawn),
+        inner.within("sess-abcd1234.x"),
+        story_message("researcher", "code", MessageKind::Call, &query),
+    ]);
+    let found = format!("<found xmlns=\"{TOOLS}\">it</found>");
+    story.say(story_message("code", "researcher", MessageKind::Reply, &found).because(sent[3]));
+    for version in RendererVersion::ALL {
+        let text = texts_in(&story, call, version, ActionTransport::Native);
+        let is_result = text.contains("[result k2 false] <found");
+        assert_eq!(is_result, version >= RendererVersion::V12, "{version:?}: {text}");
+    }
+    check_transferred(&story, call);
+}
+
+/// Section 10.5: a `tool_result` is the result of an action that the agent wrote in this thread.
+#[test]
+fn a_fault_of_a_call_from_another_thread_is_a_message_since_the_twelfth_version() {
+    let (mut story, call) = question_thread();
+    let query = format!("<query xmlns=\"{TOOLS}\">x</query>");
+    let sent = story.say(story_message("researcher", "code", MessageKind::Call, &query));
+    for fact in &mut story.records.last_mut().unwrap().facts {
+        if let Fact::Accepted { opening: Some(opening), .. } = fact {
+            opening.opener = Opener::Call {
+                name: listener("researcher"),
+                call: CallId(call),
+                thread: thread("sess-efgh5678"),
+            };
+        }
+    }
+
+    let core = system::NAMESPACE;
+    let error = format!("<system-error xmlns=\"{core}\" code=\"timeout\">late</system-error>");
+    story.say(story_message("core", "researcher", MessageKind::System, &error).because(sent));
+    for version in RendererVersion::ALL {
+        let text = texts_in(&story, call, version, ActionTransport::Xml);
+        let is_message = text.contains("<message from=\"core\" to=\"researcher\"><system-error");
+        assert_eq!(is_message, version >= RendererVersion::V12, "{version:?}: {text}");
+        let is_result = text.contains("<tool_result>Error: timeout");
+        assert_eq!(is_result, version < RendererVersion::V12, "{version:?}: {text}");
+    }
+}
+
+/// A request ends a `wait`, but its own call is delivered later.
+#[test]
+fn the_notice_counts_the_requests_that_wait_since_the_twelfth_version() {
+    let (mut story, call) = question_thread();
+    for line in ["1 further request waits in", "2 further requests wait in"] {
+        let next =
+            format!("<question xmlns=\"{RESEARCH_NAMESPACE}\"><part>next?</part></question>");
+        story.say(story_message("desk", "researcher", MessageKind::Call, &next));
+        for version in RendererVersion::ALL {
+            let text = texts_in(&story, call, version, ActionTransport::Xml);
+            assert_eq!(text.contains(line), version >= RendererVersion::V12, "{version:?}: {text}");
+        }
     }
 }
 

@@ -183,6 +183,7 @@ impl ModelProvider for Scripted {
                 calls,
                 own,
                 route: self.route(),
+                settings: None,
                 model: None,
             })
         })

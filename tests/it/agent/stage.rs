@@ -319,6 +319,13 @@ impl Stage {
         self.submit(Target::New { suggested: Some("sess-stage0002".to_owned()) }, &query)
     }
 
+    /// Submits a first request of the client that consists of `text`.
+    pub fn ask_about(&mut self, text: &str) -> &mut Self {
+        let question =
+            format!("<question xmlns=\"{RESEARCH_NAMESPACE}\"><part>{text}</part></question>");
+        self.submit(Target::New { suggested: Some("sess-stage0001".to_owned()) }, &question)
+    }
+
     fn ask_in(&mut self, target: Target) -> &mut Self {
         let question =
             format!("<question xmlns=\"{RESEARCH_NAMESPACE}\"><part>where?</part></question>");

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use expect_test::expect;
 use organism::agent::protocol::AgentVocabulary;
 use organism::agent::system_prompt::prompt_sections::{CORE_EXAMPLES, core_example};
-use organism::agent::{AgentOptions, FinalFormat, ModelAgent};
+use organism::agent::{ActionTransport, AgentOptions, FinalFormat, ModelAgent, RendererVersion};
+use organism::contract::{Contract, Contracts};
+use organism::model::ModelTool;
 use organism::system;
 
 use super::setup::{delivery, options, payloads, question_thread, says, schemas, turn};
@@ -183,7 +185,8 @@ fn everything_that_is_taught_parses_and_passes_its_schema() {
     for (local, _, template) in CORE_EXAMPLES {
         let name = system::name(local);
         assert!(lexicon.get(&name).is_some(), "{local} is in the vocabulary");
-        examples.push((name.to_string(), core_example(&lexicon, template)));
+        let example = core_example(&lexicon, RendererVersion::CURRENT, template);
+        examples.push((name.to_string(), example));
     }
     assert_eq!(examples.len(), 6 + CORE_EXAMPLES.len());
     for (name, example) in examples {
@@ -193,6 +196,55 @@ fn everything_that_is_taught_parses_and_passes_its_schema() {
         let payloads = payloads(&outcome);
         let payload = payloads.iter().find(|p| name_of(p).to_string() == name).unwrap();
         schemas.validate(&name_of(payload), payload.as_bytes()).unwrap();
+    }
+}
+
+/// Returns the system prompt and the names of the tools of an agent whose contract `change` has
+/// changed.
+fn taught_with(
+    transport: ActionTransport,
+    change: impl Fn(&mut Contract),
+) -> (String, Vec<ModelTool>) {
+    let mut options = AgentOptions { transport, ..options() };
+    change(&mut options.contract);
+    let mut all: Vec<Contract> = options.contracts.iter().cloned().collect();
+    for contract in all.iter_mut().filter(|contract| contract.name == options.contract.name) {
+        *contract = options.contract.clone();
+    }
+    options.contracts = Arc::new(Contracts::new(all).unwrap());
+    let (story, call) = question_thread();
+    let agent = ModelAgent::new(options, says(1, "", "normal"), Arc::new(story.clone()));
+    let request = agent.rendered(&delivery(&story, call)).unwrap();
+    (request.system, request.tools)
+}
+
+/// An agent that only runs goals has neither a peer nor a payload of its own, so it can send
+/// nothing to a thread.
+#[test]
+fn threads_are_not_taught_where_no_payload_can_be_sent_to_them() {
+    let without_payloads = |contract: &mut Contract| {
+        contract.accepts.clear();
+        contract.peers.clear();
+    };
+    let (prompt, _) = taught_with(ActionTransport::Xml, without_payloads);
+    assert!(!prompt.contains("<spawn-thread") && !prompt.contains("<send-to-thread"), "{prompt}");
+    assert!(prompt.contains("<set-timer"), "{prompt}");
+    let (_, tools) = taught_with(ActionTransport::Native, without_payloads);
+    let of_threads = tools.iter().filter(|tool| tool.name.ends_with("-thread"));
+    assert_eq!(of_threads.count(), 0, "{tools:?}");
+}
+
+#[test]
+fn an_amount_of_money_is_not_taught_where_a_model_has_no_price() {
+    for has_unpriced_model in [false, true] {
+        let change = |contract: &mut Contract| contract.has_unpriced_model = has_unpriced_model;
+        let (prompt, _) = taught_with(ActionTransport::Xml, change);
+        assert_eq!(prompt.contains("money="), !has_unpriced_model, "{prompt}");
+        assert!(prompt.contains("tokens="), "{prompt}");
+        let (_, tools) = taught_with(ActionTransport::Native, change);
+        let spawn = tools.iter().find(|tool| tool.name == "spawn-thread").unwrap();
+        let money = spawn.parameters.pointer("/properties/money");
+        assert_eq!(money.is_some(), !has_unpriced_model, "{spawn:?}");
     }
 }
 

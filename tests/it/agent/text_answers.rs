@@ -74,7 +74,10 @@ fn a_text_that_did_not_end_normally_is_no_answer() {
     for way in WAYS {
         for stop in [StopReason::Length, StopReason::Refused, StopReason::Unknown] {
             let turn = reply("Ship it.").stop(stop);
-            assert_eq!(answered(way, FinalMode::Text, turn).0, None, "{way:?} {stop:?}");
+            let (answer, codes) = answered(way, FinalMode::Text, turn);
+            assert_eq!(answer, None, "{way:?} {stop:?}");
+            let reason = if stop == StopReason::Refused { "answer-refused" } else { "truncated" };
+            assert_eq!(codes, [reason, "no-action"], "{way:?} {stop:?}");
         }
     }
 }

@@ -1,11 +1,16 @@
 //! Tests of the outcomes of model turns.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use expect_test::{Expect, expect};
-use organism::agent::{AgentOptions, ModelAgent};
-use organism::envelope::{AttemptFailure, MessageKind, Spent};
+use organism::agent::{AgentOptions, ModelAgent, TurnServices};
+use organism::envelope::{AttemptFailure, MessageKind, NotReserved, Reservation, Spent};
 use organism::ids::PayloadName;
+use organism::model::{
+    AnswerChunk, CallFuture, Error, ModelProvider, ModelRequest, ModelRoute, OnChunk,
+};
 use organism::xml::element::Element;
 
 use super::setup::{
@@ -273,7 +278,8 @@ fn the_last_turn_says_how_the_turns_were_spent() {
     let structured = || options_with_finals(&[PayloadName::new(TOOLS, "judgement")]);
     assert_eq!(spent_with(structured(), prose, false, prose), Some(Spent::NeverValid));
     assert_eq!(spent_with(structured(), tool, true, prose), Some(Spent::AfterLastCall));
-    assert_eq!(spent(tool, true, done), None);
+    // The gate or the core may refuse the final, so the last turn is the last one in any case.
+    assert_eq!(spent(tool, true, done), Some(Spent::AfterLastCall));
     // The final exceeds the limit of actions by one.
     assert_eq!(spent(tool, true, &format!("{tool}{done}")), Some(Spent::AfterLastCall));
     let (story, call) = question_thread();
@@ -313,4 +319,57 @@ fn a_prompt_can_be_rendered_again_from_the_journal_alone() {
     assert_eq!(later.rendered(&first).unwrap(), before);
     assert_eq!(note.attribute("position"), Some("1"));
     assert!(later.rendered(&delivery(&story, call)).unwrap() != before);
+}
+
+/// A model that stays silent for two and a half minutes, and then fails.
+#[derive(Debug)]
+struct SilentModel;
+
+impl ModelProvider for SilentModel {
+    fn call<'a>(&'a self, _: &'a ModelRequest, on_chunk: OnChunk<'a>) -> CallFuture<'a> {
+        Box::pin(async move {
+            tokio::time::sleep(Duration::from_secs(150)).await;
+            let error = Error::Empty { route: self.route(), status: 200 };
+            on_chunk(AnswerChunk::Failed(&error));
+            Err(error)
+        })
+    }
+
+    fn route(&self) -> ModelRoute {
+        ModelRoute { provider: "fake".to_owned(), model: "m".to_owned() }
+    }
+}
+
+/// Services of a turn that count the reports of progress.
+#[derive(Default)]
+struct ProgressCounter(AtomicU32);
+
+impl TurnServices for ProgressCounter {
+    async fn reserve(&self, _: Reservation) -> Option<Result<(), NotReserved>> {
+        Some(Ok(()))
+    }
+
+    async fn cancelled(&self) {
+        std::future::pending().await
+    }
+
+    fn progress(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// The default time-outs of agents and of models work together: a model may be silent for longer
+/// than the default `timeout` of an agent, and the next route is still tried.
+#[tokio::test(start_paused = true)]
+async fn only_the_time_outs_of_the_model_bound_a_wait_without_a_timeout_of_the_agent() {
+    // A new request is progress in any case. Without a `timeout`, so is each quarter of a minute.
+    for (is_bounded_by_model, least) in [(false, 1), (true, 10)] {
+        let (story, call) = question_thread();
+        let options = AgentOptions { is_bounded_by_model, ..options() };
+        let agent = ModelAgent::new(options, Arc::new(SilentModel), Arc::new(story.clone()));
+        let services = ProgressCounter::default();
+        agent.turn(&delivery(&story, call), &services).await.unwrap_err();
+        let reports = services.0.into_inner();
+        assert!((least..least + 3).contains(&reports), "{is_bounded_by_model}: {reports}");
+    }
 }

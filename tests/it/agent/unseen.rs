@@ -5,9 +5,10 @@ use expect_test::{Expect, expect};
 use organism::agent::history::{self, UnseenReason, Viewpoint};
 use organism::agent::protocol::render;
 use organism::agent::{MemoryScope, RendererVersion};
+use organism::contract::Gather;
 use organism::envelope::MessageKind;
 use organism::ids::{CallId, Digest, MessageId, Position};
-use organism::thread::{Fact, ForkSource};
+use organism::thread::{Closing, Fact, ForkSource};
 
 use super::story::{ROOT, Story, StoryMessage, listener, story_message, thread};
 
@@ -126,6 +127,34 @@ fn a_stub_the_talk_of_others_and_a_request_that_waits_have_their_own_reasons() {
             8 desk -> researcher: question: Waiting
         "#]],
     );
+}
+
+#[test]
+fn a_late_reply_does_not_count_and_a_request_that_failed_is_shown() {
+    let mut story = Story::default();
+    let failed = ask(&mut story);
+    let error = "<system-error xmlns=\"https://xml-pipeline.org/ns/core/v1\" code=\"x\"/>";
+    story.say(story_message("core", "desk", MessageKind::System, error).because(failed));
+    let end = Fact::CallClosed { call: CallId(failed), how: Closing::Failed };
+    story.records.last_mut().unwrap().facts.push(end);
+
+    let call = ask(&mut story);
+    let asks = ["a", "b"].map(|to| story_message("researcher", to, MessageKind::Call, SEARCH));
+    let sent = story.turn("researcher", call, story.position(), "both", &asks);
+    for fact in &mut story.records.last_mut().unwrap().facts {
+        if let Fact::Accepted { opening: Some(opening), .. } = fact {
+            opening.group = Some((CallId(sent[0]), Gather::First));
+        }
+    }
+    let reply = |from, xml| story_message(from, "researcher", MessageKind::Reply, xml);
+    story.say(reply("b", "<r>won</r>").because(sent[1]));
+    let lost = Fact::CallClosed { call: CallId(sent[0]), how: Closing::Cancelled };
+    story.records.last_mut().unwrap().facts.push(lost);
+    story.say(reply("a", "<r>lost</r>").because(sent[0]));
+    let late = expect![[r#"
+        8 a -> researcher: r: Cancelled
+    "#]];
+    check(&story, call, MemoryScope::Thread, &[], late);
 }
 
 /// The text of the turn is lost, but it is still a turn of the agent itself.

@@ -23,6 +23,7 @@ mod denied_answers;
 mod drain;
 mod kits;
 pub mod leaving;
+mod malformed;
 mod memory;
 mod order;
 mod outages;
@@ -30,6 +31,8 @@ mod previews;
 mod replicas;
 mod strangers;
 
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::TcpStream;
 use std::pin::Pin;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -123,6 +126,18 @@ impl Stranger {
         let body = body.to_owned().into();
         self.0.publish_with_headers(subject.to_owned(), map, body).await.unwrap();
     }
+}
+
+/// Publishes a message with these bytes as its headers, which no client library would send. Returns
+/// after the server has processed the message.
+pub fn publish_headers(server: &str, subject: &str, headers: &str) {
+    let mut stream = TcpStream::connect(server.trim_start_matches("nats://")).unwrap();
+    let bytes = headers.len();
+    let connect = r#"CONNECT {"verbose":false,"headers":true}"#;
+    let text = format!("{connect}\r\nHPUB {subject} {bytes} {bytes}\r\n{headers}\r\nPING\r\n");
+    stream.write_all(text.as_bytes()).unwrap();
+    let mut lines = BufReader::new(stream).lines().map(Result::unwrap);
+    assert!(lines.any(|line| line == "PONG"), "the server closed the connection");
 }
 
 pub struct TestSubscription(Subscriber);

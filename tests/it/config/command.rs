@@ -297,6 +297,26 @@ fn a_good_config_is_shown_on_one_screen() {
 }
 
 #[test]
+fn a_project_has_the_same_journal_in_every_current_directory_without_home() {
+    let config = data().join("good.toml");
+    let checked = |home: Option<&str>| {
+        let directory = tempfile::tempdir().unwrap();
+        let mut check = Command::new(env!("CARGO_BIN_EXE_organism"));
+        check.arg("check").arg("--config").arg(&config).current_dir(directory.path()).env_clear();
+        check.env("PATH", std::env::var_os("PATH").unwrap());
+        check.envs(home.map(|home| ("HOME", home)));
+        let output = check.output().unwrap();
+        [output.stdout, output.stderr].map(|bytes| text(&bytes).to_owned())
+    };
+
+    let unset = checked(None);
+    assert_eq!(checked(None), unset);
+    assert_eq!(checked(Some("")), unset);
+    let [_, relative] = checked(Some("relative"));
+    assert!(relative.contains("home-missing"), "{relative}");
+}
+
+#[test]
 fn init_writes_an_organism_that_passes_check_and_answers() {
     let directory = tempfile::tempdir().unwrap();
     let output = organism(directory.path(), &["init", "first-steps"]);
@@ -356,6 +376,20 @@ fn a_script_is_required_only_where_its_interpreter_would_look_for_it() {
         assert_eq!(code, Some(78), "{command:?}");
         assert!(report.contains("finds no script"), "{command:?}: {report}");
     }
+
+    std::fs::write(directory.path().join("on-path"), "#! /no/such/sh -e\nexit\n").unwrap();
+    let (code, report) = check(&["./on-path"]);
+    assert_eq!(code, Some(78), "{report}");
+    assert!(report.contains(r#"names "/no/such/sh", which is missing"#), "{report}");
+    std::fs::write(directory.path().join("payload.xml"), "<search/>").unwrap();
+    let test = ["listener", "test", "--payload", "payload.xml", "./on-path"];
+    let tested = organism(directory.path(), &test);
+    let swallowed = ["listener", "test", "./on-path", "--payload", "payload.xml"];
+    let swallowed = organism(directory.path(), &swallowed);
+    let reason = "--payload stands after the program, and so belongs to it";
+    assert!(text(&swallowed.stderr).contains(reason), "{swallowed:?}");
+    let shown = [text(&tested.stdout), text(&tested.stderr)].concat();
+    assert!(shown.contains("/no/such/sh"), "{shown}");
 }
 
 #[test]

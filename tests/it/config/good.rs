@@ -1,11 +1,12 @@
 //! Good configs and their effects.
 
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::Duration;
 
 use organism::config::{
-    FinalFormat, MemoryScope, ProviderConfig, StorageConfig, TelemetryConfig, directory_name, load,
-    load_for_servers,
+    Config, FinalFormat, MemoryScope, ProviderConfig, ReloadComparison, StorageConfig,
+    TelemetryConfig, directory_name, load, load_for_servers,
 };
 use organism::contract::{Approval, Role, TreeLimits};
 use organism::ids::{ListenerName, PayloadName};
@@ -18,15 +19,81 @@ fn name(text: &str) -> ListenerName {
     ListenerName::parse(text).unwrap()
 }
 
+/// Without `timeout`, only the time-outs of the model bound the wait for an agent's model.
+#[test]
+fn a_timeout_of_an_agent_that_equals_the_default_is_a_setting_of_its_own() {
+    let accepts = "accepts = [\"research\"]";
+    let load_with = |timeout: &str| {
+        load_text(good_with(accepts, &format!("{accepts}\n{timeout}")), &[]).unwrap()
+    };
+    let changed_timeouts = |before: &Config, after: &Config| -> Vec<String> {
+        let changes = ReloadComparison::between(before, after).changes.into_iter();
+        changes.map(|change| change.path).filter(|path| path.ends_with(".timeout")).collect()
+    };
+
+    let absent = load_with("");
+    let stated = load_with("timeout = \"60s\"");
+    assert!(!absent.agents[0].has_timeout);
+    assert!(stated.agents[0].has_timeout);
+    assert_eq!(changed_timeouts(&absent, &stated), ["agents.researcher.timeout"]);
+    assert!(changed_timeouts(&absent, &load_with("")).is_empty());
+}
+
+/// A rotated key must not look like an unchanged config, although no record has its text.
+#[test]
+fn a_changed_secret_is_a_change_whether_its_text_or_its_file_changed() {
+    let keys = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &str| {
+        let path = keys.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o600)).unwrap();
+        path.display().to_string()
+    };
+    let load_with = |file: &str| {
+        let user = format!("[clients.user]\nsecret_file = \"{file}\"");
+        let remote = "[models.far]\nprovider = \"openai-compatible\"\nmodel = \"m\"";
+        let base_url = "base_url = \"http://127.0.0.1:1/v1\"";
+        let text = good_with("[clients.user]", &user);
+        let text = format!("{text}\n{remote}\n{base_url}\napi_key_file = \"{file}\"\n");
+        load_text(text, &[]).unwrap()
+    };
+    let first = load_with(&file("k1", "sk-0123456789-0123456789"));
+    let changes = |after: &Config| -> Vec<String> {
+        let changes = ReloadComparison::between(&first, after).changes.into_iter();
+        changes.map(|change| change.path).collect()
+    };
+
+    let names = ["clients.user.secret_file", "models.far.api_key_file"];
+    let same = file("k2", "sk-0123456789-0123456789");
+    assert_eq!(changes(&load_with(&same)), names);
+    let texts = ["clients.user.secret", "models.far.api_key"];
+    let path = file("k1", "sk-9876543210-9876543210");
+    assert_eq!(changes(&load_with(&path)), texts);
+    let other = file("k3", "sk-9876543210-9876543210");
+    assert_eq!(changes(&load_with(&other)), [texts[0], names[0], texts[1], names[1]]);
+}
+
 #[test]
 fn a_budget_of_no_money_is_noted() {
     let recording = "recording = \"turns.recording.xml\"";
     let free = format!(
         "{recording}\nprice_in = 0\nprice_out = 0\ncurrency = \"EUR\"\n[limits]\nmoney = 0"
     );
-    let notes = load_text(good_with(recording, &free), &[]).unwrap().notes;
+    let config = load_text(good_with(recording, &free), &[]).unwrap();
     let expected = "[limits]: `money` is 0, so only models whose prices are 0 can be called";
-    assert_eq!(notes, [expected]);
+    assert_eq!(config.notes, [expected]);
+    assert!(!config.contracts.has_unpriced_beneath(&name("user")));
+}
+
+#[test]
+fn a_contract_states_whether_the_agent_s_model_has_no_price() {
+    let config = load(Path::new("good.toml"), &surroundings(&data(), &[])).unwrap();
+    let unpriced =
+        |name: &&str| config.contracts.get(&self::name(name)).unwrap().has_unpriced_model;
+    let members: Vec<_> = ["user", "search", "researcher"].into_iter().filter(unpriced).collect();
+    assert_eq!(members, ["researcher"]);
+    assert!(config.contracts.has_unpriced_beneath(&name("user")), "user calls researcher");
+    assert!(!config.contracts.has_unpriced_beneath(&name("search")));
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::LazyLock;
 
-use organism::config::{ProblemCode, load, locate};
+use organism::config::{ConfigEnvironment, ProblemCode, load, locate};
 
 use super::{data, good_with, load_text, said, surroundings};
 
@@ -217,6 +217,22 @@ fn a_config_is_found_or_the_searched_paths_are_reported() {
     assert_eq!(given, Path::new("given.toml"));
 }
 
+#[test]
+fn the_current_directory_never_takes_the_place_of_an_unknown_home_directory() {
+    let directory = data();
+    let around = ConfigEnvironment { home: None, ..surroundings(&directory, &[]) };
+    let problems = load(Path::new("good.toml"), &around).map(drop).unwrap_err().to_string();
+    assert!(problems.contains("home-missing"), "{problems}");
+    let problems = organism::config::directories(Path::new("good.toml"), &around).unwrap_err();
+    assert!(problems.to_string().contains("home-missing"), "{problems}");
+    assert_eq!(around.operator_key(), None);
+
+    let named = [("XDG_DATA_HOME", "/d"), ("XDG_STATE_HOME", "/s")];
+    let around = ConfigEnvironment { home: None, ..surroundings(&directory, &named) };
+    let config = load(Path::new("good.toml"), &around).unwrap();
+    assert!(config.data.starts_with("/d/organism"), "{}", config.data.display());
+}
+
 /// Checks that every code has a case here, except for the code of unreadable files, which needs a
 /// user other than root.
 #[test]
@@ -229,6 +245,8 @@ fn every_code_has_a_wrong_config_and_a_line_in_the_docs() {
         .chain(["file-unreadable"].map(Into::into))
         // Cases of workflows are not a part of a config: organism/workflow_cases.rs shows these.
         .chain(["case-failed", "answer-missing", "answer-unused", "answer-refused"].map(Into::into))
+        // The cases are loaded with a home directory: another test here loads a config without one.
+        .chain(["home-missing"].map(Into::into))
         // `organism check` measures prompts after the config is loaded: command.rs shows this.
         .chain(["prompt-too-large"].map(Into::into))
         .collect();

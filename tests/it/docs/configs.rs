@@ -104,6 +104,7 @@ impl Project {
         let environment = ConfigEnvironment {
             variables: variables.map(|(name, value)| (name.to_owned(), value.to_owned())).collect(),
             directory: self.config(),
+            home: Some(self.root.path().to_owned()),
             program_directory: program.parent().map(Path::to_owned),
         };
         load(&file, &environment).map(drop)

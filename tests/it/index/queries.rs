@@ -61,6 +61,7 @@ fn statements_that_do_anything_but_read_are_refused() {
         let output = organism(&place, &["sql", statement]);
         assert_eq!(output.status.code(), Some(2), "{statement}: {}", text(&output.stderr));
         assert_eq!(text(&output.stdout), "", "{statement}");
+        assert!(!text(&output.stderr).contains("it is empty"), "{statement}");
     }
     assert!(!elsewhere.exists());
     for empty in ["", " ", ";", "\n-- only a comment", "/* or this */ ;"] {

@@ -5,7 +5,7 @@ use organism::agent::{MemoryScope, RendererVersion};
 use organism::clock::Time;
 use organism::envelope::{Message, MessageKind, Payload};
 use organism::ids::{CallId, Digest, MessageId, PayloadName, Position, ThreadId};
-use organism::thread::{Fact, Input, Record};
+use organism::thread::{Closing, Fact, Input, Record};
 use uuid::Uuid;
 
 use crate::journal::script::{CORE, NAMESPACE, name, thread};
@@ -93,8 +93,15 @@ impl GrowingThread {
         self.record(vec![fact]);
     }
 
+    /// Adds the end of a call with an error, as for a call whose delivery failed.
+    fn close(&mut self, call: CallId) {
+        let say = self.say();
+        let (_, fact) = self.message(MessageKind::System, ("core", "boss"), None, say);
+        self.record(vec![fact, Fact::CallClosed { call, how: Closing::Failed }]);
+    }
+
     /// Adds a turn that was rendered from the delivery of `call` at `position`. The turn may clear
-    /// the window, and may leave a message out of later prompts.
+    /// the window, may leave a message out of later prompts, and may end the call.
     fn turn(&mut self, call: CallId, position: Position) {
         let stub = match self.below(6) {
             0 => {
@@ -116,6 +123,9 @@ impl GrowingThread {
             let (agent, thread) = (name("writer"), self.thread.clone());
             facts.push(Fact::Window { agent, thread, before, kept });
         }
+        if self.below(4) == 0 {
+            facts.push(Fact::CallClosed { call, how: Closing::Completed });
+        }
         self.record(facts);
     }
 }
@@ -126,7 +136,7 @@ fn a_fold_gives_the_same_memory_in_any_order_of_requests_turns_and_clearings() {
     for seed in 0..80 {
         let mut story = GrowingThread::new(seed);
         let version = [RendererVersion::CURRENT, RendererVersion::V3][seed as usize % 2];
-        let mut grown = ThreadFold::new(agent.clone(), story.thread.clone(), scope);
+        let mut grown = ThreadFold::new(agent.clone(), story.thread.clone(), scope, version);
         let mut deliveries: Vec<(CallId, Position)> = Vec::new();
         story.request();
 
@@ -139,7 +149,8 @@ fn a_fold_gives_the_same_memory_in_any_order_of_requests_turns_and_clearings() {
                 (1..5, Some((call, position))) => story.turn(call, position),
                 _ => {
                     let at = story.below(story.calls.len() as u64);
-                    story.reply(story.calls[at as usize]);
+                    let call = story.calls[at as usize];
+                    if story.below(3) == 0 { story.close(call) } else { story.reply(call) }
                 }
             }
 
@@ -160,7 +171,7 @@ fn a_fold_gives_the_same_memory_in_any_order_of_requests_turns_and_clearings() {
                 version,
             };
             let at_once = history::of(&story.records, &view);
-            assert_eq!(grown.memory(call, position, version), at_once, "{seed} at {position}");
+            assert_eq!(grown.memory(call, position), at_once, "{seed} at {position}");
             deliveries.push((call, position));
         }
     }

@@ -80,7 +80,9 @@ async fn a_response_that_is_not_http_is_a_cut_answer() {
         let whole = Script::new(vec![answer.as_bytes().to_vec()], Then::Hang);
         let (end, _) = answered("openai", whole).await;
         let shown: String = answer.chars().take(80).collect();
-        let Err(Error::Cut { .. }) = end else { panic!("{end:?}: {shown}") };
+        let Err(Error::Cut { .. } | Error::NoResponse { .. }) = end else {
+            panic!("{end:?}: {shown}")
+        };
     }
 }
 

@@ -12,7 +12,7 @@ use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 
-use super::server::{KEY, Script, Server, ask, call, options, read_request, remote};
+use super::server::{KEY, Script, Server, Then, ask, call, options, read_request, remote};
 use super::wires::{OPENAI, Scene};
 
 fn hello() -> Script {
@@ -74,6 +74,24 @@ async fn an_unreachable_server_is_a_typed_error() {
     assert!(error.is_retried() && error.to_string().contains("base_url"), "{error}");
 }
 
+#[tokio::test]
+async fn a_server_without_an_http_answer_is_named_with_what_it_did() {
+    for (answer, words) in [
+        ("", "closed the connection without a complete answer; see that the server runs"),
+        ("HTTP/1.1 200 OK\r\nContent-", "closed the connection without a complete answer"),
+        ("SSH-2.0-OpenSSH\r\n\r\n", "answered with something that is not HTTP/1.1; see"),
+    ] {
+        let server = Server::answering(Script::new(vec![answer.into()], Then::Close)).await;
+        let model = remote(options("openai", &server.url()));
+        let error = call(&model, &ask("Hello.")).await.0.unwrap_err();
+        let host = server.url().replace("http://", "");
+        let host = host.split('/').next().unwrap();
+        assert!(error.to_string().contains(&format!("{host} {words}")), "{answer}: {error}");
+        assert!(error.is_retried(), "{error}");
+        assert_eq!(error.word(), "cut");
+    }
+}
+
 /// A connection to a server that never answers the TLS handshake fails, and the error names
 /// `connect_timeout`.
 #[tokio::test]
@@ -122,7 +140,10 @@ async fn proxy(answer: &'static str) -> (String, tokio::task::JoinHandle<String>
 #[tokio::test]
 async fn a_proxy_opens_a_tunnel_or_its_refusal_is_reported() {
     for (answer, words) in [
-        ("HTTP/1.1 407 Proxy Authentication Required\r\n\r\n", "user name and a password"),
+        (
+            "HTTP/1.1 407 Proxy Authentication Required\r\n\r\n",
+            "refused the user name and the password; write both into the proxy's variable",
+        ),
         ("HTTP/1.1 502 Bad Gateway\r\n\r\n", "HTTP 502"),
         ("SSH-2.0-OpenSSH\r\n\r\n", "does not speak HTTP"),
         ("HTTP/1.1 200 Connected\r\n\r\n", "TLS"),
@@ -218,6 +239,9 @@ async fn a_server_proves_who_it_is_before_it_sees_the_key() {
         }
         let error = end.unwrap_err();
         assert!(matches!(error, Error::Connect { .. }), "{error}");
+        if host == "localhost" {
+            assert!(error.to_string().ends_with("in SSL_CERT_FILE"), "{error}");
+        }
         // A name that does not resolve proves nothing, but it shows that no connection was made.
         if error.to_string().contains("TLS") {
             assert_eq!(asked.await.unwrap(), None, "the key was not sent");

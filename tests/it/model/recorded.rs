@@ -216,11 +216,14 @@ async fn an_answer_with_everything_in_it_plays_as_it_was() {
 async fn models_are_listed_with_their_keys_present_or_not() {
     let server = Server::answering(Script::stream(&(OPENAI.events)(&answer("yes")))).await;
     let house = house(&format!(
-        "[models.live]\nprovider = \"openai-compatible\"\nmodel = \"m-1\"\nbase_url = \"{}\"\n\
+        "[models.live]\nprovider = \"openai-compatible\"\nmodel = \"m-1\"\nbase_url = \"{url}\"\n\
          tokens_per_minute = 1000\n\
          [models.keyless]\nprovider = \"anthropic\"\nmodel = \"m-2\"\napi_key_env = \"NO_SUCH_KEY\"\n\
-         [models.either]\nroutes = [\"live\", \"keyless\"]\n",
-        server.url()
+         [models.either]\nroutes = [\"live\", \"keyless\"]\n\
+         [models.named]\nprovider = \"openai-compatible\"\nmodel = \"m-3\"\n\
+         base_url = \"{url}\"\napi_key_env = \"NO_SUCH_KEY\"\n\
+         [models.local]\nprovider = \"openai\"\nmodel = \"m-4\"\nbase_url = \"{url}\"\n",
+        url = server.url()
     ));
     let none = BTreeMap::new();
     let listed = run(house.command(&["models"]), &none);
@@ -238,6 +241,9 @@ async fn models_are_listed_with_their_keys_present_or_not() {
     assert_eq!(how("live"), (Json::Bool(false), "answered".into()));
     assert_eq!(how("keyless"), (Json::Bool(true), "failed".into()));
     assert_eq!(how("either"), (Json::Bool(false), Json::Null));
+    // Keys are judged as at a start: a named key is needed, and a server of one's own needs none.
+    assert_eq!(how("named"), (Json::Bool(true), "failed".into()));
+    assert_eq!(how("local"), (Json::Bool(false), "answered".into()));
     // A model that must reason first refuses a call for one token.
     assert_eq!(server.body(0)["max_tokens"], 1_024);
     let one = run(house.command(&["models", "live", "--try"]), &none);

@@ -5,13 +5,15 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use organism::limits;
+use organism::model::remote::{AnswerSettings, ProviderPreset};
 use organism::model::router::{
     JitterSource, ModelRouter, RateLimiter, RateLimits, RoutedModel, RoutingStrategy,
 };
 use organism::model::{
     AnswerChunk, CallFuture, CallPhase, Error, ModelProvider, ModelRequest, ModelRoute, OnChunk,
-    SharedModel, StopReason, StreamEnd, TokenUsage,
+    SharedModel, StopReason, StreamEnd, TokenUsage, WireSettings,
 };
+use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use super::server::{ReceivedAnswer, ask, call};
@@ -24,6 +26,8 @@ enum Act {
     Break(&'static str, fn(ModelRoute) -> Error),
     /// Answers after this time.
     Take(Duration),
+    /// Fails after this time.
+    Fail(Duration, fn(ModelRoute) -> Error),
 }
 
 /// A model with a list of behaviours; the last one is repeated. It records the times of its calls.
@@ -82,6 +86,10 @@ impl ModelProvider for Actor {
                     tokio::time::sleep(time).await;
                     Ok(())
                 }
+                Act::Fail(time, error) => {
+                    tokio::time::sleep(time).await;
+                    Err(error(self.route()))
+                }
             };
             self.at_once.lock().unwrap().0 -= 1;
             done.map(|()| end(self.route()))
@@ -101,6 +109,7 @@ fn end(route: ModelRoute) -> StreamEnd {
         calls: Vec::new(),
         own: Vec::new(),
         route,
+        settings: None,
         model: None,
     }
 }
@@ -111,6 +120,11 @@ fn cut(route: ModelRoute) -> Error {
 
 fn limited(route: ModelRoute) -> Error {
     let retry_after = Some(Duration::from_secs(20));
+    Error::RateLimited { route, message: String::new(), retry_after }
+}
+
+fn limited_for_longer(route: ModelRoute) -> Error {
+    let retry_after = Some(Duration::from_secs(30));
     Error::RateLimited { route, message: String::new(), retry_after }
 }
 
@@ -263,6 +277,86 @@ async fn a_route_that_is_to_be_left_alone_for_an_hour_is_not_waited_for_by_the_n
     call_once(&router).await.0.unwrap();
 }
 
+/// Starts a call through the router.
+fn calling(router: &Arc<ModelRouter>) -> JoinHandle<Result<StreamEnd, Error>> {
+    let router = Arc::clone(router);
+    tokio::spawn(async move { call_once(&router).await.0 })
+}
+
+/// A model that admits one call at a time.
+fn one_at_a_time(actor: &Arc<Actor>) -> RoutedModel {
+    let pace = RateLimits { concurrency: 1, tokens_per_minute: None };
+    let model: SharedModel = Arc::<Actor>::clone(actor);
+    RoutedModel::new(model, pace)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_queued_call_is_not_sent_in_a_pause_that_began_meanwhile() {
+    let second = Duration::from_secs(1);
+    let acts = || vec![Act::Fail(second, limited), Act::Say("Yes.")];
+    let actor = Actor::new("a", acts());
+    let routes = vec![one_at_a_time(&actor)];
+    let router = Arc::new(ModelRouter::new(routes, RoutingStrategy::Failover, 2));
+    let calls = [calling(&router), calling(&router)];
+    for call in calls {
+        call.await.unwrap().unwrap();
+    }
+    assert!(actor.gaps()[0] >= 21.0 && actor.gaps()[0] < 22.0, "{:?}", actor.gaps());
+    assert_eq!(actor.times(), 3);
+
+    // A queued call tries another route at once.
+    let actors = [Actor::new("a", acts()), Actor::new("b", vec![Act::Say("Yes.")])];
+    let routes = vec![one_at_a_time(&actors[0]), routed(&actors[1])];
+    let router = Arc::new(ModelRouter::new(routes, RoutingStrategy::Failover, 2));
+    let began = Instant::now();
+    let calls = [calling(&router), calling(&router)];
+    for call in calls {
+        assert_eq!(call.await.unwrap().unwrap().route.model, "b");
+    }
+    assert!(Instant::now() - began < second * 2);
+    assert_eq!(actors.map(|actor| actor.times()), [1, 2]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_to_a_request_from_before_a_pause_does_not_end_the_pause() {
+    let route = ModelRoute { provider: "p".to_owned(), model: "m".to_owned() };
+    let limiter = RateLimiter::new(RateLimits::default());
+    let older = limiter.enter(10).await;
+    limiter.enter(10).await.failed(&limited(route));
+    let until = limiter.rests_until();
+    assert!(until.is_some());
+    older.succeeded(&TokenUsage::default());
+    assert_eq!(limiter.rests_until(), until);
+    tokio::time::advance(Duration::from_secs(20)).await;
+    assert_eq!(limiter.rests_until(), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_waits_for_a_pause_fails_if_the_pause_becomes_too_long() {
+    let older = Act::Fail(Duration::from_secs(5), limited_for_an_hour);
+    let waiting = Act::Fail(Duration::from_secs(1), limited);
+    let actor = Actor::new("a", vec![older, waiting, Act::Say("Yes.")]);
+    let router = Arc::new(router(&[&actor], RoutingStrategy::Failover, 2));
+    let began = Instant::now();
+    let calls = [calling(&router), calling(&router)];
+    for call in calls {
+        let error = call.await.unwrap().unwrap_err();
+        assert!(error.is_overload(), "{error}");
+    }
+    assert!(Instant::now() - began < Duration::from_secs(6));
+    assert_eq!(actor.times(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_last_round_waits_for_each_route_although_all_have_a_pause() {
+    let first = Actor::new("a", vec![Act::Break("", limited), Act::Break("", denied)]);
+    let second = Actor::new("b", vec![Act::Break("", limited_for_longer), Act::Say("Yes.")]);
+    let router = router(&[&first, &second], RoutingStrategy::Failover, 2);
+    assert_eq!(call_once(&router).await.0.unwrap().route.model, "b");
+    assert_eq!((first.times(), second.times()), (2, 2));
+    assert!(second.gaps()[0] >= 30.0 && second.gaps()[0] < 31.0, "{:?}", second.gaps());
+}
+
 #[tokio::test(start_paused = true)]
 async fn strategies_choose_the_first_route() {
     let actors = ["a", "b", "c"].map(|name| Actor::new(name, vec![Act::Say("Yes.")]));
@@ -392,6 +486,81 @@ async fn no_more_tokens_are_used_in_a_minute_than_are_allowed() {
     // The call exceeds the limit of a minute, so it waits for a full minute and not for ever.
     let waited = tokio::time::timeout(Duration::from_secs(130), limiter.enter(50_000)).await;
     assert!(waited.is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_that_is_not_sent_or_is_refused_gives_its_tokens_back() {
+    let route = || ModelRoute { provider: "p".to_owned(), model: "m".to_owned() };
+    let limiter = RateLimiter::new(RateLimits { concurrency: 64, tokens_per_minute: Some(6_000) });
+    let began = Instant::now();
+    drop(limiter.enter(6_000).await);
+    let mut permit = limiter.enter(6_000).await;
+    permit.mark_sent();
+    permit.failed(&denied(route()));
+    let mut permit = limiter.enter(6_000).await;
+    assert_eq!(Instant::now(), began);
+
+    permit.mark_sent();
+    drop(permit);
+    drop(limiter.enter(6_000).await);
+    assert!(Instant::now() - began >= Duration::from_secs(59), "the provider may have worked");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_large_call_is_not_overtaken_by_the_small_calls_that_came_after_it() {
+    let pace = RateLimits { concurrency: 64, tokens_per_minute: Some(6_000) };
+    let limiter = Arc::new(RateLimiter::new(pace));
+    let order = Arc::new(Mutex::new(Vec::new()));
+    let mut calls = Vec::new();
+    for tokens in [6_000, 5_000, 300, 300, 300] {
+        let limiter = Arc::clone(&limiter);
+        let order = Arc::clone(&order);
+        calls.push(tokio::spawn(async move {
+            limiter.enter(tokens).await.mark_sent();
+            order.lock().unwrap().push(tokens);
+        }));
+        tokio::task::yield_now().await;
+    }
+    for call in calls {
+        call.await.unwrap();
+    }
+    assert_eq!(*order.lock().unwrap(), [6_000, 5_000, 300, 300, 300]);
+}
+
+/// A model for which the config sets a maximum of 5,000 tokens for an answer.
+#[derive(Debug)]
+struct Bounded(Arc<Actor>);
+
+impl ModelProvider for Bounded {
+    fn call<'a>(&'a self, request: &'a ModelRequest, on_chunk: OnChunk<'a>) -> CallFuture<'a> {
+        self.0.call(request, on_chunk)
+    }
+
+    fn route(&self) -> ModelRoute {
+        self.0.route()
+    }
+
+    fn settings(&self, route: &ModelRoute) -> Vec<WireSettings> {
+        let answer = AnswerSettings { max_tokens: Some(5_000), ..AnswerSettings::default() };
+        let wire = ProviderPreset::named("openai-compatible").unwrap().wire;
+        let ModelRoute { provider, model } = route.clone();
+        vec![WireSettings { provider, model, wire, answer }]
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_takes_the_tokens_of_the_longest_answer_that_the_config_allows() {
+    let actor = Actor::new("a", vec![Act::Take(Duration::from_secs(1))]);
+    let model: SharedModel = Arc::new(Bounded(Arc::clone(&actor)));
+    let pace = RateLimits { concurrency: 64, tokens_per_minute: Some(6_000) };
+    let routes = vec![RoutedModel::new(model, pace)];
+    let router = Arc::new(ModelRouter::new(routes, RoutingStrategy::Failover, 1));
+    let calls = [calling(&router), calling(&router)];
+    for call in calls {
+        call.await.unwrap().unwrap();
+    }
+    assert_eq!(actor.at_once.lock().unwrap().1, 1, "6,000 tokens are too few for two answers");
+    assert!(actor.gaps()[0] < 2.0, "unused tokens are given back: {:?}", actor.gaps());
 }
 
 #[tokio::test(start_paused = true)]

@@ -415,7 +415,7 @@ async fn a_call_without_arguments_is_taken_from_a_server_that_states_no_reason()
             .collect();
         let (end, _) = super::server::answered("openai", Script::stream(&events)).await;
         let end = end.unwrap();
-        assert_eq!(end.stop, organism::model::StopReason::Unknown, "{stated}");
+        assert_eq!(end.stop, organism::model::StopReason::Calls, "{stated}");
         assert_eq!(end.calls.len(), 1, "{stated}");
     }
 }

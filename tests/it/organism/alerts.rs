@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt as _;
 
 use organism::ids::Position;
 use organism::system::{AlertEvent, AlertReport};
-use organism::thread::Input;
+use organism::thread::{Fact, Input};
 use serde_json::Value as Json;
 
 use super::{House, Running, TALK, numbered, say, until};
@@ -256,7 +256,7 @@ fn a_command_that_does_not_do_its_work_blocks_nothing() {
         ("#!/bin/sh\necho no network >&2\nexit 3\n", "exit status: 3: no network"),
         ("#!/bin/sh\nsleep 600 &\nsleep 600\n", "did not end within 500ms and was killed"),
         ("#!/bin/sh\nwhile :; do echo flood; echo flood >&2; done\n", "and was killed"),
-        ("#!/no/such/interpreter\n", "cannot start"),
+        ("#!/etc/passwd\n", "cannot start"),
     ];
     for (notify, expected) in cases {
         let house = house("window = \"1h\"\ntimeout = \"500ms\"");
@@ -278,21 +278,39 @@ fn a_command_that_does_not_do_its_work_blocks_nothing() {
     }
 }
 
+/// Position of the record that began the hold of the call that `message` opened.
+fn hold_of(house: &House, message: &str) -> Position {
+    let reader = house.reader();
+    let records = reader.records(Position(1), reader.last().unwrap()).unwrap();
+    let is_hold = |fact: &Fact| match fact {
+        Fact::Held { call, .. } => call.to_string() == message,
+        _ => false,
+    };
+    let held = records.iter().find(|sealed| sealed.record.facts.iter().any(is_hold));
+    held.unwrap().record.position
+}
+
 /// Issue 18, 6: an approval that waits for too long raises one alert, even if the organism restarts
-/// meanwhile.
+/// meanwhile. The alert names the record of the hold as its cause, although the next run reads only
+/// the records of the last window again.
 #[test]
 fn an_approval_that_waits_raises_one_alert_until_somebody_decides() {
-    let house = house("waiting = \"1500ms\"");
+    let house = house("waiting = \"3s\"\nwindow = \"1s\"");
     let running = house.run();
     let sent = house.send_text(&numbered("ping", "1"), &["--no-wait"]);
     assert_eq!(sent.code, Some(3), "{sent:?}");
     let held = house.organism(&["approvals", "--json"]).json();
     let message = held[0]["message"].as_str().unwrap().to_owned();
     let hash = held[0]["sha256"].as_str().unwrap().to_owned();
+    // Each of these calls takes 300 ms, so the window is over.
+    (0..4).for_each(|_| fail(&house));
     kill(running);
 
     let running = house.run();
     until("it is raised", || (events(&house, "waiting", &message).len() == 1).then_some(()));
+    let is_own = |report: &Json| report["subject"] == *message;
+    let raised = commanded(&house).into_iter().find(is_own).unwrap();
+    assert_eq!(raised["cause"], hold_of(&house, &message).0);
     until("it is sent", || (recorded_events(&house, &message).len() == 2).then_some(()));
     kill(running);
 

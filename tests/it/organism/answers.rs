@@ -112,6 +112,10 @@ fn an_answer_that_is_refused_says_why_and_leaves_the_question_open() {
     let begun = answer(&house, &[&id[..id.len() - 1], "-"], "nonsense");
     assert_eq!(begun.code, Some(65), "the beginning of an id is enough: {begun:?}");
     assert!(begun.err.contains("not-one-root"), "{begun:?}");
+    let approved = house.organism(&["approve", &id[..id.len() - 1]]);
+    assert_eq!(approved.code, Some(65), "{approved:?}");
+    let command = format!("{id} waits for an answer: `organism answer {id}`");
+    assert!(approved.err.contains(&command), "{approved:?}");
     let refused = answer(&house, &[&id, "-", "--json"], "nonsense").json();
     assert_eq!((&refused[0]["message"], &refused[0]["result"]), (&json!(id), &json!("refused")));
     assert_eq!(refused[0]["refusal"]["rule"], "not-one-root");

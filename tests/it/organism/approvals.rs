@@ -77,6 +77,9 @@ fn a_held_call_is_shown_approved_by_its_hash_and_then_done() {
 
     let begun = house.organism(&["approve", &id[..id.len() - 1]]);
     assert!(begun.err.contains(&say("hello")), "the beginning of an id is enough: {begun:?}");
+    let answered = house.organism(&["answer", &id[..id.len() - 1]]);
+    let command = format!("{id} waits for an approval: `organism approve {id}`");
+    assert!(answered.err.contains(&command), "{answered:?}");
     let absent = house.organism(&["approve", "00000000"]);
     assert_eq!(absent.code, Some(65), "{absent:?}");
     let malformed = house.organism(&["refuse", "0000"]);

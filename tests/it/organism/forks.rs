@@ -305,7 +305,11 @@ async fn a_wait_of_a_fork_is_shown_once_although_the_connection_is_lost() {
 
     let socket = SocketTransport::new(&house.data(), house.handshake());
     let _organism = ScriptedOrganism::start(&house, vec![first, second]);
-    let around = ConfigEnvironment { directory: house.path(""), ..ConfigEnvironment::default() };
+    let around = ConfigEnvironment {
+        directory: house.path(""),
+        home: Some(house.path("")),
+        ..ConfigEnvironment::default()
+    };
     let config = load(Path::new("organism.toml"), &around).unwrap();
     let client = ServiceClient::of_partitions(config, socket);
 

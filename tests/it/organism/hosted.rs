@@ -18,6 +18,7 @@ use organism::thread::Fact;
 use serde_json::{Value as Json, json};
 
 use super::{CommandOutput, House, Running, say, talk_reply, until};
+use crate::bus::remote::publish_headers;
 use crate::model::server::{KEY, Script};
 use crate::nats::{Server, Settings};
 use crate::web::ask;
@@ -699,8 +700,13 @@ fn a_host_tells_whether_it_is_ready_and_what_its_agents_took() {
     assert_eq!(ask(at, "/healthz").status, 200);
     server.restart();
     until("it is connected again", || (ask(at, "/readyz").status == 200).then_some(()));
-    hosting.terminate();
-    assert_eq!(hosting.ended(), Some(0));
+
+    // The malformed header ends the agent's client. A supervisor starts the process again.
+    publish_headers(&server.address(), "$SRV.PING", "NATS/1.0\r\nA: x\ry\r\n\r\n");
+    assert_eq!(hosting.ended(), Some(69));
+    let log = hosting.log();
+    let error = log.lines().find(|line| line.contains("ERROR") && line.contains("agent=writer"));
+    assert!(error.is_some_and(|line| line.contains("has ended")), "{log}");
     assert_eq!(running.stop(), Some(0));
 }
 

@@ -292,6 +292,36 @@ fn a_request_that_no_route_takes_ends_the_call_with_the_providers_reason() {
     house.verified();
 }
 
+/// Two servers offer the same model of the same provider. The record tells their requests apart,
+/// and a fork finds the recorded answer.
+#[test]
+fn a_turn_records_the_settings_of_the_route_that_answered_although_another_has_its_name() {
+    let denies = ScriptedResponse::error("401 Unauthorized", "", "no such key");
+    let first = Provider::start(vec![denies]);
+    let second = Provider::start(vec![ScriptedResponse::text("from the second")]);
+    let one = first.model("first", "max_tokens = 111").replace("first-1", "live-1");
+    let two = second.model("second", "max_tokens = 222").replace("second-1", "live-1");
+    let routes = "\n[models.live]\nroutes = [\"first\", \"second\"]\n";
+    let house = house("", &format!("{one}{two}{routes}"));
+    let running = house.run();
+    let sent = end(sending(&house));
+    assert!(sent.out.contains("from the second"), "{sent:?}");
+
+    let seen = second.seen();
+    let sent_body = seen.requests[0].as_str();
+    assert!(sent_body.contains("222"), "{sent_body}");
+    let prompt = ["prompt", "writer", "--thread", THREAD, "--turn", "1", "--wire"];
+    let shown = house.organism(&prompt);
+    assert_eq!(shown.out.trim_end(), sent_body, "{shown:?}");
+
+    let (id, _) = house.messages("say").remove(0);
+    let forked = house.organism(&["fork", &id.to_string()]);
+    assert!(forked.out.contains("from the second"), "{forked:?}");
+    assert_eq!((first.requests(), second.requests()), (1, 1), "the fork asks no model");
+    assert_eq!(running.stop(), Some(0));
+    house.verified();
+}
+
 /// If a provider demands a pause that exceeds the limit, the call does not wait for the provider:
 /// the call tries the next route, or fails.
 #[test]

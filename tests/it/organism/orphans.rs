@@ -146,15 +146,26 @@ fn a_launcher_whose_parent_is_not_the_pump_starts_nothing() {
     assert!(house.path("started").exists());
 }
 
+/// In the session of its parent, a listener could type into the operator's shell.
+#[test]
+fn a_launched_listener_has_a_session_of_its_own() {
+    let house = House::new();
+    let own = std::process::id().to_string();
+    let script = "[ $(cut -d ' ' -f 6 /proc/$$/stat) -eq $$ ] && touch apart";
+    let launched = house.organism(&["launch-listener", &own, "sh", "-c", script]);
+    assert_eq!(launched.code, Some(0), "{launched:?}");
+    assert!(house.path("apart").exists());
+}
+
 #[test]
 fn a_listener_that_cannot_be_executed_is_described() {
     let config = CONFIG.replace("[\"./player.pl\", \"echo\"]", "[\"./echo.bin\"]");
     let house = House::with(&config);
-    house.write("echo.bin", "#!/nowhere/interpreter\n");
+    house.write("echo.bin", "#!/etc/passwd\n");
     let executable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
     std::fs::set_permissions(house.path("echo.bin"), executable).unwrap();
     let sent = house.send_text(&say("hello"), &[]);
     assert_eq!(sent.code, Some(1), "{sent:?}");
     assert!(sent.err.contains("cannot start `"), "{sent:?}");
-    assert!(sent.err.contains("No such file or directory"), "{sent:?}");
+    assert!(sent.err.contains("Permission denied"), "{sent:?}");
 }

@@ -206,6 +206,36 @@ fn a_removed_listener_may_end_its_work_and_gets_no_more() {
     proved(&house);
 }
 
+/// A queued call comes to wait for an approval with a reload. Its receipt did not state this, so
+/// the client that waits for the result gets a report.
+#[test]
+fn a_call_that_a_reload_holds_is_reported_to_its_client() {
+    let house = house();
+    let running = house.run();
+    let sent = ["1", "2", "3"].map(|n| sending(&house, &numbered("hold", n), n));
+    until("two are handed over, and one waits", || {
+        (handed_over(&house) == 2 && house.recorded("hold") == 3).then_some(())
+    });
+
+    rewrite(&house, "organism.toml", "attempts = 1", "attempts = 1\napproval = \"always\"");
+    reloaded(&house, 0);
+    let held = until("it is held", || house.organism(&["approvals", "--json"]).json().pop());
+    let message = held["message"].as_str().unwrap();
+    let hash = held["sha256"].as_str().unwrap();
+    let approved = house.organism(&["approve", message, "--hash", hash]);
+    assert_eq!(approved.code, Some(0), "{approved:?}");
+
+    for n in ["1", "2", "3"] {
+        house.write(&format!("let-go-{n}"), "");
+    }
+    let ended = sent.map(ended);
+    let reports = ended.iter().filter(|output| output.err.contains("waits for an approval"));
+    assert_eq!(reports.count(), 1, "{ended:?}");
+    assert!(ended.iter().all(|output| output.code == Some(0)), "{ended:?}");
+    assert_eq!(running.stop(), Some(0));
+    proved(&house);
+}
+
 /// The new host of a listener reports its return, although another host has reported that it left.
 #[test]
 fn the_return_of_a_listener_that_a_reload_repairs_is_on_record() {
@@ -273,6 +303,33 @@ fn what_cannot_be_applied_changes_nothing_and_is_named() {
 
     let absent = house.organism(&["reload"]);
     assert_eq!(absent.code, Some(69), "{absent:?}");
+}
+
+/// A changed secret is a change, although the record has no secrets.
+#[test]
+fn a_value_that_no_record_shows_is_put_in_force_and_named() {
+    let house = house();
+    let env = "env = { LEVEL = \"debug\", KEY_file = \"key\" }\nattempts = 1";
+    rewrite(&house, "organism.toml", "attempts = 1", env);
+    house.write("key", "one");
+    let running = house.run();
+
+    rewrite(&house, "organism.toml", "debug", "info");
+    let reload = reloaded(&house, 0);
+    assert!(reload.err.contains("listeners.holder.env.LEVEL"), "{reload:?}");
+    house.write("key", "two");
+    let reload = reloaded(&house, 0);
+    assert!(reload.err.contains("listeners.holder.env.KEY"), "{reload:?}");
+    for secret in ["info", "two", "LEVEL"] {
+        assert!(!reload.err.contains(secret), "{reload:?}");
+    }
+    let unchanged = reloaded(&house, 0);
+    assert!(unchanged.err.contains("the config is unchanged"), "{unchanged:?}");
+
+    let sent = house.send_text(&say("hello"), &[]);
+    assert_eq!((sent.code, sent.out), (Some(0), talk_reply("hello")));
+    assert_eq!(running.stop(), Some(0));
+    proved(&house);
 }
 
 fn is_reload(record: &Record) -> bool {

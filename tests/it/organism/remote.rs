@@ -3,10 +3,12 @@
 use std::io::Write as _;
 use std::process::{Child, Stdio};
 
+use organism::bus::nats::ListenerSubjects;
+
 use super::{CommandOutput, House, TALK, say, talk_reply, until};
-use crate::bus::harness::script;
-use crate::bus::remote::{Kit, Meeting, wait};
-use crate::nats::{Server, Settings};
+use crate::bus::harness::{name, script};
+use crate::bus::remote::{Kit, Meeting, publish_headers, wait};
+use crate::nats::{Server, Settings, is_streamed};
 
 fn server() -> Server {
     Server::start()
@@ -156,6 +158,53 @@ fn an_answer_to_an_attempt_that_was_given_up_is_refused_on_record() {
     assert_eq!(running.stop(), Some(0));
     assert_eq!(refused(), 1, "{}", house.log());
     assert_eq!(on_record(&house, "stale-attempt"), 1);
+    house.verified();
+}
+
+/// Another listener, for the config of [`house_with`].
+const OTHER: &str = r#"
+attempts = 1
+
+[listeners.other]
+nats = true
+schema = "talk.xsd"
+accepts = ["ping"]
+replies = ["pong"]
+"#;
+
+/// The first message makes the pump's NATS client leave the server. The second one ends the client.
+#[test]
+fn malformed_headers_from_one_listener_interrupt_no_call_of_another() {
+    let server = server();
+    let (house, meeting) = (house_with(&server, OTHER), Meeting::of("talk", &server));
+    let running = house.run();
+    let (stranger, mut deliveries) = wait(async {
+        let stranger = meeting.stranger().await;
+        let deliveries = stranger.hears(&meeting.subjects.deliveries()).await;
+        (stranger, deliveries)
+    });
+    let sent = sending(&house, "hello");
+    let reply = wait(deliveries.next()).reply.unwrap();
+
+    let subject = ListenerSubjects::new("talk", &name("other")).denied();
+    for (headers, logged) in [
+        ("NATS/1.0\r\nno colon here\r\n\r\n", "connected to NATS again"),
+        ("NATS/1.0\r\nA: x\ry\r\n\r\n", "connected to NATS anew"),
+    ] {
+        publish_headers(&server.address(), &subject, headers);
+        until(logged, || house.log().contains(logged).then_some(()));
+    }
+
+    wait(stranger.say(&reply, &[], &format!("<said xmlns=\"{TALK}\">in time</said>")));
+    let told = answer(sent);
+    assert_eq!((told.code, told.out), (Some(0), talk_reply("in time")), "{}", told.err);
+    let log = house.log();
+    let error = log.lines().find(|line| line.contains("ERROR") && line.contains("listener other"));
+    assert!(error.is_some_and(|line| line.contains("has ended")), "{log}");
+    assert!(!log.contains("organism talk, listener tested"), "{log}");
+    // Journals on JetStream come with other log levels.
+    assert!(is_streamed() || log.contains("no header version line found"), "{log}");
+    assert_eq!(running.stop(), Some(0));
     house.verified();
 }
 

@@ -218,6 +218,10 @@ fn a_refused_submission_is_retried_after_the_config_changed() {
     let rest = retry(&house, &["--json"]);
     assert_eq!(rest.out, "", "{rest:?}");
     assert_eq!(running.stop(), Some(0));
+    // This command starts an organism for a retry that is refused, so no work goes on.
+    let alone = retry(&house, &[&id]);
+    assert_eq!(alone.code, Some(65), "{alone:?}");
+    assert!(!alone.err.contains("the work goes on"), "{alone:?}");
     house.verified();
     let replayed = house.organism(&["replay"]);
     assert_eq!(replayed.code, Some(0), "{replayed:?}");

@@ -14,6 +14,10 @@ use super::world::{
 const FREE: Money = Money(0);
 
 fn world_with(limits: TreeLimits) -> World {
+    World::with_limits(contracts(), limits)
+}
+
+fn contracts() -> Vec<Contract> {
     let mut boss = Contract::new(name("boss"), Role::Human);
     (boss.accepts, boss.replies) = (names(&["count"]), names(&["counted"]));
     let mut contracts = vec![
@@ -27,7 +31,7 @@ fn world_with(limits: TreeLimits) -> World {
     for contract in &mut contracts {
         contract.timeout = Duration::from_secs(100 * 3600);
     }
-    World::with_limits(contracts, limits)
+    contracts
 }
 
 fn world() -> World {
@@ -79,6 +83,24 @@ fn an_allotment_of_money_bounds_what_model_calls_cost() {
     let writer = world.delivery("writer");
     assert!(world.reserve(&writer, 1, Money(500_000_001)).is_err());
     assert_eq!(world.reserve(&writer, 1, Money(500_000_000)), Ok(()));
+}
+
+/// The price of `writer`, a peer of the spawner, is unknown.
+#[test]
+fn an_amount_of_money_is_refused_where_a_model_has_no_price() {
+    let mut contracts = contracts();
+    for contract in contracts.iter_mut().filter(|contract| contract.name == name("writer")) {
+        contract.has_unpriced_model = true;
+    }
+    let mut world = World::new(contracts);
+    world.open("desk", &word("plan", "p"));
+    world.play("thinker", &[spawn("a", "money=\"0\""), spawn("b", "tokens=\"500\"")]);
+    assert_eq!(world.refusals(), ["thinker schema-invalid"]);
+    let woken = world.delivery("thinker");
+    let news = fresh(&woken);
+    let news: Vec<_> = news.iter().filter_map(|gist| gist.split(" sess-").next()).collect();
+    assert_eq!(news, ["huh schema-invalid", "thread-spawned"]);
+    world.check_replay();
 }
 
 #[test]

@@ -100,7 +100,7 @@ fn a_client_gets_a_notice_as_soon_as_its_call_is_held() {
         for again in [false, true] {
             let receipt = world.submit_to("desk", target(), Some(&text), &text);
             let Receipt::Accepted { again: was, held, .. } = receipt else { panic!("{receipt:?}") };
-            assert_eq!((was, held), (again, expected));
+            assert_eq!((was, !held.is_empty()), (again, expected));
         }
     }
 }
@@ -249,7 +249,8 @@ fn a_time_out_refuses_and_no_time_of_the_call_runs_before_it_is_handed_over() {
     world.pass(Duration::from_secs(301));
     let woken = world.play("thinker", &[word("answer", "a")]);
     assert_eq!(fresh(&woken), ["system-error denied"]);
-    assert!(woken.messages.last().unwrap().payload.as_str().contains("nobody approved it within"));
+    let fault = woken.messages.last().unwrap().payload.as_str();
+    assert!(fault.contains("nobody approved it within 300 s"), "{fault}");
     let late = world.approve(second, &hash(&word("run", "again")));
     assert_eq!(late, Err("not-waiting".to_owned()));
     assert_eq!(world.result(call), "completed: answer(a)");

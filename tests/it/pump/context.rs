@@ -1,5 +1,6 @@
 //! `clear-context`: the kept items and their count.
 
+use organism::envelope::Turn;
 use organism::thread::Fact;
 
 use super::world::{World, agent, client, core, fresh, listener, word};
@@ -16,6 +17,10 @@ fn world() -> World {
 
 fn clear(keep: u32) -> String {
     core("clear-context", &format!("keep=\"{keep}\""), "")
+}
+
+fn turn() -> Turn {
+    Turn { note: core("model-turn", "", ""), ..Turn::default() }
 }
 
 /// A world after two rounds of the agent. Five items precede the agent's third turn: the request,
@@ -48,6 +53,19 @@ pub fn a_second_clearing_counts_what_the_first_one_left() {
     world.turn("thinker", 1, &[clear(100)]);
     // The two kept items, the turn with the request, and the confirmation.
     assert_eq!(fresh(&world.delivery("thinker")), ["context-cleared 4"]);
+}
+
+/// Both confirmations state the smaller number, and so do the clearings of later turns.
+#[test]
+fn a_second_clearing_in_the_same_turn_counts_what_the_first_one_left() {
+    let mut world = after_two_rounds();
+    world.turn("thinker", 1, &[clear(1), clear(50)]);
+    let woken = world.delivery("thinker");
+    assert_eq!(fresh(&woken), ["context-cleared 1", "context-cleared 1"]);
+    world.answer_turn(&woken, &[clear(50)], Some(turn()));
+    // The kept item, the turn with the two requests, and the two confirmations.
+    assert_eq!(fresh(&world.delivery("thinker")), ["context-cleared 4"]);
+    world.check_replay();
 }
 
 /// A window keeps only items from before the turn that requested the window.

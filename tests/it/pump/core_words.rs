@@ -171,6 +171,8 @@ fn the_refusal_of_a_payload_inside_a_primitive_is_recorded() {
     });
     let expected = ["/spawn-thread/initial-payload/look", "/send-to-thread/look"];
     assert_eq!(places.collect::<Vec<_>>(), expected);
+    // The reason is the only answer to the refused `send-to-thread`.
+    assert_eq!(fresh(&world.delivery("spawner")), ["system-error busy"]);
     world.check_replay();
 }
 

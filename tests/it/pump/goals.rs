@@ -7,7 +7,7 @@ use organism::bus::Delivery;
 use organism::contract::{
     Contract, TreeLimits, TypedAnswer, goal_answer, goal_name, write_goal, write_typed_goal,
 };
-use organism::envelope::AttemptFailure;
+use organism::envelope::{AttemptFailure, Spent, Turn};
 use organism::ids::CallId;
 
 use super::world::{World, agent, client, core, fresh, listener, name, names, word, workflow};
@@ -144,6 +144,28 @@ fn a_goal_that_names_its_answer_is_answered_by_nothing_else() {
     assert_eq!(news(&woken), ["thread-spawned", "waiting any", "thread-result completed"]);
     assert_eq!(world.result(call), "completed: answer(a)");
     world.check_replay();
+}
+
+/// A typed goal is answered in the last turn of the agent. The wrong answer is refused, and the
+/// agent gets no further turn.
+#[test]
+fn a_last_turn_whose_final_is_refused_ends_the_call() {
+    for (answer, status) in [(completion("done"), "failed"), (word("ballot", "x"), "completed")] {
+        let mut world = World::new(with_types());
+        world.open("desk", &word("plan", "p"));
+        let goal = write_typed_goal(&name("writer"), "Vote.", &names(&["ballot"])[0]);
+        world.play("flow", &[spawn(&goal), core("wait", "for=\"any\"", "")]);
+        let writer = world.delivery("writer");
+        let note = core("model-turn", "", "");
+        let turn = Turn { note, spent: Some(Spent::AfterLastCall), ..Turn::default() };
+        world.answer_turn(&writer, &[answer], Some(turn));
+        let woken = world.delivery("flow");
+        assert_eq!(news(&woken).last(), Some(&format!("thread-result {status}")));
+        let result = woken.messages.last().unwrap().payload.as_str();
+        let says = "the last turn is used up, and its payload was refused: not-in-vocabulary";
+        assert_eq!(result.contains(says), status == "failed", "{result}");
+        world.check_replay();
+    }
 }
 
 #[test]

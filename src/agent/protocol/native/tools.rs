@@ -101,18 +101,21 @@ impl NativeTools {
         }
 
         toolbox.fill_places(version);
-        toolbox.keep_to(version);
+        toolbox.keep_to(version, vocabulary);
         toolbox
     }
 
-    /// Removes the parameters of `spawn-thread` that the renderer version does not mention.
-    fn keep_to(&mut self, version: RendererVersion) {
+    /// Removes the parameters of `spawn-thread` that the prompt of the agent does not mention.
+    fn keep_to(&mut self, version: RendererVersion, vocabulary: &AgentVocabulary) {
         let spawns = |entry: &&mut NativeTool| entry.word == system::name("spawn-thread");
         for entry in self.entries.iter_mut().filter(spawns) {
             let properties = entry.tool.parameters.pointer_mut("/properties");
             if let Some(properties) = properties.and_then(Json::as_object_mut) {
                 for (_, attribute) in SINCE.iter().filter(|(since, _)| version < *since) {
                     properties.shift_remove(*attribute);
+                }
+                if !vocabulary.mentions_money(version) {
+                    properties.shift_remove("money");
                 }
             }
         }
@@ -271,14 +274,18 @@ impl NativeTools {
             arguments => arguments,
         };
 
-        let arguments = match entry.place {
+        let unpacked = match entry.place {
             Some(place) => self.unpack(arguments, place)?,
-            None if entry.is_final => finals.arguments(&entry.word, arguments)?,
-            None => arguments.to_owned(),
+            None if entry.is_final => {
+                UnpackedArguments::unchanged(finals.arguments(&entry.word, arguments)?)
+            }
+            None => UnpackedArguments::unchanged(arguments.to_owned()),
         };
 
-        let payload =
-            self.schemas.to_xml(&entry.word, &arguments).map_err(|found| joined(&found))?;
+        let payload = self
+            .schemas
+            .to_xml(&entry.word, &unpacked.text)
+            .map_err(|found| unpacked.located_in(arguments, joined(&found)))?;
         if entry.is_final {
             finals.check(&entry.word, &payload, TextLocation::default())?;
         }
@@ -302,31 +309,34 @@ impl NativeTools {
 
     /// Converts the inner payload in the arguments of a native call from JSON to XML. The inner
     /// payload is the value of the argument `place`. If this value is a string, it stays unchanged,
-    /// because it is XML already.
-    fn unpack(&self, arguments: &str, place: &str) -> Result<String, Finding> {
-        let Some(outer) = members(arguments) else { return Ok(arguments.to_owned()) };
-        let mut out = Vec::new();
-        for (key, value) in outer {
-            let value = match members(value.get()) {
-                Some(inner) if key == place => {
-                    let xml = self.inner(&inner, place)?;
-                    Json::String(xml).to_string()
-                }
-                _ => value.get().to_owned(),
-            };
-            out.push(format!("{}:{value}", Json::String(key)));
-        }
+    /// because it is XML already. The rest of the arguments stays unchanged.
+    fn unpack(&self, arguments: &str, place: &str) -> Result<UnpackedArguments, Finding> {
+        let outer = members(arguments).unwrap_or_default();
+        let value = outer.iter().find(|(key, _)| key == place).map(|(_, value)| value.get());
+        let inner = value.and_then(|value| Some((value, members(value)?)));
+        let Some((value, inner)) = inner else {
+            return Ok(UnpackedArguments::unchanged(arguments.to_owned()));
+        };
 
-        Ok(format!("{{{}}}", out.join(",")))
+        let written = Json::String(self.inner(arguments, &inner, place)?).to_string();
+        let start = offset_in(arguments, value);
+        let before = arguments.get(..start).unwrap_or_default();
+        let after = arguments.get(start + value.len()..).unwrap_or_default();
+        let text = format!("{before}{written}{after}");
+        let replaced = Some(ReplacedValue { start, length: value.len(), written: written.len() });
+        Ok(UnpackedArguments { text, replaced })
     }
 
+    /// Converts an inner payload to XML. `arguments` are the arguments of the whole call, and the
+    /// locations of findings are locations in this text.
     fn inner(
         &self,
+        arguments: &str,
         members: &[(String, &serde_json::value::RawValue)],
         place: &str,
     ) -> Result<String, Finding> {
         let wrong = |message: String| Finding::new("json-type", TextLocation::default(), message);
-        let [(name, arguments)] = members else {
+        let [(name, value)] = members else {
             let count = members.len();
             return Err(wrong(format!(
                 "`$.{place}` has {count} properties; exactly one is expected"
@@ -342,12 +352,68 @@ impl NativeTools {
             return Err(wrong(message));
         };
 
-        self.schemas.to_xml(&entry.word, arguments.get()).map_err(|found| {
+        self.schemas.to_xml(&entry.word, value.get()).map_err(|found| {
             let mut finding = joined(&found);
-            finding.message = finding.message.replace("`$", &format!("`$.{place}.{name}"));
+            let path = format!("$.{place}.{name}");
+            finding.message = finding.message.replace("`$", &format!("`{path}"));
+            if finding.place.line > 0 {
+                let offset = offset_in(arguments, value.get()) + finding.place.offset;
+                move_to(&mut finding.place, arguments, offset);
+            }
+            finding.place.path = finding.place.path.map(|inner| inner.replacen('$', &path, 1));
             finding
         })
     }
+}
+
+/// Arguments of a native call in which an inner payload, written as JSON, is replaced by its XML.
+struct UnpackedArguments {
+    text: String,
+    /// The replaced value; `None` if nothing was replaced.
+    replaced: Option<ReplacedValue>,
+}
+
+/// A value in the arguments of a native call that was replaced by another text.
+struct ReplacedValue {
+    /// Byte offset of the value.
+    start: usize,
+    /// Length of the value in bytes.
+    length: usize,
+    /// Length of the text that replaces the value, in bytes.
+    written: usize,
+}
+
+impl UnpackedArguments {
+    fn unchanged(text: String) -> Self {
+        Self { text, replaced: None }
+    }
+
+    /// Changes the location of a finding from a location in these arguments to the location in
+    /// `original`, the arguments as the model wrote them.
+    fn located_in(&self, original: &str, mut finding: Finding) -> Finding {
+        if let Some(ReplacedValue { start, length, written }) = self.replaced
+            && finding.place.line > 0
+        {
+            let offset = finding.place.offset;
+            let offset = match offset.checked_sub(start + written) {
+                Some(behind) => start + length + behind,
+                None => offset.min(start),
+            };
+            move_to(&mut finding.place, original, offset);
+        }
+        finding
+    }
+}
+
+/// Changes a location to the byte at `offset` in `text`, and keeps its path.
+fn move_to(place: &mut TextLocation, text: &str, offset: usize) {
+    let path = place.path.take();
+    *place = TextLocation { path, ..TextLocation::at(text.as_bytes(), offset) };
+}
+
+/// Returns the byte offset of `part` in `text`. `part` must be a slice of `text`.
+fn offset_in(text: &str, part: &str) -> usize {
+    (part.as_ptr() as usize).saturating_sub(text.as_ptr() as usize)
 }
 
 /// Returns the JSON schema for a payload inside a core payload. The schema lists only the names of

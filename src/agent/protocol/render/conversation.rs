@@ -190,7 +190,11 @@ fn model_message(turn: &ModelText, form: &ConversationForm) -> ChatMessage {
         }
         blocks.extend(turn.calls.iter().map(|call| native_call(&call.call, form.version)));
     } else {
-        blocks.push(ChatBlock::Text(as_xml(turn)));
+        let text = as_xml(turn);
+        // Providers refuse a message without text. Versions before the twelfth sent one.
+        if !text.trim().is_empty() || form.version < RendererVersion::V12 {
+            blocks.push(ChatBlock::Text(text));
+        }
     }
 
     if blocks.iter().all(|block| matches!(block, ChatBlock::Own(_))) {

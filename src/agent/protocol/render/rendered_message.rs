@@ -183,6 +183,10 @@ fn shown<'a>(
             RenderedMessage::result(Some(&message.name.local), None, "recorded")
         }
         (MessageKind::Reply, Some(answered)) => reply(message, answered, version),
+        // The agent has opened this call from another thread, and not by an action in this one.
+        (MessageKind::System, _) if seen.answers_outer && version >= RendererVersion::V12 => {
+            RenderedMessage::Plain(others(message, viewer, version))
+        }
         (MessageKind::System, answered) if message.from.is_core() => {
             system_payload(message, answered.as_ref())
         }

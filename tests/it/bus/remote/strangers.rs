@@ -173,8 +173,8 @@ async fn a_payload_too_large_for_the_server_is_refused_at_the_start_or_fails_its
     let settings = Settings { jetstream: None, more: "max_payload: 20000" };
     let server = Server::start_with(settings);
     let meeting = Meeting::at(&server);
-    assert!(check_max_payload(meeting.wire.client(), 10_000).is_ok());
-    let said = check_max_payload(meeting.wire.client(), 20_000).unwrap_err().to_string();
+    assert!(check_max_payload(&meeting.wire.client(), 10_000).is_ok());
+    let said = check_max_payload(&meeting.wire.client(), 20_000).unwrap_err().to_string();
     assert!(said.contains("20000") && said.contains("24096"), "{said}");
     let mut ear = meeting.ear();
     let number = ear.tell(&"x".repeat(20_000));

@@ -252,6 +252,13 @@ fn the_secret_of_a_client_is_its_token_where_there_is_no_terminal() {
     view.open();
     assert!(view.page("/threads").contains("desk (client)"));
     assert_eq!(running.stop(), Some(0));
+
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let mut command = house.command(&["run", "--web", &address, "--as", "desk"]);
+    let refused = command.env("DESK_SECRET", value).output().unwrap();
+    let reason = String::from_utf8_lossy(&refused.stderr);
+    assert!(reason.contains("; --web names another address"), "{reason}");
 }
 
 /// Starts a web view over TLS on a terminal. Returns the command and the first line of the
