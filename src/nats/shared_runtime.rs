@@ -10,7 +10,7 @@ use tokio::sync::Notify;
 
 use crate::limits;
 
-/// The runtime of one NATS connection.
+/// The runtime of one NATS connection, or of several that share an OS thread.
 pub struct SharedRuntime {
     /// The runtime of the connection. `None` only while the `SharedRuntime` is being dropped.
     runtime: Option<Arc<Runtime>>,

@@ -17,7 +17,7 @@ use crate::bus::nats::{
 use crate::config::Config;
 use crate::ids::ListenerName;
 use crate::memory::JournalMemory;
-use crate::nats;
+use crate::nats::{self, SharedRuntime};
 
 pub(super) async fn remotes(
     config: &Config,
@@ -31,29 +31,31 @@ pub(super) async fn remotes(
         return Ok(Vec::new());
     };
 
+    let thread = NatsConnection::start_thread()?;
     let listeners = config.remotes.iter().map(|name| (name.clone(), None));
     let hosts = listeners.chain(remote).map(|(name, remote)| {
         let sink: Arc<dyn Sink> = sink.clone();
         let mut options =
             Options { remote_agents: remote, ..Options::new(config.name.clone(), name.clone()) };
         options.waits_for_end = options.remote_agents.is_none() && is_ordered(config, &name);
-        start(config, servers, options, sink, runtime.clone())
+        start(config, (servers, &thread), options, sink, runtime.clone())
     });
     let hosts: Vec<_> = hosts.collect();
     try_join_all(hosts).await
 }
 
-/// Connects to the servers, and starts the host of one listener or agent.
+/// Connects to the servers, on the thread that all listeners share, and starts the host of one
+/// listener or agent.
 async fn start(
     config: &Config,
-    servers: &nats::Options,
+    (servers, thread): (&nats::Options, &Arc<SharedRuntime>),
     options: Options,
     sink: Arc<dyn Sink>,
     runtime: runtime::Handle,
 ) -> Result<HostedListener, Error> {
     let name = options.listener.clone();
     let called = format!("organism {}, listener {name}", config.name);
-    let connection = NatsConnection::open(servers, &called).await?;
+    let connection = NatsConnection::open_on(thread, servers, &called).await?;
     check_max_payload(&connection.client(), config.payload_bytes)?;
     let host = NatsHost::start(Arc::clone(&connection), options, sink, runtime).await?;
 

@@ -1,5 +1,5 @@
-//! The NATS connection of one listener on the pump's side. It has an OS thread of its own, on which
-//! the listener's host also reads and checks the messages of the listener.
+//! The NATS connection of one listener on the pump's side. The connections of all listeners of a
+//! pump share an OS thread, on which the listeners' hosts also read and check their messages.
 //!
 //! Each listener has a connection of its own, because the NATS client ends a connection, or even
 //! its own task, on a message with malformed headers. So a listener's program that publishes such a
@@ -33,7 +33,7 @@ pub struct NatsConnection {
     /// Queue of outbound messages. Locked only to queue messages or to take them from the queue,
     /// never while a message is sent. So a host never waits for the network.
     outbox: Mutex<SendQueue>,
-    runtime: SharedRuntime,
+    runtime: Arc<SharedRuntime>,
 }
 
 impl std::fmt::Debug for NatsConnection {
@@ -150,15 +150,38 @@ impl std::fmt::Debug for OutboundPublish {
 }
 
 impl NatsConnection {
-    /// Connects to the servers. `name` identifies the connection in the log and in the servers'
-    /// reports.
+    /// Starts the OS thread that connections share.
     ///
     /// # Errors
     ///
-    /// The errors of [`nats::connect`], and [`nats::Error::Threads`] if the OS thread of the
-    /// connection cannot be started.
+    /// [`nats::Error::Threads`] if the thread cannot be started.
+    pub fn start_thread() -> Result<Arc<SharedRuntime>, nats::Error> {
+        let started = SharedRuntime::start();
+        Ok(Arc::new(started.map_err(|source| nats::Error::Threads { source })?))
+    }
+
+    /// Connects to the servers, on an OS thread for this connection alone. `name` identifies the
+    /// connection in the log and in the servers' reports.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`NatsConnection::start_thread`] and of [`nats::connect`].
     pub async fn open(options: &nats::Options, name: &str) -> Result<Arc<Self>, nats::Error> {
-        let runtime = SharedRuntime::start().map_err(|source| nats::Error::Threads { source })?;
+        Self::open_on(&Self::start_thread()?, options, name).await
+    }
+
+    /// Connects to the servers as [`NatsConnection::open`] does, on the thread of `runtime`. A
+    /// listener costs one open file in this way; a thread for each would cost five.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`nats::connect`], and [`nats::Error::Threads`] if the thread has ended.
+    pub async fn open_on(
+        runtime: &Arc<SharedRuntime>,
+        options: &nats::Options,
+        name: &str,
+    ) -> Result<Arc<Self>, nats::Error> {
+        let runtime = Arc::clone(runtime);
         let options = options.clone();
         let name = name.to_owned();
         let connecting = {
@@ -241,6 +264,9 @@ impl NatsConnection {
         let mut current = locked(&self.current);
         if Arc::ptr_eq(&current, ended) {
             *current = Arc::new(ended.successor(connected));
+            if ended.number.is_power_of_two() {
+                tracing::warn!(connection = %self.name, "connected to NATS anew");
+            }
         }
     }
 

@@ -46,7 +46,6 @@ impl ListenerMessages {
             self.client = self.shared.wire.current();
             match self.shared.subscribe(&self.client).await {
                 Ok(messages) => {
-                    tracing::warn!(%listener, "connected to NATS anew for this listener");
                     self.messages = messages;
                     return;
                 }

@@ -129,6 +129,12 @@ impl RemoteAgentHost {
                 biased;
                 message = self.deliveries.next(), if !is_ending => match message {
                     Some(message) => self.take(&message),
+                    // The client has ended, so no answer of a running turn can reach the pump.
+                    None if leave_by.is_none() => {
+                        let hosts = self.hosts.hosts();
+                        join_all(hosts.iter().map(|host| host.stop())).await;
+                        return;
+                    }
                     None => (is_ending, ending) = (true, self.end()),
                 },
                 () = patience, if !is_ending => (is_ending, ending) = (true, self.end()),
