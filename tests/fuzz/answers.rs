@@ -104,7 +104,7 @@ async fn ask(client: &HttpClient, endpoint: &ProviderEndpoint) -> Option<FuzzedA
     let posted = client.post(endpoint, "/", &[], "{}".to_owned(), timeouts).await;
     let mut response = match posted {
         Ok(response) => response,
-        Err(HttpError::Broken) => return None,
+        Err(HttpError::Broken | HttpError::NoResponse { .. }) => return None,
         Err(error) => panic!("{error:?}"),
     };
 
