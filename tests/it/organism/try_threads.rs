@@ -538,7 +538,7 @@ fn a_trial_that_is_stopped_or_killed_leaves_the_source_untouched() {
     house.write("changed.toml", changed);
     std::fs::create_dir_all(house.path("tmp")).unwrap();
     let arguments = ["try", "changed.toml", "--threads", "sess-source01"];
-    for (number, signal) in [(2, "-INT"), (3, "-KILL")] {
+    for (number, signal) in [(2, "-TERM"), (3, "-KILL")] {
         let mut command = house.command(&[&arguments[..], &["--live", "solo"]].concat());
         command.env("EFFECTS", house.path("effects")).env("TMPDIR", house.path("tmp"));
         let child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
@@ -549,7 +549,7 @@ fn a_trial_that_is_stopped_or_killed_leaves_the_source_untouched() {
         let code = until("it ends", || running.child.try_wait().unwrap()).code();
         let errors = std::io::read_to_string(stderr).unwrap();
         assert!(errors.contains(house.path("tmp").to_str().unwrap()), "{errors}");
-        if signal == "-INT" {
+        if signal == "-TERM" {
             assert_eq!(code, Some(75), "{errors}");
             assert!(errors.contains("stopped by a signal after 0 of 1 thread"), "{errors}");
             assert_eq!(leftovers(&house), 0);

@@ -101,11 +101,11 @@ impl Evidence {
     }
 
     /// Returns the recorded turns in the order of the journal. The provider reports the number of a
-    /// turn as the input tokens of the turn, so the record of the turn contains it.
+    /// turn, counted from 1, as the input tokens of the turn, so the record of the turn contains it.
     fn turns(&self) -> Vec<Turn<'_>> {
         let turn = |record: &'_ Record| {
             let number = record.facts.iter().find_map(|fact| match fact {
-                Fact::Used { tokens_in, .. } => usize::try_from(*tokens_in).ok(),
+                Fact::Used { tokens_in, .. } => usize::try_from(*tokens_in).ok()?.checked_sub(1),
                 _ => None,
             })?;
             let note = messages(record).find(|m| &*m.name.local == "model-turn")?;

@@ -133,7 +133,8 @@ fn bad(body: &Json) -> Vec<String> {
     bad
 }
 
-/// Streams the answer as an OpenAI server does. The usage contains the number of the turn.
+/// Streams the answer as an OpenAI server does. The usage contains the number of the turn,
+/// counted from 1, because a usage of 0 does not count as reported.
 fn events(says: &Says, number: usize) -> Vec<String> {
     let chunk = |delta: Json, finish: Option<&str>| {
         let choice = json!({"index": 0, "delta": delta, "finish_reason": finish});
@@ -153,7 +154,7 @@ fn events(says: &Says, number: usize) -> Vec<String> {
         events.push(chunk(json!({"tool_calls": [call]}), None));
     }
     events.push(chunk(json!({}), Some(says.stop)));
-    let usage = json!({"prompt_tokens": number, "completion_tokens": says.tokens});
+    let usage = json!({"prompt_tokens": number + 1, "completion_tokens": says.tokens});
     events.push(format!("data: {}\n\n", json!({"choices": [], "usage": usage})));
     events.push("data: [DONE]\n\n".to_owned());
     events
