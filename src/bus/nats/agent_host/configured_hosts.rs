@@ -13,8 +13,9 @@ type HostOfConfig = (Digest, Arc<dyn Host>);
 
 /// The hosts of one agent, each with its config. A reload adds a host. The hosts of earlier configs
 /// stay, because each delivery must go to the host with the config that was in force when the
-/// delivery was handed over. The newest [`limits::AGENT_HOST_CONFIGS_MAX`] hosts get deliveries. An
-/// older host gets none, and stays until its running deliveries have ended. All clones share the
+/// delivery was handed over. The newest host of each of the newest
+/// [`limits::AGENT_HOST_CONFIGS_MAX`] configs gets deliveries. Any other host gets none, and stays
+/// until its running deliveries have ended. All clones share the
 /// hosts.
 #[derive(Clone)]
 pub struct ConfiguredHosts {
@@ -29,24 +30,26 @@ impl ConfiguredHosts {
         Self { hosts: Arc::new(Mutex::new(VecDeque::from([(config, host)]))) }
     }
 
-    /// Adds the host of a new config. Removes each host that gets no more deliveries and is idle.
+    /// Adds the newest host of a config. A reload that changes only secrets keeps the digest of the
+    /// config, and the older host with this digest gets no more deliveries. Removes each host that
+    /// gets no more deliveries and is idle.
     pub fn add(&self, config: Digest, host: Arc<dyn Host>) {
         let mut hosts = locked(&self.hosts);
         hosts.push_front((config, host));
 
-        let mut newer = 0;
-        hosts.retain(|(_, host)| {
-            newer += 1;
-            newer <= limits::AGENT_HOST_CONFIGS_MAX || !host.is_idle()
-        });
+        let mut newer = Vec::new();
+        hosts.retain(|(config, host)| gets_deliveries(&mut newer, *config) || !host.is_idle());
     }
 
     /// Passes a delivery to the host of its config. If there is no such host, returns the digest of
     /// the newest config as the error.
     pub(super) fn deliver(&self, config: &str, delivery: Delivery) -> Result<(), Digest> {
         let hosts = locked(&self.hosts);
-        let mut accepting = hosts.iter().take(limits::AGENT_HOST_CONFIGS_MAX);
-        let Some((_, host)) = accepting.find(|(digest, _)| digest.to_string() == config) else {
+        let mut newer = Vec::new();
+        let found = hosts.iter().find(|(digest, _)| {
+            gets_deliveries(&mut newer, *digest) && digest.to_string() == config
+        });
+        let Some((_, host)) = found else {
             return Err(hosts.front().map(|(digest, _)| *digest).unwrap_or_default());
         };
         host.deliver(delivery);
@@ -61,6 +64,16 @@ impl ConfiguredHosts {
     pub(super) fn hosts(&self) -> Vec<Arc<dyn Host>> {
         locked(&self.hosts).iter().map(|(_, host)| Arc::clone(host)).collect()
     }
+}
+
+/// Whether a host of `config` gets deliveries. `newer` are the configs of newer hosts that get
+/// deliveries. If the host gets deliveries, adds `config` to `newer`.
+fn gets_deliveries(newer: &mut Vec<Digest>, config: Digest) -> bool {
+    let is_next = newer.len() < limits::AGENT_HOST_CONFIGS_MAX && !newer.contains(&config);
+    if is_next {
+        newer.push(config);
+    }
+    is_next
 }
 
 #[cfg(test)]
@@ -128,5 +141,16 @@ mod tests {
         add(most + 1);
         assert_eq!(Arc::strong_count(&oldest), 1);
         assert_eq!(hosts.hosts().len(), most + 1, "the host of the next config is not idle");
+    }
+
+    #[test]
+    fn hosts_of_the_newest_config_take_no_place_of_earlier_configs() {
+        let config = |number: u8| Digest::of(&[number]);
+        let hosts = ConfiguredHosts::new(config(0), Arc::new(FakeHost::default()));
+        for _ in 0..=limits::AGENT_HOST_CONFIGS_MAX {
+            hosts.add(config(1), Arc::new(FakeHost::default()));
+        }
+        assert_eq!(hosts.deliver(&config(0).to_string(), delivery()), Ok(()));
+        assert_eq!(hosts.deliver(&config(2).to_string(), delivery()), Err(config(1)));
     }
 }
