@@ -43,7 +43,10 @@ impl ReloadComparison {
         let mut changes = config_changes(&compared, &ComparedConfig::of_config(after));
         changes.extend(secret_changes(before, after));
         changes.extend(default_timeout_changes(before, after));
+        // A reference to another variable is a change of the setting and of the text. The sort is
+        // stable, so the change with the values stays.
         changes.sort_by(|one, other| one.path.cmp(&other.path));
+        changes.dedup_by(|later, kept| later.path == kept.path);
         let keys = changes.iter().map(|change| &change.path);
         let mut restart: BTreeSet<_> =
             keys.filter(|key| needs_restart(key, before, after)).cloned().collect();
@@ -73,7 +76,7 @@ impl ReloadComparison {
     }
 }
 
-/// A secret that both the config in force and the changed config have read. No output shows it.
+/// A secret of a loaded config: a value or an API key. No output shows its text.
 enum ReadSecret<'a> {
     Value(&'a SecretValue),
     Key(&'a ProviderKey),
@@ -89,8 +92,8 @@ impl ReadSecret<'_> {
     }
 }
 
-/// Returns the secrets whose texts differ, by their keys. The record has no secrets, so a secret
-/// that only one config has is found by the setting that names it.
+/// Returns a change for each secret that both configs have and whose text differs. If only one
+/// config has a secret, [`config_changes`] already lists the setting that names the secret.
 fn secret_changes(before: &Config, after: &Config) -> Vec<ConfigChange> {
     let earlier = secrets_of(before);
     let mut changes = Vec::new();
@@ -102,8 +105,8 @@ fn secret_changes(before: &Config, after: &Config) -> Vec<ConfigChange> {
     changes
 }
 
-/// Returns the agents whose `timeout` is set in only one of the configs, by the key. The record
-/// states the same duration for a missing `timeout` and for one that equals the default.
+/// Returns a change for each agent whose `timeout` is set in only one of the configs, if both
+/// configs result in the same duration. The record does not distinguish these configs.
 fn default_timeout_changes(before: &Config, after: &Config) -> Vec<ConfigChange> {
     let timeout = |config: &Config, name: &ListenerName| {
         config.contracts.get(name).map(|contract| contract.timeout)

@@ -73,6 +73,19 @@ fn a_changed_secret_is_a_change_whether_its_text_or_its_file_changed() {
     assert_eq!(changes(&load_with(&other)), [texts[0], names[0], texts[1], names[1]]);
 }
 
+/// Another variable changes the setting and, in most cases, the text. The key is listed once.
+#[test]
+fn a_reference_to_another_variable_is_one_change() {
+    let command = "command = [\"./run\"]";
+    let load_with = |name: &str| {
+        let env = format!("{command}\nenv = {{ PASSWORD = \"${{{name}}}\" }}");
+        load_text(good_with(command, &env), &[("OLD", "one"), ("NEW", "two")]).unwrap()
+    };
+    let changes = ReloadComparison::between(&load_with("OLD"), &load_with("NEW")).changes;
+    let paths: Vec<_> = changes.iter().map(|change| change.path.as_str()).collect();
+    assert_eq!(paths, ["listeners.search.env.PASSWORD"]);
+}
+
 #[test]
 fn a_budget_of_no_money_is_noted() {
     let recording = "recording = \"turns.recording.xml\"";
