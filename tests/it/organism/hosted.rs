@@ -700,6 +700,8 @@ fn a_host_tells_whether_it_is_ready_and_what_its_agents_took() {
     assert_eq!(ask(at, "/healthz").status, 200);
     server.restart();
     until("it is connected again", || (ask(at, "/readyz").status == 200).then_some(()));
+    // A turn proves that the subscriptions are made again, too.
+    assert_eq!(house.send_text(&say("write"), &[]).out, talk_reply("done"));
 
     // The malformed header ends the agent's client. A supervisor starts the process again.
     publish_headers(&server.address(), "$SRV.PING", "NATS/1.0\r\nA: x\ry\r\n\r\n");

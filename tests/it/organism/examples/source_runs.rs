@@ -80,9 +80,13 @@ impl Example {
 
     /// The root threads of the run.
     pub(super) fn roots(&self) -> Vec<ThreadId> {
-        let listed = self.organism(&["threads", "--json", "--limit", "100"]).json();
-        let ids = listed.iter().filter_map(|row| ThreadId::parse(row["thread"].as_str()?).ok());
-        ids.filter(|id| id.as_str() != ThreadId::ORGANISM).collect()
+        // On a busy machine, the index may still be behind the run.
+        until("the index has the run", || {
+            let listed = self.organism(&["threads", "--json", "--limit", "100"]).json();
+            let ids = listed.iter().filter_map(|row| ThreadId::parse(row["thread"].as_str()?).ok());
+            let roots: Vec<_> = ids.filter(|id| id.as_str() != ThreadId::ORGANISM).collect();
+            (!roots.is_empty()).then_some(roots)
+        })
     }
 
     /// The files that the listeners of the run have written.
