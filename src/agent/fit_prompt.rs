@@ -94,7 +94,7 @@ fn candidates(
     for (at, item) in items.iter().enumerate() {
         let MemoryItem::ThreadMessage(seen) = item else { continue };
         let is_request = seen.message.kind == MessageKind::Call && seen.message.to == *agent;
-        if (is_request && !seen.is_untaken) || seen.left_out {
+        if (is_request && !seen.ended_without_turn) || seen.left_out {
             continue;
         }
         let saves =

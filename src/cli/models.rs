@@ -130,8 +130,10 @@ async fn probe_all(models: &[&ModelSpec], missing: &MissingKeys) -> Vec<ProbeRes
 
 /// Describes a missing key as a start of the organism would, with the advice.
 fn described(problem: &ConfigProblem) -> String {
-    let help = problem.help.iter().map(|help| format!("; {help}"));
-    std::iter::once(problem.message.clone()).chain(help).collect()
+    match &problem.help {
+        Some(help) => format!("{}; {help}", problem.message),
+        None => problem.message.clone(),
+    }
 }
 
 fn print(

@@ -33,7 +33,7 @@ pub struct Args {
     /// reach the server.
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     tls_cert: Option<PathBuf>,
-    /// Path of the private key of this certificate, on the server's own host.
+    /// Path of the private key of the server's certificate, on the server's own host.
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_key: Option<PathBuf>,
     /// Certificate authority that signed the servers' certificates.

@@ -43,13 +43,14 @@ pub fn find(data: &Path, id: &str, holds: &[Hold]) -> anyhow::Result<MessageId> 
 /// Fails if a call whose id begins with the digits of `id` waits for a decision of a kind that is
 /// not in `holds`. The error names the command for this decision.
 fn refuse_other_hold(data: &Path, id: &str, holds: &[Hold]) -> anyhow::Result<()> {
-    for (hold, command) in [(Hold::Approval, "approve"), (Hold::Answer, "answer")] {
+    for hold in Hold::ALL {
         if holds.contains(&hold) {
             continue;
         }
         let calls = decision::waiting(data, hold, usize::MAX)?.page.calls;
         let mut waiting = calls.iter().map(|call| call.message);
         if let Some(message) = waiting.find(|message| begins_with(*message, id)) {
+            let command = hold.command();
             let text = format!("{message} {}: `organism {command} {message}`", hold.state());
             return Err(CommandFailure::new(CommandExit::InvalidData, text).into());
         }

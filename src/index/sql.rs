@@ -85,7 +85,7 @@ fn visit_rows(
     let columns: Vec<String> = query.column_names().map(str::to_owned).collect();
     // Every statement that reads has a column.
     if columns.is_empty() {
-        // The permission of `VACUUM` is not asked for before it runs.
+        // SQLite does not check the permission of `VACUUM` until it runs, so it is denied here.
         let denied = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_AUTH);
         return match query.expanded_sql() {
             None => Ok(false),

@@ -66,7 +66,7 @@ impl ProviderKey {
     /// Replaces the key in `text` by `HIDDEN`, because a server may echo the key. Leaves a very
     /// short key in place, because a text may contain it by chance.
     pub fn hide_in(&self, text: &str) -> String {
-        if self.is_word() || mutant("show-the-key") {
+        if self.is_too_short_to_hide() || mutant("show-the-key") {
             text.to_owned()
         } else {
             text.replace(&*self.value, HIDDEN)
@@ -74,7 +74,7 @@ impl ProviderKey {
     }
 
     /// Whether the key is so short that an error message may contain it by chance.
-    fn is_word(&self) -> bool {
+    fn is_too_short_to_hide(&self) -> bool {
         self.value.len() < limits::KEY_BYTES_HIDDEN_IN_ERRORS
     }
 
@@ -83,7 +83,7 @@ impl ProviderKey {
     /// too.
     pub(super) fn hide_in_server_text(&self, text: &str) -> String {
         let mut hidden = self.hide_in_json(text);
-        let length = begun(&self.value, &hidden);
+        let length = length_of_key_at_end(&self.value, &hidden);
         if length >= limits::KEY_BYTES_HIDDEN_IN_ERRORS {
             hidden.truncate(hidden.len() - length);
             hidden.push_str(HIDDEN);
@@ -94,7 +94,7 @@ impl ProviderKey {
     /// Replaces the key in the JSON text `json` by `HIDDEN`. Also finds a key whose characters are
     /// written as escapes, such as `\/` or `\u0041`. Accepts JSON that is cut short.
     pub(super) fn hide_in_json(&self, json: &str) -> String {
-        if !json.contains('\\') || self.is_word() || mutant("show-the-key") {
+        if !json.contains('\\') || self.is_too_short_to_hide() || mutant("show-the-key") {
             return self.hide_in(json);
         }
 
@@ -182,7 +182,7 @@ impl KeyFilter {
             text = text.replace(&*self.key, HIDDEN);
         }
 
-        let keep = begun(&self.key, &text);
+        let keep = length_of_key_at_end(&self.key, &text);
         self.held = text.split_off(text.len() - keep);
         Some(text)
     }
@@ -207,7 +207,7 @@ impl KeyFilter {
 }
 
 /// Returns the number of bytes at the end of `text` that may be the beginning of `key`.
-fn begun(key: &str, text: &str) -> usize {
+fn length_of_key_at_end(key: &str, text: &str) -> usize {
     let most = text.len().min(key.len().saturating_sub(1));
     let begins = |length: &usize| {
         let end = text.as_bytes().get(text.len() - length..);

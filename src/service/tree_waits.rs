@@ -106,8 +106,8 @@ impl TreeWatch {
         (sender, Self { pump, thread: None, waits, held, models: HashMap::new(), stalled })
     }
 
-    /// Records the thread of the client's accepted calls. `held` are the calls that wait for an
-    /// approval as the receipt states. Their waits are not reported again.
+    /// Records the thread of the client's accepted calls. `held` are the calls that the receipt
+    /// reports as waiting for an approval. Their waits are not reported again.
     pub fn accept(&mut self, thread: &ThreadId, held: &[CallId]) {
         self.thread = Some(thread.clone());
         self.held.extend_from_slice(held);

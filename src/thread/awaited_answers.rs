@@ -94,6 +94,11 @@ impl Call {
         self.forwarded.contains(&action)
     }
 
+    /// Whether this call waits for the result of an action that its listener has forwarded.
+    pub fn awaits_forwarded(&self) -> bool {
+        self.awaiting.iter().any(|awaited| self.is_forwarded(awaited.slot))
+    }
+
     pub(super) fn await_leg(&mut self, leg: CallId, opening: &Opening) {
         let (group, gather) = opening.group.unwrap_or((leg, Gather::All));
         if let Some(awaited) = self.awaiting.iter_mut().find(|a| a.group == group) {

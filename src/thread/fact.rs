@@ -122,6 +122,14 @@ impl Hold {
             Self::Answer => "waits for an answer",
         }
     }
+
+    /// Returns the name of the command that makes the decision.
+    pub const fn command(self) -> &'static str {
+        match self {
+            Self::Approval => "approve",
+            Self::Answer => "answer",
+        }
+    }
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for a reference")]

@@ -114,7 +114,6 @@ impl<'a> ShapeSource<'a> {
         };
         let source = ShapeSource::new(self.schemas, self.contracts, &[]);
         let document = source.document(definition);
-        let (graph, _) = GoalGraph::new(definition);
         match &definition.output {
             WorkflowOutput::Table(table) => {
                 let children = table.iter();
@@ -125,6 +124,7 @@ impl<'a> ShapeSource<'a> {
             WorkflowOutput::One(expression) => content_shape(&expression.value, &document),
             // A payload becomes a child of the output, also a payload that has only text.
             WorkflowOutput::LastGoal => {
+                let (graph, _) = GoalGraph::new(definition);
                 match graph.last_output().and_then(|number| graph.goal(number)) {
                     Some(goal)
                         if goal.output == GoalOutput::Text

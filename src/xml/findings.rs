@@ -19,6 +19,11 @@ pub struct TextLocation {
     pub path: Option<String>,
 }
 
+/// Returns the byte offset of `part` in `text`. `part` must be a slice of `text`.
+pub fn offset_in(text: &str, part: &str) -> usize {
+    (part.as_ptr() as usize).saturating_sub(text.as_ptr() as usize)
+}
+
 impl TextLocation {
     /// Returns the line and column of the byte at `offset` in `text`.
     pub fn at(text: &[u8], offset: usize) -> Self {

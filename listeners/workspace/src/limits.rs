@@ -59,7 +59,8 @@ pub const STOP_GRACE: Duration = Duration::from_secs(3);
 /// Maximum rounds in which the supervisor searches for running processes of a command that has
 /// ended.
 pub const SWEEPS_MAX: usize = 1_000;
-/// Pause between two rounds of this search in which no killed process has ended.
+/// Pause between two rounds in which the supervisor searches for processes of an ended command, if
+/// no killed process ended in the first of these rounds.
 pub const SWEEP_PAUSE: Duration = Duration::from_millis(1);
 
 pub const PACKAGES_MAX: usize = 50;

@@ -97,7 +97,8 @@ impl MemoryItems {
     /// - an existing item has changed,
     /// - the agent has cleared its window, and the present delivery is for another call than the
     ///   last one,
-    /// - the present delivery is for another call than the last one, and this call had ended,
+    /// - the present delivery is for a call whose end is on record, and the last delivery was for
+    ///   another call,
     /// - a call that ended without a turn has a late turn, or
     /// - a new item does not belong at the end of the list.
     pub fn extend(&mut self, fold: &ThreadFold, call: CallId, position: Position) -> bool {
@@ -142,9 +143,8 @@ impl MemoryItems {
         Arc::make_mut(&mut self.items).extend(shown);
     }
 
-    /// Whether the first turn of a call has been recorded since the items were computed, although
-    /// the items contain the end of this call. The request of the call then belongs to another
-    /// place.
+    /// Whether a turn recorded since the last delivery is the first turn of a call that had already
+    /// ended at that delivery. The request of this call then moves to the place of the turn.
     fn has_late_turn(&self, fold: &ThreadFold) -> bool {
         let turns = fold.turns.get(self.turns..).unwrap_or_default();
         let mut firsts =
@@ -167,8 +167,7 @@ impl MemoryItems {
     ) -> Option<Position> {
         let known = self.first_deliveries.get(&call).copied();
         let known = known.or_else(|| (call == delivery.0).then_some(delivery.1));
-        let ended = || fold.ends.get(&call).filter(|_| fold.version() >= RendererVersion::V12);
-        known.or_else(|| ended().copied())
+        known.or_else(|| fold.ends.get(&call).copied())
     }
 
     /// Returns the sorted items of the turns and messages that have not been processed yet.
@@ -195,11 +194,11 @@ impl MemoryItems {
             if fold.void_faults.contains(&message.id) && version >= since {
                 continue;
             }
-            if fold.void_replies.contains(&message.id) && version >= RendererVersion::V12 {
+            if fold.void_replies.contains(&message.id) {
                 continue;
             }
             let mut at = *recorded;
-            let mut is_untaken = false;
+            let mut ended_without_turn = false;
             if message.kind == MessageKind::Call && message.to == *fold.agent() {
                 // A request that had to wait is shown at the first delivery of its call, or where
                 // the call ended without a delivery, and not before.
@@ -209,15 +208,17 @@ impl MemoryItems {
                     continue;
                 };
                 at = at.max(first);
-                is_untaken = request != call && !self.first_deliveries.contains_key(&request);
+                ended_without_turn =
+                    request != call && !self.first_deliveries.contains_key(&request);
             }
             // A note about one of the agent's calls is shown, but was never delivered. This is also
             // so for a request whose call ended without a turn.
-            let counts = message.to == *fold.agent() && message.call.is_some() && !is_untaken;
+            let counts =
+                message.to == *fold.agent() && message.call.is_some() && !ended_without_turn;
             let seq = message.seq;
             let item = PlacedContent::ThreadMessage(message);
             let is_model_text = false;
-            places.push(PlacedItem { at, is_model_text, seq, counts, is_untaken, item });
+            places.push(PlacedItem { at, is_model_text, seq, counts, ended_without_turn, item });
         }
 
         for turn in turns {
@@ -227,7 +228,7 @@ impl MemoryItems {
                 is_model_text: true,
                 seq: turn.text.turn,
                 counts: true,
-                is_untaken: false,
+                ended_without_turn: false,
                 item,
             });
         }
@@ -257,8 +258,8 @@ struct PlacedItem<'f> {
     /// Whether the item counts toward the number of older items that `clear-context` keeps. True
     /// for the agent's turns and for messages that were delivered to the agent.
     counts: bool,
-    /// Value of [`ThreadMessage::is_untaken`]; false for a turn.
-    is_untaken: bool,
+    /// Value of [`ThreadMessage::ended_without_turn`]; false for a turn.
+    ended_without_turn: bool,
     item: PlacedContent<'f>,
 }
 
@@ -315,8 +316,10 @@ impl PlacedItem<'_> {
         MemoryItem::ThreadMessage(Arc::new(ThreadMessage {
             message: Arc::clone(message),
             answers,
-            answers_outer: message.cause.is_some_and(|cause| fold.outer_calls.contains(&cause)),
-            is_untaken: self.is_untaken,
+            answers_call_from_other_thread: message
+                .cause
+                .is_some_and(|cause| fold.calls_from_other_threads.contains(&cause)),
+            ended_without_turn: self.ended_without_turn,
             left_out: left_out.contains(&message.id),
             native: native.filter(|(turn, _)| is_shown(*turn)),
             action: action.filter(|(turn, _)| is_shown(*turn)),
@@ -324,10 +327,9 @@ impl PlacedItem<'_> {
     }
 }
 
-/// Removes the items that the agent has cleared with the `clear-context` of `window`: those whose
-/// `seq` is less than `window.before`. A request that was delivered only after the `clear-context`
-/// is no cleared item, except in renderer versions before the twelfth. A cleared item stays in
-/// three cases:
+/// Removes the items that the `clear-context` of `window` clears: those whose `seq` is less than
+/// `window.before`. From renderer version 12 on, a request whose first delivery came after the
+/// `clear-context` counts as new and stays. A cleared item stays in three cases:
 /// - It is one of the last `window.kept` cleared items for which [`PlacedItem::counts`] is true.
 /// - It comes after one of these `window.kept` items.
 /// - It is the request that opened the call `stays`.

@@ -81,11 +81,11 @@ pub struct RecordedToolCall {
 pub struct ThreadMessage {
     pub message: Arc<Message>,
     pub answers: Option<AnsweredCall>,
-    /// Whether the message answers a call that the agent opened in this thread from another thread.
-    pub answers_outer: bool,
-    /// Whether the message is a request to the agent whose call ended before the agent took a turn
-    /// in it.
-    pub is_untaken: bool,
+    /// Whether the message answers a call in this thread that the agent opened from another thread.
+    pub answers_call_from_other_thread: bool,
+    /// Whether the message is a request to the agent whose call ended before the agent's first turn
+    /// in this call.
+    pub ended_without_turn: bool,
     /// Whether the prompt shows a placeholder in place of the message, because the message does not
     /// fit into the context window.
     pub left_out: bool,

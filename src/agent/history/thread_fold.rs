@@ -61,10 +61,11 @@ pub struct ThreadFold {
     pub(super) void_faults: HashSet<MessageId>,
     /// Cancelled calls to peers of a `first` group, because another peer of the group has replied.
     lost_legs: HashSet<MessageId>,
-    /// Replies of the calls in `lost_legs`. They have no effect.
+    /// Replies of the calls in `lost_legs`. They have no effect. Empty in renderer versions before
+    /// the twelfth, which show these replies.
     pub(super) void_replies: HashSet<MessageId>,
     /// Calls that the agent opened in this thread from another thread.
-    pub(super) outer_calls: HashSet<MessageId>,
+    pub(super) calls_from_other_threads: HashSet<MessageId>,
     /// Messages that report the refusal of an action. The value identifies the action: the `seq` of
     /// its turn, and its index among the actions of that turn.
     pub(super) refusals: ByMessage<(u64, usize)>,
@@ -74,7 +75,8 @@ pub struct ThreadFold {
     pub(super) windows: Vec<ClearedWindow>,
     /// The requests to the agent in the thread of these tables.
     requests: ByMessage<Arc<Message>>,
-    /// Position of the end of each closed call to the agent in this thread.
+    /// Position of the end of each closed call to the agent in this thread. Empty in renderer
+    /// versions before the twelfth, whose prompts do not depend on these ends.
     pub(super) ends: HashMap<CallId, Position>,
     /// Calls in which an action of the agent was accepted.
     acted: HashSet<CallId>,
@@ -148,7 +150,7 @@ impl ThreadFold {
             void_faults: HashSet::new(),
             lost_legs: HashSet::new(),
             void_replies: HashSet::new(),
-            outer_calls: HashSet::new(),
+            calls_from_other_threads: HashSet::new(),
             refusals: ByMessage::default(),
             left_out: HashSet::new(),
             windows: Vec::new(),
@@ -261,7 +263,7 @@ impl ThreadFold {
     /// where it ended. If `call` is a cancelled call to a peer of a `first` group, and `record`
     /// also contains a reply to the caller of this group, a later reply to `call` has no effect.
     fn note_closed(&mut self, call: CallId, how: Closing, record: &Record) {
-        if self.requests.contains_key(&call.0) {
+        if self.version >= RendererVersion::V12 && self.requests.contains_key(&call.0) {
             self.ends.entry(call).or_insert(record.position);
         }
 
@@ -363,8 +365,8 @@ impl ThreadFold {
             self.refusals.insert(message.id, (turn.seq, place));
         }
 
-        if own && opening.is_some_and(|opening| self.is_outer(opening)) {
-            self.outer_calls.insert(message.id);
+        if own && opening.is_some_and(|opening| self.is_from_other_thread(opening)) {
+            self.calls_from_other_threads.insert(message.id);
         }
 
         if !own && group == Some(Gather::First) && self.scope == MemoryScope::Thread {
@@ -377,6 +379,7 @@ impl ThreadFold {
         }
 
         let is_reply = message.kind == MessageKind::Reply;
+        let is_reply = is_reply && self.version >= RendererVersion::V12;
         if is_reply && message.cause.is_some_and(|cause| self.lost_legs.contains(&cause)) {
             self.void_replies.insert(message.id);
         }
@@ -388,7 +391,7 @@ impl ThreadFold {
     }
 
     /// Whether a call with this opening was opened from another thread.
-    fn is_outer(&self, opening: &Opening) -> bool {
+    fn is_from_other_thread(&self, opening: &Opening) -> bool {
         matches!(&opening.opener, Opener::Call { thread, .. } if *thread != self.thread)
     }
 

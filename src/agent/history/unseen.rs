@@ -4,8 +4,8 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use crate::agent::MemoryScope;
 use crate::agent::turn_note::PastTurn;
-use crate::agent::{MemoryScope, RendererVersion};
 use crate::envelope::{Message, MessageKind};
 use crate::ids::{CallId, MessageId};
 use crate::system::MODEL_TURN;
@@ -143,9 +143,7 @@ fn reason(
         Some(false) => return None,
         Some(true) => return Some(UnseenReason::DidNotFit),
         None if fold.void_faults.contains(&message.id) => return Some(UnseenReason::Cancelled),
-        None if fold.void_replies.contains(&message.id) && view.version >= RendererVersion::V12 => {
-            return Some(UnseenReason::Cancelled);
-        }
+        None if fold.void_replies.contains(&message.id) => return Some(UnseenReason::Cancelled),
         None => {}
     }
     let is_of_agent = message.from == *view.agent || message.to == *view.agent;
@@ -154,8 +152,7 @@ fn reason(
     }
     let is_request = message.kind == MessageKind::Call && message.to == *view.agent;
     let has_turn = || fold.turn_calls().any(|call| call.0 == message.id);
-    let has_ended = fold.ends.contains_key(&CallId(message.id));
-    let was_shown = has_turn() || (has_ended && view.version >= RendererVersion::V12);
+    let was_shown = has_turn() || fold.ends.contains_key(&CallId(message.id));
     if is_request && message.id != view.call.0 && !was_shown {
         return Some(UnseenReason::Waiting);
     }

@@ -268,7 +268,7 @@ impl ModelAgent {
             biased;
             called = self.model.call_admitted(request, &mut on_chunk, &requests) => Some(called),
             () = context.cancelled(), if !mutant("let-the-stream-run") => None,
-            () = report_wait(context, timeout), if self.options.is_bounded_by_model => None,
+            () = keep_reporting_progress(context, timeout), if self.options.is_bounded_by_model => None,
         };
 
         context.model_state(ModelState::Ended);
@@ -368,9 +368,9 @@ impl ModelAgent {
     }
 }
 
-/// Reports progress again and again, so that the time-out of the attempt does not end the model
+/// Reports progress at intervals, so that the time-out of the attempt does not end the model
 /// call. The time-outs of the model bound each request of the call instead. Never completes.
-async fn report_wait(context: &impl TurnServices, timeout: Duration) {
+async fn keep_reporting_progress(context: &impl TurnServices, timeout: Duration) {
     loop {
         tokio::time::sleep(timeout / 4).await;
         context.progress();

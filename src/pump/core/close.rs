@@ -216,7 +216,7 @@ impl Core {
     /// one of these calls is open.
     fn forwarded(&mut self, step: &mut Step, opener: CallId) -> Option<CallResult> {
         let open = self.state.call(opener)?;
-        if open.awaiting.iter().any(|awaited| open.is_forwarded(awaited.slot)) {
+        if open.awaits_forwarded() {
             return None;
         }
 

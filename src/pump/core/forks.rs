@@ -366,9 +366,9 @@ impl Core {
         self.follow_order(step, &root);
     }
 
-    /// Triggers the next recorded event of every fork, if the step's record is about all trees. For
-    /// example, a pause or a reload can keep back calls of forks in whose trees it has no record.
-    pub(super) fn follow_forks_of_all(&self, step: &mut Step) {
+    /// Triggers the next recorded event of every fork, if the step's record concerns all trees. For
+    /// example, a pause keeps back calls of every fork, but leaves no record in the forks' trees.
+    pub(super) fn follow_all_forks(&self, step: &mut Step) {
         let Some((root, _)) = &step.record else { return };
         if Self::fact_of_all_trees(&step.facts).is_some() {
             let root = root.clone();

@@ -283,7 +283,7 @@ impl Core {
         }
         self.follow_closed_calls(step);
         self.follow_fork(step);
-        self.follow_forks_of_all(step);
+        self.follow_all_forks(step);
         if let Some((tree, _)) = &step.record {
             self.count_waiting_messages(tree);
         }

@@ -353,15 +353,10 @@ impl Core {
         // A last turn that replied has closed the call, so this fails nothing. A forwarded call
         // ends the agent's call with its own result.
         if let Some(spent) = turn.spent
-            && !self.has_forwarded(context.call)
+            && !self.state.call(context.call).is_some_and(Call::awaits_forwarded)
         {
             self.iterations_spent(step, context.call, spent, refused);
         }
-    }
-
-    fn has_forwarded(&self, call: CallId) -> bool {
-        let open = self.state.call(call);
-        open.is_some_and(|open| open.awaiting.iter().any(|awaited| open.is_forwarded(awaited.slot)))
     }
 
     /// Records the note about a model call, before the payloads of the turn are recorded. If the

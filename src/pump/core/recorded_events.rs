@@ -243,7 +243,7 @@ impl Core {
     /// Whether only recorded events keep a queued call in its queue. True in two cases:
     ///
     /// - Another call occupies the thread at the listener, and is open or has a recorded turn that
-    ///   waits. An open call of this kind is checked itself.
+    ///   waits. [`Core::awaits_record`] checks an open call of this kind separately.
     /// - Recorded turns that wait hold the whole capacity of the listener. They may be turns of
     ///   other forks: if they did not count, two forks could wait for each other.
     ///

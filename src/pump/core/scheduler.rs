@@ -257,12 +257,8 @@ impl Scheduler {
 
     /// Whether the listener may get one more delivery.
     pub fn has_capacity(&self, contract: &Contract) -> bool {
-        self.running(&contract.name) < contract.concurrency
-    }
-
-    /// Returns the number of deliveries in progress at `listener`.
-    fn running(&self, listener: &ListenerName) -> u32 {
-        self.queues.get(listener).map_or(0, |queue| queue.running)
+        let running = self.queues.get(&contract.name).map_or(0, |queue| queue.running);
+        running < contract.concurrency
     }
 
     /// Frees the capacity of an ended delivery whose call is still open. Also frees the thread of

@@ -11,7 +11,7 @@ use crate::ids::PayloadName;
 use crate::limits;
 use crate::schema::model::{ElementDecl, SchemaModel};
 use crate::xml::element::{Element, Node, Verbatim};
-use crate::xml::findings::{Finding, TextLocation};
+use crate::xml::findings::{Finding, TextLocation, offset_in};
 use crate::xml::scan::scan;
 
 /// Prefix of an element with a namespace, if its content is given as a string of XML in which names
@@ -68,8 +68,7 @@ struct PayloadBuilder<'a> {
 impl<'a> PayloadBuilder<'a> {
     fn report(&mut self, code: &str, raw: &RawValue, path: &str, message: &str) {
         if self.findings.len() < limits::FINDINGS_MAX {
-            // `raw` is a slice of the whole text, so the difference of the addresses is its offset.
-            let offset = (raw.get().as_ptr() as usize).saturating_sub(self.text.as_ptr() as usize);
+            let offset = offset_in(self.text, raw.get());
             let mut place = TextLocation::at(self.text.as_bytes(), offset);
             place.path = Some(path.to_owned());
             self.findings.push(Finding::new(code, place, format!("`{path}` {message}")));

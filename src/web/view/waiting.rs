@@ -236,10 +236,7 @@ fn path_after(skipped: usize) -> String {
 fn call(shown: &CallToDecide, room: &PageRoom, may_act: bool) -> Markup {
     let call = &shown.call;
     let title = format!("call-{}", call.message);
-    let command = match call.hold {
-        Hold::Approval => "approve",
-        Hold::Answer => "answer",
-    };
+    let command = call.hold.command();
     html! {
         // An article is no landmark: the names of many calls would be the same.
         article.call aria-labelledby=(title) {

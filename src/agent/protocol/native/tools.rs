@@ -14,7 +14,7 @@ use crate::limits;
 use crate::model::{ModelTool, ToolCall};
 use crate::schema::{LEFT_OUT, Schemas, members};
 use crate::system;
-use crate::xml::findings::{Finding, TextLocation};
+use crate::xml::findings::{Finding, TextLocation, offset_in};
 
 /// Core payloads that contain an inner payload, each with the name of the tool parameter that takes
 /// the inner payload.
@@ -22,10 +22,10 @@ const PLACES: [(&str, &str); 2] =
     [("spawn-thread", "initial-payload"), ("send-to-thread", "content")];
 
 /// Attributes of `spawn-thread`, each with the first renderer version that mentions the attribute.
-const SINCE: [(RendererVersion, &str); 4] = [
+/// For `money`, see [`AgentVocabulary::mentions_money`].
+const SINCE: [(RendererVersion, &str); 3] = [
     (RendererVersion::V5, "bound"),
     (RendererVersion::V6, "tokens"),
-    (RendererVersion::V6, "money"),
     (RendererVersion::V6, "timeout"),
 ];
 
@@ -409,11 +409,6 @@ impl UnpackedArguments {
 fn move_to(place: &mut TextLocation, text: &str, offset: usize) {
     let path = place.path.take();
     *place = TextLocation { path, ..TextLocation::at(text.as_bytes(), offset) };
-}
-
-/// Returns the byte offset of `part` in `text`. `part` must be a slice of `text`.
-fn offset_in(text: &str, part: &str) -> usize {
-    (part.as_ptr() as usize).saturating_sub(text.as_ptr() as usize)
 }
 
 /// Returns the JSON schema for a payload inside a core payload. The schema lists only the names of

@@ -184,7 +184,9 @@ fn shown<'a>(
         }
         (MessageKind::Reply, Some(answered)) => reply(message, answered, version),
         // The agent has opened this call from another thread, and not by an action in this one.
-        (MessageKind::System, _) if seen.answers_outer && version >= RendererVersion::V12 => {
+        (MessageKind::System, _)
+            if seen.answers_call_from_other_thread && version >= RendererVersion::V12 =>
+        {
             RenderedMessage::Plain(others(message, viewer, version))
         }
         (MessageKind::System, answered) if message.from.is_core() => {
