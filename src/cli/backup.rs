@@ -6,8 +6,8 @@ use std::process::ExitCode;
 use serde_json::json;
 
 use crate::journal::jetstream::identity;
-use crate::journal::sqlite::{BackedUp, DATABASE, back_up};
-use crate::journal::{Error, partition_in, partitions_in};
+use crate::journal::sqlite::{BackedUp, back_up};
+use crate::journal::{Error, may_have_journal, partition_in, partitions_in};
 use crate::organism::{self, project};
 
 use super::exit::{self, CommandExit, CommandFailure};
@@ -99,7 +99,7 @@ fn refuse_taken<'a>(
     mut copies: impl Iterator<Item = &'a PathBuf>,
 ) -> anyhow::Result<()> {
     let shown = directory.display();
-    let taken = match (directory.is_file(), copies.find(|to| to.join(DATABASE).exists())) {
+    let taken = match (directory.is_file(), copies.find(|to| may_have_journal(to))) {
         (true, _) => format!("{shown} is a file"),
         (false, Some(to)) => format!("{} holds a journal already", to.display()),
         (false, None) => return Ok(()),

@@ -12,12 +12,11 @@ use tokio::time::timeout;
 
 use crate::audit::{self, CallPreviewView, HeldCall, HeldPage};
 use crate::config::Config;
-use crate::durable_file;
 use crate::envelope::{Refusal, RefusalRule};
 use crate::ids::{ListenerName, MessageId, Position, ThreadId};
 use crate::index;
-use crate::journal::sqlite::{DATABASE, JournalReader};
-use crate::journal::{Error, partition_in, partitions_in};
+use crate::journal::sqlite::JournalReader;
+use crate::journal::{Error, may_have_journals, partition_in, partitions_in};
 use crate::limits;
 use crate::organism::operator;
 use crate::service::signing::{self, OperatorSigner};
@@ -240,11 +239,7 @@ pub(super) fn waiting_on_record(
 /// Fails if there is no journal in the data directory. A config with several partitions needs no
 /// journal on this host, because the pumps of its partitions can be queried over NATS.
 pub(super) fn require_journal(data: &Path) -> anyhow::Result<()> {
-    let mut journals = partitions_in(data).into_iter();
-    if journals.any(|(_, journal)| durable_file::may_exist(&journal.join(DATABASE))) {
-        return Ok(());
-    }
-    if organism_reach::partitioned_config(data).is_some() {
+    if may_have_journals(data) || organism_reach::partitioned_config(data).is_some() {
         return Ok(());
     }
 

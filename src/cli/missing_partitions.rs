@@ -6,10 +6,8 @@ use std::sync::Mutex;
 
 use uuid::Uuid;
 
-use crate::durable_file;
 use crate::ids::Position;
-use crate::journal::sqlite::DATABASE;
-use crate::journal::{partition_in, partitions_in, replaced};
+use crate::journal::{may_have_journal, partition_in, partitions_in, replaced};
 use crate::locks::locked;
 
 use super::journal_target;
@@ -60,7 +58,7 @@ pub(super) fn missing_in(
 /// of the organism, it knows only the partitions up to the highest one with a journal in `data`.
 /// Returns an empty list if the journal in `data` is not divided into partitions.
 fn missing_numbers(data: &Path) -> Vec<u32> {
-    if durable_file::may_exist(&data.join(DATABASE)) {
+    if may_have_journal(data) {
         return Vec::new();
     }
 

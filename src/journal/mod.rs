@@ -51,7 +51,7 @@ pub use host_signature::HostSignature;
 pub use inner_checkpoints::InnerCheckpoints;
 pub use judge::OperatorAcceptance;
 pub use mac::{HeadMac, KeyId, MacCoverage};
-pub use partition_dirs::{partition_in, partitions_in};
+pub use partition_dirs::{may_have_journal, may_have_journals, partition_in, partitions_in};
 pub use redactions::RedactedRecords;
 pub use signers::CheckpointSigners;
 

@@ -12,16 +12,30 @@ pub fn partition_in(data: &Path, partition: u32) -> PathBuf {
 
 /// Returns the directories of the journals in `data`, each with the number of its partition. If
 /// `data` itself contains a journal, or if there is no journal at all, returns only `data`, with
-/// `None` as the number. A journal that this process cannot look up counts as present, so that the
-/// attempt to read it fails with the reason.
+/// `None` as the number.
 pub fn partitions_in(data: &Path) -> Vec<(Option<u32>, PathBuf)> {
     let all = (0..limits::PARTITIONS_MAX).map(|partition| {
         let directory = partition_in(data, partition);
         (Some(partition), directory)
     });
-    let is_present = |directory: &Path| durable_file::may_exist(&directory.join(DATABASE));
-    let journals: Vec<_> = all.filter(|(_, directory)| is_present(directory)).collect();
-    if journals.is_empty() || is_present(data) { vec![(None, data.to_owned())] } else { journals }
+    let journals: Vec<_> = all.filter(|(_, directory)| may_have_journal(directory)).collect();
+    if journals.is_empty() || may_have_journal(data) {
+        vec![(None, data.to_owned())]
+    } else {
+        journals
+    }
+}
+
+/// Whether `data` contains a journal, or the journals of partitions. Also true if this process
+/// cannot look one of them up.
+pub fn may_have_journals(data: &Path) -> bool {
+    partitions_in(data).iter().any(|(_, directory)| may_have_journal(directory))
+}
+
+/// Whether the directory itself contains a journal. Also true if this process cannot look it up, so
+/// that the attempt to open the journal fails with the reason.
+pub fn may_have_journal(directory: &Path) -> bool {
+    durable_file::may_exist(&directory.join(DATABASE))
 }
 
 #[cfg(test)]

@@ -24,8 +24,8 @@ use super::{
     Error, check_start, exporter, flush_spans, open_control_socket, tracer, with_core_words,
 };
 use crate::config::{Config, StorageConfig};
-use crate::journal;
-use crate::journal::sqlite::{DATABASE, DirectoryLock, hold};
+use crate::journal::sqlite::{DirectoryLock, hold};
+use crate::journal::{self, may_have_journal};
 use crate::owned_tasks::AbortOnDrop;
 use crate::pump::driver::WriteObstacle;
 use crate::telemetry::SpanExporter;
@@ -211,7 +211,7 @@ impl PartitionedOrganism {
 /// directory, because that process opens the directory's only control socket.
 fn lock(config: &Config) -> Result<[DirectoryLock; 2], Error> {
     let Config { data, state, .. } = config;
-    if data.join(DATABASE).exists() {
+    if may_have_journal(data) {
         let detail = "holds a journal that is not divided: name another directory, or take \
                       `partitions` out";
         let path = data.display().to_string();

@@ -20,8 +20,8 @@ use crate::config::{
 use crate::durable_file;
 use crate::failpoint::failpoint;
 use crate::journal::jetstream::{JoiningHost, StreamContent, identity, stream_content};
-use crate::journal::sqlite::{DATABASE, DirectoryLock, is_without_mac, make_directory};
-use crate::journal::{self, partitions_in};
+use crate::journal::sqlite::{DirectoryLock, is_without_mac, make_directory};
+use crate::journal::{self, may_have_journals};
 use crate::mutant::mutant;
 use crate::service::{OtherProject, is_config_present};
 use crate::thread::{ActionDetail, OperatorVerb};
@@ -178,7 +178,7 @@ fn is_bound(directories: &ProjectFolders) -> Result<bool, Error> {
     let ours = project.path.clone();
     // Ordering rule: read before the binding. A project binds a directory before it creates its
     // journal there, so a journal of another project is never taken for one of no project.
-    let has_journal = has_journal(data);
+    let has_journal = may_have_journals(data);
     match stored(data)? {
         Some(stored) if stored == ours || mutant("trust-any-project") => Ok(true),
         Some(stored) => Err(OtherProject { data: data.clone(), stored, ours }.into()),
@@ -268,7 +268,7 @@ pub fn earlier(project: &ProjectPaths, data: &Path) -> Result<Vec<EarlierDirecto
     for entry in entries {
         let found = entry.map_err(io(parent))?.path();
         let name = found.file_name().and_then(OsStr::to_str).unwrap_or_default();
-        if found != *data && is_directory_of(name, &project.name) && has_journal(&found) {
+        if found != *data && is_directory_of(name, &project.name) && may_have_journals(&found) {
             earlier.push(EarlierDirectory { project: stored(&found)?, data: found });
         }
     }
@@ -310,7 +310,7 @@ pub fn adopt(
     refuse_hosted_start(config)?;
     let directories = config.directories();
     let ProjectFolders { project, data, state } = &directories;
-    let is_here = has_journal(data) || stored(data)?.is_some();
+    let is_here = may_have_journals(data) || stored(data)?.is_some();
     let source = match (is_here, from) {
         (true, None) => data.clone(),
         (is_here, from) => {
@@ -331,7 +331,7 @@ pub fn adopt(
         return Err(Error::Owned { data: source, owner, ours, is_beside }.into());
     }
 
-    let is_ours = before.as_ref() == Some(&project.path) || !has_journal(&source);
+    let is_ours = before.as_ref() == Some(&project.path) || !may_have_journals(&source);
     // A journal without MACs is adopted whichever project it names.
     let mut partitions = partitions_without_mac(config)?;
     if !is_ours || foreign_stream(config)?.is_some() {
@@ -348,7 +348,7 @@ pub fn adopt(
         // If another process holds the journal, the error names that process, and the journal is
         // left to it.
         let _lock = DirectoryLock::take(&source)?;
-        if has_journal(&source) {
+        if may_have_journals(&source) {
             take_state(project, state, &mut adopted)?;
         }
         if source != *data {
@@ -541,10 +541,6 @@ fn rename(from: &Path, to: &Path) -> Result<(), Error> {
         }
         _ => io(from)(error),
     })
-}
-
-fn has_journal(data: &Path) -> bool {
-    partitions_in(data).iter().any(|(_, journal)| journal.join(DATABASE).exists())
 }
 
 /// Reads the project path that is stored in a data directory; `None` if the directory contains

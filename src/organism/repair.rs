@@ -4,10 +4,11 @@ use std::path::Path;
 
 use crate::clock::Time;
 use crate::config::{Config, StorageConfig};
-use crate::durable_file;
 use crate::ids::Position;
-use crate::journal::sqlite::{self, DATABASE, FoundJournal, JournalReader, TakenOut};
-use crate::journal::{OperatorAcceptance, RedactedRecords, TreeHeads, refuse_lost_file};
+use crate::journal::sqlite::{self, FoundJournal, JournalReader, TakenOut};
+use crate::journal::{
+    OperatorAcceptance, RedactedRecords, TreeHeads, may_have_journal, refuse_lost_file,
+};
 use crate::limits;
 use crate::thread::{ActionDetail, OperatorAction, OperatorVerb};
 
@@ -73,7 +74,7 @@ pub fn repair(
     refuse_hosted_start(config)?;
     let StorageConfig::Embedded = config.storage else { return Err(Error::NotEmbedded) };
     let Config { data, state, .. } = config;
-    if !durable_file::may_exist(&data.join(DATABASE)) {
+    if !may_have_journal(data) {
         match refuse_lost_file(data, state) {
             Ok(()) => return Ok(None),
             Err(error) if !accepted.loss => return Err(error.into()),

@@ -31,8 +31,7 @@ use crate::config::{Config, StorageConfig};
 use crate::envelope::{Refusal, RefusalRule};
 use crate::ids::{MessageId, Position, ThreadId};
 use crate::journal::jetstream::identity;
-use crate::journal::sqlite::DATABASE;
-use crate::journal::{self, partitions_in};
+use crate::journal::{self, may_have_journal, partitions_in};
 use crate::limits;
 use crate::nats;
 use crate::thread::DecisionOrigin;
@@ -74,7 +73,7 @@ impl ServiceClient {
     /// journals are in `data`.
     pub async fn of_running(data: &Path, socket: SocketTransport) -> Result<Self, Error> {
         // A journal that is not divided has a single pump.
-        let is_undivided = data.join(DATABASE).exists();
+        let is_undivided = may_have_journal(data);
         let partitions = if is_undivided { None } else { socket.partitions().await? };
         let transport = ServiceTransport::Socket(socket);
         let transports = Transports::One { transport, partitions };

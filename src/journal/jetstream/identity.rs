@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex};
 use uuid::Uuid;
 
 use crate::durable_file;
-use crate::journal::sqlite::{DATABASE, JournalReader};
-use crate::journal::{Error, OperatorAcceptance, partitions_in};
+use crate::journal::sqlite::JournalReader;
+use crate::journal::{Error, OperatorAcceptance, may_have_journal, partitions_in};
 use crate::locks::locked;
 use crate::mutant::mutant;
 use crate::nats::{self, BlockingClient};
@@ -150,7 +150,7 @@ fn connect(servers: &nats::Options, options: &Options) -> Result<JetStreamApi, E
 
 /// Whether the directory `data` has a projection of the journal in the stream of `options`.
 fn follows(api: &JetStreamApi, options: &Options, data: &Path) -> Result<bool, Error> {
-    if !data.join(DATABASE).exists() {
+    if !may_have_journal(data) {
         return Ok(false);
     }
 

@@ -14,9 +14,9 @@ use uuid::Uuid;
 
 use crate::failpoint::failpoint;
 use crate::ids::{Digest, Position};
-use crate::journal::Error;
 use crate::journal::log::LogMark;
-use crate::journal::sqlite::{self, DATABASE, JournalReader, LockedJournalDir};
+use crate::journal::sqlite::{self, JournalReader, LockedJournalDir};
+use crate::journal::{Error, may_have_journal};
 use crate::limits;
 use crate::nats;
 
@@ -108,7 +108,7 @@ pub fn promote(
     state: &Path,
     progress: PromotionProgress<'_>,
 ) -> Result<Option<PromotedJournal>, Error> {
-    if !data.join(DATABASE).exists() {
+    if !may_have_journal(data) {
         return Err(Error::Missing { path: data.display().to_string() });
     }
 

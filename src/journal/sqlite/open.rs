@@ -6,7 +6,6 @@ use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 use uuid::Uuid;
 
-use crate::durable_file;
 use crate::failpoint::failpoint;
 use crate::ids::Position;
 use crate::journal::checkpoint::{CheckpointFile, CheckpointKey};
@@ -20,7 +19,9 @@ use crate::journal::mac::{HeadSealer, MacCoverage};
 use crate::journal::record_codec::RecordBatch;
 use crate::journal::redactions::RedactedRecords;
 use crate::journal::writer::{JournalRecovery, JournalWriter};
-use crate::journal::{Error, EveryRecord, FORMAT, HashedRecord, KeyId, StateRecovery, TreeHeads};
+use crate::journal::{
+    Error, EveryRecord, FORMAT, HashedRecord, KeyId, StateRecovery, TreeHeads, may_have_journal,
+};
 use crate::limits;
 use crate::mutant::mutant;
 use crate::thread::AcceptedLoss;
@@ -91,7 +92,7 @@ impl LockedJournalDir {
     }
 
     pub fn exists(&self) -> bool {
-        durable_file::may_exist(&self.data.join(DATABASE))
+        may_have_journal(&self.data)
     }
 
     pub fn data(&self) -> &Path {

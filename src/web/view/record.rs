@@ -16,8 +16,8 @@ use crate::audit::amounts::count;
 use crate::audit::{ProofReport, ProofVerdict, VerifyOptions, verify_with};
 use crate::clock::Time;
 use crate::ids::{Digest, Position};
-use crate::journal::sqlite::{DATABASE, JournalReader};
-use crate::journal::{Checkpoint, KeyId, partitions_in};
+use crate::journal::sqlite::JournalReader;
+use crate::journal::{Checkpoint, KeyId, may_have_journals, partitions_in};
 use crate::limits;
 use crate::locks::locked;
 use crate::organism::replay::{ReplayReport, ReplayVerdict, replay};
@@ -88,8 +88,7 @@ impl RecordProver {
     /// way, if the last proof is younger than [`limits::WEB_PROOF_AGE`], or if no journal exists
     /// yet.
     pub fn begin(self: &Arc<Self>) {
-        let mut journals = partitions_in(&self.data).into_iter();
-        if !journals.any(|(_, journal)| journal.join(DATABASE).exists()) {
+        if !may_have_journals(&self.data) {
             return;
         }
 
