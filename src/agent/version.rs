@@ -72,10 +72,15 @@ word_enum! {
         /// - A turn without text and without native calls is shown as `(nothing)`, also where the
         ///   native calls of its provider are shown as XML.
         V12 = "12",
+        /// Thirteenth version of the renderer. It differs from the twelfth in one rule: the result
+        /// of a call contains only the replies and the core's messages to the agent. Other messages
+        /// with the call as their cause, such as a peer's own calls and its requests to the agent,
+        /// are shown like all other messages of the thread.
+        V13 = "13",
     }
 }
 
 impl RendererVersion {
     /// Version of the renderer that writes the prompts of new turns.
-    pub const CURRENT: Self = Self::V12;
+    pub const CURRENT: Self = Self::V13;
 }

@@ -294,7 +294,8 @@ impl PlacedItem<'_> {
         let is_shown = |turn: u64| shown_turns.contains(&turn);
 
         // The call that the message answers.
-        let answered = message.cause.and_then(|cause| calls.get(&cause));
+        let cause = message.cause.filter(|_| can_answer(message, fold));
+        let answered = cause.and_then(|cause| calls.get(&cause));
         let answers = answered.map(|call| AnsweredCall {
             name: call.name.clone(),
             group: call.group.is_some(),
@@ -316,8 +317,7 @@ impl PlacedItem<'_> {
         MemoryItem::ThreadMessage(Arc::new(ThreadMessage {
             message: Arc::clone(message),
             answers,
-            answers_call_from_other_thread: message
-                .cause
+            answers_call_from_other_thread: cause
                 .is_some_and(|cause| fold.calls_from_other_threads.contains(&cause)),
             ended_without_turn: self.ended_without_turn,
             left_out: left_out.contains(&message.id),
@@ -325,6 +325,14 @@ impl PlacedItem<'_> {
             action: action.filter(|(turn, _)| is_shown(*turn)),
         }))
     }
+}
+
+/// Whether the message can be the result of the call that caused it: a reply or a message of the
+/// core, to the agent. A peer's messages while it handles a call have the same cause. Renderer
+/// versions before the thirteenth count them as results, too.
+fn can_answer(message: &Message, fold: &ThreadFold) -> bool {
+    let is_result = matches!(message.kind, MessageKind::Reply | MessageKind::System);
+    fold.version() < RendererVersion::V13 || (is_result && message.to == *fold.agent())
 }
 
 /// Removes the items that the `clear-context` of `window` clears: those whose `seq` is less than

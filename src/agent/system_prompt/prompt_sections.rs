@@ -424,7 +424,8 @@ fn core_words(out: &mut String, prompt: &PromptInput) {
                     | RendererVersion::V9
                     | RendererVersion::V10
                     | RendererVersion::V11
-                    | RendererVersion::V12 => SPAWN_ATTRIBUTES,
+                    | RendererVersion::V12
+                    | RendererVersion::V13 => SPAWN_ATTRIBUTES,
                 });
             }
         }

@@ -531,6 +531,97 @@ fn the_notice_counts_the_requests_that_wait_since_the_twelfth_version() {
     }
 }
 
+/// Adds a turn of the agent with a native call to `code`. Returns the message of this call.
+fn native_query(story: &mut Story, call: MessageId) -> MessageId {
+    let query = format!("<query xmlns=\"{TOOLS}\">it</query>");
+    let digest = Digest::of(query.as_bytes());
+    let position = story.position();
+    let note = format!(
+        "<model-turn xmlns=\"{}\" agent=\"researcher\" call=\"{call}\" position=\"{position}\" \
+         provider=\"playback\"><raw/><call id=\"c1\" name=\"query\" \
+         payload=\"{digest}\">{{\"content\":\"it\"}}</call></model-turn>",
+        system::NAMESPACE
+    );
+    let sent = story.step(&[
+        story_message("researcher", "researcher", MessageKind::Note, &note),
+        story_message("researcher", "code", MessageKind::Call, &query),
+    ]);
+    sent[1]
+}
+
+/// Adds the failure of the agent's call `query`.
+fn fail_query(story: &mut Story, query: MessageId) {
+    let core = system::NAMESPACE;
+    let error = format!("<system-error xmlns=\"{core}\" code=\"timeout\">late</system-error>");
+    let fault = story_message("core", "researcher", MessageKind::System, &error);
+    story.say(fault.because(query));
+}
+
+/// Sections 10.5 and 10.6: a result is the answer to its call. The messages of a peer while it
+/// handles the call have this call as their cause, too.
+#[test]
+fn a_result_contains_no_messages_between_others_since_the_thirteenth_version() {
+    let (mut story, call) = question_thread();
+    let query = native_query(&mut story, call);
+    let inner = format!("<query xmlns=\"{TOOLS}\">inner</query>");
+    let found = format!("<found xmlns=\"{TOOLS}\">inner</found>");
+    let sent = story.say(story_message("code", "web", MessageKind::Call, &inner).because(query));
+    story.say(story_message("code", "code", MessageKind::Own, &inner).because(query));
+    story.say(story_message("web", "code", MessageKind::Reply, &found).because(sent));
+    let unanswered = story.clone();
+    fail_query(&mut story, query);
+
+    let message = "<message from=\"code\" to=\"web\">";
+    let native = [
+        (&unanswered, "[result c1 true] Error: no answer came; the call ended before\n[block]\n"),
+        (&story, "[result c1 true] Error: timeout: late\n[block]\n"),
+    ];
+    for version in RendererVersion::ALL {
+        let is_alone = version >= RendererVersion::V13;
+        for transport in [ActionTransport::Native, ActionTransport::XmlFinal] {
+            for (story, expected) in native {
+                let text = texts_in(story, call, version, transport);
+                assert_eq!(text.contains(expected), is_alone, "{version:?}: {text}");
+                assert_eq!(text.matches(message).count(), 1, "{version:?}: {text}");
+            }
+        }
+
+        let text = texts_in(&story, call, version, ActionTransport::Xml);
+        let result = text.find("<tool_result tool_name=\"query\">Error: timeout: late<");
+        assert!(result.is_some(), "{version:?}: {text}");
+        assert_eq!(result < text.find(message), is_alone, "{version:?}: {text}");
+    }
+    check_transferred(&story, call);
+}
+
+/// A peer can send a request to the agent that called it. If the call of this request ends before
+/// the agent's first turn in it, the request is shown where this call ended.
+#[test]
+fn a_result_contains_no_requests_of_the_peer_since_the_thirteenth_version() {
+    let (mut story, call) = question_thread();
+    let query = native_query(&mut story, call);
+    let back = format!("<question xmlns=\"{RESEARCH_NAMESPACE}\"><part>which?</part></question>");
+    let back = story_message("code", "researcher", MessageKind::Call, &back);
+    let request = story.say(back.because(query));
+    fail_query(&mut story, query);
+    close(&mut story, request, Closing::Cancelled);
+
+    for version in RendererVersion::ALL {
+        for memory in [MemoryScope::Thread, MemoryScope::Own] {
+            let transport = ActionTransport::Native;
+            let options = AgentOptions { version, transport, memory, ..options() };
+            let agent = ModelAgent::new(options, says(1, "", "normal"), Arc::new(story.clone()));
+            let text = messages_of(&agent.rendered(&delivery(&story, call)).unwrap());
+            // The twelfth version was the first one to show the request.
+            let is_shown = version >= RendererVersion::V12;
+            assert_eq!(text.contains("which?"), is_shown, "{version:?}: {text}");
+            let is_alone = text.contains("[result c1 true] Error: timeout: late\n");
+            assert_eq!(is_alone, version != RendererVersion::V12, "{version:?}: {text}");
+        }
+    }
+    check_transferred(&story, call);
+}
+
 /// The end of a call cancels its faults, too. They stay in the prompt then, on either machine.
 #[test]
 fn an_agent_on_another_machine_drops_the_same_faults() {
