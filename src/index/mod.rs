@@ -86,7 +86,7 @@ use crate::ids::Position;
 use crate::journal;
 
 /// Version of the tables. An index with a different version is rebuilt.
-const FORMAT_VERSION: u32 = 17;
+const FORMAT_VERSION: u32 = 18;
 
 const SCHEMA: &str = include_str!("schema.sql");
 /// SQL statement that creates the full-text table.

@@ -3,14 +3,19 @@
 //! A word is a run of letters, digits and marks. Hyphens and underscores inside a run belong to the
 //! word, so `INV-777` is one word. Runs in scripts that are written without spaces (Chinese,
 //! Japanese, Thai and others) are cut into overlapping groups of three characters, so that any part
-//! of a run can be found.
+//! of a run can be found. The tables of Rust state which characters are letters.
+
+use std::borrow::Cow;
+
+use unicode_general_category::{GeneralCategory, get_general_category};
 
 use crate::envelope::Payload;
 use crate::shorten::truncate_chars;
 use crate::xml::element::{Element, Node};
+use crate::xml::invisible_characters::is_hidden;
 
 /// First character of the special word that the index adds to each message to name the message's
-/// tree. No word of a text or of a query contains this character.
+/// tree. It is for private use, so no word of a text or of a query contains it.
 const TREE_MARK: char = '\u{f8f0}';
 
 /// Number of characters in each group into which text without spaces, such as Chinese text, is cut.
@@ -61,7 +66,7 @@ pub fn add_payload_words(payload: &str, out: &mut String) {
             comment.split_once("-->").map_or("", |(_, rest)| rest)
         } else if let Some(verbatim) = markup.strip_prefix("<![CDATA[") {
             let (text, rest) = verbatim.split_once("]]>").unwrap_or((verbatim, ""));
-            add_words(text, out);
+            add_verbatim_words(text, false, out);
             rest
         } else {
             add_tag_words(markup, out)
@@ -94,45 +99,90 @@ fn add_tag_words<'t>(markup: &'t str, out: &mut String) -> &'t str {
     }
 }
 
-/// Adds the words of a text to `out`, separated by spaces.
+/// Adds the words of a text to `out`, separated by spaces. Decodes XML references.
 pub fn add_words(text: &str, out: &mut String) {
+    if text.is_ascii() && !text.contains(['-', '_', '&']) {
+        begin_word(out);
+        return out.push_str(text);
+    }
+    add_verbatim_words(&decoded(text), false, out);
+}
+
+fn begin_word(out: &mut String) {
     if !out.is_empty() && !out.ends_with(' ') {
         out.push(' ');
     }
-    if text.is_ascii() && !text.contains(['-', '_', '&']) {
-        return out.push_str(text);
-    }
+}
 
+/// Adds the words of a text without XML references to `out`, as [`add_words`] does. `goes_on` states
+/// whether the last word goes on after the end of the text, as that of `INV-` does in the query
+/// `INV-*`. A hyphen or underscore at the end then belongs to the word.
+fn add_verbatim_words(text: &str, goes_on: bool, out: &mut String) {
+    begin_word(out);
     let mut run = Vec::new();
-    let mut chars = text.char_indices().peekable();
-    let mut before = ' ';
-    while let Some((at, char)) = chars.next() {
+    let mut chars = visible_chars(text).peekable();
+    // Whether the character before is part of a word, and no hyphen or underscore.
+    let mut is_in_word = false;
+    while let Some(char) = chars.next() {
         if is_unspaced(char) {
             run.push(char);
-            before = char;
+            is_in_word = false;
             continue;
         }
         add_groups(&mut run, out);
-        let after = chars.peek().map_or(' ', |(_, after)| *after);
-        let shown = match char {
-            '-' | '_' if !(before.is_alphanumeric() && after.is_alphanumeric()) => ' ',
-            TREE_MARK => ' ',
-            '&' => {
-                if let Some((decoded, length)) = reference(text.get(at..).unwrap_or_default()) {
-                    for _ in 1..length {
-                        chars.next();
-                    }
-                    if decoded == TREE_MARK { ' ' } else { decoded }
-                } else {
-                    ' '
-                }
-            }
-            other => other,
+        let is_joint = matches!(char, '-' | '_');
+        // The tables of SQLite are older than those of Rust, and take each unknown character for
+        // part of a word. So a space replaces each character that separates words.
+        let is_part = if is_joint {
+            let continues = |after: &char| is_word_char(*after) && !is_unspaced(*after);
+            is_in_word && chars.peek().map_or(goes_on, continues)
+        } else {
+            is_word_char(char) || is_in_word && is_mark(char)
         };
-        out.push(shown);
-        before = shown;
+        out.push(if is_part { char } else { ' ' });
+        is_in_word = is_part && !is_joint;
     }
     add_groups(&mut run, out);
+}
+
+/// Returns the characters of a text without hidden marks. Such a mark, for example a variation
+/// selector, changes at most the shape of the characters beside it.
+fn visible_chars(text: &str) -> impl Iterator<Item = char> {
+    text.chars().filter(|char| !(is_hidden(*char) && is_mark(*char)))
+}
+
+/// Whether the character is a letter or digit. Encircled letters, such as `Ⓐ`, are symbols, and
+/// blank letters, such as the Hangul filler, are spaces.
+fn is_word_char(char: char) -> bool {
+    char.is_alphanumeric()
+        && !matches!(char, '\u{24b6}'..='\u{24e9}' | '\u{1f130}'..='\u{1f189}')
+        && !is_hidden(char)
+}
+
+/// Whether the character is a mark that belongs to the letter before it, such as an accent. A mark
+/// that encloses a character, as in a keycap, makes a symbol of it.
+fn is_mark(char: char) -> bool {
+    let marks = [GeneralCategory::NonspacingMark, GeneralCategory::SpacingMark];
+    !char.is_ascii() && marks.contains(&get_general_category(char))
+}
+
+/// Decodes the XML references in a text.
+fn decoded(text: &str) -> Cow<'_, str> {
+    if !text.contains('&') {
+        return Cow::Borrowed(text);
+    }
+
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find('&') {
+        let (before, behind) = rest.split_at(at);
+        let (char, length) = reference(behind).unwrap_or((' ', 1));
+        out.push_str(before);
+        out.push(char);
+        rest = behind.get(length..).unwrap_or_default();
+    }
+    out.push_str(rest);
+    Cow::Owned(out)
 }
 
 /// Decodes the XML reference at the beginning of `text`. Returns the character, such as `A` for
@@ -140,7 +190,15 @@ pub fn add_words(text: &str, out: &mut String) {
 /// space, because its character only separates words. Returns `None` if `text` does not begin with
 /// a valid reference.
 fn reference(text: &str) -> Option<(char, usize)> {
-    let (name, _) = text.strip_prefix('&')?.split_once(';')?;
+    let text = text.strip_prefix('&')?;
+    // The search ends at the first character that no reference contains, so that a text of many `&`
+    // takes linear time.
+    let end = text.find(|char: char| char != '#' && !char.is_ascii_alphanumeric())?;
+    let (name, behind) = text.split_at(end);
+    if !behind.starts_with(';') {
+        return None;
+    }
+
     let length = name.len() + 2;
     let number = match name.strip_prefix('#') {
         Some(digits) => match digits.strip_prefix('x') {
@@ -238,7 +296,7 @@ pub fn match_query(text: &str) -> Option<String> {
 fn add_phrase(text: &str, is_prefix: bool, terms: &mut Vec<String>) {
     let mut words = String::new();
     let mut run = Vec::new();
-    for char in text.chars() {
+    for char in visible_chars(&decoded(text)) {
         if is_unspaced(char) {
             add_word_terms(&mut words, false, terms);
             run.push(char);
@@ -251,27 +309,16 @@ fn add_phrase(text: &str, is_prefix: bool, terms: &mut Vec<String>) {
     add_word_terms(&mut words, is_prefix, terms);
 }
 
-/// Returns the last character of `text` if this is a hyphen or underscore after a letter or digit.
-/// A search for `INV-*` must keep this character, because the words to be found, such as `INV-777`,
-/// contain it.
-fn joining_mark(text: &str) -> Option<char> {
-    let mut chars = text.chars().rev();
-    let mark = chars.next().filter(|last| matches!(last, '-' | '_'))?;
-    chars.next().filter(|before| before.is_alphanumeric()).map(|_| mark)
-}
-
+/// Adds a search term for the words of `text`, and empties `text`.
 fn add_word_terms(text: &mut String, is_prefix: bool, terms: &mut Vec<String>) {
     let mut words = String::new();
-    add_words(&text.replace('"', " "), &mut words);
-    if let Some(mark) = joining_mark(text).filter(|_| is_prefix) {
-        words.pop();
-        words.push(mark);
-    }
+    add_verbatim_words(text, is_prefix, &mut words);
     text.clear();
     // After a separator, the `*` begins another word.
     let is_prefix = is_prefix && !words.ends_with(' ');
-    if words.chars().any(char::is_alphanumeric) {
-        terms.push(format!("\"{}\"{}", words.trim(), if is_prefix { " *" } else { "" }));
+    let words = words.trim();
+    if !words.is_empty() {
+        terms.push(format!("\"{words}\"{}", if is_prefix { " *" } else { "" }));
     }
 }
 
@@ -291,4 +338,128 @@ fn add_run(run: &mut Vec<char>, terms: &mut Vec<String>) {
         format!("\"{}\"", groups.join(" "))
     });
     run.clear();
+}
+
+#[cfg(test)]
+mod tests {
+
+    use rusqlite::Connection;
+
+    use super::*;
+
+    /// Creates the full-text table in memory. Its rows are the words of `payloads`, from row 0 on.
+    fn table_of<'p>(payloads: impl IntoIterator<Item = &'p str>) -> Connection {
+        let table = Connection::open_in_memory().unwrap();
+        table.execute_batch(crate::index::WORDS_SCHEMA).unwrap();
+        for (row, payload) in payloads.into_iter().enumerate() {
+            let mut words = String::new();
+            add_payload_words(payload, &mut words);
+            add_row(&table, row, &words);
+        }
+        table
+    }
+
+    fn add_row(table: &Connection, row: usize, words: &str) {
+        let insert = "INSERT INTO word(rowid, text) VALUES (?1, ?2)";
+        let mut insert = table.prepare_cached(insert).unwrap();
+        insert.execute((i64::try_from(row).unwrap(), words)).unwrap();
+    }
+
+    /// Returns the rows that match a query.
+    fn found(table: &Connection, query: &str) -> Vec<i64> {
+        let query = match_query(query).unwrap();
+        let mut select = table.prepare("SELECT rowid FROM word WHERE word MATCH ?1").unwrap();
+        let rows = select.query_map([query], |row| row.get(0)).unwrap();
+        rows.map(Result::unwrap).collect()
+    }
+
+    #[test]
+    fn sqlite_takes_each_word_with_any_character_of_unicode_for_one_token() {
+        let table = table_of([]);
+        let tokens = "CREATE VIRTUAL TABLE temp.token USING fts5vocab(main, word, instance)";
+        table.execute_batch(tokens).unwrap();
+        // One transaction, because each one takes time of its own.
+        table.execute_batch("BEGIN").unwrap();
+        // A sign in a script without spaces, such as `฿`, is part of a group whatever SQLite does.
+        let is_exact = |char: &char| !is_unspaced(*char) || is_word_char(*char) || is_mark(*char);
+        let chars: Vec<char> = ('\0'..=char::MAX).filter(is_exact).collect();
+        let blocks: Vec<&[char]> = chars.chunks(256).collect();
+        let mut expected = Vec::new();
+        for (row, block) in blocks.iter().enumerate() {
+            let texts = block.iter().map(|char| format!("a{char}-b {char}-b "));
+            let mut words = String::new();
+            add_words(&texts.collect::<String>(), &mut words);
+            expected.push(words.split(' ').filter(|word| !word.is_empty()).count());
+            add_row(&table, row, &words);
+        }
+
+        let select = "SELECT count(*), sum(term GLOB '[-_]*') FROM token GROUP BY doc ORDER BY doc";
+        let mut select = table.prepare(select).unwrap();
+        let tokens = select.query_map([], |row| Ok((row.get(0)?, row.get(1)?))).unwrap();
+        let tokens: Vec<(usize, usize)> = tokens.map(Result::unwrap).collect();
+        assert_eq!(tokens.len(), expected.len());
+        for ((block, words), (tokens, hyphens)) in blocks.iter().zip(expected).zip(tokens) {
+            let range = format!("{:?} to {:?}", block.first(), block.last());
+            assert_eq!(tokens, words, "{range}");
+            assert_eq!(hyphens, 0, "{range}");
+        }
+    }
+
+    #[test]
+    fn a_word_beside_an_enclosing_mark_is_found() {
+        let payloads = [
+            "<p>step 1\u{fe0f}\u{20e3}-INV-701 paid</p>",
+            "<p>step 1\u{20e3}_INV-701 paid</p>",
+            "<p>a\u{20dd}-INV-701</p>",
+            "<p>INV-701\u{3164}paid</p>",
+        ];
+        assert_eq!(found(&table_of(payloads), "INV-701"), [0, 1, 2, 3]);
+    }
+
+    #[test]
+    fn a_beginning_with_a_hyphen_after_a_mark_is_found() {
+        let payloads = [
+            "<p>தமிழ்-2024</p>",
+            "<p>cafe\u{301}-bar</p>",
+            "<p>\u{a98f}\u{a9c0}-7</p>",
+            "<p>INV\u{fe0f}-\u{e0100}7</p>",
+        ];
+        let table = table_of(payloads);
+        for (query, row) in [
+            ("தமிழ்-*", 0),
+            ("cafe\u{301}-*", 1),
+            ("café-*", 1),
+            ("\u{a98f}\u{a9c0}-*", 2),
+            ("INV-*", 3),
+            ("INV-\u{fe0f}*", 3),
+        ] {
+            assert_eq!(found(&table, query), [row], "{query}");
+        }
+    }
+
+    #[test]
+    fn a_hidden_mark_changes_no_word() {
+        let table = table_of(["<p>葛城</p>", "<p>葛飾と宮城</p>", "<p>\u{182a}\u{1822}</p>"]);
+        assert_eq!(found(&table, "葛\u{e0100}城"), [0]);
+        for mark in ['\u{34f}', '\u{180b}', '\u{180c}', '\u{180d}', '\u{180f}', '\u{fe00}'] {
+            assert_eq!(found(&table, &format!("\u{182a}{mark}\u{1822}")), [2], "{mark:?}");
+        }
+    }
+
+    #[test]
+    fn references_are_decoded_except_in_cdata() {
+        let table = table_of(["<p>&#65;&#x042;&#000067;</p>", "<p><![CDATA[&#65;BC]]></p>"]);
+        assert_eq!(found(&table, "ABC"), [0]);
+        assert_eq!(found(&table, "&#65;BC"), [0]);
+        assert_eq!(found(&table, "65"), [1]);
+        assert_eq!(found(&table, "BC"), [1]);
+    }
+
+    /// A search for the end of each reference through the whole rest would take a quarter of an hour.
+    #[test]
+    fn many_ampersands_take_linear_time() {
+        let mut words = String::new();
+        add_words(&"&".repeat(5_000_000), &mut words);
+        assert!(words.trim().is_empty());
+    }
 }

@@ -278,6 +278,67 @@ fn a_search_within_a_tree_finds_nothing_of_other_trees() {
     }
 }
 
+/// A symbol separates words whatever version of Unicode it is from, as do characters in scripts
+/// without spaces. Marks belong to the letters before them.
+#[test]
+fn words_beside_symbols_and_scripts_without_spaces_are_found() {
+    let separators = [
+        "\u{2068}",
+        "🤖",
+        "&#x1F916;",
+        "₿",
+        "🫠",
+        "😀",
+        "\u{2bff}",
+        "\u{2e4f}",
+        "\u{20c0}",
+        "\u{f09b}",
+        "❤\u{fe0f}",
+        "⚠\u{fe0f}-",
+        " 1\u{fe0f}\u{20e3}-",
+        " a\u{20dd}-",
+        "\u{3164}",
+        "請求",
+        "請求-",
+        "-請求-",
+        "_請_",
+        "&#35531;",
+        "-🤖-",
+        "請\u{301}",
+    ];
+    let texts = separators.iter().enumerate();
+    let texts = texts.map(|(number, mark)| format!("bill{mark}INV-{number}{mark}paid"));
+    let texts: Vec<String> = texts.collect();
+    let place = journal_of(&texts.iter().map(String::as_str).collect::<Vec<_>>());
+    for (number, mark) in separators.iter().enumerate() {
+        let expected = number.to_string();
+        let query = format!("INV-{number}{mark}paid");
+        for words in [format!("INV-{number}"), format!("paid bill inv-{number}"), query] {
+            assert_eq!(found(&place, &[&words]), expected, "{mark}: {words}");
+        }
+    }
+    assert_eq!(found(&place, &["🤖INV-1🤖"]), "1");
+
+    let place = journal_of(&[
+        "cafe\u{301}-bar",
+        "हिन्दी",
+        "\u{1e900}\u{1e944}\u{1e901}",
+        "INV-7\u{fe0f}\u{20e3}",
+        "葛\u{e0100}城",
+    ]);
+    for (words, expected) in [
+        ("café-bar", "0"),
+        ("हिन्दी", "1"),
+        ("हिन", ""),
+        ("\u{1e900}\u{1e944}\u{1e901}", "2"),
+        ("\u{1e900}", ""),
+        ("INV-7", "3"),
+        ("葛城", "4"),
+    ] {
+        assert_eq!(found(&place, &[words]), expected, "{words}");
+    }
+}
+
 /// A `*` after a hyphen or an underscore finds only words that go on after this character.
 #[test]
 fn a_beginning_that_ends_with_a_hyphen_finds_only_words_with_the_hyphen() {
