@@ -233,6 +233,10 @@ pub const HEARTBEAT_EXTENDS: Duration = Duration::from_secs(30);
 /// Maximum restarts of a child process within [`RESTART_WINDOW`].
 pub const RESTARTS_MAX: u32 = 5;
 pub const RESTART_WINDOW: Duration = Duration::from_secs(60);
+/// Time for which a listener's process is not started after its program was missing, or after
+/// [`RESTARTS_MAX`] restarts. A call that waits during this time has at least as much left of its
+/// default time-out afterwards.
+pub const RESTART_REST: Duration = Duration::from_secs(30);
 /// Default maximum number of consecutive failed rounds of one call. A round is the set of results,
 /// for example of further calls, that one delivery gives to the call's listener. A round has failed
 /// if every result in it is a failure.
@@ -1142,6 +1146,7 @@ pub const ALERT_PAGE_RECORDS: u64 = 500;
 pub const ALERT_REQUEST_RECORDS_MAX: usize = 1_000;
 
 const _: () = assert!(DRAIN_TIMEOUT.as_secs() < ORGANISM_WAIT_TIMEOUT.as_secs());
+const _: () = assert!(RESTART_REST.as_secs() * 2 <= TIMEOUT_DEFAULT.as_secs());
 const _: () = assert!(SCHEMA_COMPILE_TIMEOUT.as_secs() <= SCHEMA_COMPILE_WALL_TIMEOUT.as_secs());
 const _: () = assert!(PAYLOAD_BYTES_MAX + ENVELOPE_BYTES_MAX <= MESSAGE_BYTES_MAX);
 // A submission crosses the control socket in base64. One MiB is added for the JSON around it.

@@ -1,13 +1,16 @@
 //! One child process of a listener. The child starts in its own process group, its standard error
 //! is logged, and every process that the child started ends together with the child.
 
+use std::future::poll_fn;
 use std::io;
+use std::pin::Pin;
 use std::process::ExitStatus;
 use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
-use tokio::io::{AsyncBufReadExt as _, BufReader};
+use tokio::io::{AsyncRead as _, ReadBuf};
 use tokio::process::{ChildStderr, ChildStdin, ChildStdout, Command};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
@@ -26,6 +29,12 @@ use super::{Options, launch, program};
 /// The time is limited, because a descendant of the child may keep the standard error open.
 const LAST_WORDS_WAIT: Duration = Duration::from_millis(200);
 
+/// Number of bytes that are read from a child's standard error at once.
+const STDERR_READ_BYTES: usize = 4 << 10;
+
+/// Number of bytes that a pipe can contain, unless its capacity was changed.
+const PIPE_BYTES: usize = 64 << 10;
+
 #[derive(Debug)]
 pub(super) struct Child {
     process: tokio::process::Child,
@@ -38,15 +47,22 @@ pub(super) struct Child {
     group: Option<Pid>,
     listener: ListenerName,
     instance: usize,
-    stderr: Option<JoinHandle<()>>,
-    /// Lines of the child's standard error, shared with the task that reads them.
-    words: Arc<Mutex<StderrLines>>,
+    /// The task that logs what the child writes to its standard error.
+    logging: Option<JoinHandle<()>>,
+    /// The child's standard error, shared with the task that reads it.
+    stderr: Arc<Mutex<StderrLines>>,
 }
 
-/// Lines of a child's standard error.
-#[derive(Debug, Default)]
+/// The standard error of a child, and the lines that were read from it.
+#[derive(Debug)]
 struct StderrLines {
-    /// The last line of the child's standard error.
+    pipe: ChildStderr,
+    listener: ListenerName,
+    instance: usize,
+    /// The line whose end is not read yet, cut to [`limits::STDERR_LINE_BYTES_MAX`].
+    unfinished: Vec<u8>,
+    /// The last line since the child's latest answer, or since the child's start if there is no
+    /// answer yet.
     last: String,
     /// Trace context of the child's current delivery; `None` if the delivery has none.
     about: Option<TraceParent>,
@@ -121,18 +137,34 @@ impl Child {
             return Err(failed(io::Error::other("a pipe is missing")));
         };
 
-        let words = Arc::<Mutex<StderrLines>>::default();
-        let listened = listen(stderr, options.listener.clone(), instance, Arc::clone(&words));
-        let group = process.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
         let listener = options.listener.clone();
-        let stderr = Some(tokio::spawn(listened));
-        let child = Self { process, _owned: owned, group, listener, instance, stderr, words };
+        let stderr = Arc::new(Mutex::new(StderrLines {
+            pipe: stderr,
+            listener: listener.clone(),
+            instance,
+            unfinished: Vec::new(),
+            last: String::new(),
+            about: None,
+        }));
+        let logging = Some(tokio::spawn(log_lines(Arc::clone(&stderr))));
+        let group = process.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
+        let child = Self { process, _owned: owned, group, listener, instance, logging, stderr };
         Ok((child, (stdin, stdout)))
     }
 
     /// Sets the trace context with which later lines of the child's standard error are logged.
     pub fn set_log_trace(&self, trace: Option<TraceParent>) {
-        locked(&self.words).about = trace;
+        locked(&self.stderr).about = trace;
+    }
+
+    /// Forgets the last line of the child's standard error. Call this method when the child has
+    /// answered a delivery: lines about this delivery do not explain why the child ends later. The
+    /// lines that the child wrote before the answer are read and logged first.
+    pub fn forget_last_line(&self) {
+        let mut stderr = locked(&self.stderr);
+        stderr.read_available();
+        stderr.end_line();
+        stderr.last.clear();
     }
 
     /// Returns when the process has ended, even if another process holds its pipes.
@@ -190,15 +222,15 @@ impl Child {
         self.sweep();
         // The child has ended, or has been sent SIGKILL.
         let _ = timeout(limits::EXIT_GRACE, self.process.wait()).await;
-        if let Some(stderr) = self.stderr.take() {
-            let abort = stderr.abort_handle();
-            if timeout(LAST_WORDS_WAIT, stderr).await.is_err() {
+        if let Some(logging) = self.logging.take() {
+            let abort = logging.abort_handle();
+            if timeout(LAST_WORDS_WAIT, logging).await.is_err() {
                 abort.abort();
             }
         }
 
-        let words = locked(&self.words);
-        if words.last.is_empty() { how } else { format!("{how}; its last words: {}", words.last) }
+        let last = &locked(&self.stderr).last;
+        if last.is_empty() { how } else { format!("{how}; its last words: {last}") }
     }
 
     fn signal(&self, signal: Signal) {
@@ -232,53 +264,70 @@ fn describe(status: ExitStatus) -> String {
     }
 }
 
-/// Logs the lines of a child's standard error, each cut to [`limits::STDERR_LINE_BYTES_MAX`].
-async fn listen(
-    stderr: ChildStderr,
-    listener: ListenerName,
-    instance: usize,
-    words: Arc<Mutex<StderrLines>>,
-) {
-    let mut stderr = BufReader::new(stderr);
-    let mut line = Vec::new();
-    while let Ok(chunk) = stderr.fill_buf().await {
-        if chunk.is_empty() {
-            break;
-        }
-        let end = memchr::memchr(b'\n', chunk);
-        let used = end.map_or(chunk.len(), |end| end + 1);
-        let room = limits::STDERR_LINE_BYTES_MAX.saturating_sub(line.len());
-        let text = chunk.get(..end.unwrap_or(chunk.len()).min(room)).unwrap_or_default();
-        line.extend_from_slice(text);
-        stderr.consume(used);
-        if end.is_some() {
-            log(&listener, instance, &line, &words);
-            line.clear();
-        }
-    }
-
-    log(&listener, instance, &line, &words);
+/// Logs the lines of a child's standard error until its end.
+async fn log_lines(stderr: Arc<Mutex<StderrLines>>) {
+    while poll_fn(|context| locked(&stderr).poll_read(context)).await {}
+    locked(&stderr).end_line();
 }
 
-fn log(listener: &ListenerName, instance: usize, line: &[u8], words: &Mutex<StderrLines>) {
-    let line = line.trim_ascii_end();
-    if line.is_empty() {
-        return;
+impl StderrLines {
+    /// Reads once from the pipe, and logs the lines that end in these bytes. The result is false at
+    /// the end of the pipe.
+    fn poll_read(&mut self, context: &mut Context<'_>) -> Poll<bool> {
+        let mut bytes = [0; STDERR_READ_BYTES];
+        let mut buffer = ReadBuf::new(&mut bytes);
+        let read = ready!(Pin::new(&mut self.pipe).poll_read(context, &mut buffer));
+        self.take(buffer.filled());
+        Poll::Ready(read.is_ok() && !buffer.filled().is_empty())
     }
 
-    // The log is read on terminals, which must not interpret what a listener writes.
-    let text = visible(&String::from_utf8_lossy(line));
-    let mut words = locked(words);
-
-    match words.about {
-        None => tracing::info!(target: "listener", %listener, instance, "{text}"),
-        Some(about) => {
-            let trace = about.trace_id();
-            let span = about.span();
-            tracing::info!(target: "listener", %listener, instance, trace, %span, "{text}");
+    /// Reads the bytes that the pipe contains now, and logs the lines that end in them. Never waits,
+    /// because the pipe is non-blocking. The number of reads is limited, because the child may
+    /// write without a pause.
+    fn read_available(&mut self) {
+        let mut bytes = [0; STDERR_READ_BYTES];
+        for _ in 0..PIPE_BYTES / STDERR_READ_BYTES {
+            match rustix::io::retry_on_intr(|| rustix::io::read(&self.pipe, &mut bytes)) {
+                // The next asynchronous read finds the same end or error.
+                Ok(0) | Err(_) => break,
+                Ok(count) => self.take(bytes.get(..count).unwrap_or_default()),
+            }
         }
     }
 
-    words.last.clear();
-    words.last.extend(text.chars().take(limits::LAST_STDERR_LINE_CHARS_MAX));
+    fn take(&mut self, bytes: &[u8]) {
+        for part in bytes.split_inclusive(|byte| *byte == b'\n') {
+            let text = part.strip_suffix(b"\n").unwrap_or(part);
+            let room = limits::STDERR_LINE_BYTES_MAX.saturating_sub(self.unfinished.len());
+            self.unfinished.extend(text.iter().take(room));
+            if text.len() < part.len() {
+                self.end_line();
+            }
+        }
+    }
+
+    /// Logs the current line, and begins the next one.
+    fn end_line(&mut self) {
+        let line = std::mem::take(&mut self.unfinished);
+        let line = line.trim_ascii_end();
+        if line.is_empty() {
+            return;
+        }
+
+        // The log is read on terminals, which must not interpret what a listener writes.
+        let text = visible(&String::from_utf8_lossy(line));
+        let Self { listener, instance, .. } = self;
+
+        match self.about {
+            None => tracing::info!(target: "listener", %listener, instance, "{text}"),
+            Some(about) => {
+                let trace = about.trace_id();
+                let span = about.span();
+                tracing::info!(target: "listener", %listener, instance, trace, %span, "{text}");
+            }
+        }
+
+        self.last.clear();
+        self.last.extend(text.chars().take(limits::LAST_STDERR_LINE_CHARS_MAX));
+    }
 }

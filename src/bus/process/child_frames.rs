@@ -295,6 +295,7 @@ impl<'a> ChildIo<'a> {
 
         let result = self.outcome(answer)?;
         self.answered = self.serving;
+        self.child.forget_last_line();
         self.settle(result);
 
         // An answer without a name belongs to the current delivery, so anything else in the pipe

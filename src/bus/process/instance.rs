@@ -32,7 +32,7 @@ pub(super) async fn run(options: Arc<Options>, mut handle: InstanceHandle) {
             // An immediate restart would not find the program either.
             Err(error @ SpawnError::NotFound(_)) => {
                 handle.down(&error.to_string());
-                RestartDecision::RestFor(options.restarts.window)
+                RestartDecision::RestFor(options.restarts.rest)
             }
             Err(error) => fault(&options, &handle, &error.to_string(), &mut restarts),
         };

@@ -10,9 +10,10 @@ use crate::limits;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RestartPolicy {
     /// Maximum number of restarts within `window`. If a process ends after this number of restarts,
-    /// its instance waits for the length of `window` before the next start.
+    /// its instance waits for the length of `rest` before the next start.
     pub max: u32,
     pub window: Duration,
+    pub rest: Duration,
     /// Delay before the first restart. The delay doubles with each further restart in the window,
     /// up to `backoff_max`.
     pub backoff_first: Duration,
@@ -24,6 +25,7 @@ impl Default for RestartPolicy {
         Self {
             max: limits::RESTARTS_MAX,
             window: limits::RESTART_WINDOW,
+            rest: limits::RESTART_REST,
             backoff_first: limits::BACKOFF_FIRST,
             backoff_max: limits::BACKOFF_MAX,
         }
@@ -63,7 +65,7 @@ impl Restarts {
         let count = u32::try_from(self.recent.len()).unwrap_or(u32::MAX);
         if count >= policy.max {
             self.recent.clear();
-            return RestartDecision::RestFor(policy.window);
+            return RestartDecision::RestFor(policy.rest);
         }
 
         self.recent.push_back(now);
@@ -80,6 +82,7 @@ mod tests {
     const POLICY: RestartPolicy = RestartPolicy {
         max: 3,
         window: Duration::from_secs(60),
+        rest: Duration::from_secs(30),
         backoff_first: Duration::from_millis(100),
         backoff_max: Duration::from_millis(300),
     };
@@ -92,7 +95,7 @@ mod tests {
         let after = |ms| RestartDecision::After(Duration::from_millis(ms));
         assert_eq!(
             waits,
-            [after(100), after(200), after(300), RestartDecision::RestFor(POLICY.window)]
+            [after(100), after(200), after(300), RestartDecision::RestFor(POLICY.rest)]
         );
     }
 

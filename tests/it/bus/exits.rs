@@ -41,6 +41,51 @@ async fn a_process_that_ends_has_crashed_although_its_child_holds_its_output() {
     }
 }
 
+/// Words about an earlier call would mislead about this one, and belong to another client.
+#[tokio::test]
+async fn words_before_the_delivery_of_a_crashed_attempt_are_not_its_last_words() {
+    let answer = done("once");
+    let next = "read -r -d '' frame";
+    for end in ["\\n", "", "\\nfull\\n\\nyes\\n"] {
+        let later =
+            format!("printf 'disk full{end}' >&2; printf '{answer}\\0'; {next}; kill -9 $$");
+        let mut ear = with_child(&later);
+        let number = ear.tell("anything");
+        ear.expect(SinkEvent::Answer(number, vec![answer.clone()])).await;
+        ear.tell("anything");
+        assert_eq!(crash(&mut ear).await, "killed by signal 9");
+    }
+
+    let command = ["bash", "-c", &format!("echo no database >&2; {next}; kill -9 $$")];
+    let options = Options::new(name("tested"), command.map(str::to_owned).into());
+    let mut ear = HostHarness::hosting(|sink| {
+        Arc::new(ProcessHost::start(options, sink, &Handle::current()))
+    });
+    ear.tell("anything");
+    let detail = crash(&mut ear).await;
+    assert_eq!(detail, "killed by signal 9; its last words: no database", "it is about its start");
+}
+
+/// A process that loses its database while it has no delivery writes this, and ends a moment later.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn words_that_a_process_wrote_while_it_was_idle_are_its_last_words() {
+    let folder = tempfile::tempdir().unwrap();
+    let pipe = folder.path().join("pipe");
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let answer = done("once");
+    let path = pipe.display();
+    let mut ear = with_child(&format!(
+        "echo begun >&2; printf '{answer}\\0'; read -r < {path}; echo no database >&2; \
+         echo > {path}; read -r -d '' frame; exit 3"
+    ));
+    let number = ear.tell("anything");
+    ear.expect(SinkEvent::Answer(number, vec![answer.clone()])).await;
+    std::fs::write(&pipe, "\n").unwrap();
+    std::fs::read(&pipe).unwrap();
+    ear.tell("anything");
+    assert_eq!(crash(&mut ear).await, "exited with code 3; its last words: no database");
+}
+
 /// A carriage return and a bidirectional override could put other text in the place of a log line.
 #[tokio::test]
 async fn the_last_words_of_a_process_cannot_control_a_terminal() {

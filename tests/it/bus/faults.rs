@@ -305,7 +305,7 @@ async fn a_listener_that_comes_back_has_joined() {
     let program = format!("if [ -e $0 ]; then {serve}; else touch $0; exit 7; fi");
     let mut options = running(["bash", "-c", &program, mark.to_str().unwrap()]);
     options.restarts.max = 0;
-    options.restarts.window = Duration::from_millis(1);
+    options.restarts.rest = Duration::from_millis(1);
     let mut ear = hosting(options);
     let left = ear.next().await;
     assert!(matches!(left, SinkEvent::Left(_)), "{left:?}");

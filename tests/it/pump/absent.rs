@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use organism::bus::Delivery;
+use organism::bus::process::RestartPolicy;
 use organism::contract::Contract;
 use organism::envelope::AttemptFailure;
 use organism::ids::CallId;
@@ -54,6 +55,25 @@ fn an_absence_of_less_than_the_time_out_is_no_attempt() {
     joined(&mut world);
     world.play("finder", &[word("found", "f")]);
     assert_eq!(world.result(call), "completed: found(f)");
+    world.check_replay();
+}
+
+/// Processes of a listener rest after too many restarts. The calls that wait meanwhile need the time
+/// that remains until their time-out for the start of the process.
+#[test]
+fn calls_outlast_the_rest_of_a_listener_with_the_default_time_out() {
+    let policy = RestartPolicy::default();
+    let before_rest = policy.backoff_first * (1 << policy.max);
+    let mut world = world();
+    let calls: Vec<_> = ["1", "2", "3"].map(|text| open(&mut world, text)).into();
+    absent_for(&mut world, before_rest + policy.rest + Duration::from_secs(20));
+    joined(&mut world);
+    for _ in &calls {
+        world.play("finder", &[word("found", "f")]);
+    }
+    for call in calls {
+        assert_eq!(world.result(call), "completed: found(f)");
+    }
     world.check_replay();
 }
 
