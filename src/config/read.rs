@@ -144,6 +144,21 @@ impl<'a> TableReader<'a> {
     /// Reads an integer from 1 to `most`. Reports any other value. Returns `None` if the key is
     /// missing or its value was reported.
     pub fn count(&mut self, key: &str, most: u64) -> Option<u64> {
+        self.integer(key, 1, most)
+    }
+
+    pub fn count32(&mut self, key: &str, most: u32) -> Option<u32> {
+        self.count(key, u64::from(most)).and_then(|number| u32::try_from(number).ok())
+    }
+
+    /// Reads an integer from 0 to `most`. Reports any other value. Returns 0 if the key is missing
+    /// or its value was reported.
+    pub fn count32_or_zero(&mut self, key: &str, most: u32) -> u32 {
+        let number = self.integer(key, 0, u64::from(most));
+        number.and_then(|number| u32::try_from(number).ok()).unwrap_or_default()
+    }
+
+    fn integer(&mut self, key: &str, least: u64, most: u64) -> Option<u64> {
         let node = self.table.get(key)?;
         let number = match &node.value {
             TomlValue::Integer(Some(number)) => *number,
@@ -155,21 +170,17 @@ impl<'a> TableReader<'a> {
             _ => return self.wrong(key, node, "a whole number", None),
         };
 
-        let fits = u64::try_from(number).ok().filter(|number| (1..=most).contains(number));
+        let fits = u64::try_from(number).ok().filter(|number| (least..=most).contains(number));
         if fits.is_none() {
             let message = format!("`{key}` of {} is {}", self.what, range_word(number));
             let is_required = self.required.iter().any(|required| required == key);
             let otherwise = if is_required { "" } else { "; without the key the default holds" };
-            let help = format!("a whole number from 1 to {most}{otherwise}");
+            let help = format!("a whole number from {least} to {most}{otherwise}");
             self.problems
                 .push(ConfigProblem::new(ProblemCode::OutOfRange, &node.place, message).help(help));
         }
 
         fits
-    }
-
-    pub fn count32(&mut self, key: &str, most: u32) -> Option<u32> {
-        self.count(key, u64::from(most)).and_then(|number| u32::try_from(number).ok())
     }
 
     /// Reads a number from `least` to `most`. Reports any other value. Returns `None` if the key is

@@ -98,22 +98,22 @@ pub fn preview(
 /// Renders the first turn of `agent` for one example of each kind of task: the first payload that
 /// the agent accepts, and each kind of goal that a workflow can give the agent. The kinds of goals
 /// differ in the payload that must answer them, and in the tasks that the agent may delegate.
+/// `config` has the core words, see [`with_core_words`].
 ///
 /// # Errors
 ///
 /// [`Error::Preview`] if the agent does not exist.
 pub(super) fn first_turns(
-    config: &Config,
+    config: &Arc<Config>,
     agent: &ListenerName,
 ) -> Result<Vec<PromptPreview>, Error> {
-    let config = Arc::new(with_core_words(config.clone())?);
-    let spec = spec_of(&config, agent)?;
+    let spec = spec_of(config, agent)?;
     let turn = |(name, payload): (PayloadName, String)| {
-        let example = ExampleThread::with(&config, agent, name, payload)?;
+        let example = ExampleThread::with(config, agent, name, payload)?;
         let delivery = example.delivery(agent);
-        rendered(&made(&config, spec, Arc::new(example))?, &delivery, None, &config)
+        rendered(&made(config, spec, Arc::new(example))?, &delivery, None, config)
     };
-    tasks_of(&config, agent).into_iter().map(turn).collect()
+    tasks_of(config, agent).into_iter().map(turn).collect()
 }
 
 /// Makes one task of each kind that the agent may get: the first payload that the agent accepts,

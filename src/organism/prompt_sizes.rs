@@ -1,6 +1,8 @@
 //! Measures the prompts of agents. Compares the size of each prompt with the number of tokens that
 //! the context window of the agent's model leaves for a prompt.
 
+use std::sync::Arc;
+
 use super::models::ConfiguredModels;
 use super::{Error, prompt_preview, with_core_words};
 use crate::agent::RendererVersion;
@@ -43,14 +45,15 @@ impl PromptSize {
 ///
 /// Returns an error if a prompt cannot be rendered.
 pub fn prompt_sizes(config: &Config) -> Result<Vec<PromptSize>, Error> {
+    // Made once for all agents, because the core words of all workflows are compiled for it.
+    let mut unbounded = with_core_words(config.clone())?;
     // A prompt beyond its window is refused and could not be counted.
-    let mut unbounded = config.clone();
     for model in &mut unbounded.models {
         model.context_window = None;
     }
+    let unbounded = Arc::new(unbounded);
 
     let models = ConfiguredModels::of(config)?;
-    let whole = with_core_words(config.clone())?;
     let size = |spec: &AgentSpec| {
         let turns = prompt_preview::first_turns(&unbounded, &spec.name)?;
         let terms = models.named(&spec.model)?.terms;
@@ -61,7 +64,7 @@ pub fn prompt_sizes(config: &Config) -> Result<Vec<PromptSize>, Error> {
             with_task: turn.size.total(),
             window: terms.window(),
             room: terms.room(),
-            largest: largest_payload(&whole, spec, &turn.request),
+            largest: largest_payload(&unbounded, spec, &turn.request),
         }))
     };
     config.agents.iter().filter_map(|spec| size(spec).transpose()).collect()

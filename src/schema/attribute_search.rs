@@ -19,21 +19,23 @@ const TYPE: &str = "type";
 /// Key that stands for every simple type.
 const SIMPLE_TYPE: ComponentKey<'static> = (TYPE, "");
 
+/// Returns the local names of all attributes that the documents of a schema declare.
+pub fn declared_attributes(documents: &[SchemaDocument]) -> HashSet<String> {
+    let elements = documents.iter().flat_map(|document| descendants(&document.root));
+    let attributes = elements.filter(|element| is_declaration(element));
+    let names =
+        attributes.flat_map(|element| [element.attribute("name"), element.attribute("ref")]);
+    names.flatten().map(|name| local(name).to_owned()).collect()
+}
+
 /// Whether an instance of the global element `payload` can contain the attribute `attribute`, at
-/// any depth. `documents` are all documents of the schema. Returns false if they do not declare the
-/// attribute.
+/// any depth. `documents` are all documents of the schema. `attribute` is one of their
+/// [`declared_attributes`]; otherwise, no payload can contain it.
 ///
 /// Takes into account elements of a substitution group, and types that an instance chooses by
 /// `xsi:type`. Ignores namespaces. An element with a wildcard, or of the type `xs:anyType`, can
 /// contain every attribute that the documents declare.
 pub fn can_contain(documents: &[SchemaDocument], payload: &str, attribute: &str) -> bool {
-    let is_declared = |document: &SchemaDocument| {
-        descendants(&document.root).any(|element| declares(element, attribute))
-    };
-    if !documents.iter().any(is_declared) {
-        return false;
-    }
-
     let mut search = AttributeSearch::new(documents, attribute);
     search.open.push((ELEMENT, payload));
     while let Some(key) = search.open.pop() {
@@ -197,8 +199,13 @@ fn descendants(root: &Element) -> impl Iterator<Item = &Element> {
 fn declares(element: &Element, attribute: &str) -> bool {
     let names = [element.attribute("name"), element.attribute("ref")];
     let is_named = names.into_iter().flatten().any(|name| local(name) == attribute);
+    is_declaration(element) && is_named
+}
+
+/// Whether `element` declares or permits an attribute.
+fn is_declaration(element: &Element) -> bool {
     let is_prohibited = element.attribute("use").map(str::trim) == Some("prohibited");
-    element.is("attribute") && is_named && !is_prohibited
+    element.is("attribute") && !is_prohibited
 }
 
 /// Whether `element` permits attributes or content that it does not declare: it is a wildcard, or
@@ -241,7 +248,8 @@ mod tests {
         );
         let document = SchemaDocument::parse(text.as_bytes(), "test", None);
         let document = document.unwrap_or_else(|problem| panic!("{problem}: {text}"));
-        can_contain(&[document], "run", "flag")
+        let documents = [document];
+        declared_attributes(&documents).contains("flag") && can_contain(&documents, "run", "flag")
     }
 
     /// Returns the payload `run` with this content.

@@ -1,5 +1,6 @@
 //! A schema file that compiles, and that validates texts on any OS thread.
 
+use std::collections::HashSet;
 use std::path::Path;
 use std::sync::{LazyLock, OnceLock};
 
@@ -43,6 +44,8 @@ pub struct SchemaFile {
     /// not loaded from a file.
     costly: CostlyValues,
     model: OnceLock<SchemaModel>,
+    /// Local names of the attributes that the schema declares.
+    attributes: OnceLock<HashSet<String>>,
     /// The prompt texts of each payload, in the order of `names`.
     prompt_texts: Vec<PromptTexts>,
 }
@@ -140,7 +143,8 @@ impl SchemaFile {
         let prompt_texts = names.iter().map(|_| PromptTexts::default()).collect();
         let costly = CostlyValues::default();
         let model = OnceLock::new();
-        Self { bundle, names, namespaces, warnings, costly, model, prompt_texts }
+        let attributes = OnceLock::new();
+        Self { bundle, names, namespaces, warnings, costly, model, attributes, prompt_texts }
     }
 
     pub fn label(&self) -> &str {
@@ -234,7 +238,12 @@ impl SchemaFile {
     /// Whether a payload `name` can contain the attribute `attribute`, at any depth. In doubt,
     /// returns true. Returns false if no document of the schema declares the attribute.
     pub fn can_contain(&self, name: &PayloadName, attribute: &str) -> bool {
-        attribute_search::can_contain(&self.bundle.sources, &name.local, attribute)
+        let documents = &self.bundle.sources;
+        // Kept, because one schema may declare hundreds of payloads, and each of them is searched.
+        let declared =
+            self.attributes.get_or_init(|| attribute_search::declared_attributes(documents));
+        declared.contains(attribute)
+            && attribute_search::can_contain(documents, &name.local, attribute)
     }
 
     pub fn describe(&self, name: &PayloadName) -> PayloadDescription {

@@ -53,6 +53,19 @@ const CODES: &[(u32, &str)] = &[
     (c::xmlParserErrors_XML_SCHEMAV_CVC_WILDCARD, "schema-wildcard"),
 ];
 
+/// Maximum number of digits of a number, without the zeros before it. `None` if libxml2 reads
+/// numbers of any length, as from version 2.13 on.
+const NUMBER_DIGITS_MAX: Option<usize> = if c::LIBXML_VERSION < 21_300 { Some(24) } else { None };
+
+/// Types of XSD whose values are integers of any length.
+const INTEGERS: &[&str] = &[
+    "xs:integer",
+    "xs:nonNegativeInteger",
+    "xs:nonPositiveInteger",
+    "xs:positiveInteger",
+    "xs:negativeInteger",
+];
+
 /// Returns findings for a text that libxml2 could not parse.
 pub fn unreadable(text: &[u8], diagnostics: &[Diagnostic]) -> Vec<Finding> {
     let finding = |d: &Diagnostic| {
@@ -128,10 +141,36 @@ pub fn invalid(text: &[u8], diagnostics: &[Diagnostic], namespaces: &[String]) -
             let (code, message) = own_failure(d);
             return Finding::new(code, place, message);
         }
-        Finding::new(code_of(d), place, sentence(&d.message, namespaces))
+        let mut message = sentence(&d.message, namespaces);
+        message.push_str(&digits_note(d).unwrap_or_default());
+        Finding::new(code_of(d), place, message)
     };
 
     kept.iter().zip(places).map(finding).collect()
+}
+
+/// Returns a note on the maximum number of digits if the diagnostic refuses a number with more. A
+/// type of the schema's author may permit such numbers or not, and a long value is cut, with the
+/// name of its type. The note then begins with a condition. The item of a list has a diagnostic of
+/// its own.
+fn digits_note(diagnostic: &Diagnostic) -> Option<String> {
+    let most = NUMBER_DIGITS_MAX.filter(|_| code_of(diagnostic) == "schema-datatype")?;
+    let (_, detail) = diagnostic.message.split_once("': '")?;
+    let (value, end) = detail.split_once('\'').unwrap_or((detail, ""));
+    let value = value.trim();
+    let number = value.strip_prefix(['-', '+']).unwrap_or(value);
+    let condition = match end.rsplit('\'').nth(1).filter(|name| name.starts_with("xs:")) {
+        Some("xs:decimal") => "",
+        Some(name) if INTEGERS.contains(&name) && !number.contains('.') => "",
+        None if !end.contains(" list type") => "if its type permits more digits: ",
+        _ => return None,
+    };
+
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+    let is_digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    let digits = whole.trim_start_matches('0').len() + fraction.len();
+    let exceeds = is_digits(whole) && is_digits(fraction) && digits > most;
+    exceeds.then(|| format!("; {condition}this build takes numbers of at most {most} digits"))
 }
 
 /// Whether a diagnostic reports a warning or an internal failure of libxml2 instead of a defect of

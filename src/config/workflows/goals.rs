@@ -125,7 +125,7 @@ impl WorkflowReader<'_> {
         let context = context.map(|texts| self.goal_ids(texts, read.problems));
 
         let output = self.goal_output(known, read);
-        let retry = read.count32("retry", limits::ATTEMPTS_CEILING).unwrap_or_default();
+        let retry = read.count32_or_zero("retry", limits::ATTEMPTS_CEILING);
         let on_failure = self.policy("on_failure", read);
         let timeout = read.duration("timeout", limits::WALL_TIME_CEILING);
 

@@ -493,6 +493,22 @@ fn a_value_within_a_workflow_or_an_undo_can_be_replaced() {
     assert_eq!(*with, [("number".to_owned(), "request/name".to_owned())]);
 }
 
+/// The default of `retry` can also be written.
+#[test]
+fn a_retry_of_zero_is_no_retry() {
+    let good = include_str!("../../data/config/good-workflow.toml");
+    let review = "review = { agent = \"writer\"";
+    assert!(good.contains(review));
+    let with = |retry: &str| load_text(good.replace(review, &format!("{review}{retry}")), &[]);
+    let zero = with(", retry = 0").map_err(|problems| problems.to_string()).unwrap();
+    let none = with("").map_err(|problems| problems.to_string()).unwrap();
+    assert_eq!(zero.workflows[0].definition.goals, none.workflows[0].definition.goals);
+
+    let problems = said(&with(", retry = -1"));
+    assert_eq!(problems.len(), 1, "{problems:?}");
+    assert!(problems[0].contains("from 0 to 100"), "{problems:?}");
+}
+
 #[test]
 fn an_override_within_a_workflow_that_the_file_does_not_have_is_a_problem() {
     for (variable, near) in [

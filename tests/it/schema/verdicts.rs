@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use expect_test::{Expect, expect};
 use organism::limits;
-use organism::schema::Schemas;
+use organism::schema::{SchemaCompiler, Schemas};
 
 use super::{data, loaded, name};
 use crate::processor::ProcessorTime;
@@ -233,6 +233,84 @@ fn every_kind_of_fault_has_its_code() {
             schema-datatype /both/two 1:66 element 'two': 'b' is not a valid value of the atomic type 'xs:int'
         "#]],
     );
+}
+
+/// A refused number with more digits than this version of libxml2 reads is refused with the limit.
+#[test]
+fn the_limit_on_digits_is_stated_for_numbers_alone() {
+    let long = "0.3333333333333333333333333";
+    let schema = |definition: &str| {
+        let head = "<xs:schema xmlns:xs='http://www.w3.org/2001/XMLSchema'>";
+        let mut schemas = Schemas::default();
+        let text = format!("{head}{definition}</xs:schema>");
+        let compiler = &mut SchemaCompiler::default();
+        let names = schemas.add_generated(compiler, "digits.xsd", &text).unwrap();
+        (schemas, names[0].clone())
+    };
+    let message = |definition: &str, value: &str| {
+        let (schemas, name) = schema(definition);
+        let text = format!("<n>{value}</n>");
+        let findings = schemas.validate(&name, text.as_bytes()).err().unwrap_or_default();
+        findings.iter().map(|finding| finding.message.clone()).collect::<Vec<_>>().join("; ")
+    };
+    let limit = "; this build takes numbers of at most 24 digits";
+    let plain = "<xs:element name='n' type='xs:decimal'/>";
+    if message(plain, long).is_empty() {
+        // libxml2 2.13 and later reads numbers of any length.
+        return;
+    }
+
+    let positive = "<xs:element name='n' type='xs:positiveInteger'/>";
+    let typed = |definition: &str| {
+        format!("<xs:element name='n'><xs:simpleType>{definition}</xs:simpleType></xs:element>")
+    };
+    let own =
+        typed("<xs:restriction base='xs:decimal'><xs:minInclusive value='0'/></xs:restriction>");
+    let union = typed("<xs:union memberTypes='xs:date xs:boolean'/>");
+    let own_int =
+        typed("<xs:restriction base='xs:int'><xs:minInclusive value='0'/></xs:restriction>");
+    let ints = typed("<xs:list itemType='xs:int'/>");
+    let decimals = typed("<xs:list itemType='xs:decimal'/>");
+    let conditional = format!("{}{}", "; if its type permits more digits:", &limit[1..]);
+    let thousand = "1".repeat(4_000);
+    for (definition, value) in [
+        (plain, long),
+        (plain, " -0.3333333333333333333333333 "),
+        (plain, "+0001234567890123456789012345."),
+        (positive, "1234567890123456789012345"),
+    ] {
+        let message = message(definition, value);
+        assert!(message.ends_with(limit), "{value}: {message}");
+        assert!(!message.contains("if its type"), "{value}: {message}");
+    }
+    for (definition, value) in [
+        (plain, &*thousand),
+        (&own, long),
+        (&own_int, "1234567890123456789012345"),
+        (&union, "1234567890123456789012345"),
+    ] {
+        let message = message(definition, value);
+        assert!(message.ends_with(&conditional), "{definition}: {message}");
+    }
+    assert_eq!(message(&decimals, long).matches(limit).count(), 1);
+
+    let int = "<xs:element name='n' type='xs:int'/>";
+    for (definition, value) in [
+        (plain, "four"),
+        (plain, "0.333333333333333333333333.3"),
+        (plain, "1234567890123456789012345e3"),
+        (plain, ""),
+        (positive, long),
+        (int, "1234567890123456789012345"),
+        (&ints, "1234567890123456789012345"),
+    ] {
+        let message = message(definition, value);
+        assert!(message.contains("not a valid value"), "{value}: {message}");
+        assert!(!message.contains("24 digits"), "{value}: {message}");
+    }
+    for value in ["0.123456789012345678901234", "000123456789012345678901234"] {
+        assert_eq!(message(plain, value), "", "{value}");
+    }
 }
 
 #[test]
