@@ -83,7 +83,8 @@ pub struct HeldCall {
     /// Deadline at which the wait ends without a decision. `None` if there is no deadline. Also
     /// `None` while a pause covers the call, because its waiting time does not run during the
     /// pause. A pump moves the deadline when a pause ends. If no pump answers, this is the deadline
-    /// from the beginning of the wait, and pauses that have ended have not moved it.
+    /// from the beginning of the wait, and pauses that have ended have not moved it. It then
+    /// includes the time limit of the call's own thread, but not those of the threads above.
     #[serde(rename = "until", default, skip_serializing_if = "Option::is_none")]
     pub until: Option<String>,
     /// The preview of the call; `None` if the listener of the call declares no previews.
@@ -288,6 +289,9 @@ struct WaitingCall {
     hold: Option<(Hold, Option<Time>)>,
     why: Option<String>,
     preview: Option<CallPreviewView>,
+    /// Time limit of the call's thread. `None` if the thread has none, or was opened before the
+    /// call, in another record.
+    limit: Option<Time>,
 }
 
 impl OpenCalls {
@@ -304,7 +308,9 @@ impl OpenCalls {
             match fact {
                 Fact::Accepted { message, opening: Some(_), .. } => {
                     let request = Arc::clone(message);
-                    let waiting = WaitingCall { request, hold: None, why: None, preview: None };
+                    let limit = limit_in(record, &message.thread);
+                    let waiting =
+                        WaitingCall { request, hold: None, why: None, preview: None, limit };
                     self.calls.insert(CallId(message.id), waiting);
                 }
                 Fact::Accepted { message, .. } => {
@@ -372,10 +378,22 @@ impl OpenCalls {
     }
 }
 
+/// Returns the time limit of `thread` if `record` opens this thread. Returns `None` otherwise, or if
+/// the thread has no time limit.
+fn limit_in(record: &Record, thread: &ThreadId) -> Option<Time> {
+    record.facts.iter().find_map(|fact| match fact {
+        Fact::ThreadOpened { thread: opened, allotment, .. } if opened == thread => {
+            allotment.as_ref()?.until
+        }
+        _ => None,
+    })
+}
+
 impl WaitingCall {
     fn held(self) -> Option<HeldCall> {
-        let Self { request, hold, why, preview } = self;
+        let Self { request, hold, why, preview, limit } = self;
         let (hold, until) = hold?;
+        let until = [until, limit].into_iter().flatten().min();
         Some(HeldCall::new(&request, hold, until, why).with_preview(preview))
     }
 }

@@ -20,7 +20,7 @@ use crate::journal::sqlite::JournalReader;
 use crate::limits;
 use crate::pump::core::{CallRecollection, RecallOrder};
 use crate::pump::driver::Handle;
-use crate::thread::{Fact, Opener, Record};
+use crate::thread::{Closing, Fact, Input, Opener, Record};
 
 /// Makes the channel on which a pump requests a search. A search looks for a result in the source
 /// of a fork.
@@ -210,6 +210,16 @@ impl SearchedCalls {
 /// Approximate number of bytes that one call takes in memory.
 const CALL_BYTES: usize = 400;
 
+/// Whether `record` is an operator's cancellation of a whole tree that also ended the call of
+/// `opener`. Then no listener has handled the results in the record. If only a part of a tree was
+/// cancelled, the caller of this part has handled its end.
+fn is_cancelled_with(record: &Record, opener: &Opener) -> bool {
+    let Opener::Call { call, .. } = opener else { return false };
+    let is_whole = matches!(&record.input, Input::Cancel { thread, .. } if thread.is_root());
+    let ended = Fact::CallClosed { call: *call, how: Closing::Cancelled };
+    is_whole && record.facts.contains(&ended)
+}
+
 /// Reads the result of a call from the record that closed it. Returns `None` if the record contains
 /// no result, or if a payload of the result is redacted.
 fn recollection(
@@ -222,6 +232,10 @@ fn recollection(
         Fact::CallClosed { call: closed, how } if *closed == call => Some(*how),
         _ => None,
     })?;
+    if is_cancelled_with(record, opener) {
+        return None;
+    }
+
     let is_result = |message: &Message| {
         let is_part = matches!(message.kind, MessageKind::Reply | MessageKind::System);
         let to_opener = match opener {
@@ -245,8 +259,8 @@ fn recollection(
     let payloads: Vec<_> = payloads.collect();
     let position = Some(record.position);
     let is_intact = payloads.iter().all(|(.., payload)| payload.is_intact());
-    // A call that was cancelled with its opener has no result, nor has one whose result is
-    // redacted.
+    // A call that ended with its opener in the same thread has no result, nor has one whose result
+    // is redacted.
     let found = CallRecollection { source: call, listener, how, payloads, position };
     (!found.payloads.is_empty() && is_intact).then_some(found)
 }

@@ -23,6 +23,7 @@ use super::{Error, NativeHostBuilder, Organism};
 use crate::bus::Host;
 use crate::config::{Config, ConfigProblem, ConfigProblems, ProblemCode, WorkflowCase};
 use crate::contract::Role;
+use crate::envelope::Refusal;
 use crate::ids::{ListenerName, ThreadId};
 use crate::journal::sqlite::JournalReader;
 use crate::xml::element::Element;
@@ -62,12 +63,11 @@ pub async fn run_case(
 
     let Some(ended) = ended else { return Ok(None) };
     let completion = ended?;
-    let read = || -> Result<CaseRecord, crate::journal::Error> {
-        let records = JournalReader::open(&data)?.tree(&case_thread(), None)?;
-        Ok(CaseRecord::of(records.iter().map(|sealed| &sealed.record), &config.contracts))
-    };
+    let records = JournalReader::open(&data)?.tree(&case_thread(), None)?;
+    let record = CaseRecord::of(records.iter().map(|sealed| &sealed.record), &config.contracts);
+    claims::check_programs(case, &record, &mut problems);
     if let Some(completion) = completion {
-        claims::check(case, &config, &completion, &read()?, &mut problems);
+        claims::check(case, &config, &completion, &record, &mut problems);
     }
     Ok(Some(problems))
 }
@@ -124,4 +124,11 @@ fn failed(
     help: impl Into<String>,
 ) -> ConfigProblem {
     ConfigProblem::new(ProblemCode::CaseFailed, place, message).help(help)
+}
+
+/// Makes the problem [`ProblemCode::AnswerRefused`] for an answer of the call at `path`.
+fn refused(path: &str, place: &crate::config::SourceRange, refusal: &Refusal) -> ConfigProblem {
+    let message = format!("the answer at `{path}` is refused: {refusal}");
+    let expected = refusal.expected.as_ref().map(|expected| format!("expected: {expected}"));
+    ConfigProblem::new(ProblemCode::AnswerRefused, place, message).maybe(expected)
 }

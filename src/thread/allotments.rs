@@ -91,6 +91,14 @@ impl Tree {
         })
     }
 
+    /// Returns the time at which `thread` and all threads beneath it end, because this thread or a
+    /// thread above it reaches its time limit. Returns `None` if no time limit runs.
+    pub fn time_limit(&self, thread: &ThreadId) -> Option<Time> {
+        let allotments = self.allotments(thread).map(|(_, allotted)| allotted);
+        let running = allotments.filter(|allotted| allotted.still_since.is_none());
+        running.filter_map(|allotted| allotted.limits.until).min()
+    }
+
     /// Returns the open calls to which `thread` and the threads above it are bound, nearest thread
     /// first. A thread that is bound to a call is cancelled when the call closes.
     pub fn binding_calls(&self, thread: &ThreadId) -> impl Iterator<Item = &Call> {

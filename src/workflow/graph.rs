@@ -118,6 +118,22 @@ impl<'a> GoalGraph<'a> {
         self.index.memberships.get(number).copied().flatten()
     }
 
+    /// Returns the outermost goal of which a goal is a member, directly or indirectly; the goal
+    /// itself if it is a member of no other goal.
+    pub fn outermost_owner(&self, number: usize) -> usize {
+        let mut owner = number;
+        let mut seen = 0;
+        while let Some(membership) = self.membership(owner) {
+            owner = membership.owner;
+            seen += 1;
+            // Lists that contain each other are a fault of the definition.
+            if seen > self.len() {
+                break;
+            }
+        }
+        owner
+    }
+
     /// Returns the members of a loop, or the members of all branches of a choice, in order.
     pub fn members(&self, number: usize) -> Vec<usize> {
         let named = self.goal(number).map(members_of).unwrap_or_default();

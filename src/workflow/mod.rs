@@ -31,6 +31,7 @@ mod nested_runs;
 mod payloads;
 mod questions;
 mod read_compiled;
+mod repeated_calls;
 mod retry_rules;
 mod run_clock;
 mod run_definition;
@@ -75,6 +76,7 @@ pub use questions::{
     is_undo_report, question_name, questions as workflow_questions, schema as question_schema,
 };
 pub use read_compiled::{CompiledFormError, read_compiled};
+pub use repeated_calls::{RepeatedCalls, repeated_calls};
 pub use retry_rules::called_once;
 pub use run_definition::{
     IdentifiedDefinition, RetryRecord, RunDefinitions, RunRules, latest_run, recorded_definition,

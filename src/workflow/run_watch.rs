@@ -164,10 +164,14 @@ impl<'a> RunWatch<'a> {
     }
 
     /// Returns the numbers of the goals that failed at the end of the run. These are the goal whose
-    /// failure ended the run, and the goals around it that were running then, such as loops.
+    /// failure ended the run, and the goals around it that were running then, such as loops. If the
+    /// run has no output, the run's failure names its last goal, but this goal has not failed.
     fn failed_goals(&self, fold: &CallFold<'_>) -> HashSet<usize> {
         let mut failed = HashSet::new();
-        let mut at = self.failed.as_ref().and_then(|goal| self.graph.number(goal));
+        let named = self.failed.as_ref().and_then(|goal| self.graph.number(goal));
+        let has_ended_well =
+            |number| matches!(fold.run().status(number).0, GoalPhase::Done | GoalPhase::Skipped);
+        let mut at = named.filter(|number| !has_ended_well(*number));
         while let Some(number) = at.filter(|number| failed.insert(*number)) {
             let owner = self.graph.membership(number).map(|membership| membership.owner);
             at = owner.filter(|owner| fold.run().status(*owner).0 == GoalPhase::Cancelled);

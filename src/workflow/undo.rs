@@ -68,7 +68,12 @@ impl UndoRules {
     /// Whether the call may have had effects, which an undo has to take back or to report to a
     /// person.
     fn has_effects(&self, call: &NestedCall) -> bool {
-        self.rule(call).is_some() || self.once.contains(&call.listener)
+        self.rule(call).is_some() || self.is_once(&call.listener)
+    }
+
+    /// Whether a call to `listener` must not be repeated, because the listener has `attempts = 1`.
+    pub fn is_once(&self, listener: &ListenerName) -> bool {
+        self.once.contains(listener)
     }
 
     /// Whether an undo has to wait for an open call in or beneath `thread`. Such a call undoes

@@ -7,7 +7,7 @@ use crate::ids::{CallId, ThreadId};
 use crate::thread::Fact;
 
 use super::call_fold::UndoSource;
-use super::calls_beneath::calls_beneath;
+use super::calls_beneath::{NestedCall, calls_beneath};
 use super::run_retry::RunRetry;
 use super::undo::{LeftCall, UndoTarget, plan};
 
@@ -32,6 +32,19 @@ pub fn planned_undo(
     messages: &[Arc<Message>],
     undo: UndoSource<'_>,
 ) -> Result<PlannedUndo, String> {
+    let calls = covered_calls(request, messages, undo)?;
+    let (mut targets, left) = plan(&calls, undo.rules);
+    targets.reverse();
+    Ok(PlannedUndo { targets, left })
+}
+
+/// Returns all calls beneath the run `request`, in the order of their requests. Takes the same
+/// parameters as [`planned_undo`], and includes the calls of the same runs.
+pub(super) fn covered_calls(
+    request: &Message,
+    messages: &[Arc<Message>],
+    undo: UndoSource<'_>,
+) -> Result<Vec<NestedCall>, String> {
     let records = undo.archive.tree_records(undo.up_to)?;
     let runs = runs_of(request, messages);
     let facts = records.iter().flat_map(|record| &record.facts);
@@ -41,13 +54,11 @@ pub fn planned_undo(
     });
     let threads: Vec<&ThreadId> = threads.collect();
     let calls = calls_beneath(&records, &threads, None);
-    let Some((mut calls, _)) = calls else { return Ok(PlannedUndo::default()) };
+    let Some((mut calls, _)) = calls else { return Ok(Vec::new()) };
 
     // Hand-overs to a busy listener may be recorded in other trees after the last record of this.
     undo.mark_handed_over(&mut calls, undo.up_to)?;
-    let (mut targets, left) = plan(&calls, undo.rules);
-    targets.reverse();
-    Ok(PlannedUndo { targets, left })
+    Ok(calls)
 }
 
 /// Returns the call of the run that `request` opened, and the calls of the runs that it retries.

@@ -4,7 +4,7 @@ use std::io::Write as _;
 use std::path::{Component, Path, PathBuf};
 use std::process::ExitCode;
 
-use crate::config::{self, ConfigEnvironment};
+use crate::config::{self, ConfigEnvironment, ConfigProblem, ProblemCode};
 use crate::organism::{self, CaseWriteError, write_case};
 use crate::thread::Record;
 
@@ -46,7 +46,8 @@ pub fn write(run: &str, file: Option<&Path>, given: Option<PathBuf>) -> anyhow::
         return Ok(CommandExit::Done.into());
     };
 
-    if file.exists() {
+    let is_new = is_new(file);
+    if !is_new {
         let read = config::read_cases(file, &ConfigEnvironment::of_process());
         let (tested, known, problems) = match read {
             Ok((file, problems)) => (Some(file.config), file.cases, problems),
@@ -57,7 +58,10 @@ pub fn write(run: &str, file: Option<&Path>, given: Option<PathBuf>) -> anyhow::
             let message = format!("{} has a case of this run already", file.display());
             return Err(CommandFailure::usage(message).into());
         }
-        if !problems.is_empty() {
+        // A file without a case may have a config and variables already. It needs no other key.
+        let lacks_cases =
+            |problem: &ConfigProblem| known.is_empty() && problem.code == ProblemCode::MissingKey;
+        if !problems.iter().all(lacks_cases) {
             config_error_carets::report(&problems);
             return Ok(CommandExit::InvalidData.into());
         }
@@ -65,7 +69,7 @@ pub fn write(run: &str, file: Option<&Path>, given: Option<PathBuf>) -> anyhow::
             refuse_other_config(file, tested.as_deref(), &config.file)?;
         }
     }
-    append(file, &head, &case)?;
+    append(file, if is_new { &head } else { "\n" }, &case)?;
     note!("{} has the case; `organism workflow test {}` runs it", file.display(), file.display());
     Ok(CommandExit::Done.into())
 }
@@ -96,13 +100,17 @@ fn refuse_other_config(file: &Path, tested: Option<&Path>, ours: &Path) -> anyho
     Err(CommandFailure::usage(message).into())
 }
 
-/// Appends the case to the file. A new file begins with `head`, which names the config.
-fn append(file: &Path, head: &str, case: &str) -> anyhow::Result<()> {
+/// Whether the case file is missing, or has nothing but white space.
+fn is_new(file: &Path) -> bool {
+    !file.exists() || std::fs::read_to_string(file).is_ok_and(|text| text.trim().is_empty())
+}
+
+/// Appends the case to the file, with `begin` before it.
+fn append(file: &Path, begin: &str, case: &str) -> anyhow::Result<()> {
     let failed = |error: std::io::Error| organism::Error::Io {
         context: format!("writing {}", file.display()),
         source: error,
     };
-    let begin = if file.exists() { "\n" } else { head };
     let mut options = std::fs::OpenOptions::new();
     let mut opened = options.create(true).append(true).open(file).map_err(failed)?;
     // A single write, so that another writer cannot split the case.

@@ -14,7 +14,7 @@ use crate::journal::partitions_in;
 use crate::journal::sqlite::JournalReader;
 use crate::workflow::{GoalPhase, RowKind, RunRow, RunTree};
 
-use super::super::output::put_json_line;
+use super::super::output::{has_colours, put_json_line};
 use super::super::render::{RenderOutput, duration, put_visible_json};
 use super::run_drawing::{RunDrawing, spent_text};
 use super::terminal::{self, terminal_size};
@@ -65,7 +65,7 @@ impl<'a> RunProgress<'a> {
         let journals = partitions_in(data).into_iter();
         let seen = journals.map(|(partition, path)| (partition.unwrap_or_default(), last(&path)));
 
-        let colour = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+        let colour = has_colours(&std::io::stderr());
         let output = RenderOutput { colour, columns: 80, table_columns: 80, full: false };
 
         Self {

@@ -4,11 +4,16 @@ use std::process::ExitCode;
 
 use clap::builder::NonEmptyStringValueParser;
 
+use crate::config::Config;
 use crate::ids::CallId;
+use crate::organism::JournalRuns;
 use crate::service::{BearerSecret, SubmitRequest};
-use crate::workflow::{GoalGraph, GoalId, RunRetry};
+use crate::workflow::{
+    GoalGraph, GoalId, RepeatedCalls, RunRetry, UndoRules, UndoSource, WorkflowDefinition,
+    called_once, repeated_calls,
+};
 
-use super::super::exit::CommandFailure;
+use super::super::exit::{CommandExit, CommandFailure};
 use super::super::journal_target::{JournalTarget, known};
 use super::super::startup::{self, ConfigArg};
 use super::named;
@@ -22,9 +27,15 @@ pub struct RetryArgs {
     #[command(flatten)]
     config: ConfigArg,
     /// Goal to run again, together with every goal that needs this goal. Without this option, the
-    /// retry runs only those goals that have not ended.
+    /// retry runs only those goals that have not ended. Such a goal begins anew with all its calls.
+    /// An `each` counts as one goal with all its items, and a loop or a choice as one goal with all
+    /// goals in it.
     #[arg(long, value_name = "GOAL")]
     from: Option<String>,
+    /// Confirm that completed calls may be made a second time. Needed if a goal that begins anew has
+    /// made calls to listeners with `attempts = 1`, and these calls were not undone.
+    #[arg(long)]
+    again: bool,
     /// A key of your choice. Retrying with the same key again returns the recorded output and runs
     /// nothing twice.
     #[arg(long, value_parser = NonEmptyStringValueParser::new())]
@@ -49,6 +60,10 @@ pub fn run(args: &RetryArgs) -> anyhow::Result<ExitCode> {
     // A workflow that the config no longer has accepts no call.
     named(&config, workflow.as_str())?;
     let retry = RunRetry { run: CallId(recorded.request.id), from: goal(args, &recorded)? };
+    let definition = recorded.definition()?;
+    if !args.again {
+        refuse_repeated(&config, &recorded, &definition, &retry)?;
+    }
 
     let client = recorded.request.from.clone();
     let client = startup::client(&config, Some(client.as_str()))?;
@@ -63,10 +78,43 @@ pub fn run(args: &RetryArgs) -> anyhow::Result<ExitCode> {
         trace: None,
         secret,
     };
-    let definition = recorded.definition()?;
     let output = RunOutputForm { quiet: args.quiet, json: args.json, no_wait: args.no_wait };
     let shown = show_run(config, &definition, Some(recorded), submission, output);
     startup::runtime()?.block_on(shown)
+}
+
+/// Fails if the retry would make completed calls to listeners with `attempts = 1` again that were
+/// not undone.
+fn refuse_repeated(
+    config: &Config,
+    recorded: &RecordedRun,
+    definition: &WorkflowDefinition,
+    retry: &RunRetry,
+) -> anyhow::Result<()> {
+    let once = called_once(&config.contracts);
+    let rules = UndoRules::new(&config.contracts, &config.schemas);
+    let archive = JournalRuns::new(recorded.data().to_owned());
+    let undo = UndoSource { rules: &rules, archive: &archive, up_to: recorded.last };
+    let RecordedRun { request, messages, .. } = recorded;
+    let repeated = repeated_calls(retry, (definition, &once), (request, messages), undo);
+    let repeated = repeated.map_err(|reason| {
+        let message = format!("the calls of the run {} cannot be read: {reason}", request.thread);
+        CommandFailure::new(CommandExit::InvalidData, message)
+    })?;
+    if repeated.is_empty() {
+        return Ok(());
+    }
+
+    let named = repeated.iter().map(|RepeatedCalls { goal, listener, count }| {
+        let calls = if *count == 1 { "call" } else { "calls" };
+        format!("{} ({count} {calls} to {listener})", goal.as_str())
+    });
+    let named = named.collect::<Vec<_>>().join(", ");
+    let message = format!(
+        "nothing was sent: goals that begin anew have completed calls to listeners with \
+         `attempts = 1`, which were not undone: {named}; pass --again to have them made again"
+    );
+    Err(CommandFailure::usage(message).into())
 }
 
 /// Returns the goal of `--from`; `None` without the option. Fails if the run's definition has no

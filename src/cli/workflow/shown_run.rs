@@ -22,7 +22,7 @@ use crate::xml::element::Element;
 use super::super::command_organism::CommandOrganism;
 use super::super::decision;
 use super::super::exit::CommandExit;
-use super::super::output::{put_json_line, put_recorded_line};
+use super::super::output::{is_dumb, put_json_line, put_recorded_line};
 use super::progress::{ProgressForm, RunProgress};
 use super::recorded::RecordedRun;
 
@@ -128,8 +128,7 @@ fn as_its_client(submission: &SubmitRequest) -> LiveRequest {
 
 /// Whether standard error is a terminal that can move its cursor.
 fn can_draw() -> bool {
-    let is_dumb = std::env::var_os("TERM").is_some_and(|terminal| terminal == "dumb");
-    std::io::stderr().is_terminal() && !is_dumb
+    std::io::stderr().is_terminal() && !is_dumb()
 }
 
 async fn follow_records<'p>(

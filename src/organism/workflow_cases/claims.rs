@@ -1,7 +1,9 @@
 //! Compares the run of a test case with the expectations of the case.
 
+use std::collections::HashSet;
+
 use super::record::{CaseCall, CaseRecord};
-use super::{failed, texts_of};
+use super::{failed, refused, texts_of};
 use crate::config::{
     CaseText, Config, ConfigProblems, FailureClaim, PathClaims, SourceRange, TextClaim,
     WorkflowCase,
@@ -20,6 +22,22 @@ const QUOTED_BEFORE: usize = 40;
 enum RunEnd {
     Output { text: String },
     Failed { goal: String, code: String, reason: String },
+}
+
+/// Adds a problem for each answer of a program of the test case that the gate has refused. Answers
+/// of one program that were refused for the same reason give one problem, because a retry of a call
+/// often has the same answer.
+pub fn check_programs(case: &WorkflowCase, record: &CaseRecord, problems: &mut ConfigProblems) {
+    let mut known = HashSet::new();
+    for payload in &record.refused {
+        let mut programs = case.listeners.iter();
+        let program = programs.find(|program| program.text == payload.sender.as_str());
+        if let Some(program) = program
+            && known.insert((&payload.sender, &payload.refusal.message))
+        {
+            problems.push(refused(&payload.path, &program.place, &payload.refusal));
+        }
+    }
 }
 
 /// Adds a problem for each expectation of the test case that the run does not meet.

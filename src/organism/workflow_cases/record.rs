@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::call_paths::CallPaths;
 use crate::contract::{Contracts, Role, goal_name, read_goal};
-use crate::envelope::Message;
+use crate::envelope::{Message, Refusal};
 use crate::ids::{CallId, ListenerName};
 use crate::thread::{Fact, Record};
 use crate::workflow::{GoalGraph, GoalStatus, RunWatch, WorkflowDefinition, run_rules_of};
@@ -15,6 +15,8 @@ use crate::workflow::{GoalGraph, GoalStatus, RunWatch, WorkflowDefinition, run_r
 pub struct CaseRecord {
     /// Every call beneath the run, in journal order.
     pub calls: Vec<CaseCall>,
+    /// Payloads that the gate refused, in journal order.
+    pub refused: Vec<RefusedPayload>,
     /// The messages of the call that started the run. The first message is the request of the run.
     messages: Vec<Arc<Message>>,
 }
@@ -23,6 +25,13 @@ pub struct CaseRecord {
 pub struct CaseCall {
     pub path: String,
     pub request: Arc<Message>,
+}
+
+/// A payload of a call's listener that the gate refused.
+pub struct RefusedPayload {
+    pub sender: ListenerName,
+    pub path: String,
+    pub refusal: Refusal,
 }
 
 impl CaseCall {
@@ -39,13 +48,22 @@ impl CaseRecord {
     /// tree has no run.
     pub fn of<'r>(records: impl Iterator<Item = &'r Record>, contracts: &Contracts) -> Self {
         let mut paths = CallPaths::new(contracts);
-        let mut calls = Vec::new();
+        let mut calls: Vec<CaseCall> = Vec::new();
+        let mut refused = Vec::new();
         let mut messages: Vec<Arc<Message>> = Vec::new();
         let is_workflow = |name: &ListenerName| {
             contracts.get(name).is_some_and(|contract| contract.role == Role::Workflow)
         };
 
         for fact in records.flat_map(|record| &record.facts) {
+            if let Fact::Refused { sender, call: Some(id), refusal, .. } = fact
+                && let Some(call) = calls.iter().find(|call| CallId(call.request.id) == *id)
+                && refusal.name.is_none()
+            {
+                let path = call.path.clone();
+                let refusal = refusal.clone();
+                refused.push(RefusedPayload { sender: sender.clone(), path, refusal });
+            }
             let Fact::Accepted { message, opening, .. } = fact else { continue };
             let run = messages.first().map(|request| CallId(request.id));
             match run {
@@ -64,7 +82,7 @@ impl CaseRecord {
             }
         }
 
-        Self { calls, messages }
+        Self { calls, refused, messages }
     }
 
     /// Returns the request of the run; `None` if the tree has no run.

@@ -8,12 +8,13 @@ use super::answer_payloads::{answer_example, answer_payloads};
 use super::call_paths::CallPaths;
 use super::host::{PendingDeliveries, ScriptedDelivery};
 use super::script::CaseScript;
-use super::{case_thread, failed};
+use super::{case_thread, failed, refused};
 use crate::bus::Outcome;
 use crate::config::{
     CaseFault, CaseInput, CaseTurn, Config, ConfigProblem, ConfigProblems, ProblemCode,
     WorkflowCase, client_of, nearest,
 };
+use crate::contract::Role;
 use crate::envelope::{AttemptFailure, Message, Refusal};
 use crate::ids::{CallId, ListenerName, Position};
 use crate::journal::sqlite::JournalReader;
@@ -58,6 +59,22 @@ enum RunnerStep {
     /// A delivery or a held call waits for an answer, but the test case has no answer for it, or
     /// only an invalid one.
     Stuck,
+}
+
+/// A call that waits for an answer of the test case.
+enum UnansweredCall {
+    /// The call waits for a person.
+    Held(HeldRequest),
+    Delivered(ScriptedDelivery),
+}
+
+impl UnansweredCall {
+    fn id(&self) -> CallId {
+        match self {
+            Self::Held(held) => CallId(held.request.id),
+            Self::Delivered(pending) => pending.delivery.call,
+        }
+    }
 }
 
 impl<'a> CaseRunner<'a> {
@@ -193,41 +210,39 @@ impl<'a> CaseRunner<'a> {
     /// Gives the next answer of the test case to the run.
     async fn step(&mut self) -> Result<RunnerStep, Error> {
         let mut waiting = Vec::new();
+        for held in self.handle.held_calls().await?.all().await? {
+            waiting.push((self.path_of(&held.request)?, UnansweredCall::Held(held)));
+        }
         for pending in self.pending.all() {
             let Some(request) = pending.delivery.messages.first().cloned() else { continue };
-            let path = self.path_of(&request)?;
-            waiting.push((path, pending));
+            waiting.push((self.path_of(&request)?, UnansweredCall::Delivered(pending)));
         }
-        let held = self.handle.held_calls().await?.all().await?;
-        let mut questions = Vec::new();
-        for question in held {
-            let path = self.path_of(&question.request)?;
-            questions.push((path, question));
+        waiting.sort_by_cached_key(|(path, _)| (self.script.place_in_file(path), path.clone()));
+        for (path, call) in &waiting {
+            self.script.reach(path, call.id());
         }
-        let order = |path: &str| (self.script.place_in_file(path), path.to_owned());
-        waiting.sort_by_key(|(path, _)| order(path));
-        questions.sort_by_key(|(path, _)| order(path));
+        // An approval takes no answer of the case. The call can take one only after its approval.
+        waiting.sort_by_cached_key(|(path, call)| !self.is_only_approved(path, call));
 
-        let paths = questions.iter().map(|(path, _)| path);
-        self.waiting = paths.chain(waiting.iter().map(|(path, _)| path)).cloned().collect();
-        for (path, question) in &questions {
-            self.script.reach(path, CallId(question.request.id));
-        }
-        for (path, pending) in &waiting {
-            self.script.reach(path, pending.delivery.call);
-        }
-
-        for (path, question) in &questions {
-            if self.decide(path, question).await? {
-                return Ok(RunnerStep::Moved);
-            }
-        }
-        for (path, pending) in &waiting {
-            if self.answer(path, pending).await? {
+        self.waiting = waiting.iter().map(|(path, _)| path.clone()).collect();
+        for (path, call) in &waiting {
+            let has_moved = match call {
+                UnansweredCall::Held(held) => self.decide(path, held).await?,
+                UnansweredCall::Delivered(pending) => self.answer(path, pending).await?,
+            };
+            if has_moved {
                 return Ok(RunnerStep::Moved);
             }
         }
         Ok(if self.problems.is_empty() { RunnerStep::Rests } else { RunnerStep::Stuck })
+    }
+
+    /// Whether `call` waits for an approval that the test case gives without an answer at `path`.
+    fn is_only_approved(&self, path: &str, call: &UnansweredCall) -> bool {
+        let UnansweredCall::Held(held) = call else { return false };
+        let fault = self.script.fault(path, call.id());
+        let is_ended = matches!(fault, Some(CaseFault::Denied | CaseFault::Cancelled));
+        held.hold == Hold::Approval && !is_ended
     }
 
     fn path_of(&mut self, request: &Message) -> Result<String, Error> {
@@ -257,6 +272,10 @@ impl<'a> CaseRunner<'a> {
                 let listener = &delivery.listener;
                 match answer_payloads(self.config, listener, request, &text.text) {
                     Ok(payloads) => {
+                        if let Some(refusal) = self.refusal(listener, &payloads) {
+                            self.report(refused(path, turn.place(), &refusal));
+                            return Ok(false);
+                        }
                         self.script.give(path);
                         self.end(pending, Ok(Outcome { payloads, turn: None }));
                         return Ok(true);
@@ -293,6 +312,18 @@ impl<'a> CaseRunner<'a> {
 
         self.end(pending, Err(failure));
         Ok(true)
+    }
+
+    /// Returns why the gate refuses an answer of `listener`; `None` if it does not, or if `listener`
+    /// is an agent. An agent reads the refusal, and its next turn may correct the answer.
+    fn refusal(&self, listener: &ListenerName, payloads: &[Vec<u8>]) -> Option<Refusal> {
+        let contract = self.config.contracts.get(listener);
+        if contract.is_some_and(|contract| contract.role == Role::Agent) {
+            return None;
+        }
+        let mut checked =
+            payloads.iter().map(|payload| self.handle.gated(listener.clone(), payload).payload);
+        checked.find_map(Result::err)
     }
 
     fn end(&self, pending: &ScriptedDelivery, result: Result<Outcome, AttemptFailure>) {
@@ -356,7 +387,7 @@ impl<'a> CaseRunner<'a> {
         match (ruled, turn) {
             (Ok(()), _) if is_answer => self.script.give(path),
             (Err(refusal), Some(turn)) => {
-                self.report(refused(path, turn, &refusal));
+                self.report(refused(path, turn.place(), &refusal));
                 return Ok(false);
             }
             _ => {}
@@ -403,6 +434,7 @@ impl<'a> CaseRunner<'a> {
                 let message =
                     format!("`{listener}` is called at `{path}`, and has no answer there");
                 let unused = self.script.unused().map(|(answer, _)| answer.path.text.as_str());
+                let unused = unused.filter(|unused| !self.waiting.iter().any(|own| own == unused));
                 let help = match nearest(path, unused) {
                     Some(near) => format!("did you mean it by `{near}`, which nothing has taken?"),
                     None => {
@@ -471,12 +503,6 @@ fn refused_by_gate(path: &str, turn: &CaseTurn, huh: &Element) -> ConfigProblem 
         expected => format!("expected: {expected}\n{next}"),
     };
     ConfigProblem::new(ProblemCode::AnswerRefused, turn.place(), message).help(help)
-}
-
-fn refused(path: &str, turn: &CaseTurn, refusal: &Refusal) -> ConfigProblem {
-    let message = format!("the answer at `{path}` is refused: {refusal}");
-    let expected = refusal.expected.as_ref().map(|expected| format!("expected: {expected}"));
-    ConfigProblem::new(ProblemCode::AnswerRefused, turn.place(), message).maybe(expected)
 }
 
 /// Takes the completion of the run's call; `None` if the call has not completed yet.

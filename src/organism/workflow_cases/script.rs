@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::config::{CaseAnswer, CaseTurn};
+use crate::config::{CaseAnswer, CaseFault, CaseTurn};
 use crate::ids::CallId;
 
 /// The answers of a test case. Each answer is a list of turns. A turn is the text or the fault for
@@ -73,6 +73,16 @@ impl<'a> CaseScript<'a> {
         }
     }
 
+    /// Returns the fault that `call` has taken from the scripted answer at `path`; `None` if it has
+    /// taken none.
+    pub fn fault(&self, path: &str, call: CallId) -> Option<CaseFault> {
+        let scripted = self.answers.iter().find(|scripted| scripted.answer.path.text == path)?;
+        match scripted.answer.turns.get(*scripted.faults.get(&call)?)? {
+            CaseTurn::Fault { fault, .. } => Some(*fault),
+            CaseTurn::Answer(_) => None,
+        }
+    }
+
     /// Marks the next turn of the scripted answer at `path` as used up. The caller does this when
     /// it gives the text of the turn to the run. If the turn is a fault, [`Self::reach`] has used
     /// it up already, and this method must not be called.
@@ -96,7 +106,7 @@ mod tests {
     use uuid::Uuid;
 
     use super::*;
-    use crate::config::{CaseFault, CaseText, ConfigSource, SourceRange};
+    use crate::config::{CaseText, ConfigSource, SourceRange};
     use crate::ids::MessageId;
 
     #[test]

@@ -176,10 +176,7 @@ impl Core {
             return None;
         }
 
-        let tree = self.state.tree(&call.thread)?;
-        let allotments = tree.allotments(&call.thread).map(|(_, allotted)| allotted);
-        let running = allotments.filter(|allotted| allotted.still_since.is_none());
-        running.filter_map(|allotted| allotted.limits.until).min()
+        self.state.tree(&call.thread)?.time_limit(&call.thread)
     }
 
     /// Handles [`Alarm::ThreadTime`]. Finds the outermost thread whose time limit has passed, among

@@ -104,8 +104,9 @@ pub(crate) enum TimePassage {
 pub struct HeldRequest {
     pub request: Arc<Message>,
     pub hold: Hold,
-    /// Deadline after which the hold ends without a decision. `None` if there is no deadline, or if
-    /// a pause covers the call, because a pause moves the deadline.
+    /// Deadline after which the hold ends without a decision: that of the hold itself, or an earlier
+    /// one of the call's thread or of a thread above. `None` if there is no deadline, or if a pause
+    /// covers the call, because a pause moves the deadline.
     pub until: Option<Time>,
     /// Reason why the call needs an approval; `None` if the config gives none, or if the call waits
     /// for an answer.
@@ -410,7 +411,7 @@ impl Pump {
         let mut held = Vec::new();
         for call in calls {
             let open = self.core.open_call(*call)?;
-            held.extend(open.and_then(|call| self.held_request(&call)));
+            held.extend(open.and_then(|(call, limit)| self.held_request(&call, limit)));
         }
         Ok(held)
     }
@@ -421,7 +422,9 @@ impl Pump {
         root.map_or(Ok(()), |root| self.core.recall_tree(&root).map(drop))
     }
 
-    fn held_request(&self, call: &Call) -> Option<HeldRequest> {
+    /// Returns the request of a held call; `None` if the call is not held. `limit` is the time at
+    /// which a time limit of its thread, or of a thread above, ends the call.
+    fn held_request(&self, call: &Call, limit: Option<Time>) -> Option<HeldRequest> {
         let held = call.held?;
         let request = Arc::clone(call.request()?);
         let contract = self.gate.contracts.get(&call.callee);
@@ -441,7 +444,7 @@ impl Pump {
         };
 
         let is_paused = self.core.state().is_paused(call);
-        let until = held.until.filter(|_| !is_paused);
+        let until = [held.until, limit].into_iter().flatten().min().filter(|_| !is_paused);
         Some(HeldRequest { request, hold: held.hold, until, why, preview })
     }
 }

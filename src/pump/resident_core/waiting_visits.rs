@@ -5,12 +5,17 @@ use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use super::ResidentCore;
+use crate::clock::Time;
 use crate::contract::Contracts;
 use crate::ids::{CallId, ThreadId};
 use crate::journal::Error;
 use crate::limits;
 use crate::pump::core::{Core, Step};
 use crate::thread::{Call, Fact, Tree};
+
+/// An open call, with the time at which a time limit of its thread, or of a thread above, ends the
+/// call.
+pub type LimitedCall<'a> = (Cow<'a, Call>, Option<Time>);
 
 impl ResidentCore {
     /// Applies `fact` to the trees outside memory that have open calls. The fact concerns all trees
@@ -88,16 +93,23 @@ impl ResidentCore {
         Ok(())
     }
 
-    /// Returns an open call, or `None` if the call is not open. Does not bring the tree of the call
-    /// back to memory.
-    pub fn open_call(&self, id: CallId) -> Result<Option<Cow<'_, Call>>, Error> {
+    /// Returns an open call with its time limit. Returns `None` if the call is not open. Does not
+    /// bring the tree of the call back to memory.
+    pub fn open_call(&self, id: CallId) -> Result<Option<LimitedCall<'_>>, Error> {
         let state = self.core.state();
         let Some(root) = state.calls.get(&id) else { return Ok(None) };
         match state.trees.resident(root) {
-            Some(tree) => Ok(tree.call(id).map(Cow::Borrowed)),
+            Some(tree) => {
+                let call = tree.call(id);
+                Ok(call.map(|call| (Cow::Borrowed(call), tree.time_limit(&call.thread))))
+            }
             None => {
-                let tree = self.tree_outside(root)?;
-                Ok(tree.and_then(|tree| tree.call(id).cloned()).map(Cow::Owned))
+                let Some(tree) = self.tree_outside(root)? else { return Ok(None) };
+                let call = tree.call(id).cloned();
+                Ok(call.map(|call| {
+                    let limit = tree.time_limit(&call.thread);
+                    (Cow::Owned(call), limit)
+                }))
             }
         }
     }

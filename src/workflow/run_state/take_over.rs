@@ -14,10 +14,10 @@ impl RunState {
     /// together with the outermost goal around them. If a goal outside of a loop runs again, it
     /// keeps the corrections by people.
     pub fn taken_over(self, graph: &GoalGraph<'_>, again: &[usize]) -> Self {
-        let again: HashSet<_> = again.iter().map(|goal| owner_of_all(graph, *goal)).collect();
+        let again: HashSet<_> = again.iter().map(|goal| graph.outermost_owner(*goal)).collect();
         let keeps: Vec<bool> = (0..self.goals.len())
             .map(|goal| {
-                let owner = owner_of_all(graph, goal);
+                let owner = graph.outermost_owner(goal);
                 let has_ended = self.goals.get(owner).is_some_and(GoalState::has_ended);
                 let needs_one = || graph.visible(owner).iter().any(|goal| again.contains(goal));
                 has_ended && !again.contains(&owner) && !needs_one()
@@ -45,20 +45,4 @@ impl RunState {
         let is_over = false;
         Self { input, goals, passes, corrections, reviewed, rules, is_over }
     }
-}
-
-/// Returns the outermost goal of which `goal` is a member, directly or indirectly; `goal` itself if
-/// it is a member of no other goal.
-fn owner_of_all(graph: &GoalGraph<'_>, goal: usize) -> usize {
-    let mut owner = goal;
-    let mut seen = 0;
-    while let Some(membership) = graph.membership(owner) {
-        owner = membership.owner;
-        seen += 1;
-        // Lists that contain each other are a fault of the definition.
-        if seen > graph.len() {
-            break;
-        }
-    }
-    owner
 }

@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::process::Stdio;
 
+use organism::clock::Time;
 use serde_json::Value as Json;
 
 use super::{CommandOutput, House, Running, until};
@@ -242,4 +243,26 @@ fn the_time_of_a_question_runs_while_a_person_decides() {
     assert_eq!(house.organism(&["answer", "--json"]).json().len(), 0);
     assert_eq!(running.stop(), Some(0));
     house.verified();
+}
+
+#[test]
+fn an_open_question_shows_the_time_of_its_goal_if_this_ends_before_that_of_the_person() {
+    let timed = CONFIG
+        .replace("prompt = \"Who signs it?\"", "prompt = \"Who signs it?\", timeout = \"1h\"")
+        .replace(
+            "humans.owner.description",
+            "humans.owner.timeout = \"9h\"\nhumans.owner.description",
+        );
+    let house = house(&timed);
+    let running = house.run();
+    assert_eq!(send(&house, &["--no-wait"]).code, Some(0));
+    open(&house, "who");
+    let seconds = || {
+        let listed = house.organism(&["answer", "--json"]).json();
+        let time = |key: &str| Time::parse(listed[0][key].as_str().unwrap()).unwrap();
+        time("until").since(time("since")).as_secs()
+    };
+    assert_eq!(seconds(), 3600);
+    assert_eq!(running.stop(), Some(0));
+    assert_eq!(seconds(), 3600, "as the journal states it");
 }

@@ -226,6 +226,20 @@ fn a_call_without_an_answer_is_named() {
 }
 
 #[test]
+fn a_missing_answer_is_not_confused_with_that_of_another_call_that_waits() {
+    let twice = "draft = { all = [\"writer\", \"writer\"], vote = { by = \"last-line\" }, prompt = \"Ship {{input/topic}}?\" }";
+    let config = CONFIG.replace(
+        "draft = { agent = \"writer\", prompt = \"Write about {{input/topic}}.\" }",
+        twice,
+    );
+    let case = format!(
+        "{HEAD}\n[case.answers]\ndraft_writer = \"ship\"\n\n[case.expect]\noutput = \"ship\"\n"
+    );
+    let tested = tested(&config, &case);
+    assert_fails(&tested, &["`writer` is called at `draft_writer-2`", "add draft_writer-2 = "]);
+}
+
+#[test]
 fn a_case_answers_for_judges_with_a_judgement() {
     let case = format!("{HEAD}{JUDGED_CASE}");
     let judged = tested(JUDGED, &case);
@@ -244,9 +258,38 @@ fn an_answer_that_nothing_takes_or_the_gate_refuses_fails_the_case() {
     let refused = case_with("<ask><decision>continue", "<ask><decision>contineu");
     assert_fails(&tested(CONFIG, &refused), &["answer-refused", "the answer at `ask` is refused"]);
 
-    let invalid = case_with("<pong><n>1</n></pong>", "<pong><m>1</m></pong>");
-    let tested = tested(CONFIG, &invalid);
-    assert_fails(&tested, &["the run has no output: goal `tell`, listener-failed"]);
+    let skips = CONFIG.replace("\"'1'\" } }", "\"'1'\" }, retry = 1, on_failure = \"skip\" }");
+    let answer = "<pong><n>1</n></pong>";
+    for wrong in ["<pong><m>1</m></pong>", "<pnog><n>1</n></pnog>", "<ping><n>1</n></ping>"] {
+        let tested = tested(&skips, &case_with(answer, wrong));
+        assert_fails(
+            &tested,
+            &["cases.toml:12:8: answer-refused", "the answer at `tell` is refused"],
+        );
+    }
+}
+
+#[test]
+fn an_answer_of_a_program_that_the_gate_refuses_fails_the_case() {
+    let answer = "<pong xmlns=\"urn:example:talk\"><n>1</n></pong>";
+    let case = case_with("workflow = \"tour\"", "workflow = \"tour\"\nlisteners = [\"solo\"]");
+    let case = case.replace("tell = \"<pong><n>1</n></pong>\"\n", "");
+    let config = CONFIG.replace("\"'1'\" } }", "\"'1'\" }, retry = 1, on_failure = \"skip\" }");
+    for wrong in [answer.replace("n>", "m>"), answer.replace("pong", "pnog")] {
+        for (answer, is_right) in [(answer, true), (&wrong, false)] {
+            let program = format!("while read -r -d '' frame; do printf '{answer}\\0'; done");
+            let command = format!("[\"bash\", \"-c\", '''{program}''']");
+            let tested = tested(&config.replace("[\"./no-such-program\"]", &command), &case);
+            if is_right {
+                assert_eq!(tested.code, Some(0), "{tested:?}");
+                continue;
+            }
+            let place = "cases.toml:6:14: answer-refused";
+            assert_fails(&tested, &[place, "the answer at `tell` is refused"]);
+            let problems = tested.err.matches("answer-refused").count();
+            assert_eq!(problems, 1, "a retry is refused for the same reason: {tested:?}");
+        }
+    }
 }
 
 #[test]

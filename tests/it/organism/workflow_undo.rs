@@ -3,6 +3,7 @@
 
 mod forks;
 mod races;
+mod repeats;
 
 use std::collections::BTreeMap;
 

@@ -460,16 +460,11 @@ fn a_verifier_is_cancelled_with_the_goal_whose_items_it_judges() {
     assert_eq!(phases_of(&definition, &["beside!"]), expected);
 }
 
-/// The call of the member cannot be made, so the run ends with its request.
-#[test]
-fn a_loop_is_shown_as_failed_with_the_member_whose_failure_ends_the_run() {
-    let definition = workflow(vec![
-        repeated("improve", &["back"], "true()", 2, LoopEnd::Continue),
-        goal("back", GoalForm::Run(call("back", "input/*"))),
-    ]);
-    let (graph, _) = GoalGraph::new(&definition);
+/// The states of the goals of a run that ends with its request, as the record of the run shows them.
+fn recorded_phases(definition: &WorkflowDefinition) -> Vec<(String, GoalPhase)> {
+    let (graph, _) = GoalGraph::new(definition);
     let once = HashSet::new();
-    let mut watch = RunWatch::new(&definition, &graph, &once);
+    let mut watch = RunWatch::new(definition, &graph, &once);
     watch.take(&Message {
         id: MessageId(Uuid::from_u128(1)),
         kind: MessageKind::Call,
@@ -483,11 +478,29 @@ fn a_loop_is_shown_as_failed_with_the_member_whose_failure_ends_the_run() {
         name: PayloadName::new("urn:test", "test"),
         payload: Payload::new("<test><hold xmlns='urn:slow'/></test>"),
     });
+    watch.goals().into_iter().map(|goal| (goal.goal.to_string(), goal.phase)).collect()
+}
 
-    let goals = watch.goals().into_iter();
-    let phases: Vec<_> = goals.map(|goal| (goal.goal.to_string(), goal.phase)).collect();
+/// The call of the member cannot be made, so the run ends with its request.
+#[test]
+fn a_loop_is_shown_as_failed_with_the_member_whose_failure_ends_the_run() {
+    let definition = workflow(vec![
+        repeated("improve", &["back"], "true()", 2, LoopEnd::Continue),
+        goal("back", GoalForm::Run(call("back", "input/*"))),
+    ]);
     let failed = |goal: &str| (goal.to_owned(), GoalPhase::Failed);
-    assert_eq!(phases, [failed("improve"), failed("back")]);
+    assert_eq!(recorded_phases(&definition), [failed("improve"), failed("back")]);
+}
+
+/// The failure of such a run names its last goal.
+#[test]
+fn a_goal_that_was_skipped_is_not_shown_as_failed_if_the_run_has_no_output() {
+    let definition = workflow(vec![
+        goal("pick", GoalForm::Choose(vec![branch(Some("input/t = 'A'"), "branch")])),
+        agent("branch", "x"),
+    ]);
+    let skipped = |goal: &str| (goal.to_owned(), GoalPhase::Skipped);
+    assert_eq!(recorded_phases(&definition), [skipped("pick"), skipped("branch")]);
 }
 
 #[test]

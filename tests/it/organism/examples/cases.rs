@@ -50,6 +50,15 @@ impl Example {
         let added = super::CommandOutput::from(added.unwrap());
         assert_eq!(added.code, Some(0), "{added:?}");
         assert_eq!(self.read("third.toml").matches("[[case]]").count(), 2);
+
+        // A file may have a config before it has a case.
+        let (head, _) = case.split_once('\n').unwrap();
+        for begun in [format!("{head}\n"), "\n".to_owned()] {
+            std::fs::write(self.place.path().join("begun.toml"), &begun).unwrap();
+            let added = self.organism(&["workflow", "test", "--from", THREAD, "begun.toml"]);
+            assert_eq!(added.code, Some(0), "{added:?}");
+            assert_eq!(self.read("begun.toml").trim_start(), case);
+        }
     }
 }
 
@@ -180,6 +189,57 @@ fn a_run_with_answers_without_effect_becomes_a_case_that_passes() {
     assert!(case.contains("\nwork = { fail = \"listener-failed\" }\n"), "{case}");
     assert!(case.contains("\nask = \"<ask><decision>continue</decision></ask>\"\n"), "{case}");
     assert_eq!(case.matches(" = { fail = \"timeout\" }\n").count(), 1, "{case}");
+    let tested = house.organism(&["workflow", "test", "cases.toml"]);
+    assert_eq!(tested.code, Some(0), "{tested:?}\n{case}");
+}
+
+/// A run whose question is open while its agent works.
+const BESIDE: &str = r#"
+organism.name = "talk"
+clients.desk.peers = ["trip"]
+humans.owner.description = "Owns the trip."
+models.voice = { provider = "playback", recording = "recording.toml" }
+agents.writer.model = "voice"
+
+[workflows.trip]
+input = { n = "text" }
+output = "text"
+[workflows.trip.goals]
+text = { agent = "writer", prompt = "Write about {{input/n}}." }
+ask = { ask = "owner", needs = [], prompt = "Go on?" }
+"#;
+
+const TEXT_RECORDING: &str = r#"
+recorded = "written by hand; no model is called"
+model = "recorded"
+
+[[turn]]
+agent = "writer"
+thread = "text"
+turn = 1
+text = "It is written."
+"#;
+
+#[test]
+fn a_question_that_is_declined_after_other_work_becomes_a_case_that_passes() {
+    let house = House::with(BESIDE);
+    house.write("recording.toml", TEXT_RECORDING);
+    let running = house.run();
+    let request = "<trip xmlns=\"https://xml-pipeline.org/ns/workflow/v1/trip\"><n>1</n></trip>";
+    let to_run = ["--new", THREAD, "--key", "once"];
+    house.send_text(request, &[&to_run[..], &["--no-wait"]].concat());
+    until("the text is written", || house.messages("thread-result").pop());
+    let listed = house.organism(&["answer", "--json"]).json();
+    let question = listed[0]["message"].as_str().unwrap();
+    assert_eq!(house.organism(&["refuse", question]).code, Some(0));
+    let sent = house.send_text(request, &to_run);
+    assert!(sent.out.contains("<goal>ask</goal><code>denied</code>"), "{sent:?}");
+    assert_eq!(running.stop(), Some(0));
+
+    let written = house.organism(&["workflow", "test", "--from", THREAD, "cases.toml"]);
+    assert_eq!(written.code, Some(0), "{written:?}");
+    let case = std::fs::read_to_string(house.path("cases.toml")).unwrap();
+    assert!(case.contains("goals = { text = \"done\", ask = \"failed\" }"), "{case}");
     let tested = house.organism(&["workflow", "test", "cases.toml"]);
     assert_eq!(tested.code, Some(0), "{tested:?}\n{case}");
 }

@@ -94,3 +94,31 @@ fn the_list_of_an_undo_has_the_calls_in_the_history_of_a_fork() {
     }
     house.verified();
 }
+
+/// A cancelled run undoes nothing. In its fork, a call that was open at the cancellation is one
+/// without a result on record.
+#[test]
+fn the_fork_of_a_cancelled_run_goes_on_from_the_cancellation() {
+    let house = house(CONFIG);
+    house.write("hold-charge-1", "");
+    let running = house.run();
+    send(&house, &["--no-wait"]);
+    let charged = || ledger(&house).contains(&"charge 1".to_owned()).then_some(());
+    until("the payment is under way", charged);
+    let cancelled = house.organism(&["cancel", "sess-travel00"]);
+    assert_eq!(cancelled.code, Some(0), "{cancelled:?}");
+    std::fs::remove_file(house.path("hold-charge-1")).unwrap();
+    let done = ledger(&house);
+
+    let mut turns = house.messages_of("sess-travel00").into_iter();
+    let (turn, _) = turns.rfind(|(_, name)| name == "model-turn").unwrap();
+    let forked = house.organism(&["fork", &turn.to_string(), "--no-wait"]);
+    let held = until("a call waits", || {
+        house.organism(&["approvals", "--json"]).json().into_iter().next()
+    });
+    assert_eq!(held["to"], "bank", "{held} {forked:?}");
+    assert_eq!(house.messages("trip-failed").len(), 0);
+    assert_eq!(ledger(&house), done, "no effect happened again");
+    assert_eq!(running.stop(), Some(0));
+    house.verified();
+}
