@@ -561,13 +561,30 @@ fn first_request(record: &Record) -> Option<&Message> {
     if record.facts.iter().any(|fact| matches!(fact, Fact::Reopened(_))) {
         return None;
     }
-    record.facts.iter().find_map(|fact| match fact {
-        Fact::Accepted { message, opening: Some(opening), .. }
-            if matches!(opening.opener, Opener::Client { .. }) =>
-        {
-            Some(&**message)
+    client_calls(record).next().map(|(_, message)| message)
+}
+
+/// Returns the calls that a client's request opens in a record: the client, and the message of each
+/// call. A record has at most one such request. If several listeners received the request, each of
+/// their calls has a copy of the same message.
+pub fn client_calls(record: &Record) -> impl Iterator<Item = (&ListenerName, &Message)> {
+    record.facts.iter().filter_map(|fact| {
+        let Fact::Accepted { message, opening: Some(opening), .. } = fact else { return None };
+        let Opener::Client { name } = &opening.opener else { return None };
+        Some((name, &**message))
+    })
+}
+
+/// Whether `record` opens the call `message` as one of several calls of the same request. Versions
+/// of the core before 21 recorded no group for the calls of a client's request.
+fn opens_leg(record: &Record, message: MessageId) -> bool {
+    let is_of_several = client_calls(record).nth(1).is_some();
+    record.facts.iter().any(|fact| match fact {
+        Fact::Accepted { message: own, opening: Some(opening), .. } => {
+            let is_client = matches!(opening.opener, Opener::Client { .. });
+            own.id == message && (opening.group.is_some() || is_client && is_of_several)
         }
-        _ => None,
+        _ => false,
     })
 }
 
@@ -584,12 +601,6 @@ pub fn retry_of_one_call<'a>(
 ) -> Option<&'a RetryAction> {
     let Input::OperatorRetry(action) = &record.input else { return None };
     let sent = record.accepted_messages().find(|message| message.id == action.id)?;
-    let is_leg = |fact: &Fact| match fact {
-        Fact::Accepted { message, opening: Some(opening), .. } => {
-            message.id == action.message && opening.group.is_some()
-        }
-        _ => false,
-    };
     let before = records.iter().map(|sealed| &sealed.record);
     let mut before = before.take_while(|earlier| earlier.position < record.position);
     let is_of_one_call = !sent.thread.is_root()
@@ -597,7 +608,7 @@ pub fn retry_of_one_call<'a>(
             Input::OperatorRetry(first) if first.id == action.message => {
                 retry_of_one_call(records, earlier).is_some()
             }
-            _ => earlier.facts.iter().any(is_leg),
+            _ => opens_leg(earlier, action.message),
         });
     is_of_one_call.then_some(&**action)
 }
@@ -729,6 +740,17 @@ mod tests {
             let obstacle = obstacle_at(&records, &records[1].record, message(2));
             assert_eq!(obstacle, is_leg.then_some(ForkObstacle::Retry(name("echo"))));
             assert_eq!(retry_of_one_call(&records, &records[0].record), None);
+        }
+    }
+
+    #[test]
+    fn a_retry_of_one_of_several_calls_of_a_record_is_of_one_call_without_a_group() {
+        let mut several = request(1, 1, false);
+        several.record.facts.extend(request(1, 4, false).record.facts);
+        let records = [several, retry(2, 2, 1), retry(3, 3, 2)];
+        for (at, id) in [(1, 2), (2, 3)] {
+            let found = retry_of_one_call(&records, &records[at].record);
+            assert_eq!(found.map(|retry| retry.id), Some(message(id)));
         }
     }
 }

@@ -48,8 +48,8 @@ pub use export::{ExportFilter, ExportFormat, export};
 pub use finals::has_equal_finals;
 pub use fork_origin::ForkOrigin;
 pub use fork_point::{
-    ForkObstacle, ForkPoint, PointRequest, PointTurn, answered_listeners, is_answered_from_record,
-    retry_of_one_call,
+    ForkObstacle, ForkPoint, PointRequest, PointTurn, answered_listeners, client_calls,
+    is_answered_from_record, retry_of_one_call,
 };
 pub use held::{CallPreviewView, HeldCall, HeldPage, held, held_in, held_of};
 pub use ledger::{MessageLedger, ThreadCounts};

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use jiff::Zoned;
 use jiff::civil::{Date, DateTime};
+use jiff::fmt::temporal::Pieces;
 use jiff::tz::TimeZone;
+use jiff::{Timestamp, Zoned};
 
 use crate::clock::Time;
 
@@ -29,9 +30,7 @@ pub fn parse(text: &str) -> Result<Time, String> {
 fn parse_at(text: &str, now: Time, zone: Result<&TimeZone, &str>) -> Result<Time, String> {
     // All other parsers ignore a zone in brackets.
     if text.contains('[') {
-        let zoned = text.parse::<Zoned>();
-        let time = zoned.map(|zoned| Time(zoned.timestamp().as_microsecond()));
-        return time.map_err(|error| format!("`{text}` is no time: {error}; write {FORMS}"));
+        return time_of(text, text.parse());
     }
 
     if let Some(time) = Time::parse(text) {
@@ -53,9 +52,33 @@ fn parse_at(text: &str, now: Time, zone: Result<&TimeZone, &str>) -> Result<Time
         }
         (_, zone) => zone.cloned().unwrap_or(TimeZone::UTC),
     };
-    let zoned = local.ok().and_then(|local| local.to_zoned(zone).ok());
-    let time = zoned.map(|zoned| Time(zoned.timestamp().as_microsecond()));
-    time.ok_or_else(|| format!("`{text}` is no time; write {FORMS}"))
+    time_of(text, local.and_then(|local| local.to_zoned(zone)))
+}
+
+/// Returns the time of `zoned`, which was parsed from `text`. A date that is later than every time
+/// counts as the last time.
+fn time_of(text: &str, zoned: Result<Zoned, jiff::Error>) -> Result<Time, String> {
+    let date = Pieces::parse(text).map(|pieces| pieces.date());
+    let last = Timestamp::MAX;
+    match zoned {
+        Ok(zoned) => Ok(Time(zoned.timestamp().as_microsecond())),
+        Err(_) if date.is_ok_and(|date| date >= last.to_zoned(TimeZone::UTC).date()) => {
+            Ok(Time(last.as_microsecond()))
+        }
+        Err(error) if begins_with_date(text) => {
+            Err(format!("`{text}` is no time: {error}; write {FORMS}"))
+        }
+        Err(_) => Err(format!("`{text}` is no time; write {FORMS}")),
+    }
+}
+
+/// Whether a text begins like a date, such as `2023-02-29`. Only then does the error of the parser
+/// explain more than the accepted forms.
+fn begins_with_date(text: &str) -> bool {
+    text.get(..10).is_some_and(|date| {
+        let mut characters = date.char_indices();
+        characters.all(|(at, c)| if at == 4 || at == 7 { c == '-' } else { c.is_ascii_digit() })
+    })
 }
 
 /// Parses a duration with its unit, such as `15m` or `2h ago`. Returns `None` for any other text.
@@ -114,6 +137,25 @@ mod tests {
             let refused = parse_at(text, now, Ok(&zone)).unwrap_err();
             assert!(refused.contains(text) && refused.contains(FORMS), "{refused}");
         }
+    }
+
+    #[test]
+    fn a_date_beyond_every_time_is_the_last_time_and_a_day_that_does_not_exist_is_named() {
+        let now = Time::parse("2026-11-20T12:00:00Z").unwrap();
+        let last = Time(Timestamp::MAX.as_microsecond());
+        let parse = |text| parse_at(text, now, Ok(&TimeZone::UTC));
+        for text in ["9999-12-31", "9999-12-31T23:59:59Z", "9999-12-31T23:59:59+01:00"] {
+            assert_eq!(parse(text), Ok(last), "{text}");
+        }
+        assert_eq!(parse("9999-12-31T23:59[Asia/Tokyo]"), Ok(last));
+        assert_eq!(parse("9999-12-30"), Ok(Time::parse("9999-12-30T00:00:00Z").unwrap()));
+
+        for text in ["2023-02-29", "2023-02-29T10:00:00Z", "2023-02-29T10:00"] {
+            let refused = parse(text).unwrap_err();
+            assert!(refused.contains("day") && refused.contains(FORMS), "{refused}");
+        }
+        let expected = format!("`yesterdayish` is no time; write {FORMS}");
+        assert_eq!(parse("yesterdayish").unwrap_err(), expected);
     }
 
     #[test]

@@ -64,7 +64,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
 
     match adopted? {
         None => note!("no journal to adopt for {}", config.project.path.display()),
-        Some(AdoptedProject { before, renamed, copied, stream }) => {
+        Some(AdoptedProject { before, renamed, copied, stream, is_unmoved }) => {
             let ours = config.project.path.display();
             match (stream, before) {
                 (Some(stream), _) => {
@@ -87,6 +87,19 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
                 "the adoption is recorded in sess-organism; the journal is {}",
                 config.data.display()
             );
+            match config.partitions() {
+                _ if !is_unmoved => {}
+                1 => {
+                    note!(
+                        "`organism promote` moves this journal to JetStream, as the config states"
+                    );
+                }
+                several => note!(
+                    "the journal is embedded, so it has one partition, and the config says \
+                     {several}: after `partitions = 1` under [journal], `organism promote` moves \
+                     it to JetStream"
+                ),
+            }
         }
     }
 

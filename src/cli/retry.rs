@@ -21,7 +21,7 @@ use self::candidates::{MatchingPages, NamedMessage, OldestMatches};
 use super::command_organism::CommandOrganism;
 use super::confirmation;
 use super::decision::{self, DecisionArgs};
-use super::exit::{CommandExit, CommandFailure};
+use super::exit::{self, CommandExit, CommandFailure};
 use super::output::put_json_line;
 use super::render::{clean, put};
 use super::startup::{self, ConfigArg};
@@ -225,6 +225,8 @@ struct RetrySession<'a> {
     left_out: u64,
     /// Whether the organism accepted a retry.
     has_retried: bool,
+    /// Whether the organism is another program, to which no further retry is sent.
+    is_other_program: bool,
 }
 
 impl<'a> RetrySession<'a> {
@@ -234,7 +236,8 @@ impl<'a> RetrySession<'a> {
         args: &'a Args,
     ) -> Self {
         let exit = CommandExit::Done;
-        Self { organism, signer, args, exit, left_out: 0, has_retried: false }
+        let has_retried = false;
+        Self { organism, signer, args, exit, left_out: 0, has_retried, is_other_program: false }
     }
 
     /// Retries the messages of the page `first`, and of all pages that follow in `selected`.
@@ -249,6 +252,9 @@ impl<'a> RetrySession<'a> {
         let mut page = first;
         while !page.is_empty() {
             runtime.block_on(organism.until_stopped(self.retry_all(&page)))??;
+            if self.is_other_program {
+                break;
+            }
             // Read outside of the runtime, because the read of an index blocks.
             page = selected.next_page()?;
         }
@@ -261,7 +267,7 @@ impl<'a> RetrySession<'a> {
         Ok(self.exit)
     }
 
-    /// Retries the messages one after another.
+    /// Retries the messages one after another. Ends early if the organism is another program.
     async fn retry_all(&mut self, named: &[NamedMessage]) -> anyhow::Result<()> {
         for message in named {
             let result = self.retry(message).await?;
@@ -272,6 +278,10 @@ impl<'a> RetrySession<'a> {
             let own = self.print(message, &result)?;
             if self.exit == CommandExit::Done && !is_left_out {
                 self.exit = own;
+            }
+            if result.is_err_and(|error| error.is_of_other_program()) {
+                self.is_other_program = true;
+                break;
             }
         }
         Ok(())
@@ -341,7 +351,7 @@ impl<'a> RetrySession<'a> {
                 note!("{id}: {}", clean(&error.to_string()));
                 match error {
                     service::Error::Failed { .. } => CommandExit::InvalidData,
-                    _ => CommandExit::TryAgain,
+                    error => exit::of_service(error),
                 }
             }
         })

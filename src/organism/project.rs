@@ -20,7 +20,7 @@ use crate::config::{
 use crate::durable_file;
 use crate::failpoint::failpoint;
 use crate::journal::jetstream::{JoiningHost, StreamContent, identity, stream_content};
-use crate::journal::sqlite::{DirectoryLock, is_without_mac, make_directory};
+use crate::journal::sqlite::{DirectoryLock, JournalReader, is_without_mac, make_directory};
 use crate::journal::{self, may_have_journals};
 use crate::mutant::mutant;
 use crate::service::{OtherProject, is_config_present};
@@ -68,6 +68,13 @@ pub enum Error {
         to.display(), from.display()
     )]
     Occupied { from: PathBuf, to: PathBuf },
+    #[error(
+        "{} is the embedded journal {ours}, and the stream {stream} holds the journal {theirs} of \
+         another project; nothing was changed. Name another `stream` under [journal] to move the \
+         embedded journal to JetStream, or another `data` to take part in the stream's journal",
+        data.display()
+    )]
+    ForeignStream { data: PathBuf, ours: Uuid, stream: String, theirs: Uuid },
     #[error("{}: {source}", path.display())]
     Io { path: PathBuf, source: std::io::Error },
     #[error(transparent)]
@@ -290,6 +297,9 @@ pub struct AdoptedProject {
     /// Id of the adopted journal if it is on JetStream and was begun by another project or machine;
     /// `None` for any other journal.
     pub stream: Option<Uuid>,
+    /// Whether the adopted journal is still in its file, although the config places it on
+    /// JetStream. If so, `organism promote` moves it there.
+    pub is_unmoved: bool,
 }
 
 /// Adopts, for this project, the journal of a project at another path, and records the adoption as
@@ -331,10 +341,16 @@ pub fn adopt(
         return Err(Error::Owned { data: source, owner, ours, is_beside }.into());
     }
 
+    let is_unmoved = is_unmoved(config, &source)?;
+    let mut config = config.clone();
+    if is_unmoved {
+        config.storage = StorageConfig::Embedded;
+    }
+
     let is_ours = before.as_ref() == Some(&project.path) || !may_have_journals(&source);
     // A journal without MACs is adopted whichever project it names.
-    let mut partitions = partitions_without_mac(config)?;
-    if !is_ours || foreign_stream(config)?.is_some() {
+    let mut partitions = partitions_without_mac(&config)?;
+    if !is_ours || foreign_stream(&config)?.is_some() {
         partitions.insert(0);
     }
 
@@ -343,7 +359,8 @@ pub fn adopt(
     }
 
     make_directory(&source)?;
-    let mut adopted = AdoptedProject { before, renamed: Vec::new(), copied: None, stream: None };
+    let mut adopted =
+        AdoptedProject { before, renamed: Vec::new(), copied: None, stream: None, is_unmoved };
     {
         // If another process holds the journal, the error names that process, and the journal is
         // left to it.
@@ -359,7 +376,7 @@ pub fn adopt(
 
     // The id of the stream's journal may be known only from the state directory that was just taken
     // over.
-    adopted.stream = foreign_stream(config)?;
+    adopted.stream = foreign_stream(&config)?;
     for partition in partitions {
         let action = operator::action(OperatorVerb::Adopt, note, details(project, &adopted))?;
         let config = config.of_partition(partition);
@@ -374,6 +391,35 @@ pub fn adopt(
 
     store(data, &project.path)?;
     Ok(Some(adopted))
+}
+
+/// Whether the config places the journal on JetStream, and the journal in `source` is still in its
+/// file because `organism promote` has not moved it. Such a journal is adopted in its file.
+///
+/// # Errors
+///
+/// Fails if the stream holds a journal of another project, because neither journal can then be used
+/// with this config.
+fn is_unmoved(config: &Config, source: &Path) -> Result<bool, Error> {
+    let StorageConfig::JetStream { journal: options, .. } = &config.storage else {
+        return Ok(false);
+    };
+
+    // A file that cannot be read is reported by the adoption, which opens the journal.
+    let Ok(reader) = JournalReader::open(source) else { return Ok(false) };
+    let (Ok(false), Ok(about)) = (reader.is_projection(), reader.about()) else {
+        return Ok(false);
+    };
+    // An interrupted promotion has begun the stream with this journal.
+    match foreign_stream(config)?.filter(|theirs| *theirs != about.journal) {
+        None => Ok(true),
+        Some(theirs) => Err(Error::ForeignStream {
+            data: source.to_owned(),
+            ours: about.journal,
+            stream: options.stream.clone(),
+            theirs,
+        }),
+    }
 }
 
 /// Finds the partitions whose journals have records but no MAC. Earlier versions of this program

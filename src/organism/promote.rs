@@ -3,8 +3,8 @@
 use crate::config::{Config, StorageConfig};
 use crate::journal::jetstream;
 
-use super::Error;
 use super::access::refuse_hosted_start;
+use super::{Error, project};
 
 pub use crate::journal::jetstream::{PromotedJournal, PromotionPhase};
 
@@ -29,6 +29,8 @@ pub fn promote(
     let StorageConfig::JetStream { servers, journal } = &config.storage else {
         return Ok(PromotionResult::NowhereToGo);
     };
+    // The journal of a moved project is still in the directory of the project's earlier path.
+    project::check_to_read(&config.directories())?;
     let moved = jetstream::promote(servers, journal, &config.data, &config.state, progress)?;
     Ok(moved.map_or(PromotionResult::NothingToDo, PromotionResult::Moved))
 }

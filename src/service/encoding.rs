@@ -1,5 +1,5 @@
 //! The encoding of requests and responses on the control socket and on NATS: one line with the
-//! version of the protocol, then JSON. An example is `organism/2 {"do":"status"}`.
+//! version of the protocol, then JSON. An example is `organism/3 {"do":"status"}`.
 //!
 //! A line without a version has version 1. Client and organism should be the same program, so each
 //! of them refuses every version other than its own.
@@ -8,9 +8,12 @@ use serde::{Deserialize, Serialize};
 
 use super::ServiceResponse;
 
-/// Version of the service protocol. Must be increased with every change that a program of another
-/// version could misread.
-pub const VERSION: u32 = 2;
+/// Version of the service protocol. Must be increased with every change of a request or a response,
+/// even if the change only adds a variant or an optional field: a program of another version could
+/// not read the variant, and would ignore the field. `tests/it/fixtures/wire_versions.rs` compares
+/// the definitions of requests and responses with the version. It does not notice a change of a
+/// type's own `Serialize` or text form.
+pub const VERSION: u32 = 3;
 
 /// Version of a line that names no version.
 const UNNAMED_VERSION: u32 = 1;
@@ -48,7 +51,11 @@ pub fn decode_request<'l, T: Deserialize<'l>>(line: &'l [u8]) -> Result<T, Vec<u
     decode(line).map_err(|error| match error {
         DecodeError::OtherVersion { theirs } => refuse_version(theirs),
         DecodeError::Malformed(error) => {
-            let response = ServiceResponse::failed(format_args!("not a request: {error}"));
+            let response = ServiceResponse::failed(format_args!(
+                "nothing was done, because it is not a request of version {VERSION} of the service \
+                 protocol ({error}); use the program that the organism runs with, or restart the \
+                 organism with this one"
+            ));
             encode(&response).expect("plain data is JSON")
         }
     })

@@ -81,6 +81,16 @@ pub enum Error {
          the organism with this one"
     )]
     OtherVersion { theirs: u32, ours: u32 },
+    /// The organism and the command state the same version of the service protocol, but are
+    /// different programs. The request may have been carried out, unless it only reads.
+    #[error(
+        "the running organism sent a response that this command cannot read ({detail}), although \
+         both speak version {version} of the service protocol, so they are different programs. \
+         Unless the request only reads, it may have been carried out: look at the record before \
+         you repeat it. Use the program that the organism runs with, or restart the organism with \
+         this one"
+    )]
+    UnreadableResponse { version: u32, detail: String },
     #[error("no thread {thread} is on record")]
     NoThread { thread: ThreadId },
     /// The organism responded with an error, or with a response of a kind that does not belong to
@@ -129,6 +139,12 @@ impl Error {
     pub fn failed(detail: impl std::fmt::Display) -> Self {
         Self::Failed { detail: detail.to_string() }
     }
+
+    /// Whether the organism and the command are certainly different programs. Every further request
+    /// then fails, too.
+    pub const fn is_of_other_program(&self) -> bool {
+        matches!(self, Self::OtherVersion { .. } | Self::UnreadableResponse { .. })
+    }
 }
 
 impl From<DecodeError> for Error {
@@ -137,7 +153,10 @@ impl From<DecodeError> for Error {
             DecodeError::OtherVersion { theirs } => {
                 Self::OtherVersion { theirs, ours: encoding::VERSION }
             }
-            DecodeError::Malformed(error) => Self::failed(error),
+            DecodeError::Malformed(error) => {
+                let detail = error.to_string();
+                Self::UnreadableResponse { version: encoding::VERSION, detail }
+            }
         }
     }
 }

@@ -13,6 +13,7 @@ use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, Buf
 use tokio::net::{UnixListener, UnixStream};
 use tokio::time::timeout;
 
+use super::encoding::DecodeError;
 use super::handshake::{Handshake, SocketRequest, refusal};
 use super::{
     Error, ResponseSender, ServiceRequest, ServiceResponse, announcement, encoding, response_queue,
@@ -229,7 +230,7 @@ impl SocketTransport {
                     written += count;
                 }
                 Ok(_) => {
-                    progress.has_response |= pass_on_reason(&mut connection, responses).await;
+                    progress.has_response |= pass_on_reason(&mut connection, responses).await?;
                     return Err(Error::Lost);
                 }
                 Err(_) => self.probe(&mut patience, limits::SOCKET_PROBE_TIMEOUT).await?,
@@ -376,22 +377,27 @@ fn probe_timeout(has_response: bool) -> Duration {
 }
 
 /// Reads why the organism has closed a connection without taking the request, and passes the reason
-/// on. Returns false if the organism gave no reason, for example because it has ended.
+/// on. Returns false if the organism gave no reason, for example because it has ended. Fails if the
+/// organism speaks another version of the service protocol.
 async fn pass_on_reason(
     connection: &mut BufReader<UnixStream>,
     responses: &ResponseSender,
-) -> bool {
+) -> Result<bool, Error> {
     let mut line = Vec::new();
     let reading = connection.read_until(b'\n', &mut line);
     if !matches!(timeout(limits::SOCKET_REASON_TIMEOUT, reading).await, Ok(Ok(_))) {
-        return false;
+        return Ok(false);
     }
 
-    let line = line.strip_suffix(b"\n").unwrap_or_default();
-    let Ok(reason @ ServiceResponse::Unavailable(_)) = encoding::decode(line) else { return false };
+    let Some(line) = line.strip_suffix(b"\n") else { return Ok(false) };
+    let reason = match encoding::decode(line) {
+        Ok(reason @ ServiceResponse::Unavailable(_)) => reason,
+        Err(error @ DecodeError::OtherVersion { .. }) => return Err(error.into()),
+        Ok(_) | Err(DecodeError::Malformed(_)) => return Ok(false),
+    };
     // The send fails only if the client has left, which needs no handling.
     responses.send(reason).await.ok();
-    true
+    Ok(true)
 }
 
 /// Whether the error of a failed connect shows that no process serves the socket, or that the

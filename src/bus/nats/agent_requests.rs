@@ -13,6 +13,32 @@ use crate::shorten::truncate_chars;
 
 use super::header_names;
 
+/// Version of the agent protocol, which pumps and agent hosts speak. Must be increased with a change
+/// after which one of them could misread the other, if the other is of an earlier program. Such a
+/// change makes a rolling upgrade impossible. `tests/it/fixtures/wire_versions.rs` compares the
+/// definitions of the JSON in the messages, the names of headers and the constants of this file with
+/// the version. It does not notice other changes, such as which headers a message has.
+pub const AGENT_PROTOCOL_VERSION: u32 = 1;
+
+/// Version of a message that names no version.
+const UNNAMED_VERSION: u32 = 1;
+
+/// Returns the version of the agent protocol that the sender of a message speaks; 0 if its header
+/// is no version.
+pub(super) fn version_of(headers: &HeaderMap) -> u32 {
+    let stated = headers.get(header_names::AGENT_PROTOCOL);
+    stated.map_or(UNNAMED_VERSION, |stated| stated.as_str().parse().unwrap_or_default())
+}
+
+/// Returns the refusal for a pump and an agent host that speak different versions of the agent
+/// protocol.
+pub(super) fn version_difference(host: u32, pump: u32) -> String {
+    format!(
+        "the agent host speaks version {host} of the agent protocol, and the pump version {pump}: \
+         run `organism host` and `organism run` with the same program"
+    )
+}
+
 /// A request of an agent host during a delivery.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum AgentRequest {
@@ -112,7 +138,13 @@ pub(super) fn read(message: &Message) -> Option<Result<AgentRequest, RequestRefu
         })
     };
 
+    let theirs = version_of(headers);
     Some(match what {
+        // A host requests the thread first, so a host of another version begins no turn.
+        THREAD if theirs != AGENT_PROTOCOL_VERSION => Err(RequestRefusal::new(
+            RequestRefusal::UNREADABLE,
+            version_difference(theirs, AGENT_PROTOCOL_VERSION),
+        )),
         THREAD => number(header_names::OFFSET)
             .and_then(|offset| Ok(AgentRequest::Thread { known: known(headers)?, offset })),
         RESERVE => reservation(&message.payload),
@@ -172,6 +204,9 @@ impl AgentRequest {
 
         let mut headers = HeaderMap::new();
         headers.insert(header_names::ASK, what);
+        if let Self::Thread { .. } = self {
+            headers.insert(header_names::AGENT_PROTOCOL, AGENT_PROTOCOL_VERSION.to_string());
+        }
         numbers.iter().for_each(|(name, number)| headers.insert(*name, number.to_string()));
         if let Self::Thread { known: Some(known), .. } = self {
             headers.insert(header_names::AFTER, known.position.to_string());
@@ -333,6 +368,27 @@ mod tests {
         assert_eq!(read(&odd).unwrap().unwrap_err().code, RequestRefusal::UNREADABLE);
         odd.headers = None;
         assert_eq!(read(&odd), None);
+    }
+
+    #[test]
+    fn a_request_for_a_thread_by_a_host_of_another_version_is_refused_with_both_versions() {
+        let request = AgentRequest::Thread { known: None, offset: 0 };
+        for (stated, theirs) in [("9", 9), ("x", 0)] {
+            let mut asked = message(&request);
+            let headers = asked.headers.as_mut().unwrap();
+            headers.insert(header_names::AGENT_PROTOCOL, stated);
+            let refused = read(&asked).unwrap().unwrap_err();
+            assert_eq!(refused.code, RequestRefusal::UNREADABLE);
+            let detail = version_difference(theirs, AGENT_PROTOCOL_VERSION);
+            assert_eq!(refused.detail, detail);
+            assert!(detail.contains(&format!("speaks version {theirs} of the agent protocol")));
+        }
+
+        let mut headers = HeaderMap::new();
+        headers.insert(header_names::ASK, THREAD);
+        headers.insert(header_names::OFFSET, "0");
+        let unnamed = Message { headers: Some(headers), ..message(&request) };
+        assert_eq!(read(&unnamed), Some(Ok(request)));
     }
 
     #[test]

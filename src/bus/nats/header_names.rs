@@ -34,6 +34,10 @@ pub const POSITION: &str = "Organism-Position";
 /// rendered.
 pub const CONFIG: &str = "Organism-Config";
 
+/// Header of a delivery to an agent, and of an agent host's request for a thread: version of the
+/// agent protocol that the sender speaks.
+pub const AGENT_PROTOCOL: &str = "Organism-Agent-Protocol";
+
 /// Header of a request from an agent host: kind of the request.
 pub const ASK: &str = "Organism-Ask";
 /// Header with the offset in bytes at which a part of a thread or of an answer begins.

@@ -41,7 +41,7 @@ use crate::nats::Client;
 
 use super::{Delivery, Host, Sink};
 pub use agent_host::{ConfiguredHosts, RemoteAgentHost, RemoteSink};
-pub use agent_requests::ThreadMark;
+pub use agent_requests::{AGENT_PROTOCOL_VERSION, ThreadMark};
 pub use connection::NatsConnection;
 use host::NatsShared;
 pub use remote_agents::{PromptConfig, RemoteAgentOptions, ThreadSource, ThreadTransfer};

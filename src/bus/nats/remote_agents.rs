@@ -18,7 +18,9 @@ use crate::locks::locked;
 use crate::mutant::mutant;
 use crate::nats::{HeaderMap, HeaderName, Message};
 
-use super::agent_requests::{self, AgentRequest, RequestRefusal, ThreadMark};
+use super::agent_requests::{
+    self, AGENT_PROTOCOL_VERSION, AgentRequest, RequestRefusal, ThreadMark,
+};
 use super::connection::{OutboundPublish, SendError};
 use super::encode::{self, EncodedDelivery};
 use super::header_names;
@@ -135,6 +137,7 @@ impl RemoteAgentAttempts {
         locked(&self.open).insert(token, RemoteAttempt { about, ..RemoteAttempt::default() });
         let mut headers = encode::headers(delivery);
         let mut put = |name, value: String| headers.insert(HeaderName::from_static(name), value);
+        put(header_names::AGENT_PROTOCOL, AGENT_PROTOCOL_VERSION.to_string());
         put(header_names::POSITION, delivery.position.to_string());
         put(header_names::CONFIG, self.options.config.digest().to_string());
         EncodedDelivery { headers, body: Vec::new() }

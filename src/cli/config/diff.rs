@@ -42,6 +42,7 @@ pub fn run(args: &ConfigDiffArgs) -> anyhow::Result<ExitCode> {
             "before": before.digest,
             "after": after.digest,
             "equal": changes.is_empty(),
+            "effective_only": before.is_effective_only(&after),
             "changes": shown,
         }))?;
         return Ok(CommandExit::Done.into());
@@ -50,6 +51,12 @@ pub fn run(args: &ConfigDiffArgs) -> anyhow::Result<ExitCode> {
     let text: String = changes.iter().map(text_of).collect();
     put(&visible(&text))?;
     note!("{}", summary(&before, &after, changes.len()));
+    if before.is_effective_only(&after) {
+        note!(
+            "only the settings on which decisions depend were compared: a start of an early version \
+             stored no others, such as those of [organism] and [http]"
+        );
+    }
     Ok(CommandExit::Done.into())
 }
 

@@ -33,7 +33,12 @@ const CONTEXT_LINES: usize = 3;
 pub struct ComparedConfig {
     /// Digest of the effective config.
     pub digest: Digest,
+    /// Values of the effective config by their keys.
     values: BTreeMap<String, String>,
+    /// Values of the sections and settings that the effective config leaves out, by their keys.
+    /// `None` if the config was recorded by a boot of an early version, which stored only the
+    /// effective config.
+    values_apart: Option<BTreeMap<String, String>>,
     /// Texts of the config by their digests. Texts that are missing from the journal are left out.
     texts: BTreeMap<Digest, String>,
 }
@@ -55,16 +60,17 @@ impl ComparedConfig {
     /// Prepares a config that was loaded from a file, so that it can be compared.
     pub fn of_config(config: &Config) -> Self {
         let texts = config.texts().into_iter().map(|text| (digest_of(text), text.to_owned()));
-        let values = values_of(&config.text, Some(&config.stored.toml));
-        Self { digest: config.digest, values, texts: texts.collect() }
+        let values = effective_values(&config.text);
+        let values_apart = Some(values_apart(&config.stored.toml));
+        Self { digest: config.digest, values, values_apart, texts: texts.collect() }
     }
 
     /// Reads the config that a boot recorded. For a boot of an early version, which did not store
     /// configs, reads only the effective config.
     pub fn of_boot(reader: &JournalReader, boot: &BootConfig) -> Result<Self, StoredConfigError> {
         let effective = effective_of(reader, boot)?;
-        let toml = match StoredConfig::read(reader, boot) {
-            Ok(stored) => Some(stored.toml),
+        let values_apart = match StoredConfig::read(reader, boot) {
+            Ok(stored) => Some(values_apart(&stored.toml)),
             Err(StoredConfigError::NotStored { .. }) => None,
             Err(error) => return Err(error),
         };
@@ -76,7 +82,21 @@ impl ComparedConfig {
                 texts.insert(*digest, text);
             }
         }
-        Ok(Self { digest: boot.config, values: values_of(&effective, toml.as_deref()), texts })
+        let values = effective_values(&effective);
+        Ok(Self { digest: boot.config, values, values_apart, texts })
+    }
+
+    /// Whether this config and `other` can be compared only by their effective configs, because one
+    /// of them was recorded by a boot of an early version. The sections and settings that the
+    /// effective config leaves out are then in no difference.
+    pub const fn is_effective_only(&self, other: &Self) -> bool {
+        self.values_apart.is_none() || other.values_apart.is_none()
+    }
+
+    /// Returns the values that are compared with those of `other`, by their keys.
+    fn compared_values(&self, other: &Self) -> BTreeMap<&String, &String> {
+        let apart = self.values_apart.as_ref().filter(|_| !self.is_effective_only(other));
+        self.values.iter().chain(apart.into_iter().flatten()).collect()
     }
 
     /// Returns the text whose digest is `value`; `None` if `value` is no digest, or the text is
@@ -108,18 +128,19 @@ fn digest_of(text: &str) -> Digest {
 }
 
 /// Returns every difference between two configs, in order of keys. Empty for configs that mean the
-/// same.
+/// same. If [`ComparedConfig::is_effective_only`], compares the effective configs alone.
 pub fn config_changes(before: &ComparedConfig, after: &ComparedConfig) -> Vec<ConfigChange> {
-    let mut paths: Vec<_> = before.values.keys().chain(after.values.keys()).collect();
+    let old_values = before.compared_values(after);
+    let new_values = after.compared_values(before);
+    let mut paths: Vec<_> = old_values.keys().chain(new_values.keys()).copied().collect();
     paths.sort();
     paths.dedup();
 
-    let changed =
-        paths.into_iter().filter(|path| before.values.get(*path) != after.values.get(*path));
+    let changed = paths.into_iter().filter(|path| old_values.get(path) != new_values.get(path));
     let deadline = Instant::now() + limits::LINE_COMPARISON_TIME;
     let changes = changed.map(|path| {
-        let old = before.values.get(path);
-        let new = after.values.get(path);
+        let old = old_values.get(path).copied();
+        let new = new_values.get(path).copied();
         ConfigChange {
             path: path.clone(),
             before: old.cloned(),
@@ -146,16 +167,20 @@ fn text_diff(old: &str, new: &str, deadline: Instant) -> Option<String> {
     Some(diff.unified_diff().context_radius(CONTEXT_LINES).to_string())
 }
 
-/// Returns the values of a config by key, from `effective`, the effective config. The sections and
-/// settings that the effective config leaves out come from `toml`, the TOML text of the config.
-fn values_of(effective: &str, toml: Option<&str>) -> BTreeMap<String, String> {
+/// Returns the values of an effective config by their keys.
+fn effective_values(effective: &str) -> BTreeMap<String, String> {
     let mut values = BTreeMap::new();
     if let Ok(effective) = serde_json::from_str::<Json>(effective) {
         add_values("", &effective, &mut values);
     }
+    values
+}
 
-    let apart = toml.and_then(|text| text.parse::<toml::Table>().ok());
-    for (name, section) in apart.into_iter().flatten() {
+/// Returns the values of the sections and settings that the effective config leaves out, by their
+/// keys. `toml` is the TOML text of the config.
+fn values_apart(toml: &str) -> BTreeMap<String, String> {
+    let mut values = BTreeMap::new();
+    for (name, section) in toml.parse::<toml::Table>().into_iter().flatten() {
         let Ok(section) = serde_json::to_value(section) else { continue };
         if SECTIONS_APART.contains(&name.as_str()) {
             add_values(&name, &section, &mut values);

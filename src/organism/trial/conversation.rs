@@ -1,12 +1,11 @@
 //! Reads the conversation of a recorded thread: the requests that its clients sent, in order.
 
-use crate::audit::retry_of_one_call;
+use crate::audit::{client_calls, retry_of_one_call};
 use crate::contract::retry_name;
-use crate::envelope::Message;
 use crate::ids::{ListenerName, Position, ThreadId};
 use crate::journal::sqlite::JournalReader;
 use crate::organism::Error;
-use crate::thread::{Fact, ForkSource, Opener, Record};
+use crate::thread::{Fact, ForkSource, Record};
 
 use super::late_answers::shown_late_answer;
 
@@ -100,7 +99,7 @@ impl Conversation {
                 return Ok(Err(ConversationGap::OperatorRetry { request }));
             }
 
-            for (client, message) in client_requests(&sealed.record) {
+            if let Some((client, message)) = client_calls(&sealed.record).next() {
                 let request = message.id.to_string();
                 if !message.payload.is_intact() {
                     return Ok(Err(ConversationGap::Redacted { request }));
@@ -144,16 +143,82 @@ fn history_of(record: &Record) -> Option<ThreadId> {
     })
 }
 
-/// Returns each request of a client in a record, with its sender. Returns a request with several
-/// receivers only once.
-fn client_requests(record: &Record) -> impl Iterator<Item = (&ListenerName, &Message)> {
-    let mut group = None;
-    record.facts.iter().filter_map(move |fact| {
-        let Fact::Accepted { message, opening: Some(opening), .. } = fact else { return None };
-        let Opener::Client { name } = &opening.opener else { return None };
-        let own = opening.group.map(|(own, _)| own);
-        let is_repeated = own.is_some() && own == group;
-        group = own;
-        (!is_repeated).then_some((name, &**message))
-    })
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::clock::Time;
+    use crate::contract::Gather;
+    use crate::envelope::{Message, MessageKind, Payload};
+    use crate::ids::{CallId, Digest, MessageId, PayloadName};
+    use crate::journal::Journal as _;
+    use crate::journal::sqlite::SqliteJournal;
+    use crate::thread::{Input, Opener, Opening};
+
+    fn name(text: &str) -> ListenerName {
+        ListenerName::parse(text).unwrap()
+    }
+
+    /// Makes the record of a request to `peers`. Versions of the core before 21 recorded no group
+    /// for the calls of such a request.
+    fn request(tree: &ThreadId, n: u128, peers: &[&str], is_grouped: bool) -> Record {
+        let id = |leg: usize| MessageId(Uuid::from_u128(n * 16 + leg as u128));
+        let group = is_grouped.then_some((CallId(id(0)), Gather::All));
+        let call = |(leg, peer): (usize, &&str)| {
+            let message = Message {
+                id: id(leg),
+                kind: MessageKind::Call,
+                from: name("desk"),
+                to: name(peer),
+                thread: tree.clone(),
+                seq: leg as u64 + 1,
+                cause: None,
+                call: Some(CallId(id(leg))),
+                time: Time(0),
+                name: PayloadName::new("urn:test", "poll"),
+                payload: Payload::new(format!("<poll n=\"{n}\"/>")),
+            };
+            let opener = Opener::Client { name: name("desk") };
+            let opening = Some(Opening { opener, group, forward: false });
+            Fact::Accepted { message: Arc::new(message), opening, key: None }
+        };
+        Record {
+            position: Position(0),
+            tree: tree.clone(),
+            previous: Position(0),
+            previous_hash: Digest::ZERO,
+            time: Time(0),
+            input: Input::Boot { detail: String::new() },
+            facts: peers.iter().enumerate().map(call).collect(),
+        }
+    }
+
+    #[test]
+    fn a_request_to_several_peers_is_sent_again_once_whether_its_calls_are_a_group_or_not() {
+        for is_grouped in [true, false] {
+            let place = tempfile::tempdir().unwrap();
+            let data = place.path().join("data");
+            let state = place.path().join("state");
+            let tree = ThreadId::parse("sess-pollpoll").unwrap();
+            let mut records = vec![
+                request(&tree, 1, &["v1", "v2"], is_grouped),
+                request(&tree, 2, &["v1", "v2", "v3"], is_grouped),
+                request(&tree, 3, &["v1"], false),
+            ];
+            let mut journal = SqliteJournal::open(&data, &state, &mut |_| Ok(())).unwrap();
+            for record in &mut records {
+                journal.append(std::slice::from_mut(record)).unwrap();
+            }
+
+            let reader = JournalReader::open(&data).unwrap();
+            let conversation = Conversation::read(&reader, &tree).unwrap().unwrap();
+            let requests = conversation.requests.iter().map(|request| &*request.payload);
+            let expected = ["<poll n=\"1\"/>", "<poll n=\"2\"/>", "<poll n=\"3\"/>"];
+            assert_eq!(requests.collect::<Vec<_>>(), expected, "{is_grouped}");
+            assert_eq!(conversation.source.message, MessageId(Uuid::from_u128(16)));
+        }
+    }
 }

@@ -138,7 +138,13 @@ struct ConfigComparison {
     /// Partition of the journal that contains both moments; `None` if the moments are in the
     /// journals of two partitions.
     partition: Option<u32>,
-    changes: Result<Vec<ConfigChange>, String>,
+    changes: Result<ConfigDifferences, String>,
+}
+
+struct ConfigDifferences {
+    changes: Vec<ConfigChange>,
+    /// Whether only the effective configs were compared.
+    is_effective_only: bool,
 }
 
 /// Compares the two configs in each journal that contains both moments. If no journal contains
@@ -174,9 +180,12 @@ fn only<T>(mut items: impl Iterator<Item = T>) -> Option<T> {
 fn changes_between(
     before: &Result<ComparedConfig, String>,
     after: &Result<ComparedConfig, String>,
-) -> Result<Vec<ConfigChange>, String> {
+) -> Result<ConfigDifferences, String> {
     match (before, after) {
-        (Ok(before), Ok(after)) => Ok(config_changes(before, after)),
+        (Ok(before), Ok(after)) => Ok(ConfigDifferences {
+            changes: config_changes(before, after),
+            is_effective_only: before.is_effective_only(after),
+        }),
         (Err(error), _) | (_, Err(error)) => Err(error.clone()),
     }
 }
@@ -308,16 +317,22 @@ fn whole(config: &Result<WholeConfig, String>, partition: Option<u32>, room: &Pa
 }
 
 fn differences(
-    changes: &Result<Vec<ConfigChange>, String>,
+    differences: &Result<ConfigDifferences, String>,
     partition: Option<u32>,
     room: &PageRoom,
 ) -> Markup {
-    let changes = match changes {
-        Ok(changes) => changes,
+    let ConfigDifferences { changes, is_effective_only } = match differences {
+        Ok(differences) => differences,
         Err(error) => return html! { p.problem { (shown(error)) } },
     };
     html! {
         h2 { "Differences" (in_partition(partition)) }
+        @if *is_effective_only {
+            p {
+                "Only the settings on which decisions depend are compared: a start of an early \
+                 version stored no others."
+            }
+        }
         @if changes.is_empty() { p.empty { "The configs are equal." } }
         @for change in changes {
             @if room.claim_room() {

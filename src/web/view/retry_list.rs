@@ -460,7 +460,7 @@ mod tests {
         let text = command(&filter);
         assert_eq!(
             text,
-            "organism retry --all --reason='x'\\''; rm -rf /; '\\''\\u{202e}' --listener=--all"
+            "organism retry --all --reason=$'x\\'; rm -rf /; \\'\\342\\200\\256' --listener=--all"
         );
     }
 }

@@ -9,8 +9,8 @@ use futures_util::StreamExt as _;
 use futures_util::future::try_join_all;
 use organism::bus::native_host::{HandlerContext, NativeHandler, NativeHost};
 use organism::bus::nats::{
-    PromptConfig, RemoteAgentHost, RemoteAgentOptions, RemoteSink, ThreadMark, ThreadSource,
-    ThreadTransfer,
+    AGENT_PROTOCOL_VERSION, PromptConfig, RemoteAgentHost, RemoteAgentOptions, RemoteSink,
+    ThreadMark, ThreadSource, ThreadTransfer,
 };
 use organism::bus::{Delivery, Host, Outcome};
 use organism::envelope::{AttemptFailure, MessageKind, Turn};
@@ -337,4 +337,42 @@ async fn a_cancel_that_comes_together_with_its_delivery_does_not_overtake_it() {
     }
     stop.send(()).unwrap();
     thread.join().unwrap();
+}
+
+/// Waits until a host answers its delivery, acknowledges the answer, and returns it.
+async fn answer_of_host(client: &Client, at: &mut organism::nats::Subscriber) -> String {
+    loop {
+        let message = timeout(PATIENCE, at.next()).await.unwrap().unwrap();
+        let headers = message.headers.unwrap_or_default();
+        if headers.get("Organism-Ask").is_none_or(|asked| asked.as_str() != "answer") {
+            continue;
+        }
+        client.publish(message.reply.unwrap(), "".into()).await.unwrap();
+        return String::from_utf8(message.payload.to_vec()).unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_host_refuses_a_delivery_of_a_pump_of_another_version_and_names_both() {
+    let (meeting, config) = (Meeting::at(shared()), Digest::of(b"one config"));
+    let post = post(&meeting, config, |relay| Waits { relay });
+    let Stranger(client) = meeting.stranger().await;
+    for (stated, theirs) in [("9", 9), ("x", 0)] {
+        let reply = meeting.subjects.answer("token");
+        let mut answers = client.subscribe(reply.clone()).await.unwrap();
+        let mut delivery = headers(CallId(MessageId(Uuid::from_u128(theirs))));
+        delivery.insert("Organism-Agent-Protocol", stated);
+        let to = meeting.subjects.deliveries();
+        client.publish_with_reply_and_headers(to, reply, delivery, "".into()).await.unwrap();
+
+        let answer = answer_of_host(&client, &mut answers).await;
+        let both = format!(
+            "the agent host speaks version {AGENT_PROTOCOL_VERSION} of the agent protocol, and the \
+             pump version {theirs}"
+        );
+        assert!(answer.contains("unreachable"), "{answer}");
+        assert!(answer.contains(&both), "{answer}");
+    }
+    post.stop.send(()).unwrap();
+    post.served.await.unwrap();
 }

@@ -196,8 +196,9 @@ async fn connections_beyond_the_bound_of_the_control_socket_get_busy() {
 
     let payload = base64::engine::general_purpose::STANDARD.encode(word("look", "x"));
     let request = format!(
-        "organism/2 {{\"do\":\"send\",\"client\":\"client-0\",\"thread\":null,\"suggested\":null,\
-         \"key\":null,\"payload\":\"{payload}\",\"wait\":false}}\n"
+        "organism/{} {{\"do\":\"send\",\"client\":\"client-0\",\"thread\":null,\"suggested\":null,\
+         \"key\":null,\"payload\":\"{payload}\",\"wait\":false}}\n",
+        organism::service::encoding::VERSION
     );
     let mut one_more = UnixStream::connect(&path).await.unwrap();
     one_more.write_all(request.as_bytes()).await.unwrap();

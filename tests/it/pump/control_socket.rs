@@ -12,6 +12,7 @@ use organism::ids::Position;
 use organism::limits;
 use organism::organism::control::{ControlContext, ControlServer};
 use organism::pump::core::Target;
+use organism::service::encoding::VERSION;
 use organism::service::{Error, ServiceResponse, follow, response_queue, socket_path};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;
@@ -31,6 +32,11 @@ fn serve(running: &Running, patience: Duration) -> (ControlServer, PathBuf) {
     let path = socket_path(&data);
     let context = ControlContext::new(running.handle.clone(), data, patience);
     (ControlServer::open(&path, context).unwrap(), path)
+}
+
+/// Returns a line of the service protocol: the version, and then `json`.
+fn versioned(json: &str) -> String {
+    format!("organism/{VERSION} {json}\n")
 }
 
 async fn close(server: ControlServer) {
@@ -63,7 +69,8 @@ async fn a_silent_connection_does_not_hold_up_a_stop() {
 async fn bytes_that_are_not_utf8_get_an_error_response() {
     let running = start(None, silent);
     let (server, path) = serve(&running, PATIENCE);
-    for line in [&b"\xff\xfe\n"[..], b"organism/2 {\"do\":\"\xff\"}\n", b"organism/\xff {}\n"] {
+    let request = [format!("organism/{VERSION} ").as_bytes(), b"{\"do\":\"\xff\"}\n"].concat();
+    for line in [&b"\xff\xfe\n"[..], &request, b"organism/\xff {}\n"] {
         let mut client = UnixStream::connect(&path).await.unwrap();
         client.write_all(line).await.unwrap();
         let mut response = Vec::new();
@@ -123,7 +130,7 @@ async fn submit_and_wait(path: &Path) -> UnixStream {
 async fn submit_with(path: &Path, fields: &str, rest: &str) -> UnixStream {
     let payload = base64::engine::general_purpose::STANDARD.encode(word("look", "x"));
     let request = format!(
-        "organism/2 {{\"do\":\"send\",\"client\":\"desk\",\"thread\":null,\"suggested\":null,\
+        "organism/{VERSION} {{\"do\":\"send\",\"client\":\"desk\",\"thread\":null,\"suggested\":null,\
          \"key\":null,\"payload\":\"{payload}\",\"wait\":true{fields}}}\n{rest}"
     );
     let mut connection = UnixStream::connect(path).await.unwrap();
@@ -158,11 +165,14 @@ async fn a_client_that_leaves_frees_its_place_and_queries_need_none() {
     assert!(refused.contains("busy"), "{refused}");
     assert!(refused.contains("retry_after_ms"), "{refused}");
     let mut follower = UnixStream::connect(&path).await.unwrap();
-    follower.write_all(b"organism/2 {\"do\":\"follow\"}\n").await.unwrap();
+    follower.write_all(versioned("{\"do\":\"follow\"}").as_bytes()).await.unwrap();
     let no_place = first_line(&mut follower).await;
-    assert!(no_place.starts_with("organism/2 {\"gone\":"), "it may try again: {no_place}");
+    assert!(
+        no_place.starts_with(versioned("{\"gone\":").trim_end()),
+        "it may try again: {no_place}"
+    );
     let mut query = UnixStream::connect(&path).await.unwrap();
-    query.write_all(b"organism/2 {\"do\":\"held\",\"partition\":0}\n").await.unwrap();
+    query.write_all(versioned("{\"do\":\"held\",\"partition\":0}").as_bytes()).await.unwrap();
     let held = first_line(&mut query).await;
     assert!(!held.contains("busy"), "{held}");
 
@@ -191,7 +201,8 @@ fn never_answering() -> (Running, ControlServer, PathBuf) {
 
 #[tokio::test]
 async fn a_client_that_sent_more_than_its_request_and_left_holds_up_no_stop() {
-    let half = "organism/2 {\"do\":\"he";
+    let half = format!("organism/{VERSION} {{\"do\":\"he");
+    let half = half.as_str();
     let large = "x".repeat(limits::FRAME_BYTES_MAX / 4);
     for (fields, rest) in [
         ("", "\n"),
@@ -212,7 +223,7 @@ async fn a_client_that_sent_more_than_its_request_and_left_holds_up_no_stop() {
     }
 }
 
-const KEPT: &[u8] = b"organism/2 {\"do\":\"held\",\"partition\":0,\"keep\":true}\n";
+const KEPT: &str = "{\"do\":\"held\",\"partition\":0,\"keep\":true}";
 
 #[tokio::test]
 async fn a_connection_that_is_kept_takes_another_request_and_holds_up_no_stop() {
@@ -220,8 +231,8 @@ async fn a_connection_that_is_kept_takes_another_request_and_holds_up_no_stop() 
     let (server, path) = serve(&running, SERVER_PATIENCE);
     let mut kept = tokio::io::BufReader::new(UnixStream::connect(&path).await.unwrap());
     for _ in 0..3 {
-        kept.write_all(KEPT).await.unwrap();
-        for expected in ["organism/2 \"heldend\"\n", "organism/2 \"end\"\n"] {
+        kept.write_all(versioned(KEPT).as_bytes()).await.unwrap();
+        for expected in [versioned("\"heldend\""), versioned("\"end\"")] {
             let mut line = String::new();
             kept.read_line(&mut line).await.unwrap();
             assert_eq!(line, expected);
@@ -238,9 +249,9 @@ async fn a_follower_gets_the_position_at_once_and_holds_up_no_stop() {
     let running = start(None, silent);
     let (server, path) = serve(&running, SERVER_PATIENCE);
     let mut follower = UnixStream::connect(&path).await.unwrap();
-    follower.write_all(b"organism/2 {\"do\":\"follow\",\"keep\":true}\n").await.unwrap();
+    follower.write_all(versioned("{\"do\":\"follow\",\"keep\":true}").as_bytes()).await.unwrap();
     let first = first_line(&mut follower).await;
-    assert!(first.starts_with("organism/2 {\"recorded\":{\"partition\":0,"), "{first}");
+    assert!(first.starts_with(versioned("{\"recorded\":{\"partition\":0,").trim_end()), "{first}");
 
     close(server).await;
     end(running).await;
@@ -282,7 +293,7 @@ async fn a_follower_gets_a_line_where_something_is_recorded_and_none_otherwise()
     let (server, path) = serve(&running, SERVER_PATIENCE);
     let recorded = running.handle.recorded();
     let mut follower = tokio::io::BufReader::new(UnixStream::connect(&path).await.unwrap());
-    follower.write_all(b"organism/2 {\"do\":\"follow\"}\n").await.unwrap();
+    follower.write_all(versioned("{\"do\":\"follow\"}").as_bytes()).await.unwrap();
     let target = Target::New { suggested: None };
     let look = word("look", "x");
     let submitted = running.handle.submit(&name("desk"), target, None, look.as_bytes()).await;
@@ -300,8 +311,8 @@ async fn a_follower_gets_a_line_where_something_is_recorded_and_none_otherwise()
 
     for _ in 0..20 {
         let mut query = UnixStream::connect(&path).await.unwrap();
-        query.write_all(b"organism/2 {\"do\":\"held\",\"partition\":0}\n").await.unwrap();
-        assert_eq!(first_line(&mut query).await, "organism/2 \"heldend\"\n");
+        query.write_all(versioned("{\"do\":\"held\",\"partition\":0}").as_bytes()).await.unwrap();
+        assert_eq!(first_line(&mut query).await, versioned("\"heldend\""));
     }
     assert_eq!(positions.last(), Some(&*recorded.borrow()), "a query records nothing");
     assert_eq!(follower.buffer(), b"");
@@ -315,7 +326,7 @@ async fn a_follower_gets_a_line_where_something_is_recorded_and_none_otherwise()
 /// Connects a client that sends a `follow` request before the server accepts the connection.
 fn follow_now(path: &Path) -> UnixStream {
     let mut client = std::os::unix::net::UnixStream::connect(path).unwrap();
-    client.write_all(b"organism/2 {\"do\":\"follow\"}\n").unwrap();
+    client.write_all(versioned("{\"do\":\"follow\"}").as_bytes()).unwrap();
     client.set_nonblocking(true).unwrap();
     UnixStream::from_std(client).unwrap()
 }
@@ -343,7 +354,7 @@ async fn a_follower_that_reads_nothing_is_cut_off_and_delays_no_submission() {
     cut.expect("its connection stays open although it reads nothing");
 
     let line = first_line(&mut follow_now(&path)).await;
-    assert!(line.starts_with("organism/2 {\"recorded\":"), "{line}");
+    assert!(line.starts_with(versioned("{\"recorded\":").trim_end()), "{line}");
     close(server).await;
     end(running).await;
 }

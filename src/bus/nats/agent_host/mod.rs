@@ -23,6 +23,7 @@ use crate::ids::{Attempt, CallId, Digest, ListenerName, Position, ThreadId};
 use crate::limits;
 use crate::nats::{HeaderMap, Message, Subscriber};
 
+use super::agent_requests::{AGENT_PROTOCOL_VERSION, version_difference, version_of};
 use super::service::{Service, ServiceVerb};
 use super::{Error, header_names};
 pub use configured_hosts::ConfiguredHosts;
@@ -187,27 +188,36 @@ impl RemoteAgentHost {
 
     fn take(&self, message: &Message) {
         let (Some(reply), Some(headers)) = (&message.reply, &message.headers) else { return };
+        let theirs = version_of(headers);
         let (delivery, config) = match delivery(&self.listener, headers) {
             Ok(read) => read,
-            Err(why) => return tracing::error!("ignored a delivery that cannot be decoded: {why}"),
+            Err(why) => {
+                return tracing::error!(
+                    "ignored a delivery of version {theirs} of the agent protocol that cannot be \
+                     decoded: {why}"
+                );
+            }
         };
 
         let call = delivery.call;
         let attempt = delivery.attempt;
         self.relay.hold((call, attempt), reply.to_string());
-        let Err(newest) = self.hosts.deliver(&config, delivery) else { return };
-
-        let detail = format!(
-            "its host has another config than the pump, {newest} and not {config}: give both the \
-             same config file, the same prompt and schema files, and the same variables, and send \
-             the host SIGHUP or restart it"
-        );
+        let detail = if theirs == AGENT_PROTOCOL_VERSION {
+            let Err(newest) = self.hosts.deliver(&config, delivery) else { return };
+            format!(
+                "its host has another config than the pump, {newest} and not {config}: give both \
+                 the same config file, the same prompt and schema files, and the same variables, \
+                 and send the host SIGHUP or restart it"
+            )
+        } else {
+            version_difference(AGENT_PROTOCOL_VERSION, theirs)
+        };
         tracing::error!(agent = %self.listener, "{detail}");
         let relay = self.relay.clone();
         let listener = self.listener.clone();
         tokio::spawn(async move {
-            // Another agent host may soon have the right config: a rolling upgrade does not restart
-            // the pump and all hosts at once.
+            // Another agent host may soon have the right config and the right program: a rolling
+            // upgrade does not restart the pump and all hosts at once.
             sleep(limits::NATS_OTHER_CONFIG_DELAY).await;
             relay.ended(&listener, call, attempt, Err(AttemptFailure::Unreachable { detail }));
         });
