@@ -15,6 +15,7 @@ use crate::config::{ConfigProblem, ConfigProblems};
 use crate::xml::invisible_characters::{is_hidden, visible_json};
 
 use super::CommandExit;
+use super::output::has_colours;
 use super::render::show_hidden;
 
 /// Width in columns at which a problem of a config is drawn, on a terminal as well as in a file.
@@ -31,11 +32,12 @@ pub fn report(problems: &ConfigProblems) -> ExitCode {
 
 /// Prints all problems to stderr.
 pub fn note_problems(problems: &ConfigProblems) {
-    let no_color = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
-    let theme = match (std::io::stderr().is_terminal(), no_color) {
-        (true, false) => GraphicalTheme::unicode(),
-        (true, true) => GraphicalTheme::unicode_nocolor(),
-        (false, _) => ascii(),
+    let theme = if has_colours(&std::io::stderr()) {
+        GraphicalTheme::unicode()
+    } else if std::io::stderr().is_terminal() {
+        GraphicalTheme::unicode_nocolor()
+    } else {
+        ascii()
     };
 
     note_part!("{}", draw(problems, theme));

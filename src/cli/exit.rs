@@ -3,7 +3,6 @@
 use std::process::ExitCode;
 
 use super::config_error_carets;
-use super::render::show_hidden;
 use super::stop_signals::DrainSignal;
 use crate::{journal, organism, service};
 
@@ -71,7 +70,7 @@ pub fn report(error: &anyhow::Error) -> ExitCode {
 
     let text = describe(error);
     if !text.is_empty() {
-        note!("organism: {}", show_hidden(&text));
+        note!("organism: {text}");
     }
 
     code(error).into()

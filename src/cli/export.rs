@@ -1,7 +1,7 @@
 //! `organism export`: writes the journal's records as XML or as JSON lines.
 
 use std::fs::File;
-use std::io::{BufWriter, ErrorKind, Write};
+use std::io::{BufWriter, ErrorKind, IsTerminal as _, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -14,8 +14,9 @@ use crate::journal::sqlite::JournalReader;
 
 use super::exit::{CommandExit, CommandFailure};
 use super::journal_target::{self, JournalTarget, known, unknown};
-use super::output::StdoutWriter;
+use super::output::{StdoutWriter, VisibleWriter};
 use crate::audit::past_time;
+use crate::xml::invisible_characters::{VisibleXml, visible_json};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -46,6 +47,20 @@ enum OutputFormat {
     Jsonl,
 }
 
+impl OutputFormat {
+    /// Returns the function that replaces characters for a terminal without a change of the
+    /// meaning.
+    fn visible(self) -> Box<dyn FnMut(&str) -> String> {
+        match self {
+            Self::Xml => {
+                let mut document = VisibleXml::default();
+                Box::new(move |lines| document.visible(lines))
+            }
+            Self::Jsonl => Box::new(visible_json),
+        }
+    }
+}
+
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let tree = args.thread.as_deref().map(known).transpose()?.map(|thread| thread.root());
     let readers = match &tree {
@@ -70,6 +85,9 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
                 format!("cannot write {}: {error}", path.display()),
             )
         })?),
+        None if std::io::stdout().is_terminal() => {
+            Box::new(VisibleWriter::new(args.format.visible()))
+        }
         None => Box::new(StdoutWriter),
     };
 

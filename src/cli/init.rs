@@ -152,7 +152,11 @@ fn show_next(directory: &Path, project: &Project) {
 
     let mut commands = Vec::new();
     if directory != Path::new(".") {
-        commands.push(format!("cd {}", config::in_shell(&directory.display().to_string())));
+        let mut name = directory.display().to_string();
+        if name.starts_with('-') {
+            name.insert_str(0, "./");
+        }
+        commands.push(format!("cd {}", config::in_shell(&name)));
     }
     commands.push("organism check".to_owned());
     if has_namesake(directory) {

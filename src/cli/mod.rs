@@ -94,16 +94,35 @@ mod web_view;
 mod workflow;
 
 use std::process::ExitCode;
+use std::sync::LazyLock;
 
-use clap::{Parser, Subcommand};
+use clap::builder::Styles;
+use clap::{CommandFactory as _, Parser, Subcommand};
 
+use crate::bus::nats::AGENT_PROTOCOL_VERSION;
 use crate::bus::process::use_this_program;
-use crate::xml::invisible_characters::is_hidden;
+use crate::journal;
+use crate::pump::core::CORE_VERSION;
+use crate::service::encoding;
+use crate::xml::invisible_characters::{hidden, is_hidden};
 pub use exit::CommandExit;
+
+/// Text that `--version` prints after the name of the program.
+static LONG_VERSION: LazyLock<String> = LazyLock::new(|| {
+    format!(
+        "{}\njournal format {}, stream format {}, core version {CORE_VERSION}, service protocol \
+         {}, agent protocol {AGENT_PROTOCOL_VERSION}",
+        env!("CARGO_PKG_VERSION"),
+        journal::FORMAT,
+        journal::jetstream::STREAM_FORMAT,
+        encoding::VERSION
+    )
+});
 
 /// An XML message bus for multi-agent workflows.
 #[derive(Debug, Parser)]
-#[command(name = "organism", version, about, max_term_width = 100)]
+#[command(name = "organism", version, long_version = LONG_VERSION.as_str(), about)]
+#[command(max_term_width = 100)]
 #[command(
     after_help = "ORGANISM_LOG sets the log level: error, warn, info, debug or trace. Without \
                         it, warnings and what listeners write to standard error are shown."
@@ -219,12 +238,31 @@ pub fn main() -> ExitCode {
 
     log();
     use_this_program();
-    let code = match CommandLine::parse().verb.run() {
-        Ok(code) => code,
-        Err(error) => exit::report(&error),
+    let code = match CommandLine::try_parse() {
+        Ok(command) => command.verb.run().unwrap_or_else(|error| exit::report(&error)),
+        Err(error) => show_help(&error),
     };
     startup::end_runtime();
     output::finish(code)
+}
+
+/// Prints the text with which a command ends that is not run: a help text, the version, or an error
+/// in the arguments. Returns the exit code of the command.
+fn show_help(text: &clap::Error) -> ExitCode {
+    if !text.use_stderr() {
+        output::note_written(text.print());
+        return CommandExit::Done.into();
+    }
+
+    // Without styles, each hidden character in the text is from the arguments.
+    let plain = CommandLine::command().styles(Styles::plain()).try_get_matches();
+    let plain = plain.err().map(|text| text.render().ansi().to_string());
+    match plain {
+        Some(plain) if hidden(&plain) > 0 => note!("{}", plain.trim_end()),
+        // The exit code states the error, even if nobody can read it.
+        _ => drop(text.print()),
+    }
+    CommandExit::Usage.into()
 }
 
 impl CommandVerb {
@@ -346,13 +384,11 @@ fn log() {
     });
     let is_given = given.is_some();
     let filter = given.unwrap_or_else(log_filter::by_default);
-    let colour = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
-        && std::io::IsTerminal::is_terminal(&std::io::stderr());
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(LogOutput)
         .with_target(is_given)
-        .with_ansi(colour)
+        .with_ansi(output::has_colours(&std::io::stderr()))
         // A closed stderr must not end the command.
         .log_internal_errors(false)
         .init();

@@ -7,6 +7,7 @@ use std::sync::OnceLock;
 use clap::CommandFactory as _;
 
 use super::CommandLine;
+use crate::config::in_shell;
 
 /// The config file that the option `--config` of this command names.
 static GIVEN: OnceLock<String> = OnceLock::new();
@@ -61,12 +62,7 @@ pub fn with_option(text: &str) -> Cow<'_, str> {
 }
 
 fn option_of(name: &str, path: &str) -> String {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-+@%,:=".contains(c);
-    if path.chars().all(is_plain) {
-        format!(" --{name} {path}")
-    } else {
-        format!(" --{name} '{}'", path.replace('\'', "'\\''"))
-    }
+    format!(" --{name} {}", in_shell(path))
 }
 
 fn with_option_of(text: &str, path: &str) -> String {

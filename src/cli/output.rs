@@ -1,12 +1,14 @@
 //! The only writer of standard output and standard error. If a reader closes its pipe, or a write
 //! fails, the command writes no more output, but still completes its work.
 
+use std::borrow::Cow;
 use std::fmt::Arguments;
-use std::io::{ErrorKind, IsTerminal as _, Write};
+use std::io::{ErrorKind, IsTerminal, Write};
 use std::process::ExitCode;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use super::render::show_hidden;
 use super::{CommandExit, named_config};
 use crate::mutant::mutant;
 use crate::xml::invisible_characters::{visible, visible_json};
@@ -33,11 +35,12 @@ pub fn put_line(line: Arguments<'_>) {
 /// screen would hide or interpret is replaced by its code point. Other programs get the text as
 /// recorded.
 pub fn put_recorded_line(text: &str) {
-    if std::io::stdout().is_terminal() {
-        put_line(format_args!("{}", visible(text)));
-    } else {
-        put_line(format_args!("{text}"));
-    }
+    put_line(format_args!("{}", recorded(text)));
+}
+
+/// Returns text from a record in the form in which [`put_recorded_line`] writes it.
+pub fn recorded(text: &str) -> Cow<'_, str> {
+    if std::io::stdout().is_terminal() { Cow::Owned(visible(text)) } else { Cow::Borrowed(text) }
 }
 
 /// Writes a line of JSON. For a terminal, each character that a screen would hide or interpret is
@@ -51,16 +54,29 @@ pub fn put_json_line(json: &str) {
 }
 
 /// Writes a line for people to standard error. Adds the `--config` of this command to the commands
-/// that the line recommends.
+/// that the line recommends. Replaces each character that a screen would hide or interpret by its
+/// code point, because the line may contain text from a payload or from the command line.
 pub fn note_line(line: Arguments<'_>) {
     let line = line.to_string();
-    note(format_args!("{}\n", named_config::with_option(&line)));
+    note(format_args!("{}\n", show_hidden(&named_config::with_option(&line))));
 }
 
-/// Writes text for people to standard error. Errors are dropped, because they could not be reported
+/// Writes text for people to standard error as it is. Errors are dropped, because they could not be reported
 /// anywhere.
 pub fn note(text: Arguments<'_>) {
     std::io::stderr().lock().write_fmt(text).ok();
+}
+
+/// Whether output to `stream` has colours: it is a terminal that shows them, and `NO_COLOR` is not
+/// set.
+pub fn has_colours(stream: &impl IsTerminal) -> bool {
+    let is_wanted = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+    is_wanted && !is_dumb() && stream.is_terminal()
+}
+
+/// Whether the variable `TERM` states that the terminal cannot show colours or move its cursor.
+pub fn is_dumb() -> bool {
+    std::env::var_os("TERM").is_some_and(|terminal| terminal == "dumb")
 }
 
 /// Whether the reader of standard output has closed the pipe, or a write to it has failed. A
@@ -91,13 +107,51 @@ impl Write for StdoutWriter {
     }
 }
 
-fn write(text: &str) {
-    if is_closed() {
-        return;
+/// Writer of records to a terminal. Writes whole lines, and replaces each character that a screen
+/// would hide or interpret.
+pub struct VisibleWriter {
+    /// Makes the next lines visible.
+    visible: Box<dyn FnMut(&str) -> String>,
+    /// The part of a line that is not written yet.
+    line: Vec<u8>,
+}
+
+impl VisibleWriter {
+    pub fn new(visible: Box<dyn FnMut(&str) -> String>) -> Self {
+        Self { visible, line: Vec::new() }
+    }
+}
+
+impl Write for VisibleWriter {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.line.extend_from_slice(bytes);
+        if bytes.contains(&b'\n') {
+            let rest = self.line.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+            let lines = self.line.drain(..rest).collect::<Vec<_>>();
+            let shown = (self.visible)(&String::from_utf8_lossy(&lines));
+            StdoutWriter.write_all(shown.as_bytes())?;
+        }
+        Ok(bytes.len())
     }
 
-    let written = StdoutWriter.write_all(text.as_bytes()).and_then(|()| StdoutWriter.flush());
-    let Err(error) = written else { return };
+    fn flush(&mut self) -> std::io::Result<()> {
+        let rest = std::mem::take(&mut self.line);
+        let shown = (self.visible)(&String::from_utf8_lossy(&rest));
+        StdoutWriter.write_all(shown.as_bytes())?;
+        StdoutWriter.flush()
+    }
+}
+
+fn write(text: &str) {
+    if !is_closed() {
+        note_written(StdoutWriter.write_all(text.as_bytes()));
+    }
+}
+
+/// Remembers whether output to standard output, which `written` is the result of, has failed.
+/// [`finish`] reports the error at the end of the command.
+pub fn note_written(written: std::io::Result<()>) {
+    let Err(error) = written.and_then(|()| StdoutWriter.flush()) else { return };
     if error.kind() == ErrorKind::BrokenPipe {
         if mutant("end-with-the-reader") {
             std::process::exit(0);

@@ -1,13 +1,12 @@
 //! `organism record`: runs with live models and writes every answer into a recording.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::Time;
 use crate::config::Config;
-use crate::limits;
 use crate::model::playback::TurnRecorder;
 use crate::organism::Organism;
 use crate::service::changed_config::forbids_new_work;
@@ -56,7 +55,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
             thread: None,
             suggested: None,
             key: None,
-            payload: read(path)?,
+            payload: startup::bytes(path)?,
             wait: true,
             trace: None,
             secret: None,
@@ -173,17 +172,4 @@ async fn until_stopped(organism: Organism) -> anyhow::Result<CommandExit> {
 
     organism.stop("the recording is done").await?;
     Ok(CommandExit::Done)
-}
-
-fn read(path: &Path) -> anyhow::Result<Vec<u8>> {
-    let failed = |error: String| {
-        CommandFailure::usage(format!("{} cannot be read: {error}", path.display()))
-    };
-
-    let bytes = std::fs::read(path).map_err(|e| failed(e.to_string()))?;
-    if bytes.len() > limits::SUBMISSION_BYTES_MAX {
-        Err(failed("it is too large".to_owned()).into())
-    } else {
-        Ok(bytes)
-    }
 }

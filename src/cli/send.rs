@@ -1,15 +1,19 @@
 //! `organism send`: submits a payload, waits for the result, and prints the result.
 
+use std::cell::Cell;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::builder::NonEmptyStringValueParser;
-use futures_util::future::join_all;
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
 use indicatif::{ProgressBar, ProgressStyle};
+use tokio::sync::Notify;
 
 use crate::config::Config;
 use crate::ids::Digest;
-use crate::service::{self, BearerSecret, SubmitRequest, SubmitUpdate};
+use crate::limits;
+use crate::service::{self, BearerSecret, SubmitRequest, SubmitUpdate, TreeWait, WaitKind};
 use crate::trace::TraceParent;
 
 use super::CommandExit;
@@ -154,70 +158,168 @@ async fn send_each(
 ) -> anyhow::Result<ExitCode> {
     let is_divided = config.partitions() > 1;
     let organism = CommandOrganism::open(config).await?;
-    let bar = progress(files.len());
-    let mut tally = SendTally { wait, is_divided, ..SendTally::default() };
-    let mut sent_files = 0;
+    let sender = FileSender {
+        organism: &organism,
+        bar: progress(files.len()),
+        window: SendWindow::default(),
+        wait,
+        json,
+    };
+    let mut tally = SendTally { is_divided, ..SendTally::default() };
 
-    for chunk in files.chunks(IN_PARALLEL) {
-        let submissions = chunk.iter().filter_map(|path| match make(path) {
-            Ok(submission) => Some((path, submission)),
-            Err(error) => {
-                bar.suspend(|| tally.unread(path, &error));
-                None
+    let sending = async {
+        let mut unsent = files.iter();
+        let mut in_flight = FuturesUnordered::new();
+        loop {
+            let can_send = unsent.len() > 0 && sender.window.is_open(in_flight.len());
+            tokio::select! {
+                () = tokio::task::yield_now(), if can_send => {
+                    let Some(path) = unsent.next() else { break };
+                    match make(path) {
+                        Ok(submission) => {
+                            sender.window.count_sent();
+                            in_flight.push(sender.send(path, submission));
+                        }
+                        Err(error) => sender.show_end(|| tally.unread(path, &error)),
+                    }
+                }
+                Some((path, exit, sent)) = in_flight.next() => sender.show_end(|| match sent {
+                    Ok(()) => tally.count(exit),
+                    Err(error) => tally.fail(path, error),
+                }),
+                () = sender.window.changed.notified(), if !in_flight.is_empty() => {}
+                else => break,
             }
-        });
-        let submissions: Vec<_> = submissions.collect();
-        let mut is_reached = submissions.is_empty();
-        let sending = submissions.into_iter().map(|(path, submission)| {
-            let organism = &organism;
-            let bar = &bar;
-            async move {
-                let mut all = Vec::new();
-                let sent = organism.submit(submission, |sent| {
-                    // Other results are printed in the order of the files, which may take as long
-                    // as the slowest of them.
-                    bar.suspend(|| note_wait(path, &sent, wait));
-                    all.push(sent);
-                });
-                let sent = sent.await;
-                (path, all, sent)
+            // Files in flight may wait for a person for days. If they are on record, their work
+            // goes on without this command.
+            if tally.fatal.is_some() {
+                break;
             }
-        });
-        let Ok(results) = organism.until_stopped(join_all(sending)).await else { break };
-        for (path, all, sent) in results {
-            is_reached |= sent.is_ok() || !all.is_empty();
-            bar.suspend(|| match sent {
-                Ok(()) => tally.count(path, &all, json),
-                Err(error) => tally.fail(path, &all, error, json),
-            });
-            bar.inc(1);
         }
+    };
+    // A signal or an error leaves files without a result. They count as files to send again.
+    organism.until_stopped(sending).await.ok();
 
-        sent_files += chunk.len();
-        if tally.fatal.is_some() || !is_reached {
-            break;
-        }
-    }
-
-    bar.finish_and_clear();
+    sender.bar.finish_and_clear();
+    note!("{}", tally.summary(files.len()));
     let closed = organism
         .close(
             "send the directory again later; files that were accepted are recognised by their \
              keys, and their work goes on at the next start",
         )
         .await;
-    if let Some(fatal) = tally.fatal.take() {
+    let exit = tally.exit(files.len());
+    if let Some(fatal) = tally.fatal {
         return Err(fatal.into());
     }
     closed?;
-    // No pump responded to any file of the last chunk, so the rest was not tried.
-    tally.to_repeat += files.len() - sent_files;
-    note!("{}", tally.summary(files.len()));
-    Ok(tally.exit().into())
+    Ok(exit.into())
 }
 
-/// Maximum number of files of a directory that are sent at the same time.
+/// Maximum number of files of a directory that are sent at the same time. As many further files may
+/// wait for a person meanwhile. All together take at most half of the connections that an organism
+/// serves, so that the person's commands can connect.
 const IN_PARALLEL: usize = 64;
+const _: () = assert!(IN_PARALLEL * 2 <= limits::CONTROL_CONNECTIONS_MAX / 2);
+
+/// Limits how many files of a directory are sent at the same time.
+#[derive(Default)]
+struct SendWindow {
+    /// Number of files in flight that have waited for a person. They do not delay other files. No
+    /// update states that the wait of a whole thread tree is over, so they count until they end.
+    held: Cell<usize>,
+    /// Number of files sent since a pump last responded to any file.
+    unanswered: Cell<usize>,
+    /// Notified when an update of a file in flight may permit a further file.
+    changed: Notify,
+}
+
+impl SendWindow {
+    /// Whether a further file may be sent while `in_flight` files have not ended.
+    fn is_open(&self, in_flight: usize) -> bool {
+        in_flight < 2 * IN_PARALLEL
+            && in_flight - self.held.get() < IN_PARALLEL
+            && self.unanswered.get() < IN_PARALLEL
+    }
+
+    fn count_sent(&self) {
+        self.unanswered.update(|count| count + 1);
+    }
+
+    /// Counts an update of a pump. `begins_hold` states that its file begins to wait for a person.
+    fn count_update(&self, begins_hold: bool) {
+        self.unanswered.set(0);
+        if begins_hold {
+            self.held.update(|count| count + 1);
+        }
+        self.changed.notify_one();
+    }
+
+    /// Counts the end of a file that has waited for a person.
+    fn count_end_of_held(&self) {
+        self.held.update(|count| count - 1);
+    }
+}
+
+/// Sends files of a directory, and prints each update when it arrives.
+struct FileSender<'a> {
+    organism: &'a CommandOrganism,
+    bar: ProgressBar,
+    window: SendWindow,
+    wait: bool,
+    json: bool,
+}
+
+impl FileSender<'_> {
+    /// Sends a file, and waits for its results. Returns the exit code for its updates, or `None` if
+    /// no update has arrived.
+    async fn send<'p>(
+        &self,
+        path: &'p Path,
+        submission: SubmitRequest,
+    ) -> (&'p Path, Option<CommandExit>, Result<(), service::Error>) {
+        let mut exit = None;
+        let mut was_held = false;
+
+        let sending = self.organism.submit(submission, |sent| {
+            exit = Some(worse(exit.unwrap_or(CommandExit::Done), exit_of(&sent, self.wait)));
+            self.bar.suspend(|| self.show(path, &sent));
+            let begins_hold = !was_held && is_held(&sent);
+            was_held |= begins_hold;
+            self.window.count_update(begins_hold);
+        });
+        let sent = sending.await;
+
+        if was_held {
+            self.window.count_end_of_held();
+        }
+        (path, exit, sent)
+    }
+
+    fn show(&self, path: &Path, sent: &SubmitUpdate) {
+        let file = file_name(path);
+        note_wait(&file, sent, self.wait);
+        if self.json { print_json(Some(&file), sent) } else { print_brief(&file, sent) }
+    }
+
+    /// Counts a file that has ended, and moves the progress bar. `count` may print.
+    fn show_end(&self, count: impl FnOnce()) {
+        self.bar.suspend(count);
+        self.bar.inc(1);
+    }
+}
+
+/// Whether the work of a file stands still until a person acts.
+fn is_held(sent: &SubmitUpdate) -> bool {
+    match sent {
+        SubmitUpdate::Accepted { held, .. } => *held,
+        SubmitUpdate::Waits(TreeWait { wait, .. }) => matches!(
+            wait,
+            WaitKind::Approval { .. } | WaitKind::Answer { .. } | WaitKind::Paused { .. }
+        ),
+        _ => false,
+    }
+}
 
 /// Counts of the results for the files of a directory.
 #[derive(Default)]
@@ -226,47 +328,35 @@ struct SendTally {
     held: usize,
     refused: usize,
     failed: usize,
-    /// Number of files to send again later, for one of these reasons:
-    ///
-    /// - The organism had no room for the file, or was stopping.
-    /// - No pump of the file's partition responded.
-    /// - The command ended before it sent the file.
-    to_repeat: usize,
     /// The first error that concerns all files, and so ends the command.
     fatal: Option<service::Error>,
-    wait: bool,
     /// Whether the journal has several partitions. If the pump of one partition does not respond,
     /// the command then still sends files to the other partitions.
     is_divided: bool,
 }
 
 impl SendTally {
-    fn count(&mut self, path: &Path, all: &[SubmitUpdate], json: bool) {
-        let exit = all.iter().map(|sent| exit_of(sent, self.wait));
-        match exit.fold(CommandExit::Done, worse) {
+    /// Counts a file whose updates have the exit code `exit`.
+    fn count(&mut self, exit: Option<CommandExit>) {
+        match exit.unwrap_or(CommandExit::Done) {
             CommandExit::Done => self.done += 1,
             CommandExit::ApprovalPending => self.held += 1,
             CommandExit::InvalidData => self.refused += 1,
-            CommandExit::TryAgain => self.to_repeat += 1,
+            CommandExit::TryAgain => {}
             _ => self.failed += 1,
         }
-
-        print_all(path, all, json);
     }
 
-    /// Prints the responses that arrived for a file before its submission ended with `error`. If
-    /// the error concerns only one of several partitions, also prints the error, and counts the
-    /// file as one to send again. The command then still sends the other files. Any other error
-    /// ends the command.
-    fn fail(&mut self, path: &Path, all: &[SubmitUpdate], error: service::Error, json: bool) {
-        print_all(path, all, json);
+    /// Takes the `error` with which the submission of a file ended. If the error concerns only one
+    /// of several partitions, prints the error, and the file is one to send again. The command then
+    /// still sends the other files. Any other error ends the command.
+    fn fail(&mut self, path: &Path, error: service::Error) {
         match error {
             service::Error::NoPump { .. }
             | service::Error::Unanswered { .. }
             | service::Error::Lost
                 if self.is_divided =>
             {
-                self.to_repeat += 1;
                 note!("{}: {error}", file_name(path));
             }
             error => {
@@ -282,12 +372,23 @@ impl SendTally {
         note!("{} was not sent: {error:#}", file_name(path));
     }
 
+    /// Returns how many of all `files` are to be sent again later. These are the files that are not
+    /// counted otherwise, for one of these reasons:
+    ///
+    /// - The organism had no room for the file, or was stopping.
+    /// - No pump of the file's partition responded.
+    /// - The command ended before it had the results of the file.
+    fn to_repeat(&self, files: usize) -> usize {
+        let Self { done, held, refused, failed, .. } = self;
+        files.saturating_sub(done + held + refused + failed)
+    }
+
     /// Describes the results of all `files` on one line, and states whether to repeat the command.
     fn summary(&self, files: usize) -> String {
-        let Self { done, held, refused, failed, to_repeat, .. } = self;
+        let Self { done, held, refused, failed, .. } = self;
         let held = if *held > 0 { format!(" {held} held,") } else { String::new() };
         let counts = format!("{files} sent: {done} done,{held} {refused} refused, {failed} failed");
-        match to_repeat {
+        match self.to_repeat(files) {
             0 => counts,
             n => format!(
                 "{counts}, {n} to send again: repeat the command later; files that were accepted \
@@ -298,12 +399,12 @@ impl SendTally {
 
     /// Returns the exit code for the most serious result. A failed or refused file is more serious
     /// than a file that must only be sent again.
-    fn exit(&self) -> CommandExit {
+    fn exit(&self, files: usize) -> CommandExit {
         if self.failed > 0 {
             CommandExit::WorkflowFailed
         } else if self.refused > 0 {
             CommandExit::InvalidData
-        } else if self.to_repeat > 0 {
+        } else if self.to_repeat(files) > 0 {
             CommandExit::TryAgain
         } else if self.held > 0 {
             CommandExit::ApprovalPending
@@ -327,8 +428,7 @@ fn file_name(path: &Path) -> String {
 }
 
 /// Prints a note if the work of a file waits for a person, or for something else that is missing.
-fn note_wait(path: &Path, sent: &SubmitUpdate, wait: bool) {
-    let file = file_name(path);
+fn note_wait(file: &str, sent: &SubmitUpdate, wait: bool) {
     match sent {
         SubmitUpdate::Accepted { thread, held: true, .. } if wait => {
             note!(
@@ -337,14 +437,6 @@ fn note_wait(path: &Path, sent: &SubmitUpdate, wait: bool) {
         }
         SubmitUpdate::Waits(wait) => note!("{file}: {wait}"),
         _ => {}
-    }
-}
-
-/// Prints the responses for one file of a directory.
-fn print_all(path: &Path, all: &[SubmitUpdate], json: bool) {
-    let file = file_name(path);
-    for sent in all {
-        if json { print_json(Some(&file), sent) } else { print_brief(&file, sent) }
     }
 }
 
@@ -402,12 +494,13 @@ mod tests {
 
     use super::*;
 
+    /// Counts a file that is refused by each of the rules.
     fn tally_of(rules: &[RefusalRule]) -> SendTally {
         let mut tally = SendTally::default();
         for rule in rules {
             let refusal = Refusal::new(*rule, "refused", b"<say/>");
             let refused = SubmitUpdate::Refused { refusal, retry_after_ms: None };
-            tally.count(Path::new("in/1.xml"), &[refused], true);
+            tally.count(Some(exit_of(&refused, true)));
         }
         tally
     }
@@ -416,34 +509,66 @@ mod tests {
     fn files_refused_for_now_are_to_be_sent_again_and_have_not_failed() {
         let for_now = [RefusalRule::Busy, RefusalRule::Draining, RefusalRule::StorageFull];
         let tally = tally_of(&for_now);
-        assert_eq!(tally.exit(), CommandExit::TryAgain);
+        assert_eq!(tally.exit(3), CommandExit::TryAgain);
         let counts = "3 sent: 0 done, 0 refused, 0 failed, 3 to send again: repeat the command";
         assert!(tally.summary(3).starts_with(counts), "{}", tally.summary(3));
 
         let held = SendTally { held: 1, ..tally_of(&for_now) };
-        assert_eq!(held.exit(), CommandExit::TryAgain);
+        assert_eq!(held.exit(4), CommandExit::TryAgain);
         let refused = tally_of(&[RefusalRule::Busy, RefusalRule::SchemaInvalid]);
-        assert_eq!(refused.exit(), CommandExit::InvalidData);
+        assert_eq!(refused.exit(2), CommandExit::InvalidData);
         let failed = SendTally { failed: 1, ..tally_of(&for_now) };
-        assert_eq!(failed.exit(), CommandExit::WorkflowFailed);
+        assert_eq!(failed.exit(4), CommandExit::WorkflowFailed);
     }
 
     #[test]
     fn a_file_of_a_partition_without_a_pump_is_to_be_sent_again_and_ends_nothing() {
         let mut tally = SendTally { is_divided: true, ..SendTally::default() };
-        let detail = "no pump holds its lease".to_owned();
+        let no_pump = || service::Error::NoPump { partition: 1, detail: String::new() };
         let path = Path::new("in/1.xml");
-        tally.fail(path, &[], service::Error::NoPump { partition: 1, detail }, true);
-        tally.fail(path, &[], service::Error::Lost, true);
-        assert_eq!(tally.exit(), CommandExit::TryAgain);
-        assert_eq!(tally.to_repeat, 2);
+        tally.fail(path, no_pump());
+        tally.fail(path, service::Error::Lost);
+        assert_eq!(tally.exit(2), CommandExit::TryAgain);
+        assert_eq!(tally.to_repeat(2), 2);
         assert!(tally.fatal.is_none());
 
-        tally.fail(path, &[], service::Error::Stopped, true);
+        tally.fail(path, service::Error::Stopped);
         assert!(tally.fatal.is_some());
 
         let mut undivided = SendTally::default();
-        undivided.fail(path, &[], service::Error::Lost, true);
+        undivided.fail(path, service::Error::Lost);
         assert!(undivided.fatal.is_some());
+    }
+
+    #[test]
+    fn held_files_leave_their_slots_to_others_up_to_a_limit() {
+        let window = SendWindow::default();
+        assert!(window.is_open(IN_PARALLEL - 1));
+        assert!(!window.is_open(IN_PARALLEL));
+
+        // Held files do not count, except for the limit of all files.
+        (0..IN_PARALLEL + 2).for_each(|_| window.count_update(true));
+        assert!(window.is_open(2 * IN_PARALLEL - 1));
+        assert!(!window.is_open(2 * IN_PARALLEL));
+
+        // One of them ends, and later others, each of which leaves its place to any file.
+        window.count_end_of_held();
+        assert!(window.is_open(2 * IN_PARALLEL - 1));
+        (0..IN_PARALLEL).for_each(|_| window.count_end_of_held());
+        assert!(window.is_open(IN_PARALLEL));
+        assert!(!window.is_open(IN_PARALLEL + 1));
+    }
+
+    #[test]
+    fn no_further_file_is_sent_after_many_to_which_no_pump_responds() {
+        let window = SendWindow::default();
+        (1..IN_PARALLEL).for_each(|_| window.count_sent());
+        assert!(window.is_open(1));
+        window.count_sent();
+        assert!(!window.is_open(0));
+
+        // A receipt of any file shows that a pump responds.
+        window.count_update(false);
+        assert!(window.is_open(1));
     }
 }

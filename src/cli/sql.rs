@@ -11,7 +11,8 @@ use crate::index::{SqlValue, run_sql};
 use super::exit::{CommandExit, CommandFailure};
 use super::indexed;
 use super::journal_target::{self, JournalTarget};
-use super::render::{RenderOutput, clean, put, put_visible_json, table};
+use super::output::recorded;
+use super::render::{RenderOutput, one_line, put, put_visible_json, table};
 
 #[derive(Debug, clap::Args)]
 #[command(
@@ -164,11 +165,6 @@ fn cell(value: &SqlValue) -> String {
     }
 }
 
-/// Writes a text on one line, so that it cannot imitate a row of the table.
-fn one_line(text: &str) -> String {
-    clean(text).replace('\n', "\\n")
-}
-
 /// Fails if two columns of a result have the same name, because a JSON object would keep only one
 /// of them.
 fn only_once(columns: &[String]) -> anyhow::Result<()> {
@@ -202,9 +198,10 @@ fn csv_line(fields: impl Iterator<Item = String>) -> String {
 }
 
 fn csv_field(text: &str) -> String {
+    let text = recorded(text);
     if text.contains([',', '"', '\n', '\r']) {
         format!("\"{}\"", text.replace('"', "\"\""))
     } else {
-        text.to_owned()
+        text.into_owned()
     }
 }

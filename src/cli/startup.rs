@@ -265,8 +265,11 @@ pub(super) fn bytes(path: &Path) -> anyhow::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     source.take(most as u64 + 1).read_to_end(&mut bytes).map_err(failed)?;
     if bytes.len() > most {
-        let text =
-            format!("{} has more than {most} bytes, the maximum for a payload", path.display());
+        let text = format!(
+            "{} has more than {most} bytes, the most that can be read; a payload may have {} bytes",
+            path.display(),
+            limits::PAYLOAD_BYTES_MAX
+        );
         return Err(CommandFailure::new(CommandExit::InvalidData, text).into());
     }
 

@@ -15,7 +15,7 @@ use crate::nats;
 use super::exit::{CommandExit, CommandFailure};
 use super::journal_target::{self, JournalTarget};
 use super::missing_partitions::missing_in;
-use super::render::{RenderOutput, clean, count, progress_bar, put, put_json};
+use super::render::{RenderOutput, clean, count, one_line, progress_bar, put, put_json};
 use super::startup;
 
 #[derive(Debug, clap::Args)]
@@ -243,8 +243,8 @@ fn summary(output: &RenderOutput, report: &ProofReport) -> String {
         lines.push(format!("redacted     {all}, proved by digest"));
     }
 
-    let copies = report.copies.iter().map(|path| format!("compared     {}", path.display()));
-    lines.extend(copies);
+    let copies = report.copies.iter().map(|path| one_line(&path.display().to_string()));
+    lines.extend(copies.map(|path| format!("compared     {path}")));
     if report.vouched > Position(0) {
         lines.push(format!("vouched for  up to record {}, by a copy elsewhere", report.vouched));
     }

@@ -48,7 +48,7 @@ enum WorkflowVerb {
     Run(RunArgs),
     /// Show what differs between two definitions, and what that means for runs under way.
     Diff(DiffArgs),
-    /// Continue an ended run, and keep the results that this run already has.
+    /// Continue an ended run, and keep the results of the goals that have ended.
     Retry(RetryArgs),
     /// Run test cases, with answers from their files in place of models, programs and people.
     Test(CaseArgs),

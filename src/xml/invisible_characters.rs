@@ -90,8 +90,8 @@ pub fn visible(text: &str) -> String {
     out
 }
 
-/// Escapes the hidden characters in a line of JSON with JSON's own escapes, so that a JSON parser
-/// reads the same value.
+/// Escapes the hidden characters in JSON with JSON's own escapes, so that a JSON parser reads the
+/// same value.
 pub fn visible_json(json: &str) -> String {
     let mut out = String::with_capacity(json.len());
     for c in json.chars() {
@@ -107,11 +107,80 @@ pub fn visible_json(json: &str) -> String {
     out
 }
 
+/// Replaces the hidden characters in parts of an XML document, so that an XML parser reads the same
+/// text and attributes. Only comments differ afterwards. A part must not end within a delimiter of a
+/// CDATA section or a comment, or between `\r` and `\n`; whole lines do not.
+#[derive(Default)]
+pub struct VisibleXml {
+    section: XmlSection,
+}
+
+/// The kind of the place that [`VisibleXml`] has reached in its document.
+#[derive(Clone, Copy, Default)]
+enum XmlSection {
+    #[default]
+    Markup,
+    CData,
+    Comment,
+}
+
+impl VisibleXml {
+    /// Returns the next part of the document, which is `xml`, without hidden characters.
+    pub fn visible(&mut self, xml: &str) -> String {
+        let mut out = String::with_capacity(xml.len());
+        let mut rest = xml;
+        while let Some(c) = rest.chars().next() {
+            if let Some((delimiter, section)) = self.delimiter(rest) {
+                out.push_str(delimiter);
+                rest = rest.strip_prefix(delimiter).unwrap_or_default();
+                self.section = section;
+                continue;
+            }
+
+            rest = rest.strip_prefix(c).unwrap_or_default();
+            if is_hidden(c) {
+                self.push_visible(&mut out, c, rest);
+            } else {
+                out.push(c);
+            }
+        }
+
+        out
+    }
+
+    /// Returns the delimiter with which `rest` begins, and the section that begins after it.
+    fn delimiter(&self, rest: &str) -> Option<(&'static str, XmlSection)> {
+        let delimiters = match self.section {
+            XmlSection::Markup => {
+                &[("<![CDATA[", XmlSection::CData), ("<!--", XmlSection::Comment)][..]
+            }
+            XmlSection::CData => &[("]]>", XmlSection::Markup)],
+            XmlSection::Comment => &[("-->", XmlSection::Markup)],
+        };
+        delimiters.iter().find(|(delimiter, _)| rest.starts_with(delimiter)).copied()
+    }
+
+    /// Appends the hidden character `c`, which comes before `rest`.
+    fn push_visible(&self, out: &mut String, c: char, rest: &str) {
+        let code = u32::from(c);
+        let _ = match self.section {
+            // A parser reads each end of a line as `\n`, but keeps a reference to `\r`.
+            _ if c == '\r' => write!(out, "{}", if rest.starts_with('\n') { "" } else { "\n" }),
+            XmlSection::Markup => write!(out, "&#x{code:x};"),
+            // A CDATA section has no references, so it ends before the character.
+            XmlSection::CData => write!(out, "]]>&#x{code:x};<![CDATA["),
+            XmlSection::Comment => write!(out, "\\u{{{code:x}}}"),
+        };
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::HashSet;
 
     use regex_syntax::hir::{Class, HirKind};
+
+    use crate::xml::element::Element;
 
     use super::*;
 
@@ -181,6 +250,38 @@ mod tests {
         }
 
         assert!(seen.len() > 100);
+    }
+
+    #[test]
+    fn xml_means_the_same_afterwards() {
+        let cases = [
+            (
+                "<a b=\"\u{202e}\">\u{9b}31m\n\u{e0041}é</a>",
+                "<a b=\"&#x202e;\">&#x9b;31m\n&#xe0041;é</a>",
+            ),
+            ("<a>1\r\n2\r3</a>", "<a>1\n2\n3</a>"),
+            (
+                "<a><![CDATA[\u{9b}<!--]]\n\u{202e}>\r\n]]>\u{9b}</a>",
+                "<a><![CDATA[]]>&#x9b;<![CDATA[<!--]]\n]]>&#x202e;<![CDATA[>\n]]>&#x9b;</a>",
+            ),
+        ];
+        for (xml, expected) in cases {
+            // The lines of an export arrive one by one.
+            let mut document = VisibleXml::default();
+            let shown: String =
+                xml.split_inclusive('\n').map(|line| document.visible(line)).collect();
+            assert_eq!(shown, expected);
+
+            let element = |text| Element::read_document(text).unwrap();
+            assert_eq!(element(&shown).text(), element(xml).text());
+        }
+    }
+
+    #[test]
+    fn a_comment_in_xml_has_code_points_instead_of_hidden_characters() {
+        let xml = "<a><!-->\u{9b}<![CDATA[\n\u{202e}-->\u{9b}</a>";
+        let expected = "<a><!-->\\u{9b}<![CDATA[\n\\u{202e}-->&#x9b;</a>";
+        assert_eq!(VisibleXml::default().visible(xml), expected);
     }
 
     #[test]

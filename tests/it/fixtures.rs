@@ -7,6 +7,7 @@ mod omissions;
 mod recording;
 mod records;
 mod views;
+mod wire_versions;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

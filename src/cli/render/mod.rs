@@ -11,7 +11,6 @@ mod table;
 mod timeline;
 mod wrap;
 
-use std::io::IsTerminal as _;
 use std::os::fd::AsFd;
 
 pub use super::output::put;
@@ -26,7 +25,7 @@ pub use table::{cut, table};
 pub use timeline::{
     ThreadPart, TimelineColumns, busy, draw_message, draw_timeline, refused, second_of,
 };
-pub use wrap::{clean, columns, show_hidden, wrap};
+pub use wrap::{clean, columns, one_line, show_hidden, wrap};
 
 /// Returns the present number of columns of the terminal behind standard output. Returns `None` if
 /// standard output is no terminal, or if the number is unknown.
@@ -41,7 +40,7 @@ fn columns_of(terminal: impl AsFd) -> Option<usize> {
 
 use crate::xml::invisible_characters::visible_json;
 
-use super::output::put_json_line;
+use super::output::{has_colours, put_json_line};
 
 /// Maximum columns of a text: longer lines are hard to read.
 const COLUMNS_MAX: usize = 80;
@@ -61,9 +60,7 @@ pub struct RenderOutput {
 
 impl RenderOutput {
     pub fn stdout(full: bool) -> Self {
-        let wanted = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
-        let colour = wanted && std::io::stdout().is_terminal();
-        Self::new(colour, terminal_columns(), full)
+        Self::new(has_colours(&std::io::stdout()), terminal_columns(), full)
     }
 
     /// Returns the properties of standard error, for a text that a person reads before answering a

@@ -10,7 +10,10 @@ pub fn note_reload(report: &ReloadReport) {
             changes.iter().for_each(|key| note!("  {key}"));
         }
         ReloadReport::Unchanged { config } => {
-            note!("the config is unchanged: {config} stays in force");
+            note!(
+                "the config is unchanged: {config} stays in force; an edited program takes effect \
+                 when its process starts again"
+            );
         }
         ReloadReport::Invalid { problems } => {
             problems.iter().for_each(|problem| note!("{problem}"));

@@ -19,6 +19,12 @@ pub fn clean(text: &str) -> String {
     visible(text).replace('\t', " ")
 }
 
+/// Cleans a text as [`clean`] does, and writes line breaks as `\n`, so that the text cannot imitate
+/// another line of the output.
+pub fn one_line(text: &str) -> String {
+    clean(text).replace('\n', "\\n")
+}
+
 /// Replaces each character that a screen would interpret, reorder or hide by its code point. Keeps
 /// tabs and line breaks. A second call for the result changes nothing.
 pub fn show_hidden(text: &str) -> Cow<'_, str> {

@@ -36,7 +36,7 @@ use crate::journal::{Checkpoint, HeadMac, RecordHeader};
 /// Version of the encoding of commits. It also determines the journal format of the records in a
 /// commit: encoding 2 contains records of journal format 3, and encoding 3 contains records of
 /// journal format 4.
-const FORMAT: u32 = 3;
+pub const FORMAT: u32 = 3;
 
 /// Oldest version of the encoding that this program reads.
 const OLDEST_FORMAT: u32 = 1;

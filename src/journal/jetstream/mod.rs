@@ -55,6 +55,7 @@ use publish::StreamPublisher;
 use stream_monitor::LeadershipWatch;
 
 pub use acknowledged_bounds::{AcknowledgedMark, ProjectionHead, ProjectionReport};
+pub use commit_codec::FORMAT as STREAM_FORMAT;
 pub use identity::JoiningHost;
 pub use lease::{LeaseHandover, MemberId, this_process};
 pub use projection_check::{StreamAgreement, compare_with_stream};

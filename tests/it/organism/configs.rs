@@ -229,4 +229,14 @@ fn a_config_from_before_configs_were_stored_is_shown_as_its_effective_config() {
     let shown = &good(&house, &["config", "--at", "1", "--data", data, "--json"]).json()[0];
     assert!(shown["config"].is_string() && shown.get("toml").is_none(), "{shown}");
     good(&house, &["config", "diff", "1", "1", "--data", data]);
+
+    // The early start stored no section that the effective config leaves out, so no such section is
+    // a difference.
+    house.write("other.toml", std::fs::read(house.path("organism.toml")).unwrap());
+    let diff = good(&house, &["config", "diff", "1", "other.toml", "--data", data]);
+    assert!(diff.out.contains("+ contracts."), "{diff:?}");
+    assert!(!diff.out.contains("organism."), "{diff:?}");
+    assert!(diff.err.contains("only the settings on which decisions depend"), "{diff:?}");
+    let diff = &good(&house, &["config", "diff", "1", "other.toml", "--data", data, "--json"]);
+    assert_eq!(diff.json()[0]["effective_only"], true, "{diff:?}");
 }

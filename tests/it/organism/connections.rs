@@ -87,7 +87,7 @@ fn serve(stream: &UnixStream, fate: FirstConnection, recorded: &Mutex<Vec<Vec<St
         match fate {
             FirstConnection::EndsWithoutResponse if served == 1 => return,
             FirstConnection::EndsWithinResponse if served == 1 => {
-                write.write_all(b"organism/2 ").unwrap();
+                write.write_all(format!("organism/{} ", encoding::VERSION).as_bytes()).unwrap();
                 return;
             }
             FirstConnection::TakesNoBytes => stream.shutdown(Shutdown::Read).unwrap(),

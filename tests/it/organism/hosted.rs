@@ -712,6 +712,29 @@ fn a_host_tells_whether_it_is_ready_and_what_its_agents_took() {
     assert_eq!(running.stop(), Some(0));
 }
 
+/// The malformed header ends the agent's client, so the host cannot report what a running turn
+/// results in. The host does not wait for the model, and another host takes the turn.
+#[test]
+fn a_host_whose_connection_ended_ends_although_a_turn_runs() {
+    let server = server();
+    let (model, house, running) = slow(&server);
+    let mut doomed = host_with_key(&house, "first");
+    let sent = sending(&house);
+    model.wait_for_requests(1);
+    publish_headers(&server.address(), "$SRV.PING", "NATS/1.0\r\nA: x\ry\r\n\r\n");
+    assert_eq!(doomed.ended(), Some(69), "{}", doomed.log());
+    assert!(!model.has_answered(1));
+
+    let _other = host_with_key(&house, "second");
+    model.wait_for_requests(2);
+    model.let_go();
+    let told = finish(sent);
+    assert_eq!((told.code, told.out), (Some(0), talk_reply("at last")), "{}", told.err);
+    assert_eq!(house.recorded("said"), 1);
+    assert_eq!(running.stop(), Some(0));
+    house.verified();
+}
+
 /// Law 8: an agent host with another config than the pump's takes no turn, because a prompt is
 /// rendered only from the recorded config.
 #[test]

@@ -12,6 +12,7 @@ use tempfile::TempDir;
 
 use super::provider::{Provider, ScriptedResponse};
 use super::{CommandOutput, until};
+use crate::json_schemas::assert_described;
 
 /// A directory in which `organism init` writes projects, with a journal of their own.
 struct Projects {
@@ -42,7 +43,9 @@ impl Projects {
     }
 
     fn organism(&self, directory: &str, arguments: &[&str]) -> CommandOutput {
-        self.command(directory, arguments).output().unwrap().into()
+        let output = CommandOutput::from(self.command(directory, arguments).output().unwrap());
+        assert_described(arguments, &output.out);
+        output
     }
 
     /// Writes a project into the directory `new`, and asserts that `organism check` accepts the
@@ -316,6 +319,36 @@ fn init_lists_what_it_wrote_and_the_next_commands() {
     let made = projects.organism("two words", &["init", "--crew", "../in/the/deep"]);
     assert_eq!(made.code, Some(0), "{made:?}");
     assert!(projects.read("in/the/deep/organism.toml").contains("organism.name = \"deep\""));
+}
+
+#[test]
+fn the_json_about_each_project_follows_its_schema() {
+    for project in [&[][..], &["--agent"], &["--crew"], &["--workflow", "essay"]] {
+        let projects = Projects::init(project);
+        for command in ["check", "config"] {
+            // `organism` compares each line with the schema of the command.
+            let shown = projects.organism("new", &[command, "--json"]);
+            assert_eq!(shown.code, Some(0), "{command}: {shown:?}");
+        }
+        let models = projects.organism("new", &["models", "--json"]).json();
+        assert_eq!(models.is_empty(), project.is_empty(), "{models:?}");
+    }
+}
+
+#[test]
+fn init_shows_a_directory_by_a_name_that_the_shell_accepts_and_the_terminal_ignores() {
+    let projects = Projects::new();
+    let names = [("d\u{1b}[31m\u{9b}1mX", "d\\u{1b}[31m\\u{9b}1mX"), ("-x", "-x")];
+    for (name, shown) in names {
+        let made = projects.organism("", &["init", "--", name]);
+        assert_eq!(made.code, Some(0), "{made:?}");
+        assert!(made.err.contains(&format!("wrote to {shown}:")), "{made:?}");
+        let next = made.err.lines().find_map(|line| line.strip_prefix("  cd ")).unwrap();
+        let mut shell = Command::new("bash");
+        shell.args(["-c", &format!("cd {next} && ls organism.toml")]);
+        let listed: CommandOutput = shell.current_dir(projects.path("")).output().unwrap().into();
+        assert_eq!(listed.out, "organism.toml\n", "{listed:?}");
+    }
 }
 
 #[test]

@@ -166,6 +166,9 @@ fn a_command_whose_output_cannot_be_written_names_it_and_does_its_work() {
     };
 
     assert_eq!(ended(&["check"]), Some(69));
+    for text in [&["--help"][..], &["--version"], &["threads", "--help"], &["help", "send"]] {
+        assert_eq!(ended(text), Some(69), "{text:?}");
+    }
     // The whole export is larger than the buffer of the output, and the empty export is smaller.
     assert_eq!(ended(&["export"]), Some(69));
     assert_eq!(ended(&["export", "--until", "2020-01-01"]), Some(69));

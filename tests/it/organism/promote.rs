@@ -6,6 +6,7 @@ use std::os::unix::process::ExitStatusExt as _;
 use organism::failpoint;
 use serde_json::Value as Json;
 
+use super::project::Projects;
 use super::{CONFIG, House, numbered, say, talk_reply, until};
 use crate::nats::Server;
 
@@ -93,6 +94,78 @@ fn a_moved_journal_is_the_same_record_and_its_conversations_go_on() {
     let refused = house.send_text(&say("three"), &[]);
     assert_ne!(refused.code, Some(0), "nobody goes on with the file alone");
     assert!(refused.err.contains("follows a journal on JetStream"), "{refused:?}");
+}
+
+/// The journal is in the default directory of the project's earlier path, or in a directory that
+/// the config names.
+#[test]
+fn a_moved_project_whose_config_already_names_jetstream_is_adopted_and_then_promoted() {
+    for has_own_directory in [false, true] {
+        let server = Server::start();
+        let projects = Projects { house: House::settled(CONFIG) };
+        let own = "name = \"talk\"\ndata = \"data\"";
+        let in_place = |config: &str| {
+            if has_own_directory {
+                config.replace("name = \"talk\"", own)
+            } else {
+                config.to_owned()
+            }
+        };
+        projects.make("one", &in_place(CONFIG));
+        assert_eq!(projects.send("one", "first", &["--key", "k"]).out, talk_reply("first"));
+        std::fs::rename(projects.house.path("one"), projects.house.path("two")).unwrap();
+        std::fs::write(projects.path("two", "organism.toml"), in_place(&moved(&server))).unwrap();
+
+        let refused = projects.organism("two", &["promote"]);
+        assert_eq!(refused.code, Some(78), "{refused:?}");
+        assert!(refused.err.contains("`organism adopt`"), "{refused:?}");
+        let adopted = projects.organism("two", &["adopt"]);
+        assert_eq!(adopted.code, Some(0), "{adopted:?}");
+        assert!(adopted.err.contains("`organism promote` moves this journal"), "{adopted:?}");
+        let promoted = projects.organism("two", &["promote"]);
+        assert_eq!(promoted.code, Some(0), "{promoted:?}");
+
+        let again = projects.send("two", "first", &["--key", "k"]);
+        assert_eq!((again.code, again.out), (Some(0), talk_reply("first")), "{}", again.err);
+        let second = projects.organism("two", &["adopt"]);
+        assert_eq!(second.code, Some(0), "{second:?}");
+        assert!(second.err.contains("no journal to adopt"), "{second:?}");
+    }
+}
+
+/// Neither journal can be used with this config: the one in the file is not on JetStream, and the
+/// one on JetStream is of another project.
+#[test]
+fn a_moved_project_is_not_adopted_while_its_stream_holds_the_journal_of_another_project() {
+    let server = Server::start();
+    let other = House::settled(&moved(&server));
+    assert_eq!(other.send_text(&say("mine"), &[]).out, talk_reply("mine"));
+    let projects = Projects { house: House::settled(CONFIG) };
+    projects.make("one", CONFIG);
+    assert_eq!(projects.send("one", "first", &["--key", "k"]).out, talk_reply("first"));
+    let before = projects.directories("one");
+    std::fs::rename(projects.house.path("one"), projects.house.path("two")).unwrap();
+    let config = projects.path("two", "organism.toml");
+    std::fs::write(&config, moved(&server)).unwrap();
+
+    let refused = projects.organism("two", &["adopt"]);
+    assert_eq!(refused.code, Some(78), "{refused:?}");
+    for part in ["the stream ORGANISM-talk holds the journal", "Name another `stream`"] {
+        assert!(refused.err.contains(part), "{part}: {refused:?}");
+    }
+    assert!(before.iter().all(|directory| directory.exists()), "nothing is renamed");
+    assert!(projects.directories("two").iter().all(|directory| !directory.exists()));
+
+    let config_with = |stream: &str| moved(&server).replace("[nats]", &format!("{stream}\n[nats]"));
+    std::fs::write(&config, config_with("stream = \"OWN\"\npartitions = 2\n")).unwrap();
+    let adopted = projects.organism("two", &["adopt"]);
+    assert_eq!(adopted.code, Some(0), "{adopted:?}");
+    assert!(adopted.err.contains("after `partitions = 1` under [journal]"), "{adopted:?}");
+    std::fs::write(&config, config_with("stream = \"OWN\"\n")).unwrap();
+    let promoted = projects.organism("two", &["promote"]);
+    assert_eq!(promoted.code, Some(0), "{promoted:?}");
+    let again = projects.send("two", "first", &["--key", "k"]);
+    assert_eq!((again.code, again.out), (Some(0), talk_reply("first")), "{}", again.err);
 }
 
 #[test]

@@ -259,6 +259,17 @@ fn a_redacted_result_is_stated_as_redacted_to_a_client_that_repeats_its_key() {
     assert!(reply["payload"].is_null(), "{updates:?}");
 }
 
+#[test]
+fn a_proof_shows_the_path_of_a_backup_on_one_line_and_without_control_characters() {
+    let house = House::new();
+    assert_eq!(house.send_text(&say("x"), &[]).code, Some(0));
+    let name = "copy\u{1b}[31m\nok";
+    assert_eq!(house.organism(&["backup", name]).code, Some(0));
+    let proved = house.organism(&["verify", name]);
+    assert!(proved.out.contains("compared     copy\\u{1b}[31m\\nok/"), "{proved:?}");
+    assert!(!proved.out.contains('\u{1b}'), "{proved:?}");
+}
+
 /// A limit on the size of files stands for a full disk under the copy.
 #[test]
 fn a_backup_without_room_names_its_copy_and_leaves_no_part_of_it() {

@@ -270,6 +270,7 @@ fn what_cannot_be_applied_changes_nothing_and_is_named() {
 
     let unchanged = reloaded(&house, 0);
     assert!(unchanged.err.contains("the config is unchanged"), "{unchanged:?}");
+    assert!(unchanged.err.contains("an edited program takes effect when"), "{unchanged:?}");
     house.write("organism.toml", format!("# A comment.\n{before}"));
     let unchanged = house.organism(&["reload", "--json"]);
     let report: serde_json::Value = serde_json::from_str(&unchanged.out).unwrap();

@@ -12,7 +12,7 @@ use organism::journal::sqlite::JournalReader;
 use organism::limits;
 use organism::thread::Fact;
 
-use super::{CONFIG, House, Running, numbered, until};
+use super::{CONFIG, House, Running, numbered, say, talk_reply, until};
 
 /// A house whose `holder` holds two answers at a time. It releases the answer N when the file
 /// `let-go-N` appears.
@@ -126,6 +126,107 @@ fn a_command_that_is_stopped_while_it_waits_for_other_commands_drains_their_call
     assert_eq!(ended(&mut other), Some(0), "{}", content(&house, "2.err"));
     assert_eq!(ended(&mut starter), Some(143), "{}", content(&house, "1.err"));
     assert_eq!(house.recorded("held"), 2);
+}
+
+#[test]
+fn each_result_of_a_directory_is_printed_at_once_though_other_files_wait_for_a_person() {
+    let accepts = "accepts = [\"hold\"]";
+    let config = CONFIG.replace(accepts, &format!("{accepts}\napproval = \"always\""));
+    let house = House::with(&config);
+    std::fs::create_dir(house.path("in")).unwrap();
+    for number in 0..136 {
+        // The first files wait. They are more than the command sends at the same time.
+        let text = number.to_string();
+        let payload = if number < 66 { numbered("hold", &text) } else { say(&text) };
+        house.write(&format!("in/{number:03}.xml"), payload);
+    }
+
+    let send = ["send", "--each", "in", "--as", "desk"];
+    let mut starter = start(&house, "each", &send, "DEFAULT");
+    let results = || content(&house, "each.out").lines().count();
+    until("the results of the other files are printed", || (results() == 70).then_some(()));
+    starter.signal("-INT");
+    let errors = || content(&house, "each.err");
+    assert_eq!(ended(&mut starter), Some(130), "{}", errors());
+    let summary = "136 sent: 70 done, 0 refused, 0 failed, 66 to send again: ";
+    assert!(errors().contains(summary), "{}", errors());
+    assert!(errors().contains("065.xml: it waits for an approval"), "{}", errors());
+    assert!(content(&house, "each.out").contains(&format!("135.xml: {}", talk_reply("135"))));
+    house.verified();
+}
+
+/// A house in which each `hold` waits for an approval, with 128 of them and then `others` in the
+/// directory `in`. The command `send --each` holds so many files open while they wait.
+fn house_with_held_files(others: usize) -> House {
+    let accepts = "accepts = [\"hold\"]";
+    let config = CONFIG.replace(accepts, &format!("{accepts}\napproval = \"always\""));
+    let house = House::with(&config);
+    std::fs::create_dir(house.path("in")).unwrap();
+    for number in 0..128 + others {
+        let text = number.to_string();
+        let payload = if number < 128 { numbered("hold", &text) } else { say(&text) };
+        house.write(&format!("in/{number:03}.xml"), payload);
+    }
+    house
+}
+
+/// Waits until all 128 files wait for an approval. Returns the thread of the first file.
+fn until_all_held(house: &House) -> String {
+    let errors = || content(house, "each.err");
+    let hint = ".xml: it waits for an approval; ";
+    until("all files wait", || (errors().matches(hint).count() == 128).then_some(()));
+    let errors = errors();
+    let first = errors.lines().find(|line| line.starts_with("000.xml")).unwrap();
+    first.split([' ', '`']).find(|word| word.starts_with("sess-")).unwrap().to_owned()
+}
+
+fn cancel(house: &House, thread: &str) {
+    let cancelled = house.organism(&["cancel", thread, "--reason", "for a test"]);
+    assert_eq!(cancelled.code, Some(0), "{cancelled:?}");
+}
+
+#[test]
+fn files_of_a_directory_take_the_places_of_held_files_that_have_ended() {
+    let house = house_with_held_files(4);
+    let running = house.run();
+    let send = ["send", "--each", "in", "--as", "desk"];
+    let mut each = start(&house, "each", &send, "DEFAULT");
+    let thread = until_all_held(&house);
+    assert_eq!(content(&house, "each.out"), "");
+
+    cancel(&house, &thread);
+    let others = || content(&house, "each.out").matches(": <said").count();
+    until("the other files have results", || (others() == 4).then_some(()));
+    each.signal("-KILL");
+    each.child.wait().unwrap();
+    assert_eq!(running.stop(), Some(0));
+    house.verified();
+}
+
+#[test]
+fn an_error_ends_a_directory_although_files_wait_for_a_person() {
+    let house = house_with_held_files(1);
+    let running = house.run();
+    let send = ["send", "--each", "in", "--as", "desk"];
+    let mut each = start(&house, "each", &send, "DEFAULT");
+    let thread = until_all_held(&house);
+
+    let config = std::fs::read_to_string(house.path("organism.toml")).unwrap();
+    house.write("organism.toml", format!("{config}\n[clients.later]\npeers = [\"echo\"]\n"));
+    let reloaded = house.organism(&["reload"]);
+    assert_eq!(reloaded.code, Some(0), "{reloaded:?}");
+    cancel(&house, &thread);
+
+    // The next file is sent with the old config.
+    let code = ended(&mut each);
+    let errors = content(&house, "each.err");
+    assert_eq!(code, Some(75), "{errors}");
+    let summary = "129 sent: 0 done, 0 refused, 1 failed, 128 to send again: ";
+    assert!(errors.contains(summary), "{errors}");
+    let last = errors.lines().last().unwrap();
+    assert!(last.starts_with("organism: ") && last.contains("config"), "{errors}");
+    assert_eq!(running.stop(), Some(0));
+    house.verified();
 }
 
 #[test]

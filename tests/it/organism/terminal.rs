@@ -5,6 +5,7 @@ use std::process::Command;
 use serde_json::{Value as Json, json};
 
 use super::{CommandOutput, House, say, until};
+use organism::xml::invisible_characters::is_hidden;
 
 const CONFIG: &str = r#"
 [organism]
@@ -45,7 +46,7 @@ pub fn at_terminal(house: &House, arguments: &[&str], typed: Typed<'_>) -> (Stri
 
 /// Runs a command on a terminal that shows colours. Returns its output and exit code.
 pub fn in_colour(house: &House, mut organism: Command) -> (String, i32) {
-    organism.env_remove("NO_COLOR");
+    organism.env_remove("NO_COLOR").env("TERM", "xterm");
     run_at_terminal(house, &organism, &[])
 }
 
@@ -110,6 +111,95 @@ fn an_approval_on_a_terminal_takes_a_yes_a_no_and_nothing_else() {
     until("it is done", || (house.recorded("said") == 1).then_some(()));
     assert_eq!(running.stop(), Some(0));
     house.verified();
+}
+
+/// A text that would write in red, set the title and reorder letters, if a terminal got it raw.
+const HOSTILE: &str = "a\u{9b}31mred\u{9d}0;title\u{202e}rtl";
+
+fn assert_harmless(shown: &str) {
+    let is_active = |c: char| is_hidden(c) && c != '\r';
+    assert!(!shown.contains(is_active), "{shown:?}");
+}
+
+#[test]
+fn a_refused_text_cannot_control_the_terminal() {
+    let talk = "schema = \"talk.xsd\"\naccepts = [\"say\"]\nreplies = [\"said\"]";
+    let people = "schema = \"people.xsd\"\naccepts = [\"decision\"]\nreplies = [\"pass\"]";
+    let house = House::with(&CONFIG.replace(talk, people));
+    house.write("people.xsd", include_str!("../../data/organism/people.xsd"));
+    let people = "urn:example:people";
+    let verdict = format!("<verdict>{HOSTILE}</verdict>");
+    house.write("bad.xml", format!("<p:decision xmlns:p=\"{people}\">{verdict}</p:decision>"));
+    let (shown, code) = at_terminal(&house, &["send", "--as", "desk", "bad.xml"], &[]);
+    assert_eq!(code, 65, "{shown}");
+    assert_harmless(&shown);
+    assert!(shown.contains("a\\u{9b}31mred\\u{9d}0;title\\u{202e}rtl"), "{shown}");
+
+    let thread = ["send", "--as", "desk", "--thread", "x\u{1b}[31mX", "bad.xml"];
+    let (shown, code) = at_terminal(&house, &thread, &[]);
+    assert_eq!(code, 65, "{shown}");
+    assert_harmless(&shown);
+    assert!(shown.contains("no thread x\\u{1b}[31mX;"), "{shown}");
+}
+
+#[test]
+fn a_wrong_argument_cannot_control_the_terminal() {
+    let house = House::new();
+    let hostile = format!("x\u{1b}[31m{HOSTILE}");
+    for arguments in [&["send", "--traceparent", &hostile, "x.xml"][..], &[&hostile]] {
+        let (shown, code) = at_terminal(&house, arguments, &[]);
+        assert_eq!(code, 2, "{shown}");
+        assert_harmless(&shown);
+        let visible = "x\\u{1b}[31ma\\u{9b}31mred\\u{9d}0;title\\u{202e}rtl";
+        assert!(shown.contains(visible), "{shown}");
+    }
+}
+
+#[test]
+fn an_export_and_a_query_cannot_control_the_terminal_and_mean_the_same() {
+    let house = House::new();
+    assert_eq!(house.send_text(&say(HOSTILE), &[]).code, Some(0));
+    let section = say("<!--\u{9b}-->b<![CDATA[\u{9b}\r\n\u{202e}<]]>");
+    assert_eq!(house.send_text(&section, &[]).code, Some(0));
+
+    let shown_of = |arguments: &[&str]| {
+        let (shown, code) = at_terminal(&house, arguments, &[]);
+        assert_eq!(code, 0, "{shown}");
+        assert_harmless(&shown);
+        shown
+    };
+    let lines = shown_of(&["export", "--format", "jsonl"]);
+    let shown: Vec<Json> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(shown, house.organism(&["export", "--format", "jsonl"]).json());
+    assert!(lines.contains("a\\u009b31mred\\u009d0;title\\u202ertl"), "{lines}");
+
+    let xml = shown_of(&["export"]);
+    assert!(xml.contains("a&#x9b;31mred&#x9d;0;title&#x202e;rtl"), "{xml}");
+    let section = "b<![CDATA[]]>&#x9b;<![CDATA[\n]]>&#x202e;<![CDATA[<]]>";
+    assert!(xml.contains(section), "{xml}");
+    assert!(xml.contains("<!--\\u{9b}-->"), "{xml}");
+    assert!(house.organism(&["export"]).out.contains(HOSTILE), "a file gets the text as recorded");
+
+    let query = ["sql", "--csv", "select char(27)||'[31mX' as a"];
+    assert_eq!(shown_of(&query).replace('\r', "").trim_end(), "a\n\\u{1b}[31mX");
+    assert_eq!(house.organism(&query).out, "a\r\n\u{1b}[31mX\r\n");
+}
+
+#[test]
+fn a_dumb_terminal_gets_no_colours() {
+    let house = House::new();
+    house.write("bad.toml", "[organism]\nnam = \"talk\"\n");
+    let thread = house.send_text(&say("x"), &["--json"]).json()[0]["thread"].clone();
+    let thread = thread.as_str().unwrap();
+    for arguments in [&["check", "--config", "bad.toml"][..], &["thread", thread]] {
+        let mut command = house.command(arguments);
+        command.env_remove("NO_COLOR").env("TERM", "xterm");
+        let (shown, _) = run_at_terminal(&house, &command, &[]);
+        command.env("TERM", "dumb");
+        let (plain, _) = run_at_terminal(&house, &command, &[]);
+        assert!(!plain.contains('\u{1b}'), "{arguments:?}: {plain:?}");
+        assert!(shown.contains('\u{1b}'), "{arguments:?}: {shown:?}");
+    }
 }
 
 #[test]

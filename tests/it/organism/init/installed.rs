@@ -51,6 +51,31 @@ fn an_installed_listener_in_python_runs_without_the_source_tree() {
 }
 
 #[test]
+fn each_value_of_the_installed_calculator_passes_the_gate() {
+    let projects = Projects::new();
+    let made = projects.organism("", &["listener", "install", "calculator"]);
+    let head = "organism.name = \"new\"\nclients.desk.peers = [\"calculator\"]\n\n";
+    std::fs::write(projects.path("organism.toml"), format!("{head}{}", made.out)).unwrap();
+    let power = format!("1{}", "0".repeat(3_500));
+    for (expression, exact, value) in [
+        ("1 / 3", false, "0.333333333333333333333333333333"),
+        ("-sqrt(2)", false, "-1.41421356237309504880168872421"),
+        ("2 ** 80", true, "1208925819614629174706176"),
+        ("10 ** 3500", true, &power),
+    ] {
+        let payload = format!(
+            "<calculate xmlns=\"https://xml-pipeline.org/ns/calculator/v1\">\
+             <expression>{expression}</expression></calculate>"
+        );
+        std::fs::write(projects.path("sum.xml"), payload).unwrap();
+        let sent = projects.organism("", &["send", "sum.xml"]);
+        assert_eq!(sent.code, Some(0), "{expression}: {sent:?}");
+        let expected = format!("exact=\"{exact}\"><value>{value}</value>");
+        assert!(sent.out.contains(&expected), "{expression}: {sent:?}");
+    }
+}
+
+#[test]
 fn an_installed_listener_loads_no_kit_from_outside_its_directory() {
     let projects = Projects::new();
     std::fs::create_dir_all(projects.path("tools/python")).unwrap();
