@@ -217,10 +217,10 @@ async fn send_each(
 }
 
 /// Maximum number of files of a directory that are sent at the same time. As many further files may
-/// wait for a person meanwhile. All together take at most half of the connections that an organism
-/// serves, so that the person's commands can connect.
-const IN_PARALLEL: usize = 64;
-const _: () = assert!(IN_PARALLEL * 2 <= limits::CONTROL_CONNECTIONS_MAX / 2);
+/// wait for a person meanwhile. All together take fewer connections than one hosted listener may
+/// have, and a quarter of those that an organism serves, so that the person's commands can connect.
+const IN_PARALLEL: usize = 30;
+const _: () = assert!(IN_PARALLEL * 2 < limits::LISTENER_CONNECTIONS_MAX);
 
 /// Limits how many files of a directory are sent at the same time.
 #[derive(Default)]

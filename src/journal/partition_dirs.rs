@@ -55,5 +55,10 @@ mod tests {
 
         let found = partitions_in(data.path());
         assert_eq!(found, [(Some(0), place(0)), (Some(1), place(1))]);
+
+        std::fs::remove_file(place(0).join(DATABASE)).unwrap();
+        assert!(may_have_journals(data.path()));
+        std::fs::remove_file(file).unwrap();
+        assert!(!may_have_journals(data.path()));
     }
 }

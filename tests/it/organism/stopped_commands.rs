@@ -134,10 +134,10 @@ fn each_result_of_a_directory_is_printed_at_once_though_other_files_wait_for_a_p
     let config = CONFIG.replace(accepts, &format!("{accepts}\napproval = \"always\""));
     let house = House::with(&config);
     std::fs::create_dir(house.path("in")).unwrap();
-    for number in 0..136 {
+    for number in 0..102 {
         // The first files wait. They are more than the command sends at the same time.
         let text = number.to_string();
-        let payload = if number < 66 { numbered("hold", &text) } else { say(&text) };
+        let payload = if number < 32 { numbered("hold", &text) } else { say(&text) };
         house.write(&format!("in/{number:03}.xml"), payload);
     }
 
@@ -148,33 +148,33 @@ fn each_result_of_a_directory_is_printed_at_once_though_other_files_wait_for_a_p
     starter.signal("-INT");
     let errors = || content(&house, "each.err");
     assert_eq!(ended(&mut starter), Some(130), "{}", errors());
-    let summary = "136 sent: 70 done, 0 refused, 0 failed, 66 to send again: ";
+    let summary = "102 sent: 70 done, 0 refused, 0 failed, 32 to send again: ";
     assert!(errors().contains(summary), "{}", errors());
-    assert!(errors().contains("065.xml: it waits for an approval"), "{}", errors());
-    assert!(content(&house, "each.out").contains(&format!("135.xml: {}", talk_reply("135"))));
+    assert!(errors().contains("031.xml: it waits for an approval"), "{}", errors());
+    assert!(content(&house, "each.out").contains(&format!("101.xml: {}", talk_reply("101"))));
     house.verified();
 }
 
-/// A house in which each `hold` waits for an approval, with 128 of them and then `others` in the
+/// A house in which each `hold` waits for an approval, with 60 of them and then `others` in the
 /// directory `in`. The command `send --each` holds so many files open while they wait.
 fn house_with_held_files(others: usize) -> House {
     let accepts = "accepts = [\"hold\"]";
     let config = CONFIG.replace(accepts, &format!("{accepts}\napproval = \"always\""));
     let house = House::with(&config);
     std::fs::create_dir(house.path("in")).unwrap();
-    for number in 0..128 + others {
+    for number in 0..60 + others {
         let text = number.to_string();
-        let payload = if number < 128 { numbered("hold", &text) } else { say(&text) };
+        let payload = if number < 60 { numbered("hold", &text) } else { say(&text) };
         house.write(&format!("in/{number:03}.xml"), payload);
     }
     house
 }
 
-/// Waits until all 128 files wait for an approval. Returns the thread of the first file.
+/// Waits until all 60 files wait for an approval. Returns the thread of the first file.
 fn until_all_held(house: &House) -> String {
     let errors = || content(house, "each.err");
     let hint = ".xml: it waits for an approval; ";
-    until("all files wait", || (errors().matches(hint).count() == 128).then_some(()));
+    until("all files wait", || (errors().matches(hint).count() == 60).then_some(()));
     let errors = errors();
     let first = errors.lines().find(|line| line.starts_with("000.xml")).unwrap();
     first.split([' ', '`']).find(|word| word.starts_with("sess-")).unwrap().to_owned()
@@ -221,7 +221,7 @@ fn an_error_ends_a_directory_although_files_wait_for_a_person() {
     let code = ended(&mut each);
     let errors = content(&house, "each.err");
     assert_eq!(code, Some(75), "{errors}");
-    let summary = "129 sent: 0 done, 0 refused, 1 failed, 128 to send again: ";
+    let summary = "61 sent: 0 done, 0 refused, 1 failed, 60 to send again: ";
     assert!(errors.contains(summary), "{errors}");
     let last = errors.lines().last().unwrap();
     assert!(last.starts_with("organism: ") && last.contains("config"), "{errors}");
