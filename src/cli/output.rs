@@ -61,8 +61,8 @@ pub fn note_line(line: Arguments<'_>) {
     note(format_args!("{}\n", show_hidden(&named_config::with_option(&line))));
 }
 
-/// Writes text for people to standard error as it is. Errors are dropped, because they could not be reported
-/// anywhere.
+/// Writes text for people to standard error without replacing characters. Drops errors, because
+/// there is no place to report them.
 pub fn note(text: Arguments<'_>) {
     std::io::stderr().lock().write_fmt(text).ok();
 }
@@ -110,7 +110,7 @@ impl Write for StdoutWriter {
 /// Writer of records to a terminal. Writes whole lines, and replaces each character that a screen
 /// would hide or interpret.
 pub struct VisibleWriter {
-    /// Makes the next lines visible.
+    /// Replaces the hidden characters in the next lines of the output.
     visible: Box<dyn FnMut(&str) -> String>,
     /// The part of a line that is not written yet.
     line: Vec<u8>,
@@ -148,8 +148,8 @@ fn write(text: &str) {
     }
 }
 
-/// Remembers whether output to standard output, which `written` is the result of, has failed.
-/// [`finish`] reports the error at the end of the command.
+/// Flushes standard output, and records the error of this or of the write with the result
+/// `written`. [`finish`] reports the error at the end of the command.
 pub fn note_written(written: std::io::Result<()>) {
     let Err(error) = written.and_then(|()| StdoutWriter.flush()) else { return };
     if error.kind() == ErrorKind::BrokenPipe {

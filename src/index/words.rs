@@ -12,6 +12,7 @@ use unicode_general_category::{GeneralCategory, get_general_category};
 use crate::envelope::Payload;
 use crate::shorten::truncate_chars;
 use crate::xml::element::{Element, Node};
+use crate::xml::escape::reference;
 use crate::xml::invisible_characters::is_hidden;
 
 /// First character of the special word that the index adds to each message to name the message's
@@ -183,33 +184,6 @@ fn decoded(text: &str) -> Cow<'_, str> {
     }
     out.push_str(rest);
     Cow::Owned(out)
-}
-
-/// Decodes the XML reference at the beginning of `text`. Returns the character, such as `A` for
-/// `&#65;`, and the length of the reference. For a named reference, such as `&amp;`, returns a
-/// space, because its character only separates words. Returns `None` if `text` does not begin with
-/// a valid reference.
-fn reference(text: &str) -> Option<(char, usize)> {
-    let text = text.strip_prefix('&')?;
-    // The search ends at the first character that no reference contains, so that a text of many `&`
-    // takes linear time.
-    let end = text.find(|char: char| char != '#' && !char.is_ascii_alphanumeric())?;
-    let (name, behind) = text.split_at(end);
-    if !behind.starts_with(';') {
-        return None;
-    }
-
-    let length = name.len() + 2;
-    let number = match name.strip_prefix('#') {
-        Some(digits) => match digits.strip_prefix('x') {
-            Some(digits) => u32::from_str_radix(digits, 16).ok()?,
-            None => digits.parse().ok()?,
-        },
-        None => {
-            return ["lt", "gt", "amp", "quot", "apos"].contains(&name).then_some((' ', length));
-        }
-    };
-    Some((char::from_u32(number)?, length))
 }
 
 /// Adds the groups of a run of characters that is written without spaces. Each character begins a
@@ -460,6 +434,7 @@ mod tests {
     fn many_ampersands_take_linear_time() {
         let mut words = String::new();
         add_words(&"&".repeat(5_000_000), &mut words);
-        assert!(words.trim().is_empty());
+        add_words(&"&#".repeat(5_000_000), &mut words);
+        assert!(words.bytes().all(|byte| b" &#".contains(&byte)));
     }
 }

@@ -93,7 +93,14 @@ pub fn reference(text: &str) -> Option<(char, usize)> {
         [b'&', b'q', b'u', b'o', b't', b';', ..] => ('"', 6),
         [b'&', b'a', b'p', b'o', b's', b';', ..] => ('\'', 6),
         _ => {
-            let (number, _) = text.strip_prefix("&#")?.split_once(';')?;
+            let text = text.strip_prefix("&#")?;
+            // The search ends at the first character that no reference contains, so that a text of
+            // many `&#` takes linear time.
+            let end = text.bytes().position(|byte| !byte.is_ascii_alphanumeric())?;
+            let (number, behind) = text.split_at_checked(end)?;
+            if !behind.starts_with(';') {
+                return None;
+            }
             (numbered_character(number)?, number.len() + "&#;".len())
         }
     };

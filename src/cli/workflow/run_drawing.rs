@@ -239,10 +239,7 @@ fn activity_line(activity: &RunActivity, now: Time) -> String {
 /// wait for a person.
 fn decision_command(activity: &RunActivity) -> Option<String> {
     let ActivityKind::Person { hold, message, .. } = &activity.what else { return None };
-    let verb = match hold {
-        Hold::Approval => "approve",
-        Hold::Answer => "answer",
-    };
+    let verb = hold.command();
     Some(format!("organism {verb} {message}{}", named_config::option()))
 }
 

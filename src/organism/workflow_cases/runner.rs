@@ -222,7 +222,7 @@ impl<'a> CaseRunner<'a> {
             self.script.reach(path, call.id());
         }
         // An approval takes no answer of the case. The call can take one only after its approval.
-        waiting.sort_by_cached_key(|(path, call)| !self.is_only_approved(path, call));
+        waiting.sort_by_cached_key(|(path, call)| !self.waits_only_for_approval(path, call));
 
         self.waiting = waiting.iter().map(|(path, _)| path.clone()).collect();
         for (path, call) in &waiting {
@@ -237,8 +237,8 @@ impl<'a> CaseRunner<'a> {
         Ok(if self.problems.is_empty() { RunnerStep::Rests } else { RunnerStep::Stuck })
     }
 
-    /// Whether `call` waits for an approval that the test case gives without an answer at `path`.
-    fn is_only_approved(&self, path: &str, call: &UnansweredCall) -> bool {
+    /// Whether `call` waits for an approval, and the test case neither denies nor cancels the call.
+    fn waits_only_for_approval(&self, path: &str, call: &UnansweredCall) -> bool {
         let UnansweredCall::Held(held) = call else { return false };
         let fault = self.script.fault(path, call.id());
         let is_ended = matches!(fault, Some(CaseFault::Denied | CaseFault::Cancelled));

@@ -519,7 +519,7 @@ impl Handle {
         Ok(ruling)
     }
 
-    /// Checks an answer at the gate, with the human listener as its sender.
+    /// Checks an answer at the gate, with `listener` as its sender.
     pub fn gated(&self, listener: ListenerName, text: &[u8]) -> GatedAnswer {
         let (gate, _) = self.gates.current();
         let payload = gate.check(&listener, text);
