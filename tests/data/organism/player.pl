@@ -1,4 +1,4 @@
-#!/usr/bin/perl
+#!/usr/bin/perl -w
 # Plays the listeners of the tests: `player.pl ROLE [FILE]`.
 #
 # Appends a line to the file that EFFECTS names, if any, for each delivery: the listener, the newest
@@ -7,10 +7,9 @@
 # the request: `let-go-{n}`.
 #
 # In Perl without modules, because the tests start it thousands of times: Python takes five times as long
-# to start.
+# to start. The module `warnings` takes a third of a start, and the option does the same.
 
 use strict;
-use warnings;
 
 my $NS      = "urn:example:talk";
 my %ANSWERS = (ping => "pong", work => "worked", hold => "held");
