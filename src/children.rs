@@ -108,7 +108,9 @@ pub fn read_status(pid: i64) -> io::Result<ProcessStatus> {
 mod subreaper {
     use std::sync::atomic::{AtomicBool, Ordering};
 
-    use rustix::process::{Pid, WaitOptions, getpid, set_child_subreaper, waitpid};
+    use rustix::process::{
+        Pid, WaitId, WaitIdOptions, WaitOptions, getpid, set_child_subreaper, waitid, waitpid,
+    };
 
     use super::{OWNED, io, locked, status};
 
@@ -129,6 +131,13 @@ mod subreaper {
     /// Collects the exit codes of detached processes that became children of this program and have
     /// ended.
     pub fn reap_orphans() {
+        // Most calls follow the end of a child whose starter has collected its exit code meanwhile.
+        // A look at all processes of the machine takes far longer than this look.
+        let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        if !matches!(waitid(WaitId::All, look), Ok(Some(_))) {
+            return;
+        }
+
         // The lock is held throughout, so that no new child is taken for an orphan.
         let owned = locked(&OWNED);
         let own = i64::from(std::process::id());

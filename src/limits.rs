@@ -264,6 +264,9 @@ pub const LEFT_OPEN_SHOWN: usize = 8;
 /// Maximum time that a child process may take to exit after its standard input was closed. If the
 /// process does not exit, it gets SIGTERM, and again as much time to exit.
 pub const EXIT_GRACE: Duration = Duration::from_secs(2);
+/// Time between the end of a child process and the search for orphans, which are detached processes
+/// that have become children of this program. An orphan is a zombie for so long.
+pub const ORPHAN_REAP_DELAY: Duration = Duration::from_millis(100);
 /// Time that a child process has to exit after unsolicited output, before the process is killed. If
 /// it exits in time, its exit code and its last words describe the failure. The time is enough for
 /// an interpreted program that printed an error, and hardly delays the replacement of a program

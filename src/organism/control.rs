@@ -351,6 +351,9 @@ async fn reap_orphans() {
     };
 
     while ended.recv().await.is_some() {
+        // Those who wait for this child collect its exit code first, and the ends of many children
+        // count as one.
+        tokio::time::sleep(limits::ORPHAN_REAP_DELAY).await;
         tokio::task::spawn_blocking(children::reap_orphans).await.ok();
     }
 }

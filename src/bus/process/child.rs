@@ -1,17 +1,15 @@
 //! One child process of a listener. The child starts in its own process group, its standard error
 //! is logged, and every process that the child started ends together with the child.
 
-use std::future::poll_fn;
 use std::io;
-use std::pin::Pin;
+use std::ops::ControlFlow;
 use std::process::ExitStatus;
 use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
-use tokio::io::{AsyncRead as _, ReadBuf};
-use tokio::process::{ChildStderr, ChildStdin, ChildStdout, Command};
+use tokio::net::unix::pipe;
+use tokio::process::{ChildStdin, ChildStdout, Command};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
@@ -50,13 +48,19 @@ pub(super) struct Child {
     /// The task that logs what the child writes to its standard error.
     logging: Option<JoinHandle<()>>,
     /// The child's standard error, shared with the task that reads it.
-    stderr: Arc<Mutex<StderrLines>>,
+    stderr: Arc<Stderr>,
 }
 
 /// The standard error of a child, and the lines that were read from it.
 #[derive(Debug)]
+struct Stderr {
+    pipe: pipe::Receiver,
+    lines: Mutex<StderrLines>,
+}
+
+/// Lines of a child's standard error.
+#[derive(Debug)]
 struct StderrLines {
-    pipe: ChildStderr,
     listener: ListenerName,
     instance: usize,
     /// The line whose end is not read yet, cut to [`limits::STDERR_LINE_BYTES_MAX`].
@@ -138,14 +142,15 @@ impl Child {
         };
 
         let listener = options.listener.clone();
-        let stderr = Arc::new(Mutex::new(StderrLines {
-            pipe: stderr,
+        let lines = Mutex::new(StderrLines {
             listener: listener.clone(),
             instance,
             unfinished: Vec::new(),
             last: String::new(),
             about: None,
-        }));
+        });
+        let pipe = stderr.into_owned_fd().and_then(pipe::Receiver::from_owned_fd);
+        let stderr = Arc::new(Stderr { pipe: pipe.map_err(failed)?, lines });
         let logging = Some(tokio::spawn(log_lines(Arc::clone(&stderr))));
         let group = process.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
         let child = Self { process, _owned: owned, group, listener, instance, logging, stderr };
@@ -154,17 +159,18 @@ impl Child {
 
     /// Sets the trace context with which later lines of the child's standard error are logged.
     pub fn set_log_trace(&self, trace: Option<TraceParent>) {
-        locked(&self.stderr).about = trace;
+        locked(&self.stderr.lines).about = trace;
     }
 
     /// Forgets the last line of the child's standard error. Call this method when the child has
     /// answered a delivery: lines about this delivery do not explain why the child ends later. The
     /// lines that the child wrote before the answer are read and logged first.
     pub fn forget_last_line(&self) {
-        let mut stderr = locked(&self.stderr);
-        stderr.read_available();
-        stderr.end_line();
-        stderr.last.clear();
+        // The task that logs the lines finds an end of the pipe itself.
+        let _ = self.stderr.read_available();
+        let mut lines = locked(&self.stderr.lines);
+        lines.end_line();
+        lines.last.clear();
     }
 
     /// Returns when the process has ended, even if another process holds its pipes.
@@ -229,7 +235,7 @@ impl Child {
             }
         }
 
-        let last = &locked(&self.stderr).last;
+        let last = &locked(&self.stderr.lines).last;
         if last.is_empty() { how } else { format!("{how}; its last words: {last}") }
     }
 
@@ -265,36 +271,33 @@ fn describe(status: ExitStatus) -> String {
 }
 
 /// Logs the lines of a child's standard error until its end.
-async fn log_lines(stderr: Arc<Mutex<StderrLines>>) {
-    while poll_fn(|context| locked(&stderr).poll_read(context)).await {}
-    locked(&stderr).end_line();
+async fn log_lines(stderr: Arc<Stderr>) {
+    while stderr.pipe.readable().await.is_ok() && stderr.read_available().is_continue() {}
+    locked(&stderr.lines).end_line();
+}
+
+impl Stderr {
+    /// Reads the bytes that the pipe contains now, and logs the lines that end in them. Never waits.
+    /// The number of reads is limited, because the child may write without a pause. Breaks at the
+    /// end of the pipe.
+    fn read_available(&self) -> ControlFlow<()> {
+        let mut bytes = [0; STDERR_READ_BYTES];
+        // The lock also keeps the reads of two callers in the order of their bytes.
+        let mut lines = locked(&self.lines);
+        for _ in 0..PIPE_BYTES / STDERR_READ_BYTES {
+            match self.pipe.try_read(&mut bytes) {
+                Ok(0) => return ControlFlow::Break(()),
+                Ok(count) => lines.take(bytes.get(..count).unwrap_or_default()),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => return ControlFlow::Break(()),
+            }
+        }
+        ControlFlow::Continue(())
+    }
 }
 
 impl StderrLines {
-    /// Reads once from the pipe, and logs the lines that end in these bytes. The result is false at
-    /// the end of the pipe.
-    fn poll_read(&mut self, context: &mut Context<'_>) -> Poll<bool> {
-        let mut bytes = [0; STDERR_READ_BYTES];
-        let mut buffer = ReadBuf::new(&mut bytes);
-        let read = ready!(Pin::new(&mut self.pipe).poll_read(context, &mut buffer));
-        self.take(buffer.filled());
-        Poll::Ready(read.is_ok() && !buffer.filled().is_empty())
-    }
-
-    /// Reads the bytes that the pipe contains now, and logs the lines that end in them. Never waits,
-    /// because the pipe is non-blocking. The number of reads is limited, because the child may
-    /// write without a pause.
-    fn read_available(&mut self) {
-        let mut bytes = [0; STDERR_READ_BYTES];
-        for _ in 0..PIPE_BYTES / STDERR_READ_BYTES {
-            match rustix::io::retry_on_intr(|| rustix::io::read(&self.pipe, &mut bytes)) {
-                // The next asynchronous read finds the same end or error.
-                Ok(0) | Err(_) => break,
-                Ok(count) => self.take(bytes.get(..count).unwrap_or_default()),
-            }
-        }
-    }
-
     fn take(&mut self, bytes: &[u8]) {
         for part in bytes.split_inclusive(|byte| *byte == b'\n') {
             let text = part.strip_suffix(b"\n").unwrap_or(part);
