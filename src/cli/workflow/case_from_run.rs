@@ -68,6 +68,7 @@ pub fn write(run: &str, file: Option<&Path>, given: Option<PathBuf>) -> anyhow::
         if let Some(tested) = tested {
             refuse_other_config(file, tested.as_deref(), &config.file)?;
         }
+        refuse_invalid_whole(file, &case)?;
     }
     append(file, if is_new { &head } else { "\n" }, &case)?;
     note!("{} has the case; `organism workflow test {}` runs it", file.display(), file.display());
@@ -96,6 +97,22 @@ fn refuse_other_config(file: &Path, tested: Option<&Path>, ours: &Path) -> anyho
         file.display(),
         shown.display(),
         ours.display()
+    );
+    Err(CommandFailure::usage(message).into())
+}
+
+/// Fails if the case file would no longer be TOML with the case at its end, as after `case = []`.
+fn refuse_invalid_whole(file: &Path, case: &str) -> anyhow::Result<()> {
+    let earlier = std::fs::read_to_string(file).unwrap_or_default();
+    let Err(error) = toml::from_str::<toml::Table>(&format!("{earlier}\n{case}")) else {
+        return Ok(());
+    };
+
+    let reason = error.message();
+    let file = file.display();
+    let message = format!(
+        "a `[[case]]` at the end of {file} would make the file invalid ({reason}); \
+         remove an empty `case = []` from it, or write the case to another file"
     );
     Err(CommandFailure::usage(message).into())
 }

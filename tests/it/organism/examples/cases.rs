@@ -59,6 +59,14 @@ impl Example {
             assert_eq!(added.code, Some(0), "{added:?}");
             assert_eq!(self.read("begun.toml").trim_start(), case);
         }
+
+        // An array is no place for a table, and the file stays as it is.
+        let closed = format!("{head}\ncase = []\n");
+        std::fs::write(self.place.path().join("closed.toml"), &closed).unwrap();
+        let refused = self.organism(&["workflow", "test", "--from", THREAD, "closed.toml"]);
+        assert_eq!(refused.code, Some(2), "{refused:?}");
+        assert!(refused.err.contains("remove an empty `case = []`"), "{refused:?}");
+        assert_eq!(self.read("closed.toml"), closed);
     }
 }
 
