@@ -122,3 +122,32 @@ fn the_fork_of_a_cancelled_run_goes_on_from_the_cancellation() {
     assert_eq!(running.stop(), Some(0));
     house.verified();
 }
+
+/// If an operator cancels only a part of a run, the workflow above handles its end. A fork takes
+/// over what was recorded, and no call in it waits for a decision.
+#[test]
+fn the_fork_of_a_run_of_which_a_part_was_cancelled_ends_as_the_run() {
+    let house = house(CONFIG);
+    house.write("hold-book-3", "");
+    let running = house.run();
+    send(&house, &["--no-wait"]);
+    let booked = || ledger(&house).contains(&"book 3".to_owned()).then_some(());
+    until("the booking of the workflow beneath is under way", booked);
+    let (_, thread) = house.messages("book").pop().unwrap();
+    assert!(!thread.is_root(), "{thread}");
+    let cancelled = house.organism(&["cancel", thread.as_str()]);
+    assert_eq!(cancelled.code, Some(0), "{cancelled:?}");
+    std::fs::remove_file(house.path("hold-book-3")).unwrap();
+    let ended = until("the run ends", || house.messages("trip-failed").pop());
+    let done = ledger(&house);
+
+    let mut turns = house.messages_of("sess-travel00").into_iter();
+    let (turn, _) = turns.rfind(|(_, name)| name == "model-turn").unwrap();
+    let forked = house.organism(&["fork", &turn.to_string()]);
+    let own = forked.out.contains("<goal>third</goal>");
+    assert!(own, "{forked:?} {:?}", house.organism(&["approvals"]));
+    assert_eq!(house.messages("trip-failed").len(), 2, "{ended:?}");
+    assert_eq!(ledger(&house), done, "no effect happened again");
+    assert_eq!(running.stop(), Some(0));
+    house.verified();
+}
