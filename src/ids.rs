@@ -336,6 +336,11 @@ impl ThreadId {
         self.0.strip_prefix(&*other.0).is_some_and(|rest| rest.starts_with('.'))
     }
 
+    /// Whether this thread is `other`, or lies beneath `other`.
+    pub fn is_within(&self, other: &Self) -> bool {
+        self == other || self.is_beneath(other)
+    }
+
     pub fn as_str(&self) -> &str {
         &self.0
     }

@@ -135,8 +135,7 @@ impl FirstPage<'_> {
 /// waiting calls of the thread and of the threads beneath it.
 fn set_waits(timeline: &mut ThreadTimeline, waiting: &[WaitingMessage]) {
     let thread = &timeline.thread;
-    let own =
-        waiting.iter().filter(|call| call.thread == *thread || call.thread.is_beneath(thread));
+    let own = waiting.iter().filter(|call| call.thread.is_within(thread));
     timeline.waits = HoldCount::of(own);
 
     for item in &mut timeline.items {

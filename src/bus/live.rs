@@ -114,7 +114,7 @@ pub struct LiveFilter {
 
 impl LiveFilter {
     fn fits(&self, thread: &ThreadId) -> bool {
-        self.within.as_ref().is_none_or(|within| thread == within || thread.is_beneath(within))
+        self.within.as_ref().is_none_or(|within| thread.is_within(within))
     }
 }
 

@@ -103,7 +103,7 @@ pub fn show_result(message: MessageId, ruled: Option<Refusal>, done: &str) -> Op
 
 /// Whether a call was made in this thread or in one of its subthreads.
 pub fn is_from(call: &HeldCall, thread: &ThreadId) -> bool {
-    call.thread == *thread || call.thread.is_beneath(thread)
+    call.thread.is_within(thread)
 }
 
 pub fn none_waits(thread: &ThreadId) -> String {

@@ -300,7 +300,7 @@ fn show(
     output: &RenderOutput,
     json: bool,
 ) -> anyhow::Result<()> {
-    let inside = |thread: &ThreadId| within.is_none_or(|of| thread == of || thread.is_beneath(of));
+    let inside = |thread: &ThreadId| within.is_none_or(|of| thread.is_within(of));
     if let Some(busy) = BusyRefusals::of(record).filter(|_| inside(&record.tree)) {
         if json { put_json(&busy)? } else { put(&render::busy(output, &busy))? }
     }

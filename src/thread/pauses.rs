@@ -47,7 +47,7 @@ impl PauseTarget {
         match self {
             Self::All => true,
             Self::Listener(listener) => listener == callee,
-            Self::Thread(paused) => thread == paused || thread.is_beneath(paused),
+            Self::Thread(paused) => thread.is_within(paused),
         }
     }
 

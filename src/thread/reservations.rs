@@ -33,7 +33,7 @@ pub struct ModelReservation {
 
 impl ModelReservation {
     fn is_in(&self, thread: &ThreadId) -> bool {
-        self.thread.as_ref().is_some_and(|own| own == thread || own.is_beneath(thread))
+        self.thread.as_ref().is_some_and(|own| own.is_within(thread))
     }
 }
 

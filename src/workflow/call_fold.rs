@@ -457,9 +457,7 @@ impl<'a> CallFold<'a> {
             undoing.iter().any(|thread| thread.label().starts_with(&label))
         });
         let goals = undone.flat_map(|call| {
-            let holds = |opened: &&OpenedThread| {
-                call.thread == opened.thread || call.thread.is_beneath(&opened.thread)
-            };
+            let holds = |opened: &&OpenedThread| call.thread.is_within(&opened.thread);
             self.threads.all.iter().filter(holds).filter_map(|opened| opened.goal)
         });
         goals.collect()

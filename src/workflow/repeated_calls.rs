@@ -75,7 +75,7 @@ pub fn repeated_calls(
         if !has_completed || !undo.rules.is_once(&call.listener) || !in_effect.contains(&call.id) {
             continue;
         }
-        let is_in = |thread: &ThreadId| call.thread == *thread || call.thread.is_beneath(thread);
+        let is_in = |thread: &ThreadId| call.thread.is_within(thread);
         let found = threads.iter().find(|(thread, _)| is_in(thread));
         let Some(goal) = found.and_then(|(_, goal)| graph.goal(*goal)) else { continue };
         let goal = &goal.id.value;

@@ -79,7 +79,7 @@ impl UndoRules {
     /// Whether an undo has to wait for an open call in or beneath `thread`. Such a call undoes
     /// another call, or can itself be undone after its completion.
     pub fn has_open(&self, calls: &[NestedCall], thread: &ThreadId) -> bool {
-        let is_in = |call: &NestedCall| call.thread == *thread || call.thread.is_beneath(thread);
+        let is_in = |call: &NestedCall| call.thread.is_within(thread);
         let is_open = |call: &NestedCall| matches!(call.end, CallEnd::Open);
         let is_waited_for = |call: &NestedCall| self.rule(call).is_some() || self.is_undoing(call);
         calls.iter().any(|call| is_in(call) && is_open(call) && is_waited_for(call))

@@ -28,7 +28,7 @@ impl ThreadCalls {
         for fact in &record.facts {
             match fact {
                 Fact::Accepted { message, opening: Some(_), .. }
-                    if message.thread == self.thread || message.thread.is_beneath(&self.thread) =>
+                    if message.thread.is_within(&self.thread) =>
                 {
                     self.is_known = true;
                     self.open.insert(CallId(message.id));

@@ -293,7 +293,7 @@ impl<'a> RecordedAnswers<'a> {
     /// run cancels it.
     fn forget_result(&mut self, thread: &ThreadId) {
         let mut places = self.places.iter().rev();
-        let found = places.find(|(place, ..)| place == thread || place.is_beneath(thread));
+        let found = places.find(|(place, ..)| place.is_within(thread));
         let Some((_, path, number)) = found else { return };
         let turn = self.turns.get_mut(path).and_then(|turns| turns.get_mut(*number));
         if let Some(turn) = turn {

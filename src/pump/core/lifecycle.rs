@@ -269,7 +269,7 @@ impl Core {
         let within = tree.calls.values().filter(|call| {
             let nested = matches!(&call.opening.opener,
                 Opener::Call { thread, .. } if *thread == call.thread);
-            !nested && (call.thread == *thread || call.thread.is_beneath(thread))
+            !nested && call.thread.is_within(thread)
         });
         let mut calls: Vec<_> = within.map(|call| (call.thread.clone(), call.id)).collect();
         calls.sort_by(|a, b| (b.0.depth(), &b.0, b.1).cmp(&(a.0.depth(), &a.0, a.1)));

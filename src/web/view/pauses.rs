@@ -52,7 +52,7 @@ pub(super) fn is_of(pause: &IndexedPause, thread: &ThreadId) -> bool {
 pub(super) fn holds(pause: &IndexedPause, thread: &ThreadId) -> bool {
     match &pause.target {
         PauseTarget::All => true,
-        PauseTarget::Thread(paused) => paused == thread || thread.is_beneath(paused),
+        PauseTarget::Thread(paused) => thread.is_within(paused),
         PauseTarget::Listener(_) => false,
     }
 }

@@ -45,8 +45,7 @@ pub(super) fn of_thread(timeline: &ThreadTimeline, waiting: &[WaitingMessage]) -
 
 /// Counts the calls in a thread, or beneath it, that wait for a person.
 pub(super) fn waits_in(thread: &ThreadId, waiting: &[WaitingMessage]) -> HoldCount {
-    let is_within =
-        |call: &&WaitingMessage| call.thread == *thread || call.thread.is_beneath(thread);
+    let is_within = |call: &&WaitingMessage| call.thread.is_within(thread);
     HoldCount::of(waiting.iter().filter(is_within))
 }
 
