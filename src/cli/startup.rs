@@ -52,17 +52,23 @@ pub(super) fn other_config(path: &Path) -> anyhow::Result<Config> {
 }
 
 fn load_or_report<T>(given: Option<&Path>, load: LoadConfig<T>) -> anyhow::Result<T> {
-    let around = ConfigEnvironment::of_process();
-    let path = config::locate(given, &around);
-    let loaded = path.and_then(|path| load(&path, &around));
-    hide_memory();
-    adopt_orphans();
-    loaded.map_err(|found| {
+    load_guarded(given, load).map_err(|found| {
         // The command ends with these problems, so its recommended commands are about this config.
         named_config::remember(given);
         config_error_carets::report(&found);
         CommandFailure::silent(CommandExit::Config).into()
     })
+}
+
+/// Loads the config without printing its problems. Protects this process from others, since it may
+/// have read keys.
+fn load_guarded<T>(given: Option<&Path>, load: LoadConfig<T>) -> Result<T, ConfigProblems> {
+    let around = ConfigEnvironment::of_process();
+    let path = config::locate(given, &around);
+    let loaded = path.and_then(|path| load(&path, &around));
+    hide_memory();
+    adopt_orphans();
+    loaded
 }
 
 /// Protects the memory and the environment of this process from other programs of the same user,
@@ -106,7 +112,15 @@ pub(super) fn directories(given: Option<&Path>) -> anyhow::Result<ProjectFolders
         CommandFailure::silent(CommandExit::Config)
     })?;
     project::check_to_read(&found).map_err(organism::Error::from)?;
-    note_change(given, &found);
+    note_change(
+        || running_config(&found).flatten(),
+        |running| {
+            // Most configs have not changed, and are compared without the work of a whole load.
+            let is_same = load_guarded(given, config::digest).is_ok_and(|digest| digest == running);
+            let load = || load_guarded(given, config::load_without_keys).ok();
+            if is_same { Some(running) } else { load().map(|config| config.digest) }
+        },
+    );
     Ok(found)
 }
 
@@ -155,38 +169,30 @@ pub(super) fn directory_by_path(given: Option<&Path>) -> Option<PathBuf> {
 
 /// Prints a note if the config file has changed since the organism loaded it, or is now invalid.
 /// Prints nothing if no organism runs, or if the organism does not respond in time. Only the first
-/// call in a process prints a note.
-pub(super) fn note_change(given: Option<&Path>, directories: &ProjectFolders) {
-    note_change_to(given, || running_config(directories).flatten());
-}
-
-/// Does the work of [`note_change`]. `running` returns the digest of the running config, or `None`
-/// if it is unknown.
-fn note_change_to(given: Option<&Path>, running: impl FnOnce() -> Option<Digest>) {
+/// call in a process prints a note. `running` returns the digest of the running config, or `None`
+/// if it is unknown. `present` gets this digest, and returns that of the present config, or `None`
+/// if this config is invalid.
+fn note_change(
+    running: impl FnOnce() -> Option<Digest>,
+    present: impl FnOnce(Digest) -> Option<Digest>,
+) {
     static ONCE: Once = Once::new();
-    ONCE.call_once(|| note_change_now(given, running()));
-}
-
-fn note_change_now(given: Option<&Path>, running: Option<Digest>) {
-    // A hosted process gets no digest, and so prints no note.
-    let Some(running) = running else { return };
-    let around = ConfigEnvironment::of_process();
-    let now = config::locate(given, &around)
-        .and_then(|path| config::load_without_keys(&path, &around))
-        .map(|config| config.digest);
-
-    match now {
-        Ok(now) if now == running => {}
-        Ok(now) => note!(
-            "note: the config has changed since the organism started: the organism runs with \
-             {running}, and the config is now {now}; `organism reload` or a restart puts it in \
-             force"
-        ),
-        Err(_) => note!(
-            "note: the config has changed since the organism started, and no longer loads \
-             (`organism check` shows the reason); the organism continues with {running}"
-        ),
-    }
+    ONCE.call_once(|| {
+        // A hosted process gets no digest, and so prints no note.
+        let Some(running) = running() else { return };
+        match present(running) {
+            Some(now) if now == running => {}
+            Some(now) => note!(
+                "note: the config has changed since the organism started: the organism runs with \
+                 {running}, and the config is now {now}; `organism reload` or a restart puts it in \
+                 force"
+            ),
+            None => note!(
+                "note: the config has changed since the organism started, and no longer loads \
+                 (`organism check` shows the reason); the organism continues with {running}"
+            ),
+        }
+    });
 }
 
 /// Fails if the directories belong to another project, that is, to a project whose config has
@@ -349,7 +355,8 @@ impl ConfigArg {
     /// uses an earlier config.
     pub fn load_to_read(&self) -> anyhow::Result<Config> {
         let config = self.load_without_keys()?;
-        note_change(self.config.as_deref(), &config.directories());
+        let running = || running_config(&config.directories()).flatten();
+        note_change(running, |_| Some(config.digest));
         Ok(config)
     }
 
@@ -361,10 +368,9 @@ impl ConfigArg {
         }
 
         let given = self.config.as_deref();
-        let around = ConfigEnvironment::of_process();
         let found = find_directories(given).ok();
-        let running = found.and_then(|found| running_config(&found).map(|config| (found, config)));
-        let Some((directories, config)) = running else {
+        let running = found.and_then(|found| running_config(&found).map(|digest| (found, digest)));
+        let Some((directories, digest)) = running else {
             let config = Box::new(self.load_without_keys()?);
             if config.partitions() == 1 {
                 project::check_to_read(&config.directories()).map_err(organism::Error::from)?;
@@ -373,15 +379,14 @@ impl ConfigArg {
         };
 
         belongs(&directories)?;
-        note_change_to(given, || config);
-        let path = config::locate(given, &around);
-
-        match path.and_then(|path| config::load_without_keys(&path, &around)) {
-            Ok(_) => {
-                let config = Box::new(self.load_without_keys()?);
+        let loaded = load_guarded(given, config::load_without_keys).ok().map(Box::new);
+        note_change(|| digest, |_| loaded.as_ref().map(|config| config.digest));
+        match loaded {
+            Some(config) => {
+                belongs(&config.directories())?;
                 Ok(OrganismReach::Config { config, is_running: true })
             }
-            Err(_) => {
+            None => {
                 let handshake = Handshake::of_project(&directories);
                 Ok(OrganismReach::Running { data: directories.data, handshake })
             }

@@ -88,7 +88,8 @@ pub use environment::{ConfigEnvironment, locate};
 pub use http::loopback;
 pub use keys::nearest;
 pub use load::{
-    directories, load, load_for_check, load_for_host, load_for_servers, load_without_keys, storage,
+    digest, directories, load, load_for_check, load_for_host, load_for_servers, load_without_keys,
+    storage,
 };
 pub use missing_keys::MissingKeys;
 pub use models::shown as shown_model;
