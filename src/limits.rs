@@ -611,6 +611,9 @@ pub const HTTP_HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 /// room in the send buffer. Long, because a full buffer has room only after the client has taken
 /// about a third of it.
 pub const HTTP_WRITE_TIMEOUT: Duration = Duration::from_secs(60);
+/// Maximum time for which the system of a client of the HTTP server or of the web view may
+/// acknowledge no bytes, or have no room for them. The network of such a client may be gone.
+pub const HTTP_ACK_TIMEOUT: Duration = Duration::from_secs(20);
 /// Maximum concurrent queries of the web view to indexes; further queries wait.
 pub const WEB_QUERIES_MAX: usize = 4;
 /// Maximum number of calls that may precede a page of the web view's list of waiting calls. The web
@@ -704,10 +707,6 @@ pub const WEB_PROOF_AGE: Duration = Duration::from_secs(60);
 pub const WEB_HELD_RECORDS: u64 = 20_000;
 /// Maximum calls waiting for a person that the page of a thread lists at its top.
 pub const WEB_NEEDS_YOU_MAX: usize = 10;
-/// Maximum number of calls waiting for a person that the web view counts for the first page of a
-/// thread's events. It counts the calls in the thread and in the threads beneath it. The limit
-/// applies only if the page is made from the index.
-pub const THREAD_WAITING_MAX: usize = 1_000_000;
 /// Maximum bytes of HTML on one page for payloads, prompts and reasons. Texts beyond this size are
 /// left out.
 pub const WEB_PAGE_BYTES: usize = 2 << 20;
@@ -717,6 +716,9 @@ pub const WEB_CONNECTIONS_MAX: usize = 128;
 /// Maximum live pages of a web view; further pages do not update by themselves.
 pub const WEB_LIVE_PAGES_MAX: usize = 64;
 const _: () = assert!(WEB_LIVE_PAGES_MAX * 2 <= WEB_CONNECTIONS_MAX);
+/// Maximum number of live pages of one browser. A browser opens at most six connections to a host,
+/// and each live page keeps one. The others stay free for loads.
+pub const WEB_LIVE_PAGES_OF_BROWSER_MAX: usize = 4;
 /// Minimum time between two updates of a live page. The web view updates live pages when the
 /// journals have grown.
 pub const WEB_LIVE_INTERVAL: Duration = Duration::from_secs(1);

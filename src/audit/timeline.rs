@@ -46,7 +46,7 @@ pub struct ThreadTimeline {
     #[serde(rename = "messages")]
     pub messages: u64,
     /// The calls in the thread and its subthreads that wait for a person, including calls outside
-    /// the page. [`super::thread_page`] leaves this field empty.
+    /// the page.
     #[serde(rename = "waiting", serialize_with = "serialize_calls")]
     pub waits: HoldCount,
     /// Number of events before the page in `items`; 0 if the page begins with the first event.
@@ -92,6 +92,7 @@ impl ThreadTimeline {
         self.messages = totals.messages;
         self.updated = totals.updated;
         self.spent = totals.spent;
+        self.waits = totals.waits;
         if let Some(status) = ThreadPhase::parse(&totals.status) {
             self.status = status;
         }

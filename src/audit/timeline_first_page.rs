@@ -3,8 +3,7 @@
 
 use crate::envelope::Disposition;
 use crate::ids::{MessageId, Position, ThreadId};
-use crate::index::{Error, HoldCount, IndexReader, WaitingMessage};
-use crate::limits;
+use crate::index::{Error, IndexReader};
 use crate::thread::Fact;
 
 use super::timeline::{ThreadTimeline, TimelineBuilder, TimelineEvent};
@@ -50,8 +49,6 @@ impl FirstPage<'_> {
             let Some(incomplete) = self.incomplete(&timeline, &mut room)? else {
                 timeline.keep_page(0, self.limit);
                 self.complete(&mut timeline)?;
-                let waiting = self.index.waiting_beneath(thread, limits::THREAD_WAITING_MAX)?;
-                set_waits(&mut timeline, &waiting);
                 return Ok(Some(timeline));
             };
             last = self.end_of(&incomplete)?.filter(|next| *next > position);
@@ -63,8 +60,8 @@ impl FirstPage<'_> {
     /// the page, returns the position of the thread's last message. Returns `None` for a thread
     /// without messages.
     fn end_of(&self, thread: &ThreadId) -> Result<Option<Position>, Error> {
-        let Some(totals) = self.index.timeline_summary(thread)? else { return Ok(None) };
-        let Some(last) = totals.messages.checked_sub(1) else { return Ok(None) };
+        let Some(counts) = self.index.timeline_counts(thread)? else { return Ok(None) };
+        let Some(last) = counts.messages.checked_sub(1) else { return Ok(None) };
         self.index.message_at(thread, last.min(self.limit as u64))
     }
 
@@ -88,8 +85,8 @@ impl FirstPage<'_> {
             }
         }
 
-        let totals = self.index.timeline_summary(&timeline.thread)?;
-        let events = totals.map_or(u64::MAX, |totals| totals.events);
+        let counts = self.index.timeline_counts(&timeline.thread)?;
+        let events = counts.map_or(u64::MAX, |counts| counts.events);
         Ok(((timeline.items.len() as u64) < events).then(|| timeline.thread.clone()))
     }
 
@@ -128,20 +125,5 @@ impl FirstPage<'_> {
             _ => None,
         };
         Ok(sealed.record.facts.iter().find_map(how))
-    }
-}
-
-/// Sets the waiting calls of a thread and of the subthreads on its page. `waiting` contains all
-/// waiting calls of the thread and of the threads beneath it.
-fn set_waits(timeline: &mut ThreadTimeline, waiting: &[WaitingMessage]) {
-    let thread = &timeline.thread;
-    let own = waiting.iter().filter(|call| call.thread.is_within(thread));
-    timeline.waits = HoldCount::of(own);
-
-    for item in &mut timeline.items {
-        if let TimelineEvent::Subthread(child) = &mut item.what {
-            // The recursion is bounded, because the depth of threads is bounded.
-            set_waits(child, waiting);
-        }
     }
 }

@@ -7,7 +7,7 @@ use crate::ids::{PayloadName, ThreadId};
 
 use super::lookup::sql_number;
 use super::timelines::BENEATH;
-use super::{Error, IndexReader};
+use super::{Error, HoldCount, IndexReader};
 
 /// A thread with its totals, which include all threads beneath it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,8 +35,8 @@ pub struct ThreadBranch {
     pub turns: u64,
     pub tokens: u64,
     pub costs: CurrencyTotals,
-    /// Number of calls that wait for a person.
-    pub held: u64,
+    /// The calls that wait for a person.
+    pub waits: HoldCount,
 }
 
 /// Builds the query for the threads that satisfy the SQL condition `picked`. The totals of each
@@ -123,11 +123,14 @@ impl IndexReader {
                 turns: row.get(10)?,
                 tokens: row.get(11)?,
                 costs: CurrencyTotals::of(None, Money(row.get(12)?)),
-                held: row.get(13)?,
+                waits: HoldCount { calls: row.get(13)?, hold: None },
                 denials: row.get(14)?,
             })
         })?;
 
+        for branch in &mut branches {
+            branch.waits = self.hold_count(&branch.thread, branch.waits.calls)?;
+        }
         let currencies = self.currencies()?;
         for branch in branches.iter_mut().filter(|branch| !branch.costs.is_zero()) {
             let total = branch.costs.nominal_sum();

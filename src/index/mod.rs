@@ -74,7 +74,7 @@ pub use retryable::{RetryCandidate, RetryCursor, RetryFilter};
 pub use search::{HitCount, SearchFilter, SearchHit};
 pub use sql::{SqlValue, run_sql};
 pub use thread_pages::ThreadPageRows;
-pub use timelines::TimelineSummary;
+pub use timelines::{TimelineCounts, TimelineSummary};
 pub use trees::{ListedTree, TreeFilter};
 pub use views::SCHEMA_VERSION;
 pub use waiting::{HoldCount, WaitingMessage, WaitingTree};

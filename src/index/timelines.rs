@@ -6,9 +6,19 @@ use rusqlite::{OptionalExtension as _, Row, ToSql};
 use crate::clock::Time;
 use crate::envelope::{Money, SpendingTotals};
 use crate::ids::{MessageId, Position, ThreadId};
+use crate::thread::Hold;
 
 use super::overview::last_failure;
-use super::{Error, IndexReader};
+use super::{Error, HoldCount, IndexReader};
+
+/// Counts of the timeline of one thread, without the threads beneath it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TimelineCounts {
+    /// Number of messages.
+    pub messages: u64,
+    /// Number of timeline entries. Each subthread counts as one entry.
+    pub events: u64,
+}
 
 /// Totals of the timeline of one thread.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,9 +27,6 @@ pub struct TimelineSummary {
     pub status: String,
     /// Number of messages of the thread, without the threads beneath it.
     pub messages: u64,
-    /// Number of timeline entries of the thread, without the threads beneath it. Each subthread
-    /// counts as one entry.
-    pub events: u64,
     /// Time of the last entry of the timeline that is neither a refusal nor a decision of a person.
     /// If there is no such entry, the time of the first entry.
     pub updated: Time,
@@ -27,6 +34,8 @@ pub struct TimelineSummary {
     pub events_beneath: u64,
     /// Tokens and money that the thread and all threads beneath it have used.
     pub spent: SpendingTotals,
+    /// The calls of the thread and of all threads beneath it that wait for a person.
+    pub waits: HoldCount,
 }
 
 /// SQL condition that selects a thread and all threads beneath it. The ids of the threads beneath
@@ -37,30 +46,57 @@ pub(super) const BENEATH: &str = "(t.id = ?1 OR (t.id > ?1 || '.' AND t.id < ?1 
 const FAILURE_CHARS: u32 = 300;
 
 impl IndexReader {
+    /// Returns the counts of a thread's timeline; `None` if there is no such thread. Takes hardly
+    /// any time, because it does not read the threads beneath the thread.
+    pub fn timeline_counts(&self, thread: &ThreadId) -> Result<Option<TimelineCounts>, Error> {
+        let sql = "SELECT messages, events FROM thread_row WHERE id = ?1";
+        let read =
+            |row: &Row<'_>| Ok(TimelineCounts { messages: row.get(0)?, events: row.get(1)? });
+        self.one(sql, &[&thread.as_str()], read)
+    }
+
     /// Returns the totals of a thread; `None` if there is no such thread.
     pub fn timeline_summary(&self, thread: &ThreadId) -> Result<Option<TimelineSummary>, Error> {
         let id = thread.as_str();
         let own = "SELECT CASE WHEN t.n = t.tree THEN r.status \
                    WHEN t.open_calls > 0 THEN 'running' ELSE coalesce(t.ended_how, 'idle') END, \
-                   t.messages, t.events, t.last_event \
+                   t.messages, t.last_event \
                    FROM thread_row t JOIN tree_row r ON r.n = t.tree WHERE t.id = ?1";
         let own = self.one(own, &[&id], |row| {
-            Ok((row.get::<_, String>(0)?, row.get(1)?, row.get(2)?, Time(row.get(3)?)))
+            Ok((row.get::<_, String>(0)?, row.get(1)?, Time(row.get(2)?)))
         })?;
-        let Some((status, messages, events, updated)) = own else { return Ok(None) };
+        let Some((status, messages, updated)) = own else { return Ok(None) };
 
         let sums = format!(
-            "SELECT sum(t.events), sum(t.tokens_in + t.tokens_out + t.tokens_charged), sum(t.cost) \
-             FROM thread_row t WHERE {BENEATH}"
+            "SELECT sum(t.events), sum(t.tokens_in + t.tokens_out + t.tokens_charged), \
+             sum(t.cost), sum(t.held) FROM thread_row t WHERE {BENEATH}"
         );
         let sums = self.one(&sums, &[&id], |row| {
-            Ok((row.get::<_, u64>(0)?, row.get::<_, u64>(1)?, Money(row.get(2)?)))
+            Ok((row.get::<_, u64>(0)?, row.get::<_, u64>(1)?, Money(row.get(2)?), row.get(3)?))
         })?;
-        let (events_beneath, tokens, cost) = sums.unwrap_or_default();
+        let (events_beneath, tokens, cost, held) = sums.unwrap_or_default();
         let money = self.split_cost(&self.currencies()?, cost, (BENEATH, id))?;
         let spent = SpendingTotals { tokens, money };
+        let waits = self.hold_count(id, held)?;
 
-        Ok(Some(TimelineSummary { status, messages, events, updated, events_beneath, spent }))
+        Ok(Some(TimelineSummary { status, messages, updated, events_beneath, spent, waits }))
+    }
+
+    /// Returns the count of the calls that wait for a person in a thread and beneath it. `calls` is
+    /// the number of these calls.
+    pub(super) fn hold_count(&self, thread: &str, calls: u64) -> Result<HoldCount, Error> {
+        if calls == 0 {
+            return Ok(HoldCount::default());
+        }
+        let sql = format!(
+            "SELECT CASE WHEN min(h.hold) = max(h.hold) THEN min(h.hold) END FROM thread_row t \
+             CROSS JOIN call_row c ON c.thread = t.n AND c.closed IS NULL \
+             CROSS JOIN hold_row h INDEXED BY hold_open ON h.call = c.n AND h.ended IS NULL \
+             WHERE {BENEATH} AND t.held > 0"
+        );
+        let hold = self.one(&sql, &[&thread], |row| row.get::<_, Option<String>>(0))?;
+        let hold = hold.flatten().and_then(|word| Hold::parse(&word));
+        Ok(HoldCount { calls, hold })
     }
 
     /// Whether a call is open in the thread or beneath it.

@@ -44,19 +44,6 @@ pub struct HoldCount {
 }
 
 impl HoldCount {
-    pub fn of<'m>(waiting: impl Iterator<Item = &'m WaitingMessage>) -> Self {
-        Self::of_holds(waiting.map(|call| call.hold).collect())
-    }
-
-    /// Counts waiting calls. `holds` contains one entry for each waiting call: the kind of decision
-    /// that the call waits for.
-    pub fn of_holds(mut holds: Vec<Option<Hold>>) -> Self {
-        let calls = holds.len() as u64;
-        holds.dedup();
-        let hold = if let [hold] = holds.as_slice() { *hold } else { None };
-        Self { calls, hold }
-    }
-
     /// Returns the count that covers the calls of both counts.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {

@@ -42,6 +42,7 @@ pub(super) async fn serve(server: HttpListener, router_of: impl Fn(&TcpStream) -
         let Ok(permit) = Arc::clone(&permits).acquire_owned().await else { return };
         match listener.accept().await {
             Ok((stream, _)) => {
+                limit_lost(&stream);
                 let router = router_of(&stream);
                 let tls = tls.clone();
                 let stream = WriteTimeout::new(stream);
@@ -60,6 +61,21 @@ pub(super) async fn serve(server: HttpListener, router_of: impl Fn(&TcpStream) -
         }
     }
 }
+
+/// Makes the kernel end a connection whose client acknowledges nothing for
+/// [`limits::HTTP_ACK_TIMEOUT`]. The connection of a client whose network is gone would otherwise
+/// remain for about 15 minutes.
+#[cfg(target_os = "linux")]
+fn limit_lost(stream: &TcpStream) {
+    let millis = u32::try_from(limits::HTTP_ACK_TIMEOUT.as_millis()).unwrap_or(u32::MAX);
+    if let Err(error) = rustix::net::sockopt::set_tcp_user_timeout(stream, millis) {
+        tracing::debug!("could not limit the time of a connection without a client: {error}");
+    }
+}
+
+/// Does nothing, because this system has no such limit.
+#[cfg(not(target_os = "linux"))]
+fn limit_lost(_: &TcpStream) {}
 
 async fn converse_securely(
     stream: WriteTimeout<TcpStream>,
@@ -209,5 +225,23 @@ mod tests {
 
         assert!((10_000..12_000).contains(&received), "one response, not two: {received}");
         serving.await.unwrap();
+    }
+
+    #[cfg(target_os = "linux")]
+    #[tokio::test]
+    async fn the_kernel_ends_a_connection_whose_client_acknowledges_nothing() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let at = listener.local_addr().unwrap();
+        let server = HttpListener { listener, connections_max: 1, is_keep_alive: false, tls: None };
+        let (accepted, mut timeouts) = tokio::sync::mpsc::unbounded_channel();
+        let serving = tokio::spawn(serve(server, move |stream| {
+            accepted.send(rustix::net::sockopt::tcp_user_timeout(stream).unwrap()).unwrap();
+            Router::new()
+        }));
+
+        let _client = TcpStream::connect(at).await.unwrap();
+        let millis = timeouts.recv().await.unwrap();
+        assert_eq!(Duration::from_millis(millis.into()), limits::HTTP_ACK_TIMEOUT);
+        serving.abort();
     }
 }

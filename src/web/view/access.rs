@@ -7,7 +7,8 @@
 //!
 //! The cookie of a session contains a random secret of this server, and not the token. The name of
 //! the cookie contains the port, because a browser sends cookies to every port of a host. Over TLS,
-//! the cookie is bound to the host and never sent without TLS.
+//! the cookie is bound to the host and never sent without TLS. The cookie also contains a random id
+//! of the browser, so that the server can count the live pages of each browser.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -21,6 +22,10 @@ use crate::ids::Digest;
 use crate::mutant::mutant;
 
 const SECRET_BYTES: usize = 32;
+const BROWSER_ID_BYTES: usize = 12;
+/// Character between the secret and the id of the browser in a session cookie. Neither of the two
+/// contains it.
+const COOKIE_SEPARATOR: char = '.';
 
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
@@ -30,9 +35,7 @@ pub struct ViewToken(String);
 
 impl ViewToken {
     pub(super) fn generate() -> Self {
-        let mut bytes = [0; SECRET_BYTES];
-        rand_core::OsRng.fill_bytes(&mut bytes);
-        Self(URL_SAFE_NO_PAD.encode(bytes))
+        Self(random_text::<SECRET_BYTES>())
     }
 
     /// Creates the token for a client's view. The token is `secret`, the client's secret in the
@@ -51,6 +54,18 @@ impl ViewToken {
     fn is(&self, text: &str) -> bool {
         Digest::of(self.0.as_bytes()) == Digest::of(text.as_bytes())
     }
+}
+
+/// Id of a browser that has a session. It distinguishes browsers, and gives no access. Empty for a
+/// request without a session.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+pub(super) struct BrowserId(String);
+
+/// Returns a random text of ASCII letters, digits, `-` and `_`.
+fn random_text<const BYTES: usize>() -> String {
+    let mut bytes = [0; BYTES];
+    rand_core::OsRng.fill_bytes(&mut bytes);
+    URL_SAFE_NO_PAD.encode(bytes)
 }
 
 impl std::fmt::Debug for ViewToken {
@@ -163,14 +178,19 @@ impl RequestGuard {
 
     /// Whether a request has the session cookie of this server, with the right secret.
     pub fn has_session(&self, headers: &HeaderMap) -> bool {
-        if mutant("answer-without-token") {
-            return true;
-        }
+        self.browser_of(headers).is_some() || mutant("answer-without-token")
+    }
+
+    /// Returns the id of the browser that sent a request; `None` if the request belongs to no
+    /// session.
+    pub fn browser_of(&self, headers: &HeaderMap) -> Option<BrowserId> {
         let values = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
         let mut cookies = values.flat_map(|value| value.split(';'));
-        cookies.any(|cookie| {
-            let named = cookie.trim().split_once('=');
-            named.is_some_and(|(name, value)| name == self.cookie_name && self.session.is(value))
+        cookies.find_map(|cookie| {
+            let (name, value) = cookie.trim().split_once('=')?;
+            let (secret, browser) = value.split_once(COOKIE_SEPARATOR)?;
+            let is_own = name == self.cookie_name && self.session.is(secret);
+            is_own.then(|| BrowserId(browser.to_owned()))
         })
     }
 
@@ -180,10 +200,14 @@ impl RequestGuard {
         self.has_session(headers).then(|| Digest::of(self.session.reveal().as_bytes()))
     }
 
-    /// Returns the cookie of a new session if the token is right, and otherwise `None`.
-    pub fn open_session(&self, token: &str) -> Option<String> {
+    /// Returns the cookie of a new session if the token is right, and otherwise `None`. `headers`
+    /// are those of the request. A browser that already has a session keeps its id.
+    pub fn open_session(&self, token: &str, headers: &HeaderMap) -> Option<String> {
         let name = &self.cookie_name;
-        let value = self.session.reveal();
+        let known = self.browser_of(headers);
+        let BrowserId(browser) =
+            known.unwrap_or_else(|| BrowserId(random_text::<BROWSER_ID_BYTES>()));
+        let value = format!("{}{COOKIE_SEPARATOR}{browser}", self.session.reveal());
         let secure = if self.has_tls { "; Secure" } else { "" };
         let cookie = format!("{name}={value}; Path=/{secure}; HttpOnly; SameSite=Strict");
         self.token.is(token).then_some(cookie)
@@ -247,10 +271,11 @@ mod tests {
     #[test]
     fn a_session_needs_the_token_and_its_cookie_is_of_one_server() {
         let [guard, other] = [7717, 7718].map(guard);
-        assert_eq!(guard.open_session(other.token().reveal()), None);
-        assert_eq!(guard.open_session(""), None);
+        let none = HeaderMap::new();
+        assert_eq!(guard.open_session(other.token().reveal(), &none), None);
+        assert_eq!(guard.open_session("", &none), None);
 
-        let cookie = guard.open_session(guard.token().reveal()).unwrap();
+        let cookie = guard.open_session(guard.token().reveal(), &none).unwrap();
         assert!(cookie.ends_with("; HttpOnly; SameSite=Strict"), "{cookie}");
         assert!(!cookie.contains(guard.token().reveal()), "{cookie}");
         let pair = cookie.split(';').next().unwrap();
@@ -260,8 +285,22 @@ mod tests {
         )]);
         assert!(guard.has_session(&headers));
         assert!(!other.has_session(&headers));
+        assert_eq!(guard.open_session(guard.token().reveal(), &headers), Some(cookie));
         assert!(!format!("{guard:?}").contains(guard.token().reveal()));
     }
+
+    #[test]
+    fn each_browser_has_an_id_of_its_own() {
+        let guard = guard(7717);
+        let browser = || {
+            let cookie = guard.open_session(guard.token().reveal(), &HeaderMap::new()).unwrap();
+            let value = HeaderValue::from_str(&cookie).unwrap();
+            guard.browser_of(&HeaderMap::from_iter([(header::COOKIE, value)])).unwrap()
+        };
+        assert_ne!(browser(), browser());
+        assert_eq!(guard.browser_of(&HeaderMap::new()), None);
+    }
+
     #[test]
     fn over_tls_only_its_own_names_and_its_own_scheme_are_answered() {
         let guard = RequestGuard::new(GuardOptions {
@@ -285,7 +324,8 @@ mod tests {
             assert_eq!(check(host, "https://view.example"), Err(ForeignRequest::Host), "{host}");
         }
 
-        let cookie = guard.open_session(guard.token().reveal()).unwrap();
+        let none = HeaderMap::new();
+        let cookie = guard.open_session(guard.token().reveal(), &none).unwrap();
         assert!(cookie.starts_with("__Host-organism-view-443="), "{cookie}");
         assert!(cookie.contains("; Path=/; Secure; HttpOnly"), "{cookie}");
     }

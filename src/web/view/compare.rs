@@ -24,7 +24,7 @@ use crate::audit::{
 };
 use crate::clock::Time;
 use crate::ids::ThreadId;
-use crate::index::{self, IndexReader, ListedTree, TreeFilter, WaitingMessage};
+use crate::index::{self, IndexReader, ListedTree, TreeFilter};
 use crate::journal::sqlite::JournalReader;
 use crate::limits;
 use crate::organism::{
@@ -42,8 +42,9 @@ const OFFERED_THREADS: usize = 20;
 struct FoundThread {
     journal: PathBuf,
     timeline: ThreadTimeline,
-    /// Calls in the thread or beneath it that wait for a person now.
-    waiting: Vec<WaitingMessage>,
+    /// Time since which a call in the thread or beneath it waits for a person; `None` if no call
+    /// waits.
+    waits_since: Option<Time>,
 }
 
 /// The part of the page that comes from one journal: the compared threads in this journal, and the
@@ -115,8 +116,9 @@ fn read(index: &IndexReader, thread: &ThreadId) -> Result<Option<FoundThread>, i
     }
     let journal = index.journal().data().to_owned();
     let timeline = thread_timeline(index.journal(), thread, None)?;
-    let waiting = index.waiting_beneath(thread, limits::WEB_NEEDS_YOU_MAX)?;
-    Ok(timeline.map(|timeline| FoundThread { journal, timeline, waiting }))
+    // The first of these calls has waited longest.
+    let waits_since = index.waiting_beneath(thread, 1)?.first().map(|call| call.since);
+    Ok(timeline.map(|timeline| FoundThread { journal, timeline, waits_since }))
 }
 
 fn draw(
@@ -393,10 +395,9 @@ fn time(totals: &ThreadTotals, found: &FoundThread) -> Markup {
         return html! { (duration(Duration::from_millis(totals.ms))) };
     }
     let now = Time::now();
-    let wait = found.waiting.iter().map(|call| call.since).min();
     html! {
         "open " (length(now.since(found.timeline.opened)))
-        @if let Some(since) = wait {
+        @if let Some(since) = found.waits_since {
             ", of which " (length(now.since(since))) " waiting for a person"
         }
     }
@@ -418,7 +419,7 @@ fn totals(sides: [(&ThreadTotals, &FoundThread); 2]) -> Markup {
         compared(name, &|side| html! { (grouped(value(side))) })
     };
     let mut rows = vec![
-        row("Status", found.map(|side| thread_status::of_thread(&side.timeline, &side.waiting))),
+        row("Status", found.map(|side| thread_status::of_thread(&side.timeline))),
         compared("Cost", &|side| inline(&side.spent.money.to_string())),
         number("Tokens", &|side| side.spent.tokens),
         row("Time", times),

@@ -59,6 +59,12 @@ pub(super) async fn show(State(view): State<Arc<ViewState>>, query: UrlQuery) ->
     let find = move |partition, index: &mut IndexReader| find(partition, index, &asked);
     view.respond(find, move |view, answers| {
         let found: Vec<_> = answers.into_iter().map(|found| found.answer).collect();
+        if let Some(selected) = query.get(PARTITION)
+            && found.iter().all(|found| found.partition.to_string() != selected)
+        {
+            let text = format!("There is no partition `{selected}` here.");
+            return view.failed(StatusCode::NOT_FOUND, "No such partition", &text);
+        }
         let compared = compare(&found);
         let missing = missing(&query, &found, &compared);
         let page = view.page("Config", PATH, &content(&query, &found, &compared, missing));

@@ -20,7 +20,6 @@ use crate::audit::{
 };
 use crate::envelope::{MessageKind, located_message};
 use crate::ids::{ListenerName, Position};
-use crate::index::WaitingMessage;
 use crate::limits;
 use crate::system;
 use crate::thread::{DecisionOrigin, TimerEnd};
@@ -32,14 +31,9 @@ const ACTION_REPORT: &str = "operator-action";
 /// payload that opens a subthread is shown collapsed.
 const GOAL_LINES_OPEN: u64 = 12;
 
-/// Draws the messages and events of a page. `waiting` contains the calls that wait for a person
-/// now.
-pub(super) fn conversation(
-    page: &ThreadPage,
-    waiting: &[WaitingMessage],
-    room: &PageRoom,
-) -> Markup {
-    let conversation = ConversationPage::new(page, waiting, room);
+/// Draws the messages and events of a page.
+pub(super) fn conversation(page: &ThreadPage, room: &PageRoom) -> Markup {
+    let conversation = ConversationPage::new(page, room);
     let items = page.timeline.items.iter();
     html! {
         ol.events #live-events {
@@ -80,19 +74,18 @@ impl<'t> ShownDecision<'t> {
 /// The events of a page, and the decisions of people that led to some of these events.
 pub(super) struct ConversationPage<'t> {
     timeline: &'t ThreadTimeline,
-    waiting: &'t [WaitingMessage],
     room: &'t PageRoom,
     /// Decisions of people, by the positions of their records.
     decisions: HashMap<Position, ShownDecision<'t>>,
 }
 
 impl<'t> ConversationPage<'t> {
-    fn new(page: &'t ThreadPage, waiting: &'t [WaitingMessage], room: &'t PageRoom) -> Self {
+    fn new(page: &'t ThreadPage, room: &'t PageRoom) -> Self {
         let timeline = &page.timeline;
         let decisions = page.earlier_decisions.iter().chain(&timeline.items);
         let decisions = decisions.filter_map(ShownDecision::of);
         let decisions = decisions.map(|decision| (decision.item.position, decision)).collect();
-        Self { timeline, waiting, room, decisions }
+        Self { timeline, room, decisions }
     }
 
     /// Describes the person who made the decision in the record at `position`. Returns `None` if
@@ -161,7 +154,7 @@ impl<'t> ConversationPage<'t> {
             }
             TimelineEvent::Decision { .. } => self.decided(item),
             TimelineEvent::Cancelled { by, reason } => self.cancelled(item, by, reason),
-            TimelineEvent::Subthread(child) => subthread(child, self.waiting, &time),
+            TimelineEvent::Subthread(child) => subthread(child, &time),
         }
     }
 
@@ -383,7 +376,7 @@ fn busy(busy: &BusyRefusals, time: &Markup, room: &PageRoom) -> Markup {
     event("refused", time, &head, "", room)
 }
 
-fn subthread(child: &ThreadTimeline, waiting: &[WaitingMessage], time: &Markup) -> Markup {
+fn subthread(child: &ThreadTimeline, time: &Markup) -> Markup {
     let id = child.thread.as_str();
     let tokens = child.spent.tokens;
     let is_open = is_open_phase(child.status.as_str()) || child.status == ThreadPhase::Idle;
@@ -393,7 +386,7 @@ fn subthread(child: &ThreadTimeline, waiting: &[WaitingMessage], time: &Markup) 
             div {
                 p.head {
                     "subthread " a data-entry href=(path(id)) { (inline(id)) }
-                    " " (thread_status::of_thread(child, waiting))
+                    " " (thread_status::of_thread(child))
                     " " (count(child.messages, "message")) ", "
                     (took(child.opened, child.updated, false))
                     @if tokens > 0 { ", " (grouped(tokens)) " tokens" }

@@ -17,7 +17,7 @@ use crate::audit::{ProofReport, ProofVerdict, VerifyOptions, verify_with};
 use crate::clock::Time;
 use crate::ids::{Digest, Position};
 use crate::journal::sqlite::JournalReader;
-use crate::journal::{Checkpoint, KeyId, may_have_journals, partitions_in};
+use crate::journal::{Checkpoint, KeyId, may_have_journal, may_have_journals, partitions_in};
 use crate::limits;
 use crate::locks::locked;
 use crate::organism::replay::{ReplayReport, ReplayVerdict, replay};
@@ -52,9 +52,21 @@ struct ProvedRecord {
     journals: Vec<ProvedJournal>,
 }
 
+impl ProvedRecord {
+    /// Whether a journal has gone or come back since it was proved.
+    fn is_outdated(&self) -> bool {
+        let has_changed =
+            |journal: &ProvedJournal| may_have_journal(&journal.directory) != journal.was_there;
+        self.journals.iter().any(has_changed)
+    }
+}
+
 #[derive(Debug)]
 struct ProvedJournal {
     partition: Option<u32>,
+    directory: PathBuf,
+    /// Whether the journal was in its directory when the proof began.
+    was_there: bool,
     proof: Result<ProofReport, String>,
     replay: Result<ReplayReport, String>,
     /// The last record and the checkpoints of the journal; `None` if they could not be read.
@@ -85,45 +97,79 @@ impl RecordProver {
     }
 
     /// Begins a proof of all journals, on an OS thread of its own. Does nothing if a proof is under
-    /// way, if the last proof is younger than [`limits::WEB_PROOF_AGE`], or if no journal exists
-    /// yet.
+    /// way, if the last proof is younger than [`limits::WEB_PROOF_AGE`] and not outdated, or if no
+    /// journal exists yet.
     pub fn begin(self: &Arc<Self>) {
-        if !may_have_journals(&self.data) {
+        if !self.claim() {
             return;
         }
-
-        let mut state = locked(&self.state);
-        let is_recent =
-            |last: &Arc<ProvedRecord>| Time::now().since(last.at) < limits::WEB_PROOF_AGE;
-        if state.is_running || state.last.as_ref().is_some_and(is_recent) {
-            return;
-        }
-        state.is_running = true;
-        drop(state);
 
         let prover = Arc::clone(self);
         std::thread::spawn(move || {
             thread_priority::lower(limits::WEB_PROOF_NICENESS, "the proof of the record");
             // A proof that panics must not end all later ones.
-            let proved = catch_unwind(AssertUnwindSafe(|| {
-                let journals = partitions_in(&prover.data).into_iter();
-                let proved = journals.map(|(partition, journal)| prover.prove(partition, journal));
-                ProvedRecord { journals: proved.collect(), at: Time::now() }
-            }));
-            let mut state = locked(&prover.state);
-            state.is_running = false;
-            state.last = proved.ok().map(Arc::new);
+            let proved = catch_unwind(AssertUnwindSafe(|| prover.prove_all()));
+            prover.end(proved.ok());
         });
     }
 
+    /// Notes the end of a proof. `proved` is its result; `None`, if the proof panicked, keeps the
+    /// last result.
+    fn end(&self, proved: Option<ProvedRecord>) {
+        let mut state = locked(&self.state);
+        state.is_running = false;
+        if let Some(proved) = proved {
+            state.last = Some(Arc::new(proved));
+        }
+    }
+
+    /// Notes that a proof is under way, and returns true, if a proof is due.
+    fn claim(&self) -> bool {
+        let may_have_journals = may_have_journals(&self.data);
+        let mut state = locked(&self.state);
+        let is_due = match &state.last {
+            // A journal that was proved before may be gone now, which a new proof reports.
+            Some(last) => last.is_outdated() || Time::now().since(last.at) >= limits::WEB_PROOF_AGE,
+            None => may_have_journals,
+        };
+        let is_claimed = is_due && !state.is_running;
+        state.is_running |= is_claimed;
+        is_claimed
+    }
+
+    fn prove_all(&self) -> ProvedRecord {
+        let journals = self.journals().into_iter();
+        let proved = journals.map(|(partition, journal)| self.prove(partition, journal));
+        ProvedRecord { journals: proved.collect(), at: Time::now() }
+    }
+
+    /// Returns the directories of all journals, and of journals of the last proof that are gone now.
+    /// If no journal is known, returns the directory in which it should be, so that the proof
+    /// reports that it is missing.
+    fn journals(&self) -> Vec<(Option<u32>, PathBuf)> {
+        let found = partitions_in(&self.data);
+        let mut journals = found.clone();
+        journals.retain(|(_, directory)| may_have_journal(directory));
+        let last = locked(&self.state).last.clone();
+        for known in last.iter().flat_map(|last| &last.journals) {
+            if journals.iter().all(|(partition, _)| *partition != known.partition) {
+                journals.push((known.partition, known.directory.clone()));
+            }
+        }
+        journals.sort();
+        if journals.is_empty() { found } else { journals }
+    }
+
     fn prove(&self, partition: Option<u32>, journal: PathBuf) -> ProvedJournal {
+        let was_there = may_have_journal(&journal);
         let last = JournalReader::open(&journal).and_then(|reader| reader.last());
         if last.as_ref().is_ok_and(|last| last.0 > limits::WEB_PROOF_RECORDS) {
             let text = |command: &str| format!("the record is long; `organism {command}` reads it");
             let proof = Err(text("verify"));
             let replay = Err(text("replay"));
             let evidence = ProofEvidence::read(&journal);
-            return ProvedJournal { partition, proof, replay, evidence };
+            let directory = journal;
+            return ProvedJournal { partition, directory, was_there, proof, replay, evidence };
         }
         let proof = verify_with(&journal, &self.options, &mut |_, _| {});
         let replayed = replay(&journal, partition.unwrap_or_default(), &mut |_, _| {});
@@ -132,13 +178,19 @@ impl RecordProver {
             proof: proof.map_err(|error| error.to_string()),
             replay: replayed.map_err(|error| error.to_string()),
             evidence: ProofEvidence::read(&journal),
+            was_there,
+            directory: journal,
         }
     }
 
     /// Draws the result of the last proof in one line, with a link to the page of the proof.
     /// `heads` contains, for each partition, the present position of its journal's last record.
-    pub fn summary(&self, heads: &[(u32, Position)]) -> Markup {
-        let last = locked(&self.state).last.clone();
+    /// Begins a proof if there is no result, or if the result is outdated.
+    pub fn summary(self: &Arc<Self>, heads: &[(u32, Position)]) -> Markup {
+        let last = locked(&self.state).last.clone().filter(|last| !last.is_outdated());
+        if last.is_none() {
+            self.begin();
+        }
         let head = |journal: &ProvedJournal| {
             let partition = journal.partition.unwrap_or_default();
             heads.iter().find(|(of, _)| *of == partition).map(|(_, head)| *head)
@@ -219,15 +271,27 @@ fn verdict(journal: &ProvedJournal) -> Markup {
 
 pub(super) async fn show(State(view): State<Arc<ViewState>>) -> Response {
     view.prover.begin();
-    let last = locked(&view.prover.state).last.clone();
+    let (last, is_running) = {
+        let state = locked(&view.prover.state);
+        (state.last.clone(), state.is_running)
+    };
     let content = html! {
         h1 { "Record" }
         @match last {
             None => {
-                p.empty { "The record is being proved. Load this page again in a moment." }
+                p.empty {
+                    @if is_running { "The record is being proved." }
+                    @else { "The record is not proved yet." }
+                    " Load this page again in a moment."
+                }
             }
             Some(last) => {
-                p { "Checked at " (moment(last.at)) "." }
+                p {
+                    "Checked at " (moment(last.at)) "."
+                    @if is_running {
+                        " A newer proof is under way. Load this page again in a moment."
+                    }
+                }
                 @for journal in &last.journals { (self::journal(journal, &view.prover.options)) }
                 p.hint {
                     "The same proof at the terminal: " code { "organism verify" } " and "
@@ -374,5 +438,88 @@ fn replayed(replay: &Result<ReplayReport, String>) -> Markup {
             " at record " (difference.position.0) ", " (inline(&difference.part)) ": recorded "
             (inline(&difference.recorded)) ", decided " (inline(&difference.decided))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn prover(data: &Path, last: Option<ProvedRecord>) -> RecordProver {
+        let prover = RecordProver::new(data.to_owned(), VerifyOptions::default());
+        locked(&prover.state).last = last.map(Arc::new);
+        prover
+    }
+
+    fn proved(at: Time, data: &Path, partitions: &[Option<u32>]) -> ProvedRecord {
+        let journal = |partition: &Option<u32>| ProvedJournal {
+            partition: *partition,
+            directory: partition.map_or_else(|| data.to_owned(), |n| data.join(format!("p{n}"))),
+            was_there: false,
+            proof: Err("proved before".to_owned()),
+            replay: Err("replayed before".to_owned()),
+            evidence: None,
+        };
+        ProvedRecord { at, journals: partitions.iter().map(journal).collect() }
+    }
+
+    #[test]
+    fn a_journal_that_is_gone_is_proved_again_and_not_left_out() {
+        let place = tempfile::tempdir().unwrap();
+        let data = place.path();
+        assert!(!prover(data, None).claim(), "there is no journal yet");
+        let young = proved(Time::now(), data, &[None]);
+        assert!(!prover(data, Some(young)).claim(), "the last proof is young");
+
+        for partitions in [&[None][..], &[Some(0), Some(1)]] {
+            let prover = prover(data, Some(proved(Time(0), data, partitions)));
+            assert!(prover.claim(), "{partitions:?}");
+            assert!(!prover.claim(), "a proof is under way");
+            let found = prover.prove_all();
+            let known: Vec<_> = found.journals.iter().map(|journal| journal.partition).collect();
+            assert_eq!(known, partitions);
+            for journal in &found.journals {
+                let text = checked(journal, found.at, None).into_string();
+                assert!(!text.contains("no change found"), "{text}");
+                assert!(!text.contains("proved before"), "{text}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_journal_that_goes_before_its_first_proof_is_not_left_out() {
+        let place = tempfile::tempdir().unwrap();
+        let found = prover(place.path(), None).prove_all();
+        let [journal] = found.journals.as_slice() else { panic!("{:?}", found.journals) };
+        let text = checked(journal, found.at, None).into_string();
+        assert!(!text.contains("no change found"), "{text}");
+    }
+
+    #[test]
+    fn a_proof_is_due_at_once_if_a_journal_has_gone_or_come_back() {
+        let place = tempfile::tempdir().unwrap();
+        let data = place.path();
+        for is_there in [false, true] {
+            if is_there {
+                std::fs::write(data.join("journal.db"), "").unwrap();
+            }
+            for was_there in [false, true] {
+                let mut young = proved(Time::now(), data, &[None]);
+                young.journals[0].was_there = was_there;
+                let is_due = prover(data, Some(young)).claim();
+                assert_eq!(is_due, was_there != is_there, "{was_there}, {is_there}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_proof_that_panics_keeps_the_last_result() {
+        let place = tempfile::tempdir().unwrap();
+        let prover = prover(place.path(), Some(proved(Time(0), place.path(), &[None])));
+        assert!(prover.claim());
+        prover.end(None);
+        let state = locked(&prover.state);
+        assert!(!state.is_running);
+        assert_eq!(state.last.as_ref().map(|last| last.at), Some(Time(0)));
     }
 }

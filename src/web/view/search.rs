@@ -8,12 +8,12 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Response};
 use maud::{Markup, html};
 
-use super::ViewState;
 use super::conversation::{self, MessageContext};
 use super::filters::more_filters;
 use super::layout::{grouped, inline, moment, shown};
 use super::payload_text::PageRoom;
 use super::url_query::UrlQuery;
+use super::{ViewState, thread};
 use crate::audit::{SearchRequest, SearchResult, SearchedItem, past_time, search};
 use crate::clock::Time;
 use crate::envelope::{Disposition, MessageKind};
@@ -60,10 +60,24 @@ pub(super) async fn show(State(view): State<Arc<ViewState>>, query: UrlQuery) ->
     };
 
     let limit = limits::WEB_PAGE_ROWS;
+    let within = filter.within.clone();
     let request = SearchRequest { filter, limit, ..SearchRequest::default() };
-    let find = move |_, index: &mut IndexReader| search(index, &request);
+    let find = move |_, index: &mut IndexReader| {
+        let within = request.filter.within.as_ref();
+        let is_recorded = match within {
+            Some(thread) => index.opened_at(thread)?.is_some(),
+            None => true,
+        };
+        Ok((search(index, &request)?, is_recorded))
+    };
     view.respond(find, move |view, answers| {
-        let results = answers.into_iter().map(|found| found.answer);
+        let answers: Vec<_> = answers.into_iter().map(|found| found.answer).collect();
+        if let Some(thread) =
+            within.filter(|_| !answers.iter().any(|(_, is_recorded)| *is_recorded))
+        {
+            return thread::missing(view, thread.as_str());
+        }
+        let results = answers.into_iter().map(|(result, _)| result);
         view.page("Search", PATH, &content(&query, &merge(results, limit)))
     })
     .await

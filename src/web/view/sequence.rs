@@ -9,8 +9,8 @@ use super::layout::{label, shown};
 use super::message::path as message_path;
 use super::payload_text::PageRoom;
 use super::person::ActingPerson;
+use super::record_entry;
 use super::thread::path as thread_path;
-use super::{record_entry, thread_status};
 use crate::audit::amounts::{count, offset};
 use crate::audit::{
     MessageState, MessageView, RefusalView, ThreadTimeline, TimelineEntry, TimelineEvent,
@@ -18,7 +18,6 @@ use crate::audit::{
 };
 use crate::envelope::MessageKind;
 use crate::ids::ListenerName;
-use crate::index::WaitingMessage;
 use crate::limits;
 use crate::system;
 
@@ -193,13 +192,9 @@ impl DrawnForm {
     }
 }
 
-/// Draws the diagram of a page. `waiting` contains the calls that wait for a person now. The
-/// drawing is as wide as the window, unless its lanes would be too narrow.
-pub(super) fn diagram(
-    timeline: &ThreadTimeline,
-    waiting: &[WaitingMessage],
-    room: &PageRoom,
-) -> Markup {
+/// Draws the diagram of a page. The drawing is as wide as the window, unless its lanes would be too
+/// narrow.
+pub(super) fn diagram(timeline: &ThreadTimeline, room: &PageRoom) -> Markup {
     let lanes = SequenceLanes::of(timeline);
     let shown: Vec<_> = timeline.items.iter().filter(|item| is_drawn(item)).collect();
     let forms: BTreeSet<_> = shown.iter().flat_map(|item| DrawnForm::all_of(item)).collect();
@@ -218,7 +213,7 @@ pub(super) fn diagram(
                 }
                 @for (row, item) in shown.iter().enumerate() {
                     @let row = DrawnRow { lanes: &lanes, y: ROW * row + ROW - 10 };
-                    (row.entry(item, timeline, waiting, room))
+                    (row.entry(item, timeline, room))
                 }
             }
         }
@@ -309,13 +304,7 @@ struct DrawnRow<'l> {
 }
 
 impl DrawnRow<'_> {
-    fn entry(
-        &self,
-        item: &TimelineEntry,
-        timeline: &ThreadTimeline,
-        waiting: &[WaitingMessage],
-        room: &PageRoom,
-    ) -> Markup {
+    fn entry(&self, item: &TimelineEntry, timeline: &ThreadTimeline, room: &PageRoom) -> Markup {
         let opener = timeline.opened_by.as_str();
         let drawn = match &item.what {
             TimelineEvent::Message(message) => self.message(message, room),
@@ -340,7 +329,7 @@ impl DrawnRow<'_> {
             TimelineEvent::Cancelled { .. } => {
                 self.mark("failed", ListenerName::OPERATOR, "cancelled")
             }
-            TimelineEvent::Subthread(child) => self.subthread(child, waiting),
+            TimelineEvent::Subthread(child) => self.subthread(child),
             TimelineEvent::TimerEnded { .. } | TimelineEvent::Busy(_) => html! {},
         };
         html! {
@@ -468,12 +457,11 @@ impl DrawnRow<'_> {
         }
     }
 
-    fn subthread(&self, child: &ThreadTimeline, waiting: &[WaitingMessage]) -> Markup {
+    fn subthread(&self, child: &ThreadTimeline) -> Markup {
         let id = child.thread.as_str();
         let own = id.rsplit_once('.').map_or(id, |(_, own)| own);
         let place = self.lanes.place(child.opened_by.as_str());
-        let waits = thread_status::waits_in(&child.thread, waiting);
-        let state = thread_state(child.status.as_str(), waits);
+        let state = thread_state(child.status.as_str(), child.waits);
         html! {
             g data-kind="subthread" {
                 a data-entry href=(thread_path(id)) {
@@ -548,7 +536,7 @@ mod tests {
         let mut timeline = ThreadTimeline::new(thread, name("desk"), Time(0));
         let what = TimelineEvent::Message(message);
         timeline.items.push(TimelineEntry { position: Position(1), at: Time(0), seq: 1, what });
-        diagram(&timeline, &[], &PageRoom::new()).into_string()
+        diagram(&timeline, &PageRoom::new()).into_string()
     }
 
     #[test]

@@ -53,8 +53,7 @@ impl PageRequest {
             None => None,
         };
 
-        let limit = query.get("limit").and_then(|limit| limit.parse().ok());
-        let limit = limit.unwrap_or(limits::WEB_PAGE_MESSAGES).clamp(1, limits::WEB_ROWS_MAX);
+        let limit = query.rows("limit", limits::WEB_PAGE_MESSAGES)?;
         let view = ThreadView::read(query)?;
         if at.is_some() && view == ThreadView::Timeline {
             return Err("the timeline shows a thread as it is now; leave `at` out".to_owned());
@@ -161,12 +160,11 @@ fn content(
 ) -> Markup {
     let FoundPage { header, page, work } = found;
     let timeline = &page.timeline;
-    let waiting = &header.waiting;
     let room = &PageRoom::new();
     let messages = match shown_view {
-        ThreadView::Conversation => conversation(page, waiting, room),
-        ThreadView::Sequence => drawing(&sequence::diagram(timeline, waiting, room)),
-        ThreadView::Timeline => drawing(&timeline_chart::chart(page, work, waiting)),
+        ThreadView::Conversation => conversation(page, room),
+        ThreadView::Sequence => drawing(&sequence::diagram(timeline, room)),
+        ThreadView::Timeline => drawing(&timeline_chart::chart(page, work)),
     };
     let id = timeline.thread.as_str();
     let mut others = vec![("Tree", super::thread_tree::path(id))];

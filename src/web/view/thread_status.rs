@@ -4,8 +4,7 @@ use maud::{Markup, html};
 
 use crate::audit::amounts::count;
 use crate::audit::{ThreadTimeline, thread_state};
-use crate::ids::ThreadId;
-use crate::index::{HoldCount, ListedTree, WaitingMessage};
+use crate::index::{HoldCount, ListedTree};
 
 /// Draws the phase of a thread. If the thread is open and has calls that wait for people, draws
 /// this wait instead.
@@ -37,16 +36,9 @@ pub(super) fn denials(number: u64) -> Markup {
     html! { @if number > 0 { ", " span.denials { (count(number, "call")) " refused by a person" } } }
 }
 
-/// Draws the status of a thread. `waiting` contains the waiting calls in and beneath this thread,
-/// and possibly calls of other threads.
-pub(super) fn of_thread(timeline: &ThreadTimeline, waiting: &[WaitingMessage]) -> Markup {
-    status(timeline.status.as_str(), waits_in(&timeline.thread, waiting))
-}
-
-/// Counts the calls in a thread, or beneath it, that wait for a person.
-pub(super) fn waits_in(thread: &ThreadId, waiting: &[WaitingMessage]) -> HoldCount {
-    let is_within = |call: &&WaitingMessage| call.thread.is_within(thread);
-    HoldCount::of(waiting.iter().filter(is_within))
+/// Draws the status of a thread.
+pub(super) fn of_thread(timeline: &ThreadTimeline) -> Markup {
+    status(timeline.status.as_str(), timeline.waits)
 }
 
 #[cfg(test)]

@@ -12,13 +12,13 @@ use maud::{Markup, html};
 use super::ViewState;
 use super::layout::{grouped, inline, took, unless_zero};
 use super::thread::{self, ThreadHeader, path as thread_path};
-use super::thread_status::{self, waits_in};
+use super::thread_status;
 use super::thread_view::ThreadView;
 use super::url_query::UrlQuery;
 use crate::audit::is_open_phase;
 use crate::envelope::SpendingTotals;
 use crate::ids::ThreadId;
-use crate::index::{self, HoldCount, IndexReader, ThreadBranch, WaitingMessage};
+use crate::index::{self, IndexReader, ThreadBranch};
 use crate::limits;
 
 /// Maximum number of nesting levels with an indent of their own.
@@ -202,11 +202,11 @@ fn content(
 
 /// Draws the status of a branch. A branch whose own thread has ended may still have waiting calls
 /// beneath it.
-fn status(branch: &ThreadBranch, waiting: &[WaitingMessage]) -> Markup {
-    let thread = ThreadId::parse(&branch.thread).ok();
-    let waits = thread.map(|thread| waits_in(&thread, waiting)).unwrap_or_default();
-    let waits = HoldCount { calls: branch.held, ..waits };
-    html! { (thread_status::status(&branch.status, waits)) (thread_status::denials(branch.denials)) }
+fn status(branch: &ThreadBranch) -> Markup {
+    html! {
+        (thread_status::status(&branch.status, branch.waits))
+        (thread_status::denials(branch.denials))
+    }
 }
 
 fn row(
@@ -236,7 +236,7 @@ fn row(
                 } @else { span.toggle {} }
                 a data-entry href=(thread_path(&branch.thread)) { (inline(name)) }
             }
-            td { (status(branch, &header.waiting)) }
+            td { (status(branch)) }
             td data-label="Opened by" { (inline(opened_by)) }
             td.number data-label="Took" { (took(branch.opened, branch.worked, is_open_phase(&branch.status))) }
             td.number data-label="Threads" { (unless_zero(branch.beneath)) }

@@ -94,8 +94,10 @@ fn read(query: &UrlQuery) -> Result<(TreeFilter, PageCursor, usize), String> {
 
     let cost_over = match query.get("cost_over") {
         Some(text) => {
-            let amount = text.parse::<f64>().ok().filter(|amount| amount.is_finite());
-            Some(Money::of_units(amount.ok_or_else(|| format!("`{text}` is no amount"))?))
+            let amount = text.parse::<f64>().ok();
+            let amount = amount.filter(|amount| amount.is_finite() && *amount >= 0.0);
+            let amount = amount.ok_or_else(|| format!("`{text}` is no amount such as 0.50"))?;
+            Some(Money::of_units(amount))
         }
         None => None,
     };
@@ -104,16 +106,7 @@ fn read(query: &UrlQuery) -> Result<(TreeFilter, PageCursor, usize), String> {
         None => PageCursor::default(),
     };
 
-    let limit = match query.get("limit") {
-        Some(text) => {
-            let limit = text.parse().ok().filter(|rows| (1..=limits::WEB_ROWS_MAX).contains(rows));
-            limit.ok_or_else(|| {
-                format!("`{text}` is no number from 1 to {}", limits::WEB_ROWS_MAX)
-            })?
-        }
-        None => limits::WEB_PAGE_ROWS,
-    };
-
+    let limit = query.rows("limit", limits::WEB_PAGE_ROWS)?;
     let words = text("words").unwrap_or_default();
     check_words(&words).map_err(|error| error.to_string())?;
     let filter = TreeFilter {
@@ -124,10 +117,10 @@ fn read(query: &UrlQuery) -> Result<(TreeFilter, PageCursor, usize), String> {
         agent: text("agent"),
         payload: text("payload"),
         cost_over,
-        has_errors: query.get("errors").is_some(),
-        needs_person: query.get("needs_you").is_some(),
+        has_errors: query.flag("errors")?,
+        needs_person: query.flag("needs_you")?,
         words,
-        is_without_organism: query.get("organism").is_none(),
+        is_without_organism: !query.flag("organism")?,
         before: None,
     };
     Ok((filter, cursor, limit))
@@ -179,12 +172,27 @@ fn rows(query: &UrlQuery, list: &TreePage, lane: &TreePage) -> Markup {
             h2 { "All" }
         }
         @if list.trees.is_empty() {
-            p.empty { "No threads to list. " code { "organism send" } " starts one." }
+            p.empty {
+                @if query.get("before").is_some() {
+                    "No older threads."
+                } @else if is_filtered(query) {
+                    "No thread matches these conditions."
+                } @else {
+                    "No threads to list. " code { "organism send" } " starts one."
+                }
+            }
         } @else {
             (table(&list.trees, "Threads, newest first"))
         }
         (pages(query, list))
     }
+}
+
+/// Whether the URL contains a filter that may leave out threads of clients.
+fn is_filtered(query: &UrlQuery) -> bool {
+    let is_other = TreeFilter { is_without_organism: true, ..TreeFilter::default() };
+    read(query)
+        .is_ok_and(|(filter, ..)| TreeFilter { is_without_organism: true, ..filter } != is_other)
 }
 
 fn pages(query: &UrlQuery, list: &TreePage) -> Markup {
@@ -232,7 +240,7 @@ fn form(query: &UrlQuery) -> Markup {
 fn checkbox(query: &UrlQuery, name: &str, label: &str) -> Markup {
     html! {
         div.check {
-            input id=(name) name=(name) type="checkbox" checked[query.get(name).is_some()];
+            input id=(name) name=(name) type="checkbox" checked[query.flag(name) == Ok(true)];
             label for=(name) { (label) }
         }
     }
@@ -311,6 +319,11 @@ mod tests {
             "before=7",
             "cost_over=NaN",
             "limit=501",
+            "limit=0",
+            "cost_over=-1",
+            "errors=perhaps",
+            "needs_you=2",
+            "organism=no",
             "words=€",
         ] {
             let query = UrlQuery::parse(text);

@@ -17,7 +17,7 @@ use super::{record_entry, thread_status};
 use crate::audit::amounts::count;
 use crate::audit::{MessageState, RefusalView, ThreadPage, ThreadTimeline, is_open_phase};
 use crate::clock::Time;
-use crate::index::{CallWork, TurnWork, WaitingMessage, WorkKind, WorkSpan};
+use crate::index::{CallWork, TurnWork, WorkKind, WorkSpan};
 
 /// Width of a bar, in units of the drawing.
 const BAR_UNITS: u32 = 1_000;
@@ -67,9 +67,8 @@ impl ChartScale {
     }
 }
 
-/// Draws the chart of a page. Bars of open work end at the present time. `waiting` contains the
-/// calls that wait for a person now.
-pub(super) fn chart(page: &ThreadPage, work: &[CallWork], waiting: &[WaitingMessage]) -> Markup {
+/// Draws the chart of a page. Bars of open work end at the present time.
+pub(super) fn chart(page: &ThreadPage, work: &[CallWork]) -> Markup {
     let timeline = &page.timeline;
     let children = timeline_rows::subthreads(timeline);
     let children: Vec<&ThreadTimeline> = children.into_iter().map(|(_, child)| child).collect();
@@ -101,7 +100,7 @@ pub(super) fn chart(page: &ThreadPage, work: &[CallWork], waiting: &[WaitingMess
                 }
             }
         }
-        (table(&rows, &scale, work, waiting))
+        (table(&rows, &scale, work))
     }
 }
 
@@ -194,12 +193,7 @@ fn swatch(kind: &str) -> Markup {
     }
 }
 
-fn table(
-    rows: &[TimelineRow<'_>],
-    scale: &ChartScale,
-    work: &[CallWork],
-    waiting: &[WaitingMessage],
-) -> Markup {
+fn table(rows: &[TimelineRow<'_>], scale: &ChartScale, work: &[CallWork]) -> Markup {
     let numbers = WorkKind::ALL.map(|kind| match kind {
         WorkKind::Work => "At work",
         WorkKind::Person => "Person",
@@ -228,7 +222,7 @@ fn table(
                             }
                             RowContent::Turn(turn) => (turn_row(turn, &indent, scale)),
                             RowContent::Subthread(child) => {
-                                (subthread_row(child, waiting, &indent, scale))
+                                (subthread_row(child, &indent, scale))
                             }
                             RowContent::Refusal(refusal, at) => {
                                 (refusal_row(refusal, at, &indent, scale))
@@ -426,12 +420,7 @@ fn turn_row(turn: &TurnWork, indent: &str, scale: &ChartScale) -> Markup {
     }
 }
 
-fn subthread_row(
-    child: &ThreadTimeline,
-    waiting: &[WaitingMessage],
-    indent: &str,
-    scale: &ChartScale,
-) -> Markup {
+fn subthread_row(child: &ThreadTimeline, indent: &str, scale: &ChartScale) -> Markup {
     let id = child.thread.as_str();
     let own = id.rsplit_once('.').map_or(id, |(_, own)| own);
     let is_open = is_open_thread(child);
@@ -447,7 +436,7 @@ fn subthread_row(
             // The time contains queues, work, models and people, so it is in none of their columns.
             td colspan="4" data-label="Duration" { @if !is_open { "took " } (took) }
             td.number {}
-            td { (thread_status::of_thread(child, waiting)) }
+            td { (thread_status::of_thread(child)) }
         }
     }
 }
@@ -538,7 +527,7 @@ mod tests {
             earlier_decisions: Vec::new(),
             fork: None,
         };
-        let drawn = chart(&page, &[], &[]).into_string();
+        let drawn = chart(&page, &[]).into_string();
         drawn.split("<tr>").find(|row| row.contains("subthread ")).unwrap().to_owned()
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use axum::body::{Body, to_bytes};
 use axum::extract::State;
-use axum::http::{StatusCode, header};
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use maud::{Markup, html};
 use tokio::time::timeout;
@@ -37,7 +37,11 @@ pub(super) fn content(next: &str, problem: Option<&str>) -> Markup {
 }
 
 /// Opens a session for a person who knows the token.
-pub(super) async fn open(State(view): State<Arc<ViewState>>, body: Body) -> Response {
+pub(super) async fn open(
+    State(view): State<Arc<ViewState>>,
+    headers: HeaderMap,
+    body: Body,
+) -> Response {
     // A client that sends no form must not keep one of the few connections.
     let body = timeout(limits::HTTP_HEAD_TIMEOUT, to_bytes(body, limits::WEB_FORM_BYTES_MAX));
     let body = match body.await {
@@ -52,7 +56,7 @@ pub(super) async fn open(State(view): State<Arc<ViewState>>, body: Body) -> Resp
     let form = UrlQuery::parse(&String::from_utf8_lossy(&body));
     let next = form.get("next").filter(|next| is_own_path(next)).unwrap_or("/");
 
-    match view.guard.open_session(form.get("token").unwrap_or_default()) {
+    match view.guard.open_session(form.get("token").unwrap_or_default(), &headers) {
         Some(cookie) => {
             let headers = [(header::SET_COOKIE, cookie), (header::LOCATION, next.to_owned())];
             (StatusCode::SEE_OTHER, headers).into_response()

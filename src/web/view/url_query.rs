@@ -7,6 +7,8 @@ use std::fmt::Write as _;
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 
+use crate::limits;
+
 /// The parameters of a URL, in their order.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct UrlQuery(Vec<(String, String)>);
@@ -32,6 +34,24 @@ impl UrlQuery {
     pub fn get(&self, name: &str) -> Option<&str> {
         let found = self.0.iter().find(|(known, _)| known == name);
         found.map(|(_, value)| value.trim()).filter(|value| !value.is_empty())
+    }
+
+    /// Returns the number of rows that the parameter `name` selects, or `default` if the parameter
+    /// is missing. Fails if the value is no number from 1 to [`limits::WEB_ROWS_MAX`].
+    pub fn rows(&self, name: &str, default: usize) -> Result<usize, String> {
+        let Some(text) = self.get(name) else { return Ok(default) };
+        let rows = text.parse().ok().filter(|rows| (1..=limits::WEB_ROWS_MAX).contains(rows));
+        rows.ok_or_else(|| format!("`{text}` is no number from 1 to {}", limits::WEB_ROWS_MAX))
+    }
+
+    /// Whether the parameter `name` turns a filter on. A missing parameter turns it off. Fails if
+    /// the value is neither that of a checkbox nor a truth value.
+    pub fn flag(&self, name: &str) -> Result<bool, String> {
+        match self.get(name) {
+            Some("on" | "true" | "1") => Ok(true),
+            None | Some("off" | "false" | "0") => Ok(false),
+            Some(text) => Err(format!("`{text}` is neither on nor off")),
+        }
     }
 
     /// Returns the untrimmed value of the first parameter with this name. Replaces each line end CR

@@ -63,6 +63,10 @@ function live(line) {
   line.append(" ", pause, " ", fresh);
   const calls = new Map();
   const retryMs = 2000;
+  // A load that gets no connection or no response must not wait without end.
+  const loadMs = 15000;
+  // A page that the server does not make live may become live when another page is closed.
+  const reopenMs = 5000;
   let source = null;
   let isRunning = false;
   let hasState = false;
@@ -71,6 +75,7 @@ function live(line) {
   let isLoading = false;
   let hasFailed = false;
   let retry = null;
+  let reopening = null;
   // Why the server sends no events; empty while it does.
   let problem = "";
 
@@ -98,7 +103,6 @@ function live(line) {
 
   function open() {
     if (source || isPaused || document.hidden) return;
-    problem = "";
     source = new EventSource(line.dataset.live);
     source.addEventListener("state", (event) => {
       isRunning = JSON.parse(event.data).running;
@@ -111,9 +115,10 @@ function live(line) {
     source.addEventListener("live", (event) => take(JSON.parse(event.data)));
     source.addEventListener("error", () => {
       const hasEnded = source && source.readyState === EventSource.CLOSED;
-      const cause = hasEnded ? "the view is busy or has ended" : "connecting again";
-      problem = `Not live: ${cause}.`;
+      const refused = "too many pages are live, or the view has ended";
+      problem = `Not live: ${hasEnded ? refused : "connecting again"}.`;
       describe();
+      if (hasEnded) reopening = setTimeout(reopen, reopenMs);
     });
   }
 
@@ -121,7 +126,13 @@ function live(line) {
     source?.close();
     source = null;
     clearTimeout(retry);
+    clearTimeout(reopening);
     forgetAll();
+  }
+
+  function reopen() {
+    close();
+    open();
   }
 
   pause.addEventListener("click", () => {
@@ -147,7 +158,8 @@ function live(line) {
         loaded = version;
         const address = update.address();
         const headers = { "x-live-version": String(loaded) };
-        const response = await fetch(address, { headers, redirect: "error" });
+        const signal = AbortSignal.timeout(loadMs);
+        const response = await fetch(address, { headers, redirect: "error", signal });
         if (!response.ok) throw new Error(`status ${response.status}`);
         const text = await response.text();
         const html = policy ? policy.createHTML(text) : text;
@@ -197,20 +209,20 @@ function live(line) {
 
     function take(page) {
       const names = Array.from(page.querySelectorAll("#live-rows [role=region]"));
-      let count = 0;
+      const lacking = new Set();
       for (const name of names.map((table) => table.getAttribute("aria-label"))) {
         const known = new Map(rows(document, name).map((row) => [key(row), row]));
         for (const row of rows(page, name)) {
           const old = known.get(key(row));
-          if (!old) count += 1;
+          if (!old) lacking.add(key(row));
           else if (!old.isEqualNode(row)) renew(old, document.importNode(row, true));
         }
       }
       markEnds(page, "Threads that wait for a person", ".needs-you .pages", "waits no longer");
       markEnds(page, "Threads, newest first", "a[rel=next]", reasonForAbsence());
       newest = document.adoptNode(page.getElementById("live-rows"));
-      fresh.hidden = count === 0;
-      fresh.textContent = `${count} new`;
+      fresh.hidden = lacking.size === 0;
+      fresh.textContent = `${lacking.size} new`;
     }
 
     /** Why a thread can be absent from this list, apart from the end of the page. */
@@ -218,7 +230,9 @@ function live(line) {
       const query = new URLSearchParams(location.search);
       // A thread that changes moves to the first page.
       if (query.has("before")) return "no longer on this page";
-      return query.has("needs_you") ? "waits no longer" : "no longer in this list";
+      // The values with which the server turns the filter on: see `UrlQuery::flag`.
+      const needsYou = ["on", "true", "1"].includes(query.get("needs_you")?.trim());
+      return needsYou ? "waits no longer" : "no longer in this list";
     }
 
     /** Threads that have left a list stay in their places, with a mark. The threads that changed

@@ -384,7 +384,12 @@ pub(super) fn whole_call(shown: &CallToDecide) -> Markup {
 
 /// Draws, at the top of a thread's page, the calls of the thread that wait for a person. `held`
 /// contains the same calls with their contents, or is empty.
-pub(super) fn needs_you(waiting: &[WaitingMessage], held: &[HeldCall], may_act: bool) -> Markup {
+pub(super) fn needs_you(
+    waiting: &[WaitingMessage],
+    held: &[HeldCall],
+    left: u64,
+    may_act: bool,
+) -> Markup {
     html! {
         div #needs-you {
             @if held.is_empty() {
@@ -411,6 +416,12 @@ pub(super) fn needs_you(waiting: &[WaitingMessage], held: &[HeldCall], may_act: 
                     @if may_act { (buttons(call)) } @else {
                         p { a href=(call_path(call.message)) { "How to decide" } }
                     }
+                }
+            }
+            @if left > 0 {
+                p.note {
+                    (count(left, "more call")) @if left == 1 { " waits" } @else { " wait" }
+                    " for a person here: " a href=(PATH) { "Waiting" }
                 }
             }
         }

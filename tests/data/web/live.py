@@ -82,6 +82,52 @@ def watch_failed_load(walk, page):
     other.close()
 
 
+def watch_slow_load(walk, page):
+    """A load of an open page gets no response. The page's script does not wait without end."""
+    other = page.context.new_page()
+    # The limit of a load, a thousand times shorter.
+    other.add_init_script(
+        "const limit = AbortSignal.timeout.bind(AbortSignal);"
+        "AbortSignal.timeout = (ms) => limit(ms / 1000);"
+    )
+    loads = []
+
+    def answer(route):
+        if "x-live-version" in route.request.headers:
+            loads.append(route.request.url)
+        else:
+            route.continue_()
+
+    other.route(lambda url: urlsplit(url).path == "/threads", answer)
+    other.goto("/threads")
+    shows(other, "#live-status", "Not live: the page could not be loaded.")
+    walk.expect(len(loads) > 0, "the page was not loaded")
+    other.close()
+
+
+def watch_many_pages(walk, page):
+    """A browser with more windows than it may have live pages. All of them can load pages."""
+    page.goto("/threads")
+    shows(page, "#live-status", "Live.")
+    live = [page.context.new_page() for _ in range(3)]
+    stale = [page.context.new_page() for _ in range(2)]
+    for other in (*live, *stale):
+        other.goto("/threads")
+        reason = "Live." if other in live else "Not live: too many pages are live"
+        shows(other, "#live-status", reason)
+    for one in (page, *live, *stale):
+        status = one.evaluate("async () => (await fetch('/waiting')).status")
+        walk.expect(status == 200, f"a page could not be loaded: {status}")
+
+    # The others take the places of those that were closed.
+    for other in live[:2]:
+        other.close()
+    for other in stale:
+        shows(other, "#live-status", "Live.")
+    for other in (*live[2:], *stale):
+        other.close()
+
+
 def watch_thread(walk, view, page, thread):
     happen("write")
     # The thread is on record before its page is there.
@@ -173,6 +219,8 @@ def main():
             page.context.set_default_timeout(60_000)
             watch_list(walk, view, page)
             watch_failed_load(walk, page)
+            watch_slow_load(walk, page)
+            watch_many_pages(walk, page)
             watch_thread(walk, view, page, order["thread"])
             watch_first_page(walk, page, order["thread"])
             watch_lost_call(walk, page, order["thread"])

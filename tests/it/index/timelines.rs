@@ -293,7 +293,6 @@ fn own_events(timeline: &ThreadTimeline) -> Vec<String> {
     for item in &mut own.items {
         if let TimelineEvent::Subthread(child) = &mut item.what {
             child.items.clear();
-            child.waits = HoldCount::default();
         }
     }
     own.items.iter().map(|item| serde_json::to_string(item).unwrap()).collect()
@@ -338,6 +337,7 @@ fn the_pages_of_a_thread_are_the_whole_thread_in_either_direction() {
                         let page = page(Some(from_seq));
                         assert_eq!(page.timeline.messages, whole.messages, "{journal}, {id}");
                         assert_eq!(page.timeline.status, whole.status, "{journal}, {id}");
+                        assert_eq!(page.timeline.waits, whole.waits, "{journal}, {id}");
                         assert_eq!(page.timeline.opened_by, whole.opened_by, "{journal}, {id}");
                         forwards.extend(own_events(&page.timeline));
                         next = page.next_seq;
@@ -363,6 +363,57 @@ fn the_pages_of_a_thread_are_the_whole_thread_in_either_direction() {
         }
     }
     assert!(pages > 300, "{pages}");
+}
+
+/// Returns the records of a thread that opens two subthreads, each with calls that wait for a
+/// person: six for an approval, and six more for an answer in the second.
+fn held_beneath() -> Vec<Record> {
+    let mut script = Script::default();
+    let tree = thread(ROOT);
+    let children = ["one", "two"].map(|label| tree.child(label));
+    let (asked, first) = script.question(&tree, "Who?");
+    let mut step = script.outcome(&tree, "researcher", asked);
+    step.dispose(asked, Disposition::Handled);
+    let mut held = Vec::new();
+    for (child, holds) in
+        children.iter().zip([&[Hold::Approval][..], &[Hold::Approval, Hold::Answer]])
+    {
+        step.open(child, "researcher").within(child);
+        for hold in holds.iter().flat_map(|hold| [*hold; 6]) {
+            let kind = MessageKind::Call;
+            let call = step.say(kind, "researcher", "code-search", "search", "<search/>", None);
+            held.push(Fact::Held { call: CallId(call), hold, until: None });
+        }
+    }
+    let mut second = step.end();
+    second.facts.extend(held);
+    vec![first, second]
+}
+
+/// A page has at most ten boxes of calls that wait for a person, and counts all of these calls.
+#[test]
+fn every_page_counts_all_calls_that_wait_in_a_thread_and_beneath_it() {
+    let place = Place::with(&mut held_beneath());
+    let tree = thread(ROOT);
+    let [one, two] = ["one", "two"].map(|label| tree.child(label));
+    let approvals = HoldCount { calls: 6, hold: Some(Hold::Approval) };
+    let both = HoldCount { calls: 12, hold: None };
+    let all = HoldCount { calls: 18, hold: None };
+    with_index(&place.data(), &mut |index: &mut index::IndexReader| {
+        for (thread, expected) in [(&tree, all), (&one, approvals), (&two, both)] {
+            let page = audit::thread_page(index, thread, None, 500)?.unwrap();
+            assert_eq!(page.timeline.waits, expected, "{thread}");
+            assert_eq!(index.branch(thread)?.unwrap().waits, expected, "{thread}");
+        }
+        let page = audit::thread_page(index, &tree, None, 500)?.unwrap();
+        let beneath = page.timeline.items.iter().filter_map(|item| match &item.what {
+            TimelineEvent::Subthread(child) => Some(child.waits),
+            _ => None,
+        });
+        assert_eq!(beneath.collect::<Vec<_>>(), [approvals, both]);
+        Ok(())
+    })
+    .unwrap();
 }
 
 /// A page states that it does not show all refusals.

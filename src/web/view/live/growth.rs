@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
 
+use super::super::access::BrowserId;
 use crate::ids::{Position, ThreadId};
 use crate::journal::partitions_in;
 use crate::journal::sqlite::JournalReader;
@@ -37,6 +38,10 @@ pub(in super::super) struct GrowthFollower {
     data: PathBuf,
     /// Limits the number of live pages.
     permits: Arc<Semaphore>,
+    /// Limits the number of live pages of each browser that has some.
+    ///
+    /// Lock: held only for a lookup, never across an await.
+    browsers: Mutex<HashMap<BrowserId, Arc<Semaphore>>>,
     shared: Arc<FollowerShared>,
     _task: AbortOnDrop,
 }
@@ -52,7 +57,16 @@ struct FollowerShared {
 /// The registration of one live page with the follower.
 pub(super) struct FollowedPage {
     pub state: watch::Receiver<ContentState>,
-    _permit: OwnedSemaphorePermit,
+    _permits: [OwnedSemaphorePermit; 2],
+}
+
+/// A limit on live pages that does not permit another one.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum TooManyLivePages {
+    #[error("{} pages of this browser are live already", limits::WEB_LIVE_PAGES_OF_BROWSER_MAX)]
+    OfBrowser,
+    #[error("{} pages of this view are live already", limits::WEB_LIVE_PAGES_MAX)]
+    OfView,
 }
 
 impl GrowthFollower {
@@ -60,16 +74,35 @@ impl GrowthFollower {
         let permits = Arc::new(Semaphore::new(limits::WEB_LIVE_PAGES_MAX));
         let shared = Arc::new(FollowerShared { trees: Mutex::default(), opened: Notify::new() });
         let task = tokio::spawn(follow(data.clone(), Arc::clone(&shared)));
-        Self { data, permits, shared, _task: AbortOnDrop::new(task) }
+        let browsers = Mutex::default();
+        Self { data, permits, browsers, shared, _task: AbortOnDrop::new(task) }
     }
 
-    /// Registers a live page; returns `None` if there are too many pages. `is_running` states
-    /// whether an organism was running at the last check. The next check replaces this value.
-    pub(super) fn add(&self, followed: FollowedTree, is_running: bool) -> Option<FollowedPage> {
-        let permit = Arc::clone(&self.permits).try_acquire_owned().ok()?;
+    /// Registers a live page of `browser`. `is_running` states whether an organism was running at
+    /// the last check. The next check replaces this value.
+    pub(super) fn add(
+        &self,
+        followed: FollowedTree,
+        is_running: bool,
+        browser: BrowserId,
+    ) -> Result<FollowedPage, TooManyLivePages> {
+        let of_browser = self.permit_of(browser).ok_or(TooManyLivePages::OfBrowser)?;
+        let of_view = Arc::clone(&self.permits).try_acquire_owned();
+        let of_view = of_view.map_err(|_| TooManyLivePages::OfView)?;
+
         let state = self.shared.subscribe(followed, is_running);
         self.shared.opened.notify_one();
-        Some(FollowedPage { state, _permit: permit })
+        Ok(FollowedPage { state, _permits: [of_browser, of_view] })
+    }
+
+    /// Returns a permit for a live page of `browser`; `None` if it has too many live pages. Also
+    /// removes the browsers without live pages.
+    fn permit_of(&self, browser: BrowserId) -> Option<OwnedSemaphorePermit> {
+        let most = limits::WEB_LIVE_PAGES_OF_BROWSER_MAX;
+        let mut browsers = locked(&self.browsers);
+        browsers.retain(|_, permits| permits.available_permits() < most);
+        let permits = browsers.entry(browser).or_insert_with(|| Arc::new(Semaphore::new(most)));
+        Arc::clone(permits).try_acquire_owned().ok()
     }
 
     /// Creates a client for the organism of the followed journals. For each request, the client

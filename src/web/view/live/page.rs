@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use axum::body::Body;
 use axum::extract::{Path, State};
-use axum::http::{StatusCode, header};
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use futures_util::stream::unfold;
 use tokio::sync::watch;
@@ -24,30 +24,34 @@ use crate::service::{LiveRequest, ServiceClient};
 use crate::xml::invisible_characters::visible;
 
 /// Streams the events of a list of threads.
-pub(in super::super) async fn show_threads(State(view): State<Arc<ViewState>>) -> Response {
-    events(&view, None)
+pub(in super::super) async fn show_threads(
+    State(view): State<Arc<ViewState>>,
+    headers: HeaderMap,
+) -> Response {
+    events(&view, &headers, None)
 }
 
 /// Streams the events of a thread's page, including the texts that the thread's model calls stream.
 pub(in super::super) async fn show_thread(
     State(view): State<Arc<ViewState>>,
     Path(id): Path<String>,
+    headers: HeaderMap,
 ) -> Response {
     match ThreadId::parse(&id) {
-        Ok(thread) => events(&view, Some(thread)),
+        Ok(thread) => events(&view, &headers, Some(thread)),
         Err(_) => (StatusCode::NOT_FOUND, "no such thread\n").into_response(),
     }
 }
 
-fn events(view: &ViewState, thread: Option<ThreadId>) -> Response {
+fn events(view: &ViewState, headers: &HeaderMap, thread: Option<ThreadId>) -> Response {
     let root = thread.as_ref().map(ThreadId::root);
-    let Some(followed) = view.growth.add(root, !view.present.is_stopped()) else {
-        let text = format!(
-            "{} pages of this view are live already; this one shows what was recorded when it was \
-             loaded\n",
-            limits::WEB_LIVE_PAGES_MAX
-        );
-        return (StatusCode::SERVICE_UNAVAILABLE, text).into_response();
+    let browser = view.guard.browser_of(headers).unwrap_or_default();
+    let followed = match view.growth.add(root, !view.present.is_stopped(), browser) {
+        Ok(followed) => followed,
+        Err(limit) => {
+            let text = format!("{limit}; this one shows what was recorded when it was loaded\n");
+            return (StatusCode::SERVICE_UNAVAILABLE, text).into_response();
+        }
     };
 
     let calls = thread.map(|thread| {

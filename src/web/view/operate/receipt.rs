@@ -84,10 +84,11 @@ fn retry_record(
     let mut left = limits::WEB_RECEIPT_RECORDS;
     journal.walk_back(head, |walked| {
         let record = walked.record();
-        let is_found = matches!(
+        let is_same = matches!(
             &record.input,
             Input::OperatorRetry(retry) if retry.message == request.message
         );
+        let is_found = is_same && is_accepted(record);
         if is_found {
             found = Some(record.clone());
         }
@@ -157,9 +158,9 @@ fn message_of(request: &ServiceRequest) -> Option<MessageId> {
     }
 }
 
-/// Returns the newest record of the action. Returns `None` if no record of the action is among the
-/// last [`limits::WEB_RECEIPT_RECORDS`] records of the journal. Does not use the index, because the
-/// index may lag behind the journal.
+/// Returns the newest record of an action that the organism carried out. Returns `None` if no record
+/// of the action is among the last [`limits::WEB_RECEIPT_RECORDS`] records of the journal. Does not
+/// use the index, because the index may lag behind the journal.
 fn newest_record(
     index: &IndexReader,
     request: &ServiceRequest,
@@ -171,13 +172,39 @@ fn newest_record(
     }
 
     let records = index.journal().records(Position(first), last)?;
-    let mut newest = records.into_iter().rev().map(|sealed| sealed.record);
-    Ok(newest.find(|record| is_record_of(&record.input, request)))
+    let newest = records.into_iter().rev().map(|sealed| sealed.record);
+    Ok(record_of(newest, request))
+}
+
+/// Returns the first of `records` that came from `request` and that the organism did not refuse. A
+/// refused action, for example a decision after another one, may have a record with the same
+/// contents.
+fn record_of(
+    mut records: impl Iterator<Item = Record>,
+    request: &ServiceRequest,
+) -> Option<Record> {
+    records.find(|record| is_accepted(record) && is_record_of(&record.input, request))
+}
+
+/// Whether the organism carried out the action of the record.
+fn is_accepted(record: &Record) -> bool {
+    // A fork may begin with a refusal of the payload that its operator wrote.
+    if matches!(record.input, Input::Fork(_)) {
+        return true;
+    }
+    // The record may also contain refused payloads of agents.
+    let operator = ListenerName::operator();
+    let is_of_person =
+        |sender: &ListenerName| *sender == operator || Some(sender) == person_of(&record.input);
+    !record
+        .facts
+        .iter()
+        .any(|fact| matches!(fact, Fact::Refused { sender, .. } if is_of_person(sender)))
 }
 
 /// Whether a record with the input `input` came from `request`. Both must have the same action and
-/// object. For decisions, cancellations and pauses, both must also have the same signature and
-/// note, because two such requests may differ in these alone.
+/// object. For decisions, cancellations and pauses, both must also have the same contents, signature
+/// and note, because two such requests may differ in these alone.
 fn is_record_of(input: &Input, request: &ServiceRequest) -> bool {
     match (input, request) {
         (
@@ -185,13 +212,13 @@ fn is_record_of(input: &Input, request: &ServiceRequest) -> bool {
             ServiceRequest::Decide(decision),
         ) => {
             *message == decision.message
-                && recorded.verb() == decision.what.verb()
+                && is_same_decision(recorded, &decision.what)
                 && is_of(origin.as_ref(), decision.origin.as_ref())
         }
         (
-            Input::Cancel { thread, origin, .. },
-            ServiceRequest::Cancel { thread: cancelled, origin: sent, .. },
-        ) => thread == cancelled && is_of(origin.as_ref(), sent.as_ref()),
+            Input::Cancel { thread, reason, origin, .. },
+            ServiceRequest::Cancel { thread: cancelled, reason: given, origin: sent, .. },
+        ) => thread == cancelled && reason == given && is_of(origin.as_ref(), sent.as_ref()),
         (Input::Pause(PauseAction { verb, target, origin, .. }), ServiceRequest::Pause(pause)) => {
             *verb == pause.verb
                 && *target == pause.target
@@ -203,6 +230,12 @@ fn is_record_of(input: &Input, request: &ServiceRequest) -> bool {
         }
         _ => false,
     }
+}
+
+/// Whether a recorded decision has the contents of a sent decision. Ignores the payload of an
+/// answer, because a message has at most one answer that the organism accepted.
+fn is_same_decision<A, B>(recorded: &Decision<A>, sent: &Decision<B>) -> bool {
+    recorded.as_ref().map_answer(drop) == sent.as_ref().map_answer(drop)
 }
 
 /// Whether a recorded origin belongs to the origin of a sent request. Both must have the same
@@ -290,23 +323,19 @@ fn record_facts(record: &Record, needs_thread: bool) -> Markup {
     }
 }
 
-/// Draws the person of a recorded action, the proof of the person's identity, and the texts that
-/// the person entered.
+/// Draws the person of a recorded action that the organism carried out, the proof of the person's
+/// identity, and the texts that the person entered.
 fn person_facts(record: &Record) -> Markup {
     let origin = origin_of(&record.input);
     let login = origin.and_then(|origin| origin.who.login.clone());
-    // A fork may begin with a refusal of the payload that its operator wrote.
-    let is_fork = matches!(record.input, Input::Fork(_));
-    let is_refused = record.facts.iter().any(|fact| matches!(fact, Fact::Refused { .. }));
-    let is_accepted = is_fork || !is_refused;
     let key = signing_key(&record.input);
     let operator = ListenerName::operator();
     let by = person_of(&record.input).unwrap_or(&operator);
     let person = ActingPerson {
         is_signed: key.is_some(),
-        ..ActingPerson::of_decision(by, origin, None, !is_accepted)
+        ..ActingPerson::of_decision(by, origin, None, false)
     };
-    let proof = ActionProof { key, is_accepted, login };
+    let proof = ActionProof { key, is_accepted: true, login };
     let note = origin.map(|origin| origin.note.as_str()).unwrap_or_default();
     let reason = reason_of(&record.input).unwrap_or_default();
     html! {
@@ -355,6 +384,8 @@ mod tests {
 
     use super::*;
     use crate::clock::Time;
+    use crate::envelope::{Refusal, RefusalRule};
+    use crate::ids::Digest;
     use crate::service::DecisionRequest;
     use crate::thread::{DecisionSignature, DecisionStatement};
 
@@ -385,6 +416,49 @@ mod tests {
         assert!(!is_record_of(&recorded(refuse(), origin("seen by eve")), &request));
         let approve = Decision::Approve { hash: "ab".to_owned(), preview: None };
         assert!(!is_record_of(&recorded(approve, origin("seen by ana")), &request));
+        let other = Decision::Refuse { reason: "never".to_owned() };
+        assert!(!is_record_of(&recorded(other, origin("seen by ana")), &request));
+    }
+
+    /// The second of two equal decisions is refused, and its record is the newer one.
+    #[test]
+    fn the_record_of_a_decision_is_not_one_that_was_refused() {
+        let message = MessageId(uuid::Uuid::from_u128(7));
+        let by = ListenerName::operator();
+        let what = Decision::Refuse { reason: "no".to_owned() };
+        let request = DecisionRequest {
+            message,
+            partition: None,
+            by: by.clone(),
+            what,
+            origin: origin("seen by ana"),
+        };
+        let request = ServiceRequest::Decide(request);
+        let record = |position, facts| Record {
+            position: Position(position),
+            tree: ThreadId::organism(),
+            previous: Position(0),
+            previous_hash: Digest::ZERO,
+            time: Time(5),
+            input: Input::Decided {
+                message,
+                by: by.clone(),
+                decision: Decision::Refuse { reason: "no".to_owned() },
+                origin: origin("seen by ana"),
+            },
+            facts,
+        };
+        let refused = |sender: ListenerName| Fact::Refused {
+            sender,
+            thread: None,
+            call: None,
+            refusal: Refusal::new(RefusalRule::NotWaiting, "it has ended", b""),
+        };
+
+        let accepted = record(2, vec![refused(ListenerName::parse("writer").unwrap())]);
+        let newest = record(3, vec![refused(by.clone())]);
+        let found = record_of([newest, accepted].into_iter(), &request);
+        assert_eq!(found.unwrap().position, Position(2));
     }
 
     #[test]

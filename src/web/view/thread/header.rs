@@ -28,8 +28,9 @@ pub(in super::super) struct ThreadHeader {
     /// the last failed call that a client or another thread opened in this thread. `None` if the
     /// thread has not failed, or if the page shows an earlier state.
     failure: Option<String>,
-    /// Calls that wait for a person now, in the thread or in a thread beneath it.
-    pub waiting: Vec<WaitingMessage>,
+    /// The first calls that wait for a person now, in the thread or in a thread beneath it, at most
+    /// [`limits::WEB_NEEDS_YOU_MAX`].
+    waiting: Vec<WaitingMessage>,
     /// The calls in `waiting`, with the data for the decisions about them. Empty if the earliest of
     /// these calls is more than [`limits::WEB_HELD_RECORDS`] records before the journal's end.
     held: Vec<HeldCall>,
@@ -98,6 +99,13 @@ impl ThreadHeader {
         self.timeline.opened_by.as_str()
     }
 
+    /// Returns the number of waiting calls that are not in `waiting`; 0 if the page shows an earlier
+    /// state.
+    fn left_waiting(&self) -> u64 {
+        let listed = self.waiting.len() as u64;
+        if listed == 0 { 0 } else { self.timeline.waits.calls.saturating_sub(listed) }
+    }
+
     pub fn draw(&self, view: &ViewState) -> Markup {
         let id = self.timeline.thread.as_str();
         let parent = self.timeline.thread.parent();
@@ -114,7 +122,7 @@ impl ThreadHeader {
                         }
                     }
                 }
-                (waiting_page::needs_you(&self.waiting, &self.held, may_act))
+                (waiting_page::needs_you(&self.waiting, &self.held, self.left_waiting(), may_act))
             }
             (self.facts())
             @if let Some(parent) = parent {
@@ -133,7 +141,7 @@ impl ThreadHeader {
                 div {
                     dt { "Status" }
                     dd {
-                        (thread_status::of_thread(timeline, &self.waiting))
+                        (thread_status::of_thread(timeline))
                         @if let Some(failure) = &self.failure { ": " (inline(failure)) }
                     }
                 }

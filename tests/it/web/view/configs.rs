@@ -58,6 +58,9 @@ fn configs_of_threads_in_different_partitions_are_compared() {
     assert_eq!(text.matches("Differences").count(), 1, "{text}");
     assert!(text.contains("Differences, partition 1"), "{text}");
 
+    let absent = view.get("/config?partition=7");
+    assert_eq!(absent.status, 404, "{}", absent.body);
+    assert!(text_of(&absent.body).contains("There is no partition `7` here."), "{}", absent.body);
     let missing = view.get(&format!("/config?before={before}&after=sess-unknown1"));
     assert_eq!(missing.status, 404, "{}", missing.body);
     // One moment alone is no comparison, also beside a config that is found.

@@ -10,7 +10,7 @@ use organism::limits;
 use serde_json::{Value as Json, json};
 
 use super::browser::{PYTHON, chromium, repository};
-use super::{ViewServer, on_terminal};
+use super::{ViewServer, header, on_terminal};
 use crate::organism::model_calls::{CONFIG, THREAD, end, house, sending};
 use crate::organism::provider::{Provider, ScriptedResponse};
 use crate::organism::{House, PATIENCE, TALK, say, until};
@@ -20,6 +20,11 @@ struct EventStream(BufReader<TcpStream>);
 
 impl EventStream {
     fn open(view: &ViewServer, path: &str) -> Self {
+        Self::try_open(view, path).unwrap_or_else(|status| panic!("{path}: {status}"))
+    }
+
+    /// Opens a stream. Returns the status line of the response if the view refuses it.
+    fn try_open(view: &ViewServer, path: &str) -> Result<Self, String> {
         let mut stream = TcpStream::connect(view.at).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         let (at, cookie) = (view.at, &view.cookie);
@@ -27,8 +32,7 @@ impl EventStream {
         stream.write_all(request.as_bytes()).unwrap();
         let mut events = Self(BufReader::new(stream));
         let status = events.line();
-        assert!(status.starts_with("HTTP/1.1 200"), "{path}: {status}");
-        events
+        if status.starts_with("HTTP/1.1 200") { Ok(events) } else { Err(status) }
     }
 
     fn line(&mut self) -> String {
@@ -144,7 +148,7 @@ fn a_live_page_needs_a_session_an_own_origin_and_a_free_place() {
     let sent = house.send_text(&say("secret"), &["--new", THREAD]);
     assert_eq!(sent.code, Some(0));
     assert_eq!(running.stop(), Some(0));
-    let view = ViewServer::start(&house, &[]);
+    let mut view = ViewServer::start(&house, &[]);
     let thread = format!("/live/threads/{THREAD}");
     for path in ["/live/threads", &*thread] {
         let refused: [(&[(&str, &str)], u16); 5] = [
@@ -160,23 +164,54 @@ fn a_live_page_needs_a_session_an_own_origin_and_a_free_place() {
     }
     assert_eq!(view.get("/live/threads/%20").status, 404);
 
-    let open = |_| EventStream::open(&view, "/live/threads");
-    let mut all: Vec<_> = (0..limits::WEB_LIVE_PAGES_MAX).map(open).collect();
+    let mut all = Vec::new();
+    for number in 0..limits::WEB_LIVE_PAGES_MAX {
+        if number % limits::WEB_LIVE_PAGES_OF_BROWSER_MAX == 0 {
+            view.open();
+        }
+        all.push(EventStream::open(&view, "/live/threads"));
+    }
+    view.open();
     let refused = view.get("/live/threads");
     assert_eq!(refused.status, 503);
-    assert!(refused.body.contains("are live already"), "{}", refused.body);
+    assert!(refused.body.contains("64 pages of this view are live already"), "{}", refused.body);
     // Other pages are served meanwhile, and a closed page frees its place.
     view.page("/threads");
     all.pop();
-    until("a place is free", || {
-        let mut stream = TcpStream::connect(view.at).unwrap();
-        let (at, cookie) = (view.at, &view.cookie);
-        write!(stream, "GET /live/threads HTTP/1.1\r\nHost: {at}\r\nCookie: {cookie}\r\n\r\n")
-            .unwrap();
-        let mut head = [0; 12];
-        stream.read_exact(&mut head).unwrap();
-        (&head == b"HTTP/1.1 200").then_some(())
-    });
+    until("a place is free", || EventStream::try_open(&view, "/live/threads").ok());
+}
+
+/// A browser opens at most six connections to a host without HTTP/2, and each live page keeps one.
+#[test]
+fn a_browser_has_few_live_pages_and_keeps_connections_for_loads() {
+    let house = House::new();
+    let running = house.run();
+    assert_eq!(house.send_text(&say("first"), &[]).code, Some(0));
+    let mut view = ViewServer::start(&house, &[]);
+    let open = |_| EventStream::open(&view, "/live/threads");
+    let mut all: Vec<_> = (0..4).map(open).collect();
+    let refused = view.get("/live/threads");
+    assert_eq!(refused.status, 503);
+    assert!(refused.body.contains("4 pages of this browser are live already"), "{}", refused.body);
+
+    // Another browser has live pages of its own. A browser that opens the address with the token
+    // once more remains the same browser.
+    let first = view.cookie.clone();
+    view.open();
+    assert_ne!(view.cookie, first);
+    all.push(EventStream::open(&view, "/live/threads"));
+    view.cookie = first;
+    let host = view.at.to_string();
+    let headers = [("Host", &*host), ("Origin", "null"), ("Sec-Fetch-Site", "same-origin")];
+    let headers = [&headers[..], &[("Cookie", &*view.cookie)]].concat();
+    let again = view.request("POST", "/session", &headers, &format!("token={}", view.token));
+    assert_eq!(again.status, 303);
+    let cookie = header(&again, "set-cookie").unwrap();
+    assert!(cookie.starts_with(&format!("{};", view.cookie)), "{cookie}");
+
+    all.remove(0);
+    until("a place is free", || EventStream::try_open(&view, "/live/threads").ok());
+    assert_eq!(running.stop(), Some(0));
 }
 
 #[test]

@@ -249,6 +249,41 @@ fn two_decisions_at_once_are_one_and_the_other_is_refused() {
     assert_eq!(running.stop(), Some(0));
 }
 
+/// A decision that was refused, because another one came first, has a record with the same verb
+/// and message.
+#[test]
+fn the_receipt_of_a_decision_names_its_own_record_beside_a_refused_one() {
+    let house = house();
+    let running = house.run();
+    let view = operating(&house);
+    for text in ["one", "two", "three"] {
+        let message = hold(&house, text);
+        let path = view.link("/waiting", "Refuse");
+        let pages = [view.page(&path), view.page(&path)];
+        let answers = std::thread::scope(|scope| {
+            let decide = |(page, reason)| {
+                let view = &view;
+                scope.spawn(move || (reason, view.confirm_page(page, &[("reason", reason)])))
+            };
+            let [one, other] = &pages;
+            let decided = [(&**one, "reason of A"), (&**other, "reason of B")].map(decide);
+            decided.map(|deciding| deciding.join().unwrap())
+        });
+
+        let (reason, done) = answers.iter().find(|(_, answer)| answer.status == 200).unwrap();
+        let receipt = text_of(&done.body);
+        assert!(receipt.contains(&format!("Reason{reason}")), "{reason} in {receipt}");
+        assert!(!receipt.contains("unproved"), "{receipt}");
+        let position = until("the decision is in the index", || {
+            let sql =
+                format!("SELECT position FROM action WHERE message = '{message}' AND accepted");
+            rows(&house, &sql).first().map(|row| row["position"].to_string())
+        });
+        assert!(done.body.contains(&format!("href=\"/records/{position}\"")), "{}", done.body);
+    }
+    assert_eq!(running.stop(), Some(0));
+}
+
 /// Path of the page `page` about the first call in `calls`. If `calls` is empty, the path names no
 /// call.
 fn view_path(page: &str, calls: &[Json]) -> String {

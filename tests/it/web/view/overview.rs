@@ -323,6 +323,32 @@ fn the_line_on_the_record_names_the_records_that_are_not_checked_yet() {
     assert_eq!(running.stop(), Some(0));
 }
 
+/// A restore moves the journal away and back. Neither the page of the record nor the line of the
+/// threads goes on stating the result of a proof from before.
+#[test]
+fn the_record_is_proved_again_when_its_journal_is_gone_and_when_it_is_back() {
+    let house = House::new();
+    assert_eq!(house.send_text(&say("hello"), &[]).code, Some(0));
+    let view = ViewServer::start(&house, &[]);
+    let is_checked = || {
+        let page = view.get("/threads");
+        (page.status == 200 && page.body.contains("no change found")).then_some(())
+    };
+    until("the record is checked", is_checked);
+
+    let away = house.path("away");
+    std::fs::rename(house.data(), &away).unwrap();
+    let lost = until("the loss is found", || {
+        Some(text_of(&view.page("/record"))).filter(|text| text.contains("BROKEN"))
+    });
+    assert!(lost.contains("journal.db is gone"), "{lost}");
+
+    std::fs::rename(&away, house.data()).unwrap();
+    until("the line states the new proof", is_checked);
+    let found = text_of(&view.page("/record"));
+    assert!(found.contains("records unchanged") && !found.contains("BROKEN"), "{found}");
+}
+
 /// A break in the first records ends the proof before it has counted any record.
 #[test]
 fn a_record_that_is_broken_near_its_beginning_is_not_shown_as_proved_or_empty() {

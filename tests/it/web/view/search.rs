@@ -45,6 +45,14 @@ fn a_search_finds_what_the_command_finds() {
         assert_eq!(answer.status, 400, "{wrong}");
         assert!(!answer.body.contains("<x`"), "{}", answer.body);
     }
+    let missing = view.get("/search?thread=sess-nonesuch");
+    assert_eq!(missing.status, 404, "{}", missing.body);
+    assert!(text_of(&missing.body).contains("No thread `sess-nonesuch` is on record."));
+    let number = linked(&view.page("/search?words=number&kind=reply"));
+    let asked = house.organism(&["message", &number[0], "--json"]).json().remove(0);
+    let thread = asked["thread"].as_str().unwrap();
+    let empty = view.page(&format!("/search?words=absent&thread={thread}"));
+    assert!(text_of(&empty).contains("Nothing matches."), "{empty}");
 }
 
 #[test]

@@ -119,8 +119,8 @@ fn a_timeline_has_an_axis_with_units_and_shows_what_stands_beneath_what() {
 }
 
 /// The head of a waiting thread states the wait, and the wait has a bar and a time. The page of
-/// another thread states no wait, and neither does the page of the same thread at an earlier
-/// moment.
+/// another thread has no box for a wait, and neither has the page of the same thread at an earlier
+/// moment, which states only that the thread waited then.
 #[test]
 fn a_thread_that_waits_says_so_and_its_wait_has_a_time() {
     let runs = AuditedRuns::shared();
@@ -136,6 +136,8 @@ fn a_thread_that_waits_says_so_and_its_wait_has_a_time() {
     for other in ["/threads/sess-booked777", &past] {
         assert!(!text_of(&view.page(other)).contains("It is not handed over."), "{other}");
     }
+
+    assert!(view.page(&past).contains("data-status=\"waits\">waits for an approval<"), "{past}");
 
     // The wait is the status on every page, and the arrow of the call does not reach its listener.
     let paths = [

@@ -64,6 +64,52 @@ fn each_filter_and_each_page_lists_what_the_command_lists() {
     assert_eq!(running.stop(), Some(0));
 }
 
+/// A page refuses the values that the command refuses, and names the filter of an empty list.
+#[test]
+fn a_filter_is_on_off_or_refused_and_an_empty_list_states_why() {
+    let house = House::new();
+    let running = house.run();
+    assert_eq!(house.send_text(&say("hello"), &["--new", "sess-hello001"]).code, Some(0));
+    assert_eq!(running.stop(), Some(0));
+    let view = ViewServer::start(&house, &[]);
+    let all = threads(&house, &[]);
+    for off in ["errors=false", "needs_you=off", "organism=0", "errors="] {
+        let page = view.page(&format!("/threads?{off}"));
+        assert_eq!(listed(&page), all, "{off}");
+        assert!(!page.contains(" checked>"), "{off}: {page}");
+    }
+    for on in ["organism=true", "organism=on", "organism=1"] {
+        assert_eq!(
+            listed(&view.page(&format!("/threads?{on}"))),
+            threads(&house, &["--all"]),
+            "{on}"
+        );
+    }
+
+    let refused = [
+        "/threads?errors=perhaps",
+        "/threads?needs_you=2",
+        "/threads?cost_over=-1",
+        "/threads/sess-hello001?limit=0",
+        "/threads/sess-hello001?limit=501",
+        "/threads/sess-hello001?limit=many",
+    ];
+    for path in refused {
+        let answer = view.get(path);
+        assert_eq!(answer.status, 400, "{path}");
+        let value = path.split('=').nth(1).unwrap();
+        assert!(text_of(&answer.body).contains(&format!("`{value}`")), "{path}: {}", answer.body);
+    }
+
+    for filter in ["errors=on", "since=2099-01-01", "words=absent", "needs_you=on"] {
+        let text = text_of(&view.page(&format!("/threads?{filter}")));
+        assert!(text.contains("No thread matches these conditions."), "{filter}: {text}");
+        assert!(!text.contains("starts one"), "{filter}: {text}");
+    }
+    let text = text_of(&view.page("/threads?before=0:1"));
+    assert!(text.contains("No older threads."), "{text}");
+}
+
 #[test]
 fn what_waits_for_a_person_stands_first() {
     let config = CONFIG.replacen("[listeners.solo]", "[listeners.solo]\napproval = \"always\"", 1);

@@ -10,7 +10,7 @@ use super::super::browser::{PYTHON, chromium, repository};
 use super::super::text_of;
 use super::{House, approved, ask, held, hold, house, operating};
 use crate::nats::is_streamed;
-use crate::organism::{numbered, until};
+use crate::organism::{numbered, say, until};
 
 /// The thread of a message.
 fn thread_of(house: &House, message: &str) -> String {
@@ -58,6 +58,34 @@ fn a_call_that_waits_for_a_person_says_so_in_every_view_of_its_thread() {
     });
     let timeline = house.organism(&["thread", &thread, "--json"]).out;
     assert!(!timeline.contains("\"hold\":"), "{timeline}");
+    assert_eq!(running.stop(), Some(0));
+}
+
+/// The head of a thread has boxes for the first ten calls that wait, and counts all of them.
+#[test]
+fn a_thread_with_many_waiting_calls_names_the_number_of_all() {
+    let house = house();
+    let running = house.run();
+    let thread = "sess-waiting012";
+    for number in 1..=12 {
+        let at = if number == 1 { "--new" } else { "--thread" };
+        let key = number.to_string();
+        let sent = house.send_text(&say(&key), &["--no-wait", "--key", &key, at, thread]);
+        assert_eq!(sent.code, Some(3), "{sent:?}");
+    }
+    let view = operating(&house);
+    for path in ["", "/tree", "?view=sequence"] {
+        let page = view.page(&format!("/threads/{thread}{path}"));
+        let head = text_of(page.split("class=\"thread-head\"").nth(1).unwrap());
+        assert!(head.contains("waits for an approval, 12 calls"), "{path}: {head}");
+        assert!(!head.contains("10 calls"), "{path}: {head}");
+        assert_eq!(page.matches("aria-label=\"Waits for a person\"").count(), 10, "{page}");
+        let boxes = page.split("id=\"needs-you\"").nth(1).unwrap().split("<dl").next().unwrap();
+        assert!(text_of(boxes).contains("2 more calls wait"), "{boxes}");
+        assert!(boxes.contains("href=\"/waiting\""), "{boxes}");
+    }
+    let compared = text_of(&view.page(&format!("/compare?a={thread}&b={thread}")));
+    assert!(compared.contains("waits for an approval, 12 calls"), "{compared}");
     assert_eq!(running.stop(), Some(0));
 }
 
