@@ -25,6 +25,7 @@ use crate::journal::commit_watermark::warn_of_damaged_watermark;
 use crate::journal::log::StreamItem;
 use crate::journal::sqlite::{self, DATABASE, JournalReader, LockedJournalDir};
 use crate::journal::{CheckpointCopies, Error, KeyId, acknowledged};
+use crate::limits;
 use crate::mutant::mutant;
 use crate::nats;
 
@@ -229,7 +230,8 @@ impl LockedHost<'_> {
     /// If the operator did not choose this projection (`is_chosen` is false), also refuses to
     /// publish if one of these may have later records and cannot be queried:
     /// - A process that runs and does not answer.
-    /// - Another host whose pump wrote the projection's last record.
+    /// - Another host whose pump wrote the projection's last record, or an earlier one: a pump of
+    ///   that host may have gone on when this one ended.
     fn check_other_hosts(
         &self,
         journal: Uuid,
@@ -257,13 +259,21 @@ impl LockedHost<'_> {
                 "the host with the key {key} (`organism key show`) wrote this record, and may have \
                  later ones. Run `organism repair` on that host first"
             ),
-            (None, None) => return Ok(()),
+            (None, None) => match self.earlier_writer(projection)? {
+                Some(key) => format!(
+                    "the host with the key {key} (`organism key show`) has pumped this journal, \
+                     too, and may have later ones. Compare this number with that of the same \
+                     command there, and repair the host with the higher one"
+                ),
+                None => return Ok(()),
+            },
         };
 
         let partition = self.options.partition;
         let reason = format!(
-            "its projection goes up to record {last}, and {advice}; if its records are lost, \
-             `organism repair --from projection --partitions {partition}` publishes from here"
+            "its projection goes up to record {last}, and {advice}; if no other host has later \
+             records, or they are lost, `organism repair --from projection --partitions \
+             {partition}` publishes from here"
         );
         Err(Error::OtherHostAhead { stream: self.options.stream(), reason })
     }
@@ -276,6 +286,24 @@ impl LockedHost<'_> {
         let writer = sealed.and_then(|sealed| sealed.mac).map(|mac| mac.key());
         let other = writer.filter(|writer| *writer != self.opening.key_id());
         Ok(other.filter(|_| !mutant("publish-for-another-host")))
+    }
+
+    /// Returns the id of another host's key with which a pump wrote the newest record of
+    /// `projection` that this host's pump did not write. Returns `None` if there is no such record.
+    fn earlier_writer(&self, projection: &ComparedProjection) -> Result<Option<KeyId>, Error> {
+        let own = self.opening.key_id();
+        let mut end = projection.last.0;
+        while end > 0 {
+            let begin = end.saturating_sub(limits::SCAN_RECORDS) + 1;
+            let records = projection.reader.records(Position(begin), Position(end))?;
+            let writers =
+                records.iter().rev().filter_map(|sealed| Some(sealed.mac.as_ref()?.key()));
+            if let Some(other) = writers.into_iter().find(|writer| *writer != own) {
+                return Ok(Some(other).filter(|_| !mutant("publish-for-another-host")));
+            }
+            end = begin - 1;
+        }
+        Ok(None)
     }
 
     /// Returns the error for a repair that would lose records. `ours` states how far this repair

@@ -8,8 +8,8 @@ use organism::failpoint::REPAIR;
 
 use super::{House, Server, ask, host, stream};
 use crate::campaign::Campaign;
-use crate::organism::Running;
 use crate::organism::kill::{choices, environment, torture};
+use crate::organism::{CommandOutput, Running};
 
 /// Number of recorded repairs.
 fn repairs(house: &House) -> usize {
@@ -79,6 +79,47 @@ fn a_repaired_stream_is_the_same_record_on_every_host() {
     assert!(matches!(verified.code, Some(0 | 5)), "{verified:?}");
 }
 
+/// The pump that was killed first was replaced: its host has only the beginning of what the other
+/// host has. A repair there would add a record of its own after this beginning, which is a fork.
+#[test]
+fn where_two_hosts_have_pumped_a_repair_waits_for_the_choice_of_the_one_that_went_farthest() {
+    let server = Server::start();
+    let name = stream("replaced");
+    let (first, second) = (host(&server, &name), host(&server, &name));
+    answer(&first, 1..2);
+    answer(&second, 2..3);
+    server.kill();
+    let before = server.copy_store();
+    server.restart();
+    let running = run(&first);
+    ask(&first, "3");
+    kill_pump(running);
+    answer(&second, 4..7);
+    server.kill();
+    server.put_back(&before);
+    server.restart();
+
+    let number = |refused: &CommandOutput| {
+        assert_eq!(refused.code, Some(4), "{refused:?}");
+        assert!(refused.err.contains("has pumped this journal, too"), "{refused:?}");
+        let (_, after) = refused.err.split_once("goes up to record ").unwrap();
+        after.split(',').next().unwrap().parse::<u64>().unwrap()
+    };
+    let refused = first.organism(&["repair"]);
+    assert!(refused.err.contains("--from projection --partitions 0"), "{refused:?}");
+    let behind = number(&refused);
+    let refused = second.organism(&["repair"]);
+    assert!(refused.err.contains("may have later ones"), "{refused:?}");
+    let farthest = number(&refused);
+    assert!(behind < farthest, "{behind} {farthest}");
+    let chosen = second.organism(&["repair", "--from", "projection", "--partitions", "0"]);
+    assert_eq!(chosen.code, Some(0), "{chosen:?}");
+    answer(&first, 7..8);
+    assert_eq!((first.recorded("pong"), repairs(&first)), (7, 1));
+    let verified = first.organism(&["verify", "--stream"]);
+    assert!(matches!(verified.code, Some(0 | 5)), "{verified:?}");
+}
+
 #[test]
 fn a_killed_repair_continues_and_is_recorded_once() {
     // So few records are published in one message, so the failpoint between two is never passed.
@@ -132,10 +173,14 @@ fn run(house: &House) -> Running {
     house.run_with(command)
 }
 
-/// Kills the pump, and then the server.
-fn kill(server: &Server, mut running: Running) {
+fn kill_pump(mut running: Running) {
     running.child.kill().unwrap();
     running.child.wait().unwrap();
+}
+
+/// Kills the pump, and then the server.
+fn kill(server: &Server, running: Running) {
+    kill_pump(running);
     server.kill();
 }
 
