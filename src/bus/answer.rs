@@ -8,6 +8,7 @@ use crate::ids::{Attempt, CallId};
 use crate::limits;
 use crate::xml::element::Element;
 use crate::xml::findings::TextLocation;
+use crate::xml::invisible_characters::{visible, visible_line};
 use crate::xml::scan::{BrokenRule, split};
 
 /// Maximum number of bytes at the beginning of an answer that are searched for its first tag.
@@ -31,7 +32,10 @@ impl NamedAttempt {
 
 impl std::fmt::Display for NamedAttempt {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let short = |text: &str| text.chars().take(limits::ID_ECHO_CHARS_MAX).collect::<String>();
+        let short = |text: &str| {
+            let short: String = text.chars().take(limits::ID_ECHO_CHARS_MAX).collect();
+            visible_line(&short)
+        };
         write!(f, "attempt {} at call {}", short(&self.attempt), short(&self.call))
     }
 }
@@ -122,7 +126,7 @@ fn payloads(frame: &[u8], content: Range<usize>) -> Result<Vec<Vec<u8>>, String>
     let content = frame.get(content).unwrap_or_default();
     let ranges = split(content).map_err(|violation| {
         let place = TextLocation::at(frame, start + violation.offset);
-        let reason = format!("{violation} at {place} of the answer");
+        let reason = visible_line(&format!("{violation} at {place} of the answer"));
         if violation.breach != BrokenRule::Roots {
             return reason;
         }
@@ -133,12 +137,50 @@ fn payloads(frame: &[u8], content: Range<usize>) -> Result<Vec<Vec<u8>>, String>
     Ok(ranges.into_iter().filter_map(|range| content.get(range)).map(<[u8]>::to_vec).collect())
 }
 
+/// Description of a heartbeat that a program wrote while it had no delivery to answer.
+pub(super) const UNASKED_HEARTBEAT: &str =
+    "a heartbeat, without a delivery at hand; stop the heartbeats before the answer";
+
+/// Description of an answer that a program wrote while it had no delivery to answer.
+pub(super) const UNASKED_ANSWER: &str =
+    "an answer, without a delivery at hand; answer each delivery once";
+
+/// Suffix of the name of an attempt in a stray answer, if the attempt was answered before.
+pub(crate) const ALREADY_ANSWERED: &str = " (already answered)";
+
+/// Describes output that a program wrote while it had no delivery to answer, and states what the
+/// program should do instead. Quotes text, but of an element only the name, because the content of
+/// a payload does not belong in the log.
+pub(super) fn unasked_description(output: &[u8]) -> String {
+    let output = without_byte_order_mark(output).trim_ascii_start();
+    match output.strip_prefix(b"<") {
+        // An XML declaration or a comment precedes the element.
+        Some([b'?' | b'!', ..]) => UNASKED_ANSWER.to_owned(),
+        Some(tag) => {
+            let is_end = |byte: &u8| byte.is_ascii_whitespace() || b"/><\0".contains(byte);
+            let length = tag.iter().position(is_end).unwrap_or(tag.len());
+            let name = excerpt(tag.get(..length).unwrap_or_default());
+            if name.rsplit(':').next() == Some("heartbeat") {
+                return UNASKED_HEARTBEAT.to_owned();
+            }
+            format!("`<{name}`, without a delivery at hand; answer each delivery once")
+        }
+        None => {
+            let is_end = |byte: &u8| b"<\0".contains(byte);
+            let length = output.iter().position(is_end).unwrap_or(output.len());
+            let text = excerpt(output.get(..length).unwrap_or_default().trim_ascii_end());
+            format!("`{text}`; write diagnostics to standard error")
+        }
+    }
+}
+
 /// Returns the beginning of `text` as one line for an error message. `text` is outside of any
 /// payload. A kit writes text outside of payloads if it cannot send an answer.
 fn excerpt(text: &[u8]) -> String {
     let head = text.get(..limits::ANSWER_EXCERPT_BYTES_MAX).unwrap_or(text);
     let line = String::from_utf8_lossy(head);
-    line.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+    let line: String = line.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    visible(&line)
 }
 
 /// The root element of a frame, if it is an `<answer>` or `<missing-memory>` element.
@@ -266,6 +308,33 @@ mod tests {
             assert_eq!(read(frame.as_bytes()).memory, memory, "{frame}");
             named(&frame, &[]);
         }
+    }
+
+    #[test]
+    fn the_names_in_an_answer_are_shown_on_one_line() {
+        let frame =
+            format!("<answer xmlns=\"{NS}\" call=\"a&#10;WARN &#x202e;b\" attempt=\"1&#9;2\"/>");
+        let named = read(frame.as_bytes()).named.unwrap();
+        assert_eq!(named.to_string(), "attempt 1\\u{9}2 at call a\\u{a}WARN \\u{202e}b");
+    }
+
+    #[test]
+    fn output_without_a_delivery_is_described_without_the_content_of_payloads() {
+        for (output, expected) in [
+            ("listening...\n<e:answer", "`listening...`; write diagnostics to standard error"),
+            ("two\nlines\0", "`two lines`; write diagnostics to standard error"),
+            ("<e:heartbeat ", UNASKED_HEARTBEAT),
+            ("<?xml version=\"1.0\"?><greeting", UNASKED_ANSWER),
+            ("over\u{202e}ride", "`over\\u{202e}ride`; write diagnostics to standard error"),
+            (
+                " <greeting xmlns=\"urn:private\">private",
+                "`<greeting`, without a delivery at hand; answer each delivery once",
+            ),
+        ] {
+            assert_eq!(unasked_description(output.as_bytes()), expected);
+        }
+        let long = unasked_description(&[b'x'; 10_000]);
+        assert!(long.len() < limits::ANSWER_EXCERPT_BYTES_MAX + 100, "{long}");
     }
 
     #[test]

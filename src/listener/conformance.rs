@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 
+use crate::bus::answer::ALREADY_ANSWERED;
 use crate::bus::{Delivery, Outcome};
 use crate::envelope::AttemptFailure;
 use crate::ids::{Attempt, CallId, PayloadName};
@@ -255,8 +256,10 @@ impl ListenerTrial {
 
     /// Describes an answer that names the attempt `named`, which is not the delivery at hand.
     fn stray_description(&self, named: &str) -> String {
-        if self.answered.as_deref() == Some(named) {
-            format!("it answers {named} again, which it has answered already (4)")
+        // Only a host adds the suffix.
+        let attempt = named.strip_suffix(ALREADY_ANSWERED).unwrap_or(named);
+        if self.answered.as_deref() == Some(attempt) {
+            format!("it answers {attempt} again, which it has answered already (4)")
         } else {
             format!("it answers {named}, which is not the delivery that it has at hand (4)")
         }

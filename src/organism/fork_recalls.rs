@@ -1,10 +1,15 @@
-//! Finds recorded results for the calls of a fork. The results come from the source, which is the
-//! thread that was forked. The search does not run on the pump's OS thread.
+//! Finds recorded results for the calls of a fork, and the recorded firings of its timers. They
+//! come from the source, which is the thread that was forked. The search does not run on the pump's
+//! OS thread.
 //!
 //! Two calls are equal if they have the same listener and the same payload bytes. Equal calls are
 //! matched in order: the first such call in the fork gets the result of the first such call that
 //! the source made after the fork point, the second gets the result of the second, and so on. A
 //! call that was open at the fork point gets the result of the original call.
+//!
+//! Two timers are equal if the same listener sets them in the same thread, with the same delay or
+//! each for a time of day. Equal timers are matched in order, too. A timer that was set at the fork
+//! point is matched with itself.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -14,17 +19,16 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use crate::bounded_cache::BoundedCache;
 use crate::config::Config;
 use crate::envelope::{Message, MessageKind};
-use crate::ids::{CallId, Digest, ListenerName, Position, ThreadId};
+use crate::ids::{CallId, Digest, ListenerName, Position, ThreadId, TimerId};
 use crate::journal::Error;
 use crate::journal::sqlite::JournalReader;
 use crate::limits;
-use crate::pump::core::{CallRecollection, RecallOrder};
-use crate::pump::driver::Handle;
+use crate::pump::core::{CallRecollection, ForkSearch, RecallOrder, TimerOrder};
+use crate::pump::driver::{Handle, PumpStopped};
 use crate::thread::{Closing, Fact, Input, Opener, Record};
 
-/// Makes the channel on which a pump requests a search. A search looks for a result in the source
-/// of a fork.
-pub(super) fn channel() -> (UnboundedSender<RecallOrder>, UnboundedReceiver<RecallOrder>) {
+/// Makes the channel on which a pump requests searches in the sources of forks.
+pub(super) fn channel() -> (UnboundedSender<ForkSearch>, UnboundedReceiver<ForkSearch>) {
     unbounded_channel()
 }
 
@@ -36,32 +40,24 @@ pub(super) fn journals(config: &Config) -> (PathBuf, Vec<PathBuf>) {
 }
 
 /// Carries out the searches that a pump requests, until the pump ends. Each search looks in the
-/// source of a fork for the result of a call. `data` is the directory of the pump's journal.
-/// `sources` are the directories of the journals that may contain source threads.
+/// source of a fork for the result of a call or the firing of a timer. `data` is the directory of
+/// the pump's journal. `sources` are the directories of the journals that may contain source
+/// threads.
 pub(super) async fn serve(
-    mut orders: UnboundedReceiver<RecallOrder>,
+    mut orders: UnboundedReceiver<ForkSearch>,
     pump: Handle,
     (data, sources): (PathBuf, Vec<PathBuf>),
 ) {
     let mut search = Some(SourceSearch::new(data, sources));
     while let Some(order) = orders.recv().await {
-        let call = order.call;
         let Some(mut own) = search.take() else { return };
+        let pump = pump.clone();
         let searching = tokio::task::spawn_blocking(move || {
-            let found = own.find(&order);
-            (own, found)
+            let reported = own.carry_out(&order, &pump);
+            (own, reported)
         });
-        let Ok((own, found)) = searching.await else { return };
+        let Ok((own, Ok(()))) = searching.await else { return };
         search = Some(own);
-
-        // Without a result, the call waits for an operator: no effect is repeated by mistake.
-        let result = found.unwrap_or_else(|error| {
-            tracing::warn!(%call, "the source of its fork cannot be read: {error}");
-            None
-        });
-        if pump.recalled(call, result).is_err() {
-            return;
-        }
     }
 }
 
@@ -69,18 +65,48 @@ pub(super) async fn serve(
 /// journal order.
 type SameCalls = HashMap<(ListenerName, Digest), Vec<CallId>>;
 
+/// The parts of a timer that are the same in a fork and in its source.
+#[derive(Clone, PartialEq, Eq)]
+struct TimerKey {
+    listener: ListenerName,
+    /// The thread of the timer, under a root that all trees share.
+    thread: Option<ThreadId>,
+    /// Time from the setting of the timer to its firing, in microseconds; `None` for a timer that
+    /// was set for a time of day.
+    delay: Option<i64>,
+}
+
+/// A timer that a record of a tree sets.
+struct SetTimer {
+    timer: TimerId,
+    key: TimerKey,
+    /// Position of the record.
+    position: Position,
+}
+
+/// A call of a tree, as its first record states it.
+struct OpenedCall {
+    opener: Opener,
+    listener: ListenerName,
+    thread: ThreadId,
+}
+
 /// The calls of one thread tree, collected from those records of the tree that were read so far.
 #[derive(Default)]
 struct SearchedCalls {
     /// Position of the last record that was read.
     up_to: Position,
     same: SameCalls,
-    openers: HashMap<CallId, Opener>,
+    opened: HashMap<CallId, OpenedCall>,
     /// For each closed call, the position of the record that closed the call.
     closed: HashMap<CallId, Position>,
     /// For each call that the fork has reopened, the original call in the fork's source. A fork
     /// reopens the calls that were open at the fork point. Empty if the tree is no fork.
     reopened: HashMap<CallId, CallId>,
+    /// The timers, in journal order. Without those that a fork has set again at its beginning.
+    timers: Vec<SetTimer>,
+    /// For each timer that has fired, the position of the record.
+    fired: HashMap<TimerId, Position>,
 }
 
 /// Search for results in the sources of forks. Keeps the calls of the most recently searched trees
@@ -110,6 +136,49 @@ impl SourceSearch {
     fn new(data: PathBuf, sources: Vec<PathBuf>) -> Self {
         let trees = BoundedCache::new(limits::MEMORY_TREES_MAX, limits::MEMORY_INDEX_BYTES_MAX);
         Self { data, sources, trees }
+    }
+
+    /// Carries out a search, and reports its end to the pump.
+    fn carry_out(&mut self, order: &ForkSearch, pump: &Handle) -> Result<(), PumpStopped> {
+        match order {
+            ForkSearch::Result(order) => {
+                // Without a result, the call waits for an operator: no effect is repeated by
+                // mistake.
+                let result = none_if_unread(self.find(order), order.call);
+                pump.recalled(order.call, result)
+            }
+            ForkSearch::Timer(order) => {
+                let fired = none_if_unread(self.find_firing(order), order.call);
+                pump.timer_searched((order.timer, order.call), fired)
+            }
+        }
+    }
+
+    /// Finds the position at which the timer fired in the fork's source that corresponds to a timer
+    /// of the fork. Returns `None` if there is no such timer, or if it has not fired.
+    fn find_firing(&mut self, order: &TimerOrder) -> Result<Option<Position>, Error> {
+        let reader = JournalReader::open(&self.data)?;
+        let own = self.calls(&reader, &order.fork, Position(0))?;
+        let set = own.timers.iter().find(|set| set.timer == order.timer);
+        let key = set.map(|set| set.key.clone());
+        let number = key.as_ref().map_or(0, |key| {
+            let before = own.timers.iter().take_while(|set| set.timer != order.timer);
+            before.filter(|set| set.key == *key).count()
+        });
+
+        let Some(reader) = source_reader(&self.sources, &order.source)? else { return Ok(None) };
+        // A call that was open at the fork point may have set the timer, so all records count.
+        let source = self.calls(&reader, &order.source, Position(0))?;
+        let timer = match &key {
+            Some(key) => {
+                let equal = source.timers.iter();
+                let mut equal = equal.filter(|set| set.position > order.after && set.key == *key);
+                equal.nth(number).map(|set| set.timer)
+            }
+            // The fork has taken the timer over, with its id.
+            None => Some(order.timer),
+        };
+        Ok(timer.and_then(|timer| source.fired.get(&timer).copied()))
     }
 
     /// Finds the result for a call of a fork in the records of the fork's source. Returns `None` if
@@ -163,15 +232,41 @@ impl SourceSearch {
     }
 }
 
+/// Returns what a search for `call` has found. Returns `None` if the search failed, and logs this.
+fn none_if_unread<T>(found: Result<Option<T>, Error>, call: CallId) -> Option<T> {
+    found.unwrap_or_else(|error| {
+        tracing::warn!(%call, "the source of its fork cannot be read: {error}");
+        None
+    })
+}
+
 impl SearchedCalls {
     fn read(&mut self, record: &Record) {
+        if let Input::Timer { timer, .. } = record.input {
+            self.fired.insert(timer, record.position);
+        }
+
+        let is_fork = record.facts.iter().any(|fact| matches!(fact, Fact::Forked { .. }));
         for fact in &record.facts {
             match fact {
                 Fact::Accepted { message, opening: Some(opening), .. } => {
                     let call = CallId(message.id);
                     let same = (message.to.clone(), message.payload.digest);
                     self.same.entry(same).or_default().push(call);
-                    self.openers.insert(call, opening.opener.clone());
+                    let opener = opening.opener.clone();
+                    let listener = message.to.clone();
+                    let thread = message.thread.clone();
+                    self.opened.insert(call, OpenedCall { opener, listener, thread });
+                }
+                Fact::TimerSet { timer, call, fires_at, at, .. } if !is_fork => {
+                    let Some(OpenedCall { listener, thread, .. }) = self.opened.get(call) else {
+                        continue;
+                    };
+                    let delay = (!at).then(|| fires_at.0 - record.time.0);
+                    let listener = listener.clone();
+                    let thread = thread.under(&ThreadId::organism());
+                    let key = TimerKey { listener, thread, delay };
+                    self.timers.push(SetTimer { timer: *timer, key, position: record.position });
                 }
                 Fact::CallClosed { call, .. } => {
                     self.closed.insert(*call, record.position);
@@ -194,20 +289,20 @@ impl SearchedCalls {
         call: CallId,
         order: &RecallOrder,
     ) -> Result<Option<CallRecollection>, Error> {
-        let (Some(opener), Some(position)) = (self.openers.get(&call), self.closed.get(&call))
+        let (Some(opened), Some(position)) = (self.opened.get(&call), self.closed.get(&call))
         else {
             return Ok(None);
         };
         let record = reader.existing_record(*position)?.record;
-        Ok(recollection(&record, order.listener.clone(), call, opener))
+        Ok(recollection(&record, order.listener.clone(), call, &opened.opener))
     }
 
     fn bytes(&self) -> usize {
-        self.openers.len() * CALL_BYTES
+        (self.opened.len() + self.timers.len()) * CALL_BYTES
     }
 }
 
-/// Approximate number of bytes that one call takes in memory.
+/// Approximate number of bytes that one call or timer takes in memory.
 const CALL_BYTES: usize = 400;
 
 /// Whether `record` is an operator's cancellation of a whole tree that also ended the call of

@@ -37,6 +37,7 @@ pub(super) async fn remotes(
         let sink: Arc<dyn Sink> = sink.clone();
         let mut options =
             Options { remote_agents: remote, ..Options::new(config.name.clone(), name.clone()) };
+        options.partition = config.own_partition();
         options.waits_for_end = options.remote_agents.is_none() && is_ordered(config, &name);
         start(config, (servers, &thread), options, sink, runtime.clone())
     });

@@ -103,8 +103,12 @@ pub struct PayloadParameter {
     pub content: TextContent,
     #[serde(rename = "doc", skip_serializing_if = "Option::is_none")]
     pub doc: Option<String>,
+    /// The value of a parameter that is left out, or empty.
     #[serde(rename = "default", skip_serializing_if = "Option::is_none")]
     pub default: Option<String>,
+    /// Whether the schema permits no other value than `default`.
+    #[serde(rename = "fixed", skip_serializing_if = "std::ops::Not::not")]
+    pub fixed: bool,
     #[serde(rename = "parameters", skip_serializing_if = "Vec::is_empty")]
     pub parameters: Vec<PayloadParameter>,
     /// The attributes and children of this parameter that are only listed by name.
@@ -336,6 +340,7 @@ fn parameters(
         content: within.of_value(&a.value),
         doc: a.notes.doc.clone().or_else(|| a.value.notes.doc.clone()),
         default: a.fixed.clone().or_else(|| a.default.clone()),
+        fixed: a.fixed.is_some(),
         parameters: Vec::new(),
         undescribed: UndescribedParts::default(),
     });
@@ -393,6 +398,7 @@ fn particles(
                 content: plain("any element"),
                 doc: None,
                 default: None,
+                fixed: false,
                 parameters: Vec::new(),
                 undescribed: UndescribedParts::default(),
             }),
@@ -434,6 +440,7 @@ fn parameter(
         content: within.content(outline),
         doc,
         default: element.fixed.clone().or_else(|| element.default.clone()),
+        fixed: element.fixed.is_some(),
         parameters: inner,
         undescribed,
     }
@@ -579,7 +586,10 @@ fn line(parameter: &PayloadParameter, f: &mut fmt::Formatter<'_>, depth: usize) 
     }
 
     if let Some(default) = &parameter.default {
-        write!(f, ", default {default}")?;
+        // Both words have the same length. A description that is too long for a prompt is
+        // shortened, so another length would change the prompts of earlier versions.
+        let word = if parameter.fixed { "exactly" } else { "default" };
+        write!(f, ", {word} {default}")?;
     }
 
     if let Some(parts) = parameter.undescribed.in_prose() {

@@ -66,6 +66,16 @@ pub fn hidden(text: &str) -> usize {
 
 /// Returns `text` with each hidden character as `\u{…}`. Line breaks stay.
 pub fn visible(text: &str) -> String {
+    escaped(text, is_hidden)
+}
+
+/// Returns `text` as one line, with each hidden character, line break and tab as `\u{…}`.
+pub fn visible_line(text: &str) -> String {
+    escaped(text, |c| is_hidden(c) || matches!(c, '\n' | '\t'))
+}
+
+/// Returns `text` with each character for which `is_escaped` returns true as `\u{…}`.
+fn escaped(text: &str, is_escaped: impl Fn(char) -> bool) -> String {
     let mut out = String::with_capacity(text.len());
     // Number of backslashes just written. Before an escape they are written twice, so that the
     // escape stays unambiguous.
@@ -74,11 +84,11 @@ pub fn visible(text: &str) -> String {
 
     while let Some(c) = rest.next() {
         let looks_escaped = c == 'u' && rest.peek() == Some(&'{');
-        if is_hidden(c) || looks_escaped {
+        if is_escaped(c) || looks_escaped {
             (0..backslashes).for_each(|_| out.push('\\'));
         }
 
-        if is_hidden(c) {
+        if is_escaped(c) {
             let _ = write!(out, "\\u{{{:x}}}", u32::from(c));
         } else {
             out.push(c);
@@ -201,6 +211,7 @@ mod tests {
         }
 
         assert_eq!(hidden("a\u{202e}b\r\n"), 2);
+        assert_eq!(visible_line("a\n\tb\u{202e} \\n"), "a\\u{a}\\u{9}b\\u{202e} \\n");
     }
 
     /// Returns all characters that match `pattern`, a character class of a regular expression. The

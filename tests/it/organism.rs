@@ -62,6 +62,7 @@ mod pumps;
 mod record;
 mod recorded_effects;
 mod recorded_turns;
+mod refused_payloads;
 mod reloads;
 mod remote;
 mod renewals;

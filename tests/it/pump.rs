@@ -29,6 +29,7 @@ mod groups;
 mod humans;
 mod limits;
 mod lost;
+mod model_waits;
 mod operator;
 mod pauses;
 mod plain_core;

@@ -158,7 +158,7 @@ impl NatsShared {
 
     /// Records that the replica that handles the attempt with this token has sent a sign of life.
     pub(super) fn mark_alive(&self, token: AttemptToken) {
-        self.report_presence();
+        self.report_presence_at(token);
         self.in_flight().record_heartbeat(token, Instant::now());
     }
 
@@ -381,7 +381,8 @@ impl NatsShared {
             SubjectScope::Itself => {
                 let lease = message.headers.as_ref().and_then(responses::lease);
                 self.in_flight().leases(lease, Instant::now());
-                return self.report_presence();
+                let is_news = self.in_flight().record_presence();
+                return self.report_presence(is_news);
             }
             SubjectScope::Denied => {
                 if !self.denied_operations().add(&message.payload, Instant::now()) {
@@ -456,7 +457,7 @@ impl NatsShared {
             // These responses were handled above, where their named attempt is checked.
             ListenerResponse::Named(..) | ListenerResponse::MissingMemory(_) => {}
             ListenerResponse::Unreadable => {
-                self.report_presence();
+                self.report_presence_at(token);
                 let count = self.bad_leases.fetch_add(1, Ordering::Relaxed) + 1;
                 if count.is_power_of_two() {
                     tracing::warn!(
@@ -468,7 +469,7 @@ impl NatsShared {
             ListenerResponse::Heartbeat => {
                 let holder = self.in_flight().record_heartbeat(token, Instant::now());
                 if let Some((call, attempt)) = holder {
-                    self.report_presence();
+                    self.report_presence_at(token);
                     self.sink.heartbeat(&self.options.listener, call, attempt);
                 }
             }
@@ -477,7 +478,7 @@ impl NatsShared {
                 self.show_model_state(token, state, message);
             }
             ListenerResponse::Lease(lease) => {
-                self.report_presence();
+                self.report_presence_at(token);
                 self.in_flight().lives(token, lease, Instant::now());
             }
             ListenerResponse::Answer(answer) => {
@@ -485,11 +486,11 @@ impl NatsShared {
                     self.remember(token, message);
                 }
 
+                self.report_presence_at(token);
                 let ended = self.in_flight().end(token);
                 match ended {
                     // The pump refuses this answer, and records the refusal.
                     EndedAttempt::InTime(key) | EndedAttempt::Late(key) => {
-                        self.report_presence();
                         self.answered(key, answer, ending, message.payload.len());
                     }
                     EndedAttempt::Unknown => self.stray(message),
@@ -535,12 +536,22 @@ impl NatsShared {
 
         let (ended, is_news) = {
             let mut in_flight = self.in_flight();
-            (in_flight.end(token), in_flight.record_absence())
+            (in_flight.end(token), in_flight.record_absence(Instant::now()))
         };
 
         let detail = "no replica of it is connected to NATS";
         if is_news {
-            self.sink.left(&self.options.listener, detail);
+            let listener = &self.options.listener;
+            let remedy = match self.remote_agents() {
+                Some(_) => "start `organism host`",
+                None => "start one",
+            };
+            let partition = self.options.partition;
+            tracing::warn!(
+                %listener, partition,
+                "no replica of {listener} is connected to NATS: {remedy}"
+            );
+            self.sink.left(listener, detail);
         }
 
         if let EndedAttempt::InTime(key) = ended {
@@ -548,11 +559,18 @@ impl NatsShared {
         }
     }
 
-    fn report_presence(&self) {
-        let is_news = self.in_flight().record_presence();
+    fn report_presence_at(&self, token: AttemptToken) {
+        let is_news = self.in_flight().record_presence_at(token);
+        self.report_presence(is_news);
+    }
+
+    fn report_presence(&self, is_news: bool) {
         if is_news {
             self.is_probe_due.store(true, Ordering::Release);
-            self.sink.joined(&self.options.listener, "a replica of it is connected to NATS");
+            let listener = &self.options.listener;
+            let partition = self.options.partition;
+            tracing::info!(%listener, partition, "a replica of {listener} is connected to NATS");
+            self.sink.joined(listener, "a replica of it is connected to NATS");
         }
     }
 

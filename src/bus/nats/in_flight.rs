@@ -28,7 +28,9 @@ pub(super) struct InFlightTable {
     /// Attempts that ended without an answer, oldest first. Their answers may still arrive.
     given_up: VecDeque<GivenUpAttempt>,
     leases: AnnouncedLeases,
-    is_away: bool,
+    /// Time of the last delivery that came back because no replica was connected; `None` if a
+    /// replica was connected since then.
+    away_since: Option<Instant>,
     is_draining: bool,
     looked: Instant,
     cancel_grace: Duration,
@@ -129,7 +131,7 @@ impl InFlightTable {
             attempts: HashMap::default(),
             given_up: VecDeque::new(),
             leases: AnnouncedLeases::default(),
-            is_away: false,
+            away_since: None,
             is_draining: false,
             looked: now,
             cancel_grace,
@@ -314,14 +316,24 @@ impl InFlightTable {
     /// Records that the listener has a replica. Returns true if the listener was recorded as absent
     /// before.
     pub fn record_presence(&mut self) -> bool {
-        std::mem::replace(&mut self.is_away, false)
+        self.away_since.take().is_some()
+    }
+
+    /// Records a message about the attempt with this token. This message shows that the listener
+    /// has a replica if the delivery was published after the listener was recorded as absent. For
+    /// an earlier delivery it does not, because a replica that stops still handles its deliveries.
+    /// Returns true if the listener was recorded as absent before, and has a replica now.
+    pub fn record_presence_at(&mut self, token: AttemptToken) -> bool {
+        let attempt = self.attempts.get(&token);
+        let is_later = attempt.is_some_and(|own| self.away_since.is_some_and(|at| at <= own.since));
+        is_later && self.record_presence()
     }
 
     /// Records that the listener has no replica, and forgets the leases that its replicas announced.
     /// Returns true if the listener had a replica before.
-    pub fn record_absence(&mut self) -> bool {
+    pub fn record_absence(&mut self, now: Instant) -> bool {
         self.leases.clear();
-        !std::mem::replace(&mut self.is_away, true)
+        self.away_since.replace(now).is_none()
     }
 
     /// Cancels an attempt. Returns true if the attempt is in flight. The caller must then send the
@@ -650,7 +662,7 @@ mod tests {
         let (mut in_flight, now) = in_flight();
         in_flight.leases(Some(LEASE), now);
         in_flight.take(1, key(1), 1, now);
-        in_flight.record_absence();
+        in_flight.record_absence(now);
         in_flight.looked = now + LEASE;
         let overdue = in_flight.overdue(Some(1), now + LEASE);
         let [(_, AttemptFailure::Crashed { detail })] = &*overdue else { panic!("{overdue:?}") };
@@ -720,7 +732,7 @@ mod tests {
     #[test]
     fn a_draining_host_takes_nothing_and_reports_each_change_once() {
         let (mut in_flight, now) = in_flight();
-        assert_eq!((in_flight.record_absence(), in_flight.record_absence()), (true, false));
+        assert_eq!((in_flight.record_absence(now), in_flight.record_absence(now)), (true, false));
         assert_eq!((in_flight.record_presence(), in_flight.record_presence()), (true, false));
         in_flight.drain();
         assert!(!in_flight.take(1, key(1), 1, now) && in_flight.is_empty());

@@ -174,18 +174,19 @@ impl HostTexts {
         Some(relay)
     }
 
-    /// Ends the relay if no pump has requested the text of models recently. Returns the time of the
-    /// end, or `None` if the relay continues. If the relay has ended, its queue may still contain
-    /// states from before the end; the caller must report these.
-    fn end_relay(&self) -> Option<Time> {
+    /// Ends the relay if no pump has requested the text of models recently, and returns whether it
+    /// has ended. Before the end, calls `take_over`, which must report the states that the relay
+    /// still has. Later states are reported without the relay, and so must not come before them.
+    fn end_relay(&self, take_over: impl FnOnce()) -> bool {
         let mut watchers = locked(&self.watchers);
         watchers.remove_expired();
         if !watchers.pumps.is_empty() {
-            return None;
+            return false;
         }
 
+        take_over();
         watchers.relay = None;
-        Some(Time::now())
+        true
     }
 
     /// Whether the last report about this attempt was `state`, sent to the subject `reply`.
@@ -231,22 +232,21 @@ impl RemoteSink {
     /// Sends events to the pumps that requested the text of models. Returns when no pump has a
     /// recent request.
     async fn relay_events(&self, relay: &LiveRelay) {
-        let ended = loop {
+        loop {
             timeout(limits::LIVE_INTEREST_INTERVAL, relay.reader.filled()).await.ok();
             self.relay_queued_of(relay).await;
-            if let Some(ended) = self.texts().end_relay() {
-                break ended;
+            let _order = self.texts().lost.lock().await;
+            if self.texts().end_relay(|| self.relay_last_states(relay)) {
+                return;
             }
-        };
+        }
+    }
 
-        // Only this loop can still report the states that were queued before the end. Queued texts
-        // have no reader, and the next relay may already report later states.
-        let _order = self.texts().lost.lock().await;
+    /// Queues the states that a relay still has at its end. The remaining texts have no reader.
+    fn relay_last_states(&self, relay: &LiveRelay) {
         while let Some(event) = relay.reader.next_queued() {
-            if let LiveEvent::Model { source, state, since, .. } = event
-                && since <= ended
-            {
-                self.relay_state(relay, &source, &state, since).await;
+            if let LiveEvent::Model { source, state, since, .. } = event {
+                self.relay_state(relay, &source, &state, since);
             }
         }
     }
@@ -271,7 +271,9 @@ impl RemoteSink {
                 }
                 Some(LiveEvent::Lost { events }) => *lost = lost.saturating_add(events.max(1)),
                 Some(LiveEvent::Model { source, state, since, .. }) => {
-                    self.relay_state(relay, &source, &state, since).await;
+                    self.relay_state(relay, &source, &state, since);
+                    // Later texts must not overtake the state.
+                    self.flush_states().await;
                 }
                 Some(LiveEvent::Opened { .. } | LiveEvent::Unwatched { .. }) => {}
                 None => return,
@@ -279,22 +281,14 @@ impl RemoteSink {
         }
     }
 
-    /// Reports a state of a model call to the pump of its attempt. Does nothing if this state was
+    /// Queues a state of a model call for the pump of its attempt. Does nothing if this state was
     /// set before the relay started, and was already reported to the pump.
-    async fn relay_state(
-        &self,
-        relay: &LiveRelay,
-        source: &LiveSource,
-        state: &ModelState,
-        since: Time,
-    ) {
+    fn relay_state(&self, relay: &LiveRelay, source: &LiveSource, state: &ModelState, since: Time) {
         let Some(reply) = self.reply((source.call, source.attempt)) else { return };
         if since <= relay.opened && self.texts().was_reported(source, &reply, state) {
             return;
         }
-        if let Some((reply, headers)) = self.state_message(source, state) {
-            self.publish_headers(reply, headers).await;
-        }
+        self.queue_state(source, state);
     }
 
     async fn relay_text(
@@ -387,23 +381,22 @@ mod tests {
     }
 
     #[test]
-    fn a_relay_that_has_ended_keeps_its_states_when_the_next_begins() {
+    fn a_relay_hands_over_its_states_before_it_ends() {
         let texts = HostTexts::default();
         let first = texts.watch("pump-a").unwrap();
         assert!(texts.watch("pump-b").is_none(), "one relay serves all pumps");
-        assert!(texts.end_relay().is_none(), "pumps watch");
+        assert!(!texts.end_relay(|| panic!("the relay goes on")), "pumps watch");
         texts.channel.model_state(&source(), &streaming(), true);
         texts.channel.model_state(&source(), &ModelState::Ended, true);
 
         locked(&texts.watchers).pumps.clear();
-        let ended = texts.end_relay().unwrap();
+        let mut left = Vec::new();
+        assert!(texts.end_relay(|| left = queued(&first)));
         assert!(!texts.is_relaying());
         let second = texts.watch("pump-a").unwrap();
         assert!(texts.is_relaying());
         assert!(queued(&second).is_empty());
 
-        let left = queued(&first);
-        assert!(left.iter().all(|(_, since)| *since <= ended));
         let left: Vec<ModelState> = left.into_iter().map(|(state, _)| state).collect();
         assert_eq!(left, [streaming(), ModelState::Ended]);
     }

@@ -54,6 +54,8 @@ pub struct Options {
     /// subject contains this name as a token.
     pub organism: String,
     pub listener: ListenerName,
+    /// The partition whose pump delivers, for log lines; `None` if there is only one partition.
+    pub partition: Option<u32>,
     /// Maximum time from the cancellation of an attempt to its end.
     pub cancel_grace: Duration,
     /// Whether a cancelled attempt stays in flight as long as its replica renews the lease. True
@@ -71,6 +73,7 @@ impl Options {
         Self {
             organism: organism.into(),
             listener,
+            partition: None,
             cancel_grace: limits::CANCEL_GRACE,
             waits_for_end: false,
             drain_timeout: limits::DRAIN_TIMEOUT,

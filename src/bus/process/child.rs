@@ -272,7 +272,10 @@ fn describe(status: ExitStatus) -> String {
 
 /// Logs the lines of a child's standard error until its end.
 async fn log_lines(stderr: Arc<Stderr>) {
-    while stderr.pipe.readable().await.is_ok() && stderr.read_available().is_continue() {}
+    while stderr.pipe.readable().await.is_ok() && stderr.read_available().is_continue() {
+        // A pipe that is always readable must not keep a thread of the runtime from other tasks.
+        tokio::task::yield_now().await;
+    }
     locked(&stderr.lines).end_line();
 }
 

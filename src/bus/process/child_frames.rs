@@ -8,7 +8,7 @@ use tokio::process::{ChildStdin, ChildStdout};
 use tokio::sync::mpsc::error::TryRecvError;
 use tokio::time::{Instant, sleep_until, timeout};
 
-use crate::bus::answer::{ClaimedMemory, ListenerAnswer, NamedAttempt};
+use crate::bus::answer::{self, ClaimedMemory, ListenerAnswer, NamedAttempt};
 use crate::bus::memory::MemoryMark;
 use crate::bus::{Delivery, DeliveryPreview, Outcome};
 use crate::envelope::AttemptFailure;
@@ -68,6 +68,22 @@ pub(super) struct ChildIo<'a> {
     /// Deadline for the answer to the current call. `None` until the call is cancelled or the host
     /// begins to drain.
     patience: Option<Instant>,
+}
+
+/// Beginning of the description of output that a child wrote without a delivery.
+pub(super) const UNASKED: &str = "wrote to its standard output unasked";
+
+/// Describes an answer that a child wrote without a delivery.
+fn unasked_answer(answer: &ListenerAnswer) -> String {
+    match &answer.payloads {
+        Ok(payloads) => match payloads.first() {
+            Some(payload) => answer::unasked_description(payload),
+            None => answer::UNASKED_ANSWER.to_owned(),
+        },
+        Err(unreadable) => {
+            format!("{unreadable}; write only answers to standard output, one to each delivery")
+        }
+    }
 }
 
 enum ChildEvent {
@@ -282,14 +298,18 @@ impl<'a> ChildIo<'a> {
                 self.handle.heartbeat(call, attempt);
                 return None;
             }
-            (ChildFrame::Heartbeat, None) => return Some(self.unasked().await),
+            (ChildFrame::Heartbeat, None) => {
+                return Some(self.unasked(answer::UNASKED_HEARTBEAT).await);
+            }
             (ChildFrame::Answer(answer), _) => answer,
         };
 
         let is_named = answer.named.is_some();
         match &answer.named {
             Some(named) if !self.is_served(named) => return self.stray(answer).await,
-            None if self.serving.is_none() => return Some(self.unasked().await),
+            None if self.serving.is_none() => {
+                return Some(self.unasked(&unasked_answer(&answer)).await);
+            }
             _ => {}
         }
 
@@ -326,16 +346,23 @@ impl<'a> ChildIo<'a> {
     async fn surplus(&mut self, is_named: bool) -> Option<ChildExit> {
         while self.frames.has_more() {
             let next = self.frames.next_buffered().map(|frame| frame.map(frame::read));
-            match next {
+            let unasked = match next {
                 Some(Ok(ChildFrame::Answer(answer))) if answer.named.is_some() => {
                     if let Some(ended) = self.stray(answer).await {
                         return Some(ended);
                     }
+                    continue;
                 }
                 // The output is not complete yet, and may name its call.
                 None if is_named && self.frames.may_name_attempt() => return None,
-                _ => return Some(self.unasked().await),
-            }
+                Some(Ok(ChildFrame::Answer(answer))) => unasked_answer(&answer),
+                Some(Ok(ChildFrame::Heartbeat)) => answer::UNASKED_HEARTBEAT.to_owned(),
+                Some(Err(_)) => {
+                    format!("a frame of more than {} bytes", limits::FRAME_BYTES_MAX)
+                }
+                None => answer::unasked_description(self.frames.unread()),
+            };
+            return Some(self.unasked(&unasked).await);
         }
 
         None
@@ -347,17 +374,21 @@ impl<'a> ChildIo<'a> {
     async fn stray(&mut self, answer: ListenerAnswer) -> Option<ChildExit> {
         let is_named =
             |(call, attempt)| answer.named.as_ref().is_some_and(|named| named.is(call, attempt));
+        let is_repeated = self.answered.is_some_and(is_named);
         let reason = match self.serving {
-            _ if self.answered.is_some_and(is_named) => "the listener has answered it already",
+            _ if is_repeated => "the listener has answered it already",
             Some(_) => "the listener has another attempt at hand",
             None => "the listener has no attempt at hand",
         };
 
-        let named = answer.named.map(|named| named.to_string()).unwrap_or_default();
+        let mut named = answer.named.map(|named| named.to_string()).unwrap_or_default();
         let listener = &self.options.listener;
         let instance = self.handle.instance;
         tracing::warn!(%listener, instance, "refused an answer to {named}, because {reason}");
-        self.handle.stray(named, answer.payloads.unwrap_or_default());
+        if is_repeated {
+            named.push_str(answer::ALREADY_ANSWERED);
+        }
+        self.handle.stray(named.clone(), answer.payloads.unwrap_or_default());
 
         self.strays += 1;
         self.has_strayed = true;
@@ -366,8 +397,10 @@ impl<'a> ChildIo<'a> {
         }
 
         self.child.kill().await;
-        let detail =
-            format!("gave {} answers to attempts that it did not have at hand", self.strays);
+        let detail = format!(
+            "gave {} answers to attempts that it did not have at hand, the last one to {named}",
+            self.strays
+        );
         self.settle(Err(AttemptFailure::Crashed { detail: detail.clone() }));
         Some(ChildExit::Fault(detail))
     }
@@ -379,9 +412,11 @@ impl<'a> ChildIo<'a> {
         timeout(limits::UNSOLICITED_EXIT_GRACE, self.child.exited()).await.is_ok()
     }
 
-    async fn unasked(&mut self) -> ChildExit {
+    /// Kills the child because of output that it wrote without a delivery. `output` describes the
+    /// output.
+    async fn unasked(&mut self, output: &str) -> ChildExit {
         self.child.kill().await;
-        ChildExit::Fault("wrote to its standard output unasked".to_owned())
+        ChildExit::Fault(format!("{UNASKED}: {output}"))
     }
 
     /// Handles the exit of the process. First handles the output that is still in the pipe, and
@@ -415,7 +450,10 @@ impl<'a> ChildIo<'a> {
                     bytes => format!("{how}, {bytes} bytes into an unfinished frame"),
                 });
             }
-            FrameError::Unsolicited => return self.unasked().await,
+            FrameError::Unsolicited => {
+                let output = answer::unasked_description(self.frames.unread());
+                return self.unasked(&output).await;
+            }
             FrameError::TooLong => {
                 self.child.kill().await;
                 let detail = format!("a frame of more than {max} bytes");
@@ -542,10 +580,18 @@ impl<'a> ChildIo<'a> {
         let (ended, why) = if self.draining {
             (ChildExit::Drained, "the listener was stopped")
         } else {
-            (ChildExit::AfterCancel, "its caller was gone")
+            (ChildExit::AfterCancel, "its call was cancelled or timed out")
         };
 
         let detail = format!("did not answer in time after {why}; {missing}; it was killed");
+        // The pump logs the failure of an attempt that it still waits for.
+        if self.is_cancelled
+            && let Some((call, attempt)) = self.serving
+        {
+            let listener = &self.options.listener;
+            let instance = self.handle.instance;
+            tracing::warn!(%listener, instance, %call, %attempt, "{detail}");
+        }
         self.settle(Err(AttemptFailure::Crashed { detail }));
         ended
     }

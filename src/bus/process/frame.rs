@@ -9,13 +9,17 @@ use tokio::io::{AsyncRead, AsyncReadExt as _};
 
 use crate::bus::answer::{self, ListenerAnswer};
 use crate::bus::{Delivery, delivery_frame};
-use crate::envelope::AttemptFailure;
+use crate::envelope::{self, AttemptFailure};
 use crate::ids::CallId;
 use crate::limits;
+use crate::xml::element::{Element, Node};
+use crate::xml::scan::scan;
 
 /// The byte that ends every frame. XML cannot contain it.
 const END: u8 = 0;
 const READ_BYTES: usize = 64 << 10;
+/// Maximum length of a frame that can be a heartbeat.
+const HEARTBEAT_BYTES_MAX: usize = 1024;
 
 /// Appends a delivery frame (docs/PROTOCOL.md, section 3). Leaves out the first `remembered`
 /// messages, because the child remembers them. If `remembered` is `None`, writes all messages.
@@ -64,10 +68,39 @@ pub(crate) enum ChildFrame {
 }
 
 pub(super) fn read(frame: &[u8]) -> ChildFrame {
-    match answer::without_byte_order_mark(frame).trim_ascii() {
-        b"<heartbeat/>" | b"<heartbeat />" => ChildFrame::Heartbeat,
-        frame => ChildFrame::Answer(answer::read(frame)),
+    if is_heartbeat(frame) {
+        ChildFrame::Heartbeat
+    } else {
+        ChildFrame::Answer(answer::read(frame))
     }
+}
+
+/// Whether the frame is one `<heartbeat>` element without content, in any form that XML permits.
+/// The element has the namespace of envelopes, or neither a namespace nor attributes. Without a
+/// namespace, an element with attributes is a payload, because a schema may declare it.
+fn is_heartbeat(frame: &[u8]) -> bool {
+    // Most heartbeats have this form. The comparison saves the parser.
+    if frame.trim_ascii() == b"<heartbeat/>" {
+        return true;
+    }
+    if frame.len() > HEARTBEAT_BYTES_MAX || memchr::memmem::find(frame, b"heartbeat").is_none() {
+        return false;
+    }
+
+    let Ok(scanned) = scan(frame) else { return false };
+    let namespace = &*scanned.name.namespace;
+    if &*scanned.name.local != "heartbeat" || !["", envelope::NAMESPACE].contains(&namespace) {
+        return false;
+    }
+
+    let root = frame.get(scanned.root).and_then(|root| std::str::from_utf8(root).ok());
+    root.and_then(Element::read).is_some_and(|heartbeat| {
+        if namespace.is_empty() && !heartbeat.attributes.is_empty() {
+            return false;
+        }
+        let is_space = |node: &Node| matches!(node, Node::Text(text) if text.trim().is_empty());
+        heartbeat.content.iter().all(is_space)
+    })
 }
 
 /// Reason why no further frame can be read.
@@ -173,7 +206,7 @@ impl<R: AsyncRead + Unpin> ChildFrameReader<R> {
     /// Whether the bytes after the last returned frame can be the beginning of an answer that names
     /// its attempt. Returns true if there are no such bytes yet.
     pub fn may_name_attempt(&self) -> bool {
-        answer::may_name_attempt(self.buffer.get(self.start..).unwrap_or_default())
+        answer::may_name_attempt(self.unread())
     }
 
     /// Whether the buffer contains more than white space after the last returned frame.
@@ -184,14 +217,18 @@ impl<R: AsyncRead + Unpin> ChildFrameReader<R> {
     /// Returns the number of buffered bytes after the last returned frame. White space at the
     /// beginning and at the end does not count, because a child may write it at any time.
     pub fn unfinished(&self) -> usize {
-        self.buffer.get(self.start..).unwrap_or_default().trim_ascii().len()
+        self.unread().trim_ascii().len()
+    }
+
+    /// Returns the buffered bytes after the last returned frame.
+    pub fn unread(&self) -> &[u8] {
+        self.buffer.get(self.start..).unwrap_or_default()
     }
 
     /// Returns the number of buffered bytes of a frame whose [`END`] has not arrived, as
     /// [`Self::unfinished`] counts them. Returns 0 while a whole frame is in the buffer.
     pub fn bytes_without_end(&self) -> usize {
-        let unread = self.buffer.get(self.start..).unwrap_or_default();
-        if memchr::memchr(END, unread).is_some() { 0 } else { self.unfinished() }
+        if memchr::memchr(END, self.unread()).is_some() { 0 } else { self.unfinished() }
     }
 }
 
@@ -261,7 +298,38 @@ mod tests {
     }
 
     #[test]
-    fn a_byte_order_mark_before_a_heartbeat_is_ignored() {
-        assert_eq!(read("\u{feff}<heartbeat/>".as_bytes()), ChildFrame::Heartbeat);
+    fn a_heartbeat_has_any_form_that_xml_permits() {
+        let of_envelope = format!("<e:heartbeat xmlns:e=\"{}\" call=\"c\"/>", envelope::NAMESPACE);
+        for text in [
+            "<heartbeat/>",
+            "<heartbeat />\n",
+            "\u{feff}<heartbeat/>",
+            "<heartbeat></heartbeat>",
+            "<heartbeat>\n</heartbeat>",
+            "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<heartbeat/>",
+            "<!-- still at work --><heartbeat/>",
+            "<heartbeat xmlns:e=\"urn:mine\"/>",
+            &of_envelope,
+        ] {
+            assert_eq!(read(text.as_bytes()), ChildFrame::Heartbeat, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_frame_with_more_than_an_empty_heartbeat_is_an_answer() {
+        let long = format!("<heartbeat/>{}<done/>", " ".repeat(HEARTBEAT_BYTES_MAX));
+        for text in [
+            "<heartbeat>60</heartbeat>",
+            "<heartbeat at=\"now\"/>",
+            "<heartbeat><done/></heartbeat>",
+            "<heartbeat/><done/>",
+            "<heartbeat xmlns=\"urn:mine\"/>",
+            "<heartbeats/>",
+            "<heartbeat",
+            "<done>heartbeat</done>",
+            &long,
+        ] {
+            assert!(matches!(read(text.as_bytes()), ChildFrame::Answer(_)), "{text}");
+        }
     }
 }

@@ -12,7 +12,7 @@ impl Core {
             Alarm::Probe => self.probe(step),
             Alarm::Untaken { call } => self.fail_untaken(step, call),
             Alarm::Lost { call, attempt } => self.record_lost_attempt(step, call, attempt),
-            Alarm::Timer { timer, call } => self.fire_timer(step, timer, call),
+            Alarm::Timer { timer, call } => self.timer_alarm(step, timer, call),
             Alarm::Gone { call } => self.listener_gone(step, call),
             Alarm::ThreadTime { call } => self.thread_time_alarm(step, call),
             Alarm::Held { call } => self.hold_alarm(step, call),

@@ -9,14 +9,15 @@ use crate::bus::Delivery;
 use crate::clock::Time;
 use crate::contract::{Contracts, TreeLimits};
 use crate::envelope::{AttemptFailure, Message, NotReserved, Refusal, Reservation, Turn};
-use crate::ids::{Attempt, CallId, Digest, ListenerName, MessageId, ThreadId, TimerId};
+use crate::ids::{Attempt, CallId, Digest, ListenerName, MessageId, Position, ThreadId, TimerId};
 use crate::pump::gate::Checked;
 use crate::system::AlertReport;
 use crate::thread::{Closing, Decision, DecisionOrigin, DecisionSignature, Hold, OperatorAction};
 use crate::trace::TraceParent;
 
 use super::Schedules;
-use super::forks::{CallRecollection, ForkOrder, ForkRuling, RecallOrder};
+use super::fork_timers::ForkSearch;
+use super::forks::{CallRecollection, ForkOrder, ForkRuling};
 use super::pauses::{PauseChange, PauseRuling};
 use super::retries::{RetryOrder, RetryRuling};
 
@@ -170,6 +171,21 @@ pub enum Event {
     Recalled {
         call: CallId,
         result: Option<CallRecollection>,
+    },
+    /// The search in the source of a fork for the firing of a timer has ended. `call` has set the
+    /// timer of the fork. `fired` is the position in the source at which the corresponding timer
+    /// fired, or `None` if no such timer fired.
+    TimerSearched {
+        timer: TimerId,
+        call: CallId,
+        fired: Option<Position>,
+    },
+    /// The replayed record states that a timer fired, so it fires at once, even in a fork whose
+    /// other work can continue. Only a replay makes this event; a running pump gets an
+    /// [`Alarm::Timer`] or an [`Event::TimerSearched`] instead.
+    TimerFired {
+        timer: TimerId,
+        call: CallId,
     },
     Joined {
         listener: ListenerName,
@@ -336,10 +352,11 @@ pub enum Alarm {
     ScheduledRun {
         request: MessageId,
     },
-    /// The next recorded event of a fork may take effect: a result or a turn that the fork's source
-    /// recorded for this call. Such events take effect one after another in the order of the
-    /// source. Each must wait until no call of the fork can continue without it, and no search for
-    /// a result is in progress. If the source has no result for this call, the call may start now.
+    /// The next recorded event of a fork may take effect: a result, a turn or the firing of a timer
+    /// that the fork's source recorded for this call. Such events take effect one after another in
+    /// the order of the source. Each must wait until no call of the fork can continue without it,
+    /// and no search is in progress. If the source has no result for this call, the call may start
+    /// now.
     Recorded {
         call: CallId,
     },
@@ -402,9 +419,9 @@ pub enum Effect {
         ticket: Uuid,
         ruling: OperatorRuling,
     },
-    /// Starts a search in the source of a fork for the result of a call. [`Event::Searched`]
-    /// reports the end of the search.
-    Recall(RecallOrder),
+    /// Starts a search in the source of a fork for the result of a call or the firing of a timer.
+    /// [`Event::Searched`] or [`Event::TimerSearched`] reports the end of the search.
+    Recall(ForkSearch),
     /// Reports whether a model call may send its request.
     Reserved {
         call: CallId,

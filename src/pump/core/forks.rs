@@ -5,13 +5,13 @@
 //! If the source has no result for a call, an operator must approve the call. If the request for
 //! the fork named the listener of the call, only the config can still require an approval. Some of
 //! the calls without a recorded result are first kept back (see `kept_back`). The timers of a fork
-//! fire one after another in the order of their times. The next timer fires as soon as the fork
-//! waits only for timers or persons.
+//! do not wait for their times (see `fork_timers`).
 
 use uuid::Uuid;
 
 use super::close::CallResult;
 use super::event::{Alarm, Effect, OperatorRuling};
+use super::fork_timers::ForkSearch;
 use super::outcome::is_reply;
 use super::recorded_events::RecordedEvent;
 use super::refusals::refusal_of;
@@ -19,7 +19,7 @@ use super::signatures::SignedDecision;
 use super::{Core, Step};
 use crate::contract::Role;
 use crate::envelope::{Disposition, MessageKind, Payload, Refusal, RefusalRule};
-use crate::ids::{CallId, Digest, ListenerName, PayloadName, Position, ThreadId, TimerId};
+use crate::ids::{CallId, Digest, ListenerName, PayloadName, Position, ThreadId};
 use crate::mutant::mutant;
 use crate::pump::gate::{Checked, Gate};
 use crate::system::{ActionReport, CorePayload};
@@ -274,14 +274,14 @@ impl Core {
         let (Some(TreeLineage { source, .. }), Some(request)) = (lineage, open.request()) else {
             return;
         };
-        step.effect(Effect::Recall(RecallOrder {
+        step.effect(Effect::Recall(ForkSearch::Result(RecallOrder {
             call,
             fork: open.thread.root(),
             listener: open.callee.clone(),
             payload: request.payload.digest,
             source: source.thread.clone(),
             after: source.history,
-        }));
+        })));
     }
 
     /// Processes the end of a search in the fork's source for the result of a call. If a result was
@@ -346,18 +346,6 @@ impl Core {
         call.unrecorded && lineage().is_some_and(|lineage| !lineage.live.contains(&call.callee))
     }
 
-    /// Whether the timers of this tree fire one after another, in the order of their times. True
-    /// for a fork: each timer fires as soon as the fork waits only for timers or persons.
-    pub(super) fn keeps_timer_order(&self, root: &ThreadId) -> bool {
-        let tree = self.state.trees.get(root);
-        tree.is_some_and(|tree| tree.lineage.is_some()) && !mutant("fire-passed-timers-at-once")
-    }
-
-    /// Whether a fork can continue only if its next timer fires.
-    fn waits_for_timers(&self, root: &ThreadId, tree: &Tree) -> bool {
-        tree.lineage.is_some() && self.is_idle(tree) && !self.recorded.has_any(root)
-    }
-
     /// Triggers the next recorded event, kept-back call or timer in the fork to which the step's
     /// record belongs. Does nothing if the record belongs to a tree that is not a fork.
     pub(super) fn follow_fork(&self, step: &mut Step) {
@@ -377,8 +365,8 @@ impl Core {
     }
 
     /// Triggers what can continue next in a fork: the next recorded event, the calls that were kept
-    /// back, or the next timer. A timer fires only if nothing else in the fork can continue. Does
-    /// nothing for a tree that is no fork.
+    /// back, or the next timer without a recorded time. Such a timer fires only if nothing else in
+    /// the fork can continue. Does nothing for a tree that is no fork.
     pub(super) fn follow_order(&self, step: &mut Step, root: &ThreadId) {
         let Some(tree) = self.state.trees.get(root).filter(|tree| tree.lineage.is_some()) else {
             return;
@@ -397,7 +385,7 @@ impl Core {
 
     /// Whether all open calls of a tree wait for a timer, for a decision of a person, or for the
     /// end of a pause.
-    fn is_idle(&self, tree: &Tree) -> bool {
+    pub(super) fn is_idle(&self, tree: &Tree) -> bool {
         tree.open_calls().all(|call| self.rests(call))
     }
 
@@ -406,21 +394,6 @@ impl Core {
     pub(super) fn rests(&self, call: &Call) -> bool {
         let is_kept = || !call.is_ready() || self.is_paused(call);
         call.held.is_some() || (call.handed_over.is_none() && is_kept())
-    }
-
-    /// Returns the timer that fires next in a fork, and the call that has set this timer. Ignores
-    /// timers of paused calls. Returns `None` if only paused calls have timers, or no call has one.
-    fn first_timer(&self, tree: &Tree) -> Option<(TimerId, CallId)> {
-        let is_paused = |call: CallId| tree.call(call).is_some_and(|open| self.is_paused(open));
-        let going = tree.timers.iter().filter(|(_, set)| !is_paused(set.call));
-        let next = going.min_by_key(|(timer, set)| (set.fires_at, **timer));
-        next.map(|(timer, set)| (*timer, set.call))
-    }
-
-    /// Whether a timer of a fork is the next one to fire.
-    pub(super) fn is_next_timer(&self, root: &ThreadId, timer: TimerId) -> bool {
-        let tree = self.state.trees.get(root).filter(|tree| self.waits_for_timers(root, tree));
-        tree.and_then(|tree| self.first_timer(tree)).is_some_and(|(next, _)| next == timer)
     }
 }
 

@@ -64,8 +64,7 @@ impl Core {
     ///   back or waits for another call, a person or a timer. A paused call does not count as
     ///   waiting.
     ///
-    /// The call starts before the next timer of the fork fires. A replay could not repeat the
-    /// opposite order, because it does not know which calls are kept back.
+    /// The call starts before the next timer of the fork without a recorded firing fires.
     fn may_start(&self, fork: &ThreadId, call: CallId) -> bool {
         if !self.waits_for_other_legs(call) {
             return true;

@@ -117,6 +117,7 @@ impl Core {
         let trees = roots.iter().filter_map(|root| self.state.trees.get(root));
         let timers = trees.flat_map(|tree| tree.timers.iter());
         step.set_timer_alarms(timers.filter(|_| !mutant("forget-a-timer")));
+        self.search_timers(step, roots);
     }
 
     /// Continues an open call on which no listener works. Does the first of these that applies:

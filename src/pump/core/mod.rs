@@ -20,6 +20,7 @@ mod dispatch;
 mod edited_turns;
 mod event;
 mod failures;
+mod fork_timers;
 mod forks;
 mod goals;
 mod groups;
@@ -64,6 +65,7 @@ pub use event::{
     Alarm, BusyCount, CallDecision, Cancellation, CoreConfig, Effect, Event, GatedAnswer,
     OperatorRuling, Receipt, ReloadRequest, Standstill, Submission, Target,
 };
+pub use fork_timers::{ForkSearch, TimerOrder};
 pub use forks::{CallRecollection, ForkOrder, ForkRuling, RecallOrder};
 pub use open_work::OpenWork;
 pub use pauses::{PauseChange, PauseRuling};
@@ -249,6 +251,10 @@ impl Core {
             Event::RetryMessage(order) => self.retry_message(&mut step, *order),
             Event::Searched { call, result } => self.searched(&mut step, call, result),
             Event::Recalled { call, result } => self.take_recalled(&mut step, call, result),
+            Event::TimerSearched { timer, call, fired } => {
+                self.timer_searched(&mut step, (timer, call), fired);
+            }
+            Event::TimerFired { timer, call } => self.fire_timer(&mut step, timer, call),
             Event::Joined { listener, detail } => self.handle_join(&mut step, listener, detail),
             Event::Left { listener, detail } => self.left(&mut step, listener, detail),
             Event::Denied { listener, operations, count } => {

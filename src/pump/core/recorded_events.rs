@@ -1,12 +1,15 @@
-//! Recorded events of forks. A recorded event is the result of a call or the turn of an agent, as
-//! the source of the fork has recorded it.
+//! Recorded events of forks. A recorded event is the result of a call, the turn of an agent, or the
+//! firing of a timer, as the source of the fork has recorded it.
 //!
 //! Recorded events take effect one after another, in the order of the source. Each takes effect
 //! only when every open call of the fork waits. So the results of parallel work arrive in the same
 //! order as in the source, even if the work takes more or less time. An agent that acts as in the
 //! source therefore gets the same prompts.
+//!
+//! A drain waits for no call: the recorded events that wait then take effect at once, still in the
+//! order of the source. A timer of a paused call keeps its place until the pause ends.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::event::{Alarm, Effect};
 use super::forks::CallRecollection;
@@ -14,23 +17,42 @@ use super::outcome::{AttemptSource, Gated};
 use super::{Core, Step};
 use crate::clock::Time;
 use crate::envelope::Turn;
-use crate::ids::{CallId, ListenerName, Position, ThreadId};
+use crate::ids::{CallId, ListenerName, Position, ThreadId, TimerId};
 use crate::mutant::mutant;
-use crate::thread::Call;
+use crate::thread::{Call, Opener};
 
-/// A result or a turn that a fork's source has recorded, and that takes effect in the fork, too.
+/// An event that a fork's source has recorded, and that takes effect in the fork, too.
 #[derive(Debug, Clone)]
 pub(super) enum RecordedEvent {
-    Result { call: CallId, found: CallRecollection },
-    Turn { source: AttemptSource, payloads: Vec<Gated>, turn: Box<Turn>, arrived: Option<Time> },
+    Result {
+        call: CallId,
+        found: CallRecollection,
+    },
+    Turn {
+        source: AttemptSource,
+        payloads: Vec<Gated>,
+        turn: Box<Turn>,
+        arrived: Option<Time>,
+    },
+    /// A timer of the fork fires. It may have ended meanwhile.
+    Timer {
+        timer: TimerId,
+        /// The call that has set the timer. It goes on meanwhile.
+        call: CallId,
+    },
 }
 
 impl RecordedEvent {
     const fn call(&self) -> CallId {
         match self {
-            Self::Result { call, .. } => *call,
+            Self::Result { call, .. } | Self::Timer { call, .. } => *call,
             Self::Turn { source, .. } => source.call,
         }
+    }
+
+    /// Whether `call` cannot continue until this event has taken effect.
+    fn holds_up(&self, call: CallId) -> bool {
+        self.call() == call && !matches!(self, Self::Timer { .. })
     }
 }
 
@@ -45,6 +67,10 @@ pub(super) struct RecordedEvents {
     /// The calls that are kept back, each with the root thread of its fork. Such a call has no
     /// recorded result and waits for other calls.
     kept_back: BTreeMap<CallId, ThreadId>,
+    /// The timers for which a search in the source is in progress, each with the root thread of its
+    /// fork. The call is a part of the key, because forks of one turn take over the same timers,
+    /// with their ids.
+    searched: BTreeMap<(CallId, TimerId), ThreadId>,
 }
 
 impl RecordedEvents {
@@ -57,6 +83,21 @@ impl RecordedEvents {
         self.kept_back.insert(call, fork);
     }
 
+    pub(super) fn begin_search(&mut self, timer: TimerId, call: CallId, fork: ThreadId) {
+        self.searched.insert((call, timer), fork);
+    }
+
+    /// Ends the search for a timer of a call, and returns the root thread of its fork. Returns
+    /// `None` if the call has closed meanwhile.
+    pub(super) fn end_search(&mut self, timer: TimerId, call: CallId) -> Option<ThreadId> {
+        self.searched.remove(&(call, timer))
+    }
+
+    /// Whether a search for a timer of the fork is in progress.
+    pub(super) fn searches_timer(&self, fork: &ThreadId) -> bool {
+        self.searched.values().any(|own| own == fork)
+    }
+
     pub(super) fn is_kept_back(&self, call: CallId) -> bool {
         self.kept_back.contains_key(&call)
     }
@@ -67,10 +108,12 @@ impl RecordedEvents {
     }
 
     /// Removes a closed call of a fork from this table. If the recorded result of the call still
-    /// waits, removes this result, too. If a recorded turn of the call waits, keeps the turn,
-    /// because the attempt that made the turn ends only when the turn is processed.
+    /// waits, removes this result, too, and removes its timers. If a recorded turn of the call
+    /// waits, keeps the turn, because the attempt that made the turn ends only when the turn is
+    /// processed.
     pub(super) fn forget(&mut self, fork: &ThreadId, call: CallId) {
         self.kept_back.remove(&call);
+        self.searched.retain(|(own, _), _| *own != call);
         let Some(events) = self.waiting.get_mut(fork) else { return };
         events
             .retain(|_, event| event.call() != call || matches!(event, RecordedEvent::Turn { .. }));
@@ -85,49 +128,42 @@ impl RecordedEvents {
         kept.map(|(call, _)| *call)
     }
 
+    /// Whether an event of the fork waits, or a search may find one.
     pub(super) fn has_any(&self, fork: &ThreadId) -> bool {
-        self.waiting.contains_key(fork)
+        self.waiting.contains_key(fork) || self.searches_timer(fork)
     }
 
-    fn contains(&self, fork: &ThreadId, call: CallId) -> bool {
+    /// Whether this call of the fork cannot continue until a waiting event has taken effect.
+    fn holds_up(&self, fork: &ThreadId, call: CallId) -> bool {
         let events = self.waiting.get(fork);
-        events.is_some_and(|events| events.keys().any(|(_, waiting)| *waiting == call))
-    }
-
-    /// Returns the call to which the next recorded event of the fork belongs. The next event is the
-    /// waiting event that the fork's source recorded first. Returns `None` if no event waits.
-    fn first(&self, fork: &ThreadId) -> Option<CallId> {
-        let (_, call) = *self.waiting.get(fork)?.keys().next()?;
-        Some(call)
+        events.is_some_and(|events| events.values().any(|event| event.holds_up(call)))
     }
 
     /// Returns the fork in which an event of this call waits, or `None` if no event of the call
     /// waits.
     pub(super) fn fork_of(&self, call: CallId) -> Option<ThreadId> {
-        self.forks().find(|fork| self.contains(fork, call)).cloned()
+        let has_event = |events: &BTreeMap<(Position, CallId), RecordedEvent>| {
+            events.keys().any(|(_, waiting)| *waiting == call)
+        };
+        let mut forks = self.waiting.iter();
+        forks.find(|(_, events)| has_event(events)).map(|(fork, _)| fork.clone())
     }
 
-    /// Removes and returns the next recorded event of the fork. The next event is the waiting event
-    /// that the fork's source recorded first. Returns `None` if no event waits.
-    fn take_first(&mut self, fork: &ThreadId) -> Option<RecordedEvent> {
+    fn take(&mut self, fork: &ThreadId, key: (Position, CallId)) -> Option<RecordedEvent> {
         let events = self.waiting.get_mut(fork)?;
-        let (_, event) = events.pop_first()?;
-        if events.is_empty() {
-            self.waiting.remove(fork);
-        }
-        Some(event)
-    }
-
-    /// Removes and returns the waiting event of a call, even if it is not the next event of the
-    /// fork. Returns `None` if the call has no waiting event.
-    pub(super) fn take_of(&mut self, fork: &ThreadId, call: CallId) -> Option<RecordedEvent> {
-        let events = self.waiting.get_mut(fork)?;
-        let key = events.keys().find(|(_, waiting)| *waiting == call).copied()?;
         let event = events.remove(&key);
         if events.is_empty() {
             self.waiting.remove(fork);
         }
         event
+    }
+
+    /// Removes and returns the waiting event that holds a call up, even if it is not the next event
+    /// of the fork. Returns `None` if there is none.
+    pub(super) fn take_of(&mut self, fork: &ThreadId, call: CallId) -> Option<RecordedEvent> {
+        let events = self.waiting.get_mut(fork)?;
+        let key = *events.iter().find(|(_, event)| event.holds_up(call))?.0;
+        self.take(fork, key)
     }
 
     pub(super) fn forks(&self) -> impl Iterator<Item = &ThreadId> {
@@ -140,7 +176,7 @@ impl RecordedEvents {
         let events = self.waiting.values().flat_map(BTreeMap::values);
         let turns = events.filter(|event| match event {
             RecordedEvent::Turn { source, .. } => source.listener == *listener,
-            RecordedEvent::Result { .. } => false,
+            RecordedEvent::Result { .. } | RecordedEvent::Timer { .. } => false,
         });
         turns.count()
     }
@@ -171,21 +207,54 @@ impl Core {
         others.filter(is_in_memory).for_each(|fork| self.follow_recorded(step, fork));
     }
 
-    /// Whether recorded events of this fork must take effect in the order of its source. False
-    /// while the pump drains before it stops: recorded events then take effect at once.
+    /// Whether recorded events of this fork must take effect in the order of its source.
     pub(super) fn keeps_order_in(&self, fork: &ThreadId) -> bool {
         let tree = self.state.trees.get(fork);
-        !self.draining
-            && tree.is_some_and(|tree| tree.lineage.is_some())
-            && !mutant("take-the-record-as-it-comes")
+        tree.is_some_and(|tree| tree.lineage.is_some()) && !mutant("take-the-record-as-it-comes")
     }
 
     /// Triggers the next recorded event of a fork if nothing else in the fork can continue.
     pub(super) fn follow_recorded(&self, step: &mut Step, fork: &ThreadId) {
-        let Some(call) = self.recorded.first(fork) else { return };
-        if self.draining || self.awaits_record(fork) {
+        let Some((_, call)) = self.next_recorded(fork) else { return };
+        if self.takes_recorded(fork) {
             step.effect(Effect::Alarm { at: step.time, alarm: Alarm::Recorded { call } });
         }
+    }
+
+    /// Whether the next recorded event of the fork may take effect. During a drain, it may also if
+    /// work of the fork is in progress.
+    fn takes_recorded(&self, fork: &ThreadId) -> bool {
+        let drains = self.draining && !self.recorded.searches_timer(fork);
+        drains || self.awaits_record(fork)
+    }
+
+    /// Returns the key of the recorded event of the fork that takes effect next: of the waiting
+    /// events, the one that the fork's source recorded first. Returns `None` if there is none.
+    ///
+    /// Skips a timer of a paused call, and the later events that such a call would receive. During
+    /// a drain, does not skip a turn, because the drain waits for its attempt.
+    pub(super) fn next_recorded(&self, fork: &ThreadId) -> Option<(Position, CallId)> {
+        let mut stopped = BTreeSet::new();
+        let events = self.recorded.waiting.get(fork)?;
+        let next = events.iter().find(|((_, id), event)| {
+            let call = self.state.call(*id);
+            let opener = call.and_then(|call| match call.opening.opener {
+                Opener::Call { call, .. } => Some(call),
+                Opener::Client { .. } => None,
+            });
+            let is_stopped = match event {
+                RecordedEvent::Turn { .. } if self.draining => false,
+                RecordedEvent::Timer { .. } => {
+                    stopped.contains(id) || call.is_some_and(|call| self.is_paused(call))
+                }
+                _ => [Some(*id), opener].iter().flatten().any(|call| stopped.contains(call)),
+            };
+            if is_stopped {
+                stopped.insert(*id);
+            }
+            !is_stopped
+        });
+        next.map(|(key, _)| *key)
     }
 
     /// Starts this call if it is kept back. Otherwise processes the next recorded event of the fork
@@ -196,10 +265,11 @@ impl Core {
         }
 
         let Some(fork) = self.recorded.fork_of(call) else { return };
-        if !self.draining && !self.awaits_record(&fork) {
+        if !self.takes_recorded(&fork) {
             return;
         }
-        if let Some(event) = self.recorded.take_first(&fork) {
+        let Some(next) = self.next_recorded(&fork) else { return };
+        if let Some(event) = self.recorded.take(&fork, next) {
             self.process_recorded(step, event);
         }
         // An obsolete event leaves no record that would trigger the next event.
@@ -214,6 +284,7 @@ impl Core {
             RecordedEvent::Turn { source, payloads, turn, arrived } => {
                 self.take_outcome(step, source, payloads, Some(turn), arrived);
             }
+            RecordedEvent::Timer { timer, call } => self.fire_timer(step, timer, call),
         }
     }
 
@@ -228,11 +299,16 @@ impl Core {
     ///   [`Core::waits_for_record`]).
     ///
     /// A call does not wait while a search for its result is in progress, while its listener works
-    /// on it, while it waits for a retry, or while it is queued for any other reason.
+    /// on it, while it waits for a retry, or while it is queued for any other reason. The result is
+    /// also false while a search for a timer of the fork is in progress.
     fn awaits_record(&self, fork: &ThreadId) -> bool {
+        if self.recorded.searches_timer(fork) {
+            return false;
+        }
+
         let Some(tree) = self.state.trees.get(fork) else { return true };
         let waits = |(id, call): (&CallId, &Call)| {
-            self.recorded.contains(fork, *id)
+            self.recorded.holds_up(fork, *id)
                 || self.recorded.is_kept_back(*id)
                 || call.held.is_some()
                 || (!self.awaits_recall(call) && (self.rests(call) || self.waits_for_record(call)))
@@ -265,8 +341,12 @@ impl Core {
             && self.recorded.waiting_turns(&call.callee) >= places
     }
 
-    /// Whether a recorded event of this call waits because other work of its fork can go on.
+    /// Whether a recorded event of this call waits because other work of its fork can go on, or
+    /// because an earlier recorded event waits.
     pub(super) fn waits_for_its_order(&self, fork: &ThreadId, call: CallId) -> bool {
-        self.recorded.contains(fork, call) && self.keeps_order_in(fork) && !self.awaits_record(fork)
+        let is_next = || self.next_recorded(fork).is_some_and(|(_, next)| next == call);
+        self.recorded.holds_up(fork, call)
+            && self.keeps_order_in(fork)
+            && !(self.takes_recorded(fork) && is_next())
     }
 }

@@ -53,6 +53,7 @@ impl Core {
             self.count_timers(call);
             let alarm = Alarm::Timer { timer, call };
             step.effect(Effect::Alarm { at: fires_at, alarm });
+            self.search_timer(step, timer, call);
         }
         for (call, until) in waiting {
             self.fact(step, Fact::Waiting { call, until });
@@ -60,7 +61,10 @@ impl Core {
         for call in &calls {
             self.fact(step, Fact::Reopened(Box::new(call.clone())));
         }
+        // The edited turn takes what the call receives here. So none of it starts a delivery.
+        self.outcome_call = edited;
         self.continue_reopened(step, &calls, edited);
+        self.outcome_call = None;
         awaited
     }
 

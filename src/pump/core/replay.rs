@@ -51,13 +51,13 @@ pub fn event_of(record: &Record, gate: &Gate) -> Option<Event> {
         | Input::Untaken { .. }
         | Input::Lost { .. }
         | Input::Retry { .. }
-        | Input::Timer { .. }
         | Input::Gone { .. }
         | Input::ThreadTime { .. }
         | Input::Schedule { .. }
         | Input::Stop { .. }
         | Input::Held { .. }
         | Input::PreviewTime { .. } => Event::Alarm(alarm_of(&record.input)?),
+        Input::Timer { timer, call } => Event::TimerFired { timer, call },
         Input::NotTaken { listener, call, attempt, detail } => {
             Event::NotTaken { listener, call, attempt, detail }
         }
@@ -220,7 +220,6 @@ fn alarm_of(input: &Input) -> Option<Alarm> {
         Input::Untaken { call } => Alarm::Untaken { call },
         Input::Lost { call, attempt, .. } => Alarm::Lost { call, attempt },
         Input::Retry { call } => Alarm::Retry { call },
-        Input::Timer { timer, call } => Alarm::Timer { timer, call },
         Input::Gone { call } => Alarm::Gone { call },
         Input::ThreadTime { call } => Alarm::ThreadTime { call },
         Input::Held { call } => Alarm::Held { call },

@@ -32,7 +32,9 @@ impl Core {
             Event::Heartbeat { call, .. }
             | Event::Reserve { call, .. }
             | Event::Searched { call, .. }
-            | Event::Recalled { call, .. } => self.tree_of_open(*call),
+            | Event::Recalled { call, .. }
+            | Event::TimerSearched { call, .. }
+            | Event::TimerFired { call, .. } => self.tree_of_open(*call),
             Event::Decide(decision) => self.tree_of_open(CallId(decision.message)),
             Event::Alarm(alarm) => self.tree_of_alarm(alarm),
             Event::SendScheduled { request, .. } => self.tree_of_run(*request),

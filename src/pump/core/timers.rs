@@ -42,6 +42,7 @@ impl Core {
         self.fact(step, Fact::TimerSet { timer, call, fires_at, label: label.clone(), at });
         self.count_timers(call);
         step.effect(Effect::Alarm { at: fires_at, alarm: Alarm::Timer { timer, call } });
+        self.search_timer(step, timer, call);
         self.answer(step, ask, &CorePayload::TimerSet { timer, fires_at, label });
     }
 
@@ -69,7 +70,18 @@ impl Core {
         }
     }
 
-    /// Handles [`Alarm::Timer`]: a timer fires, and its call gets a message.
+    /// Handles [`Alarm::Timer`]. In a fork, ignores the alarm of a timer that is not the next one
+    /// to fire: the step sets its alarm again once nothing else in the fork can continue.
+    pub(super) fn timer_alarm(&mut self, step: &mut Step, timer: TimerId, call: CallId) {
+        let Some(root) = self.state.calls.get(&call).cloned() else { return };
+        if !self.keeps_timer_order(&root) || self.is_next_timer(&root, timer) {
+            self.fire_timer(step, timer, call);
+        }
+    }
+
+    /// Fires a timer: its call gets a message. Does nothing if the timer has ended or its call is
+    /// paused. In a tree that is no fork, sets the alarm again if the time of the timer has not
+    /// come.
     pub(super) fn fire_timer(&mut self, step: &mut Step, timer: TimerId, call: CallId) {
         let root = self.state.calls.get(&call).cloned();
         let tree = root.as_ref().and_then(|root| self.state.trees.get(root));
@@ -79,12 +91,7 @@ impl Core {
         if self.state.call(call).is_some_and(|open| self.is_paused(open)) {
             return;
         }
-        if self.keeps_timer_order(&root) {
-            // The step sets the alarm of the next timer once nothing else in the fork can continue.
-            if !self.is_next_timer(&root, timer) {
-                return;
-            }
-        } else if set.fires_at > step.time {
+        if set.fires_at > step.time && !self.keeps_timer_order(&root) {
             let alarm = Alarm::Timer { timer, call };
             return step.effect(Effect::Alarm { at: set.fires_at, alarm });
         }

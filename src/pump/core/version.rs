@@ -180,6 +180,13 @@ const CHANGES: &[(u32, &str)] = &[
          `clear-context` counts what an earlier one of the same turn left; and an amount of money for a \
          thread is refused where a model has no price",
     ),
+    (
+        66,
+        "an edited turn of a fork also takes the ends of the threads that still ran beside it, so its \
+         agent is not woken before the results of the edit; a timer that fired in the source of a \
+         fork fires in the fork in the order of the source; and the refusal of a duration states its \
+         units and its least value",
+    ),
     // Each version has one line. After a merge conflict, take the next version.
 ];
 

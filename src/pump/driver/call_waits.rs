@@ -5,10 +5,11 @@
 use tokio::sync::mpsc;
 
 use crate::bus::ModelState;
-use crate::ids::{CallId, ListenerName, ThreadId};
+use crate::bus::live::LiveSource;
+use crate::ids::{Attempt, CallId, ListenerName, ThreadId};
 use crate::mutant::mutant;
 use crate::pump::core::StallReason;
-use crate::thread::{Hold, Map, State};
+use crate::thread::{Hold, Map};
 
 /// A waiting call of a tree, and the reason for which it waits.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,8 +32,7 @@ pub enum CallWaitReason {
 
 /// State of a model call, as its agent reported it.
 pub(in crate::pump) struct ModelReport {
-    pub listener: ListenerName,
-    pub call: CallId,
+    pub source: LiveSource,
     pub state: ModelState,
 }
 
@@ -40,18 +40,23 @@ pub(in crate::pump) struct ModelReport {
 /// memory, because even an empty channel allocates space for 32 values.
 pub type WaitSender = mpsc::Sender<Box<CallWait>>;
 
-/// Clients that watch the waiting calls of a tree, by the tree's root.
+/// Clients that watch the waiting calls of a tree.
 #[derive(Default)]
-pub(super) struct Watchers(Map<ThreadId, Vec<WaitSender>>);
+pub(super) struct Watchers {
+    /// The clients, by the root of the tree.
+    clients: Map<ThreadId, Vec<WaitSender>>,
+    /// The running model calls that were reported to clients.
+    models: Map<(CallId, Attempt), LiveSource>,
+}
 
 impl Watchers {
     pub fn add(&mut self, thread: &ThreadId, watcher: WaitSender) {
         // Clients that have left are removed when another one arrives.
-        self.0.retain(|_, watchers| {
+        self.clients.retain(|_, watchers| {
             watchers.retain(|watcher| !watcher.is_closed());
             !watchers.is_empty()
         });
-        self.0.entry(thread.root()).or_default().push(watcher);
+        self.clients.entry(thread.root()).or_default().push(watcher);
     }
 
     pub fn notify(&self, wait: &CallWait) {
@@ -61,21 +66,72 @@ impl Watchers {
             wait.thread.root()
         };
 
-        for watcher in self.0.get(&root).into_iter().flatten() {
+        for watcher in self.clients.get(&root).into_iter().flatten() {
             // The client of a full channel already has waits to show, so this one may be dropped.
             watcher.try_send(Box::new(wait.clone())).ok();
         }
     }
 
-    pub fn report(&self, state: &State, report: ModelReport) {
-        if self.0.is_empty() {
+    /// Reports a state of a model call. The attempt of the call must be in flight, because nothing
+    /// else ends the wait for the model.
+    pub fn report(&mut self, report: ModelReport) {
+        if self.clients.is_empty() {
             return;
         }
 
-        let ModelReport { listener, call, state: model_state } = report;
-        let Some(open) = state.call(call) else { return };
-        let thread = open.thread.clone();
-        let reason = CallWaitReason::Model(model_state);
-        self.notify(&CallWait { thread, call, listener, reason });
+        let ModelReport { source, state } = report;
+        if state == ModelState::Ended {
+            return self.attempt_ended(source.call, source.attempt);
+        }
+
+        self.notify_model(&source, state);
+        self.models.insert((source.call, source.attempt), source);
+    }
+
+    /// Reports the end of an attempt's model call. Does nothing if no such call runs.
+    pub fn attempt_ended(&mut self, call: CallId, attempt: Attempt) {
+        if let Some(source) = self.models.remove(&(call, attempt)) {
+            self.notify_model(&source, ModelState::Ended);
+        }
+    }
+
+    fn notify_model(&self, source: &LiveSource, state: ModelState) {
+        let LiveSource { thread, agent, call, .. } = source.clone();
+        let reason = CallWaitReason::Model(state);
+        self.notify(&CallWait { thread, call, listener: agent, reason });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::MessageId;
+
+    fn source(n: u32) -> LiveSource {
+        LiveSource {
+            thread: ThreadId::parse("sess-aaaaaaaa").unwrap(),
+            agent: ListenerName::parse("writer").unwrap(),
+            call: CallId(MessageId(uuid::Uuid::from_u128(7))),
+            attempt: Attempt { epoch: 1, n },
+        }
+    }
+
+    #[test]
+    fn the_end_of_an_attempt_ends_the_wait_for_its_model_once() {
+        let mut watchers = Watchers::default();
+        let (sender, mut waits) = mpsc::channel(8);
+        watchers.add(&source(1).thread, sender);
+        let streaming = ModelState::Streaming("a/b".to_owned());
+        watchers.report(ModelReport { source: source(1), state: streaming.clone() });
+        for n in [2, 1, 1] {
+            watchers.attempt_ended(source(n).call, source(n).attempt);
+        }
+        watchers.report(ModelReport { source: source(1), state: ModelState::Ended });
+
+        let reasons: Vec<_> =
+            std::iter::from_fn(|| waits.try_recv().ok()).map(|wait| wait.reason).collect();
+        let expected = [streaming, ModelState::Ended].map(CallWaitReason::Model);
+        assert_eq!(reasons, expected);
+        assert!(watchers.models.is_empty());
     }
 }

@@ -1,21 +1,49 @@
 //! Logs failed attempts. The caller gets only the kind of a failure. The author of the listener
 //! finds the reason in this log.
 
+use std::collections::HashSet;
+
 use super::metrics_recorder::MetricsRecorder;
 use crate::envelope::AttemptFailure;
+use crate::ids::ListenerName;
 use crate::thread::{Input, Record};
 
+/// Maximum number of reasons in [`LoggedReasons`].
+const REASONS_MAX: usize = 64;
+
+/// Reasons why a listener could not be reached that are in the log already. The host of an agent
+/// with another config refuses every attempt for the same reason.
+#[derive(Debug, Default)]
+pub(super) struct LoggedReasons(HashSet<(ListenerName, String)>);
+
+impl LoggedReasons {
+    /// Records that `failure` is logged. Returns false if it is in the log already.
+    fn add(&mut self, listener: &ListenerName, failure: &AttemptFailure) -> bool {
+        let AttemptFailure::Unreachable { detail } = failure else { return true };
+        if self.0.len() >= REASONS_MAX {
+            self.0.clear();
+        }
+        self.0.insert((listener.clone(), detail.clone()))
+    }
+}
+
 /// Logs the attempts in `records` that timed out, or that failed for a reason that only the author
-/// of the listener can repair. Ignores attempts that were no longer in flight, for example because
-/// their call was cancelled. Must be called before `metrics` counts the records and their effects,
-/// because `metrics` then forgets the attempts.
-pub(super) fn warn_of_failed_attempts(records: &[Record], metrics: &MetricsRecorder) {
+/// of the listener, or the operator of its host, can repair. Ignores attempts that were no longer in
+/// flight, for example because their call was cancelled. Must be called before `metrics` counts the
+/// records and their effects, because `metrics` then forgets the attempts.
+///
+/// Logs each reason why a listener cannot be reached only once, and records it in `logged`.
+pub(super) fn warn_of_failed_attempts(
+    records: &[Record],
+    metrics: &MetricsRecorder,
+    logged: &mut LoggedReasons,
+) {
     for record in records {
         match &record.input {
             Input::Failed { listener, call, attempt, failure } => {
                 let is_in_flight =
                     attempt.is_preview() || metrics.listener_of(*call, *attempt).is_some();
-                if is_in_flight && is_of_listener(failure) {
+                if is_in_flight && is_of_listener(failure) && logged.add(listener, failure) {
                     tracing::warn!(%listener, %call, %attempt, "the attempt failed: {failure}");
                 }
             }
@@ -31,15 +59,16 @@ pub(super) fn warn_of_failed_attempts(records: &[Record], metrics: &MetricsRecor
     }
 }
 
-/// Whether only the author of the listener can repair the failure. False for all other failures,
-/// such as those of model calls and budgets, whose reasons the caller itself gets.
+/// Whether only the author of the listener, or the operator of its host, can repair the failure.
+/// False for all other failures, such as those of model calls and budgets, whose reasons the caller
+/// itself gets.
 const fn is_of_listener(failure: &AttemptFailure) -> bool {
     match failure {
         AttemptFailure::Crashed { .. }
         | AttemptFailure::Garbage { .. }
-        | AttemptFailure::Refused { .. } => true,
-        AttemptFailure::Unreachable { .. }
-        | AttemptFailure::Lost { .. }
+        | AttemptFailure::Refused { .. }
+        | AttemptFailure::Unreachable { .. } => true,
+        AttemptFailure::Lost { .. }
         | AttemptFailure::CutShort { .. }
         | AttemptFailure::Model { .. }
         | AttemptFailure::Spent { .. }

@@ -5,6 +5,7 @@ use std::sync::mpsc::{RecvTimeoutError, TryRecvError};
 use std::time::{Duration, Instant};
 
 use super::failed_attempts::warn_of_failed_attempts;
+use super::refused_payloads::warn_of_payloads_refused_by_core;
 use super::{Pump, PumpCommand, WriteObstacle};
 use crate::bus::Delivery;
 use crate::clock::{Time, since_boot};
@@ -98,7 +99,8 @@ impl Pump {
             // Ordering rule: the effects of a time-out make the metrics forget the attempt.
             // In a test case, whose clock is frozen, failures are part of the case.
             if !self.clock.is_frozen() {
-                warn_of_failed_attempts(&records, &self.metrics);
+                warn_of_failed_attempts(&records, &self.metrics, &mut self.logged_reasons);
+                warn_of_payloads_refused_by_core(&records, &self.gate);
             }
             let early = |effect: &mut Effect| self.is_early(effect);
             let early: Vec<_> = effects.extract_if(.., early).collect();
@@ -108,7 +110,18 @@ impl Pump {
             self.metrics.count_records(&records);
         }
 
-        self.perform_all(effects)
+        self.perform_all(effects)?;
+        self.end_model_waits();
+        Ok(())
+    }
+
+    /// Reports to clients and live readers the end of the model calls whose attempts have ended.
+    /// The host of an agent may have been killed, and then reports no end.
+    fn end_model_waits(&mut self) {
+        for (call, attempt) in self.metrics.take_ended() {
+            self.waiters.watchers.attempt_ended(call, attempt);
+            self.handle.live().attempt_ended(call, attempt);
+        }
     }
 
     /// Stores the inputs of the model calls in this batch, such as system prompts. Must be called

@@ -19,7 +19,7 @@ use crate::bus::live::LiveChannel;
 use crate::clock::Time;
 use crate::contract::Contracts;
 use crate::envelope::{AttemptFailure, Message, NotReserved, Refusal, RefusalRule, Reservation};
-use crate::ids::{Attempt, CallId, ListenerName, MessageId, Position, ThreadId};
+use crate::ids::{Attempt, CallId, ListenerName, MessageId, Position, ThreadId, TimerId};
 use crate::limits;
 use crate::pump::core::{
     CallDecision, CallRecollection, Cancellation, Event, ForkOrder, ForkRuling, GatedAnswer,
@@ -498,6 +498,16 @@ impl Handle {
         let (gate, _) = self.gates.current();
         let result = result.filter(|found| found.passes(&gate));
         self.event(Event::Searched { call, result })
+    }
+
+    /// Reports to the pump the position at which the timer fired in the source of a fork that
+    /// corresponds to `timer`, a timer of the fork. Reports `None` if no such timer fired.
+    pub fn timer_searched(
+        &self,
+        (timer, call): (TimerId, CallId),
+        fired: Option<Position>,
+    ) -> Result<(), PumpStopped> {
+        self.event(Event::TimerSearched { timer, call, fired })
     }
 
     /// Submits a decision on a held call, and returns the pump's ruling. An answer in the decision

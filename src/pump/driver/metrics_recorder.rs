@@ -29,6 +29,8 @@ pub(super) struct MetricsRecorder {
     /// Deliveries in flight. Also contains those to listeners without metrics, because the log of
     /// failed attempts names their listeners, too.
     under_way: Map<(CallId, Attempt), TimedDelivery>,
+    /// Deliveries that have ended since the last [`MetricsRecorder::take_ended`].
+    ended: Vec<(CallId, Attempt)>,
     /// Whether any call was queued at the last update of the gauges.
     waited: bool,
     now: Instant,
@@ -40,7 +42,7 @@ impl MetricsRecorder {
     pub fn new(counts: Arc<PumpMetrics>) -> Self {
         let under_way = Map::default();
         let now = Instant::now();
-        Self { counts, under_way, waited: false, now, spans: None }
+        Self { counts, under_way, ended: Vec::new(), waited: false, now, spans: None }
     }
 
     /// Starts recording spans of calls and deliveries if `tracer` is on.
@@ -65,6 +67,11 @@ impl MetricsRecorder {
     /// Returns the listener that handles an attempt; `None` if the attempt is not in flight.
     pub fn listener_of(&self, call: CallId, attempt: Attempt) -> Option<&ListenerName> {
         self.under_way.get(&(call, attempt)).map(|delivery| &delivery.listener)
+    }
+
+    /// Returns the attempts that have ended since the previous call, in whatever way they ended.
+    pub fn take_ended(&mut self) -> Vec<(CallId, Attempt)> {
+        std::mem::take(&mut self.ended)
     }
 
     /// Returns the time since the previous call of `lap`.
@@ -196,6 +203,7 @@ impl MetricsRecorder {
     /// Records the end of a delivery. Only the first report about a delivery counts.
     fn end_delivery(&mut self, call: CallId, attempt: Attempt, how: DeliveryEnd) {
         let Some(delivery) = self.under_way.remove(&(call, attempt)) else { return };
+        self.ended.push((call, attempt));
         let Some(own) = delivery.metrics.and_then(|index| self.counts.at(index)) else { return };
         own.ended.increment(how as usize);
         own.took.took(self.now.saturating_duration_since(delivery.since));

@@ -19,6 +19,7 @@ mod metrics_recorder;
 mod pump_clock;
 mod pump_metrics;
 mod queries;
+mod refused_payloads;
 mod reload;
 mod shared_gate;
 mod sink;
@@ -51,7 +52,7 @@ use crate::journal::{Error, Journal};
 use crate::limits;
 use crate::mutant;
 use crate::pump::ResidentCore;
-use crate::pump::core::{Alarm, Effect, Event, RecallOrder, Step};
+use crate::pump::core::{Alarm, Effect, Event, ForkSearch, Step};
 use crate::pump::gate::Gate;
 use crate::pump::snapshot_maker::SnapshotMaker;
 use crate::thread::Map;
@@ -114,9 +115,10 @@ pub struct Pump {
     /// The reload to carry out after the present batch of commands; `None` if none was requested.
     reload: Option<Box<reload::Reload>>,
     inbox: Receiver<PumpCommand>,
-    /// Channel for orders to search the source of a fork for the recorded result of a call. The
-    /// source is the thread from which the fork was made. `None` for a pump that serves no forks.
-    recalls: Option<tokio::sync::mpsc::UnboundedSender<RecallOrder>>,
+    /// Channel for orders to search the source of a fork for the recorded result of a call, or for
+    /// the firing of a timer. The source is the thread from which the fork was made. `None` for a
+    /// pump that serves no forks.
+    recalls: Option<tokio::sync::mpsc::UnboundedSender<ForkSearch>>,
     handle: Handle,
     alarms: AlarmQueue,
     /// Whether [`PumpCommand::Deadlines`] is in the inbox.
@@ -134,6 +136,7 @@ pub struct Pump {
     recorded: tokio::sync::watch::Sender<Position>,
     proof: LeadershipProof,
     metrics: MetricsRecorder,
+    logged_reasons: failed_attempts::LoggedReasons,
     /// Inputs of the model calls in the present batch, such as system prompts. The pump stores them
     /// before the records of the batch.
     inputs: Vec<String>,
@@ -194,6 +197,7 @@ impl Pump {
             recorded,
             proof: LeadershipProof::default(),
             metrics,
+            logged_reasons: failed_attempts::LoggedReasons::default(),
             inputs: Vec::new(),
             kept: HashSet::new(),
             snapshots: None,
@@ -210,10 +214,10 @@ impl Pump {
         self
     }
 
-    /// Sets the channel on which the pump requests searches for recorded results. Each search looks
-    /// in the source of a fork for the result of one call of the fork.
+    /// Sets the channel on which the pump requests searches for recorded events. Each search looks
+    /// in the source of a fork for the result of one call of the fork, or for one of its timers.
     #[must_use]
-    pub fn with_recalls(self, recalls: tokio::sync::mpsc::UnboundedSender<RecallOrder>) -> Self {
+    pub fn with_recalls(self, recalls: tokio::sync::mpsc::UnboundedSender<ForkSearch>) -> Self {
         Self { recalls: Some(recalls), ..self }
     }
 
@@ -360,7 +364,11 @@ impl Pump {
         for command in commands {
             match command {
                 PumpCommand::ModelState(report) => {
-                    self.waiters.watchers.report(self.core.state(), *report);
+                    let source = &report.source;
+                    // A host on another machine may report a state after the end of its attempt.
+                    if self.metrics.listener_of(source.call, source.attempt).is_some() {
+                        self.waiters.watchers.report(*report);
+                    }
                 }
                 PumpCommand::Deadlines => {
                     self.is_deadline_queued = false;
@@ -508,11 +516,10 @@ impl Pump {
         }
     }
 
-    /// Orders a search for the recorded result of a call in the source of a fork. The search runs
-    /// on another OS thread.
-    fn recall(&self, order: RecallOrder) {
+    /// Orders a search in the source of a fork. The search runs on another OS thread.
+    fn recall(&self, order: ForkSearch) {
         let Some(recalls) = &self.recalls else {
-            return tracing::warn!(call = %order.call, "this pump serves no forks; the call waits");
+            return tracing::warn!("this pump serves no forks; one waits for a search: {order:?}");
         };
         // The send fails while the pump stops; the next boot searches again.
         recalls.send(order).ok();

@@ -12,6 +12,7 @@ use super::arrivals::Arrivals;
 use super::call_waits::ModelReport;
 use super::handle::Reserve;
 use super::pump_metrics::PumpMetrics;
+use super::refused_payloads::warn_of_refused_payloads;
 use super::shared_gate::SharedGate;
 use crate::bus::live::{LiveChannel, LiveSource};
 use crate::bus::{ModelState, Outcome, Reserved, Sink};
@@ -93,11 +94,9 @@ impl PumpSink {
         let payloads = outcome.payloads.iter().map(|text| gate.check(listener, text));
         let payloads: Vec<_> = payloads.collect();
         if outcome.turn.is_none() {
-            // An agent gets refusals in its thread. The author of any other listener finds them
-            // only in this log.
-            for refusal in payloads.iter().filter_map(|payload| payload.as_ref().err()) {
-                tracing::warn!("the gate refused the answer of {listener}: {refusal}");
-            }
+            // An agent gets refusals in its thread.
+            let source = (listener, call, attempt);
+            warn_of_refused_payloads(&gate, source, &outcome.payloads, &payloads);
         }
 
         let listener = listener.clone();
@@ -231,7 +230,7 @@ impl Sink for PumpSink {
     }
 
     fn model_state(&self, source: &LiveSource, state: ModelState) {
-        let report = ModelReport { listener: source.agent.clone(), call: source.call, state };
+        let report = ModelReport { source: source.clone(), state };
         // As in `send`: if the pump has stopped, the report has no readers.
         self.outbox.send(PumpCommand::ModelState(Box::new(report))).ok();
     }

@@ -117,7 +117,8 @@ impl PrimitiveAttributes<'_> {
             Some(_) => {
                 let days = limits::TIMER_MAX.as_secs() / 86_400;
                 return Err(format!(
-                    "`timeout` is not a duration of at most {days} days, such as `PT10M`"
+                    "`timeout` is not a duration of more than zero and at most {days} days, in days, \
+                     hours, minutes and seconds, such as `PT10M`"
                 ));
             }
         };
@@ -130,9 +131,12 @@ impl PrimitiveAttributes<'_> {
             (Some(after), None) => {
                 let after = parse_duration(after).filter(|after| *after <= limits::TIMER_MAX);
                 let days = limits::TIMER_MAX.as_secs() / 86_400;
-                let wrong =
-                    || format!("`after` is not a duration of at most {days} days, such as `PT30S`");
-                after.map(When::After).ok_or_else(wrong)
+                after.map(When::After).ok_or_else(|| {
+                    format!(
+                        "`after` is not a duration from zero to {days} days, in days, hours, minutes \
+                         and seconds, such as `PT30S`"
+                    )
+                })
             }
             (None, Some(at)) => Time::parse(at).map(When::At).ok_or_else(|| {
                 "`at` is not a time with its zone, such as `2030-01-01T00:00:00Z`".to_owned()

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::markup::{MarkupKind, MarkupLexer};
 use super::tag::is_space;
-use super::{BrokenRule, ScanViolation, prolog, utf8};
+use super::{BrokenRule, ScanViolation, forbidden, prolog, utf8};
 use crate::limits;
 
 /// Finds the root elements of a frame, which contains any number of them, with white space and
@@ -22,7 +22,9 @@ pub fn split(frame: &[u8]) -> Result<Vec<Range<usize>>, ScanViolation> {
     let mut end = prolog.end;
 
     for piece in MarkupLexer::new(text, prolog.end) {
-        let piece = piece?;
+        // Forbidden markup, such as a DOCTYPE, is unknown to the lexer.
+        let piece =
+            piece.map_err(|unknown| forbidden::check(text, prolog.end).err().unwrap_or(unknown))?;
         let at = piece.start;
         if depth == 0 {
             only_space(text, end..at)?;

@@ -12,7 +12,7 @@ use tokio::runtime::Handle;
 
 use super::harness::{HostHarness, SinkEvent, done, name};
 use super::kit_language::KitLanguage;
-use crate::organism::until;
+use crate::organism::{PATIENCE, until};
 
 /// A listener in `bash` with one child process, which holds the listener's standard output and
 /// standard error.
@@ -39,6 +39,24 @@ async fn a_process_that_ends_has_crashed_although_its_child_holds_its_output() {
         let detail = crash(&mut ear).await;
         assert_eq!(detail, "exited with code 3; its last words: last words");
     }
+}
+
+/// The host runs on one thread here, which a standard error that never ends must not take.
+#[test]
+fn a_process_that_floods_its_standard_error_keeps_no_other_task_from_running() {
+    let (answer, answered) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let flooded = done("once");
+            let program = format!("yes flood >&2 & printf '{flooded}\\0'; sleep 1000");
+            let mut ear = with_child(&program);
+            let number = ear.tell("anything");
+            ear.expect(SinkEvent::Answer(number, vec![flooded])).await;
+            answer.send(()).unwrap();
+        });
+    });
+    answered.recv_timeout(PATIENCE).expect("an answer beside the flood");
 }
 
 /// Words about an earlier call would mislead about this one, and belong to another client.

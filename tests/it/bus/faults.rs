@@ -137,7 +137,10 @@ async fn a_process_that_floods_its_host_with_heartbeats_is_cancelled_and_stopped
     ear.expect(SinkEvent::Beat(cancelled)).await;
     ear.cancel(cancelled);
     let failure = failure_after_heartbeats(&mut ear).await;
-    assert!(failure.contains("did not answer in time after its caller was gone"), "{failure}");
+    assert!(
+        failure.contains("did not answer in time after its call was cancelled or timed out"),
+        "{failure}"
+    );
 
     let stopped = ear.tell("anything");
     ear.expect(SinkEvent::Beat(stopped)).await;
@@ -226,13 +229,32 @@ async fn a_sink_that_gets_a_delivery_back_may_call_the_host() {
 
 #[tokio::test]
 async fn a_process_that_speaks_first_is_put_to_rest() {
-    for how in ["speaks-first", "greets"] {
+    for (how, output) in [
+        ("speaks-first", "unasked: `<done`, without a delivery at hand; answer each delivery once"),
+        ("greets", "unasked: `ready`; write diagnostics to standard error"),
+    ] {
         let mut options = running(["python3", &script("rude.py"), how]);
         options.restarts.max = 1;
         let mut ear = hosting(options);
         let left = ear.next().await;
-        assert!(matches!(&left, SinkEvent::Left(why) if why.contains("unasked")), "{left:?}");
+        assert!(matches!(&left, SinkEvent::Left(why) if why.contains(output)), "{left:?}");
     }
+}
+
+#[tokio::test]
+async fn a_process_that_sends_a_heartbeat_after_its_answer_is_replaced_with_this_reason() {
+    let answer = done("once");
+    let script = format!(
+        "while read -rd '' frame; do printf '%s\\0<heartbeat></heartbeat>\\0' '{answer}'; done"
+    );
+    let mut options = running(["bash", "-c", &script]);
+    options.restarts.max = 0;
+    let mut ear = hosting(options);
+    let number = ear.tell("anything");
+    ear.expect(SinkEvent::Answer(number, vec![done("once")])).await;
+    let left = ear.next().await;
+    let SinkEvent::Left(why) = &left else { panic!("expected an end, got {left:?}") };
+    assert!(why.contains("unasked: a heartbeat, without a delivery at hand"), "{why}");
 }
 
 #[tokio::test]

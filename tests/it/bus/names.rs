@@ -17,9 +17,9 @@ fn listener(how: &str) -> HostHarness {
     HostHarness::hosting(|sink| Arc::new(ProcessHost::start(options, sink, &Handle::current())))
 }
 
-/// Attempt and payloads of a stray answer to delivery `number`.
-fn stray(number: u32) -> SinkEvent {
-    let named = format!("attempt {} at call {}", attempt(number), call(number));
+/// The second or a later answer to delivery `number`.
+fn repeated(number: u32) -> SinkEvent {
+    let named = format!("attempt {} at call {} (already answered)", attempt(number), call(number));
     SinkEvent::Stray(named, vec![done(&attempt(number).to_string())])
 }
 
@@ -43,16 +43,18 @@ async fn a_stale_answer_reaches_no_other_caller_and_the_third_replaces_the_proce
     ear.expect(answer(last)).await;
     for _ in 0..2 {
         let number = ear.tell("anything");
-        ear.expect(stray(last)).await;
+        ear.expect(repeated(last)).await;
         ear.expect(answer(number)).await;
         last = number;
     }
     let fourth = ear.tell("anything");
-    ear.expect(stray(last)).await;
+    ear.expect(repeated(last)).await;
     match ear.next().await {
         SinkEvent::Failed(number, AttemptFailure::Crashed { detail }) => {
             assert_eq!(number, fourth);
-            assert_eq!(detail, "gave 3 answers to attempts that it did not have at hand");
+            let first = "gave 3 answers to attempts that it did not have at hand, the last one to";
+            let last = format!("attempt {} at call {} (already answered)", attempt(3), call(3));
+            assert_eq!(detail, format!("{first} {last}"));
         }
         other => panic!("expected a crash, heard {other:?}"),
     }
@@ -66,7 +68,7 @@ async fn a_second_answer_of_the_same_name_is_a_stray() {
     for text in ["first", "second"] {
         let number = ear.tell(text);
         ear.expect(answer(number)).await;
-        ear.expect(stray(number)).await;
+        ear.expect(repeated(number)).await;
     }
 }
 

@@ -283,6 +283,7 @@ fn a_primitive_that_cannot_be_read_is_refused() {
             ("desk", format!("<set-timer {CORE}/>")),
             ("desk", format!("<set-timer {CORE} after='PT1S' at='2030-01-01T00:00:00Z'/>")),
             ("desk", format!("<set-timer {CORE} after='P2Y'/>")),
+            ("desk", format!("<set-timer {CORE} after='P1M'/>")),
             ("desk", format!("<set-timer {CORE} after='-PT1S'/>")),
             ("desk", format!("<set-timer {CORE} at='2030-01-01T00:00:00'/>")),
             ("desk", format!("<send-to-thread {CORE} thread_id='sess-a'/>")),
@@ -295,9 +296,11 @@ fn a_primitive_that_cannot_be_read_is_refused() {
             desk: <set-timer CORE after='PT1S' at='2030-01-01T00:00:00Z'/>
                 schema-invalid @ line 1, column 1 exactly one of `after` and `at` was expected
             desk: <set-timer CORE after='P2Y'/>
-                schema-invalid @ line 1, column 1 `after` is not a duration of at most 366 days, such as `PT30S`
+                schema-invalid @ line 1, column 1 `after` is not a duration from zero to 366 days, in days, hours, minutes and seconds, such as `PT30S`
+            desk: <set-timer CORE after='P1M'/>
+                schema-invalid @ line 1, column 1 `after` is not a duration from zero to 366 days, in days, hours, minutes and seconds, such as `PT30S`
             desk: <set-timer CORE after='-PT1S'/>
-                schema-invalid @ line 1, column 1 `after` is not a duration of at most 366 days, such as `PT30S`
+                schema-invalid @ line 1, column 1 `after` is not a duration from zero to 366 days, in days, hours, minutes and seconds, such as `PT30S`
             desk: <set-timer CORE at='2030-01-01T00:00:00'/>
                 schema-invalid @ line 1, column 1 `at` is not a time with its zone, such as `2030-01-01T00:00:00Z`
             desk: <send-to-thread CORE thread_id='sess-a'/>

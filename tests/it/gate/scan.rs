@@ -399,6 +399,7 @@ fn a_frame_is_split_into_its_payloads() {
         "<a/><b><c></b>",
         "<a",
         "<![CDATA[x]]>",
+        "<!DOCTYPE a [<!ENTITY b 'c'>]><a/>",
     ];
     let shown: String = frames.map(|f| format!("{f:?} -> {}\n", show(f))).concat();
     expect![[r#"
@@ -415,6 +416,7 @@ fn a_frame_is_split_into_its_payloads() {
         "<a/><b><c></b>" -> a payload that is not closed at 4
         "<a" -> a start tag that is not closed at 0
         "<![CDATA[x]]>" -> markup outside of any payload at 0
+        "<!DOCTYPE a [<!ENTITY b 'c'>]><a/>" -> a DOCTYPE; payloads have elements, text, comments and CDATA only at 0
     "#]].assert_eq(&shown);
     let many = "<a/>".repeat(limits::OUTCOME_PAYLOADS_MAX + 1);
     assert_eq!(split(many.as_bytes()).unwrap_err().breach, BrokenRule::Complexity);

@@ -750,6 +750,9 @@ fn a_host_with_another_config_than_its_pump_takes_no_turn_and_says_why() {
     assert!(sent.out.contains("undeliverable"), "{sent:?}");
     assert!(hosting.log().contains("another config than the pump"), "{}", hosting.log());
     assert!(record(&house).iter().any(|fact| fact.contains("another config than the pump")));
+    let log = house.log();
+    let warning = "failed: unreachable: its host has another config than the pump";
+    assert_eq!(log.matches(warning).count(), 1, "two attempts have one line: {log}");
     assert_eq!(house.recorded("said"), 0);
     assert_eq!(running.stop(), Some(0));
 }

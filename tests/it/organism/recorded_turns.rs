@@ -6,7 +6,7 @@ use organism::ids::{MessageId, Position, ThreadId};
 use organism::system;
 use organism::thread::Fact;
 
-use super::{CommandOutput, House, Running, numbered};
+use super::{CommandOutput, House, Running, numbered, until};
 
 /// A config with an agent that plays a recording, and a listener as its peer.
 const AGENT: &str = r#"
@@ -69,6 +69,53 @@ text = '<wait until="all"/>'
 agent = "thinker"
 turn = 5
 text = '<done><n>5</n></done>'
+"#;
+
+/// Recorded turns of an agent that looks after a thread in between: its timer fires before the
+/// thread ends.
+const TIMER_FIRST: &str = r#"
+recorded = "for a test"
+[[turn]]
+agent = "thinker"
+turn = 1
+text = '<spawn-thread suggested_sub_id="side"><initial-payload><hold xmlns="urn:example:talk"><n>2</n></hold></initial-payload></spawn-thread>'
+[[turn]]
+agent = "thinker"
+turn = 2
+text = '<set-timer after="PT0.1S" label="look"/>'
+[[turn]]
+agent = "thinker"
+turn = 3
+text = '<wait for="any"/>'
+[[turn]]
+agent = "thinker"
+turn = 4
+text = '<ping><n>{{timer-fired/@label}}</n></ping>'
+[[turn]]
+agent = "thinker"
+turn = 5
+text = '<wait for="any"/>'
+[[turn]]
+agent = "thinker"
+turn = 6
+text = '<done><n>{{held/n}}</n></done>'
+"#;
+
+/// Recorded turns of an agent whose timer fires while a call of the agent is open.
+const TIMER_BESIDE: &str = r#"
+recorded = "for a test"
+[[turn]]
+agent = "thinker"
+turn = 1
+text = '<set-timer after="PT0.5S" label="look"/>'
+[[turn]]
+agent = "thinker"
+turn = 2
+text = '<hold><n>2</n></hold>'
+[[turn]]
+agent = "thinker"
+turn = 3
+text = '<done><n>{{held/n}}</n></done>'
 "#;
 
 /// Recorded turns of a conversation of two requests. Each request leads to a native call, and then
@@ -178,6 +225,89 @@ fn parallel_work_of_a_fork_meets_where_it_met_in_the_source() {
     house.write("edit.xml", numbered("order", "9"));
     let edited = house.organism(&["fork", &request.to_string(), "--edit", "edit.xml"]);
     assert!(edited.out.contains("no turn is recorded for agent `thinker`"), "{edited:?}");
+    assert_eq!(running.stop(), Some(0));
+    house.verified();
+    let replayed = house.organism(&["replay"]);
+    assert_eq!(replayed.code, Some(0), "{replayed:?}");
+}
+
+/// A config whose agent may also call `slow`, which replies as soon as the file `let-go` exists.
+fn with_slow() -> String {
+    let config = AGENT.replace("TRANSPORT", "xml").replace("FINAL", "final = \"done\"");
+    let config = config.replace("peers = [\"solo\"]", "peers = [\"solo\", \"slow\"]");
+    let slow = "[listeners.slow]\ncommand = [\"./player.pl\", \"slow\", \"let-go\"]\n\
+        schema = \"talk.xsd\"\naccepts = [\"hold\"]\nreplies = [\"held\"]\n";
+    format!("{config}\n{slow}")
+}
+
+/// A timer that fired before a recorded result fires before it in a fork and in a trial, too. So
+/// every turn gets its recorded answer.
+#[test]
+fn a_timer_of_a_fork_fires_before_the_results_that_came_after_it() {
+    let house = house("xml", "final = \"done\"", TIMER_FIRST);
+    house.write("organism.toml", with_slow());
+    let running = run(&house);
+    let request = numbered("order", "1");
+    let sent = house.send_text(&request, &["--new", "sess-source01", "--no-wait"]);
+    assert_eq!(sent.code, Some(0), "{sent:?}");
+    until("the agent waits again", || {
+        (messages(&house, "sess-source01", "wait").len() == 2).then_some(())
+    });
+    house.write("let-go", "");
+    until("it is done", || (house.recorded("done") == 1).then_some(()));
+    assert_eq!(running.stop(), Some(0));
+
+    house.write("turns.toml", NO_TURNS);
+    std::fs::remove_file(house.path("let-go")).unwrap();
+    let tried = house.organism(&["try", "organism.toml", "--threads", "sess-source01"]);
+    assert_eq!(tried.code, Some(0), "{tried:?}");
+    assert!(tried.err.contains("1 unchanged"), "{tried:?}");
+
+    let running = run(&house);
+    let (request, _) = messages(&house, "sess-source01", "order")[0].clone();
+    let answer = numbered("done", "2");
+    let mut last = String::new();
+    for _ in 0..3 {
+        last = forked_alike(&house, "sess-source01", request, &answer);
+    }
+    let (again, _) = messages(&house, &last, "order")[0].clone();
+    forked_alike(&house, &last, again, &answer);
+
+    assert_eq!(running.stop(), Some(0));
+    house.verified();
+    let replayed = house.organism(&["replay"]);
+    assert_eq!(replayed.code, Some(0), "{replayed:?}");
+}
+
+/// A fork at a turn takes over a timer that was set before. The timer fires before the result that
+/// came after it, as in the source, and the prompt of the next turn shows both in this order.
+#[test]
+fn a_timer_that_a_fork_takes_over_fires_where_it_fired_in_the_source() {
+    let house = house("xml", "final = \"done\"", TIMER_BESIDE);
+    house.write("organism.toml", with_slow());
+    let running = run(&house);
+    let request = numbered("order", "1");
+    let sent = house.send_text(&request, &["--new", "sess-source01", "--no-wait"]);
+    assert_eq!(sent.code, Some(0), "{sent:?}");
+    until("the timer fires", || {
+        (messages(&house, "sess-source01", "timer-fired").len() == 1).then_some(())
+    });
+    house.write("let-go", "");
+    until("it is done", || (house.recorded("done") == 1).then_some(()));
+    assert_eq!(running.stop(), Some(0));
+
+    house.write("turns.toml", NO_TURNS);
+    let running = run(&house);
+    let turns = messages(&house, "sess-source01", "model-turn");
+    assert_eq!(turns.len(), 3);
+    for (turn, _) in turns {
+        let (_, forked) = fork(&house, turn);
+        assert_eq!(
+            (forked.code, forked.out.trim_end()),
+            (Some(0), &*numbered("done", "2")),
+            "{forked:?}"
+        );
+    }
     assert_eq!(running.stop(), Some(0));
     house.verified();
     let replayed = house.organism(&["replay"]);

@@ -107,6 +107,12 @@ fn a_listener_that_is_away_for_a_while_fails_no_call() {
     assert_eq!((two.code, two.out), (Some(0), talk_reply("two, there")), "{}", two.err);
     let news = ["<listener-left ", "<listener-joined "].map(|word| on_record(&house, word));
     assert_eq!(news, [1, 1]);
+    let log = house.log();
+    let warnings = |text: &str| {
+        log.lines().filter(|line| line.contains("WARN") && line.contains(text)).count()
+    };
+    assert_eq!(warnings("no replica of tested is connected to NATS: start one"), 1, "{log}");
+    assert_eq!(warnings("is connected to NATS"), 1, "the return is no warning: {log}");
     assert_eq!(running.stop(), Some(0));
     house.verified();
 }

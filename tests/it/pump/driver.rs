@@ -25,7 +25,7 @@ pub const PATIENCE: Duration = Duration::from_secs(20);
 
 pub struct Running {
     pub handle: Handle,
-    pump: JoinHandle<Result<(), Error>>,
+    pub pump: JoinHandle<Result<(), Error>>,
     pub place: Kept,
 }
 

@@ -1,15 +1,15 @@
-//! The order of recorded turns in forks under load: calls of a fork that are queued or wait for a
-//! retry keep their place in the order of the source (issue 18, 1.6).
+//! The order of recorded events in forks: calls of a fork that are queued or wait for a retry keep
+//! their place in the order of the source, and so do its timers (issue 18, 1.6).
 
 use std::time::Duration;
 
 use organism::bus::Delivery;
 use organism::envelope::{AttemptFailure, Turn};
 use organism::ids::{CallId, Position, ThreadId};
-use organism::pump::core::ForkRuling;
+use organism::pump::core::{Event, ForkRuling};
 use organism::thread::{Fact, PauseTarget, PauseVerb};
 
-use super::world::{World, agent, client, core, name, word};
+use super::world::{World, agent, client, core, fresh, name, word};
 
 const MOMENT: Duration = Duration::from_millis(10);
 
@@ -133,4 +133,162 @@ fn forks_whose_recorded_turns_hold_every_place_do_not_wait_for_each_other() {
     assert_eq!(closed(&world, &[ann.call, bob.call]).len(), 2, "and so does the other one");
     assert!(world.core.state().calls.is_empty(), "all work of both forks is done");
     world.check_replay();
+}
+
+/// A timer that fired in the source before a recorded turn fires before it in the fork, and one
+/// that fired later after it, whatever their times are. A timer without a recorded firing fires
+/// when nothing else can go on. A restart does not change the order.
+#[test]
+fn a_timer_of_a_fork_fires_where_it_fired_in_the_source() {
+    for restarts in [false, true] {
+        let (mut world, source) = world();
+        let fork = fork(&mut world, &source);
+        world.fired_in_source = vec![("second", Position(9)), ("first", Position(5))];
+        let wait = core("wait", "for=\"any\"", "");
+        let inner = format!("<initial-payload>{}</initial-payload>", word("vote", "v"));
+        let spawn = core("spawn-thread", "suggested_sub_id=\"side\"", &inner);
+        let set = [timer("second", "PT2M"), timer("none", "PT1M"), timer("first", "PT9M")];
+        world.play("boss", &[&[spawn][..], &set, std::slice::from_ref(&wait)].concat());
+        if restarts {
+            world.restart();
+            world.pass(Duration::from_secs(3));
+        }
+
+        world.pass(MOMENT);
+        let bob = world.delivery_for("bob");
+        assert!(!world.transcript(&fork).contains("timer-fired"), "bob works");
+        answer_recorded(&mut world, &bob, &word("ballot", "b"), 7);
+        for expected in ["timer-fired first", "thread-result", "timer-fired second"] {
+            let boss = world.delivery("boss");
+            let last = fresh(&boss).pop().unwrap();
+            assert!(last.starts_with(expected), "{expected}: {last}");
+            world.pass(MOMENT);
+            assert!(world.deliveries.is_empty(), "the rest waits for the turn after {expected}");
+            world.answer(&boss, std::slice::from_ref(&wait));
+            world.pass(MOMENT);
+        }
+        assert_eq!(fresh(&world.delivery("boss")).pop().unwrap(), "timer-fired none");
+        world.check_replay();
+    }
+}
+
+fn timer(label: &str, after: &str) -> String {
+    core("set-timer", &format!("after=\"{after}\" label=\"{label}\""), "")
+}
+
+/// Returns the kinds of the messages of timers and of results in a thread, in order.
+fn arrived(world: &World, thread: &ThreadId) -> Vec<&'static str> {
+    let transcript = world.transcript(thread);
+    let kinds = ["timer-fired", "ballot", "found"];
+    let arrived = |line: &str| kinds.into_iter().find(|kind| line.contains(kind));
+    transcript.lines().filter_map(arrived).collect()
+}
+
+/// Two forks that begin at the same turn take over the same timer. Each gets the firing that its
+/// own search finds, whichever search ends first.
+#[test]
+fn forks_with_the_same_timer_each_get_its_firing() {
+    for last_first in [false, true] {
+        let (mut world, _) = world();
+        let (source, _) = world.open("desk", &word("plan", "q"));
+        world.play("boss", &[timer("soon", "PT3M"), word("look", "l")]);
+        world.play("ann", &[word("found", "f")]);
+        let boss = world.delivery("boss");
+        let place = (boss.position, Some(boss.call));
+        world.answer(&boss, &[word("answer", "a")]);
+
+        world.fired_in_source = vec![("soon", Position(5))];
+        world.holds_timer_searches = true;
+        let wait = core("wait", "for=\"any\"", "");
+        let mut forks = Vec::new();
+        for call in [word("vote", "v"), word("look", "m")] {
+            let place = (&source, place.0, place.1);
+            let ruling = world.fork_at(place, ("desk", None), &[]);
+            let ForkRuling::Forked { thread, .. } = ruling else { panic!("not forked") };
+            forks.push(thread);
+            let boss = world.delivery_for("boss");
+            world.answer(&boss, &[call, wait.clone()]);
+        }
+        let (bob, ann) = (world.delivery_for("bob"), world.delivery_for("ann"));
+        answer_recorded(&mut world, &bob, &word("ballot", "b"), 7);
+        answer_recorded(&mut world, &ann, &word("found", "g"), 7);
+        assert!(world.deliveries.is_empty(), "the searches are in progress");
+        assert_eq!(world.timer_searches.len(), 2);
+
+        world.end_timer_search(usize::from(last_first));
+        world.end_timer_search(0);
+        world.pass(MOMENT);
+        for (fork, result) in forks.iter().zip(["ballot", "found"]) {
+            let arrived = arrived(&world, fork);
+            assert!(arrived.ends_with(&["timer-fired", result]), "{last_first}: {arrived:?}");
+            world.delivery("boss");
+        }
+        world.check_replay();
+    }
+}
+
+/// A pump that drains takes the recorded events of a fork in the order of the source, timers
+/// included, and waits for a search that may find an earlier one.
+#[test]
+fn a_drain_keeps_the_order_of_the_timers_of_a_fork() {
+    for searches in [false, true] {
+        let (mut world, source) = world();
+        let fork = fork(&mut world, &source);
+        world.fired_in_source = vec![("first", Position(5))];
+        world.holds_timer_searches = searches;
+        let set = timer("first", "PT9M");
+        let wait = core("wait", "for=\"any\"", "");
+        world.play("boss", &[word("vote", "v"), word("look", "l"), set, wait]);
+        let bob = world.delivery_for("bob");
+        answer_recorded(&mut world, &bob, &word("ballot", "b"), 7);
+        assert!(arrived(&world, &fork).is_empty(), "ann works");
+
+        world.step(Event::Shutdown { reason: "test".to_owned() });
+        world.pass(MOMENT);
+        if searches {
+            assert!(arrived(&world, &fork).is_empty(), "the search is in progress");
+            world.end_timer_search(0);
+            world.pass(MOMENT);
+        }
+        assert_eq!(arrived(&world, &fork), ["timer-fired", "ballot"]);
+        world.holds_timer_searches = false;
+        world.restart();
+        world.pass(Duration::from_secs(3));
+        let ann = world.delivery("ann");
+        world.answer(&ann, &[word("found", "f")]);
+        assert_eq!(arrived(&world, &fork), ["timer-fired", "ballot", "found"]);
+        world.delivery("boss");
+        world.check_replay();
+    }
+}
+
+/// A timer whose turn comes while its call is paused keeps its place: later results for the call
+/// wait for the end of the pause, too. A restart during the pause does not change the order.
+#[test]
+fn a_pause_keeps_the_order_of_the_timers_of_a_fork() {
+    for restarts in [false, true] {
+        let (mut world, source) = world();
+        let fork = fork(&mut world, &source);
+        world.fired_in_source = vec![("first", Position(5))];
+        let wait = core("wait", "for=\"any\"", "");
+        world.play("boss", &[word("vote", "v"), timer("first", "PT9M"), wait]);
+        let bob = world.delivery_for("bob");
+        let boss = PauseTarget::Listener(name("boss"));
+        world.pause(PauseVerb::Pause, &boss);
+        answer_recorded(&mut world, &bob, &word("ballot", "b"), 7);
+        if restarts {
+            world.restart();
+            world.pass(Duration::from_secs(3));
+            let bob = world.delivery_for("bob");
+            answer_recorded(&mut world, &bob, &word("ballot", "b"), 7);
+        }
+        world.pass(Duration::from_secs(3600));
+        assert!(arrived(&world, &fork).is_empty(), "boss is paused");
+
+        world.pause(PauseVerb::Resume, &boss);
+        world.pass(MOMENT);
+        assert_eq!(arrived(&world, &fork), ["timer-fired", "ballot"]);
+        world.delivery("boss");
+        world.check_replay();
+    }
 }

@@ -290,28 +290,34 @@ fn a_timer_of_the_source_does_not_overtake_what_a_fork_can_go_on_with() {
 /// without waiting for the paused thread.
 #[test]
 fn a_paused_thread_of_a_fork_does_not_hold_up_the_timers_of_the_others() {
-    let mut world = world();
-    let (source, _) = conversation(&mut world);
-    let ruling = world.fork(&source, Position(0), ("desk", Some(&word("plan", "p"))), &[]);
-    let (fork, _) = forked(ruling);
-    let timer = |label: &str, after: &str| {
-        core("set-timer", &format!("after=\"{after}\" label=\"{label}\""), "")
-    };
-    let inner = format!("<initial-payload>{}</initial-payload>", word("plan", "side"));
-    let spawn = core("spawn-thread", "suggested_sub_id=\"side\"", &inner);
-    let rest = core("wait", "", "");
-    world.play("thinker", &[spawn, timer("late", "PT9M"), rest.clone()]);
-    world.play("thinker", &[timer("soon", "PT3M"), rest]);
-    let side = PauseTarget::Thread(fork.child("side"));
-    world.pause(PauseVerb::Pause, &side);
-    world.pass(Duration::from_secs(1200));
-    assert!(world.deliveries.is_empty(), "the side is paused, and the root waits for it");
-    assert_eq!(fired(&world), 1, "{:?}", world.alarms);
-    world.pause(PauseVerb::Resume, &side);
-    world.pass(Duration::from_millis(10));
-    assert_eq!(fired(&world), 2);
-    assert_eq!(world.delivery("thinker").thread, fork.child("side"));
-    world.check_replay();
+    let early = Position(3);
+    let late = Position(5);
+    let orders = [vec![("late", late), ("soon", early)], vec![("late", early), ("soon", late)]];
+    for fired_in_source in orders.into_iter().chain([Vec::new()]) {
+        let mut world = world();
+        let (source, _) = conversation(&mut world);
+        let ruling = world.fork(&source, Position(0), ("desk", Some(&word("plan", "p"))), &[]);
+        let (fork, _) = forked(ruling);
+        let timer = |label: &str, after: &str| {
+            core("set-timer", &format!("after=\"{after}\" label=\"{label}\""), "")
+        };
+        let inner = format!("<initial-payload>{}</initial-payload>", word("plan", "side"));
+        let spawn = core("spawn-thread", "suggested_sub_id=\"side\"", &inner);
+        let rest = core("wait", "", "");
+        world.fired_in_source = fired_in_source;
+        world.play("thinker", &[spawn, timer("late", "PT9M"), rest.clone()]);
+        world.play("thinker", &[timer("soon", "PT3M"), rest]);
+        let side = PauseTarget::Thread(fork.child("side"));
+        world.pause(PauseVerb::Pause, &side);
+        world.pass(Duration::from_secs(1200));
+        assert!(world.deliveries.is_empty(), "the side is paused, and the root waits for it");
+        assert_eq!(fired(&world), 1, "{:?}", world.alarms);
+        world.pause(PauseVerb::Resume, &side);
+        world.pass(Duration::from_millis(10));
+        assert_eq!(fired(&world), 2);
+        assert_eq!(world.delivery("thinker").thread, fork.child("side"));
+        world.check_replay();
+    }
 }
 
 /// Issue 18, 1.7, and design 5.23: a spawned thread has the same limits in the fork as in the
@@ -549,6 +555,16 @@ fn a_spawned_thread_that_still_ran_ends_in_the_fork() {
     let ended = again.messages.iter().any(|own| own.payload.as_str().contains("code=\"forked\""));
     assert!(ended, "{:?}", again.messages);
     assert!(world.deliveries.is_empty(), "nobody goes on with it");
+
+    // An edit of the turn ends it at once: the agent goes on after the result of its new call.
+    let place = (&source, history, turn);
+    let (fork, _) = forked(world.edit_turn(place, "desk", ("thinker", &look("new"))));
+    assert!(world.deliveries.is_empty(), "the new call is open");
+    world.recall(Some((MessageKind::Reply, &word("found", "n"))));
+    let again = world.delivery("thinker");
+    assert_eq!((again.thread.clone(), fresh(&again)), (fork, vec!["found(n)".to_owned()]));
+    let ended = again.messages.iter().any(|own| own.payload.as_str().contains("code=\"forked\""));
+    assert!(ended, "{:?}", again.messages);
 
     let place = (&source, side.position, Some(side.call));
     let (fork, _) = forked(world.fork_at(place, ("desk", None), &[]));

@@ -14,15 +14,16 @@ use organism::envelope::{
     Reservation, Spending, Turn,
 };
 use organism::ids::{
-    Attempt, CallId, Digest, ListenerName, MessageId, PayloadName, Position, ThreadId,
+    Attempt, CallId, Digest, ListenerName, MessageId, PayloadName, Position, ThreadId, TimerId,
 };
 use organism::journal::StateRecovery as _;
 use organism::journal::sqlite::RestingStore;
 use organism::pump::core::replay::{event_of, reload_of};
 use organism::pump::core::{
     Alarm, CallDecision, CallRecollection, Cancellation, Core, CoreConfig, Effect, Event,
-    ForkOrder, ForkRuling, GatedAnswer, OperatorRuling, PauseChange, PauseRuling, RecallOrder,
-    Receipt, ReloadRequest, RetryOrder, RetryRuling, Schedules, Submission, Target,
+    ForkOrder, ForkRuling, ForkSearch, GatedAnswer, OperatorRuling, PauseChange, PauseRuling,
+    RecallOrder, Receipt, ReloadRequest, RetryOrder, RetryRuling, Schedules, Submission, Target,
+    TimerOrder,
 };
 use organism::pump::gate::{Checked, Gate, payload_digest};
 use organism::pump::{ResidencyLimits, ResidentCore};
@@ -31,7 +32,7 @@ use organism::thread::text::{InternedNames, read};
 use organism::thread::{
     Allotment, Closing, Decision, DecisionOrigin, Fact, ForkAction, ForkSource, ForkedRequest,
     Input, OperatorAction, OperatorIdentity, OperatorKeys, OperatorVerb, PauseAction, PauseTarget,
-    PauseVerb, Record, RetryAction, State, Tree, Verdict,
+    PauseVerb, Record, RetryAction, State, Tree, Verdict, reopened_id,
 };
 use organism::trace::TraceParent;
 use uuid::Uuid;
@@ -137,6 +138,13 @@ pub struct World {
     retry_ruling: Option<RetryRuling>,
     /// Orders to search the source of a fork for the result of a call.
     pub recalls: VecDeque<RecallOrder>,
+    /// Positions at which timers fired in the source of a fork, each with the label of the timer.
+    /// Searches for other timers find none.
+    pub fired_in_source: Vec<(&'static str, Position)>,
+    /// Whether searches for timers stay in progress until [`World::end_timer_search`] is called.
+    pub holds_timer_searches: bool,
+    /// The searches for timers that are in progress, in order.
+    pub timer_searches: VecDeque<TimerOrder>,
     reserved: Option<Result<(), NotReserved>>,
 }
 
@@ -232,6 +240,9 @@ impl World {
             fork_limits: None,
             retry_ruling: None,
             recalls: VecDeque::new(),
+            fired_in_source: Vec::new(),
+            holds_timer_searches: false,
+            timer_searches: VecDeque::new(),
             reserved: None,
         };
         world.boot();
@@ -265,6 +276,7 @@ impl World {
         self.shadow = Core::clone(&self.rebuilt(&self.records));
         self.deliveries.clear();
         self.recalls.clear();
+        self.timer_searches.clear();
         self.alarms.clear();
         self.boot();
         self.check_waiting();
@@ -410,7 +422,8 @@ impl World {
                     assert!(twice.is_none(), "a second result for {call}");
                 }
                 Effect::Ruled { ruling, .. } => self.take_ruling(ruling),
-                Effect::Recall(order) => self.recalls.push_back(order),
+                Effect::Recall(ForkSearch::Result(order)) => self.recalls.push_back(order),
+                Effect::Recall(ForkSearch::Timer(order)) => self.timer_searches.push_back(order),
                 Effect::Reserved { answer, .. } => self.reserved = Some(answer),
                 Effect::CountBusy { client } => self.busy.push(client),
                 Effect::Held { .. } => {}
@@ -424,6 +437,28 @@ impl World {
             self.check_tree(&record.tree);
             self.records.push(record);
         }
+        while !self.holds_timer_searches && !self.timer_searches.is_empty() {
+            self.end_timer_search(0);
+        }
+    }
+
+    /// Ends a search for a timer. `index` is the number of searches in progress that began earlier.
+    pub fn end_timer_search(&mut self, index: usize) {
+        let order = self.timer_searches.remove(index).expect("a search for a timer");
+        let TimerOrder { timer, call, .. } = order;
+        let fired = self.fired_in_source(timer);
+        self.step(Event::TimerSearched { timer, call, fired });
+    }
+
+    fn fired_in_source(&self, timer: TimerId) -> Option<Position> {
+        let facts = self.records.iter().flat_map(|record| &record.facts);
+        let mut labels = facts.filter_map(|fact| match fact {
+            Fact::TimerSet { timer: own, label, .. } if *own == timer => label.as_deref(),
+            _ => None,
+        });
+        let label = labels.next()?;
+        let fired = self.fired_in_source.iter().find(|(own, _)| *own == label);
+        fired.map(|(_, position)| *position)
     }
 
     fn take_ruling(&mut self, ruling: OperatorRuling) {
@@ -723,8 +758,28 @@ impl World {
     /// given, the fork begins at a turn of the call `turn`.
     pub fn fork_at(
         &mut self,
-        (source, history, turn): (&ThreadId, Position, Option<CallId>),
+        place: (&ThreadId, Position, Option<CallId>),
         (who, text): (&str, Option<&str>),
+        live: &[&str],
+    ) -> ForkRuling {
+        self.fork_with(place, who, (who, text), live)
+    }
+
+    /// Forks the tree of `source` at a turn of `agent`, in place of which the agent sends `text`.
+    pub fn edit_turn(
+        &mut self,
+        (source, history, turn): (&ThreadId, Position, CallId),
+        who: &str,
+        (agent, text): (&str, &str),
+    ) -> ForkRuling {
+        self.fork_with((source, history, Some(turn)), who, (agent, Some(text)), &[])
+    }
+
+    fn fork_with(
+        &mut self,
+        (source, history, turn): (&ThreadId, Position, Option<CallId>),
+        who: &str,
+        (sender, text): (&str, Option<&str>),
         live: &[&str],
     ) -> ForkRuling {
         let mut past = State::default();
@@ -737,16 +792,17 @@ impl World {
         }
         self.submissions += 1;
         let thread = ThreadId::parse(&format!("sess-fork{:04}", self.submissions)).unwrap();
-        let checked = text.map(|text| self.gate.check(&name(who), text.as_bytes()));
+        let checked = text.map(|text| self.gate.check(&name(sender), text.as_bytes()));
+        let edited = turn.map(|turn| CallId(reopened_id(&thread, turn.0)));
         let digest = |checked: &Result<Checked, Refusal>| match checked {
             Ok(checked) => Verdict::Passed(checked.payload().digest),
             Err(refusal) => Verdict::Refused(refusal.digest),
         };
         let request = checked.as_ref().map(|checked| ForkedRequest {
             id: MessageId(Uuid::from_u128(0xf0f0_0000 + u128::from(self.submissions))),
-            sender: name(who),
+            sender: name(sender),
             verdict: digest(checked),
-            call: None,
+            call: edited.filter(|_| sender != who),
         });
         let source = ForkSource {
             thread: source.clone(),

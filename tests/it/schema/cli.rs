@@ -180,3 +180,23 @@ fn a_fixed_text_beside_attributes_is_no_constant_of_its_object() {
     assert_eq!(unit["type"], "object", "{unit:#}");
     assert!(unit.get("const").is_none(), "{unit:#}");
 }
+
+#[test]
+fn a_description_tells_a_fixed_value_from_a_default() {
+    let folder = tempfile::tempdir().unwrap();
+    let schema = r#"<xs:schema xmlns:xs="http://www.w3.org/2001/XMLSchema" targetNamespace="urn:o"><xs:element name="order"><xs:complexType><xs:sequence><xs:element name="version" type="xs:string" fixed="1.0"/><xs:element name="unit" type="xs:string" default="kg"/></xs:sequence><xs:attribute name="form" type="xs:string" fixed="x"/></xs:complexType></xs:element></xs:schema>"#;
+    std::fs::write(folder.path().join("order.xsd"), schema).unwrap();
+    let schema = folder.path().join("order.xsd").display().to_string();
+
+    let shown = stdout(&organism(&["describe", &schema], ""));
+    assert!(shown.contains("- form: text, optional, attribute, exactly x\n"), "{shown}");
+    assert!(shown.contains("- version: text, required, exactly 1.0\n"), "{shown}");
+    assert!(shown.contains("- unit: text, required, default kg\n"), "{shown}");
+
+    let json = stdout(&organism(&["describe", &schema, "--json"], ""));
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    let parameters = json[0]["parameters"].as_array().unwrap();
+    let fixed = parameters.iter().filter(|parameter| parameter["fixed"] == true);
+    let fixed: Vec<_> = fixed.map(|parameter| &parameter["default"]).collect();
+    assert_eq!(fixed, ["x", "1.0"], "{json:#}");
+}

@@ -166,7 +166,7 @@ fn a_description_has_types_needs_and_docs() {
           - puppy: elements, required
             - chip: hexadecimal digits, required, attribute
             - name: text, required
-            - breed: text, required, default pug
+            - breed: text, required, exactly pug
           - keeper: text, required, may repeat
     "#]]
     .assert_eq(&shown("xsd/derived.xsd", "zoo"));
@@ -174,7 +174,7 @@ fn a_description_has_types_needs_and_docs() {
         sizes
           content: list, separated by blanks, of whole number (at least 10) or one of small, large (at least 2 items)
           - tags: list, separated by blanks, of NMTOKEN, optional, attribute
-          - kind: text, optional, attribute, default eu
+          - kind: text, optional, attribute, exactly eu
     "#]]
     .assert_eq(&shown("xsd/union.xsd", "sizes"));
 }

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use tokio::runtime;
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::time::{sleep, timeout};
 
 use crate::bus::live::{LiveChannel, LiveSource};
@@ -39,6 +39,32 @@ struct SharedSink {
     /// Notified when the pump has received the answers to all deliveries.
     idle: Notify,
     texts: HostTexts,
+    states: mpsc::UnboundedSender<QueuedState>,
+}
+
+/// Entry in the queue of the states of model calls that are sent to pumps. One task sends all of
+/// them, so that each pump gets the states of a call in order.
+enum QueuedState {
+    Report {
+        subject: String,
+        headers: HeaderMap,
+    },
+    /// Reports through this channel that all earlier entries are sent.
+    Flush(oneshot::Sender<()>),
+}
+
+/// Sends the states of model calls until the sink of the queue is dropped.
+async fn send_states(client: Client, mut states: mpsc::UnboundedReceiver<QueuedState>) {
+    while let Some(state) = states.recv().await {
+        match state {
+            QueuedState::Report { subject, headers } => {
+                // A lost state has no effect but on what people see.
+                client.publish_with_headers(subject, headers, "".into()).await.ok();
+            }
+            // The send fails if the waiting task has reached its time limit.
+            QueuedState::Flush(done) => drop(done.send(())),
+        }
+    }
 }
 
 impl std::fmt::Debug for RemoteSink {
@@ -54,7 +80,9 @@ impl RemoteSink {
         let held = Mutex::default();
         let idle = Notify::new();
         let texts = HostTexts::default();
-        Self(Arc::new(SharedSink { client, subjects, runtime, held, idle, texts }))
+        let (states, queued) = mpsc::unbounded_channel();
+        runtime.spawn(send_states(client.clone(), queued));
+        Self(Arc::new(SharedSink { client, subjects, runtime, held, idle, texts, states }))
     }
 
     pub(in crate::bus::nats) fn texts(&self) -> &HostTexts {
@@ -264,6 +292,20 @@ impl RemoteSink {
         }
     }
 
+    /// Queues a state of a model call for the pump of the attempt.
+    pub(in crate::bus::nats) fn queue_state(&self, source: &LiveSource, state: &ModelState) {
+        let Some((subject, headers)) = self.state_message(source, state) else { return };
+        // The send fails only while the runtime shuts down.
+        self.0.states.send(QueuedState::Report { subject, headers }).ok();
+    }
+
+    /// Waits until all states that were reported before are sent.
+    pub(in crate::bus::nats) async fn flush_states(&self) {
+        let (done, flushed) = oneshot::channel();
+        self.0.states.send(QueuedState::Flush(done)).ok();
+        flushed.await.ok();
+    }
+
     /// Waits until the server has received all earlier messages of this sink. For this, sends a
     /// request on a subject without subscribers. The server itself responds to this request, after
     /// it has received all messages before it.
@@ -292,9 +334,13 @@ impl Sink for RemoteSink {
         self.0.texts.channel.attempt_ended(call, attempt);
         let relay = self.clone();
         self.0.runtime.spawn(async move {
-            // Texts are sent before the answer, because the pump shows no text of an answered
-            // attempt.
-            timeout(limits::LIVE_DRAIN_TIMEOUT, relay.relay_queued()).await.ok();
+            // States and texts are sent before the answer, because the pump shows none of an
+            // answered attempt.
+            let sent = async {
+                relay.flush_states().await;
+                relay.relay_queued().await;
+            };
+            timeout(limits::LIVE_DRAIN_TIMEOUT, sent).await.ok();
             relay.put_answer((call, attempt), result).await;
         });
     }
@@ -308,14 +354,12 @@ impl Sink for RemoteSink {
     }
 
     fn model_state(&self, source: &LiveSource, state: ModelState) {
-        // The task that relays texts also sends this state, in its place between the texts.
+        // The task that relays texts also queues this state, in its place between the texts.
         if self.texts().is_relaying() {
             return;
         }
 
-        let Some((reply, headers)) = self.state_message(source, &state) else { return };
-        let relay = self.clone();
-        self.0.runtime.spawn(async move { relay.publish_headers(reply, headers).await });
+        self.queue_state(source, &state);
     }
 
     fn reserve(&self, call: CallId, attempt: Attempt, reservation: Reservation) -> Reserved {

@@ -91,6 +91,37 @@ async fn a_returning_listener_is_probed_for_its_lease() {
     asked().await;
 }
 
+/// A replica that stops still keeps its deliveries alive. This does not show that the listener is
+/// back.
+#[tokio::test]
+async fn a_sign_of_life_of_an_earlier_delivery_is_no_return_of_the_listener() {
+    let meeting = Meeting::at(shared());
+    let stranger = meeting.stranger().await;
+    let mut deliveries = stranger.hears(&meeting.subjects.deliveries()).await;
+    let mut ear = meeting.ear();
+    let held = ear.tell("echo held");
+    let reply = deliveries.next().await.reply.unwrap();
+    drop(deliveries);
+    stranger.0.request("$SRV.PING.nobody", "".into()).await.unwrap_err();
+
+    ear.tell("echo lost");
+    assert!(matches!(ear.next().await, SinkEvent::Left(_)));
+    assert!(matches!(ear.next().await, SinkEvent::Failed(..)));
+    stranger.say(&reply, &[("Organism-Heartbeat", "1")], "").await;
+    ear.expect(SinkEvent::Beat(held)).await;
+    ear.tell("echo lost, too");
+    assert!(matches!(ear.next().await, SinkEvent::Failed(..)));
+    stranger.say(&reply, &[], &done("held")).await;
+    ear.expect(SinkEvent::Answer(held, vec![done("held")])).await;
+
+    let mut deliveries = stranger.hears(&meeting.subjects.deliveries()).await;
+    let taken = ear.tell("echo found");
+    let reply = deliveries.next().await.reply.unwrap();
+    stranger.say(&reply, &[("Organism-Heartbeat", "1")], "").await;
+    ear.expect(SinkEvent::Joined).await;
+    ear.expect(SinkEvent::Beat(taken)).await;
+}
+
 /// Any user with a publish right can forge a `no responders` message. Such a message does not make
 /// a listener leave.
 #[tokio::test]

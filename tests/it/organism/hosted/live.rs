@@ -2,7 +2,7 @@
 
 use super::super::live::LiveTail;
 use super::super::provider::{Provider, ScriptedResponse};
-use super::{Hosting, house_with, say, server};
+use super::{Hosting, Slow, finish, host_with_key, house_with, say, sending, server};
 
 /// Reads up to the end of a model call. Returns the text of the call.
 fn text_of_call(tail: &mut LiveTail) -> String {
@@ -78,5 +78,32 @@ fn a_remote_agent_streams_to_those_who_watch_until_its_host_is_killed() {
 
     host.kill();
     tail.find_end();
+    assert_eq!(running.stop(), Some(0));
+}
+
+/// A killed host does not report the end of its model call. The client learns that its call waits
+/// for another host, and no longer that it waits for the model.
+#[test]
+fn a_client_waits_for_no_model_of_a_killed_host() {
+    let server = server();
+    let model = Slow::start("never sent");
+    let models = model.model();
+    let budget = "timeout = \"10s\"";
+    let changes = [("MODEL", "live"), ("[models.recorded]", &*models), ("BUDGET", budget)];
+    let house = house_with(&server, &changes);
+    let running = house.run();
+    let mut host = host_with_key(&house, "host.log");
+    let sent = sending(&house);
+    model.wait_for_requests(1);
+    host.kill();
+
+    // The attempt fails after 5 s, and the call only after the next report about the model is due.
+    let sent = finish(sent);
+    assert!(sent.out.contains("could not be reached within 10 s"), "{sent:?}");
+    assert!(sent.err.contains("a call to writer waits for a process that takes it"), "{sent:?}");
+    assert!(!sent.err.contains(", 8 s so far"), "{sent:?}");
+    let log = house.log();
+    let warning = "no replica of writer is connected to NATS: start `organism host`";
+    assert_eq!(log.matches(warning).count(), 1, "{log}");
     assert_eq!(running.stop(), Some(0));
 }
