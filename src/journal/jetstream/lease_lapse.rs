@@ -49,11 +49,12 @@ impl LeaseLapses {
         locked(&self.0)
     }
 
-    /// Records a confirmed renewal that was requested at the time `requested_at`. Returns true if
-    /// this renewal ends a lapse that was reported.
-    pub fn record_renewal(&self, requested_at: Duration) -> bool {
+    /// Records a renewal that was requested at the time `requested_at` and confirmed at the time
+    /// `confirmed_at`. Returns true if this renewal ends a lapse that was reported.
+    pub fn record_renewal(&self, requested_at: Duration, confirmed_at: Duration) -> bool {
         let mut state = self.state();
-        state.is_comparison_due |= is_lapsed(state.led_at, requested_at);
+        // A request may wait for the connection until the lease has lapsed.
+        state.is_comparison_due |= is_lapsed(state.led_at, confirmed_at);
         state.renewed_at = requested_at;
         state.led_at = requested_at;
         std::mem::take(&mut state.is_reported)
@@ -111,13 +112,13 @@ mod tests {
     fn a_comparison_is_due_from_a_lapse_until_the_stream_was_compared() {
         let lapses = LeaseLapses::since(BEGUN);
         let renewed = BEGUN + LAPSE / 2;
-        lapses.record_renewal(renewed);
+        lapses.record_renewal(renewed, renewed);
         assert!(!lapses.may_have_lapsed(BEGUN + LAPSE), "it was renewed in time");
         assert!(lapses.may_have_lapsed(renewed + LAPSE), "no renewal was confirmed");
         assert!(!lapses.is_comparison_due(), "the server may be away");
 
         let late = renewed + LAPSE;
-        lapses.record_renewal(late);
+        lapses.record_renewal(late, late);
         assert!(lapses.is_comparison_due());
         assert!(lapses.may_have_lapsed(late));
 
@@ -129,10 +130,18 @@ mod tests {
     }
 
     #[test]
+    fn a_renewal_that_waited_for_the_connection_beyond_the_lapse_makes_a_comparison_due() {
+        let lapses = LeaseLapses::since(BEGUN);
+        lapses.record_renewal(BEGUN + LAPSE / 2, BEGUN + LAPSE);
+        assert!(lapses.is_comparison_due());
+        assert!(lapses.may_have_lapsed(BEGUN + LAPSE));
+    }
+
+    #[test]
     fn a_lapse_during_a_comparison_needs_another_comparison() {
         let lapses = LeaseLapses::since(BEGUN);
         let requested_at = BEGUN + LAPSE;
-        lapses.record_renewal(requested_at + LAPSE);
+        lapses.record_renewal(requested_at + LAPSE, requested_at + LAPSE);
         lapses.record_comparison(requested_at);
         assert!(lapses.is_comparison_due());
     }
@@ -146,7 +155,8 @@ mod tests {
         assert!(lapses.was_compared());
         assert!(lapses.take_report(BEGUN + LAPSE));
         assert!(!lapses.take_report(BEGUN + LAPSE * 2));
-        assert!(lapses.record_renewal(BEGUN + LAPSE * 3), "the end is reported, too");
-        assert!(!lapses.record_renewal(BEGUN + LAPSE * 4));
+        let renew = |at| lapses.record_renewal(at, at);
+        assert!(renew(BEGUN + LAPSE * 3), "the end is reported, too");
+        assert!(!renew(BEGUN + LAPSE * 4));
     }
 }

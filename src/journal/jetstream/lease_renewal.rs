@@ -59,7 +59,7 @@ impl LeaseRenewal {
             let requested_at = since_boot();
             match renewed.renew() {
                 RenewalResult::Renewed => {
-                    if noted.record_renewal(requested_at) {
+                    if noted.record_renewal(requested_at, since_boot()) {
                         tracing::warn!(stream, "the lease is renewed again");
                     }
                 }

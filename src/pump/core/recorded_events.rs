@@ -9,7 +9,7 @@
 //! A drain waits for no call: the recorded events that wait then take effect at once, still in the
 //! order of the source. A timer of a paused call keeps its place until the pause ends.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use super::event::{Alarm, Effect};
 use super::forks::CallRecollection;
@@ -19,7 +19,7 @@ use crate::clock::Time;
 use crate::envelope::Turn;
 use crate::ids::{CallId, ListenerName, Position, ThreadId, TimerId};
 use crate::mutant::mutant;
-use crate::thread::{Call, Opener};
+use crate::thread::Call;
 
 /// An event that a fork's source has recorded, and that takes effect in the fork, too.
 #[derive(Debug, Clone)]
@@ -231,29 +231,16 @@ impl Core {
     /// Returns the key of the recorded event of the fork that takes effect next: of the waiting
     /// events, the one that the fork's source recorded first. Returns `None` if there is none.
     ///
-    /// Skips a timer of a paused call, and the later events that such a call would receive. During
-    /// a drain, does not skip a turn, because the drain waits for its attempt.
+    /// Skips timers of paused calls, which fire at the resume. They hold up no other event: a turn
+    /// that waits keeps its place at the listener, also from trees that are no forks.
     pub(super) fn next_recorded(&self, fork: &ThreadId) -> Option<(Position, CallId)> {
-        let mut stopped = BTreeSet::new();
-        let events = self.recorded.waiting.get(fork)?;
-        let next = events.iter().find(|((_, id), event)| {
-            let call = self.state.call(*id);
-            let opener = call.and_then(|call| match call.opening.opener {
-                Opener::Call { call, .. } => Some(call),
-                Opener::Client { .. } => None,
-            });
-            let is_stopped = match event {
-                RecordedEvent::Turn { .. } if self.draining => false,
-                RecordedEvent::Timer { .. } => {
-                    stopped.contains(id) || call.is_some_and(|call| self.is_paused(call))
-                }
-                _ => [Some(*id), opener].iter().flatten().any(|call| stopped.contains(call)),
-            };
-            if is_stopped {
-                stopped.insert(*id);
-            }
-            !is_stopped
-        });
+        let is_paused = |call| self.state.call(call).is_some_and(|open| self.is_paused(open));
+        let takes_effect = |call: CallId, event: &RecordedEvent| match event {
+            RecordedEvent::Timer { .. } => !is_paused(call),
+            RecordedEvent::Result { .. } | RecordedEvent::Turn { .. } => true,
+        };
+        let mut events = self.recorded.waiting.get(fork)?.iter();
+        let next = events.find(|((_, call), event)| takes_effect(*call, event));
         next.map(|(key, _)| *key)
     }
 
@@ -268,7 +255,9 @@ impl Core {
         if !self.takes_recorded(&fork) {
             return;
         }
-        let Some(next) = self.next_recorded(&fork) else { return };
+        let Some(next) = self.next_recorded(&fork) else {
+            return self.follow_order(step, &fork);
+        };
         if let Some(event) = self.recorded.take(&fork, next) {
             self.process_recorded(step, event);
         }

@@ -70,27 +70,26 @@ impl Core {
         }
     }
 
-    /// Handles [`Alarm::Timer`]. In a fork, ignores the alarm of a timer that is not the next one
-    /// to fire: the step sets its alarm again once nothing else in the fork can continue.
+    /// Handles [`Alarm::Timer`]. Ignores the alarm of a paused call's timer, because the resume sets
+    /// it again. In a fork, ignores the alarm of a timer that is not the next one to fire: the step
+    /// sets its alarm again once nothing else in the fork can continue.
     pub(super) fn timer_alarm(&mut self, step: &mut Step, timer: TimerId, call: CallId) {
         let Some(root) = self.state.calls.get(&call).cloned() else { return };
+        if self.state.call(call).is_some_and(|open| self.is_paused(open)) {
+            return;
+        }
         if !self.keeps_timer_order(&root) || self.is_next_timer(&root, timer) {
             self.fire_timer(step, timer, call);
         }
     }
 
-    /// Fires a timer: its call gets a message. Does nothing if the timer has ended or its call is
-    /// paused. In a tree that is no fork, sets the alarm again if the time of the timer has not
-    /// come.
+    /// Fires a timer: its call gets a message. Does nothing if the timer has ended. In a tree that
+    /// is no fork, sets the alarm again if the time of the timer has not come.
     pub(super) fn fire_timer(&mut self, step: &mut Step, timer: TimerId, call: CallId) {
         let root = self.state.calls.get(&call).cloned();
         let tree = root.as_ref().and_then(|root| self.state.trees.get(root));
         let set = tree.and_then(|tree| tree.timers.get(&timer)).cloned();
         let (Some(root), Some(set)) = (root, set) else { return };
-        // The resume sets the alarm again.
-        if self.state.call(call).is_some_and(|open| self.is_paused(open)) {
-            return;
-        }
         if set.fires_at > step.time && !self.keeps_timer_order(&root) {
             let alarm = Alarm::Timer { timer, call };
             return step.effect(Effect::Alarm { at: set.fires_at, alarm });
