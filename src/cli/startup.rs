@@ -112,15 +112,8 @@ pub(super) fn directories(given: Option<&Path>) -> anyhow::Result<ProjectFolders
         CommandFailure::silent(CommandExit::Config)
     })?;
     project::check_to_read(&found).map_err(organism::Error::from)?;
-    note_change(
-        || running_config(&found).flatten(),
-        |running| {
-            // Most configs have not changed, and are compared without the work of a whole load.
-            let is_same = load_guarded(given, config::digest).is_ok_and(|digest| digest == running);
-            let load = || load_guarded(given, config::load_without_keys).ok();
-            if is_same { Some(running) } else { load().map(|config| config.digest) }
-        },
-    );
+    let present = || load_guarded(given, config::load_without_keys).ok();
+    note_change(|| running_config(&found).flatten(), || present().map(|config| config.digest));
     Ok(found)
 }
 
@@ -170,17 +163,14 @@ pub(super) fn directory_by_path(given: Option<&Path>) -> Option<PathBuf> {
 /// Prints a note if the config file has changed since the organism loaded it, or is now invalid.
 /// Prints nothing if no organism runs, or if the organism does not respond in time. Only the first
 /// call in a process prints a note. `running` returns the digest of the running config, or `None`
-/// if it is unknown. `present` gets this digest, and returns that of the present config, or `None`
-/// if this config is invalid.
-fn note_change(
-    running: impl FnOnce() -> Option<Digest>,
-    present: impl FnOnce(Digest) -> Option<Digest>,
-) {
+/// if it is unknown. `present` returns that of the present config, or `None` if this config is
+/// invalid.
+fn note_change(running: impl FnOnce() -> Option<Digest>, present: impl FnOnce() -> Option<Digest>) {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         // A hosted process gets no digest, and so prints no note.
         let Some(running) = running() else { return };
-        match present(running) {
+        match present() {
             Some(now) if now == running => {}
             Some(now) => note!(
                 "note: the config has changed since the organism started: the organism runs with \
@@ -356,7 +346,7 @@ impl ConfigArg {
     pub fn load_to_read(&self) -> anyhow::Result<Config> {
         let config = self.load_without_keys()?;
         let running = || running_config(&config.directories()).flatten();
-        note_change(running, |_| Some(config.digest));
+        note_change(running, || Some(config.digest));
         Ok(config)
     }
 
@@ -380,7 +370,7 @@ impl ConfigArg {
 
         belongs(&directories)?;
         let loaded = load_guarded(given, config::load_without_keys).ok().map(Box::new);
-        note_change(|| digest, |_| loaded.as_ref().map(|config| config.digest));
+        note_change(|| digest, || loaded.as_ref().map(|config| config.digest));
         match loaded {
             Some(config) => {
                 belongs(&config.directories())?;

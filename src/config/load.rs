@@ -99,13 +99,6 @@ pub fn load_without_keys(
     load_with(path, around, KeyRequirement::Optional)
 }
 
-/// Returns the digest of the config, to compare it with the digest of a config in force. Neither
-/// compiles schemas nor validates texts against them, which takes most of the time of a load. A
-/// config whose digest differs may therefore be invalid.
-pub fn digest(path: &Path, around: &ConfigEnvironment) -> Result<Digest, ConfigProblems> {
-    load_with(path, around, KeyRequirement::Compared).map(|config| config.digest)
-}
-
 /// Loads the config for `organism nats-config`, which writes configs and keys of servers. Reports
 /// neither missing programs of listeners nor keys that the command has yet to write.
 pub fn load_for_servers(path: &Path, around: &ConfigEnvironment) -> Result<Config, ConfigProblems> {
@@ -127,8 +120,6 @@ pub(super) enum KeyRequirement {
     /// only listed in a note.
     Noted,
     Optional,
-    /// For the digest alone: as `Optional`, and schemas are not compiled.
-    Compared,
     /// For processes that only host agents: keys of models are optional, and secrets of clients are
     /// not read.
     Host,
@@ -172,13 +163,7 @@ fn programs(
     let processes = program::processes(&sections.members, directory, around, &mut own);
     let alerts = sections.alerts.as_ref();
     let alerts = alerts.map(|alerts| Arc::new(alerts.configured(directory, around, &mut own)));
-    if matches!(
-        keys,
-        KeyRequirement::Needed
-            | KeyRequirement::Noted
-            | KeyRequirement::Optional
-            | KeyRequirement::Compared
-    ) {
+    if matches!(keys, KeyRequirement::Needed | KeyRequirement::Noted | KeyRequirement::Optional) {
         own.into_iter().for_each(|problem| problems.push(problem));
     }
     let remotes = remotes::remotes(sections, problems);
@@ -273,9 +258,7 @@ fn resolve(
     let context = (contracts.as_ref(), is_stored);
     let workflows = workflows.configured(sections, context, payloads, problems);
     let schemas = &payloads.schemas;
-    let rules = contracts.as_ref().map(|contracts| (contracts, schemas));
-    let rules = rules.filter(|_| keys != KeyRequirement::Compared);
-    let schedules = schedules::schedules(sections, rules, place.0, problems);
+    let schedules = schedules::schedules(sections, contracts.as_ref(), schemas, place.0, problems);
     ResolvedSections { contracts, workflows, schedules }
 }
 

@@ -88,8 +88,7 @@ pub use environment::{ConfigEnvironment, locate};
 pub use http::loopback;
 pub use keys::nearest;
 pub use load::{
-    digest, directories, load, load_for_check, load_for_host, load_for_servers, load_without_keys,
-    storage,
+    directories, load, load_for_check, load_for_host, load_for_servers, load_without_keys, storage,
 };
 pub use missing_keys::MissingKeys;
 pub use models::shown as shown_model;

@@ -148,11 +148,12 @@ fn zone(read: &mut TableReader<'_>) -> Option<(TimeZone, String)> {
 }
 
 /// Resolves the schedules, and reports their problems. The client of each schedule must exist, and
-/// must be permitted to send the schedule's payload. If `rules` is `None`, does not check the
-/// payloads.
+/// must be permitted to send the schedule's payload. If `contracts` is `None`, returns no
+/// schedules, because problems of the contracts are already reported.
 pub(super) fn schedules(
     sections: &DeclaredSections,
-    rules: Option<(&Contracts, &Schemas)>,
+    contracts: Option<&Contracts>,
+    schemas: &Schemas,
     directory: &Path,
     problems: &mut ConfigProblems,
 ) -> Vec<Schedule> {
@@ -160,7 +161,7 @@ pub(super) fn schedules(
         return Vec::new();
     }
 
-    let gate = rules.map(|(contracts, schemas)| {
+    let gate = contracts.map(|contracts| {
         let gate = Gate::new(Arc::new(contracts.clone()), schemas.clone());
         gate.with_payload_bytes(sections.payload_bytes)
     });
@@ -174,9 +175,8 @@ pub(super) fn schedules(
         let send = send?;
         let client = client?;
         let payload = payload?;
-        if let Some(gate) = &gate {
-            check_payload(send, (&client, &payload), gate, problems)?;
-        }
+        let gate = gate.as_ref()?;
+        check_payload(send, (&client, &payload), gate, problems)?;
         let name = declared.name.as_ref()?;
         let times = declared.times.clone()?;
         Some(Schedule {

@@ -58,10 +58,9 @@ pub(super) fn read(
     for member in members {
         let Some(declared) = &member.secret else { continue };
         let secret = match keys {
-            KeyRequirement::Needed
-            | KeyRequirement::Noted
-            | KeyRequirement::Optional
-            | KeyRequirement::Compared => read_secret(declared, directory, around, keys, problems),
+            KeyRequirement::Needed | KeyRequirement::Noted | KeyRequirement::Optional => {
+                read_secret(declared, directory, around, keys, problems)
+            }
             KeyRequirement::Host
             | KeyRequirement::Own
             | KeyRequirement::Unwritten
@@ -101,9 +100,7 @@ fn read_secret(
 
     let text = match text {
         Ok(text) => text,
-        Err(_) if matches!(keys, KeyRequirement::Optional | KeyRequirement::Compared) => {
-            return None;
-        }
+        Err(_) if keys == KeyRequirement::Optional => return None,
         Err(message) => {
             let help = "`organism secret new` makes one; give it to the organism and to the client";
             problems.push(

@@ -62,8 +62,6 @@ pub struct SchemaCompiler {
     /// Whether a schema may have patterns that take too long to match. A schema may keep such
     /// patterns if it was in use before they were refused.
     permits_costly_patterns: bool,
-    /// Whether all schemas pass without a trial.
-    skips_trials: bool,
     child: Option<CompileChild>,
     used: usize,
 }
@@ -109,14 +107,6 @@ impl SchemaCompiler {
         self
     }
 
-    /// Lets all schemas pass without a trial, or tries them. Without a trial, a schema must not be
-    /// compiled afterwards: that may take too long.
-    #[must_use]
-    pub fn without_trials(mut self, skips: bool) -> Self {
-        self.skips_trials = skips;
-        self
-    }
-
     pub fn permits_costly_patterns(&self) -> bool {
         self.permits_costly_patterns
     }
@@ -131,10 +121,6 @@ impl SchemaCompiler {
         &mut self,
         bundle: &SchemaBundle,
     ) -> Result<Vec<SchemaProblem>, Vec<SchemaProblem>> {
-        if self.skips_trials {
-            return Ok(Vec::new());
-        }
-
         let label = bundle.main().map_or("schema", |s| s.label.as_str());
         let refuse =
             |code: &str, message: String| Err(vec![SchemaProblem::new(label, 1, code, message)]);
