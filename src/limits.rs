@@ -612,8 +612,9 @@ pub const HTTP_HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 /// about a third of it.
 pub const HTTP_WRITE_TIMEOUT: Duration = Duration::from_secs(60);
 /// Maximum time for which the system of a client of the HTTP server or of the web view may
-/// acknowledge no bytes, or have no room for them. The network of such a client may be gone.
-pub const HTTP_ACK_TIMEOUT: Duration = Duration::from_secs(20);
+/// acknowledge no bytes, or have no room for them. The network of such a client may be gone. Not
+/// less than [`HTTP_WRITE_TIMEOUT`], because a client that takes bytes slowly has no room for long.
+pub const HTTP_ACK_TIMEOUT: Duration = HTTP_WRITE_TIMEOUT;
 /// Maximum concurrent queries of the web view to indexes; further queries wait.
 pub const WEB_QUERIES_MAX: usize = 4;
 /// Maximum number of calls that may precede a page of the web view's list of waiting calls. The web

@@ -138,11 +138,11 @@ fn payloads(frame: &[u8], content: Range<usize>) -> Result<Vec<Vec<u8>>, String>
 }
 
 /// Description of a heartbeat that a program wrote while it had no delivery to answer.
-pub(super) const UNASKED_HEARTBEAT: &str =
+pub(super) const UNSOLICITED_HEARTBEAT: &str =
     "a heartbeat, without a delivery at hand; stop the heartbeats before the answer";
 
 /// Description of an answer that a program wrote while it had no delivery to answer.
-pub(super) const UNASKED_ANSWER: &str =
+pub(super) const UNSOLICITED_ANSWER: &str =
     "an answer, without a delivery at hand; answer each delivery once";
 
 /// Suffix of the name of an attempt in a stray answer, if the attempt was answered before.
@@ -151,17 +151,17 @@ pub(crate) const ALREADY_ANSWERED: &str = " (already answered)";
 /// Describes output that a program wrote while it had no delivery to answer, and states what the
 /// program should do instead. Quotes text, but of an element only the name, because the content of
 /// a payload does not belong in the log.
-pub(super) fn unasked_description(output: &[u8]) -> String {
+pub(super) fn unsolicited_description(output: &[u8]) -> String {
     let output = without_byte_order_mark(output).trim_ascii_start();
     match output.strip_prefix(b"<") {
         // An XML declaration or a comment precedes the element.
-        Some([b'?' | b'!', ..]) => UNASKED_ANSWER.to_owned(),
+        Some([b'?' | b'!', ..]) => UNSOLICITED_ANSWER.to_owned(),
         Some(tag) => {
             let is_end = |byte: &u8| byte.is_ascii_whitespace() || b"/><\0".contains(byte);
             let length = tag.iter().position(is_end).unwrap_or(tag.len());
             let name = excerpt(tag.get(..length).unwrap_or_default());
             if name.rsplit(':').next() == Some("heartbeat") {
-                return UNASKED_HEARTBEAT.to_owned();
+                return UNSOLICITED_HEARTBEAT.to_owned();
             }
             format!("`<{name}`, without a delivery at hand; answer each delivery once")
         }
@@ -323,17 +323,17 @@ mod tests {
         for (output, expected) in [
             ("listening...\n<e:answer", "`listening...`; write diagnostics to standard error"),
             ("two\nlines\0", "`two lines`; write diagnostics to standard error"),
-            ("<e:heartbeat ", UNASKED_HEARTBEAT),
-            ("<?xml version=\"1.0\"?><greeting", UNASKED_ANSWER),
+            ("<e:heartbeat ", UNSOLICITED_HEARTBEAT),
+            ("<?xml version=\"1.0\"?><greeting", UNSOLICITED_ANSWER),
             ("over\u{202e}ride", "`over\\u{202e}ride`; write diagnostics to standard error"),
             (
                 " <greeting xmlns=\"urn:private\">private",
                 "`<greeting`, without a delivery at hand; answer each delivery once",
             ),
         ] {
-            assert_eq!(unasked_description(output.as_bytes()), expected);
+            assert_eq!(unsolicited_description(output.as_bytes()), expected);
         }
-        let long = unasked_description(&[b'x'; 10_000]);
+        let long = unsolicited_description(&[b'x'; 10_000]);
         assert!(long.len() < limits::ANSWER_EXCERPT_BYTES_MAX + 100, "{long}");
     }
 

@@ -351,8 +351,8 @@ async fn reap_orphans() {
     };
 
     while ended.recv().await.is_some() {
-        // Those who wait for this child collect its exit code first, and the ends of many children
-        // count as one.
+        // The task that waits for this child collects its exit code first. One search covers the
+        // ends of many children.
         tokio::time::sleep(limits::ORPHAN_REAP_DELAY).await;
         tokio::task::spawn_blocking(children::reap_orphans).await.ok();
     }

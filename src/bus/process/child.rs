@@ -14,7 +14,7 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use crate::bus::nats::header_names::URL_VARIABLE;
-use crate::children::OwnedChild;
+use crate::children::{self, OwnedChild};
 use crate::ids::ListenerName;
 use crate::limits;
 use crate::locks::locked;
@@ -187,6 +187,10 @@ impl Child {
         let listener = &self.listener;
         let instance = self.instance;
         let exited = timeout(limits::EXIT_GRACE, self.process.wait()).await;
+        if exited.is_ok() && children::is_subreaper() {
+            // A zombie of the group is no process that was left.
+            tokio::task::spawn_blocking(children::reap_orphans).await.ok();
+        }
         if exited.is_ok() && self.group.is_some_and(|group| test_kill_process_group(group).is_ok())
         {
             tracing::warn!(

@@ -71,14 +71,14 @@ pub(super) struct ChildIo<'a> {
 }
 
 /// Beginning of the description of output that a child wrote without a delivery.
-pub(super) const UNASKED: &str = "wrote to its standard output unasked";
+pub(super) const UNSOLICITED_OUTPUT: &str = "wrote to its standard output unasked";
 
 /// Describes an answer that a child wrote without a delivery.
-fn unasked_answer(answer: &ListenerAnswer) -> String {
+fn unsolicited_answer(answer: &ListenerAnswer) -> String {
     match &answer.payloads {
         Ok(payloads) => match payloads.first() {
-            Some(payload) => answer::unasked_description(payload),
-            None => answer::UNASKED_ANSWER.to_owned(),
+            Some(payload) => answer::unsolicited_description(payload),
+            None => answer::UNSOLICITED_ANSWER.to_owned(),
         },
         Err(unreadable) => {
             format!("{unreadable}; write only answers to standard output, one to each delivery")
@@ -299,7 +299,7 @@ impl<'a> ChildIo<'a> {
                 return None;
             }
             (ChildFrame::Heartbeat, None) => {
-                return Some(self.unasked(answer::UNASKED_HEARTBEAT).await);
+                return Some(self.end_unsolicited(answer::UNSOLICITED_HEARTBEAT).await);
             }
             (ChildFrame::Answer(answer), _) => answer,
         };
@@ -308,7 +308,7 @@ impl<'a> ChildIo<'a> {
         match &answer.named {
             Some(named) if !self.is_served(named) => return self.stray(answer).await,
             None if self.serving.is_none() => {
-                return Some(self.unasked(&unasked_answer(&answer)).await);
+                return Some(self.end_unsolicited(&unsolicited_answer(&answer)).await);
             }
             _ => {}
         }
@@ -346,7 +346,7 @@ impl<'a> ChildIo<'a> {
     async fn surplus(&mut self, is_named: bool) -> Option<ChildExit> {
         while self.frames.has_more() {
             let next = self.frames.next_buffered().map(|frame| frame.map(frame::read));
-            let unasked = match next {
+            let output = match next {
                 Some(Ok(ChildFrame::Answer(answer))) if answer.named.is_some() => {
                     if let Some(ended) = self.stray(answer).await {
                         return Some(ended);
@@ -355,14 +355,14 @@ impl<'a> ChildIo<'a> {
                 }
                 // The output is not complete yet, and may name its call.
                 None if is_named && self.frames.may_name_attempt() => return None,
-                Some(Ok(ChildFrame::Answer(answer))) => unasked_answer(&answer),
-                Some(Ok(ChildFrame::Heartbeat)) => answer::UNASKED_HEARTBEAT.to_owned(),
+                Some(Ok(ChildFrame::Answer(answer))) => unsolicited_answer(&answer),
+                Some(Ok(ChildFrame::Heartbeat)) => answer::UNSOLICITED_HEARTBEAT.to_owned(),
                 Some(Err(_)) => {
                     format!("a frame of more than {} bytes", limits::FRAME_BYTES_MAX)
                 }
-                None => answer::unasked_description(self.frames.unread()),
+                None => answer::unsolicited_description(self.frames.unread()),
             };
-            return Some(self.unasked(&unasked).await);
+            return Some(self.end_unsolicited(&output).await);
         }
 
         None
@@ -414,9 +414,9 @@ impl<'a> ChildIo<'a> {
 
     /// Kills the child because of output that it wrote without a delivery. `output` describes the
     /// output.
-    async fn unasked(&mut self, output: &str) -> ChildExit {
+    async fn end_unsolicited(&mut self, output: &str) -> ChildExit {
         self.child.kill().await;
-        ChildExit::Fault(format!("{UNASKED}: {output}"))
+        ChildExit::Fault(format!("{UNSOLICITED_OUTPUT}: {output}"))
     }
 
     /// Handles the exit of the process. First handles the output that is still in the pipe, and
@@ -451,8 +451,8 @@ impl<'a> ChildIo<'a> {
                 });
             }
             FrameError::Unsolicited => {
-                let output = answer::unasked_description(self.frames.unread());
-                return self.unasked(&output).await;
+                let output = answer::unsolicited_description(self.frames.unread());
+                return self.end_unsolicited(&output).await;
             }
             FrameError::TooLong => {
                 self.child.kill().await;

@@ -13,7 +13,7 @@ use crate::limits;
 
 use super::Options;
 use super::child::Child;
-use super::child_frames::UNASKED;
+use super::child_frames::UNSOLICITED_OUTPUT;
 use super::frame::{self, ChildFrame, ChildFrameReader, FrameError};
 
 /// A process that no host supervises. Dropping this value kills the process.
@@ -62,7 +62,7 @@ impl DirectProcess {
             FrameError::TooLong => {
                 format!("a frame of more than {} bytes", limits::FRAME_BYTES_MAX)
             }
-            FrameError::Unsolicited => UNASKED.to_owned(),
+            FrameError::Unsolicited => UNSOLICITED_OUTPUT.to_owned(),
             FrameError::Failed(error) => format!("its standard output cannot be read: {error}"),
         };
         let end = self.end().await;

@@ -20,6 +20,8 @@ pub(super) struct LeaseLapses(Arc<Mutex<LapseState>>);
 struct LapseState {
     /// Time at which the last confirmed renewal was requested.
     renewed_at: Duration,
+    /// Time at which the last renewal was confirmed.
+    confirmed_at: Duration,
     /// The later of two times: when the last confirmed renewal was requested, and when the last
     /// comparison of the stream with the projections of the other processes was requested. Until
     /// [`limits::LEASE_LAPSE`] after this time, no other pump can have taken over.
@@ -36,6 +38,7 @@ impl LeaseLapses {
     pub fn since(now: Duration) -> Self {
         let state = LapseState {
             renewed_at: now,
+            confirmed_at: now,
             led_at: now,
             is_comparison_due: false,
             is_reported: false,
@@ -56,6 +59,7 @@ impl LeaseLapses {
         // A request may wait for the connection until the lease has lapsed.
         state.is_comparison_due |= is_lapsed(state.led_at, confirmed_at);
         state.renewed_at = requested_at;
+        state.confirmed_at = confirmed_at;
         state.led_at = requested_at;
         std::mem::take(&mut state.is_reported)
     }
@@ -92,7 +96,7 @@ impl LeaseLapses {
     /// time `requested_at`.
     pub fn record_comparison(&self, requested_at: Duration) {
         let mut state = self.state();
-        state.is_comparison_due = is_lapsed(requested_at, state.led_at);
+        state.is_comparison_due = is_lapsed(requested_at, state.confirmed_at);
         state.led_at = state.led_at.max(requested_at);
     }
 }
@@ -142,6 +146,15 @@ mod tests {
         let lapses = LeaseLapses::since(BEGUN);
         let requested_at = BEGUN + LAPSE;
         lapses.record_renewal(requested_at + LAPSE, requested_at + LAPSE);
+        lapses.record_comparison(requested_at);
+        assert!(lapses.is_comparison_due());
+    }
+
+    #[test]
+    fn a_renewal_that_is_confirmed_late_during_a_comparison_needs_another_comparison() {
+        let lapses = LeaseLapses::since(BEGUN);
+        let requested_at = BEGUN + LAPSE;
+        lapses.record_renewal(requested_at + LAPSE * 9 / 10, requested_at + LAPSE * 11 / 10);
         lapses.record_comparison(requested_at);
         assert!(lapses.is_comparison_due());
     }

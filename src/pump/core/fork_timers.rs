@@ -99,7 +99,8 @@ impl Core {
     }
 
     /// Returns the timer without a recorded firing that fires next in a fork, and the call that has
-    /// set this timer. Ignores timers of paused calls. Returns `None` if only paused calls have timers, or no call has one.
+    /// set this timer. Ignores timers of paused calls. Returns `None` if only paused calls have
+    /// timers, or no call has one.
     pub(super) fn first_timer(&self, tree: &Tree) -> Option<(TimerId, CallId)> {
         let is_paused = |call: CallId| tree.call(call).is_some_and(|open| self.is_paused(open));
         let going = tree.timers.iter().filter(|(_, set)| !is_paused(set.call));

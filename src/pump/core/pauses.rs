@@ -227,7 +227,7 @@ impl Core {
         timers.retain(|(_, set)| is_freed.contains(&set.call));
         timers.sort_by_key(|(timer, set)| (set.fires_at, **timer));
         step.set_timer_alarms(timers.into_iter());
-        // Timers of forks whose turn came during the pause fire now.
+        // The timers of a fork do not wait for their times, so the next one may fire now.
         freed_roots.iter().for_each(|root| self.follow_order(step, root));
 
         // The wall time of trees whose work was kept back by the pause runs again.

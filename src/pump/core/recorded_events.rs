@@ -107,10 +107,9 @@ impl RecordedEvents {
         self.kept_back.remove(&call);
     }
 
-    /// Removes a closed call of a fork from this table. If the recorded result of the call still
-    /// waits, removes this result, too, and removes its timers. If a recorded turn of the call
-    /// waits, keeps the turn, because the attempt that made the turn ends only when the turn is
-    /// processed.
+    /// Removes a closed call of a fork from this table: its recorded result, its timers, and the
+    /// searches for them. Keeps a recorded turn of the call, because the attempt that made the turn
+    /// ends only when the turn is processed.
     pub(super) fn forget(&mut self, fork: &ThreadId, call: CallId) {
         self.kept_back.remove(&call);
         self.searched.retain(|(own, _), _| *own != call);
@@ -221,11 +220,11 @@ impl Core {
         }
     }
 
-    /// Whether the next recorded event of the fork may take effect. During a drain, it may also if
-    /// work of the fork is in progress.
+    /// Whether the next recorded event of the fork may take effect. It may not while a search for a
+    /// timer of the fork is in progress. During a drain, it may also if work of the fork is in
+    /// progress.
     fn takes_recorded(&self, fork: &ThreadId) -> bool {
-        let drains = self.draining && !self.recorded.searches_timer(fork);
-        drains || self.awaits_record(fork)
+        !self.recorded.searches_timer(fork) && (self.draining || self.awaits_record(fork))
     }
 
     /// Returns the key of the recorded event of the fork that takes effect next: of the waiting
@@ -255,13 +254,11 @@ impl Core {
         if !self.takes_recorded(&fork) {
             return;
         }
-        let Some(next) = self.next_recorded(&fork) else {
-            return self.follow_order(step, &fork);
-        };
-        if let Some(event) = self.recorded.take(&fork, next) {
+        let next = self.next_recorded(&fork);
+        if let Some(event) = next.and_then(|next| self.recorded.take(&fork, next)) {
             self.process_recorded(step, event);
         }
-        // An obsolete event leaves no record that would trigger the next event.
+        // Without an event, or after an obsolete one, no record triggers what comes next.
         if step.record.is_none() {
             self.follow_order(step, &fork);
         }
@@ -288,13 +285,8 @@ impl Core {
     ///   [`Core::waits_for_record`]).
     ///
     /// A call does not wait while a search for its result is in progress, while its listener works
-    /// on it, while it waits for a retry, or while it is queued for any other reason. The result is
-    /// also false while a search for a timer of the fork is in progress.
+    /// on it, while it waits for a retry, or while it is queued for any other reason.
     fn awaits_record(&self, fork: &ThreadId) -> bool {
-        if self.recorded.searches_timer(fork) {
-            return false;
-        }
-
         let Some(tree) = self.state.trees.get(fork) else { return true };
         let waits = |(id, call): (&CallId, &Call)| {
             self.recorded.holds_up(fork, *id)

@@ -7,6 +7,7 @@ use super::metrics_recorder::MetricsRecorder;
 use crate::envelope::AttemptFailure;
 use crate::ids::ListenerName;
 use crate::thread::{Input, Record};
+use crate::xml::invisible_characters::visible_line;
 
 /// Maximum number of reasons in [`LoggedReasons`].
 const REASONS_MAX: usize = 64;
@@ -44,6 +45,8 @@ pub(super) fn warn_of_failed_attempts(
                 let is_in_flight =
                     attempt.is_preview() || metrics.listener_of(*call, *attempt).is_some();
                 if is_in_flight && is_of_listener(failure) && logged.add(listener, failure) {
+                    // The host of an agent, which may run elsewhere, writes a part of the text.
+                    let failure = visible_line(&failure.to_string());
                     tracing::warn!(%listener, %call, %attempt, "the attempt failed: {failure}");
                 }
             }

@@ -41,20 +41,23 @@ async fn a_process_that_ends_has_crashed_although_its_child_holds_its_output() {
     }
 }
 
-/// The host runs on one thread here, which a standard error that never ends must not take.
+/// The host runs on one thread here, which a standard error that never ends must not take. The log
+/// takes the lines more slowly than they come.
 #[test]
 fn a_process_that_floods_its_standard_error_keeps_no_other_task_from_running() {
     let (answer, answered) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        runtime.block_on(async {
+        let log = tracing_subscriber::fmt().with_writer(std::io::sink).finish();
+        let conversation = async {
             let flooded = done("once");
-            let program = format!("yes flood >&2 & printf '{flooded}\\0'; sleep 1000");
+            let program = format!("yes flood >&2 & sleep 0.5; printf '{flooded}\\0'; sleep 1000");
             let mut ear = with_child(&program);
             let number = ear.tell("anything");
             ear.expect(SinkEvent::Answer(number, vec![flooded])).await;
             answer.send(()).unwrap();
-        });
+        };
+        tracing::subscriber::with_default(log, || runtime.block_on(conversation));
     });
     answered.recv_timeout(PATIENCE).expect("an answer beside the flood");
 }
