@@ -23,7 +23,7 @@ use crate::ids::{CallId, Digest, ListenerName, Position, ThreadId, TimerId};
 use crate::journal::Error;
 use crate::journal::sqlite::JournalReader;
 use crate::limits;
-use crate::pump::core::{CallRecollection, ForkSearch, RecallOrder, TimerOrder};
+use crate::pump::core::{CallRecollection, ForkSearch, ResultSearch, TimerSearch};
 use crate::pump::driver::{Handle, PumpStopped};
 use crate::thread::{Closing, Fact, Input, Opener, Record};
 
@@ -44,20 +44,20 @@ pub(super) fn journals(config: &Config) -> (PathBuf, Vec<PathBuf>) {
 /// the pump's journal. `sources` are the directories of the journals that may contain source
 /// threads.
 pub(super) async fn serve(
-    mut orders: UnboundedReceiver<ForkSearch>,
+    mut searches: UnboundedReceiver<ForkSearch>,
     pump: Handle,
     (data, sources): (PathBuf, Vec<PathBuf>),
 ) {
-    let mut search = Some(SourceSearch::new(data, sources));
-    while let Some(order) = orders.recv().await {
-        let Some(mut own) = search.take() else { return };
+    let mut idle = Some(SourceSearch::new(data, sources));
+    while let Some(search) = searches.recv().await {
+        let Some(mut own) = idle.take() else { return };
         let pump = pump.clone();
         let searching = tokio::task::spawn_blocking(move || {
-            let reported = own.carry_out(&order, &pump);
+            let reported = own.carry_out(&search, &pump);
             (own, reported)
         });
         let Ok((own, Ok(()))) = searching.await else { return };
-        search = Some(own);
+        idle = Some(own);
     }
 }
 
@@ -91,9 +91,10 @@ struct OpenedCall {
     thread: ThreadId,
 }
 
-/// The calls of one thread tree, collected from those records of the tree that were read so far.
+/// The calls and timers of one thread tree, collected from those records of the tree that were read
+/// so far.
 #[derive(Default)]
-struct SearchedCalls {
+struct SearchedTree {
     /// Position of the last record that was read.
     up_to: Position,
     same: SameCalls,
@@ -114,7 +115,7 @@ struct SearchedCalls {
 struct SourceSearch {
     data: PathBuf,
     sources: Vec<PathBuf>,
-    trees: BoundedCache<(PathBuf, ThreadId, Position), SearchedCalls>,
+    trees: BoundedCache<(PathBuf, ThreadId, Position), SearchedTree>,
 }
 
 /// Opens a reader of the journal, among `sources`, that contains the tree of `root`. Returns `None`
@@ -139,108 +140,108 @@ impl SourceSearch {
     }
 
     /// Carries out a search, and reports its end to the pump.
-    fn carry_out(&mut self, order: &ForkSearch, pump: &Handle) -> Result<(), PumpStopped> {
-        match order {
-            ForkSearch::Result(order) => {
+    fn carry_out(&mut self, search: &ForkSearch, pump: &Handle) -> Result<(), PumpStopped> {
+        match search {
+            ForkSearch::Result(search) => {
                 // Without a result, the call waits for an operator: no effect is repeated by
                 // mistake.
-                let result = none_if_unread(self.find(order), order.call);
-                pump.recalled(order.call, result)
+                let result = found_or_warn(self.find(search), search.call);
+                pump.recalled(search.call, result)
             }
-            ForkSearch::Timer(order) => {
-                let fired = none_if_unread(self.find_firing(order), order.call);
-                pump.timer_searched((order.timer, order.call), fired)
+            ForkSearch::Timer(search) => {
+                let fired = found_or_warn(self.find_firing(search), search.call);
+                pump.timer_searched((search.timer, search.call), fired)
             }
         }
     }
 
     /// Finds the position at which the timer fired in the fork's source that corresponds to a timer
     /// of the fork. Returns `None` if there is no such timer, or if it has not fired.
-    fn find_firing(&mut self, order: &TimerOrder) -> Result<Option<Position>, Error> {
+    fn find_firing(&mut self, search: &TimerSearch) -> Result<Option<Position>, Error> {
         let reader = JournalReader::open(&self.data)?;
-        let own = self.calls(&reader, &order.fork, Position(0))?;
-        let set = own.timers.iter().find(|set| set.timer == order.timer);
+        let own = self.tree(&reader, &search.fork, Position(0))?;
+        let set = own.timers.iter().find(|set| set.timer == search.timer);
         let key = set.map(|set| set.key.clone());
         let number = key.as_ref().map_or(0, |key| {
-            let before = own.timers.iter().take_while(|set| set.timer != order.timer);
+            let before = own.timers.iter().take_while(|set| set.timer != search.timer);
             before.filter(|set| set.key == *key).count()
         });
 
-        let Some(reader) = source_reader(&self.sources, &order.source)? else { return Ok(None) };
+        let Some(reader) = source_reader(&self.sources, &search.source)? else { return Ok(None) };
         // A call that was open at the fork point may have set the timer, so all records count.
-        let source = self.calls(&reader, &order.source, Position(0))?;
+        let source = self.tree(&reader, &search.source, Position(0))?;
         let timer = match &key {
             Some(key) => {
                 let equal = source.timers.iter();
-                let mut equal = equal.filter(|set| set.position > order.after && set.key == *key);
+                let mut equal = equal.filter(|set| set.position > search.after && set.key == *key);
                 equal.nth(number).map(|set| set.timer)
             }
             // The fork has taken the timer over, with its id.
-            None => Some(order.timer),
+            None => Some(search.timer),
         };
         Ok(timer.and_then(|timer| source.fired.get(&timer).copied()))
     }
 
     /// Finds the result for a call of a fork in the records of the fork's source. Returns `None` if
     /// the source has no such result.
-    fn find(&mut self, order: &RecallOrder) -> Result<Option<CallRecollection>, Error> {
+    fn find(&mut self, search: &ResultSearch) -> Result<Option<CallRecollection>, Error> {
         let reader = JournalReader::open(&self.data)?;
-        let key = (order.listener.clone(), order.payload);
+        let key = (search.listener.clone(), search.payload);
 
-        let own = self.calls(&reader, &order.fork, Position(0))?;
-        let reopened = own.reopened.get(&order.call).copied();
+        let own = self.tree(&reader, &search.fork, Position(0))?;
+        let reopened = own.reopened.get(&search.call).copied();
         let number =
-            own.same.get(&key).and_then(|calls| calls.iter().position(|c| *c == order.call));
+            own.same.get(&key).and_then(|calls| calls.iter().position(|c| *c == search.call));
 
-        let Some(reader) = source_reader(&self.sources, &order.source)? else { return Ok(None) };
+        let Some(reader) = source_reader(&self.sources, &search.source)? else { return Ok(None) };
         if let Some(call) = reopened {
             // The call was open at the fork point, so its request precedes that point.
-            let source = self.calls(&reader, &order.source, Position(0))?;
-            return source.result(&reader, call, order);
+            let source = self.tree(&reader, &search.source, Position(0))?;
+            return source.result(&reader, call, search);
         }
 
         let Some(number) = number else { return Ok(None) };
-        let source = self.calls(&reader, &order.source, order.after)?;
+        let source = self.tree(&reader, &search.source, search.after)?;
         let Some(call) = source.same.get(&key).and_then(|calls| calls.get(number)).copied() else {
             return Ok(None);
         };
-        source.result(&reader, call, order)
+        source.result(&reader, call, search)
     }
 
-    /// Returns the calls of the tree `root` that are recorded after the position `after`. Keeps the
-    /// calls that earlier searches found, and reads only the records after them.
-    fn calls(
+    /// Returns the calls and timers of the tree `root` that are recorded after the position `after`.
+    /// Keeps what earlier searches have read, and reads only the records after it.
+    fn tree(
         &mut self,
         reader: &JournalReader,
         root: &ThreadId,
         after: Position,
-    ) -> Result<&SearchedCalls, Error> {
+    ) -> Result<&SearchedTree, Error> {
         let key = (reader.data().to_owned(), root.clone(), after);
-        let mut calls = self.trees.take(&key).unwrap_or_default();
-        let known = calls.up_to.max(after);
+        let mut tree = self.trees.take(&key).unwrap_or_default();
+        let known = tree.up_to.max(after);
         if let Some(head) = reader.head(root)?.filter(|head| *head > known) {
             let records = reader.tree(root, Some(head))?;
             let new = records.iter().map(|sealed| &sealed.record);
-            new.filter(|record| record.position > known).for_each(|record| calls.read(record));
-            calls.up_to = head;
+            new.filter(|record| record.position > known).for_each(|record| tree.read(record));
+            tree.up_to = head;
         }
         // The tree that was read last is kept whatever its size.
-        let bytes = calls.bytes().min(limits::MEMORY_INDEX_BYTES_MAX);
-        self.trees.put(key.clone(), calls, bytes);
+        let bytes = tree.bytes().min(limits::MEMORY_INDEX_BYTES_MAX);
+        self.trees.put(key.clone(), tree, bytes);
         let missing = || Error::broken(after.0, "its calls were not kept");
         self.trees.get(&key).ok_or_else(missing)
     }
 }
 
 /// Returns what a search for `call` has found. Returns `None` if the search failed, and logs this.
-fn none_if_unread<T>(found: Result<Option<T>, Error>, call: CallId) -> Option<T> {
+fn found_or_warn<T>(found: Result<Option<T>, Error>, call: CallId) -> Option<T> {
     found.unwrap_or_else(|error| {
         tracing::warn!(%call, "the source of its fork cannot be read: {error}");
         None
     })
 }
 
-impl SearchedCalls {
+impl SearchedTree {
     fn read(&mut self, record: &Record) {
         if let Input::Timer { timer, .. } = record.input {
             self.fired.insert(timer, record.position);
@@ -287,14 +288,14 @@ impl SearchedCalls {
         &self,
         reader: &JournalReader,
         call: CallId,
-        order: &RecallOrder,
+        search: &ResultSearch,
     ) -> Result<Option<CallRecollection>, Error> {
         let (Some(opened), Some(position)) = (self.opened.get(&call), self.closed.get(&call))
         else {
             return Ok(None);
         };
         let record = reader.existing_record(*position)?.record;
-        Ok(recollection(&record, order.listener.clone(), call, &opened.opener))
+        Ok(recollection(&record, search.listener.clone(), call, &opened.opener))
     }
 
     fn bytes(&self) -> usize {

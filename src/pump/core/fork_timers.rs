@@ -8,7 +8,7 @@
 //! timer fires.
 
 use super::event::Effect;
-use super::forks::RecallOrder;
+use super::forks::ResultSearch;
 use super::recorded_events::RecordedEvent;
 use super::{Core, Step};
 use crate::ids::{CallId, Position, ThreadId, TimerId};
@@ -18,14 +18,14 @@ use crate::thread::Tree;
 /// The core's instruction to search the source of a fork, which another OS thread carries out.
 #[derive(Debug, Clone)]
 pub enum ForkSearch {
-    Result(RecallOrder),
-    Timer(TimerOrder),
+    Result(ResultSearch),
+    Timer(TimerSearch),
 }
 
 /// The core's instruction to search the source of a fork for the record in which the timer fired
 /// that corresponds to a timer of the fork.
 #[derive(Debug, Clone)]
-pub struct TimerOrder {
+pub struct TimerSearch {
     /// The timer of the fork.
     pub timer: TimerId,
     /// The call that has set the timer.
@@ -59,8 +59,8 @@ impl Core {
         let source = lineage.source.thread.clone();
         let after = lineage.source.history;
         self.recorded.begin_search(timer, call, fork.clone());
-        let order = TimerOrder { timer, call, fork, source, after };
-        step.effect(Effect::Recall(ForkSearch::Timer(order)));
+        let search = TimerSearch { timer, call, fork, source, after };
+        step.effect(Effect::Recall(ForkSearch::Timer(search)));
     }
 
     /// Processes the end of a search for the firing of a timer. `fired` is the position in the
@@ -83,7 +83,7 @@ impl Core {
     }
 
     /// Whether the timers of this tree do not wait for their times. True for a fork.
-    pub(super) fn keeps_timer_order(&self, root: &ThreadId) -> bool {
+    pub(super) fn fires_timers_early(&self, root: &ThreadId) -> bool {
         let tree = self.state.trees.get(root);
         tree.is_some_and(|tree| tree.lineage.is_some()) && !mutant("fire-passed-timers-at-once")
     }

@@ -89,7 +89,7 @@ impl CallRecollection {
 
 /// The core's instruction to search the source of a fork for the result of a call.
 #[derive(Debug, Clone)]
-pub struct RecallOrder {
+pub struct ResultSearch {
     pub call: CallId,
     /// Root thread of the fork.
     pub fork: ThreadId,
@@ -274,7 +274,7 @@ impl Core {
         let (Some(TreeLineage { source, .. }), Some(request)) = (lineage, open.request()) else {
             return;
         };
-        step.effect(Effect::Recall(ForkSearch::Result(RecallOrder {
+        step.effect(Effect::Recall(ForkSearch::Result(ResultSearch {
             call,
             fork: open.thread.root(),
             listener: open.callee.clone(),

@@ -65,8 +65,8 @@ pub use event::{
     Alarm, BusyCount, CallDecision, Cancellation, CoreConfig, Effect, Event, GatedAnswer,
     OperatorRuling, Receipt, ReloadRequest, Standstill, Submission, Target,
 };
-pub use fork_timers::{ForkSearch, TimerOrder};
-pub use forks::{CallRecollection, ForkOrder, ForkRuling, RecallOrder};
+pub use fork_timers::{ForkSearch, TimerSearch};
+pub use forks::{CallRecollection, ForkOrder, ForkRuling, ResultSearch};
 pub use open_work::OpenWork;
 pub use pauses::{PauseChange, PauseRuling};
 pub use retries::{RetryOrder, RetryRuling};

@@ -1,7 +1,6 @@
 //! Reopened calls: calls that were open at the fork point in the source of a fork. The fork records
 //! copies of their messages with new message ids, and the listeners of these calls continue.
 
-use super::event::{Alarm, Effect};
 use super::message::NewMessage;
 use super::{Core, Step};
 use crate::envelope::{Disposition, Message, MessageKind};
@@ -48,12 +47,7 @@ impl Core {
             self.dispose(step, *message, Disposition::Handled);
         }
         for (timer, set) in timers {
-            let Timer { call, fires_at, label, at } = set;
-            self.fact(step, Fact::TimerSet { timer, call, fires_at, label, at });
-            self.count_timers(call);
-            let alarm = Alarm::Timer { timer, call };
-            step.effect(Effect::Alarm { at: fires_at, alarm });
-            self.search_timer(step, timer, call);
+            self.start_timer(step, timer, set);
         }
         for (call, until) in waiting {
             self.fact(step, Fact::Waiting { call, until });

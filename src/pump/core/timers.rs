@@ -6,7 +6,7 @@ use super::{Core, Step};
 use crate::ids::{CallId, TimerId};
 use crate::limits;
 use crate::system::{CorePayload, ErrorCode, When};
-use crate::thread::{Fact, Input, TimerEnd};
+use crate::thread::{Fact, Input, Timer, TimerEnd};
 
 impl Core {
     /// Carries out the primitive `set-timer`.
@@ -39,11 +39,18 @@ impl Core {
 
         let fires_at = fires_at.max(step.time);
         let timer = TimerId(step.next_id());
-        self.fact(step, Fact::TimerSet { timer, call, fires_at, label: label.clone(), at });
+        self.start_timer(step, timer, Timer { call, fires_at, label: label.clone(), at });
+        self.answer(step, ask, &CorePayload::TimerSet { timer, fires_at, label });
+    }
+
+    /// Starts a timer: records it, and sets its alarm. In a fork, also starts the search for its firing
+    /// in the source.
+    pub(super) fn start_timer(&mut self, step: &mut Step, timer: TimerId, set: Timer) {
+        let Timer { call, fires_at, label, at } = set;
+        self.fact(step, Fact::TimerSet { timer, call, fires_at, label, at });
         self.count_timers(call);
         step.effect(Effect::Alarm { at: fires_at, alarm: Alarm::Timer { timer, call } });
         self.search_timer(step, timer, call);
-        self.answer(step, ask, &CorePayload::TimerSet { timer, fires_at, label });
     }
 
     /// Carries out the primitive `cancel-timer`. A call can cancel only its own timers.
@@ -78,7 +85,7 @@ impl Core {
         if self.state.call(call).is_some_and(|open| self.is_paused(open)) {
             return;
         }
-        if !self.keeps_timer_order(&root) || self.is_next_timer(&root, timer) {
+        if !self.fires_timers_early(&root) || self.is_next_timer(&root, timer) {
             self.fire_timer(step, timer, call);
         }
     }
@@ -90,7 +97,7 @@ impl Core {
         let tree = root.as_ref().and_then(|root| self.state.trees.get(root));
         let set = tree.and_then(|tree| tree.timers.get(&timer)).cloned();
         let (Some(root), Some(set)) = (root, set) else { return };
-        if set.fires_at > step.time && !self.keeps_timer_order(&root) {
+        if set.fires_at > step.time && !self.fires_timers_early(&root) {
             let alarm = Alarm::Timer { timer, call };
             return step.effect(Effect::Alarm { at: set.fires_at, alarm });
         }

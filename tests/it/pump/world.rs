@@ -22,8 +22,8 @@ use organism::pump::core::replay::{event_of, reload_of};
 use organism::pump::core::{
     Alarm, CallDecision, CallRecollection, Cancellation, Core, CoreConfig, Effect, Event,
     ForkOrder, ForkRuling, ForkSearch, GatedAnswer, OperatorRuling, PauseChange, PauseRuling,
-    RecallOrder, Receipt, ReloadRequest, RetryOrder, RetryRuling, Schedules, Submission, Target,
-    TimerOrder,
+    Receipt, ReloadRequest, ResultSearch, RetryOrder, RetryRuling, Schedules, Submission, Target,
+    TimerSearch,
 };
 use organism::pump::gate::{Checked, Gate, payload_digest};
 use organism::pump::{ResidencyLimits, ResidentCore};
@@ -137,14 +137,14 @@ pub struct World {
     pub fork_limits: Option<Allotment>,
     retry_ruling: Option<RetryRuling>,
     /// Orders to search the source of a fork for the result of a call.
-    pub recalls: VecDeque<RecallOrder>,
+    pub recalls: VecDeque<ResultSearch>,
     /// Positions at which timers fired in the source of a fork, each with the label of the timer.
     /// Searches for other timers find none.
     pub fired_in_source: Vec<(&'static str, Position)>,
     /// Whether searches for timers stay in progress until [`World::end_timer_search`] is called.
     pub holds_timer_searches: bool,
     /// The searches for timers that are in progress, in order.
-    pub timer_searches: VecDeque<TimerOrder>,
+    pub timer_searches: VecDeque<TimerSearch>,
     reserved: Option<Result<(), NotReserved>>,
 }
 
@@ -445,7 +445,7 @@ impl World {
     /// Ends a search for a timer. `index` is the number of searches in progress that began earlier.
     pub fn end_timer_search(&mut self, index: usize) {
         let order = self.timer_searches.remove(index).expect("a search for a timer");
-        let TimerOrder { timer, call, .. } = order;
+        let TimerSearch { timer, call, .. } = order;
         let fired = self.fired_in_source(timer);
         self.step(Event::TimerSearched { timer, call, fired });
     }
@@ -868,7 +868,7 @@ impl World {
 
     /// Answers the next order to search the source of a fork for the result of a call. The answer
     /// is a reply of the called listener, a system payload of the core, or nothing.
-    pub fn recall(&mut self, found: Option<(MessageKind, &str)>) -> RecallOrder {
+    pub fn recall(&mut self, found: Option<(MessageKind, &str)>) -> ResultSearch {
         self.recall_at(None, found)
     }
 
@@ -878,7 +878,7 @@ impl World {
         &mut self,
         position: Option<Position>,
         found: Option<(MessageKind, &str)>,
-    ) -> RecallOrder {
+    ) -> ResultSearch {
         let order = self.recalls.pop_front().expect("a source is searched");
         let result = found.map(|(kind, text)| {
             let payload = Payload::new(text);
