@@ -11,6 +11,9 @@ use crate::thread::Hold;
 use super::overview::last_failure;
 use super::{Error, HoldCount, IndexReader};
 
+/// Maximum number of waiting calls whose kinds of decision are compared for a summary.
+const COMPARED_HOLDS_MAX: u64 = 1_000;
+
 /// Counts of the timeline of one thread, without the threads beneath it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TimelineCounts {
@@ -83,10 +86,11 @@ impl IndexReader {
     }
 
     /// Returns the count of the calls that wait for a person in a thread and beneath it. `calls` is
-    /// the number of these calls.
+    /// the number of these calls. The kind of decision is not determined for more than
+    /// [`COMPARED_HOLDS_MAX`] calls.
     pub(super) fn hold_count(&self, thread: &str, calls: u64) -> Result<HoldCount, Error> {
-        if calls == 0 {
-            return Ok(HoldCount::default());
+        if calls == 0 || calls > COMPARED_HOLDS_MAX {
+            return Ok(HoldCount { calls, hold: None });
         }
         let sql = format!(
             "SELECT CASE WHEN min(h.hold) = max(h.hold) THEN min(h.hold) END FROM thread_row t \

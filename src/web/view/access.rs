@@ -61,6 +61,12 @@ impl ViewToken {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub(super) struct BrowserId(String);
 
+impl BrowserId {
+    pub fn random() -> Self {
+        Self(random_text::<BROWSER_ID_BYTES>())
+    }
+}
+
 /// Returns a random text of ASCII letters, digits, `-` and `_`.
 fn random_text<const BYTES: usize>() -> String {
     let mut bytes = [0; BYTES];
@@ -194,19 +200,11 @@ impl RequestGuard {
         })
     }
 
-    /// Returns the digest of the session secret in a request; `None` if the request belongs to no
-    /// session.
-    pub fn session_of(&self, headers: &HeaderMap) -> Option<Digest> {
-        self.has_session(headers).then(|| Digest::of(self.session.reveal().as_bytes()))
-    }
-
     /// Returns the cookie of a new session if the token is right, and otherwise `None`. `headers`
     /// are those of the request. A browser that already has a session keeps its id.
     pub fn open_session(&self, token: &str, headers: &HeaderMap) -> Option<String> {
         let name = &self.cookie_name;
-        let known = self.browser_of(headers);
-        let BrowserId(browser) =
-            known.unwrap_or_else(|| BrowserId(random_text::<BROWSER_ID_BYTES>()));
+        let BrowserId(browser) = self.browser_of(headers).unwrap_or_else(BrowserId::random);
         let value = format!("{}{COOKIE_SEPARATOR}{browser}", self.session.reveal());
         let secure = if self.has_tls { "; Secure" } else { "" };
         let cookie = format!("{name}={value}; Path=/{secure}; HttpOnly; SameSite=Strict");

@@ -11,24 +11,24 @@ use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 
 use super::super::ViewState;
+use super::super::access::BrowserId;
 use super::super::waiting::{CallToDecide, writing_turn};
 use super::{OperateAccess, OperateFailure, respond};
 use crate::audit::{HeldCall, starting_request};
 use crate::config::{self, Config, ConfigEnvironment};
-use crate::ids::{Digest, ListenerName, MessageId, ThreadId};
+use crate::ids::{ListenerName, MessageId, ThreadId};
 use crate::index::IndexReader;
 use crate::organism::operator;
 use crate::service::handshake::Handshake;
 use crate::service::{self, ServiceClient, ServiceTransport, SocketTransport};
 use crate::thread::{DecisionOrigin, Hold, OperatorKeys};
 
-/// The view, the config, the person and the session of one action.
+/// The view, the config, the person and the browser of one action.
 pub(super) struct ActionContext {
     pub view: Arc<ViewState>,
     pub config: Config,
     pub person: ListenerName,
-    /// Digest of the secret of the session.
-    pub session: Digest,
+    pub browser: BrowserId,
 }
 
 impl ActionContext {
@@ -39,8 +39,8 @@ impl ActionContext {
             |text: String| OperateFailure::new(StatusCode::FORBIDDEN, "A read-only view", text);
         let access = view.operate.as_ref();
         let access = access.ok_or_else(|| forbidden("This view is read-only.".to_owned()))?;
-        let session = view.guard.session_of(headers);
-        let session = session.ok_or_else(|| forbidden("The session has ended.".to_owned()))?;
+        let browser = view.guard.browser_of(headers);
+        let browser = browser.ok_or_else(|| forbidden("The session has ended.".to_owned()))?;
 
         // The frame of the page has the script that signs if these facts are known.
         access.config_facts().await;
@@ -57,7 +57,7 @@ impl ActionContext {
         if let Some(text) = why_no_operator(access, &config.operators) {
             return Err(forbidden(text));
         }
-        Ok(Self { view: Arc::clone(view), config, person, session })
+        Ok(Self { view: Arc::clone(view), config, person, browser })
     }
 
     pub fn access(&self) -> Result<&OperateAccess, OperateFailure> {

@@ -47,7 +47,7 @@ impl ActionContext {
         } else {
             html! {}
         };
-        let token = self.access()?.pending.add(self.session, action);
+        let token = self.access()?.pending.add(&self.browser, action);
         let content = html! {
             h1 { (title) }
             (details)
@@ -224,14 +224,14 @@ async fn confirmed(
     // The task is separate, so that the action continues if the browser does not wait for the
     // result.
     let kept = Arc::clone(view);
-    let session = context.session;
+    let browser = context.browser.clone();
     let used_token = token.to_owned();
     let sending = tokio::spawn(async move {
         let sent = sending::send(&client, requests).await;
         if sent.as_ref().is_err_and(|failure| failure.is_nothing_done)
             && let Some(access) = kept.operate.as_ref()
         {
-            access.pending.put_back(session, &used_token, prepared);
+            access.pending.put_back(&browser, &used_token, prepared);
         }
         sent
     });
@@ -288,9 +288,9 @@ fn take_action(
     token: &str,
     form: &UrlQuery,
 ) -> Result<PreparedAction, OperateFailure> {
-    let action = context.access()?.pending.take(context.session, token).ok_or_else(|| {
-        let text = "This confirmation was used, or it is too old, or it is of another view. Nothing \
-                    was done now. The page Actions has what was done; open the page of the action \
+    let action = context.access()?.pending.take(&context.browser, token).ok_or_else(|| {
+        let text = "This confirmation was used, or it is too old, or it is of another view or \
+                    browser. Nothing was done now. The page Actions has what was done; open the page of the action \
                     again to decide.";
         OperateFailure::new(StatusCode::CONFLICT, "Not confirmed", text)
     })?;

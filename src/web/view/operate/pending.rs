@@ -1,12 +1,12 @@
 //! Actions that a page has shown and that wait for confirmation.
 //!
 //! Each action has a token of its own, which confirms this action once. A token belongs to the
-//! session that saw the page.
+//! browser to which the page was sent.
 
 use std::sync::Mutex;
 use std::time::Instant;
 
-use super::super::access::ViewToken;
+use super::super::access::{BrowserId, ViewToken};
 use super::super::url_query::UrlQuery;
 use crate::ids::Digest;
 use crate::limits;
@@ -62,7 +62,7 @@ impl PreparedAction {
 #[derive(Debug)]
 struct PendingAction {
     token: Digest,
-    session: Digest,
+    browser: BrowserId,
     made: Instant,
     action: PreparedAction,
 }
@@ -74,34 +74,35 @@ pub(super) struct PendingActions(Mutex<Vec<PendingAction>>);
 impl PendingActions {
     /// Stores an action, and returns the token that confirms it. Drops the oldest action if there
     /// are too many.
-    pub fn add(&self, session: Digest, action: PreparedAction) -> ViewToken {
+    pub fn add(&self, browser: &BrowserId, action: PreparedAction) -> ViewToken {
         let token = ViewToken::generate();
-        self.put_back(session, token.reveal(), action);
+        self.put_back(browser, token.reveal(), action);
         token
     }
 
     /// Stores an action under the token that confirms it, for example after a confirmation that did
     /// not reach the organism. Drops the oldest action if there are too many.
-    pub fn put_back(&self, session: Digest, token: &str, action: PreparedAction) {
+    pub fn put_back(&self, browser: &BrowserId, token: &str, action: PreparedAction) {
         let token = Digest::of(token.as_bytes());
+        let browser = browser.clone();
         let made = Instant::now();
         let mut pending = locked(&self.0);
         let excess = (pending.len() + 1).saturating_sub(limits::WEB_PENDING_ACTIONS_MAX);
         pending.drain(..excess);
-        pending.push(PendingAction { token, session, made, action });
+        pending.push(PendingAction { token, browser, made, action });
     }
 
-    /// Removes and returns the action that a token of this session confirms. Returns `None` if the
-    /// session has no such action, or if the action was already taken or has waited too long.
-    pub fn take(&self, session: Digest, token: &str) -> Option<PreparedAction> {
+    /// Removes and returns the action that a token of this browser confirms. Returns `None` if the
+    /// browser has no such action, or if the action was already taken or has waited too long.
+    pub fn take(&self, browser: &BrowserId, token: &str) -> Option<PreparedAction> {
         let token = Digest::of(token.as_bytes());
         let mut pending = locked(&self.0);
         pending.retain(|known| known.made.elapsed() <= limits::WEB_CONFIRMATION_VALIDITY);
         if mutant("act-without-a-confirmation") {
             return pending.pop().map(|found| found.action);
         }
-        let at =
-            pending.iter().position(|known| known.token == token && known.session == session)?;
+        let is_it = |known: &PendingAction| known.token == token && known.browser == *browser;
+        let at = pending.iter().position(is_it)?;
         if mutant("act-twice") {
             return pending.get(at).map(|known| known.action.clone());
         }
@@ -118,29 +119,30 @@ mod tests {
     }
 
     #[test]
-    fn a_token_confirms_its_own_action_once_and_in_its_own_session() {
+    fn a_token_confirms_its_own_action_once_and_in_its_own_browser() {
         let pending = PendingActions::default();
-        let [session, other] = [Digest::of(b"one"), Digest::of(b"other")];
-        let first = pending.add(session, action("first"));
-        let second = pending.add(session, action("second"));
-        let title = |token: &str, session| pending.take(session, token).map(|found| found.title);
+        let [browser, other] = [BrowserId::random(), BrowserId::random()];
+        let first = pending.add(&browser, action("first"));
+        let second = pending.add(&browser, action("second"));
+        let title =
+            |token: &str, browser: &_| pending.take(browser, token).map(|found| found.title);
 
-        assert_eq!(title("", session), None);
-        assert_eq!(title(first.reveal(), other), None);
-        assert_eq!(title(first.reveal(), session), Some("first"));
-        assert_eq!(title(first.reveal(), session), None);
-        pending.put_back(session, first.reveal(), action("first"));
-        assert_eq!(title(first.reveal(), session), Some("first"));
-        assert_eq!(title(second.reveal(), session), Some("second"));
+        assert_eq!(title("", &browser), None);
+        assert_eq!(title(first.reveal(), &other), None);
+        assert_eq!(title(first.reveal(), &browser), Some("first"));
+        assert_eq!(title(first.reveal(), &browser), None);
+        pending.put_back(&browser, first.reveal(), action("first"));
+        assert_eq!(title(first.reveal(), &browser), Some("first"));
+        assert_eq!(title(second.reveal(), &browser), Some("second"));
     }
 
     #[test]
     fn many_pages_push_out_the_oldest_alone() {
         let pending = PendingActions::default();
-        let session = Digest::of(b"one");
-        let add = |_| pending.add(session, action("one"));
+        let browser = BrowserId::random();
+        let add = |_| pending.add(&browser, action("one"));
         let tokens: Vec<_> = (0..=limits::WEB_PENDING_ACTIONS_MAX).map(add).collect();
-        let mut taken = tokens.iter().map(|token| pending.take(session, token.reveal()).is_some());
+        let mut taken = tokens.iter().map(|token| pending.take(&browser, token.reveal()).is_some());
         assert_eq!(taken.next(), Some(false));
         assert!(taken.all(|is_taken| is_taken));
     }
