@@ -150,9 +150,11 @@ fn pump_of(journal: &Path) -> Option<u32> {
 /// the system lists no such socket.
 fn socket_of(peer: SocketAddr, server: SocketAddr) -> Option<ClientSocket> {
     let ends = (canonical(peer), canonical(server));
+    // A machine may list thousands of sockets. Most lines are skipped by the port, unparsed.
+    let port = format!(":{:04X} ", peer.port());
     ["/proc/net/tcp", "/proc/net/tcp6"].into_iter().find_map(|table| {
         let table = std::fs::read_to_string(table).ok()?;
-        table.lines().skip(1).find_map(|line| {
+        table.lines().skip(1).filter(|line| line.contains(&port)).find_map(|line| {
             let fields: Vec<&str> = line.split_whitespace().collect();
             let local = address(fields.get(1)?)?;
             let remote = address(fields.get(2)?)?;

@@ -26,6 +26,13 @@ impl LoggedReasons {
         }
         self.0.insert((listener.clone(), detail.clone()))
     }
+
+    /// Forgets the reasons of `listener`, which was reached. A reason that returns is logged again.
+    fn remove(&mut self, listener: &ListenerName) {
+        if !self.0.is_empty() {
+            self.0.retain(|(logged, _)| logged != listener);
+        }
+    }
 }
 
 /// Logs the attempts in `records` that timed out, or that failed for a reason that only the author
@@ -33,7 +40,8 @@ impl LoggedReasons {
 /// flight, for example because their call was cancelled. Must be called before `metrics` counts the
 /// records and their effects, because `metrics` then forgets the attempts.
 ///
-/// Logs each reason why a listener cannot be reached only once, and records it in `logged`.
+/// Logs each reason why a listener cannot be reached once until the listener answers, and records it
+/// in `logged`.
 pub(super) fn warn_of_failed_attempts(
     records: &[Record],
     metrics: &MetricsRecorder,
@@ -50,6 +58,7 @@ pub(super) fn warn_of_failed_attempts(
                     tracing::warn!(%listener, %call, %attempt, "the attempt failed: {failure}");
                 }
             }
+            Input::Outcome { listener, .. } => logged.remove(listener),
             Input::Deadline { call, attempt } => {
                 let Some(listener) = metrics.listener_of(*call, *attempt) else { continue };
                 tracing::warn!(
@@ -76,5 +85,27 @@ const fn is_of_listener(failure: &AttemptFailure) -> bool {
         | AttemptFailure::Model { .. }
         | AttemptFailure::Spent { .. }
         | AttemptFailure::TooLarge { .. } => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reason_is_logged_once_until_its_listener_answers() {
+        let mut logged = LoggedReasons::default();
+        let [one, other] = ["one", "other"].map(|name| ListenerName::parse(name).unwrap());
+        let unreachable = |detail: &str| AttemptFailure::Unreachable { detail: detail.to_owned() };
+        let failure = unreachable("another config");
+
+        assert!(logged.add(&one, &failure));
+        assert!(!logged.add(&one, &failure));
+        assert!(logged.add(&one, &unreachable("no replica")));
+        assert!(logged.add(&other, &failure));
+
+        logged.remove(&one);
+        assert!(logged.add(&one, &failure));
+        assert!(!logged.add(&other, &failure));
     }
 }
