@@ -134,7 +134,8 @@ pub struct Contract {
     /// before a person approves the call. `None` if the listener gives no previews.
     #[serde(rename = "previews", default, skip_serializing_if = "Option::is_none")]
     pub previews: Option<Duration>,
-    /// Time for which the idempotency key of a client is remembered after its first use. If `None`,
+    /// Time for which the pump remembers a client key after the key's first use. With a client key,
+    /// a client may repeat a submission without starting the work again. If this time is `None`,
     /// the key is remembered as long as the thread tree of the request that first used it. A key
     /// does not expire while a call is open in this thread tree. A request with an expired key
     /// counts as new.
@@ -144,8 +145,8 @@ pub struct Contract {
     #[serde(rename = "budget", default, skip_serializing_if = "Budget::is_open")]
     pub budget: Budget,
     /// Whether the agent's model, or one of the models to which it routes calls, has no price. An
-    /// amount of money cannot limit the calls of such a model. Is no part of the effective config,
-    /// which contains the prices.
+    /// amount of money cannot limit the calls of such a model. This value is not part of the
+    /// effective config, which already contains the prices.
     #[serde(skip)]
     pub has_unpriced_model: bool,
     /// The client in whose name the processes of this listener may send requests to the pump;

@@ -25,9 +25,9 @@ pub(super) struct FittedRequest {
 
 /// Replaces messages by placeholders until the request fits. Starts with the messages after the
 /// last turn of `agent`, and continues with those before this turn. In both groups, larger messages
-/// are replaced first. The agent's own text is never replaced, and of the requests to `agent`
-/// only those whose call ended before a turn. `render` makes the model request; its `bool` argument
-/// states whether `fit` has added a placeholder.
+/// are replaced first. Never replaces the agent's own text. Replaces a request to `agent` only if
+/// the call of this request ended before the agent took a turn in the call. `render` makes the
+/// model request; its `bool` argument states whether `fit` has added a placeholder.
 ///
 /// # Errors
 ///

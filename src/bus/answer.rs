@@ -148,9 +148,9 @@ pub(super) const UNSOLICITED_ANSWER: &str =
 /// Suffix of the name of an attempt in a stray answer, if the attempt was answered before.
 pub(crate) const ALREADY_ANSWERED: &str = " (already answered)";
 
-/// Describes output that a program wrote while it had no delivery to answer, and states what the
-/// program should do instead. Quotes text, but of an element only the name, because the content of
-/// a payload does not belong in the log.
+/// Returns a description of output that a program wrote while it had no delivery to answer. The
+/// description states what the program should do instead. It quotes text, but only the name of an
+/// element, because the content of a payload does not belong in the log.
 pub(super) fn unsolicited_description(output: &[u8]) -> String {
     let output = without_byte_order_mark(output).trim_ascii_start();
     match output.strip_prefix(b"<") {

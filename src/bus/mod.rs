@@ -79,9 +79,9 @@ impl Delivery {
     }
 
     /// Returns the first message whose redacted payload prevents the pump from handing the delivery
-    /// over. A redacted payload is no XML. If `is_for_agent` is true, checks only the first message
-    /// and the new messages of the delivery, because prompts show a placeholder in place of any
-    /// other redacted payload.
+    /// over; `None` if there is no such message. A redacted payload is no XML. If `is_for_agent` is
+    /// true, checks only the first message and the new messages of the delivery, because prompts
+    /// show a placeholder in place of any other redacted payload.
     pub fn redacted_message(&self, is_for_agent: bool) -> Option<&Message> {
         let known = self.messages.len().saturating_sub(self.fresh);
         let counts = |at: usize| !is_for_agent || at == 0 || at >= known;
@@ -174,10 +174,10 @@ pub trait Sink: Send + Sync + 'static {
     fn denied(&self, listener: &ListenerName, operations: String, count: u64) {
         let _ = (listener, operations, count);
     }
-    /// Reports that the pump does not get the listener's answers over NATS, and why: the servers do
-    /// not permit it, or the pump's connection for the listener has ended and is made anew.
-    /// While this lasts, the listener's deliveries end by [`Sink::not_taken`]. A report of `None`
-    /// ends this state.
+    /// Reports that the pump cannot get the listener's answers over NATS, with the reason `why`.
+    /// Either the servers do not permit it, or the pump's connection for the listener has ended and
+    /// is made anew. Until the host reports `None`, the listener's deliveries end by
+    /// [`Sink::not_taken`].
     fn answers_denied(&self, listener: &ListenerName, why: Option<String>) {
         let _ = (listener, why);
     }

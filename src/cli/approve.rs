@@ -107,9 +107,9 @@ fn waits_for_none(message: MessageId) -> String {
     format!("{message} waits for no approval; `organism approvals --all` shows all")
 }
 
-/// Returns a refusal if an approval contains a hash that is not a whole digest. Before, `whole` has
-/// completed each hash that is a long enough beginning of the expected digest. A hash that is still
-/// incomplete therefore does not match. This approval could not be signed, because a signature
+/// Returns a refusal if an approval contains a hash that is not a whole digest. The function
+/// `whole` has already completed each hash that is a long enough beginning of the expected digest,
+/// so an incomplete hash matches nothing. Such an approval could not be signed, because a signature
 /// covers only whole digests, and the pump would refuse it as unsigned.
 fn refusal_of_part(what: &Decision<SubmittedAnswer>) -> Option<Refusal> {
     let Decision::Approve { hash, preview } = what else { return None };

@@ -127,7 +127,7 @@ pub(super) fn waiting(data: &Path, hold: Hold, most: usize) -> anyhow::Result<Wa
 
         match (held_on_record(&journal, hold, most), partition) {
             (Err(Error::Missing { .. }), Some(partition)) => {
-                // Such as a config of another project, for which every pump is out of reach.
+                // With such an error, such as a config of another project, no pump can be reached.
                 if let Some(error) = refused.take_if(|error| is_config_error(error)) {
                     return Err(error.into());
                 }

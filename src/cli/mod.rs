@@ -259,7 +259,7 @@ fn show_help(text: &clap::Error) -> ExitCode {
     let plain = plain.err().map(|text| text.render().ansi().to_string());
     match plain {
         Some(plain) if hidden(&plain) > 0 => note!("{}", plain.trim_end()),
-        // The exit code states the error, even if nobody can read it.
+        // The exit code states the error, even if its text cannot be written.
         _ => drop(text.print()),
     }
     CommandExit::Usage.into()

@@ -44,9 +44,9 @@ fn loaded<T>(given: Option<&Path>, load: LoadConfig<T>) -> anyhow::Result<T> {
 }
 
 /// Loads a config that an argument other than `--config` names, such as the changed config of
-/// `organism try`. Usually, the commands that this program recommends to the user do not name this
-/// config. But if it cannot be loaded, they name it with `--config`, unless a config that
-/// `--config` names was loaded before.
+/// `organism try`. If this config loads, the commands that this program recommends to the user do
+/// not name it. If it does not load, these commands name it with `--config`, unless this program
+/// has loaded a config that `--config` names before.
 pub(super) fn other_config(path: &Path) -> anyhow::Result<Config> {
     load_or_report(Some(path), config::load_without_keys)
 }

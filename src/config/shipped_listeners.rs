@@ -38,7 +38,7 @@ fn folders_of(member: &DeclaredMember) -> BTreeSet<PathBuf> {
     let variables = member.process.iter().flat_map(|process| &process.env);
     for (_, paths) in variables.filter(|(name, _)| name.value == "PYTHONPATH") {
         let kits = paths.value.value.split(':').filter(|path| !path.is_empty());
-        // Without a `/` at the end, which messages and commands would repeat.
+        // Drops a `/` at the end, which messages and commands would repeat.
         folders.extend(kits.map(|path| Path::new(path).components().collect::<PathBuf>()));
     }
     folders

@@ -56,8 +56,8 @@ impl Contract {
 
     /// Whether the pump ends a call of the listener after too many consecutive failed rounds. A
     /// round consists of the results that the listener receives in one delivery. False only for
-    /// workflows: their rounds cannot fail without end, because each failed goal ends a step of the
-    /// run.
+    /// workflows: their rounds cannot fail without end, because each failure ends a goal run, and a
+    /// run has a limited number of goal runs.
     pub fn has_bounded_rounds(&self) -> bool {
         self.role != Role::Workflow
     }

@@ -128,7 +128,7 @@ fn write_rounds(
         // rounds.
         let last = Position(wanted.0.min(reached.0 + next_pace.round_records()));
         writer.catch_up(last, &mut |_, _| {})?;
-        // Only here, because a command that brings the index up to date should not wait for merges.
+        // Done only here: a command that brings the index up to date should not wait for merges.
         writer.merge_some()?;
     }
 }

@@ -38,8 +38,8 @@ pub struct WaitingMessage {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct HoldCount {
     pub calls: u64,
-    /// The kind of decision for which all of the counted calls wait. `None` if no call waits, if
-    /// the calls wait for different kinds, or if there are too many calls to compare their kinds.
+    /// The kind of decision for which the counted calls wait. `None` if no call waits, or if the
+    /// first 100 calls wait for different kinds. Later calls are not examined.
     pub hold: Option<Hold>,
 }
 

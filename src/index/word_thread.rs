@@ -189,7 +189,7 @@ impl WordWriter {
         if self.db.is_autocommit() {
             return Ok(());
         }
-        // Only here, because a change of another table makes FTS5 write a segment.
+        // Done only here, because a change of another table makes FTS5 write a segment.
         self.db.execute("UPDATE last SET n = ?1", [self.last])?;
         self.db.execute_batch("COMMIT")
     }

@@ -15,8 +15,8 @@ use crate::xml::element::{Element, Node};
 use crate::xml::escape::reference;
 use crate::xml::invisible_characters::is_hidden;
 
-/// First character of the special word that the index adds to each message to name the message's
-/// tree. It is for private use, so no word of a text or of a query contains it.
+/// First character of the special word with which the index marks the tree of each message. Unicode
+/// reserves the character for private use, so no word of a text or of a query contains it.
 const TREE_MARK: char = '\u{f8f0}';
 
 /// Number of characters in each group into which text without spaces, such as Chinese text, is cut.
@@ -160,8 +160,8 @@ fn is_word_char(char: char) -> bool {
         && !is_hidden(char)
 }
 
-/// Whether the character is a mark that belongs to the letter before it, such as an accent. A mark
-/// that encloses a character, as in a keycap, makes a symbol of it.
+/// Whether the character is a mark that belongs to the letter before it, such as an accent. False
+/// for a mark that encloses a character, as in a keycap, because the two together are a symbol.
 fn is_mark(char: char) -> bool {
     let marks = [GeneralCategory::NonspacingMark, GeneralCategory::SpacingMark];
     !char.is_ascii() && marks.contains(&get_general_category(char))
@@ -429,7 +429,8 @@ mod tests {
         assert_eq!(found(&table, "BC"), [1]);
     }
 
-    /// A search for the end of each reference through the whole rest would take a quarter of an hour.
+    /// If each `&` caused a search through the whole rest of the text for the end of a reference,
+    /// this text would take a quarter of an hour.
     #[test]
     fn many_ampersands_take_linear_time() {
         let mut words = String::new();

@@ -136,7 +136,8 @@ impl TreeHeads {
     }
 
     /// Opens the heads of a snapshot as [`TreeHeads::in_file`] does, but never writes to `file`.
-    /// Heads that leave memory go to a separate working file in the directory of `file`.
+    /// Returns `None` if the file is damaged. Heads that leave memory go to a separate working file
+    /// in the directory of `file`.
     pub(super) fn over_file(
         file: &Path,
         last: Position,

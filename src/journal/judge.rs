@@ -40,9 +40,9 @@ pub struct OperatorAcceptance {
     pub redaction: bool,
 }
 
-/// Checks whether the journal has lost anything that was acknowledged: records, a whole earlier
-/// journal, or checkpoints. Checkpoints are lost if `mend`, the repair of the journal's tables,
-/// must write them back.
+/// Whether the journal has lost anything that was acknowledged: records, a whole earlier journal,
+/// or checkpoints. `loss` states the lost records and the lost earlier journal. Checkpoints are
+/// lost if `mend`, the repair of the journal's tables, must write them back.
 pub(super) fn is_lost(loss: &AcceptedLoss, mend: &TableRepair) -> bool {
     loss.acknowledged > loss.kept || loss.journal.is_some() || !mend.put_back.is_empty()
 }

@@ -115,9 +115,10 @@ pub trait Log: fmt::Debug + Send {
         Ok(())
     }
 
-    /// Appends a group durably after all earlier groups, but only if no other pump leads. `heads`
-    /// are the last records of all trees before the group. After a failure, the caller may append
-    /// the same group again until it calls [`Log::confirm`]. The log stores the group only once.
+    /// Appends a group durably after all earlier groups, but only if no other pump leads. Returns
+    /// the position of the group in the log. `heads` are the last records of all trees before the
+    /// group. After a failure, the caller may append the same group again until it calls
+    /// [`Log::confirm`]. The log stores the group only once.
     fn append(
         &mut self,
         group: &LogGroup<'_>,

@@ -13,8 +13,8 @@ pub struct MerkleTree {
 }
 
 impl MerkleTree {
-    /// Sets leaf `index`. It must replace an existing leaf or follow directly after the last leaf.
-    /// The root is valid again after the next [`MerkleTree::update`].
+    /// Sets the leaf at `index`. The new leaf must replace an existing leaf, or directly follow the
+    /// last leaf. The root is valid again after the next [`MerkleTree::update`].
     pub fn set(&mut self, index: usize, leaf: Digest) {
         put(self.level(0), index, leaf);
     }

@@ -32,9 +32,9 @@ struct RecordedTrust {
     #[serde(rename = "key")]
     key: String,
     /// Key that signed the checkpoint at the position of this action; `None` if there is no
-    /// checkpoint at exactly this position. A later checkpoint is no evidence that a trusted pump
-    /// recorded the action: a pump with an unknown key could have recorded it, and another pump
-    /// could have signed the later checkpoint.
+    /// checkpoint at exactly this position. A later checkpoint does not prove that a trusted pump
+    /// recorded the action. A pump with an unknown key could have recorded the action before
+    /// another pump signed the later checkpoint.
     #[serde(rename = "signer", default, skip_serializing_if = "Option::is_none")]
     signer: Option<String>,
 }

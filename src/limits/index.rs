@@ -41,8 +41,8 @@ pub const INDEX_WORDS_BYTES: u32 = 16 << 20;
 /// this level in one write. SQLite's default of 16 is too small: already a backlog of 16 commits
 /// would cause such a merge.
 pub const INDEX_SEGMENTS_MAX: u32 = 64;
-/// Number of database pages that the writer of an index merges after a commit. It thereby catches
-/// up on merges that it left out while the index was far behind its journal.
+/// Number of database pages that the writer of an index merges after a commit. In this way, the
+/// writer makes up for the merges that it left out while the index was far behind its journal.
 pub const INDEX_MERGED_PAGES: u32 = 1_000;
 /// Minimum number of records in a journal for which a missing index is made by a first build. A
 /// first build writes all rows before it makes the SQL indexes. For a shorter journal, the SQL

@@ -465,7 +465,8 @@ impl ListenerTrial {
     }
 
     /// Delivers `call` as a new attempt and checks the answer. The delivery contains the request,
-    /// and `results` results of other calls, as if the listener had made these calls.
+    /// and the results of other calls, as if the listener had made these calls. `results` is the
+    /// number of these results.
     async fn of_call(
         &mut self,
         call: CallId,

@@ -169,7 +169,8 @@ impl Gate {
         senders
     }
 
-    /// Checks a payload of the core itself against its schema.
+    /// Checks a payload of the core itself against its schema. Returns the name of the payload, and
+    /// the payload.
     ///
     /// # Errors
     ///
@@ -185,8 +186,9 @@ impl Gate {
         Ok((element.name, Payload::new(element.text)))
     }
 
-    /// Looks up the meaning of a name for a sender. The refusal is the same for an unknown name, a
-    /// forbidden name and an unknown sender, so that the sender cannot distinguish these cases.
+    /// Returns the meaning that a payload name has for a sender. The refusal is the same for an
+    /// unknown name, a forbidden name and an unknown sender, so that the sender cannot distinguish
+    /// these cases.
     fn meaning(
         &self,
         sender: &ListenerName,
@@ -282,10 +284,10 @@ impl Gate {
         Ok((Some(primitive), inner))
     }
 
-    /// Corrects the namespace of a payload inside a primitive such as `spawn-thread`. A payload
-    /// without its own `xmlns` inherits the core's namespace, which the sender never intends. If a
-    /// name in the sender's vocabulary has the same local part, the payload gets the namespace of
-    /// this name.
+    /// Returns the payload `nested`, which is inside a primitive such as `spawn-thread`, with a
+    /// corrected namespace. A payload without its own `xmlns` inherits the core's namespace, which
+    /// the sender never intends. If a name in the sender's vocabulary has the same local part, the
+    /// payload gets the namespace of this name.
     fn named(&self, sender: &ListenerName, nested: NestedElement) -> NestedElement {
         let meant = || {
             let name = scan(nested.text.as_bytes()).ok()?.name;

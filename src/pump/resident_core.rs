@@ -70,9 +70,9 @@ struct RestingTrees {
     waiting: WaitingTrees,
     keys: VecDeque<ClientKey>,
     /// Minimum number of entries in `trees` and `keys` together for an eviction to begin; 0 if
-    /// there is no minimum. If an eviction could not remove all trees and client keys that had to
-    /// leave, it sets the minimum above the number of entries left, so that the same entries are
-    /// not examined again too soon.
+    /// there is no minimum. An eviction may fail to remove some trees or client keys that had to
+    /// leave. It then sets the minimum above the number of entries left, so that the same entries
+    /// are not examined again too soon.
     retry_at: usize,
 }
 
@@ -84,9 +84,9 @@ struct WaitingTrees {
     /// persons or timers after one of its records, or after its return to memory. The entry is
     /// ignored once the tree has a later record.
     trees: VecDeque<RestingEntry>,
-    /// Minimum number of entries in `trees` for an eviction to begin; 0 if there is no minimum. If
-    /// an eviction could not remove all trees that it examined, it sets the minimum above the
-    /// number of entries left, so that these trees are not examined again too soon.
+    /// Minimum number of entries in `trees` for an eviction to begin; 0 if there is no minimum. An
+    /// eviction may fail to remove some of the trees that it examined. It then sets the minimum
+    /// above the number of entries left, so that these trees are not examined again too soon.
     retry_at: usize,
 }
 
@@ -240,7 +240,7 @@ impl ResidentCore {
         if let Some(contracts) = self.core.contracts_with_previews(&event).cloned() {
             self.recall_awaiting_previews(&contracts)?;
         }
-        // Ordering rule: the use of a key names a tree.
+        // Ordering rule: the key comes first, because its use names the tree that the event needs.
         if let Some(key) = self.core.missing_key(&event) {
             self.recall_key(&key)?;
         }
@@ -283,8 +283,9 @@ impl ResidentCore {
     }
 
     /// Brings back a tree as [`ResidentCore::recall_tree`] does, but does not make it a candidate
-    /// for an eviction. The caller must either make the tree a candidate or release the tree. If
-    /// the caller does neither, the tree stays in memory.
+    /// for an eviction. Returns whether the tree was brought back. The caller must then either make
+    /// the tree a candidate or release the tree. If the caller does neither, the tree stays in
+    /// memory.
     fn restore_tree(&mut self, root: &ThreadId) -> Result<bool, Error> {
         let Some(resting) = &self.resting else { return Ok(false) };
         if self.core.state().trees.resident(root).is_some() || mutant("forget-a-tree-at-rest") {

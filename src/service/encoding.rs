@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::ServiceResponse;
 
 /// Version of the service protocol. Must be increased with every change of a request or a response,
-/// even if the change only adds a variant or an optional field: a program of another version could
+/// even if the change only adds a variant or an optional field. A program without the change could
 /// not read the variant, and would ignore the field. `tests/it/fixtures/wire_versions.rs` compares
 /// the definitions of requests and responses with the version. It does not notice a change of a
 /// type's own `Serialize` or text form.

@@ -12,8 +12,8 @@ use crate::limits;
 pub struct ResponseSender(mpsc::Sender<Box<ServiceResponse>>);
 
 /// Receives the responses to one request, until every sender is dropped.
-// The queue reserves places for 32 items at once. Boxes keep an idle one small, and most clients
-// that are connected only wait.
+// The queue reserves places for 32 items at once. The items are boxed, so that an idle queue is
+// small: most connected clients only wait.
 pub struct ResponseReceiver(mpsc::Receiver<Box<ServiceResponse>>);
 
 /// The error of [`ResponseSender::send`] after the client has left, that is, after it has dropped

@@ -167,7 +167,7 @@ impl TreeWatch {
                 let is_shown = hold == Hold::Approval && self.held.contains(&call);
                 (!is_shown).then_some(TreeWait { thread, listener, wait })
             }
-            // Found by looks alone.
+            // The pump does not report stalled calls by itself. Only queries find them.
             CallWaitReason::Stalled(_) => None,
             CallWaitReason::Model(ModelState::Ended) => {
                 self.models.remove(&call);

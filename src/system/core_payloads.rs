@@ -15,7 +15,7 @@ use crate::word_enum::word_enum;
 use crate::xml::escape::{escape_attribute, escape_text};
 
 word_enum! {
-    /// The way in which the work of a thread ended. The core reports it to another thread.
+    /// The way in which the work of a thread ended. The core reports this status to another thread.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
     pub enum ThreadStatus {
         #[serde(rename = "completed")]

@@ -221,7 +221,8 @@ impl State {
             self.stepped += stepped;
         }
 
-        // So is a tree that waits outside memory, by both.
+        // A tree with open calls that is outside memory is moved by both amounts when it comes
+        // back.
         self.stood.0 += stood;
 
         let trees = self.trees.values_mut();
@@ -232,8 +233,8 @@ impl State {
 
     /// Keeps the nonce of an accepted signature, which was made at `signed`. If there are too many
     /// nonces, forgets the nonces of signatures that had already expired at `signed`. Does not
-    /// compare them with the time of the record, because it may be ahead of the clock by which
-    /// signatures expire.
+    /// compare them with the time of the record, because record time may be ahead of the clock by
+    /// which signatures expire.
     fn keep_nonce(&mut self, nonce: Uuid, signed: Time) {
         self.nonces.insert(nonce, signed);
         if self.nonces.len() > limits::USED_SIGNATURES_KEPT {
@@ -423,8 +424,8 @@ impl Tree {
     }
 
     /// Accepts a message that opens no call. The message is unsettled until the journal records how
-    /// it ended. It also becomes a pending message of a call if all of these conditions are met: it
-    /// belongs to this open call, it is addressed to the call's listener, and it is not a note.
+    /// it ended. If the message belongs to an open call, is addressed to the listener of this call,
+    /// and is not a note, it also becomes a pending message of the call.
     fn accept(&mut self, message: &Arc<Message>) {
         self.take_seq(message);
         self.keep_fault(message);

@@ -5,7 +5,7 @@ use std::ops::{Deref, DerefMut};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// A list that takes one machine word while it is empty. It is serialised like a vector.
-// Boxed although a vector allocates by itself: a vector takes three words where it stands.
+// The vector is boxed, because a vector without a box takes three words even while it is empty.
 #[expect(clippy::box_collection, reason = "an empty list is to take one word")]
 #[derive(Debug, Clone)]
 pub struct RareList<T>(Option<Box<Vec<T>>>);

@@ -47,8 +47,8 @@ struct ReturningTree {
     tree: Tree,
 }
 
-/// The parts of the state other than trees and client keys. The tables of calls and of messages in
-/// flight are left out, because both are rebuilt from the trees.
+/// The parts of the state other than trees and client keys. The table of open calls and the number
+/// of unsettled messages are left out, because both are rebuilt from the trees.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct CommonState {
     #[serde(rename = "journal")]
@@ -131,7 +131,8 @@ impl State {
     ///
     /// The caller must ensure that none of the calls is queued.
     pub fn only_waits(&self, root: &ThreadId) -> bool {
-        // Whether a run of a schedule has ended is read at each of its times.
+        // At each planned time of a schedule, the trees of its runs are read to find out whether
+        // the runs have ended. So these trees stay in memory.
         let mut runs = self.schedules.values().flat_map(|planned| &planned.runs);
         let is_run = runs.any(|run| run.thread == *root);
         let tree = self.trees.resident(root).filter(|tree| tree.only_waits());

@@ -45,7 +45,8 @@ pub struct State {
     /// outside memory must be put back before it is looked up.
     pub keys: ResidentMap<ClientKey, KeyUse>,
     /// Nonces of accepted signatures, each with the time of its signature. Nonces of expired
-    /// signatures are forgotten only if there are more than [`crate::limits::USED_SIGNATURES_KEPT`].
+    /// signatures are forgotten only if there are more nonces than
+    /// [`crate::limits::USED_SIGNATURES_KEPT`].
     pub nonces: BTreeMap<Uuid, Time>,
     /// The pauses in force.
     pub pauses: Pauses,

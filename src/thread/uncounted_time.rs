@@ -115,7 +115,7 @@ impl Call {
         }
     }
 
-    /// Adds a forward step of the system clock to the total.
+    /// Adds a forward step of the system clock to the call's uncounted time.
     pub(super) fn pass_uncounted_step(&mut self, stepped: Duration) {
         let is_kept = self.uncounted.is_some() || self.has_bound || self.is_new();
         if is_kept && !stepped.is_zero() {

@@ -73,7 +73,7 @@ fn limit_lost(stream: &TcpStream) {
     }
 }
 
-/// Does nothing, because this system has no such limit.
+/// Does nothing. Only Linux can end a connection whose client acknowledges nothing.
 #[cfg(not(target_os = "linux"))]
 fn limit_lost(_: &TcpStream) {}
 
@@ -107,7 +107,7 @@ async fn converse(
 /// A stream whose writes fail if the other side takes no bytes for [`limits::HTTP_WRITE_TIMEOUT`].
 struct WriteTimeout<S> {
     stream: S,
-    /// Runs while the send buffer is full.
+    /// Timer of the time-out. Set while the send buffer is full, and `None` at all other times.
     blocked: Option<Pin<Box<Sleep>>>,
 }
 

@@ -47,8 +47,8 @@ pub struct RunThreads {
     /// goal run has the label of its thread.
     requested: VecDeque<(GoalRun, String)>,
     /// The thread that was opened last: the id of the message that requested the thread, and the
-    /// goal run in the thread. `None` if no thread was opened yet, or if the core has refused
-    /// something since then.
+    /// goal run in the thread. `None` if no thread was opened yet, or if the core has refused a
+    /// request of the run since then.
     opened: Option<(MessageId, GoalRun)>,
     runs: HashMap<ThreadId, GoalRun>,
     /// Goal runs whose threads the run must cancel as soon as these threads are open.
@@ -328,9 +328,9 @@ impl<'a> CallFold<'a> {
         }
     }
 
-    /// Returns the time limit of the run, if the run is not over and has reached the limit at the
-    /// time of `message`. If it is unknown which times do not count, there is a further condition:
-    /// `message` must be the result of a thread that has timed out. Otherwise, returns `None`.
+    /// Returns the time limit of the run if the run has reached this limit at the time of `message`
+    /// and is not over; otherwise `None`. If it is unknown which times do not count, the run has
+    /// reached the limit only if `message` is also the result of a thread that has timed out.
     fn time_over(&self, message: &Message) -> Option<Duration> {
         let limit = self.definition.timeout?;
         let is_over = self.threads.clock.elapsed() >= limit && !self.run.is_over();

@@ -26,8 +26,8 @@ pub enum DefinitionFault {
     /// A goal or a branch that can never run.
     Unreachable,
     UnknownGoal,
-    /// A goal that is in two lists of members, or that needs a member of a list to which it does
-    /// not belong itself. A goal such as a loop has a list of members, which run only as parts of
+    /// A goal that two lists of members name, or a goal that needs a member of a list to which it
+    /// does not belong. For example, a loop has a list of members: goals that run only as parts of
     /// the loop.
     Membership,
     /// A name for which the config declares no agent, listener, human or workflow of the required

@@ -363,8 +363,8 @@ impl<'a> GoalGraph<'a> {
     }
 
     /// Returns cycles of goals that wait for each other. Each goal in a cycle waits for the next
-    /// one, and the last goal waits for the first. If no last goal waited for the first goal of its
-    /// cycle any more, no cycle would be left.
+    /// one, and the last goal waits for the first. The result is complete: if the last goal of each
+    /// returned cycle did not wait for the first one, no cycle would be left.
     pub fn cycles(&self) -> Vec<Vec<usize>> {
         let mut cycles = Vec::new();
         let mut ended = HashSet::new();

@@ -38,8 +38,8 @@ pub fn nesting_note(
 /// Counts the levels of threads beneath runs.
 struct RunLevels<'a> {
     all: &'a [&'a WorkflowDefinition],
-    /// The levels beneath the runs of workflows. While they are being counted, the number is 0. So
-    /// workflows that call each other in a circle are not followed again.
+    /// For each workflow, the number of levels beneath its runs. The number is 0 while these levels
+    /// are being counted, so that the count ends even if workflows call each other in a circle.
     known: HashMap<&'a ListenerName, u64>,
 }
 
@@ -87,9 +87,9 @@ fn always_calls_itself(definition: &WorkflowDefinition, all: &[&WorkflowDefiniti
     false
 }
 
-/// Returns the workflows that each complete run of `definition` calls. Leaves out calls for the
-/// items of a list, which may be empty, in entries of a choice, in place of a failed goal, and in
-/// verifications.
+/// Returns the workflows that each complete run of `definition` calls. Leaves out calls that a
+/// complete run may lack: calls for the items of a list, which may be empty, calls in branches of a
+/// choice, calls in place of a failed goal, and calls in verifications.
 fn certain_calls(definition: &WorkflowDefinition) -> Vec<&ListenerName> {
     let (graph, _) = GoalGraph::new(definition);
     let goals = definition.goals.iter().enumerate();

@@ -100,8 +100,8 @@ pub fn missing_undo_room(
 /// Computes the sizes of runs, with the threads of the workflows that their goals call.
 struct RunSizes<'a> {
     all: &'a [&'a WorkflowDefinition],
-    /// The sizes of runs of called workflows. While the size of a run is being computed, it counts
-    /// as empty. So workflows that call each other in a circle are not followed again.
+    /// For each called workflow, the size of its runs. The size is empty while it is being
+    /// computed, so that the computation ends even if workflows call each other in a circle.
     known: HashMap<&'a ListenerName, RunSize>,
 }
 
@@ -113,8 +113,8 @@ impl<'a> RunSizes<'a> {
         goals.map(|(number, goal)| goal_size(&graph, number, goal, self.called_run(goal))).collect()
     }
 
-    /// Counts the threads that a run of another workflow can open, which a goal calls. The size is
-    /// empty if the goal calls no workflow.
+    /// Counts the threads that a run of the workflow which `goal` calls can open. The size is empty
+    /// if the goal calls no workflow.
     fn called_run(&mut self, goal: &'a GoalDefinition) -> RunSize {
         let Some(name) = called_workflow(goal) else { return RunSize::default() };
         if let Some(known) = self.known.get(name) {

@@ -145,7 +145,8 @@ fn braces_end(lines: &[&str], start: usize, lexis: LexicalRules) -> usize {
     lines.len().saturating_sub(1).max(start)
 }
 
-/// Index of the last line of a preprocessor directive, including its continuation lines.
+/// Returns the index of the last line of a preprocessor directive, including its continuation
+/// lines.
 fn directive_end(lines: &[&str], start: usize) -> usize {
     let continued = lines.iter().skip(start).take_while(|l| l.trim_end().ends_with('\\')).count();
     (start + continued).min(lines.len().saturating_sub(1))
@@ -205,14 +206,15 @@ fn headings_end(lines: &[&str], start: usize) -> usize {
 /// Scans Markdown line by line, and tracks whether a fenced block is open.
 #[derive(Default)]
 struct FenceScanner {
-    /// The mark of the open block and how often it stands in the first line of the block.
+    /// The mark of the open block, and the number of times that the first line of the block repeats
+    /// this mark. `None` outside of a block.
     open: Option<(char, usize)>,
 }
 
 impl FenceScanner {
     /// Scans a line. Returns whether the line belongs to a fenced block, as one of its fences or
-    /// between them. A block ends with a fence that has the same mark at least as often and nothing
-    /// behind it.
+    /// between them. A block ends with a line that repeats the same mark at least as often and
+    /// contains nothing after it.
     fn line(&mut self, line: &str) -> bool {
         let text = line.trim();
         let mark = text.chars().next().filter(|mark| matches!(mark, '`' | '~'));

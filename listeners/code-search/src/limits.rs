@@ -5,16 +5,16 @@ use std::time::Duration;
 /// Maximum time of one search or query. The answer then contains the matches so far.
 pub const SEARCH_TIME_MAX: Duration = Duration::from_secs(30);
 /// Maximum time for which a search or query sends heartbeats. Afterwards, the time-out ends the
-/// call, in case that one regular expression takes very long for one very long line.
+/// call. This is needed because one regular expression may take very long for one very long line.
 pub const HEARTBEAT_TIME_MAX: Duration = Duration::from_secs(45);
-/// Minimum bytes of the pieces of a file that are searched at once. The search looks at its
-/// deadline between two pieces.
+/// Minimum bytes of the pieces of a file that are searched at once. The search checks its deadline
+/// between two pieces.
 pub const PIECE_BYTES: usize = 16 << 10;
 /// Maximum bytes of a compiled regular expression, as by default in the crate `regex`.
 pub const REGEX_BYTES_MAX: usize = 10 << 20;
 /// Maximum bytes of the states that a regular expression caches while it searches.
 pub const REGEX_CACHE_BYTES: usize = 8 << 20;
-/// Number of positions in a file at which a pattern is tried between two looks at the deadline.
+/// Number of positions in a file at which a pattern is tried between two checks of the deadline.
 pub const POSITIONS_PER_LOOK: usize = 64;
 /// Maximum matching lines in one answer. Further lines are only counted.
 pub const MATCHES_MAX: usize = 200;

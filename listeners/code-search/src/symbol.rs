@@ -145,7 +145,7 @@ fn find_starts(file: &str, lines: &[&str], wanted: &str) -> Vec<usize> {
     lines_of(&containers, |name| name == wanted)
 }
 
-/// The names that a file defines, each once, in the order of the file.
+/// Returns the names that a file defines, each once, in the order of the file.
 pub fn names(file: &str, lines: &[&str]) -> Vec<String> {
     let language = language(file);
     let mut seen = std::collections::HashSet::new();

@@ -11,12 +11,14 @@ fn is_xml(c: char) -> bool {
     matches!(c, '\t' | '\n' | ' '..='\u{D7FF}' | '\u{E000}'..='\u{FFFD}' | '\u{10000}'..)
 }
 
-/// The longest prefix of `text` that has at most `bytes` bytes and ends between two characters.
+/// Returns the longest prefix of `text` that has at most `bytes` bytes and ends between two
+/// characters.
 pub fn head(text: &str, bytes: usize) -> &str {
     (0..=bytes.min(text.len())).rev().find_map(|end| text.get(..end)).unwrap_or_default()
 }
 
-/// The part of `text` from the first character boundary at or after the byte offset `bytes`.
+/// Returns the part of `text` from the first character boundary at or after the byte offset
+/// `bytes`.
 pub fn tail(text: &str, bytes: usize) -> &str {
     (bytes..=text.len()).find_map(|start| text.get(start..)).unwrap_or_default()
 }

@@ -74,8 +74,8 @@ impl SearchTree {
         }
     }
 
-    /// The files at or beneath `within`, except hidden and ignored files, ordered by path. In place
-    /// of the files of a directory that cannot be read, there is one `None`.
+    /// Returns the files at or beneath `within`, except hidden and ignored files, ordered by path.
+    /// In place of the files of a directory that cannot be read, the result contains one `None`.
     pub fn files(&self, within: &Path) -> impl Iterator<Item = Option<PathBuf>> + use<> {
         let root = self.root.clone();
         self.walk(within).filter_map(move |entry| match entry {

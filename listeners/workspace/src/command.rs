@@ -94,8 +94,8 @@ struct RunningCommand {
 }
 
 impl RunningCommand {
-    /// Waits for the end of the command, and stops it if it must not go on. Returns `None` if a
-    /// signal killed the supervisor.
+    /// Waits for the end of the command. Stops the command if it exceeds a limit of time or output,
+    /// or if the call was cancelled. Returns `None` if a signal killed the supervisor.
     fn until_over(
         &mut self,
         deadline: Instant,

@@ -158,7 +158,7 @@ fn is_archive(text: &str) -> bool {
     ARCHIVES.iter().any(|end| text.ends_with(end))
 }
 
-/// The command as a person would type it.
+/// Returns the command as a person would type it.
 pub fn shown(command: &[String]) -> String {
     let safe = |c: char| c.is_ascii_alphanumeric() || "@%+=:,./-_".contains(c);
     let quote =

@@ -78,7 +78,7 @@ impl WorkspaceState {
 
     // Sets of changes.
 
-    /// Numbers of the stored sets, in rising order.
+    /// Returns the numbers of the stored sets, in rising order.
     pub fn sets(&self) -> io::Result<Vec<u64>> {
         let mut numbers = Vec::new();
         for entry in fs::read_dir(self.dir.join("sets"))? {

@@ -327,9 +327,10 @@ impl PlacedItem<'_> {
     }
 }
 
-/// Whether the message can be the result of the call that caused it: a reply or a message of the
-/// core, to the agent. A peer's messages while it handles a call have the same cause. Renderer
-/// versions before the thirteenth count them as results, too.
+/// Whether the message can be the result of the call that caused the message. This is so for a
+/// reply to the agent and for a message of the core to the agent. Messages that a peer sends while
+/// it handles a call also have this call as their cause. They count as results only in renderer
+/// versions before the thirteenth, in which the function returns true for every message.
 fn can_answer(message: &Message, fold: &ThreadFold) -> bool {
     let is_result = matches!(message.kind, MessageKind::Reply | MessageKind::System);
     fold.version() < RendererVersion::V13 || (is_result && message.to == *fold.agent())

@@ -59,7 +59,8 @@ pub struct ThreadFold {
     leg_faults: ByMessage<ListenerName>,
     /// Faults in `leg_faults` that have no effect, because another peer of the group has replied.
     pub(super) void_faults: HashSet<MessageId>,
-    /// Cancelled calls to peers of a `first` group, because another peer of the group has replied.
+    /// Calls to peers of a `first` group that were cancelled because another peer of the group had
+    /// replied.
     lost_legs: HashSet<MessageId>,
     /// Replies of the calls in `lost_legs`. They have no effect. Empty in renderer versions before
     /// the twelfth, which show these replies.

@@ -266,8 +266,8 @@ impl AgentFinals {
     /// must be a string. A model may also write a JSON report as the JSON value itself. If the
     /// agent's reports are not JSON, the arguments stay unchanged. Otherwise, the cases are:
     /// - If the report is no string, its JSON text becomes the string.
-    /// - If the report is a string that is itself a valid report, but whose content is none, the
-    ///   JSON text of this string becomes the string.
+    /// - If the report is a string, this string is a valid report as a JSON value, and the text in
+    ///   it is not the JSON text of a valid report, the JSON text of the string becomes the string.
     /// - Any other string stays unchanged.
     ///
     /// # Errors

@@ -13,11 +13,11 @@ use crate::shorten::truncate_chars;
 
 use super::header_names;
 
-/// Version of the agent protocol, which pumps and agent hosts speak. Must be increased with a change
-/// after which one of them could misread the other, if the other is of an earlier program. Such a
+/// Version of the agent protocol, which pumps and agent hosts speak. Must be increased with each
+/// change after which a program could misread the messages of a program without the change. Such a
 /// change makes a rolling upgrade impossible. `tests/it/fixtures/wire_versions.rs` compares the
-/// definitions of the JSON in the messages, the names of headers and the constants of this file with
-/// the version. It does not notice other changes, such as which headers a message has.
+/// definitions of the JSON in the messages, the names of headers and the constants of this file
+/// with the version. It does not notice other changes, such as which headers a message has.
 pub const AGENT_PROTOCOL_VERSION: u32 = 1;
 
 /// Version of a message that names no version.

@@ -170,8 +170,9 @@ impl NatsConnection {
         Self::open_on(&Self::start_thread()?, options, name).await
     }
 
-    /// Connects to the servers as [`NatsConnection::open`] does, on the thread of `runtime`. A
-    /// listener costs one open file in this way; a thread for each would cost five.
+    /// Connects to the servers as [`NatsConnection::open`] does, on the thread of `runtime`. On a
+    /// shared thread, a connection needs one open file; with a thread of its own, it would need
+    /// five.
     ///
     /// # Errors
     ///

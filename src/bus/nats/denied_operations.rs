@@ -93,10 +93,10 @@ impl NatsShared {
     }
 
     /// Sets the reason why this pump cannot get the listener's answers: the servers deny them, or
-    /// the connection has ended and is made anew. `None` if the pump can get them. Until then, the
-    /// host publishes no deliveries, and gives up no attempt in flight, because a replica may still
-    /// answer afterwards. When the pump can get answers again, the host gives up the attempts
-    /// without a lease, because their answers may be lost.
+    /// the connection has ended and is made anew. `None` if the pump can get them. As long as a
+    /// reason is set, the host publishes no deliveries. It also gives up no attempt in flight,
+    /// because a replica may still answer later. When the pump can get answers again, the host
+    /// gives up the attempts without a lease, because their answers may be lost.
     pub(super) fn set_answers_denied(&self, denied: Option<String>) {
         let mut known = self.answers_denied();
         // A denial is reported each time. A host that was replaced may have withdrawn its own.

@@ -203,8 +203,9 @@ impl InFlightTable {
     }
 
     /// Counts an answer that arrived on the subject of the attempt `token`, but names another
-    /// attempt. The third answer of this kind ends the attempt `token`. This is because its replica
-    /// is faulty, and because each reported answer of this kind becomes a record.
+    /// attempt. The third answer of this kind ends the attempt `token`, because its replica is
+    /// faulty. Later answers of this kind are not reported, because each reported one becomes a
+    /// record.
     pub fn count_stray(&mut self, token: AttemptToken) -> StrayVerdict {
         if let Some(attempt) = self.attempts.get_mut(&token) {
             attempt.strays += 1;

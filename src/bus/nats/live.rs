@@ -153,7 +153,8 @@ impl HostTexts {
     }
 
     /// Records that `pump` requested the text of models. If no relay runs, returns a new relay, and
-    /// the caller must start the task that sends the events of this relay.
+    /// the caller must start the task that sends the events of this relay. Returns `None` if a
+    /// relay runs already.
     fn watch(&self, pump: &str) -> Option<Arc<LiveRelay>> {
         let mut watchers = locked(&self.watchers);
         watchers.remove_expired();
@@ -176,7 +177,8 @@ impl HostTexts {
 
     /// Ends the relay if no pump has requested the text of models recently, and returns whether it
     /// has ended. Before the end, calls `take_over`, which must report the states that the relay
-    /// still has. Later states are reported without the relay, and so must not come before them.
+    /// still has. These states must be reported first, because all later states are reported
+    /// without the relay.
     fn end_relay(&self, take_over: impl FnOnce()) -> bool {
         let mut watchers = locked(&self.watchers);
         watchers.remove_expired();

@@ -83,8 +83,8 @@ impl ReplicaMemory {
 }
 
 /// Returns the subject that the headers of an answer name for the next delivery of the call.
-/// Returns `None` if they name no subject, or if the subject is no inbox of the listener. The pump
-/// must not publish deliveries to other subjects.
+/// Returns `None` if the headers name no subject, or if the subject is no inbox of the listener.
+/// The pump must not publish deliveries to other subjects.
 fn named_inbox(subjects: &ListenerSubjects, headers: &HeaderMap) -> Option<String> {
     let subject = headers.get(header_names::REMEMBERS)?.as_str();
     let token = subject.strip_prefix(&subjects.inbox()).and_then(|rest| rest.strip_prefix('.'));
@@ -98,8 +98,8 @@ fn named_inbox(subjects: &ListenerSubjects, headers: &HeaderMap) -> Option<Strin
 }
 
 impl NatsShared {
-    /// Describes a delivery for the in-flight table. `is_partial` is true if only the new messages
-    /// of the delivery are published.
+    /// Returns the data about a delivery that the in-flight table stores. `is_partial` is true if
+    /// only the new messages of the delivery are published.
     pub(super) fn sent_delivery(&self, delivery: &Delivery, is_partial: bool) -> SentDelivery {
         let partial = is_partial.then(|| Box::new(delivery.clone()));
         // The answer to a request for a preview says nothing about the call's next delivery.
@@ -154,7 +154,7 @@ impl NatsShared {
 
     /// Handles a replica's report that it lacks earlier messages of a call. Publishes the delivery
     /// again with all its messages. If all its messages were already published, the report is
-    /// wrong, and a failure of the attempt is returned.
+    /// wrong. Returns the failure of the attempt in this case, and otherwise `None`.
     pub(super) fn missing_memory(self: &Arc<Self>, token: AttemptToken) -> Option<AttemptFailure> {
         let detail = || "asks for messages of a delivery that had them all".to_owned();
         (!self.deliver_all(token)).then(|| AttemptFailure::Garbage { detail: detail() })

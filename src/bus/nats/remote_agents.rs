@@ -150,9 +150,9 @@ impl RemoteAgentAttempts {
     }
 
     /// Removes each attempt for which `status` returns [`AttemptStatus::Unknown`]. Also frees
-    /// memory of each attempt that was given up: drops its encoded thread and, if no part of the
-    /// answer has arrived for [`limits::NATS_REQUEST_TOTAL_TIMEOUT`], the received parts of the
-    /// answer.
+    /// memory of each attempt that was given up. Drops the encoded thread of such an attempt at
+    /// once, and the received parts of its answer when no further part has arrived for
+    /// [`limits::NATS_REQUEST_TOTAL_TIMEOUT`].
     pub fn keep(&self, status: impl Fn(AttemptToken) -> AttemptStatus) {
         locked(&self.open).retain(|token, open| {
             let status = status(*token);

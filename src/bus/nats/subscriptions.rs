@@ -32,8 +32,9 @@ impl ListenerMessages {
         }
     }
 
-    /// Subscribes with a new client, because the task of the present client has ended. Until then,
-    /// reports that the answers of the listener cannot arrive.
+    /// Subscribes with a new client, because the task of the present client has ended. First
+    /// reports that the answers of the listener cannot arrive. This state ends when the servers
+    /// have accepted the new subscription.
     async fn renew(&mut self) {
         let listener = &self.shared.options.listener;
         self.shared.set_answers_denied(Some(format!(
@@ -75,7 +76,7 @@ impl NatsShared {
 
     /// Subscribes to three subjects of the listener: its replies to this pump, its announcements,
     /// and its reports of denied operations. If the servers deny a subscription, tries it again
-    /// until they permit it.
+    /// until they permit it. Returns the messages of all three subjects in one stream.
     async fn subscribe(
         self: &Arc<Self>,
         client: &ConnectedClient,

@@ -188,7 +188,8 @@ impl Child {
         let instance = self.instance;
         let exited = timeout(limits::EXIT_GRACE, self.process.wait()).await;
         if exited.is_ok() && children::is_subreaper() {
-            // A zombie of the group is no process that was left.
+            // Zombies of the group are collected first, because a zombie is no process that is left
+            // running.
             tokio::task::spawn_blocking(children::reap_orphans).await.ok();
         }
         if exited.is_ok() && self.group.is_some_and(|group| test_kill_process_group(group).is_ok())

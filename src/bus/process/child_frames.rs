@@ -60,7 +60,7 @@ pub(super) struct ChildIo<'a> {
     has_exited: bool,
     /// Number of answers in which the child named an attempt other than the current one.
     strays: u32,
-    /// Whether the child has answered another attempt since the current delivery.
+    /// Whether the child has sent an answer to another attempt since it got the current delivery.
     has_strayed: bool,
     /// Number of frames that were read since the latest delivery or the latest check for commands,
     /// whichever is later.
@@ -73,7 +73,7 @@ pub(super) struct ChildIo<'a> {
 /// Beginning of the description of output that a child wrote without a delivery.
 pub(super) const UNSOLICITED_OUTPUT: &str = "wrote to its standard output unasked";
 
-/// Describes an answer that a child wrote without a delivery.
+/// Returns a description of an answer that a child wrote without a delivery.
 fn unsolicited_answer(answer: &ListenerAnswer) -> String {
     match &answer.payloads {
         Ok(payloads) => match payloads.first() {
@@ -213,8 +213,9 @@ impl<'a> ChildIo<'a> {
     }
 
     /// Returns an event that is due now and does not depend on the child: the deadline for the
-    /// answer has passed, or a command has arrived. Never waits. Call this method only while the
-    /// child handles a delivery. A command then cannot hand over another delivery.
+    /// answer has passed, or a command has arrived. Returns `None` if there is no such event. Never
+    /// waits. Call this method only while the child handles a delivery. A command then cannot hand
+    /// over another delivery.
     fn due_event(&mut self) -> Option<ChildEvent> {
         if self.patience.is_some_and(|at| at <= Instant::now()) {
             return Some(ChildEvent::OutOfPatience);
@@ -413,14 +414,14 @@ impl<'a> ChildIo<'a> {
     }
 
     /// Kills the child because of output that it wrote without a delivery. `output` describes the
-    /// output.
+    /// output. Returns the reason why the exchange of frames ends.
     async fn end_unsolicited(&mut self, output: &str) -> ChildExit {
         self.child.kill().await;
         ChildExit::Fault(format!("{UNSOLICITED_OUTPUT}: {output}"))
     }
 
     /// Handles the exit of the process. First handles the output that is still in the pipe, and
-    /// then the end of the output.
+    /// then the end of the output. Returns the reason why the exchange of frames ends.
     async fn exited(&mut self) -> ChildExit {
         self.has_exited = true;
         self.frames.read_available();
@@ -439,7 +440,8 @@ impl<'a> ChildIo<'a> {
         self.stopped(FrameError::Closed { unfinished }).await
     }
 
-    /// Handles the end of the child's output, or output that cannot be parsed.
+    /// Handles the end of the child's output, or output that cannot be parsed. Returns the reason
+    /// why the exchange of frames ends.
     async fn stopped(&mut self, stopped: FrameError) -> ChildExit {
         let max = limits::FRAME_BYTES_MAX;
         let (detail, failure): (String, fn(String) -> AttemptFailure) = match stopped {
@@ -554,7 +556,7 @@ impl<'a> ChildIo<'a> {
         }
     }
 
-    /// Describes the output that the child wrote instead of an answer.
+    /// Returns a description of the output that the child wrote instead of an answer.
     fn missing_answer_description(&self) -> String {
         match self.frames.bytes_without_end() {
             0 if self.has_strayed => {

@@ -53,9 +53,9 @@ impl Restarts {
         Self { policy, recent: VecDeque::new() }
     }
 
-    /// Decides what happens after a process has ended. A random `chance` in 0..=255 varies the
-    /// delay by a factor of 0.5 to 1.5, so that processes of one listener do not all restart at the
-    /// same time.
+    /// Decides whether a process that has ended is restarted after a delay, or only after a longer
+    /// rest. A random `chance` in 0..=255 varies the delay by a factor of 0.5 to 1.5, so that
+    /// processes of one listener do not all restart at the same time.
     pub fn next(&mut self, now: Instant, chance: u8) -> RestartDecision {
         let policy = self.policy;
         while self.recent.front().is_some_and(|at| now.duration_since(*at) >= policy.window) {

@@ -432,9 +432,9 @@ impl Lease {
         }
     }
 
-    /// Determines who holds the lease, after the server refused a renewal because the lease's key
-    /// had changed. An earlier renewal by this process, whose response was lost, may have changed
-    /// the key.
+    /// Determines which process holds the lease, after the server refused a renewal because the
+    /// lease's key had changed. If an earlier renewal by this process has changed the key, and only
+    /// its response was lost, the lease counts as renewed.
     fn whose(&self) -> RenewalResult {
         let found = match self.api.last(&self.bucket, &self.subject) {
             Ok(Some(found)) => found,

@@ -88,7 +88,7 @@ impl ComparedProjection {
         Ok(projection)
     }
 
-    /// Compares the projection with the stream up to message `last_seq`.
+    /// Compares the projection with the stream up to message `last_seq`, and returns the result.
     pub fn compare(
         &self,
         api: &JetStreamApi,

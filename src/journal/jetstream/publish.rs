@@ -153,8 +153,9 @@ impl StreamPublisher {
         }
     }
 
-    /// Publishes a message directly after message `after`. Each retry uses a new message id,
-    /// because a server may refuse a known id as a duplicate, even if it does not have the message.
+    /// Publishes a message directly after message `after`, and returns the number of the new
+    /// message. Each retry uses a new message id, because a server may refuse a known id as a
+    /// duplicate, even if it does not have the message.
     fn put_after(&self, after: u64, id: &str, message: Vec<u8>) -> Result<u64, ApiFailure> {
         let retries = match self.retries.get() {
             (last_after, retries) if last_after == after => retries + 1,
@@ -228,8 +229,8 @@ fn unavailable(why: impl ToString) -> Error {
     Error::Unavailable { detail: why.to_string() }
 }
 
-/// Describes a stream that ends at message `last`, although messages up to `known` were
-/// acknowledged.
+/// Returns the description of a stream that has lost messages: it ends at message `last`, although
+/// messages up to `known` were acknowledged.
 pub fn lost(stream: &str, known: u64, last: u64) -> String {
     format!(
         "the stream {stream} ends at message {last}, but messages up to {known} were acknowledged: \

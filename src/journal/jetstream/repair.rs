@@ -231,7 +231,7 @@ impl LockedHost<'_> {
     /// publish if one of these may have later records and cannot be queried:
     /// - A process that runs and does not answer.
     /// - Another host whose pump wrote the projection's last record, or an earlier one: a pump of
-    ///   that host may have gone on when this one ended.
+    ///   that host may have continued the journal after the pump of this host had ended.
     fn check_other_hosts(
         &self,
         journal: Uuid,
@@ -343,9 +343,9 @@ impl LockedHost<'_> {
         Err(Error::StreamShorter { stream: self.options.stream(), end, sources })
     }
 
-    /// Checks whether the stream has lost messages at its end, but no records; for example, only
-    /// messages with checkpoints. In this case, the lease names a message after the stream's last
-    /// message, but no record after `last`, the last record of the projection.
+    /// Whether the stream has lost messages at its end, but no records; for example, only messages
+    /// with checkpoints. In this case, the lease names a message after the stream's last message,
+    /// but no record after `last`, the last record of the projection.
     fn is_behind_lease(&self, last: Position) -> bool {
         let seq = self.info().ok().flatten().map_or(0, |info| info.state.last_seq);
         let known = self.renewal.acknowledged();
@@ -505,9 +505,9 @@ impl LockedHost<'_> {
         Ok(matches!(compared.alignment, ProjectionAlignment::Whole { .. }))
     }
 
-    /// Describes a repair that keeps the stream, whose last record is `end`. If the stream and the
-    /// projection have different records at some position, the description counts the stream's
-    /// records as kept only up to and including the first such position.
+    /// Returns the description of a repair that keeps the stream, whose last record is `end`. If
+    /// the stream and the projection have different records at some position, the description
+    /// counts the stream's records as kept only up to and including the first such position.
     fn note_of_stream(&self, last_seq: u64, end: Position) -> Result<StreamRepair, Error> {
         let mut kept = end;
         let mut last = Position(0);
@@ -525,9 +525,9 @@ impl LockedHost<'_> {
         Ok(StreamRepair { from: RepairSource::Stream, kept, acknowledged, aside })
     }
 
-    /// Returns the position of the last record that this host knows from sources other than the
-    /// stream and the projection: from the watermark in the state directory, or from a copy of a
-    /// checkpoint. Returns 0 if these sources name no record.
+    /// Returns the position of the last record that the watermark in the state directory or a copy
+    /// of a checkpoint names. Returns 0 if neither names a record. Does not read the stream and the
+    /// projection.
     fn shown_outside(&self) -> Result<Position, Error> {
         let noted = sqlite::noted_journal(self.data, self.state);
         let Some(journal) = noted else { return Ok(Position(0)) };

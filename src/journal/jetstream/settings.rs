@@ -149,8 +149,8 @@ fn warn_once(warning: String) {
     }
 }
 
-/// Describes the possible loss of acknowledged messages under the default sync interval: its causes
-/// and its extent.
+/// Returns a description of the possible loss of acknowledged messages under the default sync
+/// interval: its causes and its extent.
 fn lazily(replicas: u32) -> String {
     let when = match replicas {
         1 => "if the machine of the server loses its power or its system crashes",

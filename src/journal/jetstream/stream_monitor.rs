@@ -128,9 +128,9 @@ impl LeadershipWatch {
         self.check_fatal(ours)
     }
 
-    /// Compares the stream with the projections of the other processes. If one of them has a record
-    /// after the last one of this pump, sets the fatal condition: another pump has taken over in
-    /// the meantime, and the servers have lost its records.
+    /// Compares the stream with the projections of the other processes. If a projection has a
+    /// record after this pump's last record, sets the fatal condition. In this case, another pump
+    /// has taken over meanwhile, and the servers have lost its records.
     fn compare_with_members(&self) -> Result<(), Error> {
         // During an outage, the callers of the pump do not wait long for an error.
         if !self.api.link.is_connected() {
@@ -146,11 +146,13 @@ impl LeadershipWatch {
         }
 
         let position = known.position;
-        // Without a renewal, a comparison follows each lapse of the last one. Only the first waits
-        // for members, so that a pump without any does not stand still again and again.
+        // While no renewal succeeds, a comparison is made again whenever the previous one is too
+        // old. Only the first one waits for other processes, so that a pump without any does not
+        // stand still again and again.
         let waits = !self.renewal.lapses.was_compared();
         match StreamBounds::members_beyond(&self.api, &self.options, position, waits) {
-            // A commit of this pump that arrived late may be what another process has.
+            // The later record of another process may come from a commit of this pump that arrived
+            // late.
             Some(_) if self.last_of_stream()? != known.seq => {}
             Some(sources) => {
                 let stream = self.options.stream();
@@ -185,7 +187,8 @@ impl LeadershipWatch {
 }
 
 impl StreamMonitor {
-    /// Describes a harmful change of the stream, such as lost messages; `None` if there is none.
+    /// Returns the description of a harmful change of the stream, such as lost messages; `None` if
+    /// there is no such change.
     fn changed(&self) -> Option<String> {
         let stream = self.options.stream();
         // Ordering rule: read before the stream's state, so that messages acknowledged in between

@@ -592,8 +592,8 @@ impl LockedJournalDir {
 }
 
 /// Verifies the records that follow the last verified record. Reads through `db`, the connection
-/// with the write lock. So it also sees commits that a killed pump wrote to the write-ahead log but
-/// not to the index of this log.
+/// with the write lock. So the verification also covers commits that a killed pump wrote to the
+/// write-ahead log but not to the index of this log.
 fn prove_rest(
     proved: &mut ProvedFile,
     db: &Connection,

@@ -140,7 +140,8 @@ fn covered(
     }
 }
 
-/// Writes rows into a new file. Never overwrites an earlier file.
+/// Writes the rows from `first` to `last` into a new file, and returns its path. Never overwrites
+/// an earlier file.
 fn keep_aside(
     reader: &JournalReader,
     first: Position,

@@ -1,11 +1,12 @@
 //! Snapshots: the state of a pump at a checkpoint, so that a pump need not read every record at its
 //! start.
 //!
-//! A snapshot consists of three files in the state directory: a database with the states of all
-//! trees and of the keys with which clients may repeat submissions, a database with the heads of
-//! all trees, and a header. The header names the digests of the two databases, is signed with the
-//! host's key, and is written last. The state directory also holds this key. So a program that can
-//! write only to the journal's directory cannot change a snapshot.
+//! A snapshot consists of three files in the state directory: two databases and a header. The first
+//! database contains the states of all trees, and of the keys with which clients may repeat
+//! submissions. The second database contains the heads of all trees. The header names the digests
+//! of the two databases, is signed with the host's key, and is written last. The state directory
+//! also holds this key. So a program that can write only to the journal's directory cannot change a
+//! snapshot.
 //!
 //! A pump compares the digests at its start, and then reads only the parts of the databases that it
 //! needs. It continues to read from them later, and never writes to them. Snapshots are derived

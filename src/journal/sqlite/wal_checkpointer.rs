@@ -78,7 +78,8 @@ impl Drop for WalCheckpointer {
 }
 
 /// Runs a passive WAL checkpoint on the caller's OS thread: copies frames of the write-ahead log
-/// into the database file, as far as this is possible without waiting for readers.
+/// into the database file, as far as this is possible without waiting for readers. Returns the
+/// result.
 pub fn move_now(db: &Connection) -> WalCheckpointResult {
     match db.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(())) {
         Ok(()) => WalCheckpointResult::Nearly,

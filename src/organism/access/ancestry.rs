@@ -48,8 +48,8 @@ pub enum ProcessAncestry {
 /// Reason why a walk up the parents of a process ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum WalkEnd {
-    /// The walk reached this program. The value is the id of the walk's last process, which is a
-    /// child of this program.
+    /// The walk reached this program. The value is the process id of the walk's last process, which
+    /// is a child of this program.
     Here(u32),
     /// The walk reached the first process of the system, or left the PID namespace.
     Elsewhere,

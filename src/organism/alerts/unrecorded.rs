@@ -22,7 +22,8 @@ use crate::journal::Error;
 use crate::locks::locked;
 use crate::system::{AlertEvent, AlertId, AlertKind, AlertReport};
 
-/// The file's length is a multiple of this number. Blanks follow the alerts.
+/// Unit of the length of the file with the unrecorded alerts, in bytes: the length is a multiple of
+/// this number. The alerts come first, and blanks fill the rest of the file.
 const ROOM_BYTES: usize = 4096;
 
 /// Subject of alerts about the journal as a whole.
@@ -103,7 +104,8 @@ impl UnrecordedAlertFile {
         }
     }
 
-    /// Creates the file with room for alerts, so that they can be written while the disk is full.
+    /// Creates the file with room for alerts, so that the program can write alerts into it while
+    /// the disk is full. Does nothing if the file exists.
     pub fn reserve(&self) {
         if !self.path.exists()
             && let Err(error) = self.write(&[])

@@ -186,8 +186,8 @@ struct RecordedAnswers<'a> {
     turns: BTreeMap<String, Vec<String>>,
     /// Paths of the answers, in the order in which each path got its first answer.
     order: Vec<String>,
-    /// For each turn, in the order of the record: its thread, its call path, and its index among
-    /// the turns of the path.
+    /// For each turn, in the order of the journal: its thread, its call path, and its index among
+    /// the turns of this path.
     places: Vec<(ThreadId, String, usize)>,
     /// Results that workflows got from threads: the id of each result message, with the thread that
     /// the result comes from.

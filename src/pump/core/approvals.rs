@@ -126,7 +126,8 @@ impl Core {
     }
 
     /// Approves a held call. The approval must name the hash of the call's payload. If the call has
-    /// a recorded preview, the approval must also name the hash of the preview.
+    /// a recorded preview, the approval must also name the hash of the preview. Otherwise, the
+    /// approval is refused.
     fn approve(
         &mut self,
         step: &mut Step,
@@ -171,10 +172,10 @@ impl Core {
         Ok(())
     }
 
-    /// Returns a description of a budget or time limit that was used up while `call` was held: one
-    /// of the sender of the call, or one of the tree. Returns `None` if none is used up. An
-    /// approval makes this check, because a sender without a budget could not use the result of the
-    /// call.
+    /// Returns a description of a budget or time limit that was used up while `call` was held.
+    /// Checks the limits of the sender of the call, and then those of the tree. Returns `None` if
+    /// none is used up. Must be called before an approval takes effect, because a sender without a
+    /// budget could not use the result of the call.
     fn spent_meanwhile(&mut self, step: &mut Step, call: CallId) -> Option<String> {
         let open = self.state.call(call)?;
         let thread = open.thread.clone();
@@ -304,8 +305,8 @@ fn operator_phrase(operator: &ListenerName) -> String {
     }
 }
 
-/// Makes the refusal of an answer, whatever the gate's verdict on it is. The record of the refusal
-/// contains the digest and the beginning of `payload`, which is the answer.
+/// Makes the refusal of the answer `payload` by the rule `rule`, whether the gate has accepted this
+/// answer or not. The refusal contains the digest and the beginning of the answer.
 fn of_answer(rule: RefusalRule, message: impl Into<String>, payload: &Gated) -> Refusal {
     match payload {
         Ok(checked) => refusal_of(rule, message, checked),

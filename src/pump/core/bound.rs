@@ -13,10 +13,10 @@ use crate::thread::{Call, Opener};
 const CALL_ENDED: &str = "the call that this thread is bound to has ended";
 
 impl Core {
-    /// Returns the open calls that end together with `call`. They are in a thread that is bound to
-    /// `call`, or beneath such a thread. Each pair contains the bound thread and an open call. For
-    /// each bound thread, the calls in the deepest threads come first. The function scans the open
-    /// calls of the tree once.
+    /// Returns the open calls that end together with `call`. Each of them is in a thread that is
+    /// bound to `call`, or beneath such a thread. The result consists of pairs: the bound thread
+    /// and the open call. For each bound thread, the calls in the deepest threads come first. The
+    /// function scans the open calls of the tree once.
     pub(super) fn bound_calls(&self, call: CallId) -> Vec<(ThreadId, CallId)> {
         let spawner = self.state.call(call).filter(|open| open.has_bound);
         let Some(spawner) = spawner.filter(|_| !mutant("let-bound-threads-run")) else {

@@ -96,8 +96,8 @@ impl CallTable {
         }
     }
 
-    /// Ends the current attempt of a call. Returns `None` if `source` names another attempt or
-    /// another listener.
+    /// Ends the current attempt of a call, and returns this attempt. Returns `None` and changes
+    /// nothing if `source` names another attempt or another listener.
     fn finish(&mut self, source: &AttemptSource) -> Option<RunningAttempt> {
         let running = self.running.get(&source.call)?;
         let is_current = running.attempt == source.attempt || mutant("trust-any-attempt");
@@ -125,8 +125,8 @@ impl CallTable {
         self.orphans.get(&(call, attempt)).map(|orphan| &orphan.thread)
     }
 
-    /// Ends the delivery that `source` names, if the call of this delivery is already closed.
-    /// Returns `None` if there is no such delivery, or if another listener works on it.
+    /// Ends and returns the delivery that `source` names, if the call of this delivery is already
+    /// closed. Returns `None` if there is no such delivery, or if another listener works on it.
     pub(super) fn finish_orphan(&mut self, source: &AttemptSource) -> Option<OrphanedDelivery> {
         let delivery = (source.call, source.attempt);
         self.orphans.get(&delivery).filter(|orphan| orphan.listener == source.listener)?;
@@ -141,8 +141,8 @@ impl Core {
         self.calls.running(call).is_some() || self.scheduler.is_waiting(call)
     }
 
-    /// Ends the current attempt of a call together with its deadline. Returns `None` if `source`
-    /// names another attempt or another listener.
+    /// Ends the current attempt of a call together with its deadline, and returns this attempt.
+    /// Returns `None` and changes nothing if `source` names another attempt or another listener.
     pub(super) fn end_attempt(
         &mut self,
         source: &AttemptSource,

@@ -346,7 +346,7 @@ impl Core {
         }
     }
 
-    /// Records a system payload as a note, which is not delivered.
+    /// Records a system payload as a note, which is not delivered. Returns the recorded message.
     pub(super) fn system_note(
         &mut self,
         step: &mut Step,
@@ -399,8 +399,8 @@ impl Core {
     }
 
     /// Records the result of a closed call as messages in the call's own thread, with the
-    /// disposition `recorded`. No call handles these messages: the opener is a client or a call of
-    /// another thread, and gets the result separately.
+    /// disposition `recorded`. Returns these messages. No call handles these messages: the opener
+    /// is a client or a call of another thread, and gets the result separately.
     fn record_result(
         &mut self,
         step: &mut Step,

@@ -1,7 +1,7 @@
-//! Timers of forks. The timers of a fork do not wait for their times. A timer that fired in the
-//! source of the fork fires in the fork where the source has recorded it, among the other recorded
-//! events. The other timers fire one after another in the order of their times, and the next one
-//! fires as soon as the fork waits only for timers or persons.
+//! Timers of forks. The timers of a fork do not wait for their times. If a timer fired in the
+//! source of the fork, it fires in the fork at the same place in the order of the recorded events.
+//! All other timers fire one after another in the order of their times, and the next one fires as
+//! soon as the fork waits only for timers or persons.
 //!
 //! A search in the source finds where the source has recorded the firing of the corresponding
 //! timer. While such a search is in progress, no recorded event takes effect in the fork, and no
@@ -15,7 +15,7 @@ use crate::ids::{CallId, Position, ThreadId, TimerId};
 use crate::mutant::mutant;
 use crate::thread::Tree;
 
-/// The core's instruction to search the source of a fork, which another OS thread carries out.
+/// The core's instruction to search the source of a fork. Another OS thread carries out the search.
 #[derive(Debug, Clone)]
 pub enum ForkSearch {
     Result(ResultSearch),
@@ -82,7 +82,7 @@ impl Core {
         }
     }
 
-    /// Whether the timers of this tree do not wait for their times. True for a fork.
+    /// Whether the timers of this tree can fire before their times. True for a fork.
     pub(super) fn fires_timers_early(&self, root: &ThreadId) -> bool {
         let tree = self.state.trees.get(root);
         tree.is_some_and(|tree| tree.lineage.is_some()) && !mutant("fire-passed-timers-at-once")

@@ -286,8 +286,7 @@ impl Core {
 
     /// Processes the end of a search in the fork's source for the result of a call. If a result was
     /// found, it takes effect in the recorded order of the source's results and turns. If none was
-    /// found and another call may make this call superfluous, this call is kept back. Otherwise, it
-    /// starts.
+    /// found, the call starts; but it is kept back as long as another call may make it superfluous.
     pub(super) fn searched(
         &mut self,
         step: &mut Step,

@@ -49,8 +49,9 @@ impl Core {
     }
 }
 
-/// Refuses the answers and the delegations in `payloads` that `goal` does not permit. If `goal` is
-/// `None`, refuses all goal answers and all delegations. Keeps all other payloads.
+/// Returns `payloads`, with a refusal in place of each answer and delegation that `goal` does not
+/// permit. If `goal` is `None`, refuses all goal answers and all delegations. All other payloads
+/// stay unchanged.
 pub(super) fn only_answers(goal: Option<&CalledGoal>, payloads: Vec<Gated>) -> Vec<Gated> {
     if mutant("answer-anything-as-a-goal") {
         return payloads;

@@ -28,7 +28,7 @@ impl Core {
 
         match self.hold_of(open).filter(|_| !mutant("hand-over-the-held")) {
             None => self.queue_for_listener(step, call),
-            // The hold expires at once.
+            // No person decides in a trial, so the hold expires at once.
             Some((hold, _)) if self.is_trial(open) => self.hold(step, call, hold),
             Some((Hold::Answer, _)) => self.hold(step, call, Hold::Answer),
             Some((Hold::Approval, why)) => {

@@ -1,6 +1,7 @@
-//! Limit on the messages in flight of a pump. A message does not count if it can only be delivered
-//! after a person decides or a timer fires. Other bounds limit such messages: at each listener, a
-//! client may have only a limited number of held calls, and a limited number of calls with timers.
+//! Limit on the unsettled messages of a pump. A message is unsettled until the journal records how
+//! it ended. A message does not count if it can only be delivered after a person decides or a timer
+//! fires. Other bounds limit such messages: at each listener, a client may have only a limited
+//! number of held calls, and a limited number of calls with timers.
 
 use std::collections::hash_map::Entry;
 
@@ -11,7 +12,7 @@ use crate::limits;
 use crate::mutant::mutant;
 use crate::thread::Map;
 
-/// Counts the messages in flight in the trees whose open calls only wait for persons or timers: for
+/// Counts the unsettled messages in the trees whose open calls only wait for persons or timers: for
 /// each of these trees, and in total. The requests of held calls are left out, because
 /// [`Core::is_full`] subtracts them separately. Rebuilt from the trees after every boot.
 ///
@@ -45,7 +46,7 @@ impl WaitingMessages {
 }
 
 impl Core {
-    /// Whether the pump has reached its maximum number of messages in flight. Two kinds of messages
+    /// Whether the pump has reached its maximum number of unsettled messages. Two kinds of messages
     /// do not count, because they may stay for weeks: the requests of held calls, and the messages
     /// in trees whose open calls only wait for persons or timers.
     pub fn is_full(&self) -> bool {
@@ -54,7 +55,7 @@ impl Core {
         self.state.in_flight.saturating_sub(held + waiting) >= limits::IN_FLIGHT_MAX
     }
 
-    /// Returns the number of messages in flight in trees whose open calls only wait for persons or
+    /// Returns the number of unsettled messages in trees whose open calls only wait for persons or
     /// timers. The requests of held calls are not included.
     pub fn waiting_messages(&self) -> usize {
         self.waiting.total

@@ -123,7 +123,7 @@ impl Core {
     /// Continues an open call on which no listener works. Does the first of these that applies:
     ///
     /// - If the call can no longer be handled, or has no attempt left, sets an alarm that fails it.
-    /// - If the hold of the call needs an alarm (see [`Core::hold_alarm_due`]), sets it.
+    /// - If the hold of the call needs an alarm (see [`Core::hold_alarm_due`]), sets this alarm.
     /// - If the call is ready, queues it.
     pub(super) fn pick_up_call(&mut self, step: &mut Step, thread: &ThreadId, id: CallId) {
         let Some(call) = self.state.call(id) else { return };

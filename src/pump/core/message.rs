@@ -83,7 +83,8 @@ impl NewMessage {
         Self { id: id.into(), ..self }
     }
 
-    /// Sets the client key, under which the client can look up the call again.
+    /// Sets the client key of the submission. If the client sends this key again, the pump starts
+    /// nothing, and repeats the receipt.
     pub fn with_key(self, key: Option<String>) -> Self {
         Self { key, ..self }
     }

@@ -42,7 +42,8 @@ pub(super) struct OutcomeContext {
     pub receives_refusals: bool,
     /// `seq` of the first message that the outcome produces.
     pub first_seq: u64,
-    /// Number of messages of the thread that the listener has seen so far, including this delivery.
+    /// Number of messages of the thread that the listener has seen so far, including those of this
+    /// delivery.
     pub shown: u32,
     /// Whether the call was delivered before. If it was, the call may have had effects even if this
     /// delivery had none.
@@ -497,7 +498,7 @@ impl Core {
     }
 }
 
-/// Removes the parts of a turn that its record stores elsewhere or not at all:
+/// Returns a turn without the parts that the turn's record stores elsewhere or not at all:
 ///
 /// - the `<model-turn>` payload, recorded as a note,
 /// - the locations of refused payloads, recorded in their refusals,
@@ -531,8 +532,9 @@ pub(super) const CALL_CLOSED: &str = "the call this belongs to already has its r
 const SPOILED: &str = "not taken: another payload of the same answer was refused";
 
 /// Refuses a `preview` or a `stale-preview`, as the gate refuses a payload outside the vocabulary.
-/// A preview is valid only as the answer to the request for a preview. A `stale-preview` is valid
-/// only alone, as the answer to a delivery that names an approved preview.
+/// Returns any other payload unchanged. A preview is valid only as the answer to the request for a
+/// preview. A `stale-preview` is valid only alone, as the answer to a delivery that names an
+/// approved preview.
 fn no_preview(checked: Checked) -> Gated {
     match checked.meaning() {
         // The refusal has no name, as those of the gate, so that a replay spoils the outcome, too.

@@ -149,7 +149,7 @@ impl Core {
     /// - If the listener no longer declares previews, drops a request that is still queued. The
     ///   call then waits for its approval without a preview.
     ///
-    /// A request that the listener already has goes on.
+    /// A preview request that was already sent to the listener stays in progress.
     pub(super) fn update_preview_request(&mut self, step: &mut Step, call: CallId) {
         let Some(open) = self.state.call(call) else { return };
         let gives_none = self.preview_time(&open.callee).is_none();

@@ -135,7 +135,8 @@ impl Core {
     /// Routes the payload that a primitive contains, such as the first request for a spawned
     /// thread. The payload gets no message of its own, because it is recorded in the message of the
     /// primitive. If the payload is refused, records the refusal and returns the answer that states
-    /// the reason. The caller must send this answer to the sender of the primitive.
+    /// the reason. The caller must send this answer to the sender of the primitive. Returns `None`
+    /// if the payload was routed, or if the primitive contains none.
     fn send_inner(
         &mut self,
         step: &mut Step,

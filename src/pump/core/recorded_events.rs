@@ -34,10 +34,11 @@ pub(super) enum RecordedEvent {
         turn: Box<Turn>,
         arrived: Option<Time>,
     },
-    /// A timer of the fork fires. It may have ended meanwhile.
+    /// A timer of the fork fires. If the timer has ended before this event takes effect, nothing
+    /// happens.
     Timer {
         timer: TimerId,
-        /// The call that has set the timer. It goes on meanwhile.
+        /// The call that has set the timer. The call can continue while this event waits.
         call: CallId,
     },
 }
@@ -220,9 +221,9 @@ impl Core {
         }
     }
 
-    /// Whether the next recorded event of the fork may take effect. It may not while a search for a
-    /// timer of the fork is in progress. During a drain, it may also if work of the fork is in
-    /// progress.
+    /// Whether the next recorded event of the fork may take effect now. False while a search for a
+    /// timer of the fork is in progress. Otherwise, true if every open call of the fork waits, or
+    /// if the pump drains.
     fn takes_recorded(&self, fork: &ThreadId) -> bool {
         !self.recorded.searches_timer(fork) && (self.draining || self.awaits_record(fork))
     }
@@ -230,8 +231,9 @@ impl Core {
     /// Returns the key of the recorded event of the fork that takes effect next: of the waiting
     /// events, the one that the fork's source recorded first. Returns `None` if there is none.
     ///
-    /// Skips timers of paused calls, which fire at the resume. They hold up no other event: a turn
-    /// that waits keeps its place at the listener, also from trees that are no forks.
+    /// Skips timers of paused calls, which fire at the resume. Such a timer must not delay the
+    /// other events: a turn that waits keeps a share of its listener's capacity, which calls of
+    /// other trees may need.
     pub(super) fn next_recorded(&self, fork: &ThreadId) -> Option<(Position, CallId)> {
         let is_paused = |call| self.state.call(call).is_some_and(|open| self.is_paused(open));
         let takes_effect = |call: CallId, event: &RecordedEvent| match event {
@@ -284,8 +286,9 @@ impl Core {
     /// - It is queued, and leaves its queue only after a recorded event has taken effect (see
     ///   [`Core::waits_for_record`]).
     ///
-    /// A call does not wait while a search for its result is in progress, while its listener works
-    /// on it, while it waits for a retry, or while it is queued for any other reason.
+    /// A call does not count as waiting while its listener works on it, or while a search for its
+    /// result is in progress. Nor does a call that waits for a retry, or a queued call that does
+    /// not wait for a recorded event.
     fn awaits_record(&self, fork: &ThreadId) -> bool {
         let Some(tree) = self.state.trees.get(fork) else { return true };
         let waits = |(id, call): (&CallId, &Call)| {
@@ -304,7 +307,7 @@ impl Core {
     /// - Recorded turns that wait hold the whole capacity of the listener. They may be turns of
     ///   other forks: if they did not count, two forks could wait for each other.
     ///
-    /// If the result is false, the call goes on without a recorded event: at least one delivery in
+    /// If the result is false, the call can continue without a recorded event. Either a delivery in
     /// progress at its listener ends by itself, or an alarm ends the call or its wait.
     fn waits_for_record(&self, call: &Call) -> bool {
         if !self.scheduler.is_waiting(call.id) {

@@ -21,9 +21,9 @@ use crate::thread::{Call, Fact, Input, Map, OperatorAction};
 pub(super) struct RemovedListeners(Map<ListenerName, Arc<Contract>>);
 
 impl RemovedListeners {
-    /// Updates this table of removed listeners for a change of the config from `before` to `after`:
-    /// adds the listeners of `before` that `after` lacks, and takes out the listeners that `after`
-    /// contains again.
+    /// Updates this table of removed listeners for a change of the config from `before` to `after`.
+    /// Adds the listeners of `before` that `after` lacks, and takes out the listeners that `after`
+    /// contains.
     fn replace(&mut self, before: &Contracts, after: &Contracts) {
         let names: Vec<_> = before.iter().map(|contract| contract.name.clone()).collect();
         for name in names {

@@ -151,7 +151,8 @@ impl Core {
     }
 
     /// Returns the tree of the calls that a submission with this client key has opened, if a
-    /// repetition of the submission needs this tree. That is so if one of these holds:
+    /// repetition of the submission needs this tree, and otherwise `None`. The repetition needs the
+    /// tree if one of these conditions holds:
     ///
     /// - A call of the submission is open. The receipt of the repetition must then state whether
     ///   the call is held.
@@ -247,7 +248,7 @@ impl Core {
             | Alarm::PreviewTime { call }
             | Alarm::Unsettled { call, .. }
             | Alarm::Stop { call, .. } => self.tree_of_open(*call),
-            // A recorded turn waits although its call is closed.
+            // A recorded turn may still wait after its call has closed.
             Alarm::Recorded { call } => {
                 self.tree_of_open(*call).or_else(|| self.recorded.fork_of(*call))
             }

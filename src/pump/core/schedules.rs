@@ -190,7 +190,8 @@ impl Core {
     }
 
     /// Begins the run for the time `due`. If the schedule already has its maximum number of open
-    /// runs, records instead that the time was skipped.
+    /// runs, begins no run. Returns the event that the caller must record: the run has started, or
+    /// the time was skipped.
     fn begin_run(
         &mut self,
         step: &mut Step,

@@ -136,8 +136,8 @@ impl Core {
         self.fact(step, Fact::ThreadOpened { thread, by, bound: None, allotment: None });
     }
 
-    /// Gives a message its id, its time and its number in the thread. Records the message and adds
-    /// it to the state.
+    /// Gives a message its id, its time and its number in the thread. Records the message, adds it
+    /// to the state, and returns it.
     pub(super) fn accept(&mut self, step: &mut Step, message: NewMessage) -> Arc<Message> {
         let seq = self.state.thread(&message.thread).map_or(0, |thread| thread.seq) + 1;
         let (message, opening, key) = message.stamped(step, seq);
@@ -167,7 +167,7 @@ impl Core {
         Some(self.accept(step, message.caused_by(cause).in_call(call)))
     }
 
-    /// Records a message that is not delivered.
+    /// Records and returns a message that is not delivered.
     pub(super) fn note(&mut self, step: &mut Step, message: NewMessage) -> Arc<Message> {
         let message = self.accept(step, message);
         self.dispose(step, message.id, Disposition::Recorded);

@@ -77,9 +77,9 @@ impl Core {
         }
     }
 
-    /// Handles [`Alarm::Timer`]. Ignores the alarm of a paused call's timer, because the resume sets
-    /// it again. In a fork, ignores the alarm of a timer that is not the next one to fire: the step
-    /// sets its alarm again once nothing else in the fork can continue.
+    /// Handles [`Alarm::Timer`]. Ignores the alarm of a paused call's timer, because the resume
+    /// sets it again. In a fork, ignores the alarm of a timer that is not the next one to fire. The
+    /// alarm is set again once nothing else in the fork can continue.
     pub(super) fn timer_alarm(&mut self, step: &mut Step, timer: TimerId, call: CallId) {
         let Some(root) = self.state.calls.get(&call).cloned() else { return };
         if self.state.call(call).is_some_and(|open| self.is_paused(open)) {

@@ -1,7 +1,7 @@
 //! Alarms of the pump. Up to a million timers may be due at once, and each timer that fires brings
 //! a tree of threads back to memory and leads to a delivery. So timers fire in small batches. While
-//! the pump has too many messages in flight, some time passes between two batches. Alarms of other
-//! kinds do not wait for timers.
+//! the pump has too many unsettled messages, some time passes between two batches. A message is
+//! unsettled until the journal records how it ended. Alarms of other kinds do not wait for timers.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -15,7 +15,7 @@ use crate::pump::core::Alarm;
 pub(super) struct AlarmQueue {
     timers: AlarmHeap,
     others: AlarmHeap,
-    /// Earliest time at which a timer may fire. While the pump has too many messages in flight, at
+    /// Earliest time at which a timer may fire. While the pump has too many unsettled messages, at
     /// least [`limits::TIMERS_WHILE_FULL_INTERVAL`] passes between two batches of timers.
     timers_from: Time,
     /// Number of timer alarms that were left after the last call of [`AlarmQueue::remove_ended`].
@@ -54,7 +54,7 @@ impl AlarmQueue {
     }
 
     /// Removes and returns the due alarms, with a bounded number of timer alarms. If `is_full` is
-    /// true, the pump has too many messages in flight, and the next batch of timers fires later.
+    /// true, the pump has too many unsettled messages, and the next batch of timers fires later.
     pub fn due(&mut self, now: Time, is_full: bool) -> Vec<Alarm> {
         let mut due = Vec::new();
         while let Some(alarm) = take_due(&mut self.others, now) {

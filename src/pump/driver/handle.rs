@@ -105,7 +105,7 @@ impl OperatorRequest {
     }
 }
 
-/// Returns the refusal of a request of an operator while the journal accepts no records.
+/// Returns the refusal that an operator's request gets while the journal accepts no records.
 fn refusal_while_waiting(obstacle: WriteObstacle) -> Refusal {
     let message = format!("{obstacle}, so nothing was done; try again later");
     Refusal::new(obstacle.rule(), message, b"")
@@ -237,7 +237,8 @@ impl Handle {
         self.busy.count(client, Time::now());
     }
 
-    /// Refuses a submission as `busy` without sending it to the pump.
+    /// Counts a submission as refused, and returns the receipt with the refusal `busy`. Does not
+    /// send the submission to the pump.
     fn refuse_busy(&self, client: &ListenerName, text: &[u8], message: &str) -> Receipt {
         self.count_busy(client);
         Receipt::Refused { refusal: busy(text, message), retry_after: Some(limits::BUSY_RETRY) }
@@ -529,7 +530,8 @@ impl Handle {
         Ok(ruling)
     }
 
-    /// Checks an answer at the gate, with `listener` as its sender.
+    /// Checks an answer at the gate, with `listener` as its sender. Returns the answer with the
+    /// result of the check.
     pub fn gated(&self, listener: ListenerName, text: &[u8]) -> GatedAnswer {
         let (gate, _) = self.gates.current();
         let payload = gate.check(&listener, text);

@@ -215,7 +215,8 @@ impl Pump {
     }
 
     /// Sets the channel on which the pump requests searches for recorded events. Each search looks
-    /// in the source of a fork for the result of one call of the fork, or for one of its timers.
+    /// in the source of a fork for the result of one call of the fork, or for the firing of one of
+    /// the fork's timers.
     #[must_use]
     pub fn with_recalls(self, recalls: tokio::sync::mpsc::UnboundedSender<ForkSearch>) -> Self {
         Self { recalls: Some(recalls), ..self }
@@ -400,8 +401,8 @@ impl Pump {
         Ok(steps)
     }
 
-    /// Lets the core process one event. `position` is the position of the next record. If the event
-    /// leads to a record, `position` advances by one.
+    /// Lets the core process one event, and returns the step. `position` is the position of the
+    /// next record. If the event leads to a record, `position` advances by one.
     fn step(
         &mut self,
         position: &mut Position,

@@ -58,7 +58,7 @@ pub(in crate::pump) enum PumpQuery {
 }
 
 impl PumpQuery {
-    /// Returns the thread that the query names, if any.
+    /// Returns the thread that the query names; `None` if the query names no thread.
     fn thread(&self) -> Option<&ThreadId> {
         match self {
             Self::Completion { thread, .. }
@@ -229,9 +229,9 @@ impl Handle {
     }
 
     /// Advances the pump's frozen clock to its next alarm or deadline, for test cases of workflows.
-    /// `next` is the position of the next record, as the caller has read it. Does nothing if the
-    /// clock is not frozen, or if the pump has written a record since the caller read this
-    /// position.
+    /// Returns whether the clock has advanced and, if not, the reason. `next` is the position of
+    /// the next record, as the caller has read it. Does nothing if the clock is not frozen, or if
+    /// the pump has written a record since the caller read this position.
     pub(crate) async fn pass_time(&self, next: Position) -> Result<TimePassage, PumpStopped> {
         self.query(|answer| PumpQuery::PassTime { next, answer }).await
     }
@@ -282,8 +282,9 @@ impl Pump {
         Ok(())
     }
 
-    /// Answers a query while the journal accepts no records. Returns the query if it must wait. The
-    /// state now contains steps that are not durable yet, so the pump treats queries differently:
+    /// Answers a query while the journal accepts no records. Returns the query if it must wait, and
+    /// otherwise `None`. The state now contains steps that are not durable yet, so the pump treats
+    /// queries differently:
     /// - It refuses queries about held calls, and their clients read the journal instead.
     /// - It answers whether a thread exists and which sender opened it, because no step changes
     ///   this.
@@ -388,7 +389,7 @@ impl Pump {
             return TimePassage::Changed;
         }
 
-        // The end of a tree's wall time moves nothing on, so it is not waited for.
+        // No work continues at the end of a tree's wall time, so the clock does not advance to it.
         let deadline = self.core.next_attempt_deadline();
         let scheduled = [deadline, self.alarms.next()].into_iter().flatten().min();
         let Some(at) = scheduled else { return TimePassage::NothingScheduled };

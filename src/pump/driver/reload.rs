@@ -182,10 +182,10 @@ impl Pump {
         self.retire_idle_hosts();
     }
 
-    /// Checks the payloads of an event again. Must be called for every event after the first
-    /// reload, because a payload may have passed the gate just before a reload. The answer to an
-    /// attempt is checked by the gate under which the attempt was handed over. All other payloads
-    /// are checked by the gate in force.
+    /// Checks the payloads of an event again, and returns the event with the new results. Must be
+    /// called for every event after the first reload, because a payload may have passed the gate
+    /// just before a reload. The answer to an attempt is checked by the gate under which the
+    /// attempt was handed over. All other payloads are checked by the gate in force.
     pub(super) fn recheck(&mut self, event: Event) -> Event {
         match event {
             Event::Outcome { listener, call, attempt, payloads, turn, arrived } => {

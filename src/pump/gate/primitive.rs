@@ -84,7 +84,7 @@ impl PrimitiveAttributes<'_> {
     }
 
     /// Returns the boolean value of the attribute or child element with this name; false if there
-    /// is none.
+    /// is none. Returns an error if the value is not boolean.
     fn flag(&self, name: &str) -> Result<bool, String> {
         match self.token(name) {
             None | Some("false" | "0") => Ok(false),

@@ -188,8 +188,8 @@ pub struct AcceptedForm<'t> {
     pub key: Option<String>,
 }
 
-/// Borrows a string from the text if the string has no escapes. By default, serde copies a string
-/// that is in an `Option`.
+/// Deserialises a string, or `null` as `None`. Borrows the string from the text if it has no
+/// escapes. By default, serde copies a string that is in an `Option`.
 fn borrowed<'de: 't, 't, D: serde::Deserializer<'de>>(
     d: D,
 ) -> Result<Option<Cow<'t, str>>, D::Error> {

@@ -22,7 +22,7 @@ pub(super) fn distinct<'p>(
 
 /// Returns the person who requested a pause.
 pub(super) fn person(pause: &IndexedPause) -> ActingPerson<'_> {
-    // Only an operator pauses. One who signed is on record by name.
+    // Only an operator can pause. The record names an operator who signed the pause.
     ActingPerson {
         by: &pause.person,
         is_signed: pause.person != ListenerName::OPERATOR,

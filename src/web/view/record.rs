@@ -53,7 +53,8 @@ struct ProvedRecord {
 }
 
 impl ProvedRecord {
-    /// Whether a journal has gone or come back since it was proved.
+    /// Whether a journal was removed from its directory, or was put back there, since its last
+    /// proof.
     fn is_outdated(&self) -> bool {
         let has_changed =
             |journal: &ProvedJournal| may_have_journal(&journal.directory) != journal.was_there;
@@ -113,8 +114,8 @@ impl RecordProver {
         });
     }
 
-    /// Notes the end of a proof. `proved` is its result; `None`, if the proof panicked, keeps the
-    /// last result.
+    /// Notes the end of a proof. `proved` is its result, or `None` if the proof panicked. After a
+    /// panic, the result of the earlier proof stays.
     fn end(&self, proved: Option<ProvedRecord>) {
         let mut state = locked(&self.state);
         state.is_running = false;
@@ -123,7 +124,7 @@ impl RecordProver {
         }
     }
 
-    /// Notes that a proof is under way, and returns true, if a proof is due.
+    /// If a proof is due, notes that it is under way, and returns true. Otherwise, returns false.
     fn claim(&self) -> bool {
         let may_have_journals = may_have_journals(&self.data);
         let mut state = locked(&self.state);

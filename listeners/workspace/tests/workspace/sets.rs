@@ -140,7 +140,8 @@ fn a_set_is_not_taken_back_over_somebody_elses_change() {
     assert_eq!(room.read("d/theirs"), "y");
 }
 
-/// To take back the change of a file that runs by itself writes this file without an approval.
+/// Undoing this set would change a file that other programs execute automatically, and no person
+/// has approved this change.
 #[test]
 fn a_set_with_a_file_that_runs_by_itself_is_not_taken_back_without_approval() {
     let room = Room::new();

@@ -124,8 +124,8 @@ impl OperateFailure {
         Self::new(StatusCode::NOT_FOUND, "Nothing to do", text)
     }
 
-    /// Creates the failure for a message that the index does not have. If `is_behind`, the index
-    /// lacks records, and the text advises the person to try again later.
+    /// Creates the failure for a message that the index does not have. `is_behind` states whether
+    /// the index lacks records. If so, the text advises the person to try again later.
     fn no_message(id: MessageId, is_behind: bool) -> Self {
         if is_behind {
             let text = format!(
