@@ -80,10 +80,10 @@ pub const PATTERN_DEPTH_MAX: usize = 64;
 /// facet.
 pub const PATTERN_REPEATS_MAX: u64 = 10_000;
 /// Maximum steps that libxml2 may need to match the values of one payload against costly patterns,
-/// for all these values together. So many steps take about 0.3 s.
+/// for all these values together. This number of steps takes about 0.3 s.
 pub const PATTERN_STEPS_MAX: u64 = 20_000_000;
 /// Maximum work that organism spends on one payload to compute how many steps libxml2 needs for its
-/// values. So much work takes about 0.5 s.
+/// values. This amount of work takes about 0.5 s.
 pub const PATTERN_COMPARISON_WORK_MAX: usize = 60_000_000;
 /// Maximum nesting of types that refer to one another. It applies when organism computes how many
 /// steps libxml2 needs to match a value.
@@ -100,7 +100,7 @@ pub const PATTERN_LENGTHS_MAX: usize = 1 << 16;
 pub const PATTERN_REPEATS_WRITTEN_OUT: usize = 256;
 pub const PATTERN_STATES_MAX: usize = 20_000;
 pub const PATTERN_TRANSITIONS_MAX: usize = 200_000;
-/// Maximum work of one analysis of a pattern. So much work takes about 0.1 s.
+/// Maximum work of one analysis of a pattern. This amount of work takes about 0.1 s.
 pub const PATTERN_WORK_MAX: usize = 3_000_000;
 /// Maximum work of the analysis of all patterns of a schema.
 pub const SCHEMA_PATTERN_WORK_MAX: usize = 12_000_000;
@@ -257,6 +257,10 @@ pub const PROBE_MAX: Duration = Duration::from_secs(5);
 /// probe counts as accepted if it is not returned as undeliverable within this time.
 pub const ABSENT_PROBE_TIMEOUT: Duration = Duration::from_secs(1);
 pub const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
+/// Maximum time for the agents of a pump that is stopped to report what their interrupted model
+/// calls have used. Also the maximum time for the cancellations of the deliveries that this pump
+/// gives up to reach the NATS server.
+pub const STOPPED_TURNS_TIMEOUT: Duration = Duration::from_secs(2);
 /// Maximum time for which a listener may continue to handle a call that was cancelled.
 pub const CANCEL_GRACE: Duration = Duration::from_secs(5);
 /// Maximum number of threads with open calls that an organism lists when it stops.
@@ -265,7 +269,8 @@ pub const LEFT_OPEN_SHOWN: usize = 8;
 /// process does not exit, it gets SIGTERM, and again as much time to exit.
 pub const EXIT_GRACE: Duration = Duration::from_secs(2);
 /// Time between the end of a child process and the search for orphans, which are detached processes
-/// that have become children of this program. An orphan is a zombie for so long.
+/// that have become children of this program. An orphan that has ended stays a zombie until this
+/// search.
 pub const ORPHAN_REAP_DELAY: Duration = Duration::from_millis(100);
 /// Time that a child process has to exit after unsolicited output, before the process is killed. If
 /// it exits in time, its exit code and its last words describe the failure. The time is enough for
@@ -452,9 +457,10 @@ pub const SOCKET_SILENCE_MAX: Duration = Duration::from_secs(30);
 /// Time-out of a check of whether the organism still responds. An organism that does not respond in
 /// this time counts as stopped.
 pub const SOCKET_PROBE_TIMEOUT: Duration = Duration::from_secs(7);
-/// Longer time-out of the check of whether the organism still responds. It applies once the
-/// organism has responded to the command's request, because the organism may then have accepted the
-/// request. A machine may stand still for some time, for example for a backup.
+/// Time-out of a check of whether the organism still responds, if the organism has already
+/// responded to the command's request. It may then have accepted the request, so this time-out is
+/// longer than `SOCKET_PROBE_TIMEOUT`. A machine may stand still for some time, for example for a
+/// backup.
 pub const SOCKET_PROBE_LATER_TIMEOUT: Duration = Duration::from_secs(60);
 /// Maximum time to read why the organism has closed a control connection without taking the
 /// request. A connection that has broken contains no reason.
@@ -490,7 +496,8 @@ pub const STANDSTILL_CHECK_INTERVAL: Duration = Duration::from_millis(250);
 /// Minimum number of awaited calls at which a pump removes the entries of clients that have stopped
 /// waiting. An awaited call is one for whose end at least one client waits.
 pub const WAITERS_SWEEP_MIN: usize = 1_024;
-/// Maximum messages in flight in one pump. Two kinds of messages do not count:
+/// Maximum number of unsettled messages in one pump. A message is unsettled until the journal
+/// records how it ended. Two kinds of messages do not count:
 ///
 /// - the requests of held calls,
 /// - some messages of trees whose open calls all wait for persons or timers: see
@@ -503,8 +510,8 @@ pub const IN_FLIGHT_MAX: usize = 100_000;
 pub const WAITING_MESSAGES_PER_CALL_MAX: usize = 16;
 /// Maximum timers that fire in one group commit.
 pub const TIMERS_PER_COMMIT_MAX: usize = 256;
-/// Interval at which a pump with too many messages in flight nevertheless fires some of the due
-/// timers. It must fire them, because the messages in flight may wait for a timer.
+/// Interval at which a pump with too many unsettled messages nevertheless fires some of the due
+/// timers. The pump must fire them, because the unsettled messages may wait for a timer.
 pub const TIMERS_WHILE_FULL_INTERVAL: Duration = Duration::from_millis(500);
 /// Length of the period in which a pump records all `busy` refusals of one client as one count.
 pub const BUSY_INTERVAL: Duration = Duration::from_secs(10);
@@ -556,11 +563,11 @@ pub const CALL_WAITS_MAX: usize = 64;
 /// Time for which a model call must be in the same state before it is reported to the clients that
 /// wait for a call of the same tree.
 pub const CALL_WAIT_REPORT_AFTER: Duration = Duration::from_secs(2);
-/// Delay before the pump first looks for stalled calls: calls that are ready but not handed over.
-/// The pump reports them to the waiting clients. The delay doubles with each look, up to
+/// Delay before the pump first checks for stalled calls: calls that are ready but not handed over.
+/// The pump reports them to the waiting clients. The delay doubles with each check, up to
 /// [`STALLED_CALL_LOOK_MAX`].
 pub const STALLED_CALL_LOOK_FIRST: Duration = Duration::from_secs(2);
-/// Maximum delay between two looks for stalled calls, which are ready but not handed over.
+/// Maximum delay between two checks for stalled calls, which are ready but not handed over.
 pub const STALLED_CALL_LOOK_MAX: Duration = Duration::from_secs(16);
 /// Interval at which the pump looks for model calls that have reached [`CALL_WAIT_REPORT_AFTER`],
 /// so that it can inform the waiting clients.
@@ -608,12 +615,13 @@ pub const HTTP_CONNECTIONS_MAX: usize = 64;
 /// request. Also the maximum idle time of a connection.
 pub const HTTP_HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum time for which a response to a client of the HTTP server or of the web view may wait for
-/// room in the send buffer. Long, because a full buffer has room only after the client has taken
-/// about a third of it.
+/// room in the send buffer. The time is long, because a full buffer has room only after the client
+/// has taken about a third of it.
 pub const HTTP_WRITE_TIMEOUT: Duration = Duration::from_secs(60);
-/// Maximum time for which the system of a client of the HTTP server or of the web view may
-/// acknowledge no bytes, or have no room for them. The network of such a client may be gone. Not
-/// less than [`HTTP_WRITE_TIMEOUT`], because a client that takes bytes slowly has no room for long.
+/// Maximum time for which the operating system of a client may acknowledge no bytes of the HTTP
+/// server or of the web view, or have no room for them. After this time, the connection ends,
+/// because the client's network may be gone. The time is not less than [`HTTP_WRITE_TIMEOUT`],
+/// because a client that takes bytes slowly has no room for long.
 pub const HTTP_ACK_TIMEOUT: Duration = HTTP_WRITE_TIMEOUT;
 /// Maximum concurrent queries of the web view to indexes; further queries wait.
 pub const WEB_QUERIES_MAX: usize = 4;
@@ -834,9 +842,9 @@ pub const RESTING_ROUND_MAX: usize = 4096;
 /// SQLite page cache of each working file, in KiB. A working file is a temporary database for data
 /// that a pump moves out of its memory.
 pub const RESTING_CACHE_KIB: usize = 1_024;
-/// Number of recent uses of heads that decide which heads stay in memory. A head stays if at least
-/// one of the latest uses, up to this number, is a use of this head. A head is the last record of a
-/// tree. A use is a new record of the tree, or the loading of the head into memory.
+/// Number of latest uses of heads that decide which heads stay in memory. A head stays in memory if
+/// at least one of these uses is a use of this head. A head is the last record of a tree. A use is
+/// a new record of the tree, or the loading of the head into memory.
 pub const RESIDENT_HEADS: usize = 16_384;
 /// Number of uses of heads, in addition to [`RESIDENT_HEADS`], after which a journal moves heads to
 /// a working file. It then moves each head that has none of the latest [`RESIDENT_HEADS`] uses. The
@@ -1151,7 +1159,8 @@ pub const ALERT_PAGE_RECORDS: u64 = 500;
 /// Maximum number of records of a tree that are read to find the request of a call.
 pub const ALERT_REQUEST_RECORDS_MAX: usize = 1_000;
 
-const _: () = assert!(DRAIN_TIMEOUT.as_secs() < ORGANISM_WAIT_TIMEOUT.as_secs());
+const STOP_SECONDS: u64 = DRAIN_TIMEOUT.as_secs() + 2 * STOPPED_TURNS_TIMEOUT.as_secs();
+const _: () = assert!(STOP_SECONDS < ORGANISM_WAIT_TIMEOUT.as_secs());
 const _: () = assert!(RESTART_REST.as_secs() * 2 <= TIMEOUT_DEFAULT.as_secs());
 const _: () = assert!(SCHEMA_COMPILE_TIMEOUT.as_secs() <= SCHEMA_COMPILE_WALL_TIMEOUT.as_secs());
 const _: () = assert!(PAYLOAD_BYTES_MAX + ENVELOPE_BYTES_MAX <= MESSAGE_BYTES_MAX);

@@ -90,7 +90,7 @@ pub enum Error {
     #[error("the pump has stopped")]
     NoPump,
     #[error("{last}; not tried again: {why}")]
-    NotRepeated { last: Box<Error>, why: String },
+    NotRepeated { last: Box<Error>, why: Box<Error> },
 }
 
 /// The phase of a model call in which the call timed out.
@@ -139,7 +139,8 @@ impl Error {
             | Self::Cut { .. } => true,
             Self::Status { status, .. } | Self::Html { status, .. } => is_retried_status(*status),
             Self::Stream { retried, .. } => *retried,
-            Self::GaveUp { last, .. } | Self::NotRepeated { last, .. } => last.is_retried(),
+            Self::GaveUp { last, .. } => last.is_retried(),
+            Self::NotRepeated { last, why } => last.is_retried() && why.is_retried(),
             Self::NoPump => true,
             Self::NotRecorded { .. }
             | Self::NotOnRecord { .. }

@@ -16,6 +16,7 @@ use crate::bus::nats::PromptConfig;
 use crate::bus::process::{Options, ProcessHost, PumpMark};
 use crate::bus::{Host, Sink};
 use crate::config::{Config, ProcessSpec};
+use crate::contract::{Contract, Contracts};
 use crate::ids::ListenerName;
 use crate::locks::locked;
 use crate::memory::JournalMemory;
@@ -79,6 +80,14 @@ impl SharedHosts {
         let is_used =
             |host: &Arc<dyn Host>| in_use.iter().flatten().any(|(_, used)| Arc::ptr_eq(used, host));
         hosts.into_iter().map(|(_, host)| host).filter(|host| !is_used(host)).collect()
+    }
+
+    /// Returns the hosts of agents.
+    pub fn of_agents(&self, contracts: &Contracts) -> Vec<Arc<dyn Host>> {
+        let is_agent = |name: &ListenerName| contracts.get(name).is_some_and(Contract::spends);
+        let hosts = locked(&self.hosts);
+        let agents = hosts.iter().flatten().filter(|(name, _)| is_agent(name));
+        agents.map(|(_, host)| Arc::clone(host)).collect()
     }
 
     /// Removes and returns all hosts, so that the pump can end them. Later calls return no hosts.

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use tokio::runtime;
 use tokio::sync::watch;
+use tokio::time::timeout;
 
 use super::access::HostPresence;
 use super::alerts::{AlertSource, AlertWatch};
@@ -29,7 +30,7 @@ use crate::limits;
 use crate::memory::JournalMemory;
 use crate::pump::ResidentCore;
 use crate::pump::core::{Core, CoreConfig, Schedules};
-use crate::pump::driver::{Handle, Pump};
+use crate::pump::driver::{Handle, Pump, PumpSink};
 use crate::pump::gate::Gate;
 use crate::pump::snapshot_maker::{SnapshotMaker, SnapshotPlan};
 use crate::service::PumpService;
@@ -37,6 +38,7 @@ use crate::trace::SpanTracer;
 
 pub(super) struct PumpRuntime {
     handle: Handle,
+    sink: Arc<PumpSink>,
     data: PathBuf,
     /// Name of the journal, for error messages.
     journal: String,
@@ -131,6 +133,7 @@ impl PumpRuntime {
         }
 
         let handle = pump.handle();
+        let sink = Arc::clone(&factory.sink);
         tokio::spawn(fork_recalls::serve(orders, handle.clone(), fork_recalls::journals(config)));
         let (running, ended) = watch::channel(());
         let alerts = health.alert_watch(config, &factory, &handle, &ended, last_time);
@@ -140,7 +143,7 @@ impl PumpRuntime {
         let data = config.data.clone();
         let journal = config.journal_name();
         let index = None;
-        Ok(Self { handle, data, journal, hosts, factory, pump, ended, health, index, alerts })
+        Ok(Self { handle, sink, data, journal, hosts, factory, pump, ended, health, index, alerts })
     }
 
     /// Keeps the index of the journal up to date from now on, until the pump ends.
@@ -232,11 +235,24 @@ impl PumpRuntime {
             drain_all(&self.hosts.take()).await;
         } else {
             warn_of_end(&self.health, begun.elapsed());
+            self.stop_turns().await;
             self.handle.stop();
             stop_all(&self.hosts.take()).await;
         }
 
         self.join().await
+    }
+
+    /// Stops the turns of agents in flight, and waits for a limited time until the agents have
+    /// reported what their model calls have used.
+    ///
+    /// **Ordering rule:** called before the pump is stopped. The reports are then in the pump's
+    /// inbox before the request to stop, so the pump records them first.
+    async fn stop_turns(&self) {
+        self.sink.begin_stop();
+        let agents = self.hosts.of_agents(&self.handle.contracts());
+        // An agent that does not report in time counts as lost, so its whole reservation is charged.
+        timeout(limits::STOPPED_TURNS_TIMEOUT, stop_all(&agents)).await.ok();
     }
 
     /// Waits until the pump's thread has ended, and returns its result.

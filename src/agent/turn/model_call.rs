@@ -151,6 +151,21 @@ impl<C: TurnServices> AdmittedRequests<'_, C> {
         lost.map_or_else(Spending::default, |(usage, money)| spending(&usage, money))
     }
 
+    /// Adds the use of the failed requests to `detail`, the reason of a refused reservation. The
+    /// numbers in the reason contain this use.
+    fn with_lost(&self, detail: String) -> String {
+        let Spending { tokens, money } = self.lost();
+        if tokens == 0 {
+            return detail;
+        }
+
+        let price = if money.is_zero() { String::new() } else { format!(" and {money}") };
+        format!(
+            "{detail}; both numbers contain {tokens} tokens{price} that failed requests of this \
+             model call have used"
+        )
+    }
+
     /// Reserves the cost of a request. First reserves an upper bound, for which no tokens are
     /// counted. If the budget does not cover this bound, counts the tokens and reserves their cost
     /// instead. `own_form` is the request as rendered for the route's provider, or `None` if
@@ -192,7 +207,9 @@ impl<C: TurnServices> CallAdmission for AdmittedRequests<'_, C> {
                     locked(&self.buffer).begin(route);
                     Ok(())
                 }
-                Some(Err(NotReserved::Spent(detail))) => Err(Error::NoBudget { detail }),
+                Some(Err(NotReserved::Spent(detail))) => {
+                    Err(Error::NoBudget { detail: self.with_lost(detail) })
+                }
                 Some(Err(NotReserved::Exhausted(detail))) => Err(Error::Exhausted { detail }),
                 None => Err(Error::NoPump),
             }

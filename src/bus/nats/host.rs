@@ -258,10 +258,13 @@ impl NatsShared {
     }
 
     pub fn cancel(&self, call: CallId, attempt: Attempt) {
-        if !self.in_flight().cancel((call, attempt), Instant::now()) {
-            return;
+        if self.in_flight().cancel((call, attempt), Instant::now()) {
+            self.put_cancel(call, attempt);
         }
+    }
 
+    /// Queues the cancellation of an attempt for the next flush.
+    fn put_cancel(&self, call: CallId, attempt: Attempt) {
         let mut headers = HeaderMap::new();
         headers.insert(HeaderName::from_static(header_names::CALL), call.to_string());
         headers.insert(HeaderName::from_static(header_names::ATTEMPT), attempt.to_string());
@@ -275,15 +278,22 @@ impl NatsShared {
     }
 
     /// Refuses new deliveries, and waits until no delivery is in flight. After `patience`, gives up
-    /// the deliveries that are still in flight.
+    /// the deliveries that are still in flight, and cancels them at the replicas.
     pub async fn drain(self: &Arc<Self>, patience: Duration) {
         self.in_flight().drain();
         if timeout(patience, self.idle()).await.is_err() {
             let _ending = self.ending();
             let left = self.in_flight().give_up();
-            for key in left {
+            let is_any_left = !left.is_empty();
+            for (call, attempt) in left {
+                self.put_cancel(call, attempt);
                 let detail = "did not answer before the organism stopped".to_owned();
-                self.ended(key, Err(AttemptFailure::Crashed { detail }));
+                self.ended((call, attempt), Err(AttemptFailure::Crashed { detail }));
+            }
+            // Without a connection, nothing can be sent before this process ends.
+            if is_any_left && self.wire.number().is_some() {
+                let sent = self.wire.send_and_confirm();
+                timeout(limits::STOPPED_TURNS_TIMEOUT, sent).await.ok();
             }
         }
 

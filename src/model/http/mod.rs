@@ -28,6 +28,10 @@ pub use tls::TrustRoots;
 use super::error::CallPhase;
 use crate::limits;
 
+/// Time for which bytes of an answer are still taken after a time-out is over. They may have arrived
+/// in time, while this process stood still. Does not extend the time-out of the whole call.
+const LATE_READ_TIMEOUT: Duration = Duration::from_millis(50);
+
 /// Time-outs of the phases of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HttpTimeouts {
@@ -164,8 +168,14 @@ impl CallDeadlines {
             (CallPhase::Total, self.timeouts.total)
         };
 
-        let waited = tokio::time::timeout_at(until.min(self.ends), what).await;
-        waited.map_err(|_| HttpError::Timeout { phase, after })
+        let waited = tokio::time::timeout_at(until.min(self.ends), what.as_mut()).await;
+        if let Ok(done) = waited {
+            return Ok(done);
+        }
+        // After the process stood still, the timer can be due before the runtime has seen bytes that
+        // came in time.
+        let late = tokio::time::timeout(LATE_READ_TIMEOUT, what).await;
+        late.map_err(|_| HttpError::Timeout { phase, after })
     }
 
     /// Returns an error if the deadline of the whole call has passed.

@@ -324,7 +324,7 @@ impl<'a> CallAttempts<'a> {
     fn not_admitted(self, why: Error) -> Error {
         match self.last {
             Some(last) if self.tries > 0 => {
-                Error::NotRepeated { last: Box::new(last), why: why.to_string() }
+                Error::NotRepeated { last: Box::new(last), why: Box::new(why) }
             }
             _ => why,
         }

@@ -2,6 +2,7 @@
 //! the host, not on that of the pump.
 
 use std::collections::HashSet;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -35,6 +36,8 @@ pub struct PumpSink {
     arrivals: Arrivals,
     counts: Arc<PumpMetrics>,
     live: Arc<LiveChannel>,
+    /// Whether the pump stops although deliveries are in flight (see [`PumpSink::begin_stop`]).
+    is_stopping: AtomicBool,
 }
 
 /// Attempts with a heartbeat in the inbox. Further heartbeats of such an attempt are dropped until
@@ -60,7 +63,21 @@ impl PumpSink {
         arrivals: Arrivals,
         (counts, live): (Arc<PumpMetrics>, Arc<LiveChannel>),
     ) -> Self {
-        Self { gates, outbox, heartbeats, arrivals, counts, live }
+        let is_stopping = AtomicBool::default();
+        Self { gates, outbox, heartbeats, arrivals, counts, live, is_stopping }
+    }
+
+    /// Drops all further failures of attempts that would be retried, except those that state what a
+    /// model call has used. Must be called before the hosts of a pump with deliveries in flight are stopped.
+    /// An attempt that such a stop interrupts counts as lost, and the next start settles it.
+    pub fn begin_stop(&self) {
+        self.is_stopping.store(true, Ordering::Release);
+    }
+
+    fn drops(&self, failure: &AttemptFailure) -> bool {
+        self.is_stopping.load(Ordering::Acquire)
+            && failure.is_retried()
+            && failure.spent().is_none()
     }
 
     fn send(&self, event: Event) {
@@ -196,6 +213,7 @@ impl Sink for PumpSink {
                 let _guard = CheckGuard { sink: self, listener, call, attempt };
                 self.send(self.gated(listener, call, attempt, outcome, arrived));
             }
+            Err(failure) if self.drops(&failure) => {}
             Err(failure) => {
                 let listener = listener.clone();
                 self.send(Event::Failed { listener, call, attempt, failure });
@@ -270,6 +288,7 @@ mod tests {
     use uuid::Uuid;
 
     use super::*;
+    use crate::envelope::Spending;
     use crate::ids::MessageId;
     use crate::schema::Schemas;
 
@@ -303,6 +322,28 @@ mod tests {
         assert!(catch_unwind(AssertUnwindSafe(check)).is_err());
         let sent = inbox.try_iter().next();
         assert!(matches!(sent, Some(PumpCommand::Event(Event::Failed { .. }))));
+    }
+
+    #[test]
+    fn while_its_pump_stops_a_sink_drops_the_failures_that_the_stop_causes() {
+        let (sink, inbox) = sink();
+        let listener = ListenerName::core();
+        let call = CallId(MessageId(Uuid::nil()));
+        let fail = |n, failure| sink.ended(&listener, call, Attempt { epoch: 1, n }, Err(failure));
+        let crashed = || AttemptFailure::Crashed { detail: "killed".to_owned() };
+        let detail = "its host was stopped".to_owned();
+        let cut = AttemptFailure::CutShort { detail, spent: Spending::default(), retried: true };
+        fail(1, crashed());
+        sink.begin_stop();
+        fail(2, crashed());
+        fail(3, cut);
+        fail(4, AttemptFailure::Refused { detail: "no".to_owned() });
+
+        let passed = inbox.try_iter().map(|command| match command {
+            PumpCommand::Event(Event::Failed { attempt, .. }) => attempt.n,
+            _ => panic!("the sink sent another command"),
+        });
+        assert_eq!(passed.collect::<Vec<_>>(), [1, 3, 4]);
     }
 
     #[test]

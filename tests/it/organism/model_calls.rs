@@ -2,6 +2,7 @@
 
 use std::io::Write as _;
 use std::process::{Child, Stdio};
+use std::time::Instant;
 
 use organism::envelope::{AttemptFailure, Spending};
 use organism::ids::Position;
@@ -188,6 +189,57 @@ fn after_the_death_of_the_pump_the_whole_reservation_is_charged_and_shown() {
     house.verified();
 }
 
+/// Design 5.29: if a pump stops during an answer, the agent reports what the model call has used,
+/// and only this is charged. The next start repeats the attempt, if attempts are left.
+#[test]
+fn a_turn_that_a_stop_of_the_pump_interrupts_is_charged_for_what_it_received() {
+    let provider =
+        Provider::start(vec![ScriptedResponse::Trickle, ScriptedResponse::text("at last")]);
+    let house = house("", &provider.model("live", ""));
+    let running = house.run();
+    let sent = house.send_text(&say("write"), &["--no-wait", "--new", THREAD]);
+    assert_eq!(sent.code, Some(0), "{sent:?}");
+    provider.sends(3);
+    assert_eq!(running.stop(), Some(0));
+    provider.is_left(1);
+    assert_eq!(house.recorded("said"), 0);
+
+    let running = house.run();
+    until("it is answered", || (house.recorded("said") == 1).then_some(()));
+    assert_eq!(running.stop(), Some(0));
+    let records = records(&house);
+    let failures = failures(&records);
+    let [AttemptFailure::CutShort { spent, retried: true, .. }] = failures.as_slice() else {
+        panic!("{failures:?}")
+    };
+    assert!(spent.tokens > 0, "{spent:?}");
+    assert!(spent.tokens < reserved(&records)[0].tokens, "{spent:?}");
+    assert_eq!(charged(&records), [], "what it took is known");
+    house.verified();
+}
+
+/// A retry that a budget refuses ends the call with the reason of the last failure. The caller
+/// learns how much the failed requests have used, and that a repetition cannot help.
+#[test]
+fn a_retry_that_a_budget_refuses_states_what_the_failed_requests_have_used() {
+    let provider = Provider::start(vec![ScriptedResponse::Stall(10)]);
+    let lines = "max_tokens = 1000\nattempts = 5\nstall_timeout = \"200ms\"";
+    let house = house("tokens = 6000", &provider.model("live", lines));
+    let running = house.run();
+
+    let sent = end(sending(&house));
+    assert_eq!(sent.code, Some(1), "{sent:?}");
+    assert_eq!(running.stop(), Some(0));
+    assert!(provider.requests() > 1, "{}", provider.requests());
+    let (reason, spent) = broken(&records(&house));
+    assert_eq!(reason, "timeout");
+    let used = format!("both numbers contain {} tokens that failed requests", spent.tokens);
+    assert!(sent.out.contains("not tried again: "), "{sent:?}");
+    assert!(sent.out.contains(&used), "{sent:?}");
+    assert!(sent.out.contains("code=\"listener-failed\" retry_allowed=\"false\""), "{sent:?}");
+    house.verified();
+}
+
 /// The cost of a call that ends early stays spent. So a budget is used up even if every call is
 /// cancelled early.
 #[test]
@@ -241,6 +293,38 @@ fn a_live_stream_is_not_cut_at_the_time_out_of_its_agent() {
     assert_eq!(running.stop(), Some(0));
     assert_eq!(failures(&records(&house)), []);
     assert_eq!(provider.requests(), 1);
+}
+
+/// Bytes that arrive while the process stands still come in time, although the stall time-out is over
+/// when the process continues.
+#[test]
+fn an_answer_that_came_while_the_process_stood_still_came_in_time() {
+    const CALLS: usize = 4;
+    const WORDS: usize = 50;
+    let end = "<said xmlns=\"urn:example:talk\">in time</said>".to_owned();
+    let provider = Provider::start(vec![ScriptedResponse::Slowly(WORDS, end)]);
+    let house = house("", &provider.model("live", "stall_timeout = \"1s\"\nattempts = 1"));
+    let running = house.run();
+    for _ in 0..CALLS {
+        let sent = house.send_text(&say("write"), &["--no-wait"]);
+        assert_eq!(sent.code, Some(0), "{sent:?}");
+    }
+    until("all answers have begun", || (provider.requests() == CALLS).then_some(()));
+
+    running.signal("-STOP");
+    provider.sends(CALLS * WORDS);
+    let sent_at = Instant::now();
+    until("the stall time-out is over", || (sent_at.elapsed().as_secs() >= 2).then_some(()));
+    running.signal("-CONT");
+
+    let ends =
+        |record: &Record| matches!(record.input, Input::Outcome { .. } | Input::Failed { .. });
+    until("all calls have ended", || {
+        (records(&house).iter().filter(|record| ends(record)).count() == CALLS).then_some(())
+    });
+    assert_eq!(running.stop(), Some(0));
+    assert_eq!(failures(&records(&house)), []);
+    assert_eq!(provider.requests(), CALLS);
 }
 
 /// Config of a model with two routes, of which the first one fails.

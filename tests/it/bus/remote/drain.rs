@@ -3,8 +3,10 @@
 use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Duration;
 
 use futures_util::FutureExt as _;
+use organism::bus::nats::Options;
 use organism::bus::{Host as _, Outcome, Sink};
 use organism::envelope::AttemptFailure;
 use organism::ids::{Attempt, CallId, ListenerName};
@@ -61,4 +63,25 @@ async fn an_answer_during_the_drain_of_a_host_is_reported() {
     stranger.say(&reply, &[], "<a/>").await;
     drained.await.unwrap();
     ear.expect(SinkEvent::Answer(number, vec!["<a/>".to_owned()])).await;
+}
+
+#[tokio::test]
+async fn a_drain_cancels_the_deliveries_that_it_gives_up() {
+    let meeting = Meeting::at(shared());
+    let options = Options { drain_timeout: Duration::from_millis(50), ..meeting.options() };
+    let mut ear = HostHarness::hosting(|sink| Arc::new(meeting.host_with(options.clone(), sink)));
+    let stranger = meeting.stranger().await;
+    let mut deliveries = stranger.hears(&meeting.subjects.deliveries()).await;
+    let mut cancels = stranger.hears(&meeting.subjects.cancels()).await;
+    let number = ear.tell("anything");
+    let delivery = deliveries.next().await.headers.unwrap();
+    ear.host.drain().await;
+
+    let cancel = cancels.next().await.headers.unwrap();
+    for header in ["Organism-Call", "Organism-Attempt"] {
+        assert_eq!(cancel.get(header), delivery.get(header));
+        assert!(cancel.get(header).is_some(), "{cancel:?}");
+    }
+    let detail = "did not answer before the organism stopped".to_owned();
+    ear.expect(SinkEvent::Failed(number, AttemptFailure::Crashed { detail })).await;
 }

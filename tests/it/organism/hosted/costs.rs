@@ -1,8 +1,8 @@
 //! Costs of the model calls of agents in separate processes.
 
-use super::super::House;
 use super::super::model_calls::{THREAD, broken, charged, end, records, reserved, sending};
 use super::super::provider::{Provider, ScriptedResponse};
+use super::super::{House, say, until};
 use super::{Hosting, Server, house_with, server};
 
 fn house(server: &Server, provider: &Provider, lines: &str) -> House {
@@ -59,6 +59,30 @@ fn after_the_death_of_its_host_a_model_call_is_charged_its_whole_reservation() {
     let reserved = reserved(&records);
     assert_eq!(reserved.len(), 2, "{reserved:?}");
     assert_eq!(charged(&records), [reserved[0]]);
+    house.verified();
+}
+
+/// If the pump stops during a turn, the host closes the turn's stream, because nothing waits for the
+/// answer any more.
+#[test]
+fn a_stop_of_the_pump_closes_the_stream_of_a_hosted_agent() {
+    let server = server();
+    let provider =
+        Provider::start(vec![ScriptedResponse::Trickle, ScriptedResponse::text("at last")]);
+    let house = house(&server, &provider, "");
+    let running = house.run();
+    let _hosting = host(&house, "host");
+    let sent = house.send_text(&say("write"), &["--no-wait", "--new", THREAD]);
+    assert_eq!(sent.code, Some(0), "{sent:?}");
+    provider.sends(3);
+    assert_eq!(running.stop(), Some(0));
+    provider.is_left(1);
+
+    let running = house.run();
+    until("it is answered", || (house.recorded("said") == 1).then_some(()));
+    assert_eq!(running.stop(), Some(0));
+    let records = records(&house);
+    assert_eq!(charged(&records), [reserved(&records)[0]], "the pump had given the attempt up");
     house.verified();
 }
 
