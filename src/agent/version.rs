@@ -77,10 +77,15 @@ word_enum! {
         /// with the call as their cause, such as a peer's own calls and its requests to the agent,
         /// are shown like all other messages of the thread.
         V13 = "13",
+        /// Fourteenth version of the renderer. It differs from the thirteenth in two rules. If the
+        /// name of a native tool or of a parameter cannot contain each character of its XML name,
+        /// its description begins with the XML name. The only value that a schema permits is shown
+        /// as `exactly` this value instead of as a default.
+        V14 = "14",
     }
 }
 
 impl RendererVersion {
     /// Version of the renderer that writes the prompts of new turns.
-    pub const CURRENT: Self = Self::V13;
+    pub const CURRENT: Self = Self::V14;
 }

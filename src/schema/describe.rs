@@ -103,7 +103,8 @@ pub struct PayloadParameter {
     pub content: TextContent,
     #[serde(rename = "doc", skip_serializing_if = "Option::is_none")]
     pub doc: Option<String>,
-    /// The value of a parameter that is left out, or empty.
+    /// The value that applies if the parameter is left out or empty; `None` if the schema states no
+    /// such value.
     #[serde(rename = "default", skip_serializing_if = "Option::is_none")]
     pub default: Option<String>,
     /// Whether the schema permits no other value than `default`.

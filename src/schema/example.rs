@@ -69,7 +69,7 @@ impl ExampleBuilder<'_> {
         let mut node = node?;
         if let Some(TypeRef::Named(kind)) = kind {
             // The attribute gets its prefix later, when all prefixes are known.
-            let kind = PayloadName::new(kind.namespace(), &kind.local);
+            let kind = PayloadName::from(&kind);
             node.attributes.insert(0, (QName::new(Some(XSI), "type"), kind.to_string()));
         }
 

@@ -12,7 +12,7 @@ use super::bounds;
 use super::compiled_per_thread;
 use super::costly_values::CostlyValues;
 use super::describe::{self, PayloadDescription};
-use super::json::{self, UnsupportedPart};
+use super::json::{self, JsonSchemaForm, UnsupportedPart};
 use super::libxml2::ParsedDocument;
 use super::libxml2_messages;
 use super::lint;
@@ -222,9 +222,9 @@ impl SchemaFile {
             Ok(()) => SchemaVerdict::Valid,
             Err(diagnostics) => {
                 let mut findings = libxml2_messages::invalid(text, &diagnostics, &self.namespaces);
-                if let Some(name) = name {
-                    required::name_required(&mut findings, || self.describe(name));
-                }
+                let (namespace, local) = document.root();
+                let name = PayloadName::new(&namespace, &local);
+                required::complete(&mut findings, || self.describe(&name));
                 SchemaVerdict::Invalid(findings)
             }
         }
@@ -287,13 +287,12 @@ impl SchemaFile {
 
     /// Returns the JSON Schema of a payload.
     pub fn json(&self, name: &PayloadName) -> serde_json::Value {
-        json::schema(self.model(), name)
+        self.json_in(name, JsonSchemaForm::Current)
     }
 
-    /// Returns the JSON Schema of a payload in the form that tools had before version 8 of the
-    /// prompt renderer.
-    pub fn early_json(&self, name: &PayloadName) -> serde_json::Value {
-        json::early_schema(self.model(), name)
+    /// Returns the JSON Schema of a payload in the given form.
+    pub fn json_in(&self, name: &PayloadName, form: JsonSchemaForm) -> serde_json::Value {
+        json::schema(self.model(), name, form)
     }
 
     /// Returns the name of the property that holds the content of a payload in a native tool call.

@@ -54,7 +54,7 @@ pub use form::{FormField, choice_groups, fill, has_form, path_of_choice};
 pub use from::{
     ConversionError, ConvertedSchema, SchemaOrigin, convert as convert_schema, origin_of,
 };
-pub use json::{COMMENT as LEFT_OUT, UnsupportedPart, members, repeated_member};
+pub use json::{COMMENT as LEFT_OUT, JsonSchemaForm, UnsupportedPart, members, repeated_member};
 pub use schema_problem::SchemaProblem;
 pub use short_form::{FieldCount, ShortField, ShortType, is_element_name, xsd as short_form_xsd};
 pub use trial_compile::{COMPILE_ARGUMENTS, SchemaCompiler, serve as serve_compiler};
@@ -282,17 +282,13 @@ impl Schemas {
 
     /// Returns the JSON Schema of a payload, for native tool calls.
     pub fn json(&self, name: &PayloadName) -> serde_json::Value {
-        match self.by_name.get(name) {
-            Some(file) => file.json(name),
-            None => serde_json::json!({"type": "object"}),
-        }
+        self.json_in(name, JsonSchemaForm::Current)
     }
 
-    /// Returns the JSON Schema of a payload in the form that tools had before version 8 of the
-    /// prompt renderer.
-    pub fn early_json(&self, name: &PayloadName) -> serde_json::Value {
+    /// Returns the JSON Schema of a payload in the given form.
+    pub fn json_in(&self, name: &PayloadName, form: JsonSchemaForm) -> serde_json::Value {
         match self.by_name.get(name) {
-            Some(file) => file.early_json(name),
+            Some(file) => file.json_in(name, form),
             None => serde_json::json!({"type": "object"}),
         }
     }

@@ -217,7 +217,7 @@ fn declared(out: &mut String, prompt: &PromptInput, opening: &str) {
             "\n{opening} write the final report as one XML element <{}> in the slot of the turn:\n\
              <NONCE-FINAL format=\"xml\">{}</NONCE-FINAL>",
             word.name.local,
-            example_or_outline(word),
+            example_or_outline(word, prompt.version),
         );
     }
     out.push_str(

@@ -127,7 +127,7 @@ fn tool(out: &mut String, word: &VocabularyEntry, version: RendererVersion) {
 
     if !word.description.parameters.is_empty() {
         out.push_str("Parameters:\n");
-        parameters(out, &word.description.parameters, 0);
+        parameters(out, &word.description.parameters, 0, version);
     }
 
     if let Some(left_out) = &word.description.left_out {
@@ -148,7 +148,7 @@ fn tool(out: &mut String, word: &VocabularyEntry, version: RendererVersion) {
 /// description of a tool; for any other payload, an example.
 pub fn described(word: &VocabularyEntry, version: RendererVersion) -> String {
     if !word.opens_call() {
-        return example_or_outline(word);
+        return example_or_outline(word, version);
     }
 
     let mut out = String::new();
@@ -161,13 +161,13 @@ const NO_EXAMPLE: &str = "No short example of it could be generated: one can be 
 
 /// Returns the example of a payload. If there is no example, returns an outline with the payload's
 /// parameters.
-pub fn example_or_outline(word: &VocabularyEntry) -> String {
+pub fn example_or_outline(word: &VocabularyEntry, version: RendererVersion) -> String {
     if !word.example.is_empty() {
         return word.example.clone();
     }
 
     let mut out = format!("<{0}>...</{0}>\nParameters:\n", word.name.local);
-    parameters(&mut out, &word.description.parameters, 0);
+    parameters(&mut out, &word.description.parameters, 0, version);
     for line in word.description.left_out.iter().map(String::as_str).chain([NO_EXAMPLE]) {
         let _ = writeln!(out, "{line}");
     }
@@ -175,7 +175,12 @@ pub fn example_or_outline(word: &VocabularyEntry) -> String {
     out.trim_end().to_owned()
 }
 
-fn parameters(out: &mut String, parameters: &[PayloadParameter], depth: usize) {
+fn parameters(
+    out: &mut String,
+    parameters: &[PayloadParameter],
+    depth: usize,
+    version: RendererVersion,
+) {
     for parameter in parameters {
         let sign = if parameter.attribute { "attribute " } else { "" };
         let needed = match (parameter.required, parameter.alternative) {
@@ -192,7 +197,9 @@ fn parameters(out: &mut String, parameters: &[PayloadParameter], depth: usize) {
             out.push_str(", may be repeated");
         }
         if let Some(default) = &parameter.default {
-            let _ = write!(out, ", default {default}");
+            let is_only_value = parameter.fixed && version >= RendererVersion::V14;
+            let word = if is_only_value { "exactly" } else { "default" };
+            let _ = write!(out, ", {word} {default}");
         }
         out.push(')');
         if let Some(parts) = parameter.undescribed.in_prose() {
@@ -203,7 +210,7 @@ fn parameters(out: &mut String, parameters: &[PayloadParameter], depth: usize) {
         }
         out.push('\n');
 
-        self::parameters(out, &parameter.parameters, depth + 1);
+        self::parameters(out, &parameter.parameters, depth + 1, version);
     }
 }
 
@@ -348,7 +355,7 @@ fn finish(out: &mut String, prompt: &PromptInput) {
         let _ = write!(
             out,
             "\n{opening} everything the asker needs to know{format}:\n{}\n",
-            example_or_outline(word)
+            example_or_outline(word, prompt.version)
         );
     }
 
@@ -388,7 +395,7 @@ fn going_on(out: &mut String, prompt: &PromptInput) {
             "\nTo go on working by yourself, write your own <{}>: it is recorded in this thread \
              and you are asked again.\n{}\n",
             word.name.local,
-            example_or_outline(word)
+            example_or_outline(word, prompt.version)
         );
     }
 }
@@ -425,7 +432,8 @@ fn core_words(out: &mut String, prompt: &PromptInput) {
                     | RendererVersion::V10
                     | RendererVersion::V11
                     | RendererVersion::V12
-                    | RendererVersion::V13 => SPAWN_ATTRIBUTES,
+                    | RendererVersion::V13
+                    | RendererVersion::V14 => SPAWN_ATTRIBUTES,
                 });
             }
         }

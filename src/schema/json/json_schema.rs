@@ -16,18 +16,40 @@ use crate::xml::shape::QName;
 const DEPTH_MAX: usize = 8;
 const NODES_MAX: usize = 2_000;
 
+/// The keyword under which a schema contains the XML name of its property while it is made. The
+/// keyword is longer than `description`, so a schema that fits also fits with the names there.
+pub(super) const XML_NAME: &str = "xml-name-of-it";
+
 /// The JSON Schema keyword `$comment`. In a generated schema, it states that parts are left out.
 pub const COMMENT: &str = "$comment";
 
+/// The form of a generated JSON Schema. Recorded prompts are rebuilt with the form that the tools
+/// had in their version of the prompt renderer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum JsonSchemaForm {
+    /// Before version 8: the schema has no maximum length.
+    Early,
+    /// Versions 8 to 13: no description contains the XML name of its property.
+    WithoutXmlNames,
+    /// Since version 14: if a property does not have its XML name, its description begins with this
+    /// name.
+    Current,
+}
+
 /// Returns the JSON Schema for the arguments of a tool call that sends the payload `name`. A schema
-/// that would be too long leaves out deeper levels, and states so in `$comment`. The schema for an
-/// unknown payload name permits every object.
-pub fn payload(model: &SchemaModel, name: &PayloadName) -> Json {
+/// that would be too long leaves out deeper levels, and states so in `$comment`; a schema of the
+/// form [`JsonSchemaForm::Early`] is never too long. The schema for an unknown payload name permits
+/// every object.
+pub fn payload(model: &SchemaModel, name: &PayloadName, form: JsonSchemaForm) -> Json {
+    if form == JsonSchemaForm::Early {
+        return early_payload(model, name);
+    }
+
     let Some(element) = model.element(name) else { return json!({"type": "object"}) };
     let mut plans = ElementPlans::new(model);
     let mut best = None;
     for depth in 1..=DEPTH_MAX {
-        let mut build = SchemaBuilder::new(&mut plans, element, depth);
+        let mut build = SchemaBuilder::new(&mut plans, element, depth, form);
         let schema = build.payload(element);
         let left_out = build.left_out;
         let fits = bounded_schema::fits(&schema);
@@ -63,19 +85,18 @@ pub fn payload(model: &SchemaModel, name: &PayloadName) -> Json {
         *content = markup(&format!(" inside <{}>, by this outline:\n{parameters}", name.local));
     }
 
+    describe_names(&mut schema);
     let mut doc = doc_of(element, &planned.outline);
     doc.iter_mut().for_each(bounded_schema::shorten_doc);
     add_description(&mut schema, doc.as_deref());
     schema
 }
 
-/// Returns the JSON Schema of a payload in the form that tools had before version 8 of the prompt
-/// renderer. This form has no maximum length.
-pub fn early_payload(model: &SchemaModel, name: &PayloadName) -> Json {
+fn early_payload(model: &SchemaModel, name: &PayloadName) -> Json {
     let Some(element) = model.element(name) else { return json!({"type": "object"}) };
     let mut plans = ElementPlans::new(model);
-    let build = SchemaBuilder::new(&mut plans, element, DEPTH_MAX);
-    let mut schema = SchemaBuilder { is_early: true, ..build }.payload(element);
+    let form = JsonSchemaForm::Early;
+    let mut schema = SchemaBuilder::new(&mut plans, element, DEPTH_MAX, form).payload(element);
     let doc = doc_of(element, &plans.get(element).outline);
     add_description(&mut schema, doc.as_deref());
     schema
@@ -93,14 +114,18 @@ struct SchemaBuilder<'p, 'm> {
     depth: usize,
     /// Number of elements whose attributes and children the schema does not describe.
     left_out: usize,
-    /// Whether the schema has the form that tools had before version 8 of the prompt renderer.
-    is_early: bool,
+    form: JsonSchemaForm,
 }
 
 impl<'p, 'm> SchemaBuilder<'p, 'm> {
-    fn new(plans: &'p mut ElementPlans<'m>, element: &ElementDecl, depth: usize) -> Self {
+    fn new(
+        plans: &'p mut ElementPlans<'m>,
+        element: &ElementDecl,
+        depth: usize,
+        form: JsonSchemaForm,
+    ) -> Self {
         let above = vec![element.name.clone()];
-        Self { plans, above, nodes: 0, depth, left_out: 0, is_early: false }
+        Self { plans, above, nodes: 0, depth, left_out: 0, form }
     }
 
     fn payload(&mut self, element: &ElementDecl) -> Json {
@@ -129,6 +154,7 @@ impl<'p, 'm> SchemaBuilder<'p, 'm> {
             put(&mut schema, "const", fixed);
             let default = typed(&schema, attribute.default.as_deref());
             put(&mut schema, "default", default);
+            self.add_xml_name(&mut schema, key, &attribute.name.local);
             if attribute.required {
                 required.push(Json::String(key.clone()));
             }
@@ -191,6 +217,7 @@ impl<'p, 'm> SchemaBuilder<'p, 'm> {
         }
 
         self.left_out += 1;
+        let form = self.form;
         let required = plan.attributes.iter().filter(|(_, attribute)| attribute.required);
         let required: Vec<_> = required.cloned().collect();
         let content = match &plan.content {
@@ -200,7 +227,7 @@ impl<'p, 'm> SchemaBuilder<'p, 'm> {
             PlanContent::Nothing => PlanContent::Nothing,
             content => {
                 let schema =
-                    planned.undescribed.get_or_init(|| undescribed_children(plan, content));
+                    planned.undescribed.get_or_init(|| undescribed_children(plan, content, form));
                 return schema.clone();
             }
         };
@@ -218,13 +245,14 @@ impl<'p, 'm> SchemaBuilder<'p, 'm> {
         let element = &slot.element;
         let planned = self.plans.get(element);
         let PlannedType { plan, outline, parts, .. } = &*planned;
+        let is_early = self.form == JsonSchemaForm::Early;
         let is_too_deep = self.above.len() >= self.depth || self.nodes >= NODES_MAX;
         let mut schema = match &plan.content {
             PlanContent::Text { value, .. } if plan.is_bare() => text(value),
-            PlanContent::Markup { .. } if plan.is_bare() && self.is_early => markup(""),
+            PlanContent::Markup { .. } if plan.is_bare() && is_early => markup(""),
             PlanContent::Markup { .. } if plan.is_bare() => markup_with(parts),
             _ if self.above.contains(&element.name) => json!({"type": "object"}),
-            _ if is_too_deep && self.is_early => json!({"type": "object"}),
+            _ if is_too_deep && is_early => json!({"type": "object"}),
             _ if is_too_deep => self.undescribed(&planned),
             _ => {
                 self.above.push(element.name.clone());
@@ -242,20 +270,55 @@ impl<'p, 'm> SchemaBuilder<'p, 'm> {
             let default = typed(&schema, element.default.as_deref());
             put(&mut schema, "default", default);
         }
+        self.add_xml_name(&mut schema, &slot.key, &element.name.local);
         schema
     }
+
+    /// Adds the XML name of the property `key`, if the property does not have this name. The name
+    /// stays apart from the description, which may be shortened, until [`describe_names`].
+    fn add_xml_name(&self, schema: &mut Json, key: &str, local: &str) {
+        if self.form == JsonSchemaForm::Current && !has_xml_name(key, local) {
+            put(schema, XML_NAME, Some(Json::String(local.to_owned())));
+        }
+    }
+}
+
+/// Whether a reader of the property `key` sees the XML name of its element or attribute, which is
+/// `local`.
+fn has_xml_name(key: &str, local: &str) -> bool {
+    key.strip_prefix("attribute.").unwrap_or(key) == local
+}
+
+/// Moves each XML name in a schema to the beginning of the description.
+fn describe_names(schema: &mut Json) {
+    let Some(object) = schema.as_object_mut() else { return };
+    // A property of this name would be a schema instead of a text.
+    if let Some(local) = object.get(XML_NAME).and_then(Json::as_str).map(str::to_owned) {
+        object.shift_remove(XML_NAME);
+        let about = object.get("description").and_then(Json::as_str);
+        let about = about.map_or_else(|| local.clone(), |about| format!("{local}: {about}"));
+        object.insert("description".to_owned(), Json::String(about));
+    }
+    object.values_mut().for_each(describe_names);
 }
 
 /// Returns a schema for an element with children. The schema lists only names: those of the
 /// attributes and children. If the content is a string of XML, it lists only the names of the
 /// attributes.
-fn undescribed_children(plan: &ElementPlan, content: &PlanContent) -> Json {
+fn undescribed_children(plan: &ElementPlan, content: &PlanContent, form: JsonSchemaForm) -> Json {
+    let named = |key: &str, local: &str| match form {
+        JsonSchemaForm::Current if !has_xml_name(key, local) => format!("{key} ({local})"),
+        _ => key.to_owned(),
+    };
     let of_slot = |slot: &ChildProperty| {
         let list = if slot.many { " (a list)" } else { "" };
-        format!("{}{list}", slot.key)
+        format!("{}{list}", named(&slot.key, &slot.element.name.local))
     };
     let in_prose = |names: UndescribedParts| names.in_prose().unwrap_or_default();
-    let attributes = || plan.attributes.iter().map(|(key, _)| key.clone());
+    let attributes = || {
+        let attributes = plan.attributes.iter();
+        attributes.map(|(key, attribute)| named(key, &attribute.name.local))
+    };
     match content {
         PlanContent::Keyed { slots, .. } => {
             let mut slots: Vec<&ChildProperty> = slots.iter().collect();
@@ -264,7 +327,7 @@ fn undescribed_children(plan: &ElementPlan, content: &PlanContent) -> Json {
             json!({"type": "object", "description": in_prose(UndescribedParts::of(names))})
         }
         PlanContent::Listed { key, slots, .. } => {
-            let names = slots.iter().map(|slot| slot.key.clone());
+            let names = slots.iter().map(|slot| named(&slot.key, &slot.element.name.local));
             let names = in_prose(UndescribedParts::of(names));
             let about = format!("in order, each an object with exactly one property, {names}");
             let content = json!({"type": "array", "description": about});

@@ -22,7 +22,7 @@ mod unsupported;
 mod value;
 
 pub use element_plan::{child_key, content_key};
-pub use json_schema::{COMMENT, early_payload as early_schema, payload as schema};
+pub use json_schema::{COMMENT, JsonSchemaForm, payload as schema};
 pub use raw_json::{members, repeated_member};
 pub use to_json::payload as to_json;
 pub use to_xml::payload as to_xml;

@@ -8,7 +8,7 @@ use organism::agent::history::{self, Viewpoint, transfer};
 use organism::agent::{
     ActionTransport, AgentOptions, FinalMode, MemoryScope, ModelAgent, RendererVersion,
 };
-use organism::contract::{Contracts, Gather};
+use organism::contract::{Contract, Contracts, Gather};
 use organism::envelope::{Disposition, MessageKind, RefusalRule};
 use organism::ids::{CallId, Digest, MessageId, PayloadName};
 use organism::model::{ChatBlock, ModelRequest};
@@ -620,6 +620,63 @@ fn a_result_contains_no_requests_of_the_peer_since_the_thirteenth_version() {
         }
     }
     check_transferred(&story, call);
+}
+
+/// A payload with names in other scripts, and with a child that has only one value.
+const WEIGHT: &str = r#"<xs:schema xmlns:xs="http://www.w3.org/2001/XMLSchema"
+    targetNamespace="urn:example:weight" elementFormDefault="qualified">
+  <xs:element name="Größe"><xs:complexType><xs:sequence>
+    <xs:element name="名前" type="xs:string"><xs:annotation>
+      <xs:documentation>The name.</xs:documentation></xs:annotation></xs:element>
+    <xs:element name="unit" type="xs:string" fixed="kg"/>
+  </xs:sequence><xs:attribute name="ключ" type="xs:string" use="required"/></xs:complexType>
+  </xs:element></xs:schema>"#;
+
+/// Adds the payload `Größe` to the tools of the agent.
+fn options_with_weight() -> AgentOptions {
+    let mut options = options();
+    options.schemas.add_builtin("weight.xsd", WEIGHT).unwrap();
+    let mut all: Vec<Contract> = options.contracts.iter().cloned().collect();
+    for contract in all.iter_mut().filter(|contract| contract.name == listener("code")) {
+        contract.accepts.push(PayloadName::new("urn:example:weight", "Größe"));
+    }
+    options.contracts = Arc::new(Contracts::new(all).unwrap());
+    options
+}
+
+/// Section 7.6: a tool can be used only if its parameters can be distinguished.
+#[test]
+fn names_in_other_scripts_are_in_the_descriptions_of_tools_since_the_fourteenth_version() {
+    let (story, call) = question_thread();
+    for version in RendererVersion::ALL {
+        let transport = ActionTransport::Native;
+        let options = AgentOptions { version, transport, ..options_with_weight() };
+        let agent = ModelAgent::new(options, says(1, "", "normal"), Arc::new(story.clone()));
+        let tools = agent.rendered(&delivery(&story, call)).unwrap().tools;
+        let tool = tools.iter().find(|tool| tool.name == "Gr__e").unwrap();
+
+        let names = version >= RendererVersion::V14;
+        assert_eq!(tool.description.starts_with("Größe: "), names, "{}", tool.description);
+        let properties = &tool.parameters["properties"];
+        let name = if names { "名前: The name." } else { "The name." };
+        assert_eq!(properties["__"]["description"], name, "{version:?}: {properties}");
+        let key = properties["____"].get("description").and_then(|about| about.as_str());
+        assert_eq!(key, names.then_some("ключ"), "{version:?}: {properties}");
+        assert_eq!(properties["unit"].get("description"), None, "{version:?}: {properties}");
+    }
+}
+
+#[test]
+fn the_only_value_of_a_parameter_is_no_default_since_the_fourteenth_version() {
+    let (story, call) = question_thread();
+    for version in RendererVersion::ALL {
+        let options = AgentOptions { version, ..options_with_weight() };
+        let agent = ModelAgent::new(options, says(1, "", "normal"), Arc::new(story.clone()));
+        let prompt = agent.rendered(&delivery(&story, call)).unwrap().system;
+        let word = if version >= RendererVersion::V14 { "exactly" } else { "default" };
+        let line = format!("- unit (text, required, {word} kg)\n");
+        assert!(prompt.contains(&line), "{version:?}: {prompt}");
+    }
 }
 
 /// The end of a call cancels its faults, too. They stay in the prompt then, on either machine.

@@ -323,3 +323,38 @@ fn a_text_whose_attributes_are_optional_may_be_a_plain_value() {
         "its unit is required: {needed:?}"
     );
 }
+
+/// Returns the JSON Schema of an element with 60 documented children in another script, and with a
+/// child that is a string of XML.
+fn long_schema() -> Value {
+    let doc = |text: &str| {
+        format!("<xs:annotation><xs:documentation>{text}</xs:documentation></xs:annotation>")
+    };
+    let children = (0..60).map(|n| {
+        let about = doc(&"about it ".repeat(60));
+        format!("<xs:element name=\"項目{n}\" type=\"xs:string\">{about}</xs:element>")
+    });
+    let text = format!(
+        "<xs:schema xmlns:xs=\"http://www.w3.org/2001/XMLSchema\" targetNamespace=\"urn:long\" \
+         elementFormDefault=\"qualified\"><xs:element name=\"list\"><xs:complexType><xs:sequence>\
+         <xs:element name=\"Körper\"><xs:complexType mixed=\"true\"><xs:sequence><xs:element \
+         name=\"p\" type=\"xs:string\"/></xs:sequence></xs:complexType></xs:element>{}\
+         </xs:sequence></xs:complexType></xs:element></xs:schema>",
+        children.collect::<String>()
+    );
+    let mut schemas = Schemas::default();
+    schemas.add_builtin("long.xsd", text.leak()).unwrap();
+    schemas.json(&name(&schemas, "list"))
+}
+
+#[test]
+fn a_shortened_schema_keeps_the_names_in_other_scripts_and_the_forms_of_texts() {
+    let schema = long_schema();
+    let properties = schema["properties"].as_object().unwrap();
+    assert_eq!(properties.len(), 61);
+    let described = |key: &str| properties[key]["description"].as_str().unwrap_or_default();
+
+    assert!(described("K_rper").starts_with("Körper: well-formed XML"), "{schema}");
+    assert_eq!(described("__0"), "項目0", "the documentation was left out");
+    assert_eq!(described("__59"), "項目59");
+}

@@ -12,7 +12,7 @@ use crate::contract::Meaning;
 use crate::ids::PayloadName;
 use crate::limits;
 use crate::model::{ModelTool, ToolCall};
-use crate::schema::{LEFT_OUT, Schemas, members};
+use crate::schema::{JsonSchemaForm, LEFT_OUT, Schemas, members};
 use crate::system;
 use crate::xml::findings::{Finding, TextLocation, offset_in};
 
@@ -73,16 +73,21 @@ impl NativeTools {
         };
 
         for word in vocabulary.iter().filter(offered) {
-            let mut parameters = if version >= RendererVersion::V8 {
-                schemas.json(&word.name)
-            } else {
-                schemas.early_json(&word.name)
+            let form = match version {
+                version if version < RendererVersion::V8 => JsonSchemaForm::Early,
+                version if version < RendererVersion::V14 => JsonSchemaForm::WithoutXmlNames,
+                _ => JsonSchemaForm::Current,
             };
+            let mut parameters = schemas.json_in(&word.name, form);
             let is_final = word.meaning == Meaning::Reply;
             if is_final {
                 parameters = finals.parameters(&word.name, parameters);
             }
+            let tool_name = toolbox.free(&word.name.local);
             let mut description = description(word, version);
+            if version >= RendererVersion::V14 && tool_name != *word.name.local {
+                description = format!("{}: {description}", word.name.local);
+            }
             if let Some(object) = parameters.as_object_mut() {
                 object.remove("description");
                 if let Some(Json::String(left_out)) = object.remove(LEFT_OUT) {
@@ -91,7 +96,7 @@ impl NativeTools {
             }
             let core = PLACES.iter().find(|(local, _)| word.name == system::name(local));
             toolbox.entries.push(NativeTool {
-                tool: ModelTool { name: toolbox.free(&word.name.local), description, parameters },
+                tool: ModelTool { name: tool_name, description, parameters },
                 word: word.name.clone(),
                 place: core.map(|(_, place)| *place),
                 addressable: vocabulary.is_addressable(word),
