@@ -5,6 +5,7 @@
 //! must not know payload names, error codes or files.
 #![expect(unsafe_code, reason = "libxml2 is C; this module is its only caller")]
 
+mod long_messages;
 mod xpath_evaluation;
 
 use std::cell::{Cell, RefCell};
@@ -15,6 +16,7 @@ use std::sync::Once;
 
 use libxml::bindings as c;
 
+pub use long_messages::bounded;
 pub use xpath_evaluation::{
     XPathContext, check_expression, evaluate, evaluate_flag, number_elements,
 };
@@ -367,24 +369,35 @@ unsafe fn read_error(error: &c::xmlError, warning: bool) -> Diagnostic {
         _ => DiagnosticDomain::Other,
     };
 
-    // SAFETY: message and file are C strings or null; the node, where one is given by the
-    // schema processor, is a live node of a live tree. The parser's own errors carry none.
+    // SAFETY: message, file and quoted texts are C strings or null; the node, where one is given by
+    // the schema processor, is a live node of a live tree. The parser's own errors carry none.
     unsafe {
-        let message = bytes_of(error.message.cast_const()).unwrap_or_default();
-        let shown = message.get(..limits::FINDING_BYTES_MAX).unwrap_or(message);
+        let text = |text: *const c_char| {
+            String::from_utf8_lossy(bytes_of(text).unwrap_or_default()).into_owned()
+        };
         let node: *const c::xmlNode = match domain {
             DiagnosticDomain::Schema | DiagnosticDomain::Instance => error.node.cast_const().cast(),
             _ => std::ptr::null(),
         };
+        let code = number(error.code);
+        let message = text(error.message.cast_const());
+        let (message, [value, ..], steps) = if domain == DiagnosticDomain::Instance {
+            let quoted = [error.str1, error.str2, error.str3].map(|quoted| text(quoted));
+            let message = long_messages::shortened(code, &message, &quoted);
+            (message, quoted, steps_to(node))
+        } else {
+            (bounded(message, limits::FINDING_BYTES_MAX), <[String; 3]>::default(), Vec::new())
+        };
         Diagnostic {
             level: if warning { DiagnosticLevel::Warning } else { DiagnosticLevel::Error },
             domain,
-            code: number(error.code),
+            code,
             line: line_of(node).unwrap_or_else(|| number(error.line)),
             column: if node.is_null() { number(error.int2) } else { 0 },
-            message: String::from_utf8_lossy(shown).into_owned(),
+            message,
+            value,
             document: document_of(node).or_else(|| index_in(error.file)),
-            steps: if domain == DiagnosticDomain::Instance { steps_to(node) } else { Vec::new() },
+            steps,
         }
     }
 }
@@ -552,6 +565,7 @@ fn plain(code: u32, message: String) -> Diagnostic {
         line: 0,
         column: 0,
         message,
+        value: String::new(),
         document: None,
         steps: Vec::new(),
     }

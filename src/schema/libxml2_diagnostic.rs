@@ -28,6 +28,9 @@ pub struct Diagnostic {
     /// Column in characters from 1; 0 if unknown.
     pub column: u32,
     pub message: String,
+    /// The first text that the message quotes, in full. This is the refused value if the diagnostic
+    /// refuses a value. Empty if there is no such text.
+    pub value: String,
     /// Index of the schema document that the diagnostic concerns. `None` if it concerns a text that
     /// is validated.
     pub document: Option<usize>,

@@ -2,11 +2,13 @@
 
 use libxml::bindings as c;
 
+use super::libxml2::bounded;
 use super::libxml2_diagnostic::{Diagnostic, DiagnosticDomain, DiagnosticLevel, LocationStep};
 use super::link;
 use super::load::SchemaBundle;
 use super::schema_problem::SchemaProblem;
 use super::xsd::XSD;
+use crate::limits;
 use crate::xml::findings::{Finding, TextLocation};
 use crate::xml::scan::locate;
 
@@ -141,7 +143,8 @@ pub fn invalid(text: &[u8], diagnostics: &[Diagnostic], namespaces: &[String]) -
             let (code, message) = own_failure(d);
             return Finding::new(code, place, message);
         }
-        let mut message = sentence(&d.message, namespaces);
+        let message = sentence(&d.message, namespaces);
+        let mut message = bounded(message, limits::FINDING_BYTES_MAX);
         message.push_str(&digits_note(d).unwrap_or_default());
         Finding::new(code_of(d), place, message)
     };
@@ -149,15 +152,14 @@ pub fn invalid(text: &[u8], diagnostics: &[Diagnostic], namespaces: &[String]) -
     kept.iter().zip(places).map(finding).collect()
 }
 
-/// Returns a note on the maximum number of digits if the diagnostic refuses a number with more. A
-/// type of the schema's author may permit such numbers or not, and a long value is cut, with the
-/// name of its type. The note then begins with a condition. The item of a list has a diagnostic of
-/// its own.
+/// Returns a note that states the maximum number of digits, if the diagnostic refuses a number with
+/// more digits. Returns `None` for any other diagnostic. If the diagnostic names no type, it is
+/// unknown whether the type of the value permits so many digits. In this case, the note begins with
+/// the condition that it does.
 fn digits_note(diagnostic: &Diagnostic) -> Option<String> {
     let most = NUMBER_DIGITS_MAX.filter(|_| code_of(diagnostic) == "schema-datatype")?;
-    let (_, detail) = diagnostic.message.split_once("': '")?;
-    let (value, end) = detail.split_once('\'').unwrap_or((detail, ""));
-    let value = value.trim();
+    let (_, end) = diagnostic.message.rsplit_once("' is not ")?;
+    let value = diagnostic.value.trim();
     let number = value.strip_prefix(['-', '+']).unwrap_or(value);
     let condition = match end.rsplit('\'').nth(1).filter(|name| name.starts_with("xs:")) {
         Some("xs:decimal") => "",
@@ -343,6 +345,7 @@ mod tests {
             line: 1,
             column: 0,
             message: format!("Internal error: {function}, {message}.\n"),
+            value: String::new(),
             document: None,
             steps: Vec::new(),
         }

@@ -1,15 +1,17 @@
-//! Adds the names of required children to findings. If a child is missing, the message of libxml2
-//! lists all children that may come next, but does not state which of them are required.
+//! Completes lists of expected children in findings. If a child is missing, the message of libxml2
+//! lists children that may come next, but at most ten, and does not state which of them are
+//! required.
 
 use super::describe::{PayloadDescription, PayloadParameter};
 use crate::xml::findings::Finding;
 
-/// Adds the names of the required children to each finding that lists several expected children.
-pub(super) fn name_required(
-    findings: &mut [Finding],
-    describe: impl FnOnce() -> PayloadDescription,
-) {
-    let offers_several = |finding: &&mut Finding| offered(&finding.message).len() > 1;
+/// Maximum number of expected children that a message of libxml2 lists.
+const LISTED_MAX: usize = 10;
+
+/// Completes the findings that list several expected children. Adds the names of those that are
+/// required. If the list has the maximum length, marks it, because further children may be expected.
+pub(super) fn complete(findings: &mut [Finding], describe: impl FnOnce() -> PayloadDescription) {
+    let offers_several = |finding: &&mut Finding| offered(finding).len() > 1;
     let mut findings = findings.iter_mut().filter(offers_several).peekable();
     if findings.peek().is_none() {
         return;
@@ -19,6 +21,12 @@ pub(super) fn name_required(
 
     for finding in findings {
         let required = required_of(&description, finding);
+        if offered(finding).len() >= LISTED_MAX
+            && let Some(list) = finding.message.strip_suffix(" )")
+        {
+            finding.message = format!("{list}, \u{2026} )");
+        }
+
         match required.as_slice() {
             [] => {}
             [one] => finding.message.push_str(&format!("; `{one}` is required")),
@@ -30,15 +38,16 @@ pub(super) fn name_required(
     }
 }
 
-/// Parses the names in `expected is one of ( a, b )`.
-fn offered(message: &str) -> Vec<&str> {
-    let listed = message.split_once("expected is one of ( ").map(|(_, rest)| rest);
-    let listed = listed.and_then(|rest| Some(rest.split_once(" )")?.0));
-    listed.map(|names| names.split(", ").collect()).unwrap_or_default()
+/// Parses the names in `expected is one of ( a, b )` at the end of a finding.
+fn offered(finding: &Finding) -> Vec<&str> {
+    let is_list = finding.code == "schema-element";
+    let list = finding.message.strip_suffix(" )").filter(|_| is_list);
+    let listed = list.and_then(|list| list.rsplit_once("expected is one of ( "));
+    listed.map(|(_, names)| names.split(", ").collect()).unwrap_or_default()
 }
 
 fn required_of(description: &PayloadDescription, finding: &Finding) -> Vec<String> {
-    let offered = offered(&finding.message);
+    let offered = offered(finding);
     let path = finding.place.path.as_deref().unwrap_or_default();
     let mut steps: Vec<&str> = path.split('/').filter(|step| !step.is_empty()).collect();
     // libxml2 reports a missing child at its parent, and an unexpected child at the child itself.

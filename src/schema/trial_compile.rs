@@ -313,6 +313,7 @@ fn problems_of(
             line: message.line,
             column: 0,
             message: message.message,
+            value: String::new(),
             document: message.document,
             steps: Vec::new(),
         })

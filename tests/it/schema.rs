@@ -5,6 +5,7 @@ mod derived;
 mod forms;
 mod from;
 mod json;
+mod long_messages;
 mod outlines;
 mod refused;
 mod verdicts;

@@ -187,6 +187,11 @@ const CHANGES: &[(u32, &str)] = &[
          fork fires in the fork in the order of the source; and the refusal of a duration states its \
          units and its least value",
     ),
+    (
+        67,
+        "the refusal of a payload keeps the reason behind a long value, and marks a list of ten expected \
+         elements, which may go on",
+    ),
     // Each version has one line. After a merge conflict, take the next version.
 ];
 

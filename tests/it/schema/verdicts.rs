@@ -272,11 +272,13 @@ fn the_limit_on_digits_is_stated_for_numbers_alone() {
     let ints = typed("<xs:list itemType='xs:int'/>");
     let decimals = typed("<xs:list itemType='xs:decimal'/>");
     let conditional = format!("{}{}", "; if its type permits more digits:", &limit[1..]);
-    let thousand = "1".repeat(4_000);
+    let thousands = "1".repeat(4_000);
+    let beyond_a_message = "1".repeat(70_000);
     for (definition, value) in [
         (plain, long),
         (plain, " -0.3333333333333333333333333 "),
         (plain, "+0001234567890123456789012345."),
+        (plain, &*thousands),
         (positive, "1234567890123456789012345"),
     ] {
         let message = message(definition, value);
@@ -284,7 +286,7 @@ fn the_limit_on_digits_is_stated_for_numbers_alone() {
         assert!(!message.contains("if its type"), "{value}: {message}");
     }
     for (definition, value) in [
-        (plain, &*thousand),
+        (plain, &*beyond_a_message),
         (&own, long),
         (&own_int, "1234567890123456789012345"),
         (&union, "1234567890123456789012345"),
