@@ -11,7 +11,9 @@ use uuid::Uuid;
 use crate::ids::Position;
 use crate::journal::checkpoint::CheckpointFile;
 use crate::journal::sqlite::require_free;
-use crate::journal::{Checkpoint, CheckpointCopies, Error, TreeHeads, directory_problem};
+use crate::journal::{
+    Checkpoint, CheckpointCopies, CheckpointSigners, Error, KeyId, TreeHeads, directory_problem,
+};
 use crate::limits;
 use crate::mutant::mutant;
 
@@ -36,11 +38,70 @@ struct CopyFile {
 }
 
 /// A copy of a checkpoint that contradicts the journal: at the position of the copy, the journal
-/// has another checkpoint, or none.
+/// has another checkpoint, or none, or its records are others than those that the copy covers. Or
+/// the signature of the copy is false.
 #[derive(Debug)]
 pub(super) struct CopyDifference {
+    /// Position of the copy.
     pub position: Position,
     pub file: PathBuf,
+    /// Position of the violation. If the journal ends before the copy, this is the position after
+    /// the journal's last record.
+    at: Position,
+    /// Description of the contradiction, with advice for the reader.
+    detail: String,
+}
+
+impl CopyDifference {
+    pub fn violation(&self) -> Error {
+        Error::Broken { position: self.at.0, detail: self.detail.clone() }
+    }
+
+    /// Describes the copy `line` in `file`, which contradicts a journal with the last record `last`
+    /// and the last checkpoint `due`. `has_other` states whether the journal has another checkpoint
+    /// at the position of the copy.
+    fn of_journal(
+        line: &Checkpoint,
+        file: &Path,
+        has_other: bool,
+        last: Position,
+        due: Position,
+    ) -> Self {
+        let position = line.position;
+        let copy = format!("the checkpoint in {}", file.display());
+        let backup = if position > due {
+            "if `organism backup` made this journal in DIR, prove it with `organism verify DIR`; \
+             otherwise "
+        } else {
+            ""
+        };
+        let detail = if !line.is_genuine() {
+            false_signature(file)
+        } else if has_other {
+            format!("{copy} is not the one in the journal; restore a backup")
+        } else if position > last {
+            format!(
+                "it ends here, but {copy} covers the records up to {position}; {backup}restore a \
+                 newer backup, or accept the loss with `organism repair --accept-loss`"
+            )
+        } else {
+            format!(
+                "{copy} over the records up to here is not in the journal; {backup}restore a \
+                 backup, or put it back with `organism repair --accept-loss`"
+            )
+        };
+        let at = position.min(Position(last.0 + 1));
+        Self { position, file: file.to_owned(), at, detail }
+    }
+}
+
+/// Describes a copy of a checkpoint in `file` whose signature is false.
+fn false_signature(file: &Path) -> String {
+    format!(
+        "the copy of a checkpoint in {} is damaged or forged, because its signature is false; \
+         compare with another copy",
+        file.display()
+    )
 }
 
 /// A copy of a checkpoint that is newer than the last checkpoint in the journal. If the journal is
@@ -73,6 +134,9 @@ pub(super) struct CopyEvidence {
     /// Copies of checkpoints that are newer than the journal's last checkpoint, newest first.
     later: Vec<LaterCopy>,
     later_differences: Vec<CopyDifference>,
+    /// Keys that signed the newer copies that agree with the journal's records. These keys are
+    /// apart from those of the journal's checkpoints, so that a copy cannot add a trusted key.
+    pub later_signers: CheckpointSigners,
     /// Reasons why some or all copies in the named files and directories cannot serve as proof.
     pub unread: Vec<String>,
     /// Public keys of the checkpoints in the files that the auditor named.
@@ -214,17 +278,32 @@ impl CopyEvidence {
     /// - It has the same Merkle root as `heads`.
     ///
     /// Any other copy becomes a difference. A copy that agrees proves the records up to its
-    /// position if it is outside the directories of the journal and of its key.
+    /// position if it is outside the directories of the journal and of its key. If its key is
+    /// trusted, it also covers these records, as a checkpoint in the journal does.
     pub fn compare_later(&mut self, heads: &mut TreeHeads) {
         let position = heads.last();
         while let Some(later) = self.later.pop_if(|later| later.line.position <= position) {
+            let is_genuine = later.line.is_genuine();
             let is_same = later.line.position == position
-                && later.line.is_genuine()
+                && is_genuine
                 && later.line.merkle_root == heads.merkle_root();
             if !is_same {
-                self.later_differences.push(CopyDifference { position, file: later.file });
+                let detail = if is_genuine {
+                    format!(
+                        "the records up to here are not those of the checkpoint in {}, signed with \
+                         the key {}; compare with another copy, or restore another backup",
+                        later.file.display(),
+                        KeyId::of(&later.line.key)
+                    )
+                } else {
+                    false_signature(&later.file)
+                };
+                let file = later.file;
+                let difference = CopyDifference { position, file, at: position, detail };
+                self.later_differences.push(difference);
             } else if later.is_elsewhere {
                 self.agreeing.insert(position);
+                self.later_signers.take_checkpoint(&later.line);
             }
         }
     }
@@ -235,17 +314,22 @@ impl CopyEvidence {
         std::mem::take(&mut self.later_differences)
     }
 
-    /// Returns the copies that differ from `inside`, the checkpoints in the journal itself. A copy
-    /// that does not differ proves all records up to its position, if this copy is outside the
-    /// directories of the journal and of its key.
-    pub fn differences(&mut self, inside: &[Checkpoint]) -> Vec<CopyDifference> {
+    /// Returns the copies that differ from `inside`, the checkpoints in the journal itself, whose
+    /// last record is at `last`. A copy that does not differ proves all records up to its position,
+    /// if this copy is outside the directories of the journal and of its key.
+    pub fn differences(&mut self, inside: &[Checkpoint], last: Position) -> Vec<CopyDifference> {
         let mut differences = Vec::new();
         for file in &self.files {
             for line in &file.lines {
                 let position = line.position;
                 let found = inside.binary_search_by_key(&position, |inside| inside.position);
-                if found.ok().and_then(|at| inside.get(at)) != Some(line) {
-                    differences.push(CopyDifference { position, file: file.path.clone() });
+                let found = found.ok().and_then(|at| inside.get(at));
+                if found != Some(line) {
+                    let has_other = found.is_some();
+                    let path = &file.path;
+                    let difference =
+                        CopyDifference::of_journal(line, path, has_other, last, self.due);
+                    differences.push(difference);
                 } else if file.is_elsewhere || mutant("trust-the-state") {
                     self.agreeing.insert(position);
                 }

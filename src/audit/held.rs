@@ -264,7 +264,8 @@ fn held_in_trees(
     Ok(open.held())
 }
 
-/// Removes the deadline of each call that a pause covers: it does not run during the pause.
+/// Removes the deadline of each call that a pause covers, because the time until a deadline does
+/// not run during a pause.
 fn stop_paused_deadlines<'p, P>(held: &mut [HeldCall], pauses: impl Fn() -> P)
 where
     P: Iterator<Item = &'p PauseTarget>,

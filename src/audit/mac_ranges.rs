@@ -27,6 +27,16 @@ pub(super) fn add_mac(ranges: &mut Vec<MacRange>, at: Position, key: Option<KeyI
     }
 }
 
+/// Whether a MAC after `position` names a key whose id is in `ids`.
+pub(super) fn is_key_named_after(
+    ranges: &[MacRange],
+    position: Position,
+    ids: &BTreeSet<String>,
+) -> bool {
+    let keys = ranges.iter().filter(|range| range.last > position).filter_map(|range| range.key);
+    keys.map(|key| key.to_string()).any(|key| ids.contains(&key))
+}
+
 /// Describes the records from `first` to `last`, which an operator has accepted. `ranges` contains
 /// the MACs of the journal up to `last`. The records that a wrong MAC should cover, and all records
 /// after them, count as not covered. The covered records become one item with the keys of their

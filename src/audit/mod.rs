@@ -22,6 +22,7 @@ mod message_state;
 pub mod past_time;
 pub mod payload_lines;
 mod proof_checks;
+mod proof_keys;
 mod report;
 mod result_pairs;
 mod retry_messages;

@@ -11,6 +11,7 @@ use crate::journal::sqlite::JournalReader;
 use crate::journal::{Checkpoint, Error, damaged_watermark};
 use crate::thread::{Input, OperatorAction};
 
+use super::amounts::count;
 use super::report::RecordedLoss;
 
 /// Returns the reason why the watermark of `journal` in the directory `state` proves nothing.
@@ -92,6 +93,30 @@ pub fn first_violation(checks: Vec<Result<(), Error>>) -> Result<(), Error> {
         _ => (false, 0),
     });
     first.map_or(Ok(()), Err)
+}
+
+/// Returns the reason why the records after `covered` up to `last` are not proved: no available key
+/// covers them. `denied` is the error message if this user may not read the key of this host.
+/// `has_unknown_key` states whether a key that is not trusted signed these records or made MACs of
+/// them.
+pub fn uncovered_reason(
+    covered: Position,
+    last: Position,
+    denied: Option<&str>,
+    has_unknown_key: bool,
+) -> String {
+    let records = count(last.0 - covered.0, "record");
+    let first = covered.0 + 1;
+    let advice = match denied {
+        Some(denied) => format!(" ({denied})"),
+        None if has_unknown_key => {
+            "; name the public key with `--key HEX` if you trust an unknown key".to_owned()
+        }
+        None => "; a public key proves no record behind the last checkpoint: compare with a later \
+                 one with `--checkpoint FILE`, or verify where `state/key` is"
+            .to_owned(),
+    };
+    format!("under no key at hand: {records}, from {first} on{advice}")
 }
 
 fn ends_early(last: Position, known: &str) -> Error {

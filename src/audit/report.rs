@@ -165,7 +165,8 @@ pub struct ProofReport {
     /// Position up to which an available key covers every record, by a MAC or a signature.
     #[serde(rename = "covered")]
     pub covered: Position,
-    /// Public keys that signed checkpoints, in hexadecimal.
+    /// Public keys that signed checkpoints in the journal, or newer copies that count. In
+    /// hexadecimal.
     #[serde(rename = "keys")]
     pub keys: BTreeSet<String>,
     /// Public keys, each with the position of the first checkpoint that it signed.

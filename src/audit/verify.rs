@@ -11,8 +11,8 @@ use crate::ids::{Digest, Position};
 use crate::journal::checkpoint::CheckpointKey;
 use crate::journal::sqlite::{JournalReader, scan};
 use crate::journal::{
-    Checkpoint, CheckpointSigners, Error, HashedRecord, KeyId, MacCoverage, TreeHeads,
-    acknowledged, replaced, replaced_journal, unreadable,
+    Checkpoint, CheckpointSigners, Error, HashedRecord, MacCoverage, TreeHeads, acknowledged,
+    replaced, replaced_journal, unreadable,
 };
 use crate::limits;
 use crate::mutant::mutant;
@@ -21,10 +21,12 @@ use crate::thread::{Fact, Input, OperatorAction, OperatorVerb};
 use super::checkpoint_copies::{CopyDifference, CopyEvidence};
 use super::fork_point::RecordedFork;
 use super::ledger::MessageLedger;
-use super::mac_ranges::{MacRange, accepted_records, add_mac};
+use super::mac_ranges::{MacRange, accepted_records, add_mac, is_key_named_after};
 use super::proof_checks::{
-    actions_behind, first_violation, is_accepted, judge_end, recorded_loss, watermark_damage,
+    actions_behind, first_violation, is_accepted, judge_end, recorded_loss, uncovered_reason,
+    watermark_damage,
 };
+use super::proof_keys::ProofKeys;
 use super::report::{
     AcceptedRecords, ChainBreak, NOT_COMPARED, ProofReport, ProofVerdict, RecordedLoss,
     RedactedPayload,
@@ -52,7 +54,8 @@ pub struct VerifyOptions {
     /// given.
     pub known_keys: Vec<String>,
     /// The only public keys that the proof trusts. If this list is empty, the proof trusts the key
-    /// in `state`, the keys in `copies`, and `known_keys`.
+    /// in `state`, `known_keys`, and the keys in `copies`. A key that only `copies` names must also
+    /// have signed the checkpoint in the journal that is to count, or its last checkpoint.
     pub keys: Vec<String>,
     /// Whether the copies of checkpoints in `state` do not count as proof. Set this if the owner of
     /// the key may have rewritten them.
@@ -139,6 +142,7 @@ struct JournalProof {
     copies: CopyEvidence,
     signers: CheckpointSigners,
     key_changes: Vec<(Position, String)>,
+    /// Keys that the options name, and the key of this host.
     available_keys: BTreeSet<String>,
     /// Whether the auditor has named the trusted keys. If so, records of the journal cannot add
     /// trusted keys.
@@ -182,9 +186,6 @@ impl JournalProof {
         self.copies = CopyEvidence::read(data, options, self.journal, due)?;
 
         self.is_pinned = !options.keys.is_empty();
-        if !self.is_pinned {
-            self.available_keys.extend(self.copies.pinned_keys.iter().cloned());
-        }
 
         let reader = JournalReader::open(data)?;
         let checkpoints = reader.checkpoints()?;
@@ -195,7 +196,7 @@ impl JournalProof {
             self.copies.set_later_aside(last);
         }
 
-        let mut differs = self.copies.differences(&checkpoints);
+        let mut differs = self.copies.differences(&checkpoints, last);
         // The two checks run concurrently: each reads the whole file, and neither needs the other's
         // result.
         let (structure, records) = std::thread::scope(|scope| {
@@ -401,12 +402,10 @@ impl JournalProof {
         let contradictions = differs.iter().filter(|differs| !is_lost(differs.position));
         if let Some(differs) = contradictions.min_by_key(|differs| differs.position) {
             self.copies.is_contradicted = true;
-            let file = differs.file.display();
-            let detail = format!("the checkpoint in {file} is not the one in the journal");
-            return Err(Error::Broken { position: differs.position.0, detail });
+            return Err(differs.violation());
         }
 
-        if let Some(CopyDifference { position, file }) = differs.last() {
+        if let Some(CopyDifference { position, file, .. }) = differs.last() {
             self.unproved.push(format!(
                 "{} shows records up to {position} that an operator accepted as lost: `organism \
                  repair --accept-loss` puts such copies aside",
@@ -552,27 +551,25 @@ impl JournalProof {
         Ok(())
     }
 
-    /// Returns the position up to which an available key covers every record, by a MAC or a
-    /// signature.
+    /// Returns the position up to which an available key covers every record, by a MAC or by the
+    /// signature of a checkpoint in the journal or of a newer copy.
     fn covered(&self) -> Position {
-        self.signers.signed_by(&self.known_keys()).max(self.coverage.covered())
+        self.keys().signed().max(self.coverage.covered())
     }
 
-    /// Returns the public keys that the proof trusts. If the auditor has named trusted keys, the
-    /// proof trusts only these. Otherwise, it trusts the available keys, and keys that the journal
-    /// adds in signed records.
-    fn known_keys(&self) -> BTreeSet<&str> {
-        let available_keys = self.available_keys.iter().map(String::as_str);
-        if self.is_pinned { available_keys.collect() } else { self.signers.known(available_keys) }
+    fn keys(&self) -> ProofKeys<'_> {
+        ProofKeys {
+            available: &self.available_keys,
+            is_pinned: self.is_pinned,
+            present: self.key_changes.last().map(|(_, key)| key),
+            of_copies: &self.copies.pinned_keys,
+            signers: &self.signers,
+            later_signers: &self.copies.later_signers,
+        }
     }
 
     fn unknown_keys(&self) -> BTreeSet<String> {
-        let known = self.known_keys();
-        let signed = self.signers.iter().map(|(key, _)| key).filter(|key| !known.contains(key));
-        let signed = signed.map(|key| KeyId::of(key).to_string());
-        let ids: BTreeSet<KeyId> = known.iter().copied().map(KeyId::of).collect();
-        let of_macs = self.coverage.foreign().iter().filter(|id| !ids.contains(id));
-        signed.chain(of_macs.map(KeyId::to_string)).collect()
+        self.keys().unknown(self.coverage.foreign())
     }
 
     /// Returns the reasons why the journal is not proved. If a violation has ended the proof,
@@ -588,13 +585,11 @@ impl JournalProof {
         let covered = self.covered();
         let last = self.heads.last();
         if covered < last {
-            let count = last.0 - covered.0;
-            let first = covered.0 + 1;
-            let denied = self.denied_key.take();
-            let denied = denied.map(|denied| format!(" ({denied})")).unwrap_or_default();
-            reasons.push(format!(
-                "{count} records, from {first} on, are under no key at hand{denied}"
-            ));
+            // A known signer of these records would have covered them.
+            let has_unknown_key = self.keys().is_signed_after(covered)
+                || is_key_named_after(&self.mac_ranges, covered, &self.unknown_keys());
+            let denied = self.denied_key.as_deref();
+            reasons.push(uncovered_reason(covered, last, denied, has_unknown_key));
         }
 
         reasons.append(&mut self.copies.unread);
@@ -640,9 +635,9 @@ impl JournalProof {
             vouched: self.copies.vouched(self.sound_end(broken.as_ref())),
             covered: self.covered(),
             unknown_keys: self.unknown_keys(),
+            keys: self.keys().signing(),
             redacted: self.redacted,
             copies: self.copies.files(),
-            keys: self.signers.iter().map(|(key, _)| key.to_owned()).collect(),
             key_changes: self.key_changes,
             losses: self.losses,
             accepted: self.accepted,

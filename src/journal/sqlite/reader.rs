@@ -359,7 +359,9 @@ impl JournalReader {
     }
 
     /// Verifies that the tables and views have the schema that this program expects, that no row is
-    /// before the first record, and that the file's structure is sound.
+    /// before the first record, and that the file's structure is sound. The index of the blobs must
+    /// be equal to their table: blobs are read through the index alone, so damage in the table would
+    /// otherwise stay unknown.
     pub fn check_structure(&self) -> Result<(), Error> {
         let failed = |error| self.read_error("its structure", error);
         let (ours, found) = self.catalogues().map_err(failed)?;
@@ -368,7 +370,7 @@ impl JournalReader {
         }
         self.check_write_version()?;
         self.check_first_position()?;
-        self.check_sound("PRAGMA quick_check(1)")
+        self.check_sound("PRAGMA integrity_check(1)")
     }
 
     /// Verifies that no row is before the first record, which has the position 1. Such a row
@@ -481,7 +483,8 @@ fn catalogue(db: &Connection) -> rusqlite::Result<Vec<SchemaObject>> {
 mod tests {
     use super::*;
 
-    /// A file that leads to itself cannot be looked up, as if this user lacked a permission.
+    /// A symbolic link to itself cannot be looked up. The error is the same as for a file that this
+    /// user may not look up.
     #[test]
     fn a_journal_that_cannot_be_looked_up_is_not_reported_as_missing() {
         let data = tempfile::tempdir().unwrap();

@@ -383,6 +383,7 @@ const NO_KEY: &[Attack] = &[
         State,
         Broken,
     ),
+    ("rename a blob beside its index", Stopped, rename_blob, State, Broken),
     ("swap two blobs", Stopped, swap_blobs, State, Broken),
     ("swap two blobs", Runs, swap_blobs, Elsewhere, Broken),
     ("delete every blob", Stopped, |s| sql(&s.place, "DELETE FROM blob"), State, Broken),
@@ -571,6 +572,19 @@ fn rewrite_without_copies(scene: &Scene) {
     forget_mark(&scene.place);
     forget_copies(&scene.place);
     put_data_back(scene);
+}
+
+/// Changes the digest of a blob in its table, and not in the index by which the blob is found.
+fn rename_blob(scene: &Scene) {
+    let file = scene.place.data().join(DATABASE);
+    let mut bytes = std::fs::read(&file).unwrap();
+    let [blob, _] = BLOBS;
+    let digest = Digest::of(blob).to_string();
+    // Only the row of the table has the bytes of the blob behind the digest.
+    let row = [digest.as_bytes(), blob].concat();
+    let at = bytes.windows(row.len()).position(|window| window == row).unwrap();
+    bytes[at] ^= 1;
+    std::fs::write(&file, bytes).unwrap();
 }
 
 /// Swaps the contents of two blobs.

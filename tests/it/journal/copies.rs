@@ -1,12 +1,16 @@
 //! Copies of checkpoints in a directory apart from `data` and `state`: their use at a start and in
 //! a proof, and failures to write them.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use organism::audit::{self, ProofReport, ProofVerdict, VerifyOptions};
 use organism::clock::Time;
-use organism::journal::sqlite::{SqliteJournal, back_up};
-use organism::journal::{CheckpointCopies, Error, Journal as _, OperatorAcceptance};
+use organism::ids::Digest;
+use organism::journal::checkpoint::{CheckpointFile, CheckpointKey};
+use organism::journal::sqlite::{JournalReader, SqliteJournal, back_up};
+use organism::journal::{
+    Checkpoint, CheckpointCopies, Error, Journal as _, KeyId, OperatorAcceptance,
+};
 use organism::limits::CHECKPOINT_INTERVAL;
 
 use super::Place;
@@ -57,6 +61,27 @@ impl Copied {
         let state = Some(self.place.state());
         let options = VerifyOptions { state, checkpoints, ..VerifyOptions::default() };
         audit::verify_with(&self.place.data(), &options, &mut |_, _| {}).unwrap()
+    }
+
+    /// Makes a backup whose last records are under no checkpoint of their own, and then signs them:
+    /// the pump of an idle organism signs its last records only later. Returns the backup's
+    /// directory.
+    fn backed_up(&mut self) -> PathBuf {
+        self.run("sess-firsttree");
+        let mut journal = self.open(OperatorAcceptance::default()).unwrap();
+        let mut more = research(&mut self.script, "sess-othertree");
+        journal.append(&mut more).unwrap();
+        let backup = self.place.home.path().join("backup");
+        let (data, state) = (backup.join("data"), backup.join("state"));
+        back_up(&self.place.data(), &self.place.state(), &data, &state).unwrap();
+        let later = more.last().unwrap().time.plus(CHECKPOINT_INTERVAL);
+        assert!(journal.checkpoint_if_due(later).unwrap());
+        journal.close(Time(0)).unwrap();
+        backup
+    }
+
+    fn last_copy(&self) -> Checkpoint {
+        CheckpointFile::at(&self.file()).last().unwrap().unwrap()
     }
 
     /// Restores an earlier copy of the journal and its state.
@@ -112,6 +137,7 @@ fn a_record_that_was_rewritten_with_the_key_starts_nothing_beside_its_copies() {
     assert_eq!(copied.verify(None).verdict, ProofVerdict::NotProved);
     let broken = copied.verify(Some(copied.directory())).broken.unwrap();
     assert!(broken.detail.contains(&copied.file().display().to_string()), "{broken:?}");
+    assert!(broken.detail.contains("restore a backup"), "{broken:?}");
     let refused = copied.open(OperatorAcceptance::default()).unwrap_err().to_string();
     assert!(refused.contains(&copied.file().display().to_string()), "{refused}");
     copied.place.open().unwrap();
@@ -145,33 +171,236 @@ fn an_older_journal_with_its_older_state_is_a_loss_and_continues_once_it_is_acce
     assert_eq!(verified.verdict, ProofVerdict::Proved, "{:?}", verified.unproved);
 }
 
-/// Checkpoints that were made after a backup prove the backup. The last records of a backup may
-/// need such a later checkpoint, because the pump of an idle organism signs its last records only
-/// later.
+/// Checkpoints that were made after a backup prove the backup.
 #[test]
 fn a_backup_is_proved_beside_checkpoints_that_were_made_after_it() {
     let mut copied = Copied::new();
-    copied.run("sess-firsttree");
-    let mut journal = copied.open(OperatorAcceptance::default()).unwrap();
-    let mut more = research(&mut copied.script, "sess-othertree");
-    journal.append(&mut more).unwrap();
-    let backup = copied.place.home.path().join("backup");
-    let (data, state) = (backup.join("data"), backup.join("state"));
-    back_up(&copied.place.data(), &copied.place.state(), &data, &state).unwrap();
-    let later = more.last().unwrap().time.plus(CHECKPOINT_INTERVAL);
-    assert!(journal.checkpoint_if_due(later).unwrap());
-    journal.close(Time(0)).unwrap();
-
+    let backup = copied.backed_up();
     let options = VerifyOptions {
-        state: Some(state),
+        state: Some(backup.join("state")),
         key_state: Some(copied.place.state()),
         checkpoints: Some(copied.directory()),
         is_backup: true,
         ..VerifyOptions::default()
     };
-    let report = audit::verify_with(&data, &options, &mut |_, _| {}).unwrap();
+    let report = audit::verify_with(&backup.join("data"), &options, &mut |_, _| {}).unwrap();
     assert_eq!(report.verdict, ProofVerdict::Proved, "{:?} {:?}", report.broken, report.unproved);
     assert_eq!(report.covered.0, report.records);
+}
+
+/// Proves a backup as an auditor without the organism's key and config does.
+fn audited(backup: &Path, copies: &[PathBuf], keys: &[&str]) -> ProofReport {
+    let options = VerifyOptions {
+        state: Some(backup.join("state")),
+        copies: copies.to_vec(),
+        keys: keys.iter().map(|key| (*key).to_owned()).collect(),
+        is_backup: true,
+        ..VerifyOptions::default()
+    };
+    audit::verify_with(&backup.join("data"), &options, &mut |_, _| {}).unwrap()
+}
+
+#[test]
+fn a_later_copy_under_the_named_key_covers_the_records_of_a_backup() {
+    let mut copied = Copied::new();
+    let backup = copied.backed_up();
+    let key = copied.last_copy().key;
+
+    let report = audited(&backup, &[copied.file()], &[&key]);
+    assert_eq!(report.verdict, ProofVerdict::Proved, "{:?} {:?}", report.broken, report.unproved);
+    assert_eq!(report.covered.0, report.records);
+
+    // Without the copy, a public key proves the records up to the last checkpoint in the backup.
+    let alone = audited(&backup, &[], &[&key]);
+    assert!(alone.covered.0 < alone.records, "{alone:?}");
+    let behind = alone.records - alone.covered.0;
+    let first = alone.covered.0 + 1;
+    let expected = format!("under no key at hand: {behind} records, from {first} on;");
+    let reasons = alone.unproved.join("; ");
+    assert!(reasons.contains(&expected), "{reasons}");
+    assert!(reasons.contains("a public key proves no record behind"), "{reasons}");
+    assert!(!reasons.contains("--key HEX"), "{reasons}");
+}
+
+/// Writes the lines of a file with copies of checkpoints, and returns the file's path.
+fn written(copied: &Copied, name: &str, lines: &[Checkpoint]) -> PathBuf {
+    let file = CheckpointFile::at(&copied.place.home.path().join(name));
+    file.append(lines).unwrap();
+    file.path().to_owned()
+}
+
+/// Signs `line` with a new key.
+fn signed_by_stranger(copied: &Copied, line: &Checkpoint) -> Checkpoint {
+    let other = copied.place.home.path().join("other");
+    std::fs::create_dir(&other).unwrap();
+    CheckpointKey::open(&other).unwrap().sign(line.clone())
+}
+
+/// An attacker can sign a copy of the last checkpoint with another key, and so make a genuine
+/// checkpoint over the right records.
+#[test]
+fn a_later_copy_under_another_key_covers_no_record_of_a_backup() {
+    let mut copied = Copied::new();
+    let backup = copied.backed_up();
+    let last = copied.last_copy();
+    let forged = signed_by_stranger(&copied, &last);
+    let mut lines = CheckpointFile::at(&copied.file()).read().unwrap();
+    lines.pop();
+    let alone = written(&copied, "alone", std::slice::from_ref(&forged));
+    let beside = written(&copied, "beside", &[lines, vec![forged.clone()]].concat());
+
+    for (copies, keys) in [(&alone, vec![&*last.key]), (&alone, vec![]), (&beside, vec![])] {
+        let report = audited(&backup, std::slice::from_ref(copies), &keys);
+        assert_eq!(report.verdict, ProofVerdict::NotProved, "{report:?}");
+        assert!(report.covered.0 < report.records, "{report:?}");
+        assert!(report.unknown_keys.contains(&KeyId::of(&forged.key).to_string()), "{report:?}");
+        let reasons = report.unproved.join("; ");
+        assert!(reasons.contains("`--key HEX`"), "{reasons}");
+        assert!(!reasons.contains("a public key proves no record behind"), "{reasons}");
+    }
+
+    // The named key counts, and the report shows it.
+    let report = audited(&backup, &[alone], &[&forged.key]);
+    assert_eq!(report.verdict, ProofVerdict::Proved, "{report:?}");
+    assert!(report.keys.contains(&forged.key), "{:?}", report.keys);
+}
+
+#[test]
+fn a_later_copy_under_the_key_of_the_last_checkpoint_needs_no_named_key() {
+    let mut copied = Copied::new();
+    let backup = copied.backed_up();
+    let report = audited(&backup, &[copied.file()], &[]);
+    assert_eq!(report.verdict, ProofVerdict::Proved, "{report:?}");
+    assert_eq!(report.keys.into_iter().collect::<Vec<_>>(), [copied.last_copy().key]);
+}
+
+/// A program that can write the backup can also write the copies in the backup's state.
+#[test]
+fn a_later_copy_in_the_state_of_a_backup_covers_no_record() {
+    let mut copied = Copied::new();
+    let backup = copied.backed_up();
+    let last = copied.last_copy();
+    let file = CheckpointFile::new(&backup.join("state"), last.journal);
+    file.append(std::slice::from_ref(&last)).unwrap();
+    let report = audited(&backup, &[], &[&last.key]);
+    assert_eq!(report.verdict, ProofVerdict::NotProved, "{report:?}");
+    assert!(report.covered.0 < report.records, "{report:?}");
+}
+
+/// The advice must not make an auditor trust a retired key, which signed nothing that is unproved.
+#[test]
+fn an_unknown_key_that_signed_only_proved_records_is_not_advised() {
+    let mut copied = Copied::new();
+    copied.run("sess-thirdtree");
+    let retired = copied.last_copy().key;
+    std::fs::remove_file(copied.place.state().join("key")).unwrap();
+    let accept = OperatorAcceptance { key: true, ..OperatorAcceptance::default() };
+    let mut journal = copied.open(accept).unwrap();
+    journal.append(&mut [copied.script.boot(2)]).unwrap();
+    journal.close(Time(0)).unwrap();
+    let backup = copied.backed_up();
+    let lines = JournalReader::open(&backup.join("data")).unwrap().checkpoints().unwrap();
+    let present = &lines.last().unwrap().key;
+    assert_ne!(&retired, present);
+
+    let report = audited(&backup, &[], &[present]);
+    assert!(report.unknown_keys.contains(&KeyId::of(&retired).to_string()), "{report:?}");
+    let reasons = report.unproved.join("; ");
+    assert!(reasons.contains("a public key proves no record behind"), "{reasons}");
+    assert!(!reasons.contains("--key HEX"), "{reasons}");
+}
+
+/// A false signature states nothing about the records, so the journal is not at fault.
+#[test]
+fn a_copy_with_a_false_signature_is_named_as_damaged() {
+    let mut copied = Copied::new();
+    let backup = copied.backed_up();
+    let last = copied.last_copy();
+    let stranger = signed_by_stranger(&copied, &last);
+    let flipped = if last.signature.starts_with('0') { "1" } else { "0" };
+    let flipped =
+        Checkpoint { signature: format!("{flipped}{}", &last.signature[1..]), ..last.clone() };
+    let swapped = Checkpoint { signature: stranger.signature, ..last.clone() };
+    let wrong = Checkpoint { merkle_root: Digest::ZERO, ..last.clone() };
+
+    for (name, line) in [("flipped", flipped), ("swapped", swapped), ("wrong", wrong)] {
+        let file = written(&copied, name, &[line]);
+        for (is_backup, data) in [(true, backup.join("data")), (false, copied.place.data())] {
+            let options = VerifyOptions {
+                copies: vec![file.clone()],
+                keys: vec![last.key.clone()],
+                is_backup,
+                ..VerifyOptions::default()
+            };
+            let report = audit::verify_with(&data, &options, &mut |_, _| {}).unwrap();
+            let detail = report.broken.expect("the copy is false").detail;
+            assert!(detail.contains("its signature is false"), "{name}: {detail}");
+            assert!(detail.contains(&file.display().to_string()), "{name}: {detail}");
+            assert!(!detail.contains("restore"), "{name}: {detail}");
+        }
+    }
+}
+
+#[test]
+fn a_later_copy_over_other_records_names_its_signer() {
+    let mut copied = Copied::new();
+    let backup = copied.backed_up();
+    let last = copied.last_copy();
+    let other = Checkpoint { merkle_root: Digest::ZERO, ..last.clone() };
+    let other = signed_by_stranger(&copied, &other);
+    let copies = [written(&copied, "other-records", std::slice::from_ref(&other))];
+    let broken = audited(&backup, &copies, &[&last.key]).broken.unwrap();
+    assert!(broken.detail.contains(&KeyId::of(&other.key).to_string()), "{broken:?}");
+    assert!(broken.detail.contains("compare with another copy"), "{broken:?}");
+}
+
+#[test]
+fn a_single_record_under_no_key_is_counted_as_one() {
+    let mut copied = Copied::new();
+    copied.run("sess-firsttree");
+    let mut journal = copied.open(OperatorAcceptance::default()).unwrap();
+    journal.append(&mut [copied.script.boot(2)]).unwrap();
+    drop(journal);
+
+    let keys = vec![copied.last_copy().key];
+    let options = VerifyOptions { keys, ..VerifyOptions::default() };
+    let report = audit::verify_with(&copied.place.data(), &options, &mut |_, _| {}).unwrap();
+    let reasons = report.unproved.join("; ");
+    let expected = format!("under no key at hand: 1 record, from {} on;", report.records);
+    assert!(reasons.contains(&expected), "{reasons}");
+}
+
+/// An older backup that is verified as if it were the journal lacks records, and has not been
+/// exchanged.
+#[test]
+fn a_journal_that_ends_before_a_copy_lacks_its_tail_and_may_be_a_backup() {
+    let mut copied = Copied::new();
+    let backup = copied.backed_up().join("data");
+    copied.run("sess-thirdtree");
+    let all = CheckpointFile::at(&copied.file()).read().unwrap();
+    let last = JournalReader::open(&backup).unwrap().last().unwrap();
+    let broken = |copies: Vec<Checkpoint>| {
+        let file = CheckpointFile::at(&copied.place.home.path().join("copy"));
+        std::fs::remove_file(file.path()).ok();
+        file.append(&copies).unwrap();
+        let copies = vec![file.path().to_owned()];
+        let options = VerifyOptions { copies, ..VerifyOptions::default() };
+        let report = audit::verify_with(&backup, &options, &mut |_, _| {}).unwrap();
+        let broken = report.broken.unwrap();
+        assert!(broken.detail.contains(&file.path().display().to_string()), "{broken:?}");
+        assert!(broken.detail.contains("`organism verify DIR`"), "{broken:?}");
+        assert!(!broken.detail.contains("is not the one in the journal"), "{broken:?}");
+        broken
+    };
+
+    let behind = all.iter().filter(|copy| copy.position > last).cloned().collect();
+    let ended = broken(behind);
+    assert_eq!(ended.position, last.0 + 1, "{ended:?}");
+    assert!(ended.detail.contains("it ends here, but the checkpoint in"), "{ended:?}");
+
+    let unsigned = broken(all);
+    assert_eq!(unsigned.position, last.0, "{unsigned:?}");
+    assert!(unsigned.detail.contains("over the records up to here is not in"), "{unsigned:?}");
 }
 
 #[test]
