@@ -6,10 +6,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::ids::ListenerName;
 use crate::model::ProviderKey;
 
-use super::{ComparedConfig, Config, ConfigChange, ProviderConfig, SecretValue, config_changes};
+use super::stored::{effective_changes, in_order};
+use super::{ComparedConfig, Config, ConfigChange, ProviderConfig, SecretValue};
 
-/// Names of sections whose changes need a restart. The output of `organism config diff` uses these
-/// names.
+/// Names of sections of the effective config whose changes need a restart.
 const SECTIONS_OF_START: [&str; 10] = [
     "name",
     "organism",
@@ -39,17 +39,23 @@ pub struct ReloadComparison {
 
 impl ReloadComparison {
     pub fn between(before: &Config, after: &Config) -> Self {
-        let compared = ComparedConfig::of_config(before);
-        let mut changes = config_changes(&compared, &ComparedConfig::of_config(after));
+        let old = ComparedConfig::of_config(before);
+        let new = ComparedConfig::of_config(after);
+        let mut changes = Vec::new();
+        let mut restart = BTreeSet::new();
+        for change in effective_changes(&old, &new) {
+            let needs_restart = needs_restart(&change.path, before, after);
+            let change = change.named_by_file(&old, &new);
+            if needs_restart {
+                restart.insert(change.path.clone());
+            }
+            changes.push(change);
+        }
         changes.extend(secret_changes(before, after));
         changes.extend(default_timeout_changes(before, after));
         // A reference to another variable is a change of the setting and of the text. The sort is
         // stable, so the change with the values stays.
-        changes.sort_by(|one, other| one.path.cmp(&other.path));
-        changes.dedup_by(|later, kept| later.path == kept.path);
-        let keys = changes.iter().map(|change| &change.path);
-        let mut restart: BTreeSet<_> =
-            keys.filter(|key| needs_restart(key, before, after)).cloned().collect();
+        let changes = in_order(changes);
 
         // Overrides from the environment are in no section of the file.
         let places = [
@@ -93,7 +99,7 @@ impl ReadSecret<'_> {
 }
 
 /// Returns a change for each secret that both configs have and whose text differs. If only one
-/// config has a secret, [`config_changes`] already lists the setting that names the secret.
+/// config has a secret, [`effective_changes`] already lists the setting that names the secret.
 fn secret_changes(before: &Config, after: &Config) -> Vec<ConfigChange> {
     let earlier = secrets_of(before);
     let mut changes = Vec::new();
@@ -151,6 +157,7 @@ fn secrets_of(config: &Config) -> BTreeMap<String, ReadSecret<'_>> {
     secrets
 }
 
+/// Whether a change of `key`, a key of the effective config, needs a restart.
 fn needs_restart(key: &str, before: &Config, after: &Config) -> bool {
     let mut words = key.split('.');
     let section = words.next().unwrap_or_default();

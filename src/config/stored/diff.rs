@@ -1,8 +1,9 @@
 //! Compares two configs by their meaning: key by key, whatever their files look like.
 
 use std::collections::BTreeMap;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use serde::Deserialize as _;
 use serde_json::Value as Json;
 use similar::TextDiff;
 
@@ -10,7 +11,8 @@ use crate::ids::Digest;
 use crate::journal::{self, sqlite::JournalReader};
 use crate::limits;
 
-use super::super::Config;
+use super::super::{Config, duration};
+use super::file_keys::{file_key, split_values};
 use super::{BootConfig, StoredConfig, StoredConfigError};
 
 /// Sections that the effective config leaves out, because the pump's decisions do not depend on
@@ -46,7 +48,9 @@ pub struct ComparedConfig {
 /// A difference between two configs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigChange {
-    /// Key of the changed value, such as `agents.writer.max_iterations`.
+    /// Key of the changed value in the config file, such as `agents.writer.max_iterations`. For a
+    /// value of the effective config that no key of the file sets alone, such as the digest of a
+    /// schema, its key in the effective config.
     pub path: String,
     /// Value in the first config; `None` if only the second config has the key.
     pub before: Option<String>,
@@ -54,6 +58,18 @@ pub struct ConfigChange {
     pub after: Option<String>,
     /// Unified diff of the changed lines; `None` if neither value is a text of several lines.
     pub diff: Option<String>,
+}
+
+impl ConfigChange {
+    /// Names the changed value by its key in the config file. `before` and `after` are the compared
+    /// configs.
+    pub fn named_by_file(self, before: &ComparedConfig, after: &ComparedConfig) -> Self {
+        let configs = if self.after.is_some() { [after, before] } else { [before, after] };
+        let roles_of =
+            |name: &str| configs.iter().filter_map(|own| own.role(name).cloned()).collect();
+        let is_set_anew = self.before.is_none() || self.after.is_none();
+        Self { path: file_key(&self.path, roles_of, is_set_anew), ..self }
+    }
 }
 
 impl ComparedConfig {
@@ -99,6 +115,12 @@ impl ComparedConfig {
         self.values.iter().chain(apart.into_iter().flatten()).collect()
     }
 
+    /// Returns the role of the member `name`, such as `agent`; `None` if the config has no such
+    /// member.
+    fn role(&self, name: &str) -> Option<&String> {
+        self.values.get(&format!("contracts.{name}.role"))
+    }
+
     /// Returns the text whose digest is `value`; `None` if `value` is no digest, or the text is
     /// unknown.
     fn text(&self, value: &str) -> Option<&str> {
@@ -130,6 +152,20 @@ fn digest_of(text: &str) -> Digest {
 /// Returns every difference between two configs, in order of keys. Empty for configs that mean the
 /// same. If [`ComparedConfig::is_effective_only`], compares the effective configs alone.
 pub fn config_changes(before: &ComparedConfig, after: &ComparedConfig) -> Vec<ConfigChange> {
+    let changes = effective_changes(before, after).into_iter();
+    in_order(changes.map(|change| change.named_by_file(before, after)).collect())
+}
+
+/// Sorts changes by their keys, and keeps only the first of several changes of a key.
+pub fn in_order(mut changes: Vec<ConfigChange>) -> Vec<ConfigChange> {
+    changes.sort_by(|one, other| one.path.cmp(&other.path));
+    changes.dedup_by(|later, kept| later.path == kept.path);
+    changes
+}
+
+/// Returns every difference between two configs as [`config_changes`] does, but names values of
+/// the effective config by their keys there.
+pub fn effective_changes(before: &ComparedConfig, after: &ComparedConfig) -> Vec<ConfigChange> {
     let old_values = before.compared_values(after);
     let new_values = after.compared_values(before);
     let mut paths: Vec<_> = old_values.keys().chain(new_values.keys()).copied().collect();
@@ -173,6 +209,7 @@ fn effective_values(effective: &str) -> BTreeMap<String, String> {
     if let Ok(effective) = serde_json::from_str::<Json>(effective) {
         add_values("", &effective, &mut values);
     }
+    split_values(&mut values);
     values
 }
 
@@ -210,6 +247,10 @@ fn add_values(path: &str, value: &Json, out: &mut BTreeMap<String, String>) {
 
     match value {
         Json::Object(members) if !members.is_empty() => {
+            if let Ok(length) = Duration::deserialize(value) {
+                out.insert(path.to_owned(), duration::show(length));
+                return;
+            }
             for (name, member) in members {
                 add_values(&beneath(name), member, out);
             }

@@ -8,6 +8,7 @@
 //! loaded again.
 
 mod diff;
+mod file_keys;
 mod history;
 mod load;
 pub(super) mod portable;
@@ -25,6 +26,7 @@ use crate::journal::sqlite::JournalReader;
 use super::environment::ConfigEnvironment;
 use super::sections::DeclaredSections;
 pub use diff::{ComparedConfig, ConfigChange, config_changes, effective_of};
+pub(super) use diff::{effective_changes, in_order};
 pub use history::{BootConfig, ConfigHistory};
 pub use load::{ExtractedConfig, StoredConfigError};
 pub use portable::CONFIG_NAME;

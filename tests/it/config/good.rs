@@ -39,6 +39,85 @@ fn a_timeout_of_an_agent_that_equals_the_default_is_a_setting_of_its_own() {
     assert!(changed_timeouts(&absent, &load_with("")).is_empty());
 }
 
+/// Returns the keys of the file whose changes need a restart. The two test configs are in different
+/// directories, so these are left out.
+fn restart_keys(before: &Config, after: &Config) -> Vec<String> {
+    let restart = ReloadComparison::between(before, after).restart.into_iter();
+    restart.filter(|key| !["organism.data", "organism.state"].contains(&key.as_str())).collect()
+}
+
+/// A person who reads a change must find its key in the config file.
+#[test]
+fn changes_are_named_by_the_keys_of_the_file() {
+    let file = std::fs::read_to_string(data().join("good-schedules.toml")).unwrap();
+    let load_with = |from: &str, to: &str| {
+        assert!(file.contains(from), "{from}");
+        load_text(file.replacen(from, to, 1), &[]).unwrap()
+    };
+    let before = load_with("", "");
+    let often = load_with("every = \"1h30m\"", "every = \"2h\"");
+    assert_eq!(restart_keys(&before, &often), ["schedules.often.every"]);
+    let named =
+        load_with("[schedules.often]\nevery = \"1h30m\"", "[schedules.times]\nevery = \"1h\"");
+    let slower =
+        load_with("[schedules.often]\nevery = \"1h30m\"", "[schedules.times]\nevery = \"2h\"");
+    assert_eq!(restart_keys(&named, &slower), ["schedules.times.every"]);
+    let changes = ReloadComparison::between(&named, &slower).changes;
+    let every = changes.iter().find(|change| change.path == "schedules.times.every").unwrap();
+    let values = (every.before.as_deref(), every.after.as_deref());
+    assert_eq!(values, (Some("1h"), Some("2h")));
+    let weekly = load_with("on = [\"fri\", \"mon\"]", "on = [\"tue\"]");
+    assert_eq!(restart_keys(&before, &weekly), ["schedules.weekly.on"]);
+    let daily = load_with("every = \"1h30m\"", "at = \"07:00\"\nzone = \"UTC\"");
+    let keys = ["at", "every", "zone"].map(|key| format!("schedules.often.{key}"));
+    assert_eq!(restart_keys(&before, &daily), keys);
+}
+
+#[test]
+fn a_changed_setting_of_a_member_is_named_by_its_key_in_the_file() {
+    let before = load_text(good_with("", ""), &[]).unwrap();
+    let check = |line: &str, added: &str, expected: &[&str], expected_restart: &[&str]| {
+        let after = load_text(good_with(line, &format!("{line}\n{added}")), &[]).unwrap();
+        let changes = ReloadComparison::between(&before, &after).changes.into_iter();
+        let changes: Vec<_> = changes.map(|change| change.path).collect();
+        assert_eq!(changes, expected, "{added}");
+        assert_eq!(restart_keys(&before, &after), expected_restart, "{added}");
+    };
+
+    let agent = "tokens = 9000\nmax_actions_per_turn = 7\nfinal_format = \"markdown\"";
+    let keys = ["final_format", "max_actions_per_turn", "tokens"];
+    let keys = keys.map(|key| format!("agents.researcher.{key}"));
+    check("peers = [\"search\"]", agent, &keys.each_ref().map(String::as_str), &[]);
+    let listener = "timeout = \"5m\"\nserial_per_thread = true\napproval = \"always\"\napproval_timeout = \"5m\"";
+    let keys = ["approval", "approval_timeout", "serial_per_thread", "timeout"];
+    let keys = keys.map(|key| format!("listeners.search.{key}"));
+    let keys = keys.each_ref().map(String::as_str);
+    check("command = [\"./run\"]", listener, &keys, &keys[2..3]);
+    let client = "keys_for = \"1h\"\nsteps = true\n[limits]\npayload_bytes = 4096";
+    let keys = ["clients.user.keys_for", "clients.user.steps", "limits.payload_bytes"];
+    check("peers = [\"researcher\"]", client, &keys, &[]);
+}
+
+/// A listener that becomes an agent has another section in the file.
+#[test]
+fn another_kind_of_a_member_is_named_by_its_section() {
+    let before = load_text(good_with("", ""), &[]).unwrap();
+    let text = good_with("[listeners.search]\ncommand = [\"./run\"]", "[humans.search]");
+    let after = load_text(text, &[]).unwrap();
+    let changes = ReloadComparison::between(&before, &after).changes;
+    assert_eq!(restart_keys(&before, &after), ["humans.search"]);
+    let keys: Vec<_> = changes.iter().map(|change| change.path.as_str()).collect();
+    assert!(keys.contains(&"listeners.search.command"), "{keys:?}");
+    let is_of_file = |key: &&str| {
+        let section = key.split('.').next().unwrap_or_default();
+        ["humans", "listeners", "organism"].contains(&section)
+    };
+    assert!(keys.iter().all(is_of_file), "{keys:?}");
+    let back = ReloadComparison::between(&after, &before).changes;
+    let back: Vec<_> = back.iter().map(|change| change.path.as_str()).collect();
+    assert!(back.iter().all(is_of_file), "{back:?}");
+}
+
 /// A rotated key must not look like an unchanged config, although no record has its text.
 #[test]
 fn a_changed_secret_is_a_change_whether_its_text_or_its_file_changed() {

@@ -114,7 +114,7 @@ fn work_in_flight_ends_with_its_own_schemas_while_new_work_follows_the_new_confi
     rewrite(&house, "talk.xsd", "name=\"n\" type=\"xs:token\"", "name=\"n\" type=\"xs:int\"");
     rewrite(&house, "organism.toml", "\"let-go-{n}\"]", "\"let-{n}\"]");
     let applied = reloaded(&house, 0);
-    for key in ["processes.holder.command", "schemas."] {
+    for key in ["listeners.holder.command", "schemas."] {
         assert!(applied.err.contains(key), "{applied:?}");
     }
 
@@ -284,7 +284,7 @@ fn what_cannot_be_applied_changes_nothing_and_is_named() {
     let serial = before.replace("attempts = 1", "attempts = 2\nserial_per_thread = true");
     house.write("organism.toml", serial + "\n[http]\nlisten = \"127.0.0.1:0\"\n");
     let restart = reloaded(&house, 78);
-    for key in ["contracts.holder.serial_per_thread", "http"] {
+    for key in ["listeners.holder.serial_per_thread", "http"] {
         assert!(restart.err.contains(key), "{restart:?}");
     }
     assert!(!restart.err.contains("attempts"), "{restart:?}");

@@ -96,7 +96,7 @@ fn a_difference_that_needs_a_restart_reaches_no_partition() {
 
     let refused = house.organism(&["reload"]);
     assert_eq!(refused.code, Some(78), "{refused:?}");
-    assert!(refused.err.contains("contracts.holder.serial_per_thread"), "{refused:?}");
+    assert!(refused.err.contains("listeners.holder.serial_per_thread"), "{refused:?}");
     assert_eq!(reloads(&house), 0);
     assert_eq!(running.stop(), Some(0));
 }
