@@ -219,6 +219,15 @@ pub(super) const WORKFLOWS: KnownSection = KnownSection {
     ],
 };
 
+/// Keys of a workflow in a file of its own: the same as in the config, without `file`.
+pub(super) const WORKFLOW_FILE: KnownSection = KnownSection {
+    keys: match WORKFLOWS.keys {
+        [(key, _), definition @ ..] if matches!(key.as_bytes(), b"file") => definition,
+        _ => panic!("the first key is not `file`"),
+    },
+    ..WORKFLOWS
+};
+
 /// Keys of one goal of a workflow.
 pub(super) const GOALS: KnownSection = KnownSection {
     name: "goals",

@@ -155,9 +155,11 @@ impl ControlContext {
             }
             return Some(refused(request, denied.refusal));
         }
-        let judged = identity.as_ref().and_then(|own| own.judge(request, handshake));
-        if judged.is_some() {
-            return judged;
+        if let Some(judged) = identity.as_ref().and_then(|own| own.judge(request, handshake)) {
+            return Some(match &self.pumps {
+                PumpBackend::One(_) => judged,
+                PumpBackend::Several(table) => table.confirmed_refusal(judged),
+            });
         }
 
         // Decisions and queries are carried out even beyond the bound, because they let waiting

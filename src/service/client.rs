@@ -182,8 +182,8 @@ impl ServiceClient {
 
     /// Finds the thread of the held call that `message` opened. If a pump has this call, returns
     /// its thread. If all pumps respond and none has the call, returns `None`. If some pump does
-    /// not respond and no other pump has the call, looks in the journals on this machine, and
-    /// returns an error if they do not contain the call.
+    /// not respond and no other pump has the call, searches the journals on this machine. Returns
+    /// an error if they do not contain the call either.
     async fn held_thread(&self, message: MessageId) -> Result<Option<ThreadId>, Error> {
         let queries = (0..self.partitions().unwrap_or(1)).map(async |partition| {
             let query = ServiceRequest::HeldThread { message, partition };
@@ -341,8 +341,8 @@ impl ServiceClient {
             if let Err(error) = self.attempt(partition, request, on_response).await {
                 // A pump may have carried out an earlier attempt, whatever refused this one.
                 let is_undecided = retries.is_unsure && !request.is_query();
-                let detail = error.to_string();
                 return Err(if is_undecided {
+                    let detail = error.refusal_reason().unwrap_or_else(|| error.to_string());
                     Error::Unanswered { partition, detail }
                 } else {
                     error

@@ -140,6 +140,33 @@ impl Error {
         Self::Failed { detail: detail.to_string() }
     }
 
+    /// If the organism refuses the request before it does anything, returns the reason. Unlike the
+    /// error's own text, the reason does not state that nothing was done, so it is also right about
+    /// the repetition of a request. Returns `None` for any other error.
+    pub(super) fn refusal_reason(&self) -> Option<String> {
+        match self {
+            Self::ForeignSocket { path, .. } => {
+                let path = path.display();
+                Some(format!("another process than that of the journal serves the socket {path}"))
+            }
+            Self::OtherProject(OtherProject { data, stored, .. }) => {
+                let stored = stored.display();
+                Some(format!("{} belongs to the project {stored}", data.display()))
+            }
+            Self::ConfigChanged { running, .. } => {
+                Some(format!("the running organism has another config, {running}"))
+            }
+            Self::OtherPartitions { running, ours } => Some(format!(
+                "the running organism has {running} partitions, and the config says {ours}"
+            )),
+            Self::OtherVersion { theirs, ours } => Some(format!(
+                "the running organism speaks version {theirs} of the service protocol, and this \
+                 command version {ours}"
+            )),
+            _ => None,
+        }
+    }
+
     /// Whether the organism and the command are certainly different programs. Every further request
     /// then fails, too.
     pub const fn is_of_other_program(&self) -> bool {

@@ -93,7 +93,7 @@ pub fn input_payload(
 ///
 /// Fails if the schema of `payload` does not permit a child or attribute that `payload` has.
 pub fn with_stand_ins(schemas: &Schemas, payload: Element) -> Result<Element, InputError> {
-    let name = PayloadName::new(payload.name.namespace(), payload.local_name());
+    let name = PayloadName::from(&payload.name);
     if !schemas.contains(&name) {
         return Ok(payload);
     }
@@ -137,7 +137,7 @@ fn add_stand_ins(mut element: Element, path: &str, parameters: &[PayloadParamete
 /// names are repeated, and the schema permits their children only in turns, puts the children into
 /// this order, too (`alternate_children`).
 pub fn fit_children(schemas: &Schemas, mut payload: Element) -> Element {
-    let name = PayloadName::new(payload.name.namespace(), payload.local_name());
+    let name = PayloadName::from(&payload.name);
     let parameters = schemas.describe(&name).parameters;
     let is_of = |parameter: &PayloadParameter, child: &Node| match child {
         Node::Element(child) => !parameter.attribute && parameter.name == child.local_name(),
@@ -170,7 +170,7 @@ pub fn alternate_children(schemas: &Schemas, payload: &mut Element) {
         return;
     }
 
-    let name = PayloadName::new(payload.name.namespace(), payload.local_name());
+    let name = PayloadName::from(&payload.name);
     let parameters = schemas.describe(&name).parameters;
     let is_repeatable = |child: &QName| {
         let mut own = parameters.iter().filter(|parameter| !parameter.attribute);

@@ -79,7 +79,10 @@ fn definition_text(name: &str) -> String {
 }
 
 fn load_text(text: &str) -> Result<Config, ConfigProblems> {
-    let directory = directory();
+    load_in(&directory(), text)
+}
+
+fn load_in(directory: &tempfile::TempDir, text: &str) -> Result<Config, ConfigProblems> {
     let path = write(directory.path(), text);
     let around = ConfigEnvironment {
         variables: std::collections::BTreeMap::new(),
@@ -595,6 +598,30 @@ fn a_form_that_lacks_a_key_is_reported() {
         missing-key: goal `improve` needs `max` | improve | add max = 4
         missing-key: goal `critique` needs `agent` | critique | a goal has one of `each`, `agent`, `listener`, `workflow`, `all`, `first`, `loop`, `choose`, `ask`
     "#]].assert_eq(&found);
+}
+
+#[test]
+fn a_mistake_in_a_prompt_file_is_shown_at_its_place_in_this_file() {
+    let directory = directory();
+    let config = write(directory.path(), "");
+    let prompt = "Write a bad( about {{input/topic}}\nfor {{input/raeders}}.\n{{bad(}}\n";
+    std::fs::write(config.with_file_name("draft.txt"), prompt).unwrap();
+    let text = definition_text("essay");
+    let draft = text.find("draft = {").unwrap();
+    let critique = text.find("critique = {").unwrap();
+    let file = "draft = { agent = \"writer\", prompt_file = \"draft.txt\" }\n";
+    let text = format!("{}{file}{}", &text[..draft], &text[critique..]);
+
+    let problems = load_in(&directory, &text).err().unwrap();
+    let places = problems.iter().map(|problem| {
+        let place = &problem.place;
+        let before = &prompt[..place.span.start];
+        format!("{} {} {}", problem.code, place.source.name(), before.lines().count())
+    });
+    assert_eq!(
+        places.collect::<Vec<_>>(),
+        ["expression-never-matches draft.txt 2", "bad-expression draft.txt 3"]
+    );
 }
 
 #[test]

@@ -1,14 +1,15 @@
 //! Recorded runs: their requests and definitions.
 
+use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 
 use crate::envelope::Message;
-use crate::ids::{Digest, Position, ThreadId};
+use crate::ids::{Digest, MessageId, Position, ThreadId};
 use crate::journal::sqlite::JournalReader;
 use crate::memory::tree_with_history;
 use crate::thread::Fact;
-use crate::workflow::{WorkflowDefinition, latest_run, read_compiled};
+use crate::workflow::{GoalId, RunRetry, WorkflowDefinition, latest_run, read_compiled};
 
 use super::super::exit::{CommandExit, CommandFailure};
 use super::super::journal_target::{self, JournalTarget, unknown};
@@ -21,6 +22,9 @@ pub struct RecordedRun {
     pub digest: Digest,
     /// All messages of the thread, oldest first. In a fork, the messages of its history come first.
     pub messages: Vec<Arc<Message>>,
+    /// Client keys of the requests in the thread, without those in the history of a fork, because
+    /// these keys belong to the source.
+    keys: HashMap<MessageId, String>,
     /// Position of the latest record of the run's tree.
     pub last: Position,
 }
@@ -46,6 +50,29 @@ impl RecordedRun {
             CommandFailure::new(CommandExit::InvalidData, message).into()
         })
     }
+
+    /// Goes back to the run before the retry that the client of this run has requested with `key`,
+    /// from the goal `from`, and returns this retry. Changes nothing and returns `None` if there is
+    /// no such retry. The key of the retry may have expired.
+    pub fn go_back_to_retry(&mut self, key: &str, from: Option<&str>) -> Option<RunRetry> {
+        let has_key = |message: &Message| self.keys.get(&message.id).is_some_and(|own| own == key);
+        let requests = self.messages.iter().enumerate().rev();
+        let (index, retry) = requests
+            .filter(|(_, message)| message.from == self.request.from && has_key(message))
+            .find_map(|(index, request)| {
+                Some((index, RunRetry::read(request, &request.to)?.ok()?))
+            })?;
+        if retry.from.as_ref().map(GoalId::as_str) != from {
+            return None;
+        }
+
+        let (earlier, _) = self.messages.split_at(index);
+        let (request, digest) = latest_run(earlier)?;
+        self.digest = digest?;
+        self.request = request;
+        self.messages.truncate(index);
+        Some(retry)
+    }
 }
 
 /// Finds the latest run in a thread. In a fork, the run may be in the fork's history.
@@ -55,18 +82,25 @@ pub fn run_on_record(place: &JournalTarget, thread: &ThreadId) -> anyhow::Result
         let failed = |error| journal_target::failed_in(&reader, error);
         let Some(last) = reader.head(&thread.root()).map_err(failed)? else { continue };
         let records = tree_with_history(&reader, last).map_err(failed)?;
-        let facts = records.iter().flat_map(|record| &record.facts);
-        let messages = facts.filter_map(|fact| match fact {
-            Fact::Accepted { message, .. } if message.thread == *thread => {
-                Some(Arc::clone(message))
+        let mut messages = Vec::new();
+        let mut keys = HashMap::new();
+        let first_own = records.iter().rposition(|record| record.fork_source().is_some());
+        for (index, record) in records.into_iter().enumerate() {
+            let is_own = first_own.is_none_or(|first| index >= first);
+            for fact in record.facts {
+                if let Fact::Accepted { message, key, .. } = fact
+                    && message.thread == *thread
+                {
+                    keys.extend(key.filter(|_| is_own).map(|key| (message.id, key)));
+                    messages.push(message);
+                }
             }
-            _ => None,
-        });
-        let messages: Vec<_> = messages.collect();
+        }
+
         is_thread |= !messages.is_empty();
         let Some((request, digest)) = latest_run(&messages) else { continue };
         let Some(digest) = digest else { return Err(without_definition(&request).into()) };
-        return Ok(RecordedRun { reader, request, digest, messages, last });
+        return Ok(RecordedRun { reader, request, digest, messages, keys, last });
     }
 
     if !is_thread {

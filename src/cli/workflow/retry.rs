@@ -55,31 +55,70 @@ pub fn run(args: &RetryArgs) -> anyhow::Result<ExitCode> {
     let thread = known(&args.run)?;
     let config = args.config.load_without_keys()?;
     let place = JournalTarget { config: args.config.config.clone(), data: None, state: None };
-    let recorded = run_on_record(&place, &thread)?;
-    let workflow = &recorded.request.to;
+    let latest = run_on_record(&place, &thread)?;
     // A workflow that the config no longer has accepts no call.
-    named(&config, workflow.as_str())?;
-    let retry = RunRetry { run: CallId(recorded.request.id), from: goal(args, &recorded)? };
-    let definition = recorded.definition()?;
-    if !args.again {
-        refuse_repeated(&config, &recorded, &definition, &retry)?;
-    }
+    named(&config, latest.request.to.as_str())?;
+    let client = config.contracts.get(&latest.request.from);
+    let keys_expire = client.is_some_and(|client| client.keys_for.is_some());
 
-    let client = recorded.request.from.clone();
-    let client = startup::client(&config, Some(client.as_str()))?;
+    // The same key gets the recorded result only with the same payload. So the retry on record
+    // decides which run is named, and not the latest run, which may be that retry itself.
+    if let Some(key) = &args.key {
+        let mut earlier = run_on_record(&place, &thread)?;
+        if let Some(retry) = earlier.go_back_to_retry(key, args.from.as_deref()) {
+            // Only the core knows whether the key has expired. If not, it refuses a new retry.
+            if keys_expire {
+                let mut is_reused = false;
+                let exit = submit_new(args, &config, latest, Some(&mut is_reused))?;
+                if !is_reused {
+                    return Ok(exit);
+                }
+            }
+            return submit(args, &config, earlier, &retry, None);
+        }
+    }
+    submit_new(args, &config, latest, None)
+}
+
+/// Submits a retry of the run `latest`. If `is_reused` is given, and the core refuses the retry
+/// because its key was used for another payload, sets `is_reused` and prints nothing.
+fn submit_new(
+    args: &RetryArgs,
+    config: &Config,
+    latest: RecordedRun,
+    is_reused: Option<&mut bool>,
+) -> anyhow::Result<ExitCode> {
+    let retry = RunRetry { run: CallId(latest.request.id), from: goal(args, &latest)? };
+    if !args.again {
+        refuse_repeated(config, &latest, &latest.definition()?, &retry)?;
+    }
+    submit(args, config, latest, &retry, is_reused)
+}
+
+/// Submits `retry`, a retry of the run `recorded`.
+fn submit(
+    args: &RetryArgs,
+    config: &Config,
+    recorded: RecordedRun,
+    retry: &RunRetry,
+    is_reused: Option<&mut bool>,
+) -> anyhow::Result<ExitCode> {
+    let definition = recorded.definition()?;
+    let client = startup::client(config, Some(recorded.request.from.as_str()))?;
     let secret = config.secret_of(&client).as_ref().map(BearerSecret::of);
     let submission = SubmitRequest {
         client,
-        thread: Some(thread.to_string()),
+        thread: Some(recorded.request.thread.to_string()),
         suggested: None,
         key: args.key.clone(),
-        payload: retry.write(workflow).to_xml().into_bytes(),
+        payload: retry.write(&recorded.request.to).to_xml().into_bytes(),
         wait: !args.no_wait,
         trace: None,
         secret,
     };
     let output = RunOutputForm { quiet: args.quiet, json: args.json, no_wait: args.no_wait };
-    let shown = show_run(config, &definition, Some(recorded), submission, output);
+    let config = config.clone();
+    let shown = show_run(config, &definition, Some(recorded), submission, output, is_reused);
     startup::runtime()?.block_on(shown)
 }
 

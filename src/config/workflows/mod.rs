@@ -31,7 +31,7 @@ use super::payloads::{KnownPayloads, PayloadResolver};
 use super::read::TableReader;
 use super::sections::DeclaredSections;
 use super::short_types;
-use super::source_text::SourceRange;
+use super::source_text::{ConfigSource, SourceRange};
 use super::tree::{ExpandedText, Located, TomlEntry, TomlNode, TomlTable, TomlValue};
 use super::{file, tree};
 
@@ -304,16 +304,23 @@ impl WorkflowReader<'_> {
 
         let code = ProblemCode::FileMissing;
         let text = file::named_text(&path, self.directory, "workflow", code, problems)?;
-        let (table, source) = match tree::parse(&path.value.written, &text, self.around, problems) {
-            Ok(parsed) => parsed,
-            Err(found) => {
-                problems.also(found);
-                return None;
-            }
-        };
+        let (mut table, source) =
+            match tree::parse(&path.value.written, &text, self.around, problems) {
+                Ok(parsed) => parsed,
+                Err(found) => {
+                    problems.also(found);
+                    return None;
+                }
+            };
 
-        let place = super::source_text::SourceRange::start(&source);
-        let mut read = TableReader::new(&keys::WORKFLOWS, &table, what, place, problems);
+        if let Some(entry) = table.take("file") {
+            let message = format!("the file of {what} names another `file`, which is not read");
+            let problem = ConfigProblem::new(ProblemCode::UnknownKey, &entry.key.place, message);
+            problems.push(problem.help("take it out, or name the other file in the config"));
+        }
+
+        let place = SourceRange::start(&source);
+        let mut read = TableReader::new(&keys::WORKFLOW_FILE, &table, what, place, problems);
         self.definition(name, &mut read)
     }
 
@@ -527,7 +534,10 @@ impl WorkflowReader<'_> {
             (None, Some(path)) => {
                 let place = (self.directory, self.is_stored);
                 let text = super::agents::prompt_file(&path, place, read.problems)?;
-                Some(Placed::new(text, self.places.add(&path.place)))
+                // A mistake in an expression is shown in the file of the prompt.
+                let source = ConfigSource::new(&path.value.written, &text);
+                let range = SourceRange::new(&source, 0..text.len());
+                Some(Placed::new(text, self.places.add(&range)))
             }
             (None, None) => {
                 if !read.has("prompt_file") {

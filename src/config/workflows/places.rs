@@ -23,12 +23,13 @@ impl PlaceTable {
         found.unwrap_or_else(|| SourceRange::start(&ConfigSource::new("config", "")))
     }
 
-    /// Returns the range of `part` within the source text of a value. If `part` is not found,
-    /// returns the range of the whole value.
+    /// Returns the range of `part` within the source text of a value. In a prompt, prefers a
+    /// placeholder that contains `part` to other text. If `part` is not found, returns the range of
+    /// the whole value.
     pub fn range_of_part(&self, place: PlaceId, part: &str) -> SourceRange {
         let whole = self.range(place);
         let text = whole.source.slice(whole.span.clone());
-        match text.find(part).filter(|_| !part.is_empty()) {
+        match offset_of(text, part).filter(|_| !part.is_empty()) {
             Some(at) => {
                 let start = whole.span.start + at;
                 SourceRange { source: Arc::clone(&whole.source), span: start..start + part.len() }
@@ -36,4 +37,13 @@ impl PlaceTable {
             None => whole,
         }
     }
+}
+
+fn offset_of(text: &str, part: &str) -> Option<usize> {
+    let mut openings = text.match_indices("{{");
+    let in_placeholder = openings.find_map(|(open, _)| {
+        let (placeholder, _) = text.get(open..)?.split_once("}}")?;
+        placeholder.find(part).map(|at| open + at)
+    });
+    in_placeholder.or_else(|| text.find(part))
 }

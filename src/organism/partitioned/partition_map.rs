@@ -2,6 +2,7 @@
 //! to the owners.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Instant;
 
@@ -42,6 +43,8 @@ pub struct PartitionMap {
     /// Live processes of this organism. Each has a name and the time of its last announcement.
     members: Mutex<BTreeMap<MemberId, (String, Instant)>>,
     begun: Instant,
+    /// Whether a worker has found that the journal has this process's number of partitions.
+    is_number_confirmed: AtomicBool,
     pub(super) rpc: PumpRpc,
     /// Access rules in force, for requests from the control socket and over NATS.
     pub(in crate::organism) rules: Arc<SharedRules>,
@@ -113,9 +116,32 @@ impl PartitionMap {
             requests_denied: Mutex::default(),
             members: Mutex::default(),
             begun: Instant::now(),
+            is_number_confirmed: AtomicBool::new(false),
             rpc,
             rules,
         }
+    }
+
+    /// Notes that the journal has the number of partitions with which this process was started.
+    pub(super) fn confirm_number(&self) {
+        self.is_number_confirmed.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns `refusal`, the refusal of a request by its handshake. If the refusal is about the
+    /// number of partitions, and this process may be the one with the wrong number, returns the
+    /// response that the request can be repeated.
+    pub(in crate::organism) fn confirmed_refusal(
+        &self,
+        refusal: ServiceResponse,
+    ) -> ServiceResponse {
+        let is_confirmed = self.is_number_confirmed.load(Ordering::Relaxed);
+        if is_confirmed || !matches!(refusal, ServiceResponse::OtherPartitions { .. }) {
+            return refusal;
+        }
+
+        let why = "the organism starts with another number of partitions than the config, and has \
+                   not compared its number with the journal yet";
+        ServiceResponse::Unavailable(PartitionUnavailable::lasting(why))
     }
 
     pub(in crate::organism) fn statuses(&self) -> Vec<PartitionStatus> {

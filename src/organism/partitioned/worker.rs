@@ -420,6 +420,8 @@ impl LeaseWait<'_> {
         let mut core = core(self.config);
         self.map.set_ready(self.partition, false);
         let mut standby = Standby::begin(servers, journal, data, state)?;
+        // The begin has compared the number of partitions with that of the journal.
+        self.map.confirm_number();
         let mut followed = None::<Instant>;
         let mut warned = String::new();
 

@@ -46,8 +46,8 @@ impl ServiceClient {
                     on_update(update);
                 }
             };
-            self.attempt(partition, &request, on_response).await?;
-            progress.end_attempt().await?;
+            let attempted = self.attempt(partition, &request, on_response).await;
+            progress.end_attempt(attempted).await?;
         }
         Ok(())
     }
@@ -100,15 +100,20 @@ impl SubmissionProgress {
         }
     }
 
+    /// Whether a pump may have recorded an earlier attempt.
+    const fn may_be_on_record(&self) -> bool {
+        self.retries.is_unsure || matches!(self.request, ServiceRequest::AwaitResults(_))
+    }
+
     fn begin_attempt(&mut self) {
         self.waits.begin_attempt();
         self.unavailable = None;
         self.failed = None;
     }
 
-    /// Records a response to the present attempt. Returns the update for the client, if the
-    /// response contains one. `is_local_silent` is true if the organism on this machine has not
-    /// responded.
+    /// Records a response to the present attempt. Returns the update for the client; `None` if the
+    /// response contains no update. `is_local_silent` is true if the organism on this machine has
+    /// not responded.
     fn take(&mut self, response: ServiceResponse, is_local_silent: bool) -> Option<SubmitUpdate> {
         match response {
             ServiceResponse::SubmitUpdate(SubmitUpdate::Refused { refusal, .. })
@@ -195,12 +200,21 @@ impl SubmissionProgress {
         }
     }
 
-    /// Ends the present attempt:
+    /// Ends the present attempt, which had the result `attempted`:
     /// - If all responses have come, returns at once.
     /// - If the attempt failed, returns its error.
     /// - Otherwise, waits until the request may be repeated. Returns an error if it must not be
     ///   repeated any more.
-    async fn end_attempt(&mut self) -> Result<(), Error> {
+    async fn end_attempt(&mut self, attempted: Result<(), Error>) -> Result<(), Error> {
+        if let Err(error) = &attempted
+            && let Some(detail) = error.refusal_reason()
+            && self.may_be_on_record()
+        {
+            // An earlier attempt may be on record, so this refusal does not decide the request.
+            return Err(Error::Unanswered { partition: self.retries.partition, detail });
+        }
+        attempted?;
+
         if self.expected.is_nothing() {
             return Ok(());
         }
@@ -329,9 +343,9 @@ mod tests {
     use std::time::Instant;
 
     use super::*;
-    use crate::ids::ListenerName;
+    use crate::ids::{CallId, ListenerName, MessageId};
     use crate::limits;
-    use crate::service::WaitKind;
+    use crate::service::{OtherProject, WaitKind};
 
     fn submission(client: &str, key: Option<&str>) -> SubmitRequest {
         let mut request = SubmitRequest {
@@ -389,7 +403,7 @@ mod tests {
             let update = progress.take(ServiceResponse::SubmitUpdate(refused), is_local_silent);
             assert_eq!(update.is_some(), expected.is_none(), "{is_local_silent} {is_unsure}");
 
-            let ended = progress.end_attempt().await.map_err(|error| error.to_string());
+            let ended = progress.end_attempt(Ok(())).await.map_err(|error| error.to_string());
             match (ended, expected) {
                 (ended, None) => assert_eq!(ended, Ok(())),
                 (ended, Some(expected)) => {
@@ -397,6 +411,39 @@ mod tests {
                     assert!(error.contains("it has to prove itself"), "{error}");
                     assert!(error.contains(expected), "{error}");
                 }
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_refused_attempt_does_not_decide_a_request_that_may_be_on_record() {
+        let retries = |is_unsure| {
+            let until = Instant::now();
+            RetryDeadline { partition: 1, is_allowed: true, until, is_unsure }
+        };
+        let of_submission = |is_unsure| {
+            SubmissionProgress::of_submission(submission("desk", None), true, retries(is_unsure))
+        };
+        let thread = ThreadId::parse("sess-fork0001").unwrap();
+        let fork = OpenedFork { thread, calls: vec![CallId(MessageId(Uuid::now_v7()))] };
+        for refused in [
+            || Error::OtherPartitions { running: 2, ours: 3 },
+            || Error::ConfigChanged { running: Digest::of(b"other"), ours: None },
+            || Error::OtherVersion { theirs: 2, ours: 1 },
+            || {
+                let stored = "/other/organism.toml".into();
+                Error::OtherProject(OtherProject { data: "/d".into(), stored, ours: "/o".into() })
+            },
+        ] {
+            for (mut progress, is_decided) in [
+                (of_submission(false), true),
+                (of_submission(true), false),
+                (SubmissionProgress::of_fork(&fork, retries(false)), false),
+            ] {
+                let error = progress.end_attempt(Err(refused())).await.unwrap_err().to_string();
+                assert_eq!(error.contains("; nothing was "), is_decided, "{error}");
+                let is_undecided = error.contains("read the thread before you send again");
+                assert_eq!(is_undecided, !is_decided, "{error}");
             }
         }
     }

@@ -380,6 +380,138 @@ fn a_retry_has_the_whole_time_of_a_run() {
     house.verified();
 }
 
+/// Retries the run of `failed_once` with a key, and returns the output of the command.
+fn retry_with_key(house: &House, key: &str, options: &[&str]) -> CommandOutput {
+    house.organism(&[&["workflow", "retry", "sess-toured00", "--key", key], options].concat())
+}
+
+#[test]
+fn a_retry_with_the_key_of_an_earlier_one_returns_its_output_and_runs_nothing() {
+    let house = failed_once();
+    std::fs::remove_file(house.path("let-go")).unwrap();
+    let running = house.run();
+    let from_work = ["--from", "work", "--no-wait"];
+    for attempt in 1..=2 {
+        let open = retry_with_key(&house, "first", &from_work);
+        assert_eq!(open.code, Some(0), "{attempt}: {open:?}");
+        assert_eq!(messages(&house, "tour-retry").len(), 1, "{attempt}");
+        until("the unit is under way", || (messages(&house, "hold").len() == 2).then_some(()));
+    }
+
+    house.write("let-go", "");
+    let output = |retried: CommandOutput| {
+        assert_eq!(retried.code, Some(0), "{retried:?}");
+        retried.out
+    };
+    let first = output(retry_with_key(&house, "first", &["--from", "work", "--quiet"]));
+    assert!(first.contains("<text>Good.</text>"), "{first}");
+    assert_eq!(output(retry_with_key(&house, "first", &["--from", "work"])), first);
+    assert_eq!(messages(&house, "tour-retry").len(), 1);
+
+    // A later retry changes nothing for the first key.
+    assert_eq!(output(retry_with_key(&house, "second", &["--quiet"])), first);
+    for _ in 0..2 {
+        assert_eq!(output(retry_with_key(&house, "second", &["--quiet"])), first);
+        assert_eq!(output(retry_with_key(&house, "first", &["--from", "work"])), first);
+    }
+    assert_eq!(messages(&house, "tour-retry").len(), 2);
+    assert_eq!(messages(&house, "hold").len(), 2);
+    assert_eq!(running.stop(), Some(0));
+    house.verified();
+}
+
+#[test]
+fn a_retry_with_a_key_that_was_used_for_something_else_is_refused() {
+    let house = failed_once();
+    // These runs fail, because the recording has no turns for them.
+    let sent = house.send_text(&request(6), &["--key", "sent"]);
+    assert_eq!(sent.code, Some(1), "{sent:?}");
+    let beside = house.send_text(&request(7), &["--thread", "sess-toured00", "--key", "beside"]);
+    assert_eq!(beside.code, Some(1), "{beside:?}");
+    let retried = retry_with_key(&house, "again", &["--from", "work", "--quiet"]);
+    assert_eq!(retried.code, Some(1), "{retried:?}");
+
+    for (key, options) in [
+        ("sent", &["--quiet"][..]),
+        ("beside", &["--quiet"]),
+        ("again", &["--quiet"]),
+        ("again", &["--from", "verdict", "--quiet"]),
+    ] {
+        let refused = retry_with_key(&house, key, options);
+        assert_eq!(refused.code, Some(65), "{key}: {refused:?}");
+        assert!(refused.err.contains("key-reused"), "{key}: {refused:?}");
+    }
+    assert_eq!(messages(&house, "tour-retry").len(), 1);
+    house.verified();
+}
+
+#[test]
+fn a_retry_with_an_expired_key_is_a_new_one() {
+    let config =
+        with_workflow(FAILING).replace("[clients.desk]", "[clients.desk]\nkeys_for = \"1h\"");
+    let house = failed_once();
+    house.write("organism.toml", config);
+    for _ in 0..2 {
+        let retried = retry_with_key(&house, "daily", &["--from", "work", "--quiet"]);
+        assert_eq!(retried.code, Some(0), "{retried:?}");
+        assert_eq!(messages(&house, "tour-retry").len(), 1);
+    }
+
+    // Ten hours later.
+    house.write("skew", "36000000000");
+    let later =
+        ["workflow", "retry", "sess-toured00", "--key", "daily", "--from", "work", "--quiet"];
+    let later = house.command(&later).env("ORGANISM_CLOCK_SKEW", house.path("skew")).output();
+    let later = CommandOutput::from(later.unwrap());
+    // Its last goal fails, because the recording has no further turn.
+    assert_eq!(later.code, Some(1), "{later:?}");
+    let retries = payloads(&house, "tour-retry");
+    assert_eq!(retries.len(), 2);
+    assert_ne!(retries[0], retries[1], "the new retry names the latest run");
+    house.verified();
+}
+
+/// While a call in the tree is open, no key of the tree expires.
+#[test]
+fn a_key_that_another_open_retry_keeps_returns_its_output() {
+    let house = failed_once();
+    let config =
+        with_workflow(FAILING).replace("[clients.desk]", "[clients.desk]\nkeys_for = \"1ms\"");
+    house.write("organism.toml", config);
+    let running = house.run();
+    let first = retry_with_key(&house, "first", &["--from", "work", "--quiet"]);
+    assert_eq!(first.code, Some(0), "{first:?}");
+    std::fs::remove_file(house.path("let-go")).unwrap();
+    let open = retry_with_key(&house, "second", &["--from", "work", "--no-wait"]);
+    assert_eq!(open.code, Some(0), "{open:?}");
+    until("its unit is under way", || (messages(&house, "hold").len() == 3).then_some(()));
+
+    let repeated = retry_with_key(&house, "first", &["--from", "work", "--quiet"]);
+    assert_eq!((repeated.code, &repeated.out), (Some(0), &first.out), "{repeated:?}");
+    assert_eq!(repeated.err, first.err);
+    assert_eq!(messages(&house, "tour-retry").len(), 2);
+    house.write("let-go", "");
+    assert_eq!(running.stop(), Some(0));
+    house.verified();
+}
+
+#[test]
+fn a_key_of_a_retry_in_the_history_of_a_fork_belongs_to_the_source() {
+    let house = failed_once();
+    let retried = retry_with_key(&house, "first", &["--quiet"]);
+    assert_eq!(retried.code, Some(0), "{retried:?}");
+    let output = messages(&house, "tour-output").pop().unwrap();
+    let forked = house.organism(&["fork", output["id"].as_str().unwrap(), "--json"]);
+    assert_eq!(forked.code, Some(0), "{forked:?}");
+    let fork = forked.json()[0]["fork"].as_str().unwrap().to_owned();
+
+    let refused = house.organism(&["workflow", "retry", &fork, "--key", "first", "--quiet"]);
+    assert_eq!(refused.code, Some(65), "{refused:?}");
+    assert!(refused.err.contains("key-reused"), "{refused:?}");
+    assert_eq!(messages(&house, "tour-retry").len(), 1);
+    house.verified();
+}
+
 #[test]
 fn an_open_run_and_a_run_of_another_thread_are_not_retried() {
     let house = house(&with_workflow(FAILING));

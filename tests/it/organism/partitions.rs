@@ -7,6 +7,7 @@ mod kept_state;
 mod live;
 mod load;
 mod members;
+mod numbers;
 mod outages;
 mod pauses;
 mod proved;

@@ -49,3 +49,21 @@ fn only_a_goal_that_runs_again_needs_a_confirmation() {
     assert_eq!(ledger(&house)[2..], ["charge 1"], "its booking is kept");
     assert_needs_confirmation(&house, &["--from", "room"]);
 }
+
+#[test]
+fn a_retry_that_is_repeated_with_its_key_needs_no_confirmation() {
+    let house = failed_with(&format!("{ROOM}{PAY}"));
+    let retry = |key: &str, options: &[&str]| {
+        let retry = ["workflow", "retry", "sess-travel00", "--quiet", "--from", "room", "--key"];
+        house.organism(&[&retry[..], &[key], options].concat())
+    };
+    let retried = retry("once-more", &["--again"]);
+    assert_eq!(retried.code, Some(0), "{retried:?}");
+    let booked = ledger(&house);
+    let repeated = retry("once-more", &[]);
+    assert_eq!((repeated.code, &repeated.out), (Some(0), &retried.out), "{repeated:?}");
+    let refused = retry("another", &[]);
+    assert_eq!(refused.code, Some(2), "{refused:?}");
+    assert_eq!(ledger(&house), booked, "nothing is booked again");
+    house.verified();
+}
