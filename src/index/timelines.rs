@@ -11,9 +11,6 @@ use crate::thread::Hold;
 use super::overview::last_failure;
 use super::{Error, HoldCount, IndexReader};
 
-/// Maximum number of waiting calls whose kinds of decision are compared for a summary.
-const COMPARED_HOLDS_MAX: u64 = 1_000;
-
 /// Counts of the timeline of one thread, without the threads beneath it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TimelineCounts {
@@ -86,17 +83,16 @@ impl IndexReader {
     }
 
     /// Returns the count of the calls that wait for a person in a thread and beneath it. `calls` is
-    /// the number of these calls. The kind of decision is not determined for more than
-    /// [`COMPARED_HOLDS_MAX`] calls.
+    /// the number of these calls. Only the first 100 calls are examined for their kind of decision.
     pub(super) fn hold_count(&self, thread: &str, calls: u64) -> Result<HoldCount, Error> {
-        if calls == 0 || calls > COMPARED_HOLDS_MAX {
-            return Ok(HoldCount { calls, hold: None });
+        if calls == 0 {
+            return Ok(HoldCount::default());
         }
         let sql = format!(
-            "SELECT CASE WHEN min(h.hold) = max(h.hold) THEN min(h.hold) END FROM thread_row t \
-             CROSS JOIN call_row c ON c.thread = t.n AND c.closed IS NULL \
+            "SELECT CASE WHEN min(hold) = max(hold) THEN min(hold) END FROM \
+             (SELECT h.hold FROM thread_row t CROSS JOIN call_row c ON c.thread = t.n AND c.closed IS NULL \
              CROSS JOIN hold_row h INDEXED BY hold_open ON h.call = c.n AND h.ended IS NULL \
-             WHERE {BENEATH} AND t.held > 0"
+             WHERE {BENEATH} AND t.held > 0 LIMIT 100)"
         );
         let hold = self.one(&sql, &[&thread], |row| row.get::<_, Option<String>>(0))?;
         let hold = hold.flatten().and_then(|word| Hold::parse(&word));

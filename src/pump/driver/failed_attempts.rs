@@ -1,9 +1,11 @@
 //! Logs failed attempts. The caller gets only the kind of a failure. The author of the listener
 //! finds the reason in this log.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
+use std::time::Duration;
 
 use super::metrics_recorder::MetricsRecorder;
+use crate::clock::Time;
 use crate::envelope::AttemptFailure;
 use crate::ids::ListenerName;
 use crate::thread::{Input, Record};
@@ -12,26 +14,25 @@ use crate::xml::invisible_characters::visible_line;
 /// Maximum number of reasons in [`LoggedReasons`].
 const REASONS_MAX: usize = 64;
 
-/// Reasons why a listener could not be reached that are in the log already. The host of an agent
-/// with another config refuses every attempt for the same reason.
+/// Time without a reason after which the reason is logged again.
+const QUIET_TIME: Duration = Duration::from_secs(600);
+
+/// The logged reasons why listeners could not be reached, each with its listener and the time of its
+/// latest occurrence. Every attempt may fail for the same reason, for example if the host of an agent
+/// has another config. Such a reason is logged once, and again only after [`QUIET_TIME`] without it.
 #[derive(Debug, Default)]
-pub(super) struct LoggedReasons(HashSet<(ListenerName, String)>);
+pub(super) struct LoggedReasons(HashMap<(ListenerName, String), Time>);
 
 impl LoggedReasons {
-    /// Records that `failure` is logged. Returns false if it is in the log already.
-    fn add(&mut self, listener: &ListenerName, failure: &AttemptFailure) -> bool {
+    /// Records that `listener` failed at `now`. Returns whether the failure must be logged. Always
+    /// returns true for a failure other than an unreachable listener.
+    fn add(&mut self, listener: &ListenerName, failure: &AttemptFailure, now: Time) -> bool {
         let AttemptFailure::Unreachable { detail } = failure else { return true };
         if self.0.len() >= REASONS_MAX {
             self.0.clear();
         }
-        self.0.insert((listener.clone(), detail.clone()))
-    }
-
-    /// Forgets the reasons of `listener`, which was reached. A reason that returns is logged again.
-    fn remove(&mut self, listener: &ListenerName) {
-        if !self.0.is_empty() {
-            self.0.retain(|(logged, _)| logged != listener);
-        }
+        let latest = self.0.insert((listener.clone(), detail.clone()), now);
+        latest.is_none_or(|latest| now.since(latest) >= QUIET_TIME)
     }
 }
 
@@ -40,8 +41,8 @@ impl LoggedReasons {
 /// flight, for example because their call was cancelled. Must be called before `metrics` counts the
 /// records and their effects, because `metrics` then forgets the attempts.
 ///
-/// Logs each reason why a listener cannot be reached once until the listener answers, and records it
-/// in `logged`.
+/// If a listener cannot be reached, logs the reason and records it in `logged`. Logs the same reason
+/// again only if it returns after some minutes without it.
 pub(super) fn warn_of_failed_attempts(
     records: &[Record],
     metrics: &MetricsRecorder,
@@ -52,13 +53,15 @@ pub(super) fn warn_of_failed_attempts(
             Input::Failed { listener, call, attempt, failure } => {
                 let is_in_flight =
                     attempt.is_preview() || metrics.listener_of(*call, *attempt).is_some();
-                if is_in_flight && is_of_listener(failure) && logged.add(listener, failure) {
+                if is_in_flight
+                    && is_of_listener(failure)
+                    && logged.add(listener, failure, record.time)
+                {
                     // The host of an agent, which may run elsewhere, writes a part of the text.
                     let failure = visible_line(&failure.to_string());
                     tracing::warn!(%listener, %call, %attempt, "the attempt failed: {failure}");
                 }
             }
-            Input::Outcome { listener, .. } => logged.remove(listener),
             Input::Deadline { call, attempt } => {
                 let Some(listener) = metrics.listener_of(*call, *attempt) else { continue };
                 tracing::warn!(
@@ -93,19 +96,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_reason_is_logged_once_until_its_listener_answers() {
+    fn a_reason_is_logged_once_until_it_was_away_for_some_time() {
         let mut logged = LoggedReasons::default();
         let [one, other] = ["one", "other"].map(|name| ListenerName::parse(name).unwrap());
         let unreachable = |detail: &str| AttemptFailure::Unreachable { detail: detail.to_owned() };
         let failure = unreachable("another config");
+        let minutes = |n: u64| Time(0).plus(Duration::from_secs(60 * n));
 
-        assert!(logged.add(&one, &failure));
-        assert!(!logged.add(&one, &failure));
-        assert!(logged.add(&one, &unreachable("no replica")));
-        assert!(logged.add(&other, &failure));
-
-        logged.remove(&one);
-        assert!(logged.add(&one, &failure));
-        assert!(!logged.add(&other, &failure));
+        assert!(logged.add(&one, &failure, minutes(0)));
+        assert!(logged.add(&one, &unreachable("no replica"), minutes(0)));
+        assert!(logged.add(&other, &failure, minutes(0)));
+        for minute in [0, 9, 18, 27] {
+            assert!(!logged.add(&one, &failure, minutes(minute)), "it never was away");
+        }
+        assert!(logged.add(&one, &failure, minutes(37)));
     }
 }
