@@ -37,7 +37,7 @@ fn hint(refusal: &Refusal, permitted: &[PayloadName]) -> Option<String> {
     if refusal.rule != RefusalRule::NotInVocabulary || permitted.is_empty() {
         return None;
     }
-    let written = name_of(&refusal.head)?;
+    let written = PayloadName::from(&Element::head(&refusal.head)?.name);
     if permitted.contains(&written) {
         return None;
     }
@@ -62,13 +62,6 @@ fn hint(refusal: &Refusal, permitted: &[PayloadName]) -> Option<String> {
         more => out.push_str(&format!("  and {more} more\n")),
     }
     Some(out)
-}
-
-/// Returns the name of the element with which a text begins. Returns `None` if the text begins with
-/// no start tag.
-fn name_of(text: &str) -> Option<PayloadName> {
-    let name = Element::head(text)?.name;
-    Some(PayloadName::new(name.namespace.as_deref().unwrap_or_default(), &name.local))
 }
 
 #[cfg(test)]

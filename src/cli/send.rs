@@ -20,8 +20,9 @@ use super::CommandExit;
 use super::command_organism::CommandOrganism;
 use super::exit::CommandFailure;
 use super::named_config;
-use super::output::put_recorded_line;
+use super::output::{put_line, recorded};
 use super::permitted_names::{note_permitted, permitted_names};
+use super::render::one_line;
 use super::startup::{self, ConfigArg};
 use super::submit_output::{exit_of, print_json, print_plain, worse};
 
@@ -216,9 +217,10 @@ async fn send_each(
     Ok(exit.into())
 }
 
-/// Maximum number of files of a directory that are sent at the same time. As many further files may
-/// wait for a person meanwhile. All together take fewer connections than one hosted listener may
-/// have, and a quarter of those that an organism serves, so that the person's commands can connect.
+/// Maximum number of files of a directory that are sent at the same time. Meanwhile, the same
+/// number of further files may wait for a person. Together, these files take fewer connections than
+/// one hosted listener may have, and at most a quarter of the connections that an organism serves,
+/// so that the person's commands can connect.
 const IN_PARALLEL: usize = 30;
 const _: () = assert!(IN_PARALLEL * 2 < limits::LISTENER_CONNECTIONS_MAX);
 
@@ -298,8 +300,9 @@ impl FileSender<'_> {
 
     fn show(&self, path: &Path, sent: &SubmitUpdate) {
         let file = file_name(path);
-        note_wait(&file, sent, self.wait);
-        if self.json { print_json(Some(&file), sent) } else { print_brief(&file, sent) }
+        let shown = one_line(&file);
+        note_wait(&shown, sent, self.wait);
+        if self.json { print_json(Some(&file), sent) } else { print_brief(&shown, sent) }
     }
 
     /// Counts a file that has ended, and moves the progress bar. `count` may print.
@@ -347,9 +350,9 @@ impl SendTally {
         }
     }
 
-    /// Takes the `error` with which the submission of a file ended. If the error concerns only one
-    /// of several partitions, prints the error, and the file is one to send again. The command then
-    /// still sends the other files. Any other error ends the command.
+    /// Handles the `error` with which the submission of a file ended. If the error concerns only
+    /// one of several partitions, prints the error, and the command still sends the other files.
+    /// The file then counts as one to send again. Any other error ends the command.
     fn fail(&mut self, path: &Path, error: service::Error) {
         match error {
             service::Error::NoPump { .. }
@@ -357,7 +360,7 @@ impl SendTally {
             | service::Error::Lost
                 if self.is_divided =>
             {
-                note!("{}: {error}", file_name(path));
+                note!("{}: {error}", one_line(&file_name(path)));
             }
             error => {
                 self.fatal.get_or_insert(error);
@@ -369,7 +372,8 @@ impl SendTally {
     /// sends the other files.
     fn unread(&mut self, path: &Path, error: &anyhow::Error) {
         self.failed += 1;
-        note!("{} was not sent: {error:#}", file_name(path));
+        let error = one_line(&format!("{error:#}"));
+        note!("{} was not sent: {error}", one_line(&file_name(path)));
     }
 
     /// Returns how many of all `files` are to be sent again later. These are the files that are not
@@ -440,17 +444,17 @@ fn note_wait(file: &str, sent: &SubmitUpdate, wait: bool) {
     }
 }
 
-/// Prints the result of one file of a directory on one line.
+/// Prints the result of one file of a directory on one line. `file` is the name of the file in the
+/// form of [`one_line`].
 fn print_brief(file: &str, sent: &SubmitUpdate) {
+    let print = |text: &str| put_line(format_args!("{file}: {}", recorded(text)));
     match sent {
         SubmitUpdate::Accepted { .. } | SubmitUpdate::Waits(_) => {}
-        SubmitUpdate::Refused { refusal, .. } => {
-            put_recorded_line(&format!("{file}: refused: {refusal}"));
-        }
-        SubmitUpdate::NoThread { payload } => put_recorded_line(&format!("{file}: {payload}")),
+        SubmitUpdate::Refused { refusal, .. } => print(&format!("refused: {refusal}")),
+        SubmitUpdate::NoThread { payload } => print(payload),
         SubmitUpdate::Result { replies, .. } => {
             for reply in replies {
-                put_recorded_line(&format!("{file}: {}", reply.text()));
+                print(reply.text());
             }
         }
     }

@@ -11,6 +11,7 @@ use crate::limits;
 use super::exit::{CommandExit, CommandFailure};
 use super::indexed;
 use super::journal_target::{self, JournalTarget, known, unknown};
+use super::named_config;
 use super::render::{RenderOutput, ThreadPart, TimelineColumns, draw_timeline, put, put_json};
 use super::startup;
 use crate::audit::past_time;
@@ -100,7 +101,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
             put_json(&timeline)?;
         } else {
             let shown = TimelineColumns { ids: args.ids, absolute: args.absolute };
-            let part = ThreadPart { at, only: args.only.clone() };
+            let journal = named_config::option_or_data(args.place.data.as_deref());
+            let part = ThreadPart { at, only: args.only.clone(), journal };
             put(&draw_timeline(&RenderOutput::stdout(args.full), &timeline, shown, &part))?;
         }
     }

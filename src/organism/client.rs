@@ -90,8 +90,8 @@ impl OrganismClient {
                 }
                 Err(Error::Journal(journal::Error::InUse { path, holder })) => {
                     let holder = format!(
-                        "{holder}, which takes no requests from here: it is stopping, or runs on \
-                         another machine; try again, or run the command on that machine"
+                        "{holder}, which takes no requests from here, maybe because it is \
+                         stopping or runs on another machine; try again, or run the command there"
                     );
                     return Err(Error::Journal(journal::Error::InUse { path, holder }));
                 }

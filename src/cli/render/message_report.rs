@@ -14,6 +14,8 @@ use super::{RenderOutput, clean, count, micros};
 
 /// Maximum number of lines that the report shows of a payload. `--full` shows all lines.
 const LINES_MAX: usize = 40;
+/// Maximum number of characters that the report shows of a payload. `--full` shows all characters.
+const CHARS_MAX: usize = 4_000;
 
 /// Draws a report. A text that another party wrote is drawn behind a bar, or on a single line
 /// without characters that could control the terminal.
@@ -89,14 +91,23 @@ impl ReportPage<'_> {
             return self.line("bytes", "the payload was redacted: its digest alone is on record");
         };
 
-        let lines: Vec<&str> = payload.split('\n').collect();
-        let most = if self.output.full { usize::MAX } else { LINES_MAX };
-        let shown: Vec<&str> = lines.iter().take(most).copied().collect();
-        barred(self.output, &shown.join("\n"), &mut self.text);
-        let left = lines.len().saturating_sub(shown.len()) as u64;
-        if left > 0 {
-            let more = format!("  … {} (--full)\n", count(left, "more line"));
-            self.text.push_str(&self.output.dim(&more));
+        if self.output.full {
+            return barred(self.output, payload, &mut self.text);
+        }
+
+        let line_ends = || payload.match_indices('\n').map(|(at, _)| at);
+        let lines_end = line_ends().nth(LINES_MAX - 1).unwrap_or(payload.len());
+        let chars_end = payload.char_indices().nth(CHARS_MAX).map_or(payload.len(), |(at, _)| at);
+        let end = lines_end.min(chars_end);
+        barred(self.output, payload.get(..end).unwrap_or_default(), &mut self.text);
+
+        if end < payload.len() {
+            let left = if end == lines_end {
+                count(line_ends().skip(LINES_MAX - 1).count() as u64, "more line")
+            } else {
+                count((payload.len() - end) as u64, "more byte")
+            };
+            self.text.push_str(&self.output.dim(&format!("  … {left} (--full)\n")));
         }
     }
 
@@ -357,4 +368,29 @@ fn used(turn: &IndexedTurn) -> String {
     }
     text.push_str(&format!(", {}", micros(turn.latency_us)));
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn drawn(payload: &str, full: bool) -> String {
+        let output = RenderOutput { colour: false, columns: 80, table_columns: usize::MAX, full };
+        let mut page = ReportPage { output: &output, text: String::new() };
+        page.payload(Some(payload));
+        page.text
+    }
+
+    #[test]
+    fn a_payload_is_cut_after_its_first_lines_or_characters() {
+        let lines = drawn(&"é\n".repeat(50), false);
+        assert_eq!(lines.matches('é').count(), 40);
+        assert!(lines.ends_with("│ é\n  … 11 more lines (--full)\n"), "{lines}");
+
+        let line = "é".repeat(5_000);
+        let shown = drawn(&line, false);
+        assert_eq!(shown.matches('é').count(), 4_000);
+        assert!(shown.ends_with("é\n  … 2000 more bytes (--full)\n"), "{shown}");
+        assert_eq!(drawn(&line, true).matches('é').count(), 5_000);
+    }
 }

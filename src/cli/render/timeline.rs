@@ -8,7 +8,7 @@ use crate::audit::{
 };
 use crate::clock::Time;
 use crate::envelope::MessageKind;
-use crate::system;
+use crate::system::{self, MODEL_TURN};
 use crate::thread::TimerEnd;
 
 use super::table::cut;
@@ -16,6 +16,13 @@ use super::{RenderOutput, clean, columns, count, duration, wrap};
 
 /// Maximum number of lines that a timeline shows of a payload. `--full` shows all lines.
 const LINES_MAX: usize = 8;
+/// Maximum bytes of a payload of which a timeline counts all lines. Of a longer payload, the
+/// timeline lays out only the lines that it shows, and states the size in place of the number of
+/// lines that are left out.
+const COUNTED_BYTES_MAX: usize = 64 << 10;
+/// Maximum number of characters that a timeline lays out of a line of such a longer payload. A
+/// timeline shows nothing of the payload behind a line that is longer.
+const CHARS_MAX: usize = 4_000;
 /// Maximum number of levels of subthreads that are indented. All deeper levels have the same
 /// indentation as the last of these levels.
 const INDENTED_MAX: usize = 8;
@@ -40,6 +47,9 @@ pub struct ThreadPart {
     pub at: Option<RecordedMoment>,
     /// Classes of the shown events; empty for all classes.
     pub only: Vec<EventClass>,
+    /// Option, after a space, with which another command reaches the same journal. Empty if it
+    /// needs none.
+    pub journal: String,
 }
 
 impl ThreadPart {
@@ -47,11 +57,14 @@ impl ThreadPart {
     /// precedes each option. If the user gave a time as a duration before now, such as `2h`, the
     /// options contain the resulting fixed time, so that a later command shows the same state.
     fn options(&self) -> String {
-        let mut options = match self.at {
-            Some(RecordedMoment::Position(position)) => format!(" --at {position}"),
-            Some(RecordedMoment::Time(time)) => format!(" --at {time}"),
-            None => String::new(),
-        };
+        let mut options = clean(&self.journal);
+        match self.at {
+            Some(RecordedMoment::Position(position)) => {
+                options.push_str(&format!(" --at {position}"));
+            }
+            Some(RecordedMoment::Time(time)) => options.push_str(&format!(" --at {time}")),
+            None => {}
+        }
         if !self.only.is_empty() {
             let classes: Vec<_> = self.only.iter().map(|class| class.as_str()).collect();
             options.push_str(&format!(" --only {}", classes.join(",")));
@@ -301,6 +314,8 @@ impl<'p> TimelinePage<'p> {
             };
             let taken = time_room + columns(&plain);
             let room = self.room().saturating_sub(taken).max(16);
+            // The cost and the time of a model turn are shown nowhere else.
+            let room = if *message.name.local == *MODEL_TURN { usize::MAX } else { room };
             head = format!("{head}  {}", output.dim(&cut(&clean(&gist), room)));
         }
 
@@ -335,8 +350,19 @@ impl<'p> TimelinePage<'p> {
             payload_lines::lines(text)
         };
 
-        let wrapped: Vec<String> =
-            lines.iter().flat_map(|line| wrap(line, self.body_room())).collect();
+        let length: usize = lines.iter().map(String::len).sum();
+        let is_counted = self.output.full || length <= COUNTED_BYTES_MAX;
+        let room = self.body_room();
+        let mut wrapped: Vec<String> = Vec::new();
+        for line in &lines {
+            let shown = if is_counted { line } else { beginning(line, CHARS_MAX) };
+            wrapped.extend(wrap(shown, room));
+            // Nothing is shown behind what is left out.
+            if !is_counted && (shown.len() < line.len() || wrapped.len() >= limit) {
+                wrapped.truncate(limit);
+                break;
+            }
+        }
         // One more line takes no more room than a note that one line was left out.
         let one_more = wrapped.len() == limit.saturating_add(1);
         let shown = limit.saturating_add(usize::from(one_more));
@@ -345,7 +371,10 @@ impl<'p> TimelinePage<'p> {
         }
 
         let hidden = wrapped.len().saturating_sub(shown);
-        if hidden > 0 {
+        if !is_counted {
+            let more = format!("… more, of {} bytes in all (--full)", text.len());
+            self.body_line(&self.output.dim(&more));
+        } else if hidden > 0 {
             let more = format!("… {} (--full)", count(hidden as u64, "more line"));
             self.body_line(&self.output.dim(&more));
         }
@@ -408,6 +437,12 @@ fn absolute(time: Time) -> String {
     text.get(..23).map_or_else(|| text.clone(), |date| format!("{date}Z"))
 }
 
+/// Returns the first `chars` characters of a text.
+fn beginning(text: &str, chars: usize) -> &str {
+    let end = text.char_indices().nth(chars).map_or(text.len(), |(at, _)| at);
+    text.get(..end).unwrap_or_default()
+}
+
 fn is_core(message: &MessageView) -> bool {
     &*message.name.namespace == system::NAMESPACE
 }
@@ -431,5 +466,51 @@ pub fn status(output: &RenderOutput, status: ThreadPhase) -> String {
         ThreadPhase::Failed | ThreadPhase::Cancelled => output.red(text),
         ThreadPhase::Running | ThreadPhase::Draining => output.cyan(text),
         ThreadPhase::Idle => output.dim(text),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::{Digest, ListenerName, MessageId, PayloadName, Position, ThreadId};
+
+    /// Draws a message of the core with the payload name `name` in 80 columns.
+    fn drawn(name: &str, payload: &str) -> String {
+        let output = RenderOutput { colour: false, columns: 80, table_columns: 80, full: false };
+        let researcher = ListenerName::parse("researcher").unwrap();
+        let message = MessageView {
+            position: Position(1),
+            id: MessageId(uuid::Uuid::from_u128(7)),
+            thread: ThreadId::parse("sess-spent0001").unwrap(),
+            seq: 1,
+            kind: MessageKind::Note,
+            from: researcher.clone(),
+            to: researcher,
+            cause: None,
+            call: None,
+            time: Time(0).to_string(),
+            at: Time(0),
+            name: PayloadName::parse(&format!("{{{}}}{name}", system::NAMESPACE)).unwrap(),
+            payload: Some(payload.to_owned()),
+            digest: Digest::of(payload.as_bytes()),
+            disposition: None,
+            hold: None,
+            is_handed_over: None,
+        };
+        draw_message(&output, &message)
+    }
+
+    /// An auditor reads sums of money here, and no other line has them.
+    #[test]
+    fn the_cost_and_the_time_of_a_model_turn_are_never_cut() {
+        let turn = "<t agent=\"researcher\" turn=\"1\" iteration=\"1\" stop=\"normal\" \
+                    tokens_in=\"1169\" tokens_out=\"11\" latency_ms=\"1234\" cost=\"0.001191\" \
+                    currency=\"EUR\"/>";
+        let text = drawn("model-turn", turn);
+        assert!(text.contains("1169 + 11 tokens  0.001191 EUR"), "{text}");
+        assert!(text.lines().next().unwrap().contains("1234 ms"), "{text}");
+
+        let text = drawn("timer-set", &format!("<t timer_id=\"1\" label=\"{}\"/>", "x".repeat(90)));
+        assert!(text.lines().next().unwrap().contains('…'), "{text}");
     }
 }

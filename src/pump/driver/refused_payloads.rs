@@ -152,8 +152,9 @@ fn sorted_names(vocabulary: &Vocabulary) -> Vec<&PayloadName> {
     names
 }
 
-/// Describes why a payload with this text is not in the vocabulary of its sender, and names the
-/// payloads that are, `permitted`. Returns `None` if the payload has no name.
+/// Returns a description that states why a payload with this text is not in the vocabulary of its
+/// sender. The description lists `permitted`, the names in this vocabulary. Returns `None` if the
+/// payload has no name.
 fn missing_word_description(
     vocabulary: &Vocabulary,
     permitted: &[&PayloadName],
@@ -194,8 +195,8 @@ fn list_of(permitted: &[&PayloadName]) -> String {
     }
 }
 
-/// Returns the name of the payload inside a `spawn-thread` or `send-to-thread`, whose text is
-/// `text`.
+/// Returns the name of the payload inside a `spawn-thread` or `send-to-thread`. `text` is the text
+/// of this primitive. Returns `None` if there is no inner payload with a name.
 fn inner_name(primitive: &PayloadName, text: &[u8]) -> Option<PayloadName> {
     let levels = if &*primitive.local == "spawn-thread" { 2 } else { 1 };
     let root = text.get(scan(text).ok()?.root)?;
@@ -203,7 +204,8 @@ fn inner_name(primitive: &PayloadName, text: &[u8]) -> Option<PayloadName> {
     name_of(inner.text.as_bytes())
 }
 
-/// Describes the payload that begins with `text`, which may be anything.
+/// Returns the name of the payload that begins with `text`, or `a payload` if no name can be read.
+/// `text` may be any bytes.
 fn payload_description(text: &[u8]) -> String {
     name_of(text).map_or_else(|| "a payload".to_owned(), |name| named(&name))
 }
@@ -223,7 +225,7 @@ fn named(name: &PayloadName) -> String {
 /// tag.
 fn name_of(text: &[u8]) -> Option<PayloadName> {
     let head = Element::head(text.utf8_chunks().next()?.valid())?;
-    Some(PayloadName::new(head.name.namespace(), &head.name.local))
+    Some(PayloadName::from(&head.name))
 }
 
 #[cfg(test)]

@@ -28,6 +28,11 @@ fn shown(place: &Place, more: &[&str]) -> String {
     stdout(organism(place, &[&["thread", ROOT], more].concat()))
 }
 
+/// The arguments with which a recommended command shows the thread in the journal of `place`.
+fn named(place: &Place) -> String {
+    format!("{ROOT} --data {}", place.data().display())
+}
+
 fn seqs(text: &str) -> Vec<u64> {
     let lines = text.lines().filter_map(|line| line.split_once("  seq ").map(|(_, rest)| rest));
     lines.map(|rest| rest.split(' ').next().unwrap().parse().unwrap()).collect()
@@ -48,7 +53,8 @@ fn the_pages_of_a_long_thread_are_the_whole_thread() {
         pages.extend(seqs(&page));
         let command = page.lines().last().unwrap().rsplit_once(" --from-seq ");
         let Some((head, seq)) = command else { break };
-        assert!(head.contains("more event") && head.ends_with(ROOT), "{head}");
+        let command = format!("more events: organism thread {}", named(&place));
+        assert!(head.ends_with(&command), "{head}");
         next = Some(seq.to_owned());
     }
     assert_eq!(pages, whole);
@@ -168,13 +174,14 @@ fn the_command_for_the_next_page_of_an_earlier_state_names_the_moment() {
     assert_eq!(whole.len(), 10);
 
     let page = shown(&place, &["--at", "10", "--limit", "3", "--ids"]);
-    let command = format!("organism thread {ROOT} --at 10 --from-seq 4");
+    let command = format!("organism thread {} --at 10 --from-seq 4", named(&place));
     assert!(page.trim_end().ends_with(&command), "{page}");
     let rest = shown(&place, &["--at", "10", "--from-seq", "4", "--ids"]);
     assert_eq!([seqs(&page), seqs(&rest)].concat(), whole);
 
     let page = shown(&place, &["--at", "2030-01-01T00:00:00Z", "--limit", "3"]);
-    let command = format!("organism thread {ROOT} --at 2030-01-01T00:00:00.000000Z --from-seq 4");
+    let options = "--at 2030-01-01T00:00:00.000000Z --from-seq 4";
+    let command = format!("organism thread {} {options}", named(&place));
     assert!(page.trim_end().ends_with(&command), "{page}");
 }
 
@@ -187,7 +194,8 @@ fn the_command_for_the_next_page_of_some_classes_names_the_classes() {
 
     let page = shown(&place, &[&only[..], &["--limit", "3"]].concat());
     let (command, next) = page.trim_end().rsplit_once(" --from-seq ").unwrap();
-    assert!(command.ends_with(&format!("organism thread {ROOT} --only notes,calls")), "{page}");
+    let expected = format!("organism thread {} --only notes,calls", named(&place));
+    assert!(command.ends_with(&expected), "{page}");
     let rest = shown(&place, &[&only[..], &["--from-seq", next]].concat());
     assert_eq!([seqs(&page), seqs(&rest)].concat(), whole);
 }
@@ -211,5 +219,25 @@ fn invisible_characters_of_a_thread_stand_as_their_code_points() {
     let text = shown(&Place::with(&mut [first]), &[]);
     for code in ["202e", "202c", "200b", "e0041", "feff", "ad"] {
         assert!(text.contains(&format!("\\u{{{code}}}")), "{code}: {text}");
+    }
+}
+
+#[test]
+fn a_very_long_payload_is_shown_by_its_first_lines_and_its_size() {
+    for (words, first_line) in [
+        ("many words ".repeat(20_000), "many words ".repeat(6)),
+        ("many\n".repeat(20_000), "many".to_owned()),
+    ] {
+        let (_, first) = Script::default().question(&thread(ROOT), &words);
+        let place = Place::with(&mut [first]);
+        let whole: Json = serde_json::from_str(&shown(&place, &["--json"])).unwrap();
+        let payload = whole["items"][0]["message"]["payload"].as_str().unwrap();
+
+        let text = shown(&place, &[]);
+        let lines: Vec<&str> = text.lines().map(str::trim).collect();
+        let size = format!("… more, of {} bytes in all (--full)", payload.len());
+        assert_eq!(lines[2..10], [first_line.trim(); 8]);
+        assert_eq!(lines[10..], [size]);
+        assert_eq!(shown(&place, &["--full"]).matches("many").count(), 20_000);
     }
 }

@@ -174,6 +174,26 @@ fn one_bad_document_does_not_stop_the_others() {
 }
 
 #[test]
+fn the_name_of_a_file_cannot_imitate_another_line_of_the_output() {
+    let house = House::new();
+    std::fs::create_dir(house.path("in")).unwrap();
+    let name = "a\u{1b}[31m.xml: refused\nb.xml";
+    house.write(&format!("in/{name}"), say("1"));
+
+    let sent = house.organism(&["send", "--as", "desk", "--each", "in"]);
+    let expected = format!("a\\u{{1b}}[31m.xml: refused\\nb.xml: {}", talk_reply("1"));
+    assert_eq!((sent.code, sent.out), (Some(0), expected));
+
+    let again = house.organism(&["send", "--as", "desk", "--json", "--each", "in"]);
+    assert_eq!(again.json()[0]["file"], name);
+
+    house.write(&format!("in/{name}"), vec![b'x'; organism::limits::SUBMISSION_BYTES_MAX + 1]);
+    let unsent = house.organism(&["send", "--as", "desk", "--each", "in"]);
+    assert!(unsent.err.contains("refused\\nb.xml was not sent: "), "{}", unsent.err);
+    house.verified();
+}
+
+#[test]
 fn bytes_reach_the_gate_as_they_are_over_either_transport() {
     let house = House::new();
     let text = b"<say xmlns=\"urn:example:talk\">caf\xe9</say>";
