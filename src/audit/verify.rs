@@ -241,7 +241,9 @@ impl JournalProof {
     /// Collects the public keys whose signatures the proof accepts, and selects the key for MACs.
     /// The keys come from the options and from the directory with the journal's key.
     fn select_keys(&mut self, options: &VerifyOptions) -> Result<(), Error> {
-        let directory = options.key_state.as_ref().or(options.state.as_ref());
+        // A key in a backup is no key of this host: whoever changed the backup may have put it there.
+        let state = options.state.as_ref().filter(|_| !options.is_backup);
+        let directory = options.key_state.as_ref().or(state);
         let key = match directory.map(|directory| CheckpointKey::read(directory)) {
             Some(Ok(key)) => key,
             Some(Err(error)) => {

@@ -287,6 +287,18 @@ fn a_later_copy_in_the_state_of_a_backup_covers_no_record() {
     assert!(report.covered.0 < report.records, "{report:?}");
 }
 
+/// A program that can write the backup can also put its own key there.
+#[test]
+fn a_key_in_a_backup_covers_no_record() {
+    let mut copied = Copied::new();
+    let backup = copied.backed_up();
+    let key = std::fs::read(copied.place.state().join("key")).unwrap();
+    std::fs::write(backup.join("state/key"), key).unwrap();
+    let report = audited(&backup, &[], &[]);
+    assert_eq!(report.verdict, ProofVerdict::NotProved, "{report:?}");
+    assert!(report.covered.0 < report.records, "{report:?}");
+}
+
 /// The advice must not make an auditor trust a retired key, which signed nothing that is unproved.
 #[test]
 fn an_unknown_key_that_signed_only_proved_records_is_not_advised() {
