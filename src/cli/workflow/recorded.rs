@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::envelope::Message;
+use crate::envelope::{Message, MessageKind};
 use crate::ids::{Digest, MessageId, Position, ThreadId};
 use crate::journal::sqlite::JournalReader;
 use crate::memory::tree_with_history;
@@ -53,7 +53,7 @@ impl RecordedRun {
 
     /// Goes back to the run before the retry that the client of this run has requested with `key`,
     /// from the goal `from`, and returns this retry. Changes nothing and returns `None` if there is
-    /// no such retry. The key of the retry may have expired.
+    /// no such retry, or if the client has requested another run in the thread since.
     pub fn go_back_to_retry(&mut self, key: &str, from: Option<&str>) -> Option<RunRetry> {
         let has_key = |message: &Message| self.keys.get(&message.id).is_some_and(|own| own == key);
         let requests = self.messages.iter().enumerate().rev();
@@ -66,7 +66,15 @@ impl RecordedRun {
             return None;
         }
 
-        let (earlier, _) = self.messages.split_at(index);
+        let (earlier, later) = self.messages.split_at(index);
+        let is_new_run = |message: &Message| {
+            message.kind == MessageKind::Call
+                && message.from == self.request.from
+                && RunRetry::read(message, &message.to).is_none()
+        };
+        if later.iter().any(|message| is_new_run(message)) {
+            return None;
+        }
         let (request, digest) = latest_run(earlier)?;
         self.digest = digest?;
         self.request = request;

@@ -37,7 +37,7 @@ pub struct RetryArgs {
     #[arg(long)]
     again: bool,
     /// A key of your choice. Retrying with the same key again returns the recorded output and runs
-    /// nothing twice.
+    /// nothing twice. If the client has `keys_for`, it is refused instead.
     #[arg(long, value_parser = NonEmptyStringValueParser::new())]
     key: Option<String>,
     /// Return as soon as the retry is on record.
@@ -55,56 +55,31 @@ pub fn run(args: &RetryArgs) -> anyhow::Result<ExitCode> {
     let thread = known(&args.run)?;
     let config = args.config.load_without_keys()?;
     let place = JournalTarget { config: args.config.config.clone(), data: None, state: None };
-    let latest = run_on_record(&place, &thread)?;
+    let mut recorded = run_on_record(&place, &thread)?;
     // A workflow that the config no longer has accepts no call.
-    named(&config, latest.request.to.as_str())?;
-    let client = config.contracts.get(&latest.request.from);
-    let keys_expire = client.is_some_and(|client| client.keys_for.is_some());
+    named(&config, recorded.request.to.as_str())?;
 
     // The same key gets the recorded result only with the same payload. So the retry on record
-    // decides which run is named, and not the latest run, which may be that retry itself.
-    if let Some(key) = &args.key {
-        let mut earlier = run_on_record(&place, &thread)?;
-        if let Some(retry) = earlier.go_back_to_retry(key, args.from.as_deref()) {
-            // Only the core knows whether the key has expired. If not, it refuses a new retry.
-            if keys_expire {
-                let mut is_reused = false;
-                let exit = submit_new(args, &config, latest, Some(&mut is_reused))?;
-                if !is_reused {
-                    return Ok(exit);
-                }
+    // decides which run is named, and not the latest run, which may be that retry itself. A key that
+    // can expire names the latest run: if it has expired, the retry must not run again.
+    let client = config.contracts.get(&recorded.request.from);
+    let keys_expire = client.is_some_and(|client| client.keys_for.is_some());
+    let key = args.key.as_deref().filter(|_| !keys_expire);
+    let earlier = key.and_then(|key| recorded.go_back_to_retry(key, args.from.as_deref()));
+    let retry = match earlier {
+        Some(retry) => retry,
+        None => {
+            let run = CallId(recorded.request.id);
+            let retry = RunRetry { run, from: goal(args, &recorded)? };
+            if !args.again {
+                refuse_repeated(&config, &recorded, &recorded.definition()?, &retry)?;
             }
-            return submit(args, &config, earlier, &retry, None);
+            retry
         }
-    }
-    submit_new(args, &config, latest, None)
-}
+    };
 
-/// Submits a retry of the run `latest`. If `is_reused` is given, and the core refuses the retry
-/// because its key was used for another payload, sets `is_reused` and prints nothing.
-fn submit_new(
-    args: &RetryArgs,
-    config: &Config,
-    latest: RecordedRun,
-    is_reused: Option<&mut bool>,
-) -> anyhow::Result<ExitCode> {
-    let retry = RunRetry { run: CallId(latest.request.id), from: goal(args, &latest)? };
-    if !args.again {
-        refuse_repeated(config, &latest, &latest.definition()?, &retry)?;
-    }
-    submit(args, config, latest, &retry, is_reused)
-}
-
-/// Submits `retry`, a retry of the run `recorded`.
-fn submit(
-    args: &RetryArgs,
-    config: &Config,
-    recorded: RecordedRun,
-    retry: &RunRetry,
-    is_reused: Option<&mut bool>,
-) -> anyhow::Result<ExitCode> {
     let definition = recorded.definition()?;
-    let client = startup::client(config, Some(recorded.request.from.as_str()))?;
+    let client = startup::client(&config, Some(recorded.request.from.as_str()))?;
     let secret = config.secret_of(&client).as_ref().map(BearerSecret::of);
     let submission = SubmitRequest {
         client,
@@ -117,8 +92,7 @@ fn submit(
         secret,
     };
     let output = RunOutputForm { quiet: args.quiet, json: args.json, no_wait: args.no_wait };
-    let config = config.clone();
-    let shown = show_run(config, &definition, Some(recorded), submission, output, is_reused);
+    let shown = show_run(config, &definition, Some(recorded), submission, output);
     startup::runtime()?.block_on(shown)
 }
 

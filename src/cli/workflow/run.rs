@@ -94,7 +94,7 @@ pub fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
         secret,
     };
     let output = RunOutputForm { quiet: args.quiet, json: args.json, no_wait: args.no_wait };
-    startup::runtime()?.block_on(show_run(config, &definition, None, submission, output, None))
+    startup::runtime()?.block_on(show_run(config, &definition, None, submission, output))
 }
 
 /// Checks the given values of a dry run against the schema of the workflow's input. For an input

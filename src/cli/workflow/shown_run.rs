@@ -9,7 +9,6 @@ use tokio::sync::watch;
 
 use crate::bus::live::LiveEvent;
 use crate::config::Config;
-use crate::envelope::RefusalRule;
 use crate::ids::{ListenerName, ThreadId};
 use crate::limits;
 use crate::locks::locked;
@@ -28,15 +27,13 @@ use super::progress::{ProgressForm, RunProgress};
 use super::recorded::RecordedRun;
 
 /// Submits a request to a workflow, and shows the run that it opens. If the request retries an
-/// earlier run, `retried` is that run. If `is_reused` is given, and the core refuses the request
-/// because its key was used for another payload, sets `is_reused` and prints nothing.
+/// earlier run, `retried` is that run.
 pub async fn show_run(
     config: Config,
     definition: &WorkflowDefinition,
     retried: Option<RecordedRun>,
     submission: SubmitRequest,
     output: RunOutputForm,
-    mut is_reused: Option<&mut bool>,
 ) -> anyhow::Result<ExitCode> {
     let form = output.progress_form();
     let once = called_once(&config.contracts);
@@ -78,8 +75,7 @@ pub async fn show_run(
         }
 
         // The tree shows these waits itself.
-        let is_in_tree = matches!(update, SubmitUpdate::Waits(_)) && shown().has_tree();
-        if is_in_tree || is_reuse_noted(&update, is_reused.as_deref_mut()) {
+        if matches!(update, SubmitUpdate::Waits(_)) && shown().has_tree() {
             return;
         }
 
@@ -110,15 +106,6 @@ pub async fn show_run(
     let opened = accepted.borrow().clone();
     organism.close_after(sent, opened.as_ref()).await?;
     Ok(exit.into())
-}
-
-/// Sets `is_reused` if it is given and `update` refuses the request because its key was used for
-/// another payload. Returns whether this is the case.
-fn is_reuse_noted(update: &SubmitUpdate, is_reused: Option<&mut bool>) -> bool {
-    let SubmitUpdate::Refused { refusal, .. } = update else { return false };
-    let Some(is_reused) = is_reused else { return false };
-    *is_reused = refusal.rule == RefusalRule::KeyReused;
-    *is_reused
 }
 
 /// Carries out `submit`, and `watching` at the same time. Returns the result of `submit`.
