@@ -90,9 +90,9 @@ fn value_shown(value: &str) -> String {
     let start = blank(value.starts_with(char::is_whitespace));
     let end = blank(value.ends_with(char::is_whitespace));
     let words: Vec<&str> = value.split_whitespace().collect();
-    let mut shown = format!("{start}{}{end}", words.join(" "));
+    let mut shown = words.join(" ");
     cut(&mut shown, VALUE_CHARS);
-    shown
+    format!("{start}{shown}{end}")
 }
 
 fn rule_shown(code: u32, rule: &str) -> String {

@@ -130,7 +130,7 @@ fn a_value_cannot_replace_the_reason_of_its_refusal() {
         format!("{}{forged}", "x".repeat(60)),
         format!("{}{forged}", "x".repeat(2_000)),
         "The value '".repeat(20),
-        "] The value '".repeat(20) + "] The value ",
+        "] The value '".repeat(20) + "] The value",
         "[facet 'enumeration'] The value '".repeat(20),
         "['x'] is not".repeat(20),
         "': '1' is not a valid value of its type".repeat(20),
@@ -269,7 +269,9 @@ fn white_space_at_the_ends_of_a_long_value_is_shown() {
     let body = restricted("<xs:pattern value='[a-z]+'/>");
     let reason = "is not accepted by the pattern '[a-z]+'";
     let blanks = " ".repeat(90);
+    let cut = format!("{}… ", "a".repeat(80));
     for (value, shown) in [
+        (format!("{} ", "a".repeat(200)), &*cut),
         (format!("{blanks}abc"), " abc"),
         (format!("abc{blanks}"), "abc "),
         (format!("{blanks}abc{blanks}"), " abc "),
