@@ -303,7 +303,7 @@ fn an_answer_that_came_while_the_process_stood_still_came_in_time() {
     const WORDS: usize = 50;
     let end = "<said xmlns=\"urn:example:talk\">in time</said>".to_owned();
     let provider = Provider::start(vec![ScriptedResponse::Slowly(WORDS, end)]);
-    let house = house("", &provider.model("live", "stall_timeout = \"1s\"\nattempts = 1"));
+    let house = house("", &provider.model("live", "stall_timeout = \"3s\"\nattempts = 1"));
     let running = house.run();
     for _ in 0..CALLS {
         let sent = house.send_text(&say("write"), &["--no-wait"]);
@@ -314,7 +314,7 @@ fn an_answer_that_came_while_the_process_stood_still_came_in_time() {
     running.signal("-STOP");
     provider.sends(CALLS * WORDS);
     let sent_at = Instant::now();
-    until("the stall time-out is over", || (sent_at.elapsed().as_secs() >= 2).then_some(()));
+    until("the stall time-out is over", || (sent_at.elapsed().as_secs() >= 4).then_some(()));
     running.signal("-CONT");
 
     let ends =
