@@ -82,12 +82,12 @@ impl SharedHosts {
         hosts.into_iter().map(|(_, host)| host).filter(|host| !is_used(host)).collect()
     }
 
-    /// Returns the hosts of agents.
-    pub fn of_agents(&self, contracts: &Contracts) -> Vec<Arc<dyn Host>> {
+    /// Returns the hosts of agents, with the names of the agents.
+    pub fn agent_hosts(&self, contracts: &Contracts) -> Vec<HostedListener> {
         let is_agent = |name: &ListenerName| contracts.get(name).is_some_and(Contract::spends);
         let hosts = locked(&self.hosts);
         let agents = hosts.iter().flatten().filter(|(name, _)| is_agent(name));
-        agents.map(|(_, host)| Arc::clone(host)).collect()
+        agents.cloned().collect()
     }
 
     /// Removes and returns all hosts, so that the pump can end them. Later calls return no hosts.

@@ -249,8 +249,9 @@ impl PumpRuntime {
     /// **Ordering rule:** called before the pump is stopped. The reports are then in the pump's
     /// inbox before the request to stop, so the pump records them first.
     async fn stop_turns(&self) {
-        self.sink.begin_stop();
-        let agents = self.hosts.of_agents(&self.handle.contracts());
+        let agents = self.hosts.agent_hosts(&self.handle.contracts());
+        let (names, agents): (Vec<_>, Vec<_>) = agents.into_iter().unzip();
+        self.sink.begin_stop(names);
         // An agent that does not report in time counts as lost, so its whole reservation is charged.
         timeout(limits::STOPPED_TURNS_TIMEOUT, stop_all(&agents)).await.ok();
     }

@@ -2,9 +2,8 @@
 //! the host, not on that of the pump.
 
 use std::collections::HashSet;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Sender;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use tokio::sync::oneshot;
 
@@ -36,8 +35,9 @@ pub struct PumpSink {
     arrivals: Arrivals,
     counts: Arc<PumpMetrics>,
     live: Arc<LiveChannel>,
-    /// Whether the pump stops although deliveries are in flight (see [`PumpSink::begin_stop`]).
-    is_stopping: AtomicBool,
+    /// Agents that are stopped although deliveries are in flight (see [`PumpSink::begin_stop`]). Not
+    /// set before the pump stops.
+    stopped_agents: OnceLock<Vec<ListenerName>>,
 }
 
 /// Attempts with a heartbeat in the inbox. Further heartbeats of such an attempt are dropped until
@@ -63,19 +63,21 @@ impl PumpSink {
         arrivals: Arrivals,
         (counts, live): (Arc<PumpMetrics>, Arc<LiveChannel>),
     ) -> Self {
-        let is_stopping = AtomicBool::default();
-        Self { gates, outbox, heartbeats, arrivals, counts, live, is_stopping }
+        let stopped_agents = OnceLock::new();
+        Self { gates, outbox, heartbeats, arrivals, counts, live, stopped_agents }
     }
 
-    /// Drops all further failures of attempts that would be retried, except those that state what a
-    /// model call has used. Must be called before the hosts of a pump with deliveries in flight are stopped.
-    /// An attempt that such a stop interrupts counts as lost, and the next start settles it.
-    pub fn begin_stop(&self) {
-        self.is_stopping.store(true, Ordering::Release);
+    /// From now on, drops each failure of `agents` after which the attempt would be retried, unless
+    /// the failure states what a model call has used. Must be called before the hosts of these agents
+    /// are stopped with deliveries in flight. An attempt whose failure is dropped counts as lost, and
+    /// the next start settles it.
+    pub fn begin_stop(&self, agents: Vec<ListenerName>) {
+        self.stopped_agents.set(agents).ok();
     }
 
-    fn drops(&self, failure: &AttemptFailure) -> bool {
-        self.is_stopping.load(Ordering::Acquire)
+    /// Whether a failure of `listener` is dropped, because the stop of this agent has caused it.
+    fn is_dropped(&self, listener: &ListenerName, failure: &AttemptFailure) -> bool {
+        self.stopped_agents.get().is_some_and(|agents| agents.contains(listener))
             && failure.is_retried()
             && failure.spent().is_none()
     }
@@ -213,7 +215,7 @@ impl Sink for PumpSink {
                 let _guard = CheckGuard { sink: self, listener, call, attempt };
                 self.send(self.gated(listener, call, attempt, outcome, arrived));
             }
-            Err(failure) if self.drops(&failure) => {}
+            Err(failure) if self.is_dropped(listener, &failure) => {}
             Err(failure) => {
                 let listener = listener.clone();
                 self.send(Event::Failed { listener, call, attempt, failure });
@@ -334,16 +336,18 @@ mod tests {
         let detail = "its host was stopped".to_owned();
         let cut = AttemptFailure::CutShort { detail, spent: Spending::default(), retried: true };
         fail(1, crashed());
-        sink.begin_stop();
+        sink.begin_stop(vec![listener.clone()]);
         fail(2, crashed());
         fail(3, cut);
         fail(4, AttemptFailure::Refused { detail: "no".to_owned() });
+        let other = ListenerName::operator();
+        sink.ended(&other, call, Attempt { epoch: 1, n: 5 }, Err(crashed()));
 
         let passed = inbox.try_iter().map(|command| match command {
             PumpCommand::Event(Event::Failed { attempt, .. }) => attempt.n,
             _ => panic!("the sink sent another command"),
         });
-        assert_eq!(passed.collect::<Vec<_>>(), [1, 3, 4]);
+        assert_eq!(passed.collect::<Vec<_>>(), [1, 3, 4, 5]);
     }
 
     #[test]
