@@ -222,6 +222,17 @@ fn invisible_characters_of_a_thread_stand_as_their_code_points() {
     }
 }
 
+/// A sender must not hide a line between two lines that an auditor sees.
+#[test]
+fn a_very_long_payload_shows_nothing_behind_a_line_that_it_cuts() {
+    let words = format!("first\n{}hidden\nlast", " ".repeat(70_000));
+    let (_, first) = Script::default().question(&thread(ROOT), &words);
+    let text = shown(&Place::with(&mut [first]), &[]);
+    assert!(text.contains("first"), "{text}");
+    assert!(!text.contains("last"), "{text}");
+    assert!(text.contains("… more, of "), "{text}");
+}
+
 #[test]
 fn a_very_long_payload_is_shown_by_its_first_lines_and_its_size() {
     for (words, first_line) in [
