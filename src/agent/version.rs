@@ -78,8 +78,8 @@ word_enum! {
         /// are shown like all other messages of the thread.
         V13 = "13",
         /// Fourteenth version of the renderer. It differs from the thirteenth in two rules. If the
-        /// name of a native tool or of a parameter cannot contain each character of its XML name,
-        /// its description begins with the XML name. The only value that a schema permits is shown
+        /// name of a native tool or of a parameter is not its XML name, for example because providers
+        /// do not permit a character, its description begins with the XML name. The only value that a schema permits is shown
         /// as `exactly` this value instead of as a default.
         V14 = "14",
     }

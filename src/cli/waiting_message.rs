@@ -74,7 +74,7 @@ fn only_of(id: &str, waiting: Vec<MessageId>, unknown: &[u32]) -> anyhow::Result
             let text = format!(
                 "no call that waits has an id that begins with {id}; `organism approvals --all` \
                  and `organism answer --all` list those that wait, and `organism message {id}` \
-                 shows what came of another"
+                 shows a call that no longer waits"
             );
             Err(decision::not_found(unknown, text))
         }

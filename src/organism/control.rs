@@ -158,7 +158,7 @@ impl ControlContext {
         if let Some(judged) = identity.as_ref().and_then(|own| own.judge(request, handshake)) {
             return Some(match &self.pumps {
                 PumpBackend::One(_) => judged,
-                PumpBackend::Several(table) => table.confirmed_refusal(judged),
+                PumpBackend::Several(table) => table.refusal_or_unavailable(judged),
             });
         }
 

@@ -133,7 +133,7 @@ fn shorten_content(content: &mut TextContent) {
 }
 
 /// Cuts a text to `most` characters, for display.
-pub fn cut(text: &mut String, most: usize) {
+fn cut(text: &mut String, most: usize) {
     if let Some((end, _)) = text.char_indices().nth(most) {
         text.truncate(end);
         text.push('\u{2026}');

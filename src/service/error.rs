@@ -34,9 +34,10 @@ pub enum Error {
          it: nothing is then done twice"
     )]
     Undecided { detail: String },
-    /// No pump of the partition responded in time. However, a pump may have accepted the request.
+    /// No pump of the partition gave a result: none responded in time, or a pump refused the
+    /// repetition of the request. A pump may have accepted the request before.
     #[error(
-        "no pump of partition {partition} responded any more ({detail}); the request may have been \
+        "no pump of partition {partition} gave a result ({detail}); the request may have been \
          carried out, and accepted calls continue: read the thread before you send again. If you \
          gave a --key, send again with it: nothing is then done twice"
     )]

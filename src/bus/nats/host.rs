@@ -259,12 +259,12 @@ impl NatsShared {
 
     pub fn cancel(&self, call: CallId, attempt: Attempt) {
         if self.in_flight().cancel((call, attempt), Instant::now()) {
-            self.put_cancel(call, attempt);
+            self.queue_cancel(call, attempt);
         }
     }
 
     /// Queues the cancellation of an attempt for the next flush.
-    fn put_cancel(&self, call: CallId, attempt: Attempt) {
+    fn queue_cancel(&self, call: CallId, attempt: Attempt) {
         let mut headers = HeaderMap::new();
         headers.insert(HeaderName::from_static(header_names::CALL), call.to_string());
         headers.insert(HeaderName::from_static(header_names::ATTEMPT), attempt.to_string());
@@ -286,7 +286,7 @@ impl NatsShared {
             let left = self.in_flight().give_up();
             let is_any_left = !left.is_empty();
             for (call, attempt) in left {
-                self.put_cancel(call, attempt);
+                self.queue_cancel(call, attempt);
                 let detail = "did not answer before the organism stopped".to_owned();
                 self.ended((call, attempt), Err(AttemptFailure::Crashed { detail }));
             }

@@ -37,7 +37,8 @@ pub struct RetryArgs {
     #[arg(long)]
     again: bool,
     /// A key of your choice. Retrying with the same key again returns the recorded output and runs
-    /// nothing twice. If the client has `keys_for`, it is refused instead.
+    /// nothing twice. If the client has `keys_for`, a second retry with the same key is
+    /// refused, because the key may have expired.
     #[arg(long, value_parser = NonEmptyStringValueParser::new())]
     key: Option<String>,
     /// Return as soon as the retry is on record.
@@ -66,19 +67,19 @@ pub fn run(args: &RetryArgs) -> anyhow::Result<ExitCode> {
     let keys_expire = client.is_some_and(|client| client.keys_for.is_some());
     let key = args.key.as_deref().filter(|_| !keys_expire);
     let earlier = key.and_then(|key| recorded.go_back_to_retry(key, args.from.as_deref()));
+    let definition = recorded.definition()?;
     let retry = match earlier {
         Some(retry) => retry,
         None => {
             let run = CallId(recorded.request.id);
-            let retry = RunRetry { run, from: goal(args, &recorded)? };
+            let retry = RunRetry { run, from: goal(args, &definition)? };
             if !args.again {
-                refuse_repeated(&config, &recorded, &recorded.definition()?, &retry)?;
+                refuse_repeated(&config, &recorded, &definition, &retry)?;
             }
             retry
         }
     };
 
-    let definition = recorded.definition()?;
     let client = startup::client(&config, Some(recorded.request.from.as_str()))?;
     let secret = config.secret_of(&client).as_ref().map(BearerSecret::of);
     let submission = SubmitRequest {
@@ -132,10 +133,9 @@ fn refuse_repeated(
 
 /// Returns the goal of `--from`; `None` without the option. Fails if the run's definition has no
 /// such goal.
-fn goal(args: &RetryArgs, recorded: &RecordedRun) -> anyhow::Result<Option<GoalId>> {
+fn goal(args: &RetryArgs, definition: &WorkflowDefinition) -> anyhow::Result<Option<GoalId>> {
     let Some(text) = &args.from else { return Ok(None) };
-    let definition = recorded.definition()?;
-    let (graph, _) = GoalGraph::new(&definition);
+    let (graph, _) = GoalGraph::new(definition);
     let goal = GoalId::parse(text).filter(|goal| graph.number(goal).is_some());
     if goal.is_some() {
         return Ok(goal);

@@ -29,7 +29,7 @@ use super::error::CallPhase;
 use crate::limits;
 
 /// Time for which bytes of an answer are still taken after a time-out is over. They may have arrived
-/// in time, while this process stood still. Does not extend the time-out of the whole call.
+/// in time, while this process stood still. Extends each time-out by at most this time.
 const LATE_READ_TIMEOUT: Duration = Duration::from_millis(50);
 
 /// Time-outs of the phases of a call.

@@ -44,7 +44,7 @@ pub struct PartitionMap {
     members: Mutex<BTreeMap<MemberId, (String, Instant)>>,
     begun: Instant,
     /// Whether a worker has found that the journal has this process's number of partitions.
-    is_number_confirmed: AtomicBool,
+    is_partition_count_confirmed: AtomicBool,
     pub(super) rpc: PumpRpc,
     /// Access rules in force, for requests from the control socket and over NATS.
     pub(in crate::organism) rules: Arc<SharedRules>,
@@ -116,31 +116,31 @@ impl PartitionMap {
             requests_denied: Mutex::default(),
             members: Mutex::default(),
             begun: Instant::now(),
-            is_number_confirmed: AtomicBool::new(false),
+            is_partition_count_confirmed: AtomicBool::new(false),
             rpc,
             rules,
         }
     }
 
     /// Notes that the journal has the number of partitions with which this process was started.
-    pub(super) fn confirm_number(&self) {
-        self.is_number_confirmed.store(true, Ordering::Relaxed);
+    pub(super) fn confirm_partition_count(&self) {
+        self.is_partition_count_confirmed.store(true, Ordering::Relaxed);
     }
 
     /// Returns `refusal`, the refusal of a request by its handshake. If the refusal is about the
     /// number of partitions, and this process may be the one with the wrong number, returns the
     /// response that the request can be repeated.
-    pub(in crate::organism) fn confirmed_refusal(
+    pub(in crate::organism) fn refusal_or_unavailable(
         &self,
         refusal: ServiceResponse,
     ) -> ServiceResponse {
-        let is_confirmed = self.is_number_confirmed.load(Ordering::Relaxed);
+        let is_confirmed = self.is_partition_count_confirmed.load(Ordering::Relaxed);
         if is_confirmed || !matches!(refusal, ServiceResponse::OtherPartitions { .. }) {
             return refusal;
         }
 
-        let why = "the organism starts with another number of partitions than the config, and has \
-                   not compared its number with the journal yet";
+        let why = "it was started with another number of partitions than this config, and has not \
+                   compared its number with the journal yet";
         ServiceResponse::Unavailable(PartitionUnavailable::lasting(why))
     }
 

@@ -421,7 +421,7 @@ impl LeaseWait<'_> {
         self.map.set_ready(self.partition, false);
         let mut standby = Standby::begin(servers, journal, data, state)?;
         // The begin has compared the number of partitions with that of the journal.
-        self.map.confirm_number();
+        self.map.confirm_partition_count();
         let mut followed = None::<Instant>;
         let mut warned = String::new();
 

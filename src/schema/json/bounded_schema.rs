@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use serde_json::{Map, Value as Json, json};
 
-use super::json_schema::XML_NAME;
+use super::json_schema::{XML_NAME, put};
 use crate::limits;
 
 /// Maximum number of enumerated values in a shortened schema.
@@ -161,11 +161,9 @@ fn simplify_properties(schema: &mut Json) {
             simplify_properties(items);
         } else if property.to_string().len() > PROPERTY_BYTES {
             let kind = property.get("type").cloned().unwrap_or_else(|| json!("object"));
-            let name = property.get(XML_NAME).filter(|name| name.is_string()).cloned();
+            let name = property.get(XML_NAME).cloned();
             *property = json!({"type": kind});
-            if let (Some(property), Some(name)) = (property.as_object_mut(), name) {
-                property.insert(XML_NAME.to_owned(), name);
-            }
+            put(property, XML_NAME, name);
         }
     }
 }

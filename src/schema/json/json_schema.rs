@@ -365,7 +365,7 @@ fn add_description(schema: &mut Json, doc: Option<&str>) {
 }
 
 /// Adds the keyword `key` to the schema, if `value` is given and the schema lacks the keyword.
-fn put(schema: &mut Json, key: &str, value: Option<Json>) {
+pub(super) fn put(schema: &mut Json, key: &str, value: Option<Json>) {
     if let (Some(object), Some(value)) = (schema.as_object_mut(), value) {
         object.entry(key).or_insert(value);
     }

@@ -3,7 +3,7 @@
 
 use libxml::bindings as c;
 
-use super::super::bounded_outline::cut;
+use crate::shorten::shorten;
 
 /// Maximum characters of the quoted value, which the sender has written.
 const VALUE_CHARS: usize = 80;
@@ -90,8 +90,7 @@ fn value_shown(value: &str) -> String {
     let start = blank(value.starts_with(char::is_whitespace));
     let end = blank(value.ends_with(char::is_whitespace));
     let words: Vec<&str> = value.split_whitespace().collect();
-    let mut shown = words.join(" ");
-    cut(&mut shown, VALUE_CHARS);
+    let shown = shorten(&words.join(" "), VALUE_CHARS);
     format!("{start}{shown}{end}")
 }
 
@@ -107,11 +106,7 @@ fn rule_shown(code: u32, rule: &str) -> String {
 
     let list = rule.strip_prefix('\'').unwrap_or(rule);
     let list = list.strip_suffix('\'').unwrap_or(list);
-    let short = |word: &str| {
-        let mut word = word.to_owned();
-        cut(&mut word, WORD_CHARS);
-        word
-    };
+    let short = |word: &str| shorten(word, WORD_CHARS);
     let mut length = 0;
     let fits = |word: &String| {
         length += word.len() + BETWEEN.len();

@@ -233,7 +233,7 @@ pub(super) fn unreachable_organism(error: &service::Error) -> OperateFailure {
                 .to_owned()
         }
         service::Error::Unanswered { partition, detail } => format!(
-            "No pump of partition {partition} responded any more ({detail}). Whether the action was \
+            "No pump of partition {partition} gave a result ({detail}). Whether the action was \
              carried out stands on the page Actions, as soon as a pump runs again."
         ),
         service::Error::Undecided { detail } => format!(
