@@ -11,7 +11,7 @@ import sys
 from urllib.parse import urlsplit
 
 from playwright.sync_api import TimeoutError as Late
-from walk import Walk, launched, open_with_token
+from walk import Walk, launched, open_with_token, open_without_script
 
 ROWS = "#live-rows table tbody tr"
 
@@ -197,13 +197,7 @@ def watch_lost_call(walk, page, thread):
 
 
 def watch_without_script(walk, view):
-    address, token = view["address"].split("#token=")
-    page = walk.page_of(view, java_script_enabled=False)
-    page.goto(address)
-    page.get_by_label("Token of this view").fill(token)
-    page.get_by_role("button", name="Open").click()
-    page.wait_for_url("**/threads")
-    page.has_token = True
+    page = open_without_script(walk, view)
     walk.expect(page.locator("main button").count() <= 1, "buttons do nothing without the script")
     page.get_by_role("link", name="Reload").click()
     walk.expect(page.locator(ROWS).count() > 0, "a reload shows nothing")

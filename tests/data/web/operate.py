@@ -10,7 +10,7 @@ import json
 import sys
 
 from playwright.sync_api import TimeoutError as Late
-from walk import Walk, launched, open_with_token
+from walk import Walk, launched, open_with_token, open_without_script
 
 ROUNDS = 40
 
@@ -161,17 +161,6 @@ def retry(person, taken, is_last):
         person.use("link", "Retry these 2")
         person.use("button", "Retry all of these")
         person.done("all")
-
-
-def open_without_script(walk, view):
-    page = walk.page_of(view, java_script_enabled=False)
-    address, token = view["address"].split("#token=")
-    walk.open(page, address)
-    page.get_by_label("Token of this view").fill(token)
-    page.get_by_role("button", name="Open").click()
-    page.wait_for_url("**/threads")
-    page.has_token = True
-    return page
 
 
 def act_with_key(walk, view, taken):

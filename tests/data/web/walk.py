@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 
 import axe_playwright_python
 from playwright.sync_api import TimeoutError as Late
-from playwright.sync_api import sync_playwright
+from playwright.sync_api import expect, sync_playwright
 
 AXE = (pathlib.Path(axe_playwright_python.__file__).parent / "axe.min.js").read_text()
 # Targets of less than 24 px without room around them are a serious finding as well.
@@ -174,6 +174,21 @@ def open_with_token(walk, view, **options):
     return page
 
 
+def open_without_script(walk, view):
+    """Opens the view as a person who pastes the token into the page for it."""
+    page = walk.page_of(view, java_script_enabled=False)
+    address, token = view["address"].split("#token=")
+    walk.open(page, address)
+    field = page.get_by_label("Token of this view")
+    # The page moves the focus there when it is drawn first, and complains if something else did so.
+    expect(field).to_be_focused(timeout=60_000)
+    field.fill(token)
+    page.get_by_role("button", name="Open").click()
+    page.wait_for_url("**/threads")
+    page.has_token = True
+    return page
+
+
 def walk_all_pages(walk, view, pictured, checked):
     """Opens the pages that links lead to, some of each kind. Axe looks at one page of each kind, and again
     at those of the view with hostile texts."""
@@ -232,20 +247,10 @@ def follow_to_prompt(walk, page, view, follow):
     walk.expect("sha256" in text and "System" in text, f"{name}: no prompt on {page.url}")
 
 
-def walk_with_pointer(walk, view, **options):
+def walk_with_pointer(walk, view, has_script=True):
     """The same walk with a pointer; filters, search and what waits are used as well."""
     name = view["name"]
-    has_script = options.get("java_script_enabled", True)
-    if has_script:
-        page = open_with_token(walk, view)
-    else:
-        page = walk.page_of(view, **options)
-        address, token = view["address"].split("#token=")
-        walk.open(page, address)
-        page.get_by_label("Token of this view").fill(token)
-        page.get_by_role("button", name="Open").click()
-        page.wait_for_url("**/threads")
-        page.has_token = True
+    page = open_with_token(walk, view) if has_script else open_without_script(walk, view)
 
     def follow(target):
         target = page.locator(target).first if isinstance(target, str) else target
@@ -355,7 +360,7 @@ def walk_view(walk, view, pictured, checked):
     if view.get("walks"):
         ways += [
             ("pointer", lambda: walk_with_pointer(walk, view)),
-            ("no script", lambda: walk_with_pointer(walk, view, java_script_enabled=False)),
+            ("no script", lambda: walk_with_pointer(walk, view, has_script=False)),
             ("keyboard", lambda: walk_with_keyboard(walk, view)),
         ]
     for way, take in ways:
