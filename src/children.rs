@@ -16,8 +16,8 @@ use crate::locks::locked;
 /// Children whose exit codes are not collected yet. The value is the listener that the child runs,
 /// if any.
 ///
-/// [`spawn`] holds the lock from before the fork until the id is registered, so that a child that
-/// ends immediately never counts as an orphan.
+/// [`spawn`] holds the lock from before the fork until the child's id is registered. So a child
+/// that ends immediately never counts as an orphan.
 static OWNED: Mutex<BTreeMap<u32, Option<ListenerName>>> = Mutex::new(BTreeMap::new());
 
 /// Entry of a started child in the register. While it exists, [`reap_orphans`] does not collect the

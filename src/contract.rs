@@ -134,19 +134,20 @@ pub struct Contract {
     /// before a person approves the call. `None` if the listener gives no previews.
     #[serde(rename = "previews", default, skip_serializing_if = "Option::is_none")]
     pub previews: Option<Duration>,
-    /// Time for which the pump remembers a client key after the key's first use. With a client key,
-    /// a client may repeat a submission without starting the work again. If this time is `None`,
-    /// the key is remembered as long as the thread tree of the request that first used it. A key
-    /// does not expire while a call is open in this thread tree. A request with an expired key
+    /// Time for which the pump remembers a client key after the key's first use. A client that
+    /// repeats a submission with a remembered key starts no new work. A request with an expired key
     /// counts as new.
+    ///
+    /// A key does not expire while a call is open in the thread tree of the request that first used
+    /// the key. If this time is `None`, the key is remembered as long as this thread tree.
     #[serde(rename = "keys_for", default, skip_serializing_if = "Option::is_none")]
     pub keys_for: Option<Duration>,
     /// Tokens and money that the agent may use in one thread tree, within the limits of the tree.
     #[serde(rename = "budget", default, skip_serializing_if = "Budget::is_open")]
     pub budget: Budget,
-    /// Whether the agent's model, or one of the models to which it routes calls, has no price. An
-    /// amount of money cannot limit the calls of such a model. This value is not part of the
-    /// effective config, which already contains the prices.
+    /// Whether the agent's model, or any model to which the agent's model routes calls, has no
+    /// price. An amount of money cannot limit the calls of a model without a price. This value is
+    /// not part of the effective config, which already contains the prices.
     #[serde(skip)]
     pub has_unpriced_model: bool,
     /// The client in whose name the processes of this listener may send requests to the pump;
@@ -154,7 +155,7 @@ pub struct Contract {
     #[serde(rename = "client", default, skip_serializing_if = "Option::is_none")]
     pub client: Option<ListenerName>,
     /// Names of the core's primitives, such as `wait`, that the config permits this listener to
-    /// use. If the config has no such list, this is `None`, and the listener's role decides.
+    /// use. `None` if the config has no such list; the listener's role then decides.
     #[serde(rename = "core", default, skip_serializing_if = "Option::is_none")]
     pub core: Option<Vec<String>>,
     /// Payloads with which agents answer the typed goals of this workflow. A goal is typed if the
@@ -241,9 +242,9 @@ impl Contracts {
         if errors.is_empty() { Ok(Self { by_name, order }) } else { Err(errors) }
     }
 
-    /// Whether a fork takes the results of calls to this listener from the record instead of
-    /// repeating the calls. This is true for every listener that is neither an agent nor a
-    /// workflow. A fork is a thread that continues the recorded history of another thread.
+    /// Whether a fork takes the results of calls to the listener `name` from the record instead of
+    /// repeating the calls. True for every listener that is neither an agent nor a workflow. A fork
+    /// is a thread that continues the recorded history of another thread.
     pub fn is_answered_in_forks(&self, name: &ListenerName) -> bool {
         let role = self.get(name).map(|contract| contract.role);
         !matches!(role, Some(Role::Agent | Role::Workflow))
@@ -267,8 +268,8 @@ impl Contracts {
     }
 
     /// Returns a copy of these contracts for work that began before the config changed to
-    /// `current`. The copy lacks each call that `current` no longer permits: its listener is gone,
-    /// or no longer accepts the payload.
+    /// `current`. The copy does not permit calls to listeners that are gone in `current`, or that
+    /// no longer accept the payload of the call.
     #[must_use]
     pub fn restricted_to(&self, current: &Self) -> Self {
         let mut restricted = self.clone();
@@ -296,7 +297,7 @@ impl Contracts {
     }
 
     /// Whether `sender`, or a listener that can be called beneath a thread of `sender`, is an agent
-    /// whose model has no price. An amount of money cannot limit such a thread.
+    /// whose model has no price. If true, an amount of money cannot limit the threads of `sender`.
     pub fn has_unpriced_beneath(&self, sender: &ListenerName) -> bool {
         let mut found = vec![sender];
         let mut at = 0;

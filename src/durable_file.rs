@@ -25,13 +25,13 @@ pub fn exists(path: &Path) -> Result<bool> {
     }
 }
 
-/// Whether a file exists, or this process cannot determine it.
+/// Whether a file may exist. Also true if this process cannot determine whether the file exists.
 pub fn may_exist(path: &Path) -> bool {
     exists(path).unwrap_or(true)
 }
 
 /// Opens a regular file for reading. Fails for any other kind of file, such as a named pipe,
-/// because opening it could wait without end. There are two exceptions:
+/// because the opening of such a file could block forever. There are two exceptions:
 /// - Files that this process already has open, such as `/dev/stdin` and `/dev/fd/3`, may also be
 ///   pipes.
 /// - `/dev/null` is permitted, and is read as an empty file.

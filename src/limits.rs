@@ -49,8 +49,8 @@ pub const LEAF_BYTES_MAX: usize = 512 << 10;
 /// input is in memory, the pump knows that the journal contains the input. If not, the pump queries
 /// the journal.
 pub const INPUTS_REMEMBERED_MAX: usize = 10_000;
-/// Maximum bytes in one turn that the searches for close tags may read without success, all of them
-/// together. Beyond this number, the rest of the turn is not parsed.
+/// Maximum total bytes that all unsuccessful searches for close tags in one turn may read. Beyond
+/// this number, the rest of the turn is not parsed.
 pub const LOOKAHEAD_BYTES_MAX: usize = 16 << 20;
 /// Maximum names of unknown root elements in one turn that the parser of model text remembers.
 pub const UNKNOWN_ROOTS_MAX: usize = 64;
@@ -79,14 +79,14 @@ pub const PATTERN_DEPTH_MAX: usize = 64;
 /// Maximum product of the counts of repetitions, such as `{2,5}`, that are nested in one pattern
 /// facet.
 pub const PATTERN_REPEATS_MAX: u64 = 10_000;
-/// Maximum steps that libxml2 may need to match the values of one payload against costly patterns,
-/// for all these values together. This number of steps takes about 0.3 s.
+/// Maximum total steps that libxml2 may need to match all values of one payload against costly
+/// patterns. This number of steps takes about 0.3 s.
 pub const PATTERN_STEPS_MAX: u64 = 20_000_000;
-/// Maximum work that organism spends on one payload to compute how many steps libxml2 needs for its
-/// values. This amount of work takes about 0.5 s.
+/// Maximum work that organism spends on one payload to compute how many steps libxml2 needs to
+/// match the payload's values. This amount of work takes about 0.5 s.
 pub const PATTERN_COMPARISON_WORK_MAX: usize = 60_000_000;
-/// Maximum nesting of types that refer to one another. It applies when organism computes how many
-/// steps libxml2 needs to match a value.
+/// Maximum nesting of types that refer to one another, for the computation of how many steps
+/// libxml2 needs to match a value.
 pub const COMPARED_TYPES_DEPTH_MAX: usize = 200;
 /// Length of values, in characters, for which every pattern must be cheap to match. A pattern is
 /// refused as too costly if matching a value of this length, or a shorter one, may take more than
@@ -122,8 +122,8 @@ pub const TOOL_SCHEMA_BYTES_MAX: usize = 16 << 10;
 
 // Expressions of workflows.
 pub const XPATH_BYTES_MAX: usize = 4 << 10;
-/// Maximum depth of brackets and parentheses in an XPath expression: libxml2 recurses for each
-/// level.
+/// Maximum depth of brackets and parentheses in an XPath expression. The depth is limited because
+/// libxml2 recurses for each level.
 pub const XPATH_DEPTH_MAX: usize = 32;
 /// Maximum operations of one evaluation of an XPath expression, as libxml2 counts them.
 pub const XPATH_OPERATIONS_MAX: u64 = 1_000_000;
@@ -165,8 +165,8 @@ pub const THREAD_ID_BYTES_MAX: usize = 64 + (LABEL_CHARS_MAX + 1) * THREAD_DEPTH
 /// Maximum characters of an invalid id that an error message repeats.
 pub const ID_ECHO_CHARS_MAX: usize = 80;
 pub const CLIENT_KEY_BYTES_MAX: usize = 256;
-/// Minimum hex digits of the payload hash in an approval. They are enough to identify the payload
-/// that the operator has read.
+/// Minimum hex digits of the payload hash in an approval. This many digits are enough to identify
+/// the payload that the operator has read.
 pub const HASH_CHARS_MIN: usize = 8;
 /// Maximum hex digits of a payload hash in an approval.
 pub const HASH_CHARS_MAX: usize = 64;
@@ -225,17 +225,17 @@ pub const INSTANCES_CEILING: u32 = 256;
 pub const BACKLOG_CEILING: u64 = 1_000_000;
 pub const OUTCOME_PAYLOADS_MAX: usize = 1_000;
 pub const FRAME_BYTES_MAX: usize = 16 << 20;
-/// Maximum bytes of an unreadable answer that its error message quotes.
+/// Maximum bytes that an error message quotes from an unreadable answer.
 pub const ANSWER_EXCERPT_BYTES_MAX: usize = 200;
-/// Minimum time from a heartbeat of a listener to the time-out of its running attempt. For a
-/// listener that makes model calls, this time is the listener's own timeout instead.
+/// Minimum time from a heartbeat of a listener to the time-out of the listener's running attempt.
+/// For a listener that makes model calls, this time is the listener's own timeout instead.
 pub const HEARTBEAT_EXTENDS: Duration = Duration::from_secs(30);
 /// Maximum restarts of a child process within [`RESTART_WINDOW`].
 pub const RESTARTS_MAX: u32 = 5;
 pub const RESTART_WINDOW: Duration = Duration::from_secs(60);
 /// Time for which a listener's process is not started after its program was missing, or after
-/// [`RESTARTS_MAX`] restarts. A call that waits during this time has at least as much left of its
-/// default time-out afterwards.
+/// [`RESTARTS_MAX`] restarts. This time is at most half of [`TIMEOUT_DEFAULT`], so a call with this
+/// time-out that waits for the start keeps at least half of the time-out.
 pub const RESTART_REST: Duration = Duration::from_secs(30);
 /// Default maximum number of consecutive failed rounds of one call. A round is the set of results,
 /// for example of further calls, that one delivery gives to the call's listener. A round has failed
@@ -258,8 +258,8 @@ pub const PROBE_MAX: Duration = Duration::from_secs(5);
 pub const ABSENT_PROBE_TIMEOUT: Duration = Duration::from_secs(1);
 pub const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum time for the agents of a pump that is stopped to report what their interrupted model
-/// calls have used. Also the maximum time for the cancellations of the deliveries that this pump
-/// gives up to reach the NATS server.
+/// calls have used. Also the maximum time in which the cancellations of this pump's unfinished
+/// deliveries must reach the NATS server.
 pub const STOPPED_TURNS_TIMEOUT: Duration = Duration::from_secs(2);
 /// Maximum time for which a listener may continue to handle a call that was cancelled.
 pub const CANCEL_GRACE: Duration = Duration::from_secs(5);
@@ -273,9 +273,9 @@ pub const EXIT_GRACE: Duration = Duration::from_secs(2);
 /// search.
 pub const ORPHAN_REAP_DELAY: Duration = Duration::from_millis(100);
 /// Time that a child process has to exit after unsolicited output, before the process is killed. If
-/// it exits in time, its exit code and its last words describe the failure. The time is enough for
-/// an interpreted program that printed an error, and hardly delays the replacement of a program
-/// that keeps running.
+/// the process exits in time, its exit code and its last line on standard error describe the
+/// failure. The time is enough for an interpreted program that printed an error, and hardly delays
+/// the replacement of a program that keeps running.
 pub const UNSOLICITED_EXIT_GRACE: Duration = Duration::from_millis(100);
 /// Number of stray answers at which a child process is replaced, or an attempt on NATS counts as
 /// crashed. An attempt is one hand-over of a call.
@@ -300,8 +300,8 @@ pub const ITERATIONS_DEFAULT: u32 = 10;
 pub const ACTIONS_PER_TURN_DEFAULT: u32 = 1;
 pub const ITERATIONS_CEILING: u32 = 1_000;
 pub const ACTIONS_PER_TURN_CEILING: u32 = 100;
-/// Number of bytes of a streaming turn that are collected before they are scanned together, because
-/// each scan has a fixed cost.
+/// Number of bytes of a streaming turn that are collected and then scanned together. The bytes are
+/// collected because each scan has a fixed cost.
 pub const READ_AT_ONCE_BYTES: usize = 2 << 10;
 /// Maximum characters of a native tool's name. Every provider accepts names of this length.
 pub const TOOL_NAME_CHARS_MAX: usize = 64;
@@ -357,7 +357,7 @@ pub const KEY_BYTES_MAX: usize = 8 << 10;
 /// Minimum bytes of an API key that is removed from model answers. A shorter key is not removed,
 /// because it is often a common word, such as `ollama`, that an answer may contain by chance.
 pub const KEY_BYTES_HIDDEN_IN_ANSWERS: usize = 16;
-/// Minimum length of an API key that is removed from error messages. A shorter key is not removed.
+/// Minimum bytes of an API key that is removed from error messages. A shorter key is not removed.
 pub const KEY_BYTES_HIDDEN_IN_ERRORS: usize = 4;
 /// Maximum tokens of the answer to a test call of `organism models --try`. The number leaves room
 /// for the reasoning before a short answer, because OpenAI refuses a call whose reasoning alone
@@ -398,7 +398,7 @@ pub const ROUTES_MAX: usize = 32;
 
 // Pump and journal.
 /// Maximum bytes of a submission. A submission below this limit may still be too large for a
-/// payload. The pump then refuses it and records the refusal.
+/// payload. The pump then refuses the submission and records the refusal.
 pub const SUBMISSION_BYTES_MAX: usize = 8 << 20;
 /// Maximum bytes of a Unix socket's path that every operating system accepts.
 pub const SOCKET_NAME_BYTES: usize = 100;
@@ -424,10 +424,10 @@ pub const LISTENER_CONNECTIONS_MAX: usize = HOSTED_CONNECTIONS_MAX / 2;
 /// Maximum number of connections to which the control socket answers `busy` at the same time. While
 /// so many are open, further connections wait to be accepted.
 pub const CONTROL_REFUSALS_AT_ONCE: usize = 16;
-/// Delay after which a client should send again a request that got `busy`.
+/// Delay after which a client should repeat a request that got the response `busy`.
 pub const BUSY_RETRY: Duration = Duration::from_millis(500);
-/// Maximum time that a command waits for an organism that is starting or stopping. This is longer
-/// than a stopping organism waits for its deliveries in flight.
+/// Maximum time that a command waits for an organism that is starting or stopping. This time is
+/// longer than the time for which a stopping organism waits for its deliveries in flight.
 pub const ORGANISM_WAIT_TIMEOUT: Duration = Duration::from_secs(15);
 /// Interval at which a command checks for an organism that is starting or stopping.
 pub const ORGANISM_WAIT_INTERVAL: Duration = Duration::from_millis(20);
@@ -446,7 +446,8 @@ pub const ANNOUNCED_TIMEOUT: Duration = Duration::from_secs(60);
 /// reading each line of the response.
 pub const CONTROL_TIMEOUT: Duration = Duration::from_secs(30);
 /// Maximum time that a pump may take to answer a query, or an operator's request such as a pause.
-/// After this time, the request counts as undecided, and the pump no longer accepts it.
+/// After this time, the sender gets an error, and an operator's request is withdrawn unless the
+/// pump has already taken it.
 pub const PUMP_RULING_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time without a response on the control socket after which a command checks for the first time
 /// whether the organism still responds to other requests.
@@ -458,9 +459,9 @@ pub const SOCKET_SILENCE_MAX: Duration = Duration::from_secs(30);
 /// this time counts as stopped.
 pub const SOCKET_PROBE_TIMEOUT: Duration = Duration::from_secs(7);
 /// Time-out of a check of whether the organism still responds, if the organism has already
-/// responded to the command's request. It may then have accepted the request, so this time-out is
-/// longer than `SOCKET_PROBE_TIMEOUT`. A machine may stand still for some time, for example for a
-/// backup.
+/// responded to the command's request. The organism may then have accepted the request, so this
+/// time-out is longer than `SOCKET_PROBE_TIMEOUT`. A machine may stand still for some time, for
+/// example for a backup.
 pub const SOCKET_PROBE_LATER_TIMEOUT: Duration = Duration::from_secs(60);
 /// Maximum time to read why the organism has closed a control connection without taking the
 /// request. A connection that has broken contains no reason.
@@ -529,8 +530,8 @@ pub const CHECKPOINT_COPY_RETRY: Duration = Duration::from_secs(10);
 /// Maximum time to wait for the copies of checkpoints when a journal is closed, or when a journal
 /// that a pump uses is verified.
 pub const CHECKPOINT_COPY_TIMEOUT: Duration = Duration::from_secs(2);
-/// Maximum checkpoints that wait to be copied. Beyond this number, the oldest checkpoint is
-/// dropped.
+/// Maximum checkpoints that wait to be copied. Beyond this number, the oldest of them leaves the
+/// queue without a copy.
 pub const CHECKPOINT_COPIES_WAITING_MAX: usize = 10_000;
 /// Number of records after which the table of trees in SQLite is updated. Readers must scan all
 /// records that are newer than the table.
@@ -564,7 +565,7 @@ pub const CALL_WAITS_MAX: usize = 64;
 /// wait for a call of the same tree.
 pub const CALL_WAIT_REPORT_AFTER: Duration = Duration::from_secs(2);
 /// Delay before the pump first checks for stalled calls: calls that are ready but not handed over.
-/// The pump reports them to the waiting clients. The delay doubles with each check, up to
+/// The pump reports stalled calls to the waiting clients. The delay doubles with each check, up to
 /// [`STALLED_CALL_LOOK_MAX`].
 pub const STALLED_CALL_LOOK_FIRST: Duration = Duration::from_secs(2);
 /// Maximum delay between two checks for stalled calls, which are ready but not handed over.
@@ -618,10 +619,10 @@ pub const HTTP_HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 /// room in the send buffer. The time is long, because a full buffer has room only after the client
 /// has taken about a third of it.
 pub const HTTP_WRITE_TIMEOUT: Duration = Duration::from_secs(60);
-/// Maximum time for which the operating system of a client may acknowledge no bytes of the HTTP
-/// server or of the web view, or have no room for them. After this time, the connection ends,
-/// because the client's network may be gone. The time is not less than [`HTTP_WRITE_TIMEOUT`],
-/// because a client that takes bytes slowly has no room for long.
+/// Maximum time for which the operating system of a client may acknowledge no bytes from the HTTP
+/// server or the web view, or have no room for them. After this time, the connection ends, because
+/// the client's network may be gone. The time is not less than [`HTTP_WRITE_TIMEOUT`], because a
+/// client that takes bytes slowly has no room for long.
 pub const HTTP_ACK_TIMEOUT: Duration = HTTP_WRITE_TIMEOUT;
 /// Maximum concurrent queries of the web view to indexes; further queries wait.
 pub const WEB_QUERIES_MAX: usize = 4;
@@ -630,7 +631,7 @@ pub const WEB_QUERIES_MAX: usize = 4;
 pub const WEB_WAITING_MAX: usize = 1_000_000;
 /// Default number of rows of a list in the web view; the URL may state another number.
 pub const WEB_PAGE_ROWS: usize = 100;
-/// Number of threads that the page of costs lists, costliest first.
+/// Number of threads that the page of costs in the web view lists, costliest first.
 pub const WEB_COSTLIEST_THREADS: usize = 20;
 /// Maximum rows of a list in the web view. Browsers draw longer lists slowly.
 pub const WEB_ROWS_MAX: usize = 500;
@@ -649,15 +650,15 @@ pub const WEB_EXCERPT_CHARS: usize = 4_000;
 pub const WEB_CALL_SPANS: usize = 200;
 /// Maximum findings that the web view shows beneath one line of a model's text.
 pub const WEB_LINE_FINDINGS: usize = 20;
-/// Length of the latest period in which the web view counts messages, to show the message rate of
-/// each listener.
+/// Length of the period, up to the present, in which the web view counts messages to show the
+/// message rate of each listener.
 pub const WEB_RATE_TIME: Duration = Duration::from_secs(600);
 /// Maximum messages that the web view counts to show the message rates of listeners.
 pub const WEB_RATE_MESSAGES: u64 = 50_000;
 /// Maximum open calls that the web view counts to show how many calls a pause, a cancellation or a
 /// resume would concern.
 pub const WEB_OPEN_CALLS_COUNTED: u64 = 2_000;
-/// Maximum failures at the top of the page of refusals and failures.
+/// Maximum failures at the top of the web view's page of refusals and failures.
 pub const WEB_LAST_FAILURES: usize = 20;
 /// Maximum length, in characters, of the failure reason that a list in the web view shows.
 pub const WEB_REASON_CHARS: usize = 300;
@@ -670,8 +671,8 @@ pub const WEB_RECEIPT_RECORDS: u64 = 200;
 /// Maximum number of records to which the receipt of an action links. An action that sends several
 /// requests has a record for each.
 pub const WEB_RECEIPT_LINKS: usize = 5;
-/// Maximum refused payloads that the web view shows with a held call. They come from the same turn
-/// of the model as the call.
+/// Maximum refused payloads that the web view shows with a held call. The refused payloads come
+/// from the same turn of the model as the call.
 pub const WEB_TURN_REFUSALS: usize = 3;
 /// Maximum refusals that the page of the listeners shows.
 pub const WEB_LAST_REFUSALS: usize = 20;
@@ -695,13 +696,13 @@ pub const WEB_RAW_CHARS: usize = 100_000;
 /// Maximum number of calls waiting for a person that the web view counts. If at least this many
 /// calls wait, the frame of each page shows `99+`.
 pub const WEB_WAITING_COUNTED: u64 = 100;
-/// Maximum time that a page waits while the web view looks for a running organism.
+/// Maximum time that a page of the web view waits for the search for a running organism.
 pub const WEB_LOOK_TIMEOUT: Duration = Duration::from_millis(250);
 /// Minimum interval at which the web view looks for an organism on the same machine.
 pub const WEB_LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// Maximum records of a tree for three views: an earlier state of a thread, a graph of goals, and a
-/// comparison of threads. The web view reads the tree's records to show them. It shows none of the
-/// three for a tree with more records.
+/// comparison of threads. To show such a view, the web view reads all records of the tree. For a
+/// tree with more records, it shows none of the three views.
 pub const WEB_PAST_RECORDS: u64 = 20_000;
 /// Maximum records of a journal that the web view itself verifies. For a longer journal, the web
 /// view names the commands that verify it.
@@ -712,7 +713,7 @@ pub const WEB_PROOF_NICENESS: i32 = 19;
 /// Minimum time between two verifications of the journals by the web view.
 pub const WEB_PROOF_AGE: Duration = Duration::from_secs(60);
 /// Maximum number of records from a thread's oldest waiting call to the end of the journal. If
-/// there are more, the page of the thread does not show the contents of its held calls.
+/// there are more, the page of the thread does not show the contents of the thread's held calls.
 pub const WEB_HELD_RECORDS: u64 = 20_000;
 /// Maximum calls waiting for a person that the page of a thread lists at its top.
 pub const WEB_NEEDS_YOU_MAX: usize = 10;
@@ -726,7 +727,7 @@ pub const WEB_CONNECTIONS_MAX: usize = 128;
 pub const WEB_LIVE_PAGES_MAX: usize = 64;
 const _: () = assert!(WEB_LIVE_PAGES_MAX * 2 <= WEB_CONNECTIONS_MAX);
 /// Maximum number of live pages of one browser. A browser opens at most six connections to a host,
-/// and each live page keeps one. The others stay free for loads.
+/// and each live page occupies one connection. The other connections stay free to load pages.
 pub const WEB_LIVE_PAGES_OF_BROWSER_MAX: usize = 4;
 /// Minimum time between two updates of a live page. The web view updates live pages when the
 /// journals have grown.
@@ -788,7 +789,7 @@ pub const MODEL_NAME_CHARS_MAX: usize = 128;
 /// index, the process can read one thread for a listener without a walk through the whole tree.
 pub const MEMORY_TREES_MAX: usize = 10_000;
 /// Maximum total bytes of the indexes of trees' records that a process keeps in memory. The index
-/// that was read most recently stays in memory even if it is larger.
+/// that was read most recently stays in memory even if it alone exceeds this number.
 pub const MEMORY_INDEX_BYTES_MAX: usize = 32 << 20;
 /// Maximum shared records that the index of a tree keeps in memory. A record is shared if it opened
 /// several threads, and was not yet read for all of them.
@@ -807,7 +808,7 @@ pub const BLOCKING_HANDLERS_MAX: usize = 4;
 /// Maximum threads whose messages agents keep between turns.
 pub const MEMORY_THREADS_MAX: usize = 1_024;
 /// Maximum bytes of the messages that agents keep between turns. The messages of the thread with
-/// the most recent turn are kept even if they are larger.
+/// the most recent turn are kept even if they alone exceed this number.
 pub const MEMORY_THREADS_BYTES_MAX: usize = 32 << 20;
 
 // Listeners that remember.
@@ -842,13 +843,13 @@ pub const RESTING_ROUND_MAX: usize = 4096;
 /// SQLite page cache of each working file, in KiB. A working file is a temporary database for data
 /// that a pump moves out of its memory.
 pub const RESTING_CACHE_KIB: usize = 1_024;
-/// Number of latest uses of heads that decide which heads stay in memory. A head stays in memory if
-/// at least one of these uses is a use of this head. A head is the last record of a tree. A use is
-/// a new record of the tree, or the loading of the head into memory.
+/// Number of latest uses of heads that decide which heads stay in memory. A head is the last record
+/// of a tree. A use of a head is a new record of the head's tree, or the loading of the head into
+/// memory. A head stays in memory if it has at least one of these latest uses.
 pub const RESIDENT_HEADS: usize = 16_384;
 /// Number of uses of heads, in addition to [`RESIDENT_HEADS`], after which a journal moves heads to
-/// a working file. It then moves each head that has none of the latest [`RESIDENT_HEADS`] uses. The
-/// number is large, so that each move writes many heads together.
+/// a working file. The journal then moves each head that has none of the latest [`RESIDENT_HEADS`]
+/// uses. The number is large, so that each move writes many heads together.
 pub const RESIDENT_HEADS_BATCH: usize = 1_024;
 /// Maximum changed heads that a journal lists for the next update of the table of trees. If more
 /// heads have changed, the update writes the whole table.
@@ -894,7 +895,7 @@ pub const NATS_PING_INTERVAL: Duration = Duration::from_millis(700);
 pub const NATS_BACKOFF_FIRST: Duration = Duration::from_millis(10);
 pub const NATS_BACKOFF_MAX: Duration = Duration::from_millis(500);
 /// Time without a blocking call on a NATS connection after which the connection's background OS
-/// thread takes over its network traffic.
+/// thread takes over the network traffic.
 pub const NATS_IDLE_TAKEOVER: Duration = Duration::from_millis(5);
 /// Maximum time for which a listener of the Rust kit handles queued deliveries before it uses its
 /// NATS connection again.
@@ -913,9 +914,10 @@ pub const NATS_CHECK_INTERVAL: Duration = Duration::from_millis(250);
 pub const NATS_LEASE: Duration = Duration::from_secs(5);
 /// Shortest lease that a replica on NATS may announce.
 pub const NATS_LEASE_MIN: Duration = Duration::from_secs(1);
-/// Time in which the replicas of a listener must announce the lengths of their leases after a ping
-/// from the host. After this time, the longest lease announced meanwhile applies. The host pings
-/// when a replica announces a shorter lease than the longest known one.
+/// Time for which the host of a listener on NATS collects the lease lengths that the replicas
+/// announce. The host begins to collect, with a ping to the replicas, when a replica announces a
+/// shorter lease than the longest known one. After this time, the longest lease that the host has
+/// collected applies.
 pub const NATS_LEASE_SURVEY: Duration = Duration::from_secs(60);
 /// Maximum recent permission errors kept for each NATS connection.
 pub const NATS_DENIALS_MAX: usize = 64;
@@ -927,13 +929,13 @@ pub const NATS_DENIED_SUBJECT_BYTES_MAX: usize = 256;
 /// Timeout of a round trip to the NATS server. Once a round trip is complete, the permission errors
 /// of all earlier operations of the connection have arrived.
 pub const NATS_ROUND_TRIP: Duration = Duration::from_secs(2);
-/// Interval at which a process tries again to subscribe to a subject that the servers deny it.
+/// Interval at which a process repeats a subscription that the servers deny.
 pub const SUBSCRIBE_RETRY: Duration = Duration::from_secs(5);
 /// Time for which a NATS connection does not publish to a subject after a permission error for that
 /// subject.
 pub const NATS_DENIED_PAUSE: Duration = Duration::from_secs(60);
-/// Maximum number of ended attempts of one NATS listener that the pump remembers. Only these
-/// attempts may still get late answers.
+/// Maximum number of ended attempts of one NATS listener that the pump remembers. The pump
+/// recognizes late answers to these attempts only.
 pub const NATS_LATE_MAX: usize = 1_000;
 
 // Agents in separate processes.
@@ -1002,7 +1004,8 @@ pub const STREAM_CHECK_INTERVAL: Duration = Duration::from_millis(700);
 /// Time for which a stream must be missing before it counts as lost. The servers of a cluster that
 /// is starting may not know the stream yet.
 pub const STREAM_GONE_AFTER: Duration = Duration::from_secs(2);
-/// Total time limit of the queries that determine the minimum number of records of a stream.
+/// Maximum time to wait for the lower bounds that other processes know for the length of a stream.
+/// Also the maximum time to read the copied checkpoints, of which the last is such a bound.
 pub const BOUNDS_TIMEOUT: Duration = Duration::from_secs(2);
 /// Approximate size in bytes of a message with which `organism promote` copies records of a journal
 /// into a stream.
@@ -1042,8 +1045,8 @@ pub const MEMBER_LAPSE: Duration = Duration::from_secs(2);
 pub const MEMBER_FRESH: Duration = Duration::from_millis(1_500);
 /// Maximum processes that the membership table holds.
 pub const MEMBERS_MAX: usize = 256;
-/// Minimum time without a change of partition owners before a rebalance. In this time, all
-/// processes get the current data.
+/// Minimum time without a change in the processes or their partitions before a rebalance. In this
+/// time, every process learns of the last change.
 pub const REBALANCE_QUIET_TIME: Duration = Duration::from_millis(1_500);
 /// Maximum time that a process waits for the heir of a partition to take the partition.
 pub const HANDOVER_TIMEOUT: Duration = Duration::from_secs(10);
@@ -1076,8 +1079,8 @@ pub const SERVICE_FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
 pub const SIGNATURE_VALIDITY: Duration = Duration::from_secs(5 * 60);
 /// Maximum time by which the clock of an operator's machine may be ahead of the pump's clock.
 pub const SIGNATURE_AHEAD_MAX: Duration = Duration::from_secs(60);
-/// Minimum time by which record time must be ahead of the host's clock, so that a signature is
-/// judged by the host's clock and not by record time.
+/// Minimum time by which the pump's clock must be ahead of the host's clock, so that the pump
+/// judges the time of a signature by the host's clock and not by its own.
 pub const CLOCK_DIFFERENCE_MIN: Duration = Duration::from_secs(1);
 /// Number of used signatures above which a pump forgets the expired ones. Up to this number, the
 /// pump also remembers expired signatures: if the host's clock is set back, such a signature could

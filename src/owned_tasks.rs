@@ -28,8 +28,8 @@ impl Drop for AbortOnDrop {
 /// An OS thread that is joined when this value is dropped.
 ///
 /// Ordering rule: the OS thread ends when its channel closes. So a struct must declare the sender
-/// of the channel before this field. Fields are dropped in the order of their declaration, so the
-/// channel closes first.
+/// of the channel before its `JoinOnDrop` field. Rust drops fields in the order of their
+/// declaration, so the channel closes before the join.
 #[derive(Debug)]
 pub struct JoinOnDrop(Option<std::thread::JoinHandle<()>>);
 

@@ -1,7 +1,7 @@
 //! Fits a model request into the context window of the model. Short placeholders replace whole
-//! messages until the request fits; no message is shortened. A turn that needs a new placeholder is
-//! the last turn of its call, and the end of its request states this. The record of the turn lists
-//! the replaced messages.
+//! messages until the request fits; no message is shortened. If a turn needs a new placeholder, it
+//! is the last turn of its call, and the notice at the end of its model request states this. The
+//! record of the turn lists the replaced messages.
 
 use std::sync::Arc;
 
@@ -23,10 +23,10 @@ pub(super) struct FittedRequest {
     pub left_out: Vec<MessageId>,
 }
 
-/// Replaces messages by placeholders until the request fits. Starts with the messages after the
-/// last turn of `agent`, and continues with those before this turn. In both groups, larger messages
-/// are replaced first. Never replaces the agent's own text. Replaces a request to `agent` only if
-/// the call of this request ended before the agent took a turn in the call. `render` makes the
+/// Replaces messages by placeholders until the request fits. First replaces messages after the last
+/// turn of `agent`, and then messages before that turn. In each of these two groups, replaces
+/// larger messages first. Never replaces the agent's own text. Replaces a request to `agent` only
+/// if the call of this request ended before the agent took a turn in the call. `render` makes the
 /// model request; its `bool` argument states whether `fit` has added a placeholder.
 ///
 /// # Errors

@@ -173,9 +173,9 @@ impl SentDigests {
     }
 }
 
-/// Returns the digest of a request as recorded by older versions of the program, which did not
-/// store the inputs of requests. The digest covers all parts of the request except its settings. In
-/// the digested text, a zero byte ends each part; no part contains a zero byte.
+/// Returns the digest of a request in the form that older versions of the program recorded, which
+/// did not store the inputs of requests. The digest covers all parts of the request except its
+/// settings. In the digested text, a zero byte ends each part; no part contains a zero byte.
 pub(super) fn older_digest(request: &ModelRequest) -> Digest {
     let tools = request
         .tools

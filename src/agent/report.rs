@@ -104,8 +104,9 @@ impl ReportSchema {
         &self.json
     }
 
-    /// Returns the violations of this JSON Schema in `report`. Each is a text with the JSON pointer
-    /// of the wrong value and the error. Returns at most [`limits::FINDINGS_MAX`] violations.
+    /// Returns the violations of this JSON Schema in `report`. Each violation is a text with the
+    /// JSON pointer of the wrong value and the error. Returns at most [`limits::FINDINGS_MAX`]
+    /// violations.
     pub fn mistakes(&self, report: &Json) -> Vec<String> {
         let errors = self.validator.iter_errors(report).take(limits::FINDINGS_MAX);
         let messages = errors.map(|error| {

@@ -45,7 +45,7 @@ struct LostRequest {
     route: ModelRoute,
     reason: &'static str,
     bytes: usize,
-    /// Whether the request's prompt must be charged, because the provider has worked, or may have
+    /// Whether the request's prompt must be charged. True if the provider has worked, or may have
     /// worked, on the request.
     is_charged: bool,
 }
@@ -153,17 +153,17 @@ impl AnswerBuffer {
         }
     }
 
-    /// Returns the part of the text that was not returned before. Returns `None` if this part has
-    /// fewer than `least` bytes.
+    /// Returns the part of the text that no earlier call of this function has returned. Returns
+    /// `None` if this part has fewer than `least` bytes.
     pub fn unread(&mut self, least: usize) -> Option<&str> {
         let unread = self.raw.get(self.read..).filter(|unread| unread.len() >= least)?;
         self.read = self.raw.len();
         Some(unread)
     }
 
-    /// Records that the current request failed. The request is charged if the provider had begun to
-    /// answer, or if this program aborted the request while the provider may still have worked on
-    /// it.
+    /// Records that the current request failed. The request is charged in two cases: the provider
+    /// had begun to answer, or this program aborted the request while the provider may still have
+    /// worked on it.
     pub fn fail(&mut self, error: &Error) {
         let has_stream = self.has_begun || error.has_stream();
         let is_charged = self.bytes > 0 || error.is_broken_off() || has_stream;

@@ -54,7 +54,7 @@ pub struct AgentOptions {
     /// only in two cases: the context window is full, or the notice must name the slots of
     /// `xml-final`.
     pub notice: bool,
-    /// Whether only the time-outs of the model bound the wait for an answer, because the config
+    /// Whether only the time-outs of the model bound the wait for an answer. True if the config
     /// sets no `timeout` for the agent. If false, the time-out of the attempt also bounds each wait
     /// without progress.
     pub is_bounded_by_model: bool,
@@ -191,7 +191,7 @@ impl ModelAgent {
     }
 
     /// Returns the inputs of the turn's request to `route`: everything except the thread.
-    /// `settings` are those of the request; `None` if `route` uses no network.
+    /// `settings` are the settings of the request; `None` if `route` uses no network.
     fn inputs(
         &self,
         rendered: &RenderedTurn,
@@ -334,7 +334,7 @@ impl ModelAgent {
         self.memories.take(&contract.name, &delivery.thread, form, delivery.position)
     }
 
-    /// Keeps the memory of a thread for its next turn.
+    /// Keeps the memory of a thread until the agent's next turn in this thread.
     pub fn keep_memory(&self, memory: ThreadMemory) {
         self.memories.keep(memory);
     }

@@ -44,8 +44,8 @@ pub struct TurnNote<'a> {
     pub inputs: Option<Digest>,
     /// The model's text, byte for byte.
     pub raw: &'a str,
-    /// The turn's native calls. Each has the digest of the payload that was made from it. A refused
-    /// native call has the digest of its own text instead.
+    /// The turn's native calls, each with the digest of the payload that was made from the call. A
+    /// refused native call has the digest of its own text instead.
     pub calls: &'a [ParsedToolCall],
     /// Blocks of the answer in the provider's own format, verbatim. Only the provider can read
     /// them.

@@ -6,8 +6,9 @@
 use crate::word_enum::word_enum;
 
 word_enum! {
-    /// A version of the prompt renderer and its texts. A record states the version by its word. The
-    /// prompt of an old turn can be rendered again only if this program has the turn's version.
+    /// A version of the prompt renderer and its texts. Records state the version as text, such as
+    /// `14`. The prompt of an old turn can be rendered again only if this program has the turn's
+    /// version.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
     pub enum RendererVersion {
         /// Third version of the renderer. It escapes each result as text, so the special characters
@@ -48,10 +49,10 @@ word_enum! {
         /// - With `transport = "xml"`, the system prompt names the elements whose content is any
         ///   XML, in which special characters must be escaped.
         V10 = "10",
-        /// Eleventh version of the renderer. It differs from the tenth in two rules. A native call
-        /// that was written without arguments has an empty object as its arguments. If another
-        /// listener calls a `first` group, the first reply of any peer is the result. A fault of
-        /// one peer is then no longer shown if another peer has replied.
+        /// Eleventh version of the renderer. It differs from the tenth in two rules:
+        /// - A native call that was written without arguments has an empty object as its arguments.
+        /// - If another listener calls a `first` group, the first reply of any peer is the result.
+        ///   A fault of one peer is then no longer shown if another peer has replied.
         V11 = "11",
         /// Twelfth version of the renderer. It differs from the eleventh in these rules:
         /// - A native call has its own result, even if the same turn also sends the same payload
@@ -77,10 +78,11 @@ word_enum! {
         /// with the call as their cause, such as a peer's own calls and its requests to the agent,
         /// are shown like all other messages of the thread.
         V13 = "13",
-        /// Fourteenth version of the renderer. It differs from the thirteenth in two rules. If the
-        /// name of a native tool or of a parameter is not its XML name, for example because providers
-        /// do not permit a character, its description begins with the XML name. The only value that a schema permits is shown
-        /// as `exactly` this value instead of as a default.
+        /// Fourteenth version of the renderer. It differs from the thirteenth in two rules:
+        /// - The description of a native tool or parameter begins with the XML name if the tool or
+        ///   parameter has another name, for example because providers do not permit a character.
+        /// - If a schema permits only one value, this value is shown as `exactly` the value instead
+        ///   of as a default.
         V14 = "14",
     }
 }

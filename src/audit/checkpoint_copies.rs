@@ -37,12 +37,13 @@ struct CopyFile {
     counts: bool,
 }
 
-/// A copy of a checkpoint that contradicts the journal: at the position of the copy, the journal
-/// has another checkpoint, or none, or its records are others than those that the copy covers. Or
-/// the signature of the copy is false.
+/// A copy of a checkpoint that contradicts the journal, or whose signature is false. A copy
+/// contradicts the journal if:
+/// - the journal has another checkpoint or none at the position of the copy, or
+/// - the journal's records are not those that the copy covers.
 #[derive(Debug)]
 pub(super) struct CopyDifference {
-    /// Position of the copy.
+    /// Position of the copied checkpoint.
     pub position: Position,
     pub file: PathBuf,
     /// Position of the violation. If the journal ends before the copy, this is the position after
@@ -134,8 +135,9 @@ pub(super) struct CopyEvidence {
     /// Copies of checkpoints that are newer than the journal's last checkpoint, newest first.
     later: Vec<LaterCopy>,
     later_differences: Vec<CopyDifference>,
-    /// Keys that signed the newer copies that agree with the journal's records. These keys are
-    /// apart from those of the journal's checkpoints, so that a copy cannot add a trusted key.
+    /// Keys that signed the newer copies that agree with the journal's records. These keys are kept
+    /// separate from the keys of the journal's checkpoints, so that a copy cannot add a trusted
+    /// key.
     pub later_signers: CheckpointSigners,
     /// Reasons why some or all copies in the named files and directories cannot serve as proof.
     pub unread: Vec<String>,
@@ -277,9 +279,10 @@ impl CopyEvidence {
     /// - Its position is that of the last record read.
     /// - It has the same Merkle root as `heads`.
     ///
-    /// Any other copy becomes a difference. A copy that agrees proves the records up to its
-    /// position if it is outside the directories of the journal and of its key. If its key is
-    /// trusted, it also covers these records, as a checkpoint in the journal does.
+    /// Any other copy becomes a difference. An agreeing copy proves the records up to its position
+    /// if the copy is outside the directories of the journal and of the journal's key. If a trusted
+    /// key signed the copy, the copy also covers these records, as a checkpoint in the journal
+    /// does.
     pub fn compare_later(&mut self, heads: &mut TreeHeads) {
         let position = heads.last();
         while let Some(later) = self.later.pop_if(|later| later.line.position <= position) {
@@ -314,9 +317,10 @@ impl CopyEvidence {
         std::mem::take(&mut self.later_differences)
     }
 
-    /// Returns the copies that differ from `inside`, the checkpoints in the journal itself, whose
-    /// last record is at `last`. A copy that does not differ proves all records up to its position,
-    /// if this copy is outside the directories of the journal and of its key.
+    /// Returns the copies that differ from `inside`, the checkpoints in the journal itself. `last`
+    /// is the position of the journal's last record. A copy that does not differ proves all records
+    /// up to its position, if this copy is outside the directories of the journal and of the
+    /// journal's key.
     pub fn differences(&mut self, inside: &[Checkpoint], last: Position) -> Vec<CopyDifference> {
         let mut differences = Vec::new();
         for file in &self.files {

@@ -40,8 +40,8 @@ pub struct ThreadComparison {
 #[derive(Debug, Clone, Serialize)]
 pub struct ThreadDifference {
     /// Position by which differences are sorted. This is the position of the left thread's event.
-    /// If the left thread lacks the event, it is the position of the left thread's next event, or
-    /// the highest position if no event follows.
+    /// If the left thread lacks the event, it is the position of the event that comes next in the
+    /// left thread, or the highest position if no event follows.
     #[serde(skip)]
     pub order: Position,
     #[serde(rename = "a")]
@@ -102,8 +102,8 @@ pub struct ThreadTotals {
     pub thread: ThreadId,
     #[serde(rename = "status")]
     pub status: ThreadPhase,
-    /// Payloads of the result of the latest request to the thread: of all replies and faults. A
-    /// redacted payload is `None`.
+    /// Payloads of all replies and faults that are the result of the latest request to the thread.
+    /// A redacted payload is `None`.
     #[serde(rename = "result", serialize_with = "serialize_results")]
     pub results: Vec<Option<String>>,
     /// Digest of the workflow definition; `None` if the thread is no run of a workflow.
@@ -129,7 +129,8 @@ pub struct ThreadTotals {
     pub ms: u64,
 }
 
-/// Writes the payloads of a result one after another, or null if there is none that can be read.
+/// Writes the payloads of a result, one after another. Writes null if all payloads were redacted,
+/// or if there is no payload.
 fn serialize_results<S: Serializer>(
     results: &[Option<String>],
     serializer: S,
@@ -173,7 +174,7 @@ pub fn compare_threads(left: &ThreadTimeline, right: &ThreadTimeline) -> ThreadC
 }
 
 impl ThreadComparison {
-    /// Whether both threads have the same status, and results with the same content.
+    /// Whether both threads have the same status, and have results with the same content.
     pub fn has_equal_results(&self) -> bool {
         self.has_equal_results
     }
@@ -463,9 +464,9 @@ fn turn_of(message: &MessageView) -> Option<ComparedTurn> {
     })
 }
 
-/// Returns the id of the note of the turn in a fork's source whose recorded answer a turn of the
-/// fork has used. `message` is the note of the fork's turn. Returns `None` if a model answered, or
-/// if `message` is no note of a turn.
+/// If a turn of a fork has used the recorded answer of a turn in the fork's source, returns the id
+/// of the note of the source's turn. `message` is the note of the fork's turn. Returns `None` if a
+/// model answered, or if `message` is no note of a turn.
 fn recorded_of(message: &MessageView) -> Option<String> {
     let note = Element::head(message.payload.as_deref()?)?;
     note.attribute("recorded").map(str::to_owned)

@@ -125,8 +125,8 @@ fn warnings(mut root: Element) -> Vec<String> {
 }
 
 /// Returns one line for each request that failed before a model answered, and one line for the
-/// route that answered. If the provider rejected the turn's last request, no route answered, and
-/// the line about the answer is left out. If no request failed, returns no lines.
+/// route that answered. There is no line for the route if the provider rejected the turn's last
+/// request, because no route answered then. If no request failed, returns no lines.
 fn failover(root: &mut Element) -> Vec<String> {
     let tried = take_children(root, "tried");
     if tried.is_empty() {

@@ -87,8 +87,8 @@ impl ContentReader {
         reader
     }
 
-    /// Remembers the workflows that have a run in a thread or beneath it. Each run has recorded its
-    /// definition.
+    /// Remembers the workflows that have a run in a thread or beneath it. Recognizes a run by the
+    /// message with which it has recorded its definition.
     fn add_workflows(&mut self, timeline: &ThreadTimeline) {
         for item in &timeline.items {
             match &item.what {
@@ -203,9 +203,11 @@ impl ContentReader {
         EventContent { title, text: self.replace_ids(&text, is_core) }
     }
 
-    /// Replaces ids in `text`, so that the texts of two trees can be compared. The id of a thread
-    /// or message of this tree is replaced by the place of that thread or message in the tree. The
-    /// id of a timer is replaced by the number of that timer.
+    /// Replaces ids and times in `text`, so that the texts of two trees can be compared:
+    /// - The id of a thread or message of this tree becomes the place of that thread or message in
+    ///   the tree.
+    /// - The id of a timer becomes the number of that timer.
+    /// - A time that the core has stated in this tree becomes the word `TIME`.
     pub fn without_ids_and_times(&self, text: &str) -> String {
         let times = self.times.iter();
         let text = times.fold(text.to_owned(), |text, time| text.replace(time.as_str(), "TIME"));

@@ -29,9 +29,9 @@ pub fn charge_text(reserved: &Spending) -> String {
     format!("its result is lost: all {tokens} tokens{money} that it had reserved are charged")
 }
 
-/// States who signed a decision, and whether the signature is valid. If the decision was refused,
-/// the owner of the key is not on record, and the text names only the key. In this case, the text
-/// states nothing about the right to decide, because the key may still belong to an operator.
+/// States who signed a decision, and whether the signature is valid. For a refused decision, the
+/// record does not state the owner of the key, so the text names only the key. The text then states
+/// nothing about the right to decide, because the key may still belong to an operator.
 pub fn signature_text(signed: &SignedBy) -> String {
     let SignedBy { operator, key, holds } = signed;
     let verdict = if *holds { "valid" } else { "INVALID" };

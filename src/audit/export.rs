@@ -83,7 +83,7 @@ struct ExportSource<'r> {
     last: Position,
 }
 
-/// Calls `visit` with the records of several journals in the order of time. The records of one
+/// Calls `visit` with each record of several journals, in the order of time. The records of one
 /// journal always keep their own order, even where their times do not increase.
 fn each_in_time(
     sources: &[ExportSource<'_>],
@@ -129,13 +129,14 @@ impl PeekedJournal<'_, '_> {
 }
 
 impl ExportSource<'_> {
-    /// Returns a copy of this source that ends with the last record of the journal or tree.
+    /// Returns a copy of this source in which the last record to write is the last record of the
+    /// journal or tree.
     fn to_head(&self) -> Self {
         Self { last: self.head, ..*self }
     }
 
-    /// Reads the first of the records to write: all of them if the filter names a tree, otherwise
-    /// the first batch.
+    /// Reads the records to write. If the filter names a tree, reads all of them; otherwise, reads
+    /// only the first batch.
     fn first(&self) -> Result<Vec<HashedRecord>, Error> {
         if self.tree.is_some() { self.tree_records() } else { self.some(self.first.0) }
     }

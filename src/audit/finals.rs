@@ -28,7 +28,7 @@ pub fn has_equal_finals(left: &ThreadTimeline, right: &ThreadTimeline, schemas: 
             .all(|(before, after)| is_same_final(schemas, (before, &left_ids), (after, &right_ids)))
 }
 
-/// Whether two results went to the same client, and have the same values according to their schema.
+/// Whether two results went to the same client and have the same values according to their schema.
 pub(super) fn is_same_final(
     schemas: &Schemas,
     (left, left_ids): (&MessageView, &ContentReader),
@@ -46,8 +46,8 @@ pub(super) fn messages_of(timeline: &ThreadTimeline) -> impl Iterator<Item = &Me
     })
 }
 
-/// Returns the results of the latest request to a thread from outside. A result is a reply or a
-/// fault, and comes with the message to the peer that caused it. If the request went to several
+/// Returns the results of the latest request to a thread from outside, as pairs: the message to a
+/// peer, and the reply or fault with which this peer's call ended. If the request went to several
 /// peers, returns the results of all peers, in the order of the messages to them. If the first
 /// reply of any peer is the result of the request, and a peer has replied, leaves out the faults.
 pub(super) fn last_results(timeline: &ThreadTimeline) -> Vec<(&MessageView, &MessageView)> {
@@ -127,8 +127,8 @@ fn has_same_values(schemas: &Schemas, message: &MessageView, left: &str, right: 
 }
 
 /// Whether two JSON values, converted from XML with the same schema, are equal. A string also
-/// equals a number or flag with the same value. This is needed because the conversion writes a
-/// number or flag as a string if its notation in XML is not valid in JSON.
+/// equals a number or flag with the same value, because the conversion writes a number or flag as a
+/// string if its notation in XML is not valid in JSON.
 fn is_same_json(left: &Json, right: &Json) -> bool {
     match (left, right) {
         (Json::Object(left), Json::Object(right)) => {

@@ -28,12 +28,12 @@ pub struct ForkPoint {
     pub turn: Option<PointTurn>,
     /// The client that opened the source thread.
     pub client: ListenerName,
-    /// The special reason why no fork can begin at the requested message. `None` if a fork can
-    /// begin there, or if only the open calls prevent it.
+    /// Special reason why no fork can begin at the requested message. `None` if a fork can begin at
+    /// this message, or if only open calls prevent it.
     pub obstacle: Option<ForkObstacle>,
 }
 
-/// A reason why no fork can begin at a requested message, and begins before the message instead.
+/// A reason why a fork cannot begin at the requested message, but begins before this message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ForkObstacle {
     /// The requested turn is inside a call to this listener, and a fork answers this call with the
@@ -42,7 +42,8 @@ pub enum ForkObstacle {
     /// An operator's retry sent the requested message to this listener alone. A fork would send the
     /// message to every peer of the sender that accepts it.
     Retry(ListenerName),
-    /// With the requested message, an operator replaced the turn at which the recorded fork began.
+    /// The requested message is an operator's edit of the turn at which a recorded fork began. A
+    /// new fork would take the original turn, without the edit.
     EditedTurn,
 }
 
@@ -205,8 +206,8 @@ impl ForkPoint {
 
     /// Returns the point in the source at which a fork began. [`ForkPoint::find`] returns this
     /// point if no record of the fork itself is a fork point. `records` are the records of the
-    /// fork. Returns `None` if they belong to no fork, if this journal lacks the history of the
-    /// source, or if the turn at which the fork began is redacted.
+    /// fork. Returns `None` if `records` belong to no fork, if this journal lacks the history of
+    /// the source, or if the turn at which the fork began is redacted.
     fn of_source(reader: &JournalReader, records: &[HashedRecord]) -> Result<Option<Self>, Error> {
         let forked = records.first().and_then(|first| {
             first.record.facts.iter().find_map(|fact| match fact {
@@ -588,8 +589,8 @@ fn opens_leg(record: &Record, message: MessageId) -> bool {
     })
 }
 
-/// Returns the retry that an operator began with `record`, if no client can send its message again
-/// as a request. This is so for three kinds of retries:
+/// Returns the retry that an operator began with `record`, if no client can send the retried
+/// message again as a request. This is so for three kinds of retries:
 /// - the retry of one leg of a group, which goes to the recipient of this leg alone,
 /// - the retry of a listener's call, which has a thread of its own,
 /// - the retry of a retry of these kinds.
@@ -613,9 +614,9 @@ pub fn retry_of_one_call<'a>(
     is_of_one_call.then_some(&**action)
 }
 
-/// Returns why no fork can begin at `message`: it replaced the turn at which a recorded fork began,
-/// or an operator's retry sent it to one listener alone. Returns `None` if `record`, which contains
-/// `message`, shows neither. `records` are the records of the tree.
+/// Returns why no fork can begin at `message`: the message replaced the turn at which a recorded
+/// fork began, or an operator's retry sent the message to one listener alone. Returns `None` if
+/// `record`, which contains `message`, shows neither. `records` are the records of the tree.
 fn obstacle_at(
     records: &[HashedRecord],
     record: &Record,
@@ -637,9 +638,9 @@ fn obstacle_at(
     retry.to.clone().map(ForkObstacle::Retry)
 }
 
-/// Returns the message of `record` at which a fork can begin. If no call ended in the record,
-/// returns `None`. Otherwise, returns `wanted` if the record contains it, or else the last result
-/// in the record.
+/// Returns the message of `record` at which a fork can begin. Returns `None` if no call ended in
+/// the record. Otherwise, returns `wanted` if the record contains this message, and else the last
+/// result in the record.
 fn last_result(record: &Record, wanted: MessageId) -> Option<&Message> {
     let has_closed = record.facts.iter().any(|fact| matches!(fact, Fact::CallClosed { .. }));
     if !has_closed {

@@ -82,9 +82,9 @@ pub struct HeldCall {
     pub since: String,
     /// Deadline at which the wait ends without a decision. `None` if there is no deadline. Also
     /// `None` while a pause covers the call, because its waiting time does not run during the
-    /// pause. A pump moves the deadline when a pause ends. If no pump answers, this is the deadline
-    /// from the beginning of the wait, and pauses that have ended have not moved it. It then
-    /// includes the time limit of the call's own thread, but not those of the threads above.
+    /// pause. When a pause ends, the pump moves the deadline. If no pump answers, this is the
+    /// deadline from the beginning of the wait, and pauses that have ended have not moved it. It
+    /// then includes the time limit of the call's own thread, but not those of the threads above.
     #[serde(rename = "until", default, skip_serializing_if = "Option::is_none")]
     pub until: Option<String>,
     /// The preview of the call; `None` if the listener of the call declares no previews.
@@ -156,7 +156,7 @@ pub fn held(reader: &JournalReader) -> Result<Vec<HeldCall>, Error> {
 }
 
 /// The oldest held calls that wait for one kind of decision, and the number of all calls that wait
-/// for it.
+/// for a decision of this kind.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HeldPage {
     /// The held calls, oldest first.
@@ -167,8 +167,8 @@ pub struct HeldPage {
 }
 
 impl HeldPage {
-    /// Returns a page with at most `most` calls: the oldest of those in `calls` that wait for the
-    /// decision `hold`.
+    /// Returns a page with at most `most` calls: the oldest calls in `calls` that wait for a
+    /// decision of the kind `hold`.
     pub fn of(mut calls: Vec<HeldCall>, hold: Hold, most: usize) -> Self {
         calls.retain(|call| call.hold == hold);
         let all = calls.len() as u64;
@@ -187,8 +187,8 @@ impl HeldPage {
     }
 }
 
-/// Returns the calls that wait for the decision `hold`: all of them, or the `most` oldest ones.
-/// Reads only those trees of the journal that contain these calls, each from its first waiting call
+/// Returns the held calls that wait for a decision of the kind `hold`: all of them, or the `most`
+/// oldest ones. Reads only the trees that contain such calls, each tree from its first waiting call
 /// on.
 pub fn held_in(index: &IndexReader, hold: Hold, most: usize) -> Result<HeldPage, index::Error> {
     let (calls, all) = index.waiting_calls(hold, most)?;
@@ -379,8 +379,8 @@ impl OpenCalls {
     }
 }
 
-/// Returns the time limit of `thread` if `record` opens this thread. Returns `None` otherwise, or if
-/// the thread has no time limit.
+/// Returns the time limit of `thread` if `record` opens this thread. Returns `None` if `record`
+/// does not open the thread, or if the thread has no time limit.
 fn limit_in(record: &Record, thread: &ThreadId) -> Option<Time> {
     record.facts.iter().find_map(|fact| match fact {
         Fact::ThreadOpened { thread: opened, allotment, .. } if opened == thread => {

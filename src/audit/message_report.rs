@@ -41,7 +41,7 @@ pub struct MessageReport {
     pub call: Option<IndexedCall>,
     #[serde(rename = "gate")]
     pub gate: GateVerdict,
-    /// Refused payloads of the sender of this message, in the same record as the message.
+    /// Payloads of this message's sender that were refused in the record of the message.
     #[serde(rename = "refused_beside")]
     pub refused_beside: Vec<RefusalView>,
     /// Refusals of payloads that the recipient of this message returned while it handled the call
@@ -53,9 +53,9 @@ pub struct MessageReport {
     pub turn: Option<IndexedTurn>,
     #[serde(rename = "config")]
     pub config: Option<RecordedConfig>,
-    /// Schemas that declare the payload. Empty if the journal does not store them: the program
-    /// contains the schema, or generates it from the config, or the journal is older than stored
-    /// configs.
+    /// Schemas that declare the payload. Empty if the journal does not store them. This is so if
+    /// the program contains the schema, if the program generates it from the config, or if the
+    /// journal is older than stored configs.
     #[serde(rename = "schemas")]
     pub schemas: Vec<RecordedSchema>,
     /// The chain of causes that led to the message, from its direct cause to the client's message.
@@ -67,8 +67,8 @@ pub struct MessageReport {
     pub holds: Vec<MessageHold>,
     #[serde(rename = "previews")]
     pub previews: Vec<MessagePreview>,
-    /// People's decisions about the call, in the order of the journal. If there are too many, the
-    /// oldest decisions that the organism refused are left out.
+    /// People's decisions about the call, in the order of the journal. If there are too many
+    /// decisions, the list leaves out the oldest ones among those that the organism refused.
     #[serde(rename = "decisions")]
     pub decisions: Vec<MessageDecision>,
     /// Number of all decisions, including those that `decisions` leaves out.
@@ -107,8 +107,8 @@ pub struct ChainedRecord {
 pub enum GateVerdict {
     #[serde(rename = "passed")]
     Passed,
-    /// The gate accepted another payload. Either this other payload contains the payload of this
-    /// message, or the core made this message from it.
+    /// The gate accepted another payload. Either the other payload contains the payload of this
+    /// message, or the core made this message from the other payload.
     #[serde(rename = "passed-within")]
     PassedWithin,
     /// The core wrote the message.
@@ -116,7 +116,8 @@ pub enum GateVerdict {
     WrittenByCore,
 }
 
-/// Refusals and their total number. If there are too many, the list contains only some of them.
+/// Refusals and their total number. If there are too many refusals, the list contains only some of
+/// them.
 #[derive(Debug, Clone, Serialize)]
 pub struct RefusalSummary {
     #[serde(rename = "total")]
@@ -125,14 +126,14 @@ pub struct RefusalSummary {
     pub refusals: Vec<RefusalView>,
 }
 
-/// The messages that one message caused. If there are more than the caller's limit, `messages`
-/// contains only the first and the last of them, half of the limit each.
+/// The messages that one message caused. If there are more messages than the caller's limit,
+/// `messages` contains only the first and the last messages, half of the limit each.
 #[derive(Debug, Clone, Serialize)]
 pub struct CausedMessages {
     #[serde(rename = "total")]
     pub total: u64,
-    /// Whether there are more caused messages than `total`, because the counting stopped at this
-    /// number.
+    /// Whether there are more caused messages than `total`. If true, the counting stopped at
+    /// `total`.
     #[serde(rename = "more")]
     pub is_more: bool,
     #[serde(rename = "messages")]
@@ -443,7 +444,7 @@ fn previews(index: &IndexReader, row: &IndexedMessage) -> Result<Vec<MessagePrev
 }
 
 /// Returns people's decisions about a call, and the number of all these decisions. If there are too
-/// many, the oldest decisions that the organism refused are left out of the list.
+/// many decisions, the list leaves out the oldest ones among those that the organism refused.
 fn decisions(
     index: &IndexReader,
     row: &IndexedMessage,

@@ -26,7 +26,8 @@ pub fn parse(text: &str) -> Result<Time, String> {
     parse_at(text, Time::now(), zone.ok().as_ref().ok_or(named.as_str()))
 }
 
-/// Parses a time. `zone` is the zone of this machine, or the value of `TZ` that names no zone.
+/// Parses a time. `zone` is the zone of this machine or, as an error, the value of `TZ` if this
+/// value names no zone.
 fn parse_at(text: &str, now: Time, zone: Result<&TimeZone, &str>) -> Result<Time, String> {
     // All other parsers ignore a zone in brackets.
     if text.contains('[') {
@@ -55,8 +56,8 @@ fn parse_at(text: &str, now: Time, zone: Result<&TimeZone, &str>) -> Result<Time
     time_of(text, local.and_then(|local| local.to_zoned(zone)))
 }
 
-/// Returns the time of `zoned`, which was parsed from `text`. A date that is later than every time
-/// counts as the last time.
+/// Returns the time of `zoned`, which was parsed from `text`. A date after the last time that this
+/// program can represent becomes this last time.
 fn time_of(text: &str, zoned: Result<Zoned, jiff::Error>) -> Result<Time, String> {
     let date = Pieces::parse(text).map(|pieces| pieces.date());
     let last = Timestamp::MAX;

@@ -49,8 +49,8 @@ pub fn actions_behind(reader: &JournalReader, end: Position) -> Vec<OperatorActi
     actions
 }
 
-/// Whether one of `actions` states that an operator has accepted the record at `position` without a
-/// valid MAC.
+/// Whether one of `actions` states that an operator has accepted the record at `position`, although
+/// no valid MAC covers the record.
 pub fn is_accepted(actions: &[OperatorAction], position: Position) -> bool {
     let mut accepted = actions.iter().filter_map(OperatorAction::accepted_records);
     accepted.any(|(first, last)| first <= position && position <= last)
@@ -64,7 +64,7 @@ pub fn recorded_loss(action: &OperatorAction) -> Option<RecordedLoss> {
 }
 
 /// Returns an error if the journal ends at `last`, although later records are known to have
-/// existed. They are known from `mark`, the position of the last acknowledged record, or from a
+/// existed. Evidence of later records is `mark`, the position of the last acknowledged record, or a
 /// checkpoint in the journal itself.
 pub fn judge_end(last: Position, mark: Position, checkpoints: &[Checkpoint]) -> Result<(), Error> {
     if mark > last {
@@ -81,7 +81,7 @@ pub fn judge_end(last: Position, mark: Position, checkpoints: &[Checkpoint]) -> 
 }
 
 /// Returns the error in `checks` that is to be reported. Returns `Ok` if no check failed. If
-/// several checks failed, the first of these is returned:
+/// several checks failed, returns the first error in this order:
 /// - an error that is no violation, because the proof then has no result,
 /// - the violation with the lowest position,
 /// - a violation of the journal as a whole, which has the position 0.

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use crate::ids::Position;
 use crate::journal::{CheckpointSigners, KeyId};
 
-/// The keys of a proof, and the signers of the checkpoints that it has compared.
+/// The keys of a proof, and the signers of the checkpoints that the proof has compared.
 pub(super) struct ProofKeys<'p> {
     /// Keys that the options name, and the key of this host.
     pub available: &'p BTreeSet<String>,
@@ -23,28 +23,29 @@ pub(super) struct ProofKeys<'p> {
 }
 
 impl<'p> ProofKeys<'p> {
-    /// Returns the last record that a trusted key has signed, in the journal or in a newer copy.
+    /// Returns the position of the last record that a trusted key has signed, in the journal or in
+    /// a newer copy.
     pub fn signed(&self) -> Position {
         let later = self.later_signers.signed_by(&self.known_later());
         self.signers.signed_by(&self.known()).max(later)
     }
 
-    /// Whether a key has signed records after `position`, trusted or not.
+    /// Whether any key, trusted or not, has signed records after `position`.
     pub fn is_signed_after(&self, position: Position) -> bool {
         let mut signers = self.signers.iter().chain(self.later_signers.iter());
         signers.any(|(_, signed)| signed > position)
     }
 
-    /// Returns the keys that signed checkpoints in the journal, and those that signed newer copies
-    /// that count.
+    /// Returns the keys that signed checkpoints in the journal, and the keys that signed newer
+    /// copies which count as proof.
     pub fn signing(&self) -> BTreeSet<String> {
         let known = self.known_later();
         let later = self.later_signers.iter().filter(|(key, _)| known.contains(key));
         self.signers.iter().chain(later).map(|(key, _)| key.to_owned()).collect()
     }
 
-    /// Returns the ids of the keys that signed checkpoints or made MACs, but are not trusted for
-    /// them. `foreign` are the ids of the keys of other hosts that made MACs.
+    /// Returns the ids of the keys that signed checkpoints or made MACs, but are not trusted to do
+    /// so. `foreign` are the ids of the keys of other hosts that made MACs.
     pub fn unknown(&self, foreign: &BTreeSet<KeyId>) -> BTreeSet<String> {
         let known = self.known();
         let known_later = self.known_later();

@@ -41,8 +41,8 @@ pub enum OutsideVerdict {
     /// rewritten journal could not be detected.
     #[serde(rename = "missing")]
     Missing,
-    /// Copies of checkpoints in the state directory agree with the journal. No copy outside this
-    /// directory does.
+    /// Copies of checkpoints in the state directory agree with the journal, but no copy outside
+    /// this directory does.
     #[serde(rename = "state-agrees")]
     StateAgrees,
     #[serde(rename = "agrees")]
@@ -66,8 +66,8 @@ pub enum ProofVerdict {
 
 impl ProofReport {
     /// Adds to the report that the records of the stream and of its projection in SQLite are equal.
-    /// `ahead` is the number of records that only the stream has. If it is not 0, the projection is
-    /// incomplete, and the journal is not proved.
+    /// `ahead` is the number of records that only the stream has. If `ahead` is not 0, the
+    /// projection is incomplete, and the journal is not proved.
     pub fn stream_agrees(&mut self, ahead: u64) {
         self.unproved.retain(|reason| reason != NOT_COMPARED);
         if ahead > 0 {
@@ -165,8 +165,8 @@ pub struct ProofReport {
     /// Position up to which an available key covers every record, by a MAC or a signature.
     #[serde(rename = "covered")]
     pub covered: Position,
-    /// Public keys that signed checkpoints in the journal, or newer copies that count. In
-    /// hexadecimal.
+    /// Public keys, in hexadecimal, that signed checkpoints in the journal, or newer copies that
+    /// count as proof.
     #[serde(rename = "keys")]
     pub keys: BTreeSet<String>,
     /// Public keys, each with the position of the first checkpoint that it signed.

@@ -59,8 +59,8 @@ pub fn retry_messages(
 }
 
 /// Returns one page of the requests that [`retry_messages`] returns, from `cursor` on. The page has
-/// fewer than `rows` requests, perhaps none, if the journal no longer has the records of some of
-/// them. Even then, more pages may follow.
+/// fewer than `rows` requests, perhaps none, if the journal has lost the records of some of them.
+/// Even an empty page may have further pages after it.
 pub fn retry_message_page(
     index: &IndexReader,
     filter: &RetryFilter,

@@ -53,13 +53,13 @@ pub struct SearchResult {
     /// The newest matches, sorted from oldest to newest.
     pub items: Vec<SearchedItem>,
     pub total: HitCount,
-    /// Number of payloads for which the XPath expression exceeded a bound of its evaluation. They
-    /// do not count as matches.
+    /// Number of payloads for which the XPath expression exceeded a bound of its evaluation. These
+    /// payloads do not count as matches.
     pub unevaluated: u64,
 }
 
 /// Searches one index. If the search words are only the id of a recorded message, finds this
-/// message. If they are only the id of a recorded thread, finds the messages of this thread.
+/// message. If the words are only the id of a recorded thread, finds the messages of this thread.
 ///
 /// # Errors
 ///

@@ -19,9 +19,9 @@ pub struct StartingRequest {
     pub action: Option<MessageId>,
 }
 
-/// Returns the request that started the work in which `message` was sent. This may be `message`
-/// itself. Returns `None` if the index lacks the message, or if its chain of causes is too long to
-/// follow.
+/// Returns the request that started the work in which `message` was sent. The result may be
+/// `message` itself. Returns `None` if the index lacks the message, or if its chain of causes is
+/// too long to follow.
 ///
 /// `payloads` keeps payloads of requests for later calls, because one request may have started the
 /// work of many messages.

@@ -281,7 +281,8 @@ impl Groups<'_> {
         })
     }
 
-    /// Returns the groups with texts as keys, in place of numbers.
+    /// Returns the groups with the texts of their keys, such as names of agents, in place of the
+    /// numbers that identify these texts.
     fn named(self, db: &Connection) -> rusqlite::Result<Stats> {
         let mut names = db.prepare("SELECT text FROM name WHERE n = ?1")?;
         let mut stats = Stats::default();

@@ -57,12 +57,12 @@ pub struct ThreadTimeline {
     /// Summary of the events after the page in `items`; `None` if no events follow.
     #[serde(rename = "rest", skip_serializing_if = "Option::is_none")]
     pub rest: Option<TimelineRest>,
-    /// Messages with which requests went to several peers, if the first reply is the result of the
-    /// request. Empty if the timeline comes from the index.
+    /// Messages of requests that went to several peers, and whose result is the first reply of any
+    /// peer. Empty if the timeline comes from the index.
     #[serde(skip)]
     pub first_requests: HashSet<MessageId>,
-    /// The calls of the source whose recorded results calls of this thread have got. Empty if the
-    /// thread belongs to no fork, or if the timeline comes from the index.
+    /// Calls of the fork's source whose recorded results became results of calls in this thread.
+    /// Empty if the thread belongs to no fork, or if the timeline comes from the index.
     #[serde(skip)]
     pub recalled: HashSet<CallId>,
 }
@@ -411,8 +411,8 @@ impl TimelineBuilder {
         }
     }
 
-    /// Notes that `call`, a call of a fork, has got the recorded result of the call `source` of the
-    /// fork's source.
+    /// Notes that the recorded result of `source`, a call of the fork's source, has become the
+    /// result of `call`, a call of the fork.
     fn add_recalled(&mut self, call: CallId, source: CallId) {
         let thread = self.calls.thread_of(call);
         if let Some(timeline) = thread.and_then(|thread| self.timelines.get_mut(thread)) {

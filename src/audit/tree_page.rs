@@ -53,7 +53,7 @@ impl std::fmt::Display for PageCursor {
     }
 }
 
-/// A tree on a page, with the cursor for a page that begins with the next tree.
+/// A tree on a page, with the cursor of a page that begins directly after this tree.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PagedTree {
     pub tree: ListedTree,

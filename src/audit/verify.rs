@@ -54,11 +54,12 @@ pub struct VerifyOptions {
     /// given.
     pub known_keys: Vec<String>,
     /// The only public keys that the proof trusts. If this list is empty, the proof trusts the key
-    /// in `state`, `known_keys`, and the keys in `copies`. A key that only `copies` names must also
-    /// have signed the checkpoint in the journal that is to count, or its last checkpoint.
+    /// in `state`, `known_keys`, and the keys in `copies`. A key that only `copies` names is
+    /// trusted for checkpoints in the journal. For copies that are newer than the journal's last
+    /// checkpoint, it is trusted only if it signed that checkpoint, too.
     pub keys: Vec<String>,
     /// Whether the copies of checkpoints in `state` do not count as proof. Set this if the owner of
-    /// the key may have rewritten them.
+    /// the key may have rewritten these copies.
     pub distrust_state: bool,
 }
 
@@ -129,7 +130,7 @@ struct JournalProof {
     redactions: BTreeSet<Position>,
     losses: Vec<RecordedLoss>,
     /// Actions of operators in the records after a broken record. The proof does not read these
-    /// records, but one of the actions may accept an earlier violation.
+    /// records, but one of the actions may accept a violation that the proof has found.
     later_actions: Vec<OperatorAction>,
     forks: Vec<RecordedFork>,
     accepted: Vec<AcceptedRecords>,
@@ -431,7 +432,7 @@ impl JournalProof {
 
     /// Reports a violation in these cases:
     /// - Records have a wrong MAC.
-    /// - A MAC covers earlier records, but no MAC covers the last ones. A pump never leaves its
+    /// - A MAC covers earlier records, but no MAC covers the last records. A pump never leaves its
     ///   last records without a MAC.
     /// - The journal has no MAC at all, and `mark` is not 0.
     ///

@@ -10,8 +10,8 @@ use crate::xml::findings::TextLocation;
 
 use super::message_state::MessageState;
 
-/// A message, with the position of its record and its disposition. In a view of an earlier moment,
-/// the disposition is the one at that moment.
+/// A message, with the position of its record and its disposition. A view of an earlier moment has
+/// the disposition of that moment.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct MessageView {
     #[serde(rename = "position")]

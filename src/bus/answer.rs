@@ -149,8 +149,9 @@ pub(super) const UNSOLICITED_ANSWER: &str =
 pub(crate) const ALREADY_ANSWERED: &str = " (already answered)";
 
 /// Returns a description of output that a program wrote while it had no delivery to answer. The
-/// description states what the program should do instead. It quotes text, but only the name of an
-/// element, because the content of a payload does not belong in the log.
+/// description states what the program should do instead. The description quotes text outside of
+/// elements. For an element, it quotes only the name, because the content of a payload does not
+/// belong in the log.
 pub(super) fn unsolicited_description(output: &[u8]) -> String {
     let output = without_byte_order_mark(output).trim_ascii_start();
     match output.strip_prefix(b"<") {

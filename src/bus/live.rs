@@ -41,8 +41,8 @@ pub enum AnswerPart {
     Reasoning,
 }
 
-/// An event of the live channel. Its text comes directly from a model, and the gate has not checked
-/// it. Therefore, a payload in this text does not count as sent or accepted.
+/// An event of the live channel. The text of an event comes directly from a model, and the gate has
+/// not checked it. Therefore, a payload in this text does not count as sent or accepted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "live")]
 pub enum LiveEvent {
@@ -76,8 +76,8 @@ pub enum LiveEvent {
         #[serde(rename = "text")]
         text: String,
     },
-    /// The reader gets no events from this partition. `detail` is the reason. The program tries
-    /// again and again to subscribe. After the next successful subscription, the reader gets a
+    /// The reader gets no events from this partition. `detail` is the reason. The program
+    /// repeatedly tries to subscribe. After the next successful subscription, the reader gets a
     /// `Lost` event with an unknown number of events.
     #[serde(rename = "unwatched")]
     Unwatched {
@@ -138,7 +138,7 @@ struct PendingEvents {
 impl PendingEvents {
     /// Appends the text of `event` to the last queued event, if both belong to the same part of the
     /// same answer. Returns whether the text was appended. Appends nothing if the merged text would
-    /// be too long, or if an event between the two was lost.
+    /// be too long, or if an event between these two events was lost.
     fn extends_last(&mut self, event: &LiveEvent) -> bool {
         let LiveEvent::Text { source, part, text } = event else { return false };
         let Some(LiveEvent::Text { source: of, part: kind, text: known }) = self.events.back_mut()

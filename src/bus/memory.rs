@@ -26,10 +26,10 @@ impl MemoryMark {
         Some(Self { count: delivery.messages.len(), last })
     }
 
-    /// Returns how many messages of this delivery the listener remembers, so that only the others
-    /// must be sent. Returns `None` if the listener's memory does not end exactly where the new
-    /// messages of the delivery begin, for example in a retry. All messages of the delivery must
-    /// then be sent.
+    /// Returns how many messages of this delivery the listener remembers. Only the other messages
+    /// must then be sent. Returns `None` if all messages must be sent, because the listener's
+    /// memory does not end exactly where the new messages of the delivery begin. An example is a
+    /// retry.
     pub fn known_of(&self, delivery: &Delivery) -> Option<usize> {
         let known = delivery.messages.len().checked_sub(delivery.fresh)?;
         let last = delivery.messages.get(known.checked_sub(1)?)?;

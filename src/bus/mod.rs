@@ -148,8 +148,9 @@ pub trait Sink: Send + Sync + 'static {
     /// Reports that the handler is alive, which extends the deadline of the attempt.
     fn heartbeat(&self, listener: &ListenerName, call: CallId, attempt: Attempt);
     /// Reserves the cost of the next request of a model call. Returns a receiver, which gets the
-    /// permission when the reservation is durable, or a refusal. If the pump has stopped, or if
-    /// this sink supports no budgets, the receiver gets neither, and the request must not be sent.
+    /// permission when the reservation is durable, or else a refusal. If the pump has stopped, or
+    /// if this sink supports no budgets, the receiver gets no answer, and the request must not be
+    /// sent.
     fn reserve(&self, call: CallId, attempt: Attempt, reservation: Reservation) -> Reserved {
         let _ = (call, attempt, reservation);
         oneshot::channel().1
@@ -193,8 +194,8 @@ pub trait Host: Send + Sync + 'static {
     /// Accepts the delivery and returns immediately. The host reports the answer to its [`Sink`]
     /// later. The host may wait for [`Host::flush`] before it sends the delivery.
     fn deliver(&self, delivery: Delivery);
-    /// Whether the host reads the journal. If so, all earlier records must be both durable and
-    /// readable before the pump hands over a delivery. Otherwise, it is enough that they are
+    /// Whether the host reads the journal. If true, all earlier records must be durable and
+    /// readable before the pump hands over a delivery. If false, it is enough that they are
     /// durable.
     fn reads_journal(&self) -> bool {
         true
@@ -208,12 +209,12 @@ pub trait Host: Send + Sync + 'static {
     fn has_left(&self) -> bool {
         false
     }
-    /// Makes the host report that its listener is reachable again, at once or as soon as the
-    /// listener's process runs. Called if this host replaces another host that had reported the
-    /// listener as unreachable.
+    /// Makes the host report that its listener is reachable again. The host reports this at once,
+    /// or as soon as the listener's process runs. Called if this host replaces a host that had
+    /// reported the listener as unreachable.
     fn report_return(&self) {}
-    /// Sends the deliveries that the host still keeps back. The deliveries may be sent shortly
-    /// after the function returns.
+    /// Sends the deliveries that the host has accepted but not sent yet. The host may send them
+    /// shortly after the function returns.
     fn flush(&self) {}
     /// Whether no delivery of the host is running. A host that does not know this returns false.
     fn is_idle(&self) -> bool {
@@ -222,8 +223,8 @@ pub trait Host: Send + Sync + 'static {
     /// Stops the host. Refuses new deliveries, and gives running deliveries at most
     /// [`crate::limits::DRAIN_TIMEOUT`] to end.
     fn drain(&self) -> std::pin::Pin<Box<dyn Future<Output = ()> + Send + '_>>;
-    /// Stops the host as [`Host::drain`] does, but ends running deliveries at once. Used when these
-    /// deliveries have already had their time in a drain of the pump.
+    /// Stops the host as [`Host::drain`] does, but ends running deliveries at once. Used if the
+    /// time for running deliveries has already passed in a drain of the pump.
     fn stop(&self) -> std::pin::Pin<Box<dyn Future<Output = ()> + Send + '_>> {
         self.drain()
     }

@@ -120,8 +120,8 @@ enum StopLevel {
     Now,
 }
 
-/// The signal that makes one attempt stop. Each delivery needs a signal of its own, and hardly any
-/// signal is ever raised, so a signal must be cheap to create.
+/// The signal that makes one attempt stop. A signal must be cheap to create, because each delivery
+/// has a signal of its own, and hardly any signal is ever raised.
 #[derive(Default)]
 struct StopSignal {
     /// The highest [`StopLevel`] of the signal so far; 0 if the signal was never raised.
@@ -195,8 +195,8 @@ impl HandlerContext {
         self.sink.model_state(&source, state);
     }
 
-    /// Sends a piece of the text that a model writes to the readers of the live channel. Without
-    /// readers, this costs next to nothing.
+    /// Sends a piece of the text that a model writes to the readers of the live channel. Very cheap
+    /// if there are no readers.
     pub fn model_text(&self, part: AnswerPart, text: &str) {
         if let Some(live) = self.sink.live().filter(|live| live.has_text_readers()) {
             live.text(&self.source(), part, text);
@@ -213,8 +213,8 @@ impl HandlerContext {
         self.stop.has(StopLevel::Cancelled)
     }
 
-    /// Whether the attempt must end because its host stops. The result of the attempt is still
-    /// wanted then, so another host should repeat the attempt.
+    /// Whether the attempt must end because its host stops. Another host should then repeat the
+    /// attempt, because its result is still wanted.
     pub fn is_host_stopping(&self) -> bool {
         self.stop.has(StopLevel::Now)
     }
@@ -229,10 +229,10 @@ impl HandlerContext {
 
 /// A host that runs an asynchronous handler on a Tokio runtime.
 ///
-/// Deliveries wait in one queue. Queue tasks take them from the queue and start the handler for
-/// each. There are at most as many queue tasks as worker threads of the runtime. If a handler does
-/// not finish when it is first polled, it continues as a separate task, and so does not delay the
-/// queue.
+/// Deliveries wait in one queue. Queue tasks take deliveries from the queue, and start the handler
+/// for each delivery. There are at most as many queue tasks as worker threads of the runtime. If a
+/// handler does not finish when it is first polled, the handler continues as a separate task, and
+/// so does not delay the queue.
 pub struct NativeHost {
     runtime: runtime::Handle,
     /// Number of worker threads of the runtime.

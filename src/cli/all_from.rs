@@ -35,7 +35,8 @@ impl CallsOfThread {
         Ok(Self { thread, calls: waiting.page.calls })
     }
 
-    /// Returns one digest over all these calls. It changes when another call begins to wait.
+    /// Returns one digest over all these calls. The digest changes when another call begins to
+    /// wait.
     pub fn digest(&self) -> Digest {
         digest(&self.calls)
     }
@@ -101,7 +102,7 @@ pub fn show_result(message: MessageId, ruled: Option<Refusal>, done: &str) -> Op
     ruled
 }
 
-/// Whether a call was made in this thread or in one of its subthreads.
+/// Whether `call` was made in `thread` or in one of its subthreads.
 pub fn is_from(call: &HeldCall, thread: &ThreadId) -> bool {
     call.thread.is_within(thread)
 }

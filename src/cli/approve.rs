@@ -107,10 +107,11 @@ fn waits_for_none(message: MessageId) -> String {
     format!("{message} waits for no approval; `organism approvals --all` shows all")
 }
 
-/// Returns a refusal if an approval contains a hash that is not a whole digest. The function
-/// `whole` has already completed each hash that is a long enough beginning of the expected digest,
-/// so an incomplete hash matches nothing. Such an approval could not be signed, because a signature
-/// covers only whole digests, and the pump would refuse it as unsigned.
+/// Returns a refusal if a hash in the approval is not a whole digest. The function `whole` has
+/// already completed each hash that is a long enough beginning of the expected digest. So a hash
+/// that is still incomplete matches nothing. An approval with such a hash could not be signed,
+/// because a signature covers only whole digests, and the pump would refuse the approval as
+/// unsigned.
 fn refusal_of_part(what: &Decision<SubmittedAnswer>) -> Option<Refusal> {
     let Decision::Approve { hash, preview } = what else { return None };
     let hashes = [("payload", Some(hash)), ("preview", preview.as_ref())];
@@ -168,8 +169,8 @@ fn whole(hash: String, known: Option<Digest>) -> String {
     known.filter(is_begun).unwrap_or(hash)
 }
 
-/// Asks the person to confirm. Fails if the person does not answer yes. Without a terminal, also
-/// fails; the error then names `options`, the options that make the question unnecessary.
+/// Asks the person to confirm. Fails if the person does not answer yes, or if there is no terminal.
+/// Without a terminal, the error names `options`, the options that make the question unnecessary.
 fn confirm(question: &str, options: &str) -> anyhow::Result<()> {
     if !confirmation::has_terminal() {
         let text = format!(

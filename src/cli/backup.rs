@@ -58,8 +58,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
 }
 
 /// Makes the error of a failed backup. `error` is the cause, and `copied` the number of partitions
-/// whose journals were copied before the failure. If `copied` is not 0, the text advises removing
-/// the incomplete copy in `directory` before the next backup.
+/// whose journals were copied before the failure. If `copied` is not 0, the message advises the
+/// user to remove the incomplete copy in `directory` before the next backup.
 fn incomplete(error: Error, copied: usize, directory: &Path) -> anyhow::Error {
     let failed = journal_target::failed(error);
     if copied == 0 {
@@ -75,9 +75,9 @@ fn incomplete(error: Error, copied: usize, directory: &Path) -> anyhow::Error {
     CommandFailure::new(exit, text).into()
 }
 
-/// Fails if this host once had the journal of a partition and has lost it. Otherwise, prints a note
-/// for each partition without a journal on this host, because the backup leaves out these
-/// partitions.
+/// Fails if this host once had the journal of any partition and has lost it. Otherwise, prints a
+/// note for each partition that the backup leaves out, because this host has no journal of the
+/// partition.
 fn note_missing(data: &Path, state: &Path) -> anyhow::Result<()> {
     let missing = missing_in(data, Some(state))?;
     if let Some(lost) = missing.iter().find(|missing| missing.lost.is_some()) {

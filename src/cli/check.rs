@@ -77,14 +77,14 @@ fn load(given: Option<PathBuf>) -> Result<Config, ConfigProblems> {
     config::load_for_check(&path, &around)
 }
 
-/// Returns the exit code of the check. If a prompt does not fit into the context window of its
-/// model, this is the code for an invalid config. If all prompts fit, it is the code for success.
+/// Returns the code for an invalid config if any prompt does not fit into the context window of its
+/// model. Otherwise, returns the code for success.
 fn exit_of(sizes: &[PromptSize]) -> CommandExit {
     if sizes.iter().any(PromptSize::is_too_large) { CommandExit::Config } else { CommandExit::Done }
 }
 
-/// Returns one problem for each agent whose prompt does not fit into the context window of its
-/// model.
+/// Returns one problem for each agent whose prompt does not fit into the context window of the
+/// agent's model.
 fn problems(config: &Config, sizes: &[PromptSize]) -> ConfigProblems {
     let too_large = sizes.iter().filter(|size| size.is_too_large());
     let problems = too_large.filter_map(|size| {
@@ -115,9 +115,9 @@ fn prompt(size: &PromptSize) -> String {
     )
 }
 
-/// Builds the summary of the config as JSON: the effective config, the sizes of the prompts, the
-/// directories on this machine, the next times of the schedules, and all problems, notes and
-/// warnings.
+/// Builds the summary of the config as JSON. The summary contains the effective config, the sizes
+/// of the prompts, the directories on this machine, the next times of the schedules, and all
+/// problems, notes and warnings.
 fn summary(config: &Config, sizes: &[PromptSize]) -> anyhow::Result<serde_json::Value> {
     let effective: serde_json::Value = serde_json::from_str(&config.text)?;
     let prompts = sizes.iter().map(|size| {
@@ -282,7 +282,7 @@ fn peers(contract: &Contract) -> String {
 }
 
 /// Returns when a schedule with fixed times of day runs next. Returns `None` for a schedule with an
-/// interval, because its interval begins only at the start of the pump.
+/// interval, because the interval begins only at the start of the pump.
 fn next_time(times: &ScheduleTimes) -> Option<Time> {
     match times {
         ScheduleTimes::Every(_) => None,
@@ -290,8 +290,8 @@ fn next_time(times: &ScheduleTimes) -> Option<Time> {
     }
 }
 
-/// Describes a schedule: its times and its client, and when the schedule runs next, if that is
-/// known.
+/// Describes a schedule: its times, the time of the next run if it is known, its client, and how it
+/// handles missed times and several runs at once.
 fn schedule(schedule: &Schedule) -> String {
     let times = match (&schedule.times, next_time(&schedule.times)) {
         (ScheduleTimes::Every(interval), _) => {
@@ -313,7 +313,7 @@ fn schedule(schedule: &Schedule) -> String {
 }
 
 /// Describes which payloads a listener accepts. If the contract lists no payloads, only workflows
-/// call the listener: they send questions to a person, and goals to any other listener.
+/// call the listener. They send questions to a person, and goals to any other listener.
 fn takes(contract: &Contract) -> String {
     if contract.accepts.is_empty() {
         let calls = if contract.role == Role::Human { "questions" } else { "goals" };

@@ -37,8 +37,8 @@ impl CommandOrganism {
         Self::of(OrganismClient::open(config).await?)
     }
 
-    /// Uses `client`. If the organism of `client` was started for this command, watches for stop
-    /// signals from now on.
+    /// Wraps `client`. If the organism of `client` was started for this command, begins to watch
+    /// for stop signals.
     pub fn of(client: OrganismClient) -> anyhow::Result<Self> {
         let signal = client.is_own().then(watch_drain_signals).transpose()?;
         Ok(Self { client, signal })
@@ -56,8 +56,9 @@ impl CommandOrganism {
     }
 
     /// Closes the client, as [`OrganismClient::close`] does. If a signal has stopped the command,
-    /// or arrives while the organism still serves other commands, drains the organism, and returns
-    /// an error about the signal. In the error, `remains` states which work continues later.
+    /// or arrives while the organism still serves other commands, drains the organism and returns
+    /// an error about the signal. The error contains `remains`, which states the work that
+    /// continues later.
     pub async fn close(self, remains: &str) -> anyhow::Result<()> {
         let Self { client, signal } = self;
         let mut stopped = None;
@@ -77,9 +78,9 @@ impl CommandOrganism {
         }
     }
 
-    /// Closes the client, as [`CommandOrganism::close`] does, after a submission with the result
-    /// `sent`. If `sent` contains an error of the submission, returns this error. `opened` is the
-    /// thread that the submission has opened, if known.
+    /// Closes the client after a submission, as [`CommandOrganism::close`] does. `sent` is the
+    /// result of the submission. If `sent` contains an error of the submission, returns this error.
+    /// `opened` is the thread that the submission has opened, if known.
     pub async fn close_after(
         self,
         sent: Result<Result<(), service::Error>, DrainSignal>,
@@ -94,8 +95,8 @@ impl CommandOrganism {
     }
 }
 
-/// Describes what continues later of a submission whose command was stopped. `opened` is the thread
-/// of the submission; `None` if the command does not know of any.
+/// Describes the work of a submission that continues later, although the command was stopped.
+/// `opened` is the thread of the submission; `None` if the command does not know the thread.
 pub(super) fn remaining_work(opened: Option<&ThreadId>) -> String {
     match opened {
         Some(thread) => format!(

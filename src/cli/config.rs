@@ -118,8 +118,8 @@ fn show(shown: &ShownConfig, args: &Args) -> anyhow::Result<ExitCode> {
     Ok(CommandExit::Done.into())
 }
 
-/// Writes the config with all its files. Fails if one of the files exists. After an error, removes
-/// all files that it has written.
+/// Writes the config with all its files. Fails if one of the files already exists. After an error,
+/// removes the files that this call has written.
 fn write_out(directory: &Path, stored: &StoredConfig) -> anyhow::Result<()> {
     let mut files = NewFiles::in_directory(directory)?;
     for (name, text) in stored.all_files() {

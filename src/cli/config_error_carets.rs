@@ -56,7 +56,8 @@ pub fn report_json(problems: &ConfigProblems) -> anyhow::Result<ExitCode> {
 #[derive(Debug)]
 struct DrawnProblem<'a> {
     problem: &'a ConfigProblem,
-    /// The text that contains the problem, as [`covered`] returns it.
+    /// The text that contains the problem. [`covered`] has replaced its hidden and control
+    /// characters.
     source: NamedSource<String>,
 }
 

@@ -35,32 +35,33 @@ use super::{CommandExit, journal_target, passphrase};
 #[derive(Debug)]
 pub(super) struct WaitingCalls {
     pub page: HeldPage,
-    /// Partitions whose calls are unknown: no pump answered, and this host has no copy of the
-    /// journal.
+    /// Partitions whose calls are unknown, because their pumps did not answer and this host has no
+    /// copy of their journals.
     pub unknown: Vec<u32>,
-    /// Whether any pump answered. If false, all these calls were read from journals on this host.
+    /// Whether any pump answered. If false, all calls of the list were read from journals on this
+    /// host.
     pub is_answered: bool,
-    /// Whether some of these calls were read from journals on this host, because the pump of their
-    /// partition did not answer.
+    /// Whether some calls of the list were read from journals on this host, because the pumps of
+    /// their partitions did not answer.
     pub has_read: bool,
 }
 
 impl WaitingCalls {
-    /// Returns the exit code of a command that lists these calls.
+    /// Returns the exit code of a command that lists the waiting calls.
     pub fn exit(&self) -> CommandExit {
         if self.unknown.is_empty() { CommandExit::Done } else { CommandExit::Unavailable }
     }
 
-    /// Makes the error of a command that did not find its call among these calls. If the calls of
-    /// all partitions are known, the exit code reports invalid data. Otherwise, it reports that an
+    /// Makes the error of a command whose call is not among the waiting calls. If the calls of all
+    /// partitions are known, the exit code reports invalid data. Otherwise, it reports that an
     /// organism is unavailable.
     pub fn not_found(&self, text: String) -> anyhow::Error {
         not_found(&self.unknown, text)
     }
 }
 
-/// Makes the same error as [`WaitingCalls::not_found`]. `unknown` contains the partitions whose
-/// calls are unknown.
+/// Makes the error of [`WaitingCalls::not_found`]. `unknown` contains the partitions whose calls
+/// are unknown.
 pub(super) fn not_found(unknown: &[u32], text: String) -> anyhow::Error {
     if unknown.is_empty() {
         return CommandFailure::new(CommandExit::InvalidData, text).into();
@@ -77,8 +78,8 @@ pub(super) fn not_found(unknown: &[u32], text: String) -> anyhow::Error {
 /// Returns the oldest calls that wait for a person, at most `most` of them. `hold` states whether
 /// the calls wait for an approval or for an answer.
 ///
-/// If this command's config has several partitions, queries all their pumps, over NATS if
-/// necessary. Otherwise, queries the pumps of the organism that runs on this machine. If a pump
+/// If this command's config has several partitions, queries the pumps of all partitions, over NATS
+/// if necessary. Otherwise, queries the pumps of the organism that runs on this machine. If a pump
 /// does not respond, or if no organism runs, reads the journal of the partition instead.
 pub(super) fn waiting(data: &Path, hold: Hold, most: usize) -> anyhow::Result<WaitingCalls> {
     let runtime = runtime()?;
@@ -155,15 +156,15 @@ pub(super) fn waiting(data: &Path, hold: Hold, most: usize) -> anyhow::Result<Wa
     Ok(WaitingCalls { page, unknown, is_answered, has_read })
 }
 
-/// Returns the number and the journal's directory of each partition, even if there is no journal
+/// Returns each partition with its journal's directory, even if the directory contains no journal
 /// yet.
 fn journals_of(data: &Path, partitions: u32) -> Vec<(Option<u32>, PathBuf)> {
     (0..partitions).map(|partition| (Some(partition), partition_in(data, partition))).collect()
 }
 
-/// Makes the client that queries the pumps. With a `config`, this client queries the pumps of all
-/// partitions of the config. Without a `config`, it queries the pumps of the organism that runs on
-/// this machine. Returns `None` if there is no `config` and no organism runs.
+/// Makes the client that queries the pumps. If `config` is given, the client queries the pumps of
+/// all partitions of `config`. Otherwise, it queries the pumps of the organism that runs on this
+/// machine. Returns `None` if no config is given and no organism runs.
 async fn querying_client(
     data: &Path,
     socket: SocketTransport,
@@ -247,9 +248,9 @@ pub(super) fn require_journal(data: &Path) -> anyhow::Result<()> {
     Err(journal_target::failed(Error::Missing { path }))
 }
 
-/// Returns the oldest calls that wait for an approval, at most `most` of them. A preview describes
-/// the effects of a call, and may be requested but still missing. Waits for the missing previews of
-/// all calls for which `is_wanted` returns true, as long as an organism runs.
+/// Returns the oldest calls that wait for an approval, at most `most` of them. While an organism
+/// runs, first waits for the requested but still missing previews of all calls for which
+/// `is_wanted` returns true. A preview describes the effects of a call.
 pub(super) fn waiting_with_previews(
     data: &Path,
     most: usize,
@@ -275,11 +276,12 @@ pub(super) fn waiting_with_previews(
 }
 
 /// Waits until the journal of any partition has a new record. Returns false if no organism runs any
-/// more. `positions` contains the last known position of each journal, and is updated.
+/// more. `positions` contains the position of the last known record of each journal, and is
+/// updated.
 ///
-/// With several partitions, returns after [`limits::PARTITIONED_WAIT_MAX`] at the latest, because
-/// this machine may not see all new records. `is_answered` states whether a pump answered the last
-/// query. If true, pumps on other machines count as a running organism.
+/// With several partitions, returns true after [`limits::PARTITIONED_WAIT_MAX`] at the latest,
+/// because this machine may not see all new records. `is_answered` states whether a pump answered
+/// the last query. If true, pumps on other machines count as a running organism.
 pub(super) fn wait_for_records(
     data: &Path,
     positions: &mut BTreeMap<u32, Position>,

@@ -61,8 +61,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(if answered.is_some() { CommandExit::Done } else { CommandExit::WorkflowFailed }.into())
 }
 
-/// Returns the config file: the given file, the file of the current project, or the file in the
-/// source tree of this program.
+/// Returns the config file of the demo: `given` or, without `given`, the file in the current
+/// directory, or else the file in the source tree of this program.
 fn config_file(given: Option<PathBuf>) -> anyhow::Result<PathBuf> {
     const NAME: &str = "config/research-desk.toml";
     if let Some(given) = given {

@@ -60,7 +60,7 @@ pub(super) enum FirstDifference {
     Event(ThreadDifference),
 }
 
-/// Two model requests that differ. The two compared threads made them at the same place.
+/// Two different model requests that the two compared threads made at the same place.
 #[derive(Debug, Serialize)]
 pub(super) struct PromptDifference {
     #[serde(rename = "a")]
@@ -136,9 +136,9 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(CommandExit::Done.into())
 }
 
-/// Finds the first difference between two threads, in a prompt or in an event. Returns `None` if it
-/// finds none. Compares only a limited number of pairs of prompts. If these pairs are equal, sets
-/// `uncompared` to the number of pairs that were left out.
+/// Finds the first difference between two threads, in a prompt or in an event. Returns `None` if no
+/// difference is found. Compares only a limited number of pairs of prompts. If all compared pairs
+/// are equal, sets `uncompared` to the number of pairs that were left out.
 pub(super) fn first_difference(
     comparison: &ThreadComparison,
     place: &JournalTarget,
@@ -163,11 +163,11 @@ pub(super) fn timeline(place: &JournalTarget, id: &str) -> anyhow::Result<Thread
 }
 
 /// Finds the first pair of model requests that differ between two threads. Considers only requests
-/// before the first different event. Returns `None` if it finds none.
+/// before the first different event. Returns `None` if no different pair is found.
 ///
 /// Two requests differ if their texts differ in more than ids and dates, or if one of them cannot
-/// be rebuilt. Compares only a limited number of pairs. If these pairs are equal, sets `uncompared`
-/// to the number of pairs that were left out.
+/// be rebuilt. Compares only a limited number of pairs. If all compared pairs are equal, sets
+/// `uncompared` to the number of pairs that were left out.
 fn first_prompt(
     comparison: &ThreadComparison,
     place: &JournalTarget,
@@ -221,8 +221,8 @@ pub(super) fn first_text(output: &RenderOutput, first: &FirstDifference) -> Stri
 }
 
 /// Draws one difference: the place of the event in each thread, and the lines that differ. Shows
-/// control and hidden characters as their code points. Stops the search for equal lines at the
-/// deadline.
+/// control and hidden characters as their code points. The search for equal lines ends at
+/// `deadline`.
 fn event_text(output: &RenderOutput, difference: &ThreadDifference, deadline: Instant) -> String {
     let ThreadDifference { left, right, .. } = difference;
     let mut out = String::new();
@@ -306,8 +306,9 @@ fn totals(output: &RenderOutput, sides: [&ThreadTotals; 2]) -> String {
     table(output, &["", left, right], &rows)
 }
 
-/// Returns the first line of the payload number `at` of a thread's result. The line is empty if the
-/// result has payloads, but not this one.
+/// Returns the first line of the payload with the index `at` in a thread's result. For a result
+/// without payloads, returns `none` at index 0. Returns an empty text at any other index that the
+/// result lacks.
 fn result_line(side: &ThreadTotals, at: usize) -> String {
     match side.results.get(at) {
         Some(Some(payload)) => {

@@ -155,7 +155,7 @@ fn of_io(error: &std::io::Error) -> CommandExit {
     }
 }
 
-/// Returns the exit code of a command that could not write a file that its arguments name.
+/// Returns the exit code of a command that could not write a file that the command line names.
 pub fn of_written_file(error: &std::io::Error) -> CommandExit {
     match of_io(error) {
         CommandExit::TryAgain => CommandExit::TryAgain,
@@ -163,7 +163,7 @@ pub fn of_written_file(error: &std::io::Error) -> CommandExit {
     }
 }
 
-/// Returns the exit code of a command that failed because of its journal.
+/// Returns the exit code of a command that failed with this error of its journal.
 pub fn of_journal(error: &journal::Error) -> CommandExit {
     use journal::Error;
     match error {

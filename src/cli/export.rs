@@ -48,8 +48,8 @@ enum OutputFormat {
 }
 
 impl OutputFormat {
-    /// Returns the function that replaces characters for a terminal without a change of the
-    /// meaning.
+    /// Returns the function that replaces hidden characters for a terminal. A parser of this format
+    /// reads the same data from its output.
     fn visible(self) -> Box<dyn FnMut(&str) -> String> {
         match self {
             Self::Xml => {

@@ -120,7 +120,7 @@ fn client(config: &Config, args: &Args, point: &ForkPoint) -> anyhow::Result<Lis
 }
 
 /// Parses the listener names that `--live` gives. Fails if a name is unknown. Also fails for an
-/// agent or a workflow, because these run again in every fork.
+/// agent or a workflow, because agents and workflows run again in every fork.
 fn live(config: &Config, given: &[String]) -> anyhow::Result<Vec<ListenerName>> {
     let names: Vec<_> = answered_listeners(&config.contracts).collect();
     let named = given.iter().map(|text| {
@@ -138,10 +138,9 @@ fn live(config: &Config, given: &[String]) -> anyhow::Result<Vec<ListenerName>> 
     named.collect()
 }
 
-/// Finds the place in the recorded thread at which the fork begins. This is the message that the
-/// command line names. If no fork can begin there, it is the last possible place before this
-/// message. A fork can begin at a client's request, at an agent's turn, or at a result after which
-/// no call is open.
+/// Finds the message of the recorded thread at which the fork begins. This is the message that the
+/// command line names or, if no fork can begin there, the last possible message before it. A fork
+/// can begin at a client's request, at an agent's turn, or at a result after which no call is open.
 fn fork_point(config: &Config, args: &Args) -> anyhow::Result<ForkPoint> {
     let place = JournalTarget { config: args.config.config.clone(), data: None, state: None };
     let report = message_lookup::find(&place, &args.message, 0)?;

@@ -22,10 +22,9 @@ use crate::audit::past_time;
 /// indexing.
 const PROGRESS_RECORDS: u64 = 20_000;
 
-/// Returns the directory of the journal for a query that reads only one journal. If `partition` is
-/// given, this is the journal of this partition. Otherwise, it is the only journal in `data`. Fails
-/// if the partition has no journal, or if no partition is given and `data` does not contain exactly
-/// one journal.
+/// Returns the directory of the journal for a query that reads only one journal: the journal of
+/// `partition` if it is given, and otherwise the only journal in `data`. Fails if the partition has
+/// no journal, or if no partition is given and `data` does not contain exactly one journal.
 pub fn one_journal(data: &Path, partition: Option<u32>) -> anyhow::Result<PathBuf> {
     let journals = match partition {
         None => noted_partitions_in(data),

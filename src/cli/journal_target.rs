@@ -27,7 +27,7 @@ pub struct JournalTarget {
     pub state: Option<PathBuf>,
 }
 
-/// Returns the data directory that these arguments select.
+/// Returns the data directory that `place` selects.
 pub fn data_dir(place: &JournalTarget) -> anyhow::Result<PathBuf> {
     match &place.data {
         Some(data) => Ok(data.clone()),
@@ -35,8 +35,8 @@ pub fn data_dir(place: &JournalTarget) -> anyhow::Result<PathBuf> {
     }
 }
 
-/// Returns the state directory that these arguments select. This directory contains the copies of
-/// checkpoints outside the journal. Returns `None` if the arguments name only a data directory.
+/// Returns the state directory that `place` selects. This directory contains the copies of
+/// checkpoints outside the journal. Returns `None` if `place` names only a data directory.
 pub fn state_dir(place: &JournalTarget) -> anyhow::Result<Option<PathBuf>> {
     match (&place.state, &place.data) {
         (Some(state), _) => Ok(Some(state.clone())),
@@ -45,8 +45,8 @@ pub fn state_dir(place: &JournalTarget) -> anyhow::Result<Option<PathBuf>> {
     }
 }
 
-/// Returns the options for the verification of the selected journals: the directories of the
-/// checkpoints and of the keys, and the known keys of other hosts.
+/// Returns the options for the verification of the journals that `place` selects: the directories
+/// of the checkpoints and of the keys, and the known keys of other hosts.
 pub fn proof_options(place: &JournalTarget) -> anyhow::Result<VerifyOptions> {
     let state = state_dir(place)?;
     let settings = proof_settings(place)?;
@@ -60,9 +60,12 @@ pub fn proof_options(place: &JournalTarget) -> anyhow::Result<VerifyOptions> {
 }
 
 /// Returns the config's settings for the verification of the journal. Returns the default settings
-/// if the arguments select directories instead of a config, or if no config is found. If the config
-/// cannot be loaded, but a project was started with it earlier, prints a note, and also returns the
-/// default settings.
+/// in these cases:
+///
+/// - `place` selects directories instead of a config.
+/// - No config is found.
+/// - The config cannot be loaded, but a project was started with this config file earlier. The
+///   function then also prints a note.
 pub fn proof_settings(place: &JournalTarget) -> anyhow::Result<ProofSettings> {
     let around = ConfigEnvironment::of_process();
     if place.data.is_some() || place.state.is_some() {
@@ -88,7 +91,7 @@ pub fn proof_settings(place: &JournalTarget) -> anyhow::Result<ProofSettings> {
     })
 }
 
-/// Opens readers of all journals that these arguments select: one journal, or one for each local
+/// Opens readers of all journals that `place` selects: one journal, or one for each local
 /// partition.
 pub fn readers(place: &JournalTarget) -> anyhow::Result<Vec<JournalReader>> {
     let readers = readers_in(place, &data_dir(place)?)?;
@@ -115,9 +118,9 @@ pub fn lost(place: &JournalTarget, data: &Path, error: Error) -> anyhow::Error {
     failed(error.in_journal(data.display()))
 }
 
-/// Returns readers of the journals that may contain records of a thread. Usually, this is the
-/// journal of one partition. For the thread `sess-organism`, these are the journals of all
-/// partitions, because each partition records events of the organism itself there.
+/// Returns readers of the journals that may contain records of a thread. For most threads, this is
+/// the journal of the thread's partition. For the thread `sess-organism`, these are the journals of
+/// all partitions, because each partition records events of the organism itself in this thread.
 pub fn readers_of(place: &JournalTarget, thread: &ThreadId) -> anyhow::Result<Vec<JournalReader>> {
     let mut readers = readers(place)?;
     if readers.len() > 1 {
@@ -139,15 +142,15 @@ pub fn known(text: &str) -> anyhow::Result<ThreadId> {
     ThreadId::parse(text).map_err(|error| CommandFailure::usage(error.to_string()).into())
 }
 
-/// Makes the error for a thread of which the selected journals have no record. `data` is the data
-/// directory if the arguments name it in place of a config.
+/// Makes the error for a thread without a record in the journals of the command. `data` is the data
+/// directory if the command line names it in place of a config.
 pub fn unknown(data: Option<&Path>, thread: &ThreadId) -> CommandFailure {
     let option = named_config::option_or_data(data);
     let message = format!("no thread {thread} is on record; `organism threads{option}` lists them");
     CommandFailure::usage(message)
 }
 
-/// Fails if no selected journal has a record of the thread.
+/// Fails if none of the journals that `place` selects has a record of the thread.
 pub fn require_thread(place: &JournalTarget, thread: &ThreadId) -> anyhow::Result<()> {
     if has_thread(place, thread)? {
         return Ok(());
@@ -155,7 +158,7 @@ pub fn require_thread(place: &JournalTarget, thread: &ThreadId) -> anyhow::Resul
     Err(unknown(place.data.as_deref(), thread).into())
 }
 
-/// Whether a selected journal has a record of the thread.
+/// Whether any journal that `place` selects has a record of the thread.
 pub fn has_thread(place: &JournalTarget, thread: &ThreadId) -> anyhow::Result<bool> {
     for reader in readers_of(place, thread)? {
         let head = reader.head(&thread.root()).map_err(|error| failed_in(&reader, error))?;

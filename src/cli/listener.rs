@@ -81,8 +81,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Parses a time in the notation of the config. A number without a unit counts seconds, because
-/// earlier versions of this option had only seconds.
+/// Parses a duration in the notation of the config. A number without a unit is in seconds, because
+/// earlier versions of this option accepted only seconds.
 fn patience(text: &str) -> Result<Duration, String> {
     let seconds = || text.parse().ok().and_then(|s| Duration::try_from_secs_f64(s).ok());
     let time = config::parse_duration(text).or_else(seconds);
@@ -210,8 +210,9 @@ impl TestArgs {
         Ok(requests)
     }
 
-    /// Returns the message for a command line without a payload to send. Options after the program
-    /// belong to the program.
+    /// Returns the message for a command line without a payload to send. If an option of this
+    /// command stands after the program, the message explains that such an option belongs to the
+    /// program.
     fn nothing_to_send(&self) -> String {
         let is_own = |word: &&String| {
             let name = word.split_once('=').map_or(word.as_str(), |(name, _)| name);

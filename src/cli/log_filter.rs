@@ -6,10 +6,12 @@ use tracing::level_filters::LevelFilter;
 use tracing_subscriber::EnvFilter;
 
 /// Log levels if `ORGANISM_LOG` is not set. They show warnings, the standard error of listeners,
-/// and each config that a reload has put in force. They hide the messages of the NATS client, which
-/// come with each attempt to connect. The module `nats` logs the same errors once, with advice. But
-/// they show the reason for which the client leaves a server, such as a malformed message: the
-/// client logs it with the field `error`, and passes it to nothing else.
+/// and each config that a reload has put in force.
+///
+/// The NATS client logs a message at each attempt to connect. These messages are hidden, because
+/// the module `nats` logs the same errors once, with advice. The reason for which the client leaves
+/// a server, such as a malformed message, is shown, because only the client logs it. This log line
+/// has the field `error`.
 const DEFAULT_LEVELS: &str = "warn,listener=info,config=info,async_nats=off,\
                               async_nats[{error}]=debug,async_nats::connector=off";
 

@@ -8,8 +8,8 @@ use super::indexed;
 use super::journal_target::JournalTarget;
 use super::render::{RenderOutput, message_rows};
 
-/// Finds the only message whose id begins with `id`, in the journals of all partitions. Its report
-/// shows at most `limit` of the messages that it caused.
+/// Finds the only message whose id begins with `id`, in the journals of all partitions. The
+/// returned report lists at most `limit` of the messages that this message caused.
 pub fn find(place: &JournalTarget, id: &str, limit: usize) -> anyhow::Result<MessageReport> {
     let prefix = MessageSelector::parse(id).ok_or_else(|| malformed(id))?;
     let mut is_behind = false;
@@ -58,9 +58,9 @@ fn unknown(id: &str) -> anyhow::Error {
     CommandFailure::usage(text).into()
 }
 
-/// Checks that `id` selects its message reliably, although the index still lacks records. A missing
-/// record may contain the message itself, or another message whose id begins with the same digits.
-/// `found` is the number of messages in the index that `id` selects.
+/// Checks that `id` selects its message reliably, although the index lacks the latest records. A
+/// missing record may contain the message itself, or another message whose id begins with the same
+/// digits. `found` is the number of messages in the index that `id` selects.
 ///
 /// # Errors
 ///

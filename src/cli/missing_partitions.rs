@@ -16,8 +16,8 @@ use super::organism_reach::partitioned_config;
 /// A partition without a journal on this host.
 pub(super) struct MissingPartition {
     pub partition: u32,
-    /// The partition's journal that this host once had, with its last acknowledged record. `None`
-    /// if the state directory notes no such journal.
+    /// Id and last acknowledged record of the journal of this partition that this host once had.
+    /// `None` if the state directory notes no such journal.
     pub lost: Option<(Uuid, Position)>,
 }
 
@@ -39,8 +39,8 @@ impl MissingPartition {
     }
 }
 
-/// Returns the partitions without a journal in `data`. If `state` is given, the result states which
-/// of their journals this host once had and has lost.
+/// Returns the partitions without a journal in `data`. If `state` is given, the result states for
+/// each of these partitions whether this host once had its journal.
 pub(super) fn missing_in(
     data: &Path,
     state: Option<&Path>,
@@ -54,9 +54,9 @@ pub(super) fn missing_in(
     missing.collect()
 }
 
-/// Returns the numbers of the partitions without a journal in `data`. If the command has no config
-/// of the organism, it knows only the partitions up to the highest one with a journal in `data`.
-/// Returns an empty list if the journal in `data` is not divided into partitions.
+/// Returns the numbers of the partitions without a journal in `data`. Without a config of the
+/// organism, considers only the partitions up to the highest one with a journal in `data`. Returns
+/// an empty list if the journal in `data` is not divided into partitions.
 fn missing_numbers(data: &Path) -> Vec<u32> {
     if may_have_journal(data) {
         return Vec::new();
@@ -70,7 +70,7 @@ fn missing_numbers(data: &Path) -> Vec<u32> {
 }
 
 /// Returns the partition and the directory of each journal in `data`, as [`partitions_in`] does.
-/// The first call for a directory prints a note about the partitions that have no journal there.
+/// The first call for `data` also prints a note about the partitions without a journal there.
 pub(super) fn noted_partitions_in(data: &Path) -> Vec<(Option<u32>, PathBuf)> {
     // Locked briefly: a command reads its journals one after another.
     static NOTED: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());

@@ -246,8 +246,8 @@ pub fn main() -> ExitCode {
     output::finish(code)
 }
 
-/// Prints the text with which a command ends that is not run: a help text, the version, or an error
-/// in the arguments. Returns the exit code of the command.
+/// Prints a help text, the version, or an error in the arguments, for a command line that runs no
+/// command. Returns the exit code of the process.
 fn show_help(text: &clap::Error) -> ExitCode {
     if !text.use_stderr() {
         output::note_written(text.print());
@@ -325,9 +325,8 @@ struct LogOutput;
 
 /// Writer of a log line to standard error.
 struct LogWriter {
-    /// Whether this program wrote the log line. If true, the writer adds the `--config` option of
-    /// the present command to each command that the line recommends. If false, a listener wrote the
-    /// log line.
+    /// Whether this program, and not a listener, wrote the log line. If true, the writer adds the
+    /// `--config` option of the present command to each command that the line recommends.
     is_own: bool,
 }
 
@@ -360,8 +359,8 @@ impl std::io::Write for LogWriter {
 }
 
 /// Returns log lines in which each character that a screen would hide or interpret is replaced by
-/// its code point. Keeps terminal escapes: only the log's own colours still use them, because the
-/// log library has already escaped all others.
+/// its code point. Keeps terminal escapes, which can only be colours of the log itself: the log
+/// library has already replaced all other escapes.
 fn visible_log(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for c in text.chars() {

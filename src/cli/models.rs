@@ -82,8 +82,8 @@ fn chosen<'a>(models: &'a [ModelSpec], names: &[String]) -> anyhow::Result<Vec<&
     found.collect()
 }
 
-/// Adds the routes of the chosen models. Each route is a model, too. A model with routes gets no
-/// test call of its own, because each of its routes gets one.
+/// Adds the models to which the chosen models route calls. A model with routes gets no test call of
+/// its own, because each of its routes gets one.
 fn add_routes<'a>(chosen: &mut Vec<&'a ModelSpec>, models: &'a [ModelSpec]) {
     let routes = chosen.iter().copied().flat_map(routes_of);
     let routes: Vec<&String> = routes.collect();
@@ -128,7 +128,8 @@ async fn probe_all(models: &[&ModelSpec], missing: &MissingKeys) -> Vec<ProbeRes
     all
 }
 
-/// Describes a missing key as a start of the organism would, with the advice.
+/// Describes a missing key, with the same advice as the error with which an organism would fail to
+/// start.
 fn described(problem: &ConfigProblem) -> String {
     match &problem.help {
         Some(help) => format!("{}; {help}", problem.message),

@@ -12,9 +12,9 @@ use crate::config::in_shell;
 /// The config file that the option `--config` of this command names.
 static GIVEN: OnceLock<String> = OnceLock::new();
 
-/// Recommended commands that never get the `--config` of this command. `demo` has a config of its
-/// own, `key show` is to be run on another machine, and `workflow test` uses the config that its
-/// case file names.
+/// Recommended commands to which the `--config` of this command is never added. `demo` has a config
+/// of its own, `key show` is for another machine, and `workflow test` uses the config that its case
+/// file names.
 const FOR_OTHER_CONFIGS: [&[&str]; 3] = [&["demo"], &["key", "show"], &["workflow", "test"]];
 
 const PROGRAM: &str = "organism ";
@@ -27,14 +27,14 @@ pub fn remember(given: Option<&Path>) {
     }
 }
 
-/// Returns the config file that `--config` of this command names. Returns `None` without this
-/// option, or if the command does not load its config.
+/// Returns the config file that `--config` of this command names. Returns `None` if the command
+/// line has no `--config`, or if the command does not load this config.
 pub fn given() -> Option<&'static Path> {
     GIVEN.get().map(Path::new)
 }
 
 /// Returns the option `--config` of this command, after a space. Returns an empty text if the
-/// command has none.
+/// command line has no such option.
 pub fn option() -> String {
     GIVEN.get().map(|path| option_of("config", path)).unwrap_or_default()
 }

@@ -91,8 +91,8 @@ pub(super) fn running_on(data: &Path) -> anyhow::Result<OrganismReach> {
     Err(CommandFailure::new(CommandExit::Unavailable, text).into())
 }
 
-/// Returns the digest of the config with which the organism in these directories runs. Returns
-/// `None` if no organism runs, and `Some(None)` if the organism does not respond in time.
+/// Returns the digest of the config that the organism in `directories` uses. Returns `None` if no
+/// organism runs, and `Some(None)` if the organism does not respond in time.
 pub(super) fn running_config(directories: &ProjectFolders) -> Option<Option<Digest>> {
     if !socket_path(&directories.data).exists() {
         return None;
@@ -121,8 +121,8 @@ pub(super) fn handshake_in(data: &Path) -> anyhow::Result<Handshake> {
     Ok(project.as_deref().map(Handshake::of_path).unwrap_or_default())
 }
 
-/// Prints a note, unless this process has printed the same note before. A command may query the
-/// pumps several times.
+/// Prints a note, unless this process has printed the same note before. Otherwise, a command that
+/// queries the pumps several times would repeat its notes.
 pub(super) fn note_once(text: String) {
     // The lock is held while the note is printed, so that no other thread prints the same note.
     static NOTED: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
@@ -133,7 +133,7 @@ pub(super) fn note_once(text: String) {
     }
 }
 
-/// Prints a note that the command reads the journal, because it could query no running organism.
+/// Prints a note that the command reads the journal because no running organism could be queried.
 /// The note states the reason: the error `refused`, or that no organism responds.
 pub(super) fn note_read_once(data: &Path, refused: Option<&service::Error>) {
     let reason = refused.map_or_else(
@@ -199,9 +199,9 @@ fn end_of_copy(partition: Option<u32>, journal: &Path) -> Option<String> {
     })
 }
 
-/// Returns the config of this command if it has several partitions and its journals are in `data`.
-/// A command with such a config can query the pumps of all partitions over NATS. Returns `None` for
-/// any other config, or if the config cannot be loaded.
+/// Returns the config of this command if the config has several partitions whose journals are in
+/// `data`. A command with such a config can query the pumps of all partitions over NATS. Returns
+/// `None` for any other config, or if the config cannot be loaded.
 pub(super) fn partitioned_config(data: &Path) -> Option<Config> {
     let around = ConfigEnvironment::of_process();
     let file = config::locate(named_config::given(), &around).ok()?;
@@ -243,7 +243,8 @@ pub(super) async fn following(
     }
 }
 
-/// Makes a client of the organism that runs on the journal in `data`, whatever its config is.
+/// Makes a client of the organism that runs on the journal in `data`, whatever config the organism
+/// uses.
 pub(super) fn client_at(data: &Path) -> anyhow::Result<ServiceClient> {
     Ok(client_in(data, handshake_in(data)?))
 }
@@ -279,7 +280,7 @@ pub(super) fn watching_client(
     }
 }
 
-/// Waits until an organism accepts connections on this socket.
+/// Waits until an organism accepts connections on `socket`.
 async fn wait_for_organism(socket: &SocketTransport) -> anyhow::Result<()> {
     let mut is_noted = false;
     while !socket.locate().await? {

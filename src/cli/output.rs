@@ -67,8 +67,8 @@ pub fn note(text: Arguments<'_>) {
     std::io::stderr().lock().write_fmt(text).ok();
 }
 
-/// Whether output to `stream` has colours: it is a terminal that shows them, and `NO_COLOR` is not
-/// set.
+/// Whether output to `stream` has colours. True if `stream` is a terminal that can show colours,
+/// and `NO_COLOR` is not set.
 pub fn has_colours(stream: &impl IsTerminal) -> bool {
     let is_wanted = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
     is_wanted && !is_dumb() && stream.is_terminal()
@@ -79,14 +79,14 @@ pub fn is_dumb() -> bool {
     std::env::var_os("TERM").is_some_and(|terminal| terminal == "dumb")
 }
 
-/// Whether the reader of standard output has closed the pipe, or a write to it has failed. A
-/// command that only produces output can then end.
+/// Whether the reader of standard output has closed the pipe, or a write to standard output has
+/// failed. If true, a command that only produces output can end.
 pub fn is_closed() -> bool {
     CLOSED.load(Ordering::Relaxed)
 }
 
-/// Returns the exit code of the process. If `code` is success but standard output had an error,
-/// this is [`CommandExit::Unavailable`]. Otherwise, it is `code`.
+/// Returns the exit code of the process. This is [`CommandExit::Unavailable`] if `code` is success,
+/// but an error occurred on standard output. Otherwise, it is `code`.
 pub fn finish(code: ExitCode) -> ExitCode {
     let Some(failure) = FAILURE.get() else { return code };
     note(format_args!("organism: standard output is incomplete: {failure}\n"));
@@ -110,7 +110,8 @@ impl Write for StdoutWriter {
 /// Writer of records to a terminal. Writes whole lines, and replaces each character that a screen
 /// would hide or interpret.
 pub struct VisibleWriter {
-    /// Replaces the hidden characters in the next lines of the output.
+    /// Function that replaces the hidden characters in the lines of the output. It gets the lines
+    /// in their order.
     visible: Box<dyn FnMut(&str) -> String>,
     /// The part of a line that is not written yet.
     line: Vec<u8>,
@@ -148,8 +149,8 @@ fn write(text: &str) {
     }
 }
 
-/// Flushes standard output, and records the error of this or of the write with the result
-/// `written`. [`finish`] reports the error at the end of the command.
+/// Flushes standard output. Records an error of the flush, or of the preceding write, whose result
+/// is `written`. [`finish`] reports the error at the end of the command.
 pub fn note_written(written: std::io::Result<()>) {
     let Err(error) = written.and_then(|()| StdoutWriter.flush()) else { return };
     if error.kind() == ErrorKind::BrokenPipe {

@@ -190,7 +190,7 @@ fn print(verb: PauseVerb, target: &PauseTarget, count: usize, result: &Partition
     note!("{what}{place} {text}{flight}");
 }
 
-/// Returns a target as the command line names it.
+/// Returns the name with which the command line selects `target`.
 fn target_name(target: &PauseTarget) -> &str {
     match target {
         PauseTarget::All => "all",
@@ -262,8 +262,8 @@ fn outcome(
     Err(CommandFailure::new(exit, partly(verb, failed, count, exit)).into())
 }
 
-/// Returns the text about the partitions that failed. Advises to repeat the command only if `exit`
-/// states that the reason may pass.
+/// Returns the text about the partitions in which the pause or the resume failed. Advises the user
+/// to repeat the command only if `exit` states that the reason may pass.
 fn partly(verb: PauseVerb, failed: usize, count: usize, exit: CommandExit) -> String {
     let verb = if verb == PauseVerb::Resume { "resume" } else { "pause" };
     let advice = if exit == CommandExit::TryAgain { "; the command can be repeated" } else { "" };

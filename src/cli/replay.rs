@@ -161,8 +161,8 @@ fn summary(output: &RenderOutput, report: &ReplayReport) -> String {
     lines.join("\n")
 }
 
-/// Draws a line about the decisions of one epoch that could not be made again. It states their
-/// number, and the reason.
+/// Draws a line about the decisions of one epoch that could not be made again: their number, and
+/// the reason.
 fn line_of(epoch: &ReplayedEpoch) -> String {
     let ReplayedEpoch { from, to, core_version, decided, folded, .. } = epoch;
     let reason = match &epoch.reason {

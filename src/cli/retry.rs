@@ -88,8 +88,8 @@ struct RetryOutput<'a> {
     attempts: Option<&'a [EarlierAttempt]>,
 }
 
-/// Result of the request to retry one message. The inner result is a report of the retry, or a
-/// refusal by the pump. The outer error is a failure of the service client.
+/// Result of the request to retry one message. The inner result is the report of the retry, or the
+/// refusal of the pump. The outer error is a failure of the service client.
 type RetryResult = Result<Result<RetryReport, Refusal>, service::Error>;
 
 impl Args {
@@ -219,13 +219,14 @@ struct RetrySession<'a> {
     organism: &'a CommandOrganism,
     signer: Option<&'a OperatorSigner>,
     args: &'a Args,
-    /// Exit code of the first retry that failed.
+    /// Exit code of the first retry that failed; success if no retry has failed.
     exit: CommandExit,
-    /// Number of messages that `--all` left out, because their retry needs a confirmation.
+    /// Number of messages that `--all` left out, because an operator must first confirm the retry.
     left_out: u64,
-    /// Whether the organism accepted a retry.
+    /// Whether the organism has accepted at least one retry.
     has_retried: bool,
-    /// Whether the organism is another program, to which no further retry is sent.
+    /// Whether the organism is certainly another program, to which every further request would
+    /// fail. If true, no further retry is sent.
     is_other_program: bool,
 }
 
@@ -241,7 +242,7 @@ impl<'a> RetrySession<'a> {
     }
 
     /// Retries the messages of the page `first`, and of all pages that follow in `selected`.
-    /// Returns the exit code of the first retry that failed.
+    /// Returns the exit code of the first retry that failed, or success if none failed.
     fn retry_pages(
         &mut self,
         runtime: &Runtime,

@@ -200,10 +200,10 @@ fn is_settled(statuses: &[PartitionStatus]) -> bool {
 
 /// Describes the partitions of this process on one line:
 ///
-/// - those that it pumps
-/// - those that it is ready to take over from another process
-/// - those that it cannot pump yet, because they wait for free disk space or for the journal's
-///   server
+/// - the partitions that the process pumps
+/// - the partitions that the process is ready to take over from another process
+/// - the partitions that the process cannot pump yet, because they wait for free disk space or for
+///   the journal's server
 fn overview(statuses: &[PartitionStatus]) -> String {
     let list = |of: fn(&PartitionStatus) -> bool| {
         let all = statuses.iter().enumerate().filter(|(_, status)| of(status));

@@ -81,8 +81,8 @@ pub struct Args {
     json: bool,
 }
 
-/// Runs the search. If it finds nothing, the command exits with 1, as `grep` does, even if the
-/// search has read only the newest payloads.
+/// Runs the search. If the search finds nothing, the command exits with 1, as `grep` does. This
+/// also applies to a search that has read only the newest payloads.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let request = request(&args)?;
     let results = indexed::read_all(&args.place, &mut |reader| audit::search(reader, &request))?;
@@ -193,7 +193,8 @@ fn one_of(option: &str, value: Option<&str>, known: &[&str]) -> anyhow::Result<(
     }
 }
 
-/// Merges the results of several partitions into one.
+/// Merges the search results of the partitions. If there are several partitions, keeps only the
+/// newest `limit` results.
 fn merged(results: Vec<SearchResult>, limit: usize) -> SearchResult {
     let is_one = results.len() == 1;
     let mut items = Vec::new();

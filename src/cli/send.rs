@@ -217,22 +217,23 @@ async fn send_each(
     Ok(exit.into())
 }
 
-/// Maximum number of files of a directory that are sent at the same time. Meanwhile, the same
-/// number of further files may wait for a person. Together, these files take fewer connections than
-/// one hosted listener may have, and at most a quarter of the connections that an organism serves,
-/// so that the person's commands can connect.
+/// Maximum number of files of a directory that are in progress at the same time. The same number of
+/// further files may wait for a person meanwhile. Both together take fewer connections than one
+/// hosted listener may have, and at most a quarter of the connections that an organism serves. So
+/// the person's commands can still connect.
 const IN_PARALLEL: usize = 30;
 const _: () = assert!(IN_PARALLEL * 2 < limits::LISTENER_CONNECTIONS_MAX);
 
-/// Limits how many files of a directory are sent at the same time.
+/// Limit for the number of files of a directory that are in progress at the same time.
 #[derive(Default)]
 struct SendWindow {
-    /// Number of files in flight that have waited for a person. They do not delay other files. No
-    /// update states that the wait of a whole thread tree is over, so they count until they end.
+    /// Number of unfinished files that have waited for a person at least once. Other files may be
+    /// sent in their place. A file counts until it ends, because no update states that the wait of
+    /// a whole thread tree is over.
     held: Cell<usize>,
-    /// Number of files sent since a pump last responded to any file.
+    /// Number of files sent since the last response of a pump to any file.
     unanswered: Cell<usize>,
-    /// Notified when an update of a file in flight may permit a further file.
+    /// Notified when an update of an unfinished file may permit a further file to be sent.
     changed: Notify,
 }
 
@@ -248,7 +249,8 @@ impl SendWindow {
         self.unanswered.update(|count| count + 1);
     }
 
-    /// Counts an update of a pump. `begins_hold` states that its file begins to wait for a person.
+    /// Counts an update from a pump. `begins_hold` states that the file of this update begins to
+    /// wait for a person.
     fn count_update(&self, begins_hold: bool) {
         self.unanswered.set(0);
         if begins_hold {
@@ -273,8 +275,9 @@ struct FileSender<'a> {
 }
 
 impl FileSender<'_> {
-    /// Sends a file, and waits for its results. Returns the exit code for its updates, or `None` if
-    /// no update has arrived.
+    /// Sends a file, and waits for its results. Returns the path of the file, the exit code for the
+    /// received updates, and the result of the submission. The exit code is `None` if no update has
+    /// arrived.
     async fn send<'p>(
         &self,
         path: &'p Path,
@@ -305,14 +308,14 @@ impl FileSender<'_> {
         if self.json { print_json(Some(&file), sent) } else { print_brief(&shown, sent) }
     }
 
-    /// Counts a file that has ended, and moves the progress bar. `count` may print.
+    /// Calls `count`, which counts a finished file and may print. Then moves the progress bar.
     fn show_end(&self, count: impl FnOnce()) {
         self.bar.suspend(count);
         self.bar.inc(1);
     }
 }
 
-/// Whether the work of a file stands still until a person acts.
+/// Whether `sent` states that the work of a file stands still until a person acts.
 fn is_held(sent: &SubmitUpdate) -> bool {
     match sent {
         SubmitUpdate::Accepted { held, .. } => *held,
@@ -333,8 +336,8 @@ struct SendTally {
     failed: usize,
     /// The first error that concerns all files, and so ends the command.
     fatal: Option<service::Error>,
-    /// Whether the journal has several partitions. If the pump of one partition does not respond,
-    /// the command then still sends files to the other partitions.
+    /// Whether the journal has several partitions. If true, a partition whose pump does not respond
+    /// does not keep the command from sending files to the other partitions.
     is_divided: bool,
 }
 
@@ -350,9 +353,9 @@ impl SendTally {
         }
     }
 
-    /// Handles the `error` with which the submission of a file ended. If the error concerns only
-    /// one of several partitions, prints the error, and the command still sends the other files.
-    /// The file then counts as one to send again. Any other error ends the command.
+    /// Handles `error`, with which the submission of the file at `path` has ended. If the error
+    /// concerns only one of several partitions, prints the error. The command then continues with
+    /// the other files, and the file counts as one to send again. Any other error ends the command.
     fn fail(&mut self, path: &Path, error: service::Error) {
         match error {
             service::Error::NoPump { .. }
@@ -376,8 +379,8 @@ impl SendTally {
         note!("{} was not sent: {error}", one_line(&file_name(path)));
     }
 
-    /// Returns how many of all `files` are to be sent again later. These are the files that are not
-    /// counted otherwise, for one of these reasons:
+    /// Returns how many of all `files` must be sent again later. These are the files without any
+    /// other result, for one of these reasons:
     ///
     /// - The organism had no room for the file, or was stopping.
     /// - No pump of the file's partition responded.
@@ -431,7 +434,7 @@ fn file_name(path: &Path) -> String {
     path.file_name().unwrap_or_default().display().to_string()
 }
 
-/// Prints a note if the work of a file waits for a person, or for something else that is missing.
+/// Prints a note if the work of a file waits, for a person or for anything else that is missing.
 fn note_wait(file: &str, sent: &SubmitUpdate, wait: bool) {
     match sent {
         SubmitUpdate::Accepted { thread, held: true, .. } if wait => {
@@ -498,7 +501,7 @@ mod tests {
 
     use super::*;
 
-    /// Counts a file that is refused by each of the rules.
+    /// Returns the counts after one refused file for each rule in `rules`.
     fn tally_of(rules: &[RefusalRule]) -> SendTally {
         let mut tally = SendTally::default();
         for rule in rules {

@@ -44,9 +44,11 @@ fn loaded<T>(given: Option<&Path>, load: LoadConfig<T>) -> anyhow::Result<T> {
 }
 
 /// Loads a config that an argument other than `--config` names, such as the changed config of
-/// `organism try`. If this config loads, the commands that this program recommends to the user do
-/// not name it. If it does not load, these commands name it with `--config`, unless this program
-/// has loaded a config that `--config` names before.
+/// `organism try`.
+///
+/// If the config loads, the commands that this program recommends to the user do not name it. If it
+/// does not load, these commands name it with `--config`. Exception: if this program has already
+/// loaded a config that `--config` names, the commands name that config.
 pub(super) fn other_config(path: &Path) -> anyhow::Result<Config> {
     load_or_report(Some(path), config::load_without_keys)
 }
@@ -60,8 +62,8 @@ fn load_or_report<T>(given: Option<&Path>, load: LoadConfig<T>) -> anyhow::Resul
     })
 }
 
-/// Loads the config without printing its problems. Protects this process from others, since it may
-/// have read keys.
+/// Loads the config without printing its problems. Also protects this process from other programs,
+/// because the process may have read keys.
 fn load_guarded<T>(given: Option<&Path>, load: LoadConfig<T>) -> Result<T, ConfigProblems> {
     let around = ConfigEnvironment::of_process();
     let path = config::locate(given, &around);
@@ -71,8 +73,8 @@ fn load_guarded<T>(given: Option<&Path>, load: LoadConfig<T>) -> Result<T, Confi
     loaded
 }
 
-/// Protects the memory and the environment of this process from other programs of the same user,
-/// such as listeners. Called before the process reads secret keys.
+/// Protects the memory and the environment of this process, which may contain secret keys, from
+/// other programs of the same user, such as listeners.
 pub(super) fn hide_memory() {
     #[cfg(target_os = "linux")]
     {
@@ -162,9 +164,10 @@ pub(super) fn directory_by_path(given: Option<&Path>) -> Option<PathBuf> {
 
 /// Prints a note if the config file has changed since the organism loaded it, or is now invalid.
 /// Prints nothing if no organism runs, or if the organism does not respond in time. Only the first
-/// call in a process prints a note. `running` returns the digest of the running config, or `None`
-/// if it is unknown. `present` returns that of the present config, or `None` if this config is
-/// invalid.
+/// call in a process can print a note.
+///
+/// `running` returns the digest of the running config, or `None` if the digest is unknown.
+/// `present` returns the digest of the present config, or `None` if this config is invalid.
 fn note_change(running: impl FnOnce() -> Option<Digest>, present: impl FnOnce() -> Option<Digest>) {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -185,8 +188,8 @@ fn note_change(running: impl FnOnce() -> Option<Digest>, present: impl FnOnce() 
     });
 }
 
-/// Fails if the directories belong to another project, that is, to a project whose config has
-/// another path than the present config. Also fails if they contain a journal that belongs to no
+/// Fails if `directories` belong to another project, that is, to a project whose config has another
+/// path than the present config. Also fails if `directories` contain a journal that belongs to no
 /// project.
 fn belongs(directories: &ProjectFolders) -> anyhow::Result<()> {
     project::check(directories).map_err(|error| organism::Error::from(error).into())

@@ -7,8 +7,8 @@ use super::exit::CommandExit;
 use super::output::{put_json_line, put_recorded_line};
 
 /// Returns the exit code of a command that makes a submission. `sent` is the last update about the
-/// submission. If `wait` is false, the command does not wait for the result. In this case, the exit
-/// code also states whether the call waits for an approval.
+/// submission. If `wait` is false, the command does not wait for the result, and the exit code also
+/// states whether the call waits for an approval.
 pub fn exit_of(sent: &SubmitUpdate, wait: bool) -> CommandExit {
     match sent {
         SubmitUpdate::Accepted { held: true, .. } if !wait => CommandExit::ApprovalPending,
@@ -24,10 +24,11 @@ pub fn worse(a: CommandExit, b: CommandExit) -> CommandExit {
     if a == CommandExit::Done { b } else { a }
 }
 
-/// Prints the result to stdout, and all other updates to stderr. `wait` states whether the command
+/// Prints one update of a submission. The result goes to stdout, as does the payload of
+/// [`SubmitUpdate::NoThread`]. Any other update goes to stderr. `wait` states whether the command
 /// waits for the result. If `is_group` is true, the request went to a group of listeners, and each
-/// reply is printed with the name of its sender. A fault is printed without a name, because its
-/// text names the listener.
+/// reply is printed with the name of its sender. A fault is printed without a name, because the
+/// text of the fault names the listener.
 pub fn print_plain(sent: &SubmitUpdate, wait: bool, is_group: bool) {
     if let SubmitUpdate::Accepted { thread, held: true, .. } = sent {
         note!("it waits for an approval; `organism approvals --all-from {thread}` shows it");

@@ -274,8 +274,8 @@ fn end_of(reader: &JournalReader, until: Option<Time>) -> Result<Position, Error
 }
 
 /// Reads the records after the position `seen` and, if `until` is given, before this time. Reads at
-/// most `limits::SCAN_RECORDS` of them, and advances `seen`. The limit keeps a long journal from
-/// delaying the journals of other partitions.
+/// most `limits::SCAN_RECORDS` records, so that a long journal does not delay the journals of other
+/// partitions. Sets `seen` to the position of the last record that was read.
 fn after(
     reader: &JournalReader,
     seen: &mut Position,

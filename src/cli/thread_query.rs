@@ -196,8 +196,8 @@ mod tests {
     use super::*;
     use crate::cli::exit::CommandExit;
 
-    /// A trial may spend money. Therefore, a query text without a word to search for is refused. It
-    /// must not select every thread.
+    /// A trial may spend money. A query without a word to search for would select every thread, so
+    /// it is refused.
     #[test]
     fn words_that_contain_no_word_are_refused() {
         for text in ["*", "€", "agent=writer …"] {

@@ -115,9 +115,9 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     .into())
 }
 
-/// Prints a line about each partition without a journal in `data`, and returns the worst verdict on
-/// these partitions. If the state directory shows that this host has lost the partition's journal,
-/// the verdict on the partition is `Broken`. Otherwise, it is `NotProved`.
+/// Prints a line about each partition without a journal in `data`. Returns the worst verdict on
+/// these partitions. The verdict on a partition is `Broken` if the state directory shows that this
+/// host has lost the partition's journal, and otherwise `NotProved`.
 fn verdict_on_missing(data: &Path, state: Option<&Path>) -> anyhow::Result<ProofVerdict> {
     let mut verdict = ProofVerdict::Proved;
     for missing in missing_in(data, state)? {
@@ -139,8 +139,9 @@ fn worse(one: ProofVerdict, other: ProofVerdict) -> ProofVerdict {
     }
 }
 
-/// Fails if one of the files with copies of checkpoints cannot be reached. A missing file proves
-/// nothing, so it must not count as a copy that contradicts the journal.
+/// Fails if one of the `files` with copies of checkpoints does not exist or is not accessible.
+/// Without this check, such a file would count as a copy that contradicts the journal, although a
+/// missing file proves nothing.
 fn require_copies(files: &[PathBuf]) -> anyhow::Result<()> {
     for file in files {
         std::fs::metadata(file).map_err(|error| {

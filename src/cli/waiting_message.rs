@@ -11,9 +11,9 @@ use crate::thread::Hold;
 use super::decision;
 use super::exit::{CommandExit, CommandFailure};
 
-/// Returns the message of the call that `id` names. If `id` is a whole id, returns it unchanged. If
-/// `id` is only the beginning of an id, returns the only call whose id has this beginning and that
-/// waits for a decision of a kind in `holds`. Fails if there is no such call, or more than one.
+/// Returns the message of the call that `id` names. A whole id is returned unchanged. If `id` is
+/// only the beginning of an id, considers the calls that wait for a decision of a kind in `holds`.
+/// Fails unless exactly one of these calls has an id with this beginning.
 pub fn find(data: &Path, id: &str, holds: &[Hold]) -> anyhow::Result<MessageId> {
     if let Ok(message) = id.parse() {
         return Ok(message);

@@ -76,12 +76,11 @@ impl ViewArgs {
         self.person.is_some() || is_tls_given || !self.hosts.is_empty()
     }
 
-    /// Returns the person that `--as` names, and the token of the view. If this person is a client
+    /// Returns the person that `--as` names, and the token of the view. If the person is a client
     /// that has a secret in the config, the token is this secret.
     ///
-    /// For any other person, returns no token. The caller then generates a token and shows it on
-    /// the terminal. In this case, standard output must be a terminal; otherwise, this function
-    /// fails.
+    /// For any other person, the token is `None`, and the caller generates one and shows it on the
+    /// terminal. Therefore, fails for such a person if standard output is no terminal.
     pub fn person(
         &self,
         config: Option<&Config>,

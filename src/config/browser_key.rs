@@ -126,10 +126,10 @@ fn replaced(text: &str, range: Range<usize>, by: &str) -> Option<String> {
     Some(format!("{before}{by}{after}"))
 }
 
-/// Inserts the browser key `key` on a new line below another entry of the operator. `own` is the
-/// range of this entry's name, and `value` the range of its value. The new line begins with the
-/// same text as the entry's line, such as its indentation or dotted prefix. Returns `None` if a
-/// range is outside of `text`.
+/// Inserts the browser key `key` into `text`, on a new line below another entry of the operator.
+/// `own` is the range of the name of this entry, and `value` the range of its value. The new line
+/// begins with the same text as the line of the entry, such as its indentation or dotted prefix.
+/// Returns `None` if a range is outside of `text`.
 fn on_its_own_line(
     text: &str,
     own: Range<usize>,
@@ -169,7 +169,7 @@ fn is_that_edit(old: &DeTable<'_>, new: &str, name: &str, key: &str) -> bool {
     is_there && is_same_table(old, new, &[SECTION, name])
 }
 
-/// Whether two tables are equal apart from the browser key in the table at `path`.
+/// Whether two tables are equal, apart from the browser key in the table at `path`.
 fn is_same_table(old: &DeTable<'_>, new: &DeTable<'_>, path: &[&str]) -> bool {
     let is_other = |key: &str| !(path.is_empty() && key == BROWSER_KEY);
     let keys = |table: &DeTable<'_>| -> Vec<String> {

@@ -35,7 +35,7 @@ pub(super) fn notes(sections: &DeclaredSections) -> Vec<String> {
     budgets.filter_map(|(key, money)| note_of_zero(&key, money)).collect()
 }
 
-/// Returns a note if a budget of money is zero, because it then permits only calls that cost
+/// Returns a note if a budget of money is zero, because such a budget permits only calls that cost
 /// nothing. `key` names the budget.
 pub(super) fn note_of_zero(key: &str, money: Option<Money>) -> Option<String> {
     let is_zero = money == Some(Money(0));
@@ -65,8 +65,8 @@ pub(super) fn check_workflows(
     }
 }
 
-/// Checks the budgets of money of the organism and of its agents. Returns the names of the models
-/// that it has reported.
+/// Checks the budgets of money of the organism and of its agents. Returns the names of the reported
+/// models.
 fn check_members<'s>(
     sections: &'s DeclaredSections,
     problems: &mut ConfigProblems,
@@ -80,9 +80,9 @@ fn check_members<'s>(
     reported
 }
 
-/// Reports the model if its longest answer would fill its context window and leave no room for a
-/// prompt. A router is a model that passes calls on to other models. If the model is a router, also
-/// reports each of these other models whose longest answer would fill the router's window.
+/// Reports `model` if its longest answer would fill its context window and leave no room for a
+/// prompt. If `model` is a router, which passes calls on to other models, also reports each of the
+/// other models whose longest answer would fill the router's window.
 fn windows(model: &DeclaredModel, sections: &DeclaredSections, problems: &mut ConfigProblems) {
     let Some((window, place)) = model.window() else { return };
     let named = |name: &str| sections.models.iter().find(|model| model.name.value == name);

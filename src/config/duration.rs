@@ -25,7 +25,8 @@ pub fn parse(text: &str) -> Option<Duration> {
 }
 
 /// Guesses the duration that the author meant by an invalid text, such as `5m` for `5 minutess`.
-/// Returns `None` if the text does not begin with a number, or if its unit is unknown.
+/// Returns `None` if the text does not begin with a number, or if the unit after the number is
+/// unknown.
 pub fn guess(text: &str) -> Option<String> {
     let text = text.trim();
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();

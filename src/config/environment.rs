@@ -43,8 +43,8 @@ impl ConfigEnvironment {
     /// Returns a base directory of this user, as the XDG base directory specification defines it:
     /// the directory that the environment variable `variable` names. If the variable is unset or
     /// contains a relative path, returns `beneath_home` in the home directory. Returns `None` if
-    /// the home directory is needed and unknown. The current directory never takes its place,
-    /// because a project would then have another journal in each directory.
+    /// the home directory is needed and unknown. The current directory is no substitute, because a
+    /// project would then have another journal in each directory.
     fn xdg(&self, variable: &str, beneath_home: &str) -> Option<PathBuf> {
         let given = self.variable(variable).map(PathBuf::from).filter(|path| path.is_absolute());
         given.or_else(|| Some(self.home.as_ref()?.join(beneath_home)))
@@ -69,8 +69,9 @@ impl ConfigEnvironment {
     }
 }
 
-/// Returns the path of the current directory. If the variable PWD names this directory, returns the
-/// value of PWD, which may contain symbolic links. Otherwise, returns the physical path.
+/// Returns the path of the current directory. If the variable `PWD` names the current directory,
+/// returns the value of `PWD`, which may contain symbolic links. Otherwise, returns the physical
+/// path.
 fn current_directory() -> PathBuf {
     let physical = std::env::current_dir().unwrap_or_default();
     let named = std::env::var_os("PWD").map(PathBuf::from);

@@ -21,8 +21,8 @@ pub(super) fn read(path: &Path, around: &ConfigEnvironment) -> Result<String, Co
 }
 
 /// Reads the config's text as [`read`] does. `instead` is advice on how to write a config file. The
-/// error contains this advice if the file is empty. It also contains this advice if the file is
-/// missing and no other file has a similar name.
+/// error contains this advice if the file is empty, or if the file is missing and no other file has
+/// a similar name.
 pub(super) fn read_with(
     path: &Path,
     around: &ConfigEnvironment,

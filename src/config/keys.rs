@@ -18,8 +18,8 @@ pub(super) enum KeyKind {
     /// A table whose keys the author chooses and whose values are strings.
     Free,
     /// A table or a list that has a structure of its own. An override cannot replace the whole
-    /// table or list. An override can only replace a single value inside, and only if the config
-    /// file already contains this value.
+    /// table or list. It can replace a single value inside, but only if the config file already
+    /// contains this value.
     Nested,
 }
 
@@ -219,7 +219,8 @@ pub(super) const WORKFLOWS: KnownSection = KnownSection {
     ],
 };
 
-/// Keys of a workflow in a file of its own: the same as in the config, without `file`.
+/// Keys of a workflow that is defined in a file of its own: the keys of a workflow in the config,
+/// except `file`.
 pub(super) const WORKFLOW_FILE: KnownSection = KnownSection {
     keys: match WORKFLOWS.keys {
         [(key, _), definition @ ..] if matches!(key.as_bytes(), b"file") => definition,
@@ -387,8 +388,7 @@ impl KnownSection {
 }
 
 /// Whether the value of the config key `key` is private. Returns `None` if the name of the key does
-/// not decide this. In this case, the value is private only if the key is in a private table, such
-/// as `env`.
+/// not decide this. The value is then private only if the key is in a private table, such as `env`.
 pub(super) fn is_private(key: &str) -> Option<bool> {
     let key = key.trim_matches('"').to_ascii_lowercase();
     if key.ends_with("_file") {

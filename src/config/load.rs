@@ -42,7 +42,7 @@ pub(super) fn read(
 
 /// Returns the journal's directories, even if other parts of the config are invalid. Commands can
 /// then read the journal of an organism that cannot start. Returns `Err` if the file does not
-/// determine the directories, for example because it lacks the name of the organism.
+/// determine the directories, for example because the organism's name is missing.
 pub fn directories(
     path: &Path,
     around: &ConfigEnvironment,
@@ -71,9 +71,9 @@ pub fn load(path: &Path, around: &ConfigEnvironment) -> Result<Config, ConfigPro
     load_with(path, around, KeyRequirement::Needed)
 }
 
-/// Loads the config for a command that checks it, often on a machine where the organism does not
-/// run. Therefore, a missing key of a model is no problem, and is only noted in
-/// [`Config::keys_missing_here`].
+/// Loads the config for a command that checks the config, often on a machine where the organism
+/// does not run. Therefore, a missing key of a model is no problem. [`Config::keys_missing_here`]
+/// returns such keys.
 pub fn load_for_check(path: &Path, around: &ConfigEnvironment) -> Result<Config, ConfigProblems> {
     load_with(path, around, KeyRequirement::Noted)
 }
@@ -149,9 +149,9 @@ struct ConfiguredPrograms {
     remotes: Vec<ListenerName>,
 }
 
-/// Finds the programs of listeners and of alerts. Reports problems with them, such as a missing
-/// program. However, `keys` may state that the config is loaded for a process that only hosts
-/// agents, for `organism nats-config`, or as a stored config. In these cases, reports no problems.
+/// Finds the programs of listeners and of alerts. Reports problems with these programs, such as a
+/// missing program, except in three cases that `keys` states: the config is loaded for a process
+/// that only hosts agents, for `organism nats-config`, or as a stored config.
 fn programs(
     sections: &DeclaredSections,
     directory: &Path,
@@ -404,8 +404,8 @@ fn with_steps(members: &[DeclaredMember]) -> Vec<ListenerName> {
     clients.map(|client| client.name.value.clone()).collect()
 }
 
-/// Adds the missing keys `unmet` to `problems` if the command needs all keys. Then sorts all
-/// problems.
+/// Adds `unmet`, the problems about missing keys, to `problems` if the command needs all keys. In
+/// any case, sorts all problems.
 fn report_unmet(keys: KeyRequirement, unmet: ConfigProblems, problems: &mut ConfigProblems) {
     if keys == KeyRequirement::Needed {
         problems.also(unmet);

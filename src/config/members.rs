@@ -23,7 +23,8 @@ pub(super) struct DeclaredMember {
     pub accepts: Vec<Located<ExpandedText>>,
     pub replies: Vec<Located<ExpandedText>>,
     pub peers: Vec<Located<ExpandedText>>,
-    /// Range of `peers` in the source. If there is no `peers`, range of the member's name.
+    /// Range of the key `peers` in the config's text; without this key, the range of the member's
+    /// name.
     pub peers_place: SourceRange,
     pub forward: bool,
     pub gather: Gather,
@@ -34,22 +35,21 @@ pub(super) struct DeclaredMember {
     pub backlog: usize,
     pub actions_per_turn: u32,
     /// Condition under which calls to the member need an approval. `None` if the schemas of the
-    /// member's payloads decide this.
+    /// member's payloads determine the condition.
     pub approval: Option<Approval>,
-    /// Range of the key `approval` in the source text of the config; `None` without this key.
+    /// Range of the key `approval` in the config's text; `None` without this key.
     pub approval_place: Option<SourceRange>,
     pub patience: Option<Duration>,
-    /// Range of the key `approval_timeout` in the source text; `None` without a valid time-out.
+    /// Range of the key `approval_timeout` in the config's text; `None` without a valid time-out.
     pub patience_place: Option<SourceRange>,
     /// Maximum time that the listener takes for a preview: a description of a call's effect, for
     /// the person who approves the call. `None` if the listener gives no previews.
     pub previews: Option<Duration>,
-    /// Range of the key `previews` in the source text; `None` if the listener gives no previews.
+    /// Range of the key `previews` in the config's text; `None` if the listener gives no previews.
     pub previews_place: Option<SourceRange>,
     /// Budget of an agent; empty for other members.
     pub budget: Budget,
-    /// Range of the budget's key `money` in the source text of the config; `None` without a budget
-    /// of money.
+    /// Range of the budget's key `money` in the config's text; `None` without a budget of money.
     pub money_place: Option<SourceRange>,
     /// Secret by which a client proves its identity; `None` if the config names no secret.
     pub secret: Option<DeclaredSecret>,
@@ -65,7 +65,8 @@ pub(super) struct DeclaredMember {
     /// Names of the primitives, such as `wait`, that the member may use; `None` if the config does
     /// not list them.
     pub core: Option<Vec<String>>,
-    /// Range of the setting that puts the listener on NATS; `None` if the listener is not on NATS.
+    /// Range of the setting in the config's text that puts the listener on NATS; `None` if the
+    /// listener is not on NATS.
     pub nats: Option<SourceRange>,
     pub agent: Option<DeclaredAgent>,
     pub undo: Vec<DeclaredUndo>,
@@ -90,15 +91,17 @@ pub(super) struct DeclaredAgent {
     pub memory: MemoryScope,
     pub max_iterations: u32,
     pub transport: ActionTransport,
-    /// Range of `transport` in the source. If there is no `transport`, range of the agent's name.
+    /// Range of the value of `transport` in the config's text; without such a value, the range of
+    /// the agent's name.
     pub transport_place: SourceRange,
     pub final_name: Option<Located<ExpandedText>>,
     pub final_format: FormatWord,
-    /// Range of `final_format` in the source. If the key is missing, range of the agent's name.
+    /// Range of the key `final_format` in the config's text; without this key, the range of the
+    /// agent's name.
     pub final_format_place: SourceRange,
     pub final_by: FinalMode,
-    /// Range of the key `final_by` in the source; the key states how the agent ends its call. If
-    /// the key is missing, range of the agent's name.
+    /// Range of the key `final_by`, which states how the agent ends its call, in the config's text.
+    /// Without this key, the range of the agent's name.
     pub final_by_place: SourceRange,
     /// Path of the JSON Schema for final payloads in the format `json`, if the config names one.
     pub final_schema: Option<Located<ExpandedText>>,
@@ -273,7 +276,7 @@ pub(super) enum SchemaSource {
 }
 
 /// Reports the missing keys in a member's declaration of its payloads, and an empty list `accepts`.
-/// These keys are required:
+/// The required keys are:
 ///
 /// - `accepts`
 /// - `replies`, for a human
@@ -381,7 +384,7 @@ fn hosted(read: &mut TableReader<'_>) -> HostKind {
 }
 
 /// Reads the names of the primitives, such as `wait`, that a member may use. Returns `None` if the
-/// config does not list them.
+/// config has no such list.
 fn core(role: Role, read: &mut TableReader<'_>) -> Option<Vec<String>> {
     let words: Vec<_> = Contract::core_words_of(role).collect();
     read.choices("core", &words)

@@ -27,8 +27,8 @@ impl MissingKeys {
         self.0.iter().filter(|(model, _)| used.contains(&&**model)).map(problem_of).collect()
     }
 
-    /// Returns the missing keys that a pump needs. A key is not needed if only agents on other
-    /// machines use its model.
+    /// Returns the missing keys that a pump needs. The key of a model is not needed if only agents
+    /// on other machines use the model.
     pub fn of_pump(&self, agents: &[AgentSpec], models: &[ModelSpec]) -> ConfigProblems {
         let remote = used(agents.iter().filter(|agent| agent.is_remote), models);
         let local = used(agents.iter().filter(|agent| !agent.is_remote), models);
@@ -41,7 +41,7 @@ fn problem_of((_, problem): &(String, ConfigProblem)) -> ConfigProblem {
     problem.clone()
 }
 
-/// Returns the names of the models that `agents` use. If one of them is a router, also returns the
+/// Returns the names of the models that `agents` use. If a model is a router, also returns the
 /// models to which it routes calls.
 fn used<'a>(agents: impl Iterator<Item = &'a AgentSpec>, models: &'a [ModelSpec]) -> Vec<&'a str> {
     let mut used: Vec<&str> = agents.map(|agent| agent.model.as_str()).collect();

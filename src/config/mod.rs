@@ -124,8 +124,8 @@ pub struct Config {
     pub data: PathBuf,
     /// Directory of the keys and of the checkpoints.
     pub state: PathBuf,
-    /// Directory, apart from `data` and `state`, into which checkpoints are copied. `None` if they
-    /// are not copied.
+    /// Directory, apart from `data` and `state`, into which checkpoints are copied. `None` if no
+    /// checkpoints are copied.
     pub checkpoints: Option<PathBuf>,
     /// Number of records between two snapshots of the pump's state.
     pub snapshot_records: u64,
@@ -149,8 +149,8 @@ pub struct Config {
     /// Public keys of operators. If there are none, decisions need no signature.
     pub operators: OperatorKeys,
     /// Names of environment variables with secrets, which listeners and the alert command do not
-    /// inherit. A workflow test or a trial runs with a copy of the config that may lack the models
-    /// and servers. Even in this copy, the list is complete.
+    /// inherit. The list is complete even in the copy of the config with which a workflow test or a
+    /// trial runs, although this copy may lack models and servers.
     pub withheld: Vec<String>,
     /// Settings of the connections to NATS; `None` if the config names no NATS servers.
     pub nats: Option<nats::Options>,
@@ -171,8 +171,8 @@ pub struct Config {
     pub payload_bytes: usize,
     /// Digest of `text`, which identifies the config.
     pub digest: Digest,
-    /// API keys that are missing, each with its model. They are no problem for a command that only
-    /// reads, or that sends requests to a running organism.
+    /// API keys that are missing, each with its model. A command that only reads, or that sends
+    /// requests to a running organism, does not need these keys.
     pub keys_missing: Arc<MissingKeys>,
     /// The recorder of model answers; `None` if answers are not recorded.
     pub recorder: Option<Arc<TurnRecorder>>,
@@ -180,8 +180,8 @@ pub struct Config {
     /// trial.
     pub trial: Option<TrialSource>,
     /// Path of the `organism` program, which ends the processes of listeners when this process
-    /// ends. Set it in a program that embeds this crate if `organism` is neither beside that
-    /// program nor on `PATH`.
+    /// ends. A program that embeds this crate must set this path if `organism` is neither beside
+    /// that program nor on `PATH`.
     pub launcher: Option<PathBuf>,
     /// The effective config as JSON: defaults, overrides, texts of prompts, and digests of schemas
     /// and recordings. Contains no secrets and no paths of this machine.
@@ -217,7 +217,7 @@ impl Config {
         texts.filter(|text| listed.insert(*text)).collect()
     }
 
-    /// Returns the number of partitions. Each has its own pump.
+    /// Returns the number of partitions. Each partition has its own pump.
     pub fn partitions(&self) -> u32 {
         match &self.storage {
             StorageConfig::Embedded => 1,
@@ -246,8 +246,8 @@ impl Config {
     }
 
     /// Makes every agent run in the process of the pump, even an agent that the config assigns to
-    /// an `organism host` process. A recording needs this, because the recorder gets only the
-    /// answers in its own process.
+    /// an `organism host` process. A recording of model answers needs this, because the recorder
+    /// gets only the answers of agents in its own process.
     pub fn gather_agents(&mut self) {
         self.agents.iter_mut().for_each(|agent| agent.is_remote = false);
     }
@@ -260,8 +260,8 @@ impl Config {
         self.keys_missing.of_agents(agents, &self.models)
     }
 
-    /// Returns the missing API keys that the process of the pump needs. A key is not needed if only
-    /// agents on other machines use its model.
+    /// Returns the missing API keys that the process of the pump needs. The key of a model is not
+    /// needed if only agents on other machines use the model.
     pub fn keys_missing_here(&self) -> ConfigProblems {
         self.keys_missing.of_pump(&self.agents, &self.models)
     }
@@ -347,10 +347,10 @@ pub struct AgentSpec {
     #[serde(rename = "tool_choice", serialize_with = "tool_choice")]
     pub tool_choice: Option<ToolChoice>,
     /// Whether each request to the model ends with a notice about the present state of the agent's
-    /// call. A request contains only its own notice, and not those of earlier requests.
+    /// call. The notices of earlier requests are not repeated.
     #[serde(rename = "notice")]
     pub notice: bool,
-    /// Whether the config sets the agent's `timeout`. Without it, the time-outs of the model bound
+    /// Whether the config sets the agent's `timeout`. If false, the time-outs of the model limit
     /// the wait for an answer.
     #[serde(skip)]
     pub has_timeout: bool,
@@ -388,7 +388,8 @@ pub enum ProviderConfig {
     Playback { recording: PathBuf, chunk_delay: Option<Duration>, max_tokens: Option<u32> },
     /// Calls a provider over the network.
     Remote { options: Box<remote::Options>, pace: RateLimits, attempts: u32 },
-    /// Routes each call to one of several other models of the config, which can replace each other.
+    /// Routes each call to one of several other models of the config. These models can replace each
+    /// other.
     Routed { routes: Vec<String>, strategy: RoutingStrategy, attempts: u32 },
 }
 

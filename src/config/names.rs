@@ -47,9 +47,8 @@ const fn role(role: Role) -> &'static str {
     }
 }
 
-/// Reports each name that several members share. Returns these names, and also the names that a
-/// member shares with a workflow. The names of the second kind are reported by the check of
-/// workflows.
+/// Reports each name that several members share. Returns these names. Also returns each name that a
+/// member shares with a workflow, which the check of workflows reports.
 fn duplicates(sections: &DeclaredSections, problems: &mut ConfigProblems) -> HashSet<String> {
     let mut shared = HashSet::new();
     let mut seen = HashMap::new();

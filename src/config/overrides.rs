@@ -87,9 +87,9 @@ fn set(root: &mut TomlTable, variable: &str, path: &str, value: &str) -> Option<
     Some(())
 }
 
-/// Replaces the value at `path` beneath `node`. Used for the parts of the config in which the
-/// author chooses the keys. There, an override may replace values, but not add keys. Returns `None`
-/// if there is no value at `path`, or if an override cannot replace this value.
+/// Replaces the value at `path` beneath `node`. This function is for the parts of the config in
+/// which the author chooses the keys: an override may replace values there, but not add keys.
+/// Returns `None` if there is no value at `path`, or if an override cannot replace this value.
 fn replace_value<'p>(
     mut node: &mut TomlNode,
     path: impl Iterator<Item = &'p str>,
@@ -113,7 +113,7 @@ fn replace_value<'p>(
 }
 
 /// Returns the type of the value that the override `new` puts in place of `old`. Returns `None` if
-/// no override can replace `old`, for example because it is a table or a list of tables.
+/// no override can replace `old`, for example because `old` is a table or a list of tables.
 fn replaceable_kind(old: &TomlValue, new: &str) -> Option<KeyKind> {
     match old {
         TomlValue::Text(_) => Some(KeyKind::Text),
@@ -176,7 +176,7 @@ fn put(table: &mut TomlTable, key: &str, node: TomlNode) {
 }
 
 /// Parses the value of a variable according to the type of the key that the variable overrides. A
-/// value that cannot be parsed stays a string. It is reported later, when the key is read.
+/// value that cannot be parsed stays a string, and is reported later, when the key is read.
 fn node(
     source: &std::sync::Arc<ConfigSource>,
     kind: KeyKind,
@@ -243,14 +243,14 @@ fn all(root: &TomlTable) -> Vec<String> {
 }
 
 /// Returns the names of the environment variables that override the keys of a section or of one of
-/// its members. `before` is the beginning of these names: the part for the section or the member.
+/// its members. All names begin with `before`, which stands for the section or the member.
 fn keys(section: &KnownSection, before: &str) -> Vec<String> {
     let keys = section.keys.iter().filter(|(_, kind)| *kind != KeyKind::Nested);
     keys.map(|(key, _)| format!("{before}__{}", shouted(key))).collect()
 }
 
 /// Returns the names of the environment variables that override a key of a member, or a value
-/// within such a key. `before` is the beginning of these names: the part for the member's section.
+/// within such a key. All names begin with `before`, which stands for the member's section.
 fn keys_of_member(section: &KnownSection, member: &TomlEntry, before: &str) -> Vec<String> {
     let before = format!("{before}__{}", shouted(&member.key.value));
     let mut names = keys(section, &before);
@@ -265,7 +265,7 @@ fn keys_of_member(section: &KnownSection, member: &TomlEntry, before: &str) -> V
 }
 
 /// Returns the names of the environment variables that override the values in `table` and in the
-/// tables within it. `before` is the beginning of these names: the part for `table`.
+/// tables within it. All names begin with `before`, which stands for `table`.
 fn values(table: &TomlTable, before: &str) -> Vec<String> {
     table.entries.iter().flat_map(|entry| values_of(entry, before)).collect()
 }

@@ -193,9 +193,9 @@ impl PayloadResolver {
     }
 
     /// Resolves the payload names of a member, and builds its contract. `is_valid` states whether
-    /// the member's declaration has no problem so far. Returns `None` if `is_valid` is false, or if
-    /// a name cannot be resolved, because the contract is then unknown. A stored config is an
-    /// exception: its contracts are built in any case.
+    /// the member's declaration has no problem so far. Returns `None` if the contract is unknown,
+    /// because `is_valid` is false or a name cannot be resolved. For a stored config, builds the
+    /// contract in any case.
     fn resolve<'d>(
         &mut self,
         member: &'d DeclaredMember,
@@ -380,7 +380,7 @@ impl PayloadResolver {
 
     /// Stores the text and the digest of each document of the schema file `schema`, under the
     /// document's portable name, which is valid in any directory. `names` are the payload names
-    /// that the file declares. If there are none, stores nothing.
+    /// that the file declares. If `names` is empty, stores nothing.
     fn note_documents(&mut self, names: &[PayloadName], schema: &Located<ExpandedText>) {
         let Some(file) = names.first().and_then(|name| self.schemas.file_of(name)) else { return };
         let file = Arc::clone(file);
@@ -495,7 +495,7 @@ pub(super) struct KnownPayloads {
     schemas: Schemas,
     names: Vec<PayloadName>,
     /// Whether `names` contains all valid names. False if some schemas are missing or could not be
-    /// read; unknown names are then not reported, because they may be valid.
+    /// read. If false, unknown names are not reported, because they may be valid.
     is_complete: bool,
     /// The schema files and config sections that declare the payload names. Error messages list
     /// them.

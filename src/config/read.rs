@@ -15,7 +15,7 @@ use super::tree::{ExpandedText, Located, TomlEntry, TomlNode, TomlTable, TomlVal
 /// Reader of one table of the config.
 pub(super) struct TableReader<'a> {
     table: &'a TomlTable,
-    /// Range of the table's name in the source, for problems about missing keys.
+    /// Range of the table's name in the config's text, for problems about missing keys.
     pub place: SourceRange,
     /// Description of the table in messages, such as "listener `search`" in the message "`peers` of
     /// listener `search`".
@@ -85,9 +85,9 @@ impl<'a> TableReader<'a> {
         self.has_failed_text || self.problems.len() > self.problems_before
     }
 
-    /// Returns the range of the key in the source. If the key is missing, returns the range of the
-    /// table's name. If an environment variable overrides the key, returns the range of the value
-    /// in this variable.
+    /// Returns the range of the key in the config's text. If the key is missing, returns the range
+    /// of the table's name. If an environment variable overrides the key, returns the range of the
+    /// value in this variable.
     pub fn place_of(&self, key: &str) -> SourceRange {
         let entry = self.table.entries.iter().find(|entry| entry.key.value == key);
         let Some(TomlEntry { key, node }) = entry else { return self.place.clone() };
@@ -278,7 +278,7 @@ impl<'a> TableReader<'a> {
         Some(duration)
     }
 
-    /// Reads a value that must be one of the words in `words`, and returns the meaning of this
+    /// Reads a value that must be one of the words in `words`. Returns the `T` that belongs to this
     /// word. Reports any other value. Returns `None` if the key is missing or its value was
     /// reported.
     pub fn choice<T: Copy>(&mut self, key: &str, words: &[(&str, T)]) -> Option<T> {
@@ -336,8 +336,8 @@ impl<'a> TableReader<'a> {
         }
     }
 
-    /// Whether the value of `key` is an empty list. False if the value is missing or has another
-    /// type; other methods report this.
+    /// Whether the value of `key` is an empty list. False if the key is missing or its value has
+    /// another type; other methods report these problems.
     pub fn is_empty_list(&self, key: &str) -> bool {
         matches!(self.table.get(key).map(|node| &node.value), Some(TomlValue::List(items)) if items.is_empty())
     }
@@ -370,7 +370,7 @@ impl<'a> TableReader<'a> {
         entries.collect()
     }
 
-    /// Returns the value of `key` with its range in the source. The type of the value is not
+    /// Returns the value of `key` with its range in the config's text. The type of the value is not
     /// checked yet. Returns `None` if the table lacks the key.
     pub fn node(&self, key: &str) -> Option<&'a TomlNode> {
         self.table.get(key)

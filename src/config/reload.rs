@@ -32,7 +32,7 @@ const CONTRACT_KEYS_OF_START: [&str; 2] = ["role", "serial_per_thread"];
 pub struct ReloadComparison {
     /// Every difference, in order of keys.
     pub changes: Vec<ConfigChange>,
-    /// Keys whose changes need a restart. If this set is not empty, the reload applies no change at
+    /// Keys whose changes need a restart. If this set is not empty, a reload applies no change at
     /// all.
     pub restart: BTreeSet<String>,
 }
@@ -111,8 +111,8 @@ fn secret_changes(before: &Config, after: &Config) -> Vec<ConfigChange> {
     changes
 }
 
-/// Returns a change for each agent whose `timeout` is set in only one of the configs, if both
-/// configs result in the same duration. The record does not distinguish these configs.
+/// Returns a change for each agent whose `timeout` is set in only one of the two configs, although
+/// the resulting duration is the same. The effective configs do not show this difference.
 fn default_timeout_changes(before: &Config, after: &Config) -> Vec<ConfigChange> {
     let timeout = |config: &Config, name: &ListenerName| {
         config.contracts.get(name).map(|contract| contract.timeout)

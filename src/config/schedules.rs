@@ -24,9 +24,9 @@ use super::source_text::{ConfigSource, SourceRange};
 use super::tree::{ExpandedText, Located};
 use super::{duration, file};
 
-/// A schedule as the config declares it. A field is `None` if its value has a problem. This problem
-/// is already reported. The other fields are still checked, so that all problems are reported at
-/// once.
+/// A schedule as the config declares it. If the value of a field has a problem, the field is
+/// `None`, and the problem is already reported. The other fields are still checked, so that all
+/// problems are reported at once.
 pub(super) struct DeclaredSchedule {
     name: Option<Located<ListenerName>>,
     times: Option<ScheduleTimes>,
@@ -267,8 +267,8 @@ fn check_payload(
     None
 }
 
-/// Whether the contract of the client or of one of its peers is unknown, because the declaration
-/// has a problem. If true, the payloads that the client may send are unknown, too.
+/// Whether the contract of the client or of one of its peers is unknown, because a declaration has
+/// a problem. If true, the payloads that the client may send are unknown, too.
 fn has_unknown_contract(client: &ListenerName, contracts: &Contracts) -> bool {
     let Some(contract) = contracts.get(client) else { return true };
     contract.peers.iter().any(|peer| contracts.get(peer).is_none())

@@ -19,8 +19,8 @@ pub struct ClientSecret {
     pub client: ListenerName,
     /// Name of the environment variable with the secret; `None` if the secret is in a file.
     pub variable: Option<String>,
-    /// The secret. `None` if this process reads no secrets of clients. Also `None` if the secret
-    /// could not be read, provided that this process may run without it.
+    /// The secret. `None` if this process reads no secrets of clients, or if the secret could not
+    /// be read and this process may run without it.
     secret: Option<SecretValue>,
 }
 

@@ -36,15 +36,15 @@ pub(super) struct DeclaredSections {
     pub state: Option<Located<ExpandedText>>,
     /// Folders from which any schema may import.
     pub catalogue: Vec<Located<ExpandedText>>,
-    /// Whether the config sets `data` or `state`, but the value could not be read.
+    /// Whether the config sets `data` or `state` to a value that could not be read.
     pub places_unread: bool,
     pub storage: storage::DeclaredStorage,
     pub http: Option<SocketAddr>,
     pub telemetry: telemetry::DeclaredTelemetry,
     pub alerts: Option<DeclaredAlerts>,
     pub limits: TreeLimits,
-    /// Source range of the key `money` in the section of limits. If `money` is missing, source
-    /// range of the key `per_request_money`. `None` if the config sets neither key.
+    /// Range of the key `money` of the section of limits in the config's text; without this key,
+    /// the range of the key `per_request_money`. `None` if the config sets neither key.
     pub money: Option<SourceRange>,
     pub payload_bytes: usize,
     /// Clients, listeners, humans and agents, in that order.
@@ -61,8 +61,8 @@ pub(super) struct DeclaredSections {
     /// unknown.
     pub unread: HashSet<String>,
     /// Names of members whose declarations have a problem. The contract of such a member is
-    /// unknown: it is left out of the contracts, and nothing is derived from it. Otherwise one
-    /// mistake would lead to false problems elsewhere.
+    /// unknown. Therefore, the contract is left out, and no other check depends on it. Otherwise,
+    /// one mistake would lead to false problems elsewhere.
     pub invalid: HashSet<String>,
 }
 

@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 use crate::xml::invisible_characters::is_hidden;
 
 /// Quotes a text as one word of a shell command. Writes line breaks, and characters that a screen
-/// would interpret or hide, as escapes of the form `$'\033'`, so that the word still has its meaning
-/// where it is shown.
+/// would interpret or hide, as escapes of the form `$'\033'`. So the screen shows the whole word,
+/// and the shell still reads the same text.
 pub fn in_shell(text: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./+:@%,".contains(c);
     if !text.is_empty() && text.chars().all(is_plain) {

@@ -21,8 +21,9 @@ pub(super) fn notes(members: &[DeclaredMember], directory: &Path) -> Vec<String>
 }
 
 /// Returns the directories that may contain the manifest of this member's listener, or of the kit
-/// that the listener uses: the directories of the listener's program and schemas, their parents,
-/// and the directories in its `PYTHONPATH`. The paths are relative to the config.
+/// that the listener uses: the directories of the listener's program and schemas, the parents of
+/// these directories, and the directories in the listener's `PYTHONPATH`. The paths are relative to
+/// the config.
 fn folders_of(member: &DeclaredMember) -> BTreeSet<PathBuf> {
     let schemas = member.schema.iter().map(|schema| schema.value.value.as_str());
     let of_process = member.process.iter().flat_map(|process| &process.command);

@@ -6,8 +6,8 @@ use super::config_problem::{ConfigProblem, ConfigProblems, ProblemCode};
 use super::keys::did_you_mean;
 use super::tree::{ExpandedText, Located};
 
-/// Finds the shipped schema that `schema` names. Reports a problem if there is no such schema, or
-/// if it belongs to the pump's core, because listeners may not use the core's schemas.
+/// Finds the shipped schema that `schema` names. Reports a problem if there is no such schema. Also
+/// reports a schema of the pump's core, because listeners may not use the core's schemas.
 pub(super) fn find(
     schema: &Located<ExpandedText>,
     problems: &mut ConfigProblems,

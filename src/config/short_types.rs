@@ -13,9 +13,10 @@ use super::tree::{ExpandedText, TomlNode, TomlTable, TomlValue};
 #[derive(Default)]
 pub(super) struct DeclaredPayloads {
     pub types: Vec<(String, ShortType)>,
-    /// Place of the section `[payloads]` in the source; `None` if the config has no such section.
+    /// Range of the section `[payloads]` in the config's text; `None` if the config has no such
+    /// section.
     pub place: Option<SourceRange>,
-    /// Whether a payload is missing from this value because it has a problem. The problem is
+    /// Whether any payload is left out because its declaration has a problem. The problem is
     /// already reported, and references to the payload are not reported as unknown.
     pub has_unread: bool,
 }

@@ -53,8 +53,8 @@ impl ConfigSource {
         &self.masked
     }
 
-    /// Returns the unmasked text of a range. Callers may use it to find positions, but must not
-    /// show it in error messages.
+    /// Returns the unmasked text of a range. Callers may use this text to find positions, but must
+    /// not show it in error messages.
     pub(super) fn slice(&self, span: Range<usize>) -> &str {
         self.text.get(span).unwrap_or_default()
     }

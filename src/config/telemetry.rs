@@ -112,9 +112,9 @@ impl DeclaredTelemetry {
         Some(TelemetryConfig { endpoint, headers, service, sample: self.sample })
     }
 
-    /// Returns the names of variables that may contain keys for the collector. These variables are
-    /// hidden from listeners, even if no spans are exported. A listener gets such a variable only
-    /// if its config requests the variable.
+    /// Returns the names of environment variables that may contain keys for the collector. These
+    /// variables are hidden from listeners, even if no spans are exported. A listener gets such a
+    /// variable only if the config of the listener requests it.
     pub fn withheld(&self, around: &ConfigEnvironment) -> Vec<String> {
         let named = self.headers.iter().flat_map(|(_, value)| named(&value.value.written));
         let overrides = around.variables.keys().map(String::as_str);

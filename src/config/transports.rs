@@ -51,7 +51,7 @@ pub(super) fn check(
 
 /// Reports each agent with `tool_choice = "required"` whose model, or a route of this model, has
 /// thinking enabled and no `base_url`. Anthropic refuses every request that forces a tool call and
-/// enables thinking. A server at a `base_url` may accept it.
+/// enables thinking. A server at a `base_url` may accept such a request.
 pub(super) fn check_thinking(sections: &DeclaredSections, problems: &mut ConfigProblems) {
     let named = |name: &str| sections.models.iter().find(|model| model.name.value == name);
     let agents = sections.members.iter().filter_map(|member| member.agent.as_ref());

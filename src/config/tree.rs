@@ -13,7 +13,7 @@ use super::keys::is_private;
 use super::source_text::{ConfigSource, SourceRange};
 use super::{mask, syntax, variables};
 
-/// A value with its place in the source.
+/// A value with its range in the source text.
 #[derive(Debug, Clone)]
 pub(super) struct Located<T> {
     pub value: T,
@@ -78,8 +78,8 @@ impl TomlNode {
         }
     }
 
-    /// Returns the items of a list. For a value that is not a list, returns this value as the only
-    /// item.
+    /// Returns the items of a list. A value of another type counts as a list with this value as its
+    /// only item.
     pub fn items(&self) -> &[Self] {
         match &self.value {
             TomlValue::List(items) => items,

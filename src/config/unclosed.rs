@@ -1,7 +1,7 @@
 //! Finds the first unclosed part of a TOML text: a list or inline table without its closing
-//! bracket, or a string inside a list or table without its closing quote. The parser takes the
-//! lines after the beginning of this part for its content. The errors that the parser reports there
-//! are only consequences.
+//! bracket, or a string inside a list or table without its closing quote. The parser reads the
+//! lines after the beginning of an unclosed part as content of this part. Its errors in these lines
+//! are only consequences of the missing end.
 
 /// Quotes that delimit multi-line strings.
 const MULTI_LINE: [&str; 2] = ["\"\"\"", "'''"];
@@ -14,7 +14,7 @@ pub(super) enum UnclosedPart {
     /// An inline table that begins at this position.
     Table(usize),
     /// An unclosed single-line string within a list or an inline table. The position is the end of
-    /// its line.
+    /// the line with the string.
     Text(usize),
     /// An unclosed multi-line string within a list or an inline table. The position is the
     /// beginning of the string.
@@ -101,9 +101,9 @@ impl BracketScanner {
         None
     }
 
-    /// Processes the character `bracket`, which is outside of strings. If it is a closing bracket
-    /// of the wrong kind for the innermost open part, such as `}` for a list, returns this open
-    /// part. Otherwise, returns `None`.
+    /// Processes the character `bracket`, which is outside of strings. If `bracket` is a closing
+    /// bracket of the wrong kind for the innermost open part, such as `}` for a list, returns this
+    /// open part. Otherwise, returns `None`.
     fn scan_bracket(&mut self, bracket: char, at: usize) -> Option<UnclosedPart> {
         match (bracket, self.innermost()) {
             ('[', _) => self.open.push(UnclosedPart::List(at)),

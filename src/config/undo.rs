@@ -12,7 +12,7 @@ use super::read::TableReader;
 use super::tree::{ExpandedText, Located, TomlValue};
 
 /// Rule for undoing calls to a listener, as the config declares it. The rule applies to one request
-/// payload. Its names are not resolved yet.
+/// payload. The payload names in the rule are not resolved yet.
 pub(super) struct DeclaredUndo {
     /// Name of the request payload whose calls can be undone.
     pub request: Located<String>,
@@ -117,7 +117,8 @@ pub(super) fn resolve(
     rules
 }
 
-/// Checks the expressions of every undo rule against the schemas of the request and of its reply.
+/// Checks the expressions of every undo rule against the schemas of the rule's request and of the
+/// reply to this request.
 pub(super) fn check(
     members: &[DeclaredMember],
     (contracts, is_stored): (&Contracts, bool),

@@ -112,9 +112,9 @@ fn is_name(name: &str) -> bool {
     starts && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
 }
 
-/// Returns the range of the `n`th variable in the string at `place`, counted from 0. The variable
-/// cannot be found if the source writes `${` with TOML escapes. In this case, returns the whole
-/// `place`.
+/// Returns the range of the `n`th variable in the string at `place`, counted from 0. Returns the
+/// whole `place` if the source writes `${` with TOML escapes, because the variable cannot be found
+/// then.
 fn nth_place(place: &SourceRange, n: usize) -> SourceRange {
     let raw = place.source.slice(place.span.clone());
     let Some((at, _)) = raw.match_indices("${").nth(n) else { return place.clone() };

@@ -98,7 +98,7 @@ pub(super) fn forward_cycles(resolved: &[ResolvedMember<'_>], problems: &mut Con
 }
 
 /// Returns the listeners through which a call with the payload `name` is forwarded, from `start`
-/// until it reaches `start` again. Returns `None` if it never reaches `start` again.
+/// until the call reaches `start` again. Returns `None` if the call never returns to `start`.
 fn cycle_from<'r>(
     start: &'r ResolvedMember<'_>,
     name: &PayloadName,

@@ -47,17 +47,17 @@ impl Contract {
 
     /// Whether the listener gets every refusal of its payloads.
     ///
-    /// If false, the listener gets only those refusals on which it can act. The pump then also
-    /// accepts or refuses each outcome of the listener as a whole: if it refuses one payload of an
-    /// outcome, it refuses all of them.
+    /// If false, the listener gets only those refusals on which it can act. In this case, the pump
+    /// accepts or refuses each outcome of the listener as a whole: if the pump refuses one payload
+    /// of an outcome, it refuses all of them.
     pub fn receives_refusals(&self) -> bool {
         matches!(self.role, Role::Agent | Role::Workflow)
     }
 
     /// Whether the pump ends a call of the listener after too many consecutive failed rounds. A
     /// round consists of the results that the listener receives in one delivery. False only for
-    /// workflows: their rounds cannot fail without end, because each failure ends a goal run, and a
-    /// run has a limited number of goal runs.
+    /// workflows. The number of their failed rounds is already limited: each failure ends a goal
+    /// run, and a run of a workflow has a limited number of goal runs.
     pub fn has_bounded_rounds(&self) -> bool {
         self.role != Role::Workflow
     }

@@ -24,21 +24,20 @@ pub struct GoalDelegation {
     pub to: ListenerName,
 }
 
-/// The permission to delegate tasks of one goal to the agent `to`. In each delegated task, this
-/// agent takes a role. The permission is stated in the payload that gives the goal to the
-/// delegating agent.
+/// The permission to delegate tasks of one goal to the agent `to`, which takes a role in each
+/// delegated task. The payload that gives the goal to the delegating agent states this permission.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GoalRoles {
     /// The payload with which an agent delegates a task of this goal.
     pub payload: PayloadName,
     /// The agent to which the tasks are delegated.
     pub to: ListenerName,
-    /// Maximum number of delegations for the goal. Tasks that are delegated further count, too. In
-    /// the payload of a delegated task, this is `None`, because the maximum of the original goal
-    /// applies.
+    /// Maximum number of delegations for the goal. The count includes delegations by agents that
+    /// themselves work on a delegated task. `None` in the payload of a delegated task, because the
+    /// maximum of the original goal applies.
     pub max: Option<u32>,
     /// Number of levels of delegation that are permitted beneath the agent with this permission; at
-    /// least 1. If it is 1, a delegated task cannot be delegated further.
+    /// least 1. With 1, the agent that gets a delegated task cannot delegate further.
     pub depth: u32,
 }
 
@@ -73,7 +72,7 @@ pub fn delegate_failed_name() -> PayloadName {
 
 impl GoalRoles {
     /// Reads the permission to delegate from `payload`, which gives an agent a goal. Returns `None`
-    /// if the goal cannot be delegated.
+    /// if the payload contains no such permission.
     pub fn read(payload: &str) -> Option<Self> {
         let attributes = attributes(payload);
         let value = |wanted: &str| {
@@ -121,8 +120,8 @@ impl Contract {
         own.map(|(of, workflow)| (&of.payload, workflow))
     }
 
-    /// Returns the names of this workflow's replies to delegations; empty if no goal of the
-    /// workflow can be delegated.
+    /// Returns the names of this workflow's replies to delegations; empty if no agent may delegate
+    /// tasks of the workflow's goals.
     pub(super) fn delegation_replies(&self) -> Vec<PayloadName> {
         if self.delegations.is_empty() {
             Vec::new()

@@ -15,7 +15,7 @@ use crate::xml::escape::{escape_attribute, escape_text};
 use crate::xml::scan::attributes;
 
 /// Namespace of the payloads of workflows. Only this program may declare payloads in this
-/// namespace, or in a namespace that consists of it, a `/` and a further text.
+/// namespace, or in a namespace that begins with this one and a `/`.
 pub const WORKFLOW_NAMESPACE: &str = "https://xml-pipeline.org/ns/workflow/v1";
 
 /// Namespace of the payloads that this program declares for agents, besides the payloads of the

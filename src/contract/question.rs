@@ -11,7 +11,8 @@ use crate::ids::{ListenerName, PayloadName};
 pub struct WorkflowQuestion {
     #[serde(rename = "human")]
     pub human: ListenerName,
-    /// Payload that contains the question. Only this workflow may send this payload.
+    /// Payload that contains the question. Only the workflow that declares the question may send
+    /// this payload.
     #[serde(rename = "question")]
     pub question: PayloadName,
     /// The only payload that answers the question.
@@ -43,8 +44,8 @@ impl Contract {
 }
 
 impl Contracts {
-    /// Returns the payloads with which `human` may answer this question. If a workflow declares an
-    /// answer to the question, returns only this answer. Otherwise, returns the replies that the
+    /// Returns the payloads with which `human` may answer `question`. If a workflow declares an
+    /// answer to this question, returns only that answer. Otherwise, returns all replies that the
     /// config declares for the person.
     pub fn answers_to(&self, human: &ListenerName, question: &PayloadName) -> Vec<PayloadName> {
         let all = self.iter().flat_map(|contract| &contract.questions);

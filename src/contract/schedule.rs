@@ -23,7 +23,7 @@ pub struct Schedule {
     /// Payload that is sent, as XML text.
     pub payload: String,
     pub missed: MissedPolicy,
-    /// Maximum number of runs that are open at once.
+    /// Maximum number of runs of the schedule that are open at once.
     pub concurrency: u32,
 }
 
@@ -163,8 +163,8 @@ impl DailyTime {
     }
 }
 
-/// Writes the times on one line, which the pump records. If the line of a changed config differs
-/// from the recorded line, the pump plans the schedule anew.
+/// Writes the times on one line, which the pump records. If a changed config gives another line
+/// than the recorded one, the pump plans the schedule anew.
 impl fmt::Display for ScheduleTimes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -19,7 +19,7 @@ pub enum Meaning {
     /// itself only the payload with which a run records its definition.
     Own,
     /// A call to every listed peer, usually one. With `forward`, the call's result becomes the
-    /// sender's own result, and the sender does not receive it.
+    /// sender's own result, and is not delivered to the sender.
     Call { peers: Vec<ListenerName>, gather: Gather, forward: bool },
     /// A declared reply, or the declared final payload of an agent.
     Reply,
@@ -193,9 +193,9 @@ pub(super) fn vocabulary_of(
 }
 
 /// Returns errors for payload names that have the same local name. An agent may write a name
-/// without its namespace, which would then be ambiguous. Two payloads that answer goals may share a
-/// local name, because each call permits only one of them. The same applies to two payloads that
-/// delegate tasks.
+/// without its namespace, so the same local name could stand for two payloads. Two payloads that
+/// answer goals may share a local name, because each call permits only one of them. The same
+/// applies to two payloads that delegate tasks.
 fn ambiguous_locals(
     sender: &Contract,
     names: &NameMap<PayloadName, Meaning>,

@@ -73,8 +73,9 @@ impl Payload {
         is_blank(&self.bytes)
     }
 
-    /// Whether the payload has the bytes that were recorded. Computes their digest to check this.
-    /// If the bytes were not read from the journal, the payload is neither intact nor redacted.
+    /// Whether the payload has the bytes that were recorded. Checks this by computing the digest of
+    /// the payload's bytes. If the bytes were not read from the journal, the payload is neither
+    /// intact nor redacted.
     pub fn is_intact(&self) -> bool {
         Digest::of(self.bytes.as_bytes()) == self.digest
     }
@@ -113,7 +114,7 @@ impl<'de> Deserialize<'de> for Payload {
 }
 
 word_enum! {
-    /// Relation of a message to calls, such as opening a call or being part of its result.
+    /// Relation of a message to calls, such as opening a call, or being part of a call's result.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
     pub enum MessageKind {
         /// The message opens a call; its receiver owes exactly one result.
@@ -141,7 +142,7 @@ word_enum! {
     /// How the handling of a message ended. Each message gets exactly one disposition.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
     pub enum Disposition {
-        /// A listener handled the message, and its outcome is recorded.
+        /// A listener handled the message, and the listener's outcome is recorded.
         #[serde(rename = "handled")]
         Handled,
         /// The message needs no handling, because it is a note or a result that goes to a client.
@@ -178,8 +179,8 @@ pub struct Message {
     /// Number of the message in its thread, counted from 1 without gaps.
     #[serde(rename = "seq")]
     pub seq: u64,
-    /// Message that this message answers, or that caused it; `None` if there is no such message, as
-    /// for a client's request.
+    /// Id of the message that this message answers, or that caused this message; `None` if there is
+    /// no such message, as for a client's request.
     #[serde(rename = "cause", default, skip_serializing_if = "Option::is_none")]
     pub cause: Option<MessageId>,
     /// The call in which the message is delivered; `None` if the message belongs to no call. For a

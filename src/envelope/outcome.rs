@@ -40,8 +40,8 @@ pub struct Turn {
     #[serde(rename = "written", default, skip_serializing_if = "Vec::is_empty")]
     pub written: Vec<WrittenPayload>,
     /// Strings of the model request that are not in the thread, such as the system prompt. `None`
-    /// if these strings are not stored for this turn. The journal stores them outside the turn's
-    /// record, and finds them by a digest in [`Turn::note`].
+    /// if these strings are not stored for this turn. The journal stores these strings outside the
+    /// turn's record, under a digest that [`Turn::note`] contains.
     #[serde(rename = "inputs", default, skip_serializing_if = "Option::is_none")]
     pub inputs: Option<String>,
     /// If this turn of a fork repeats a recorded turn of the fork's source, the position of the
@@ -114,7 +114,8 @@ pub enum Spent {
     EndedInText,
 }
 
-/// Why an attempt failed. The pump repeats an attempt that crashed, was unreachable or was lost.
+/// Why an attempt failed. [`AttemptFailure::is_retried`] states after which failures the pump
+/// repeats the attempt.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[serde(tag = "kind")]
 pub enum AttemptFailure {
@@ -175,7 +176,7 @@ pub enum AttemptFailure {
         detail: String,
         #[serde(rename = "spent")]
         spent: Spending,
-        /// Whether the failure may pass, so that the same request may succeed later.
+        /// Whether the failure may be temporary, so that the same request may succeed later.
         #[serde(rename = "passing", default, skip_serializing_if = "std::ops::Not::not")]
         passing: bool,
         /// The failed requests, in the order in which they were sent.
@@ -211,8 +212,8 @@ pub enum AttemptFailure {
 const WITHHELD: &str = "it was not called: ";
 
 impl AttemptFailure {
-    /// Returns the failure of an attempt that no listener got, because the payload of the message
-    /// `redacted` in its delivery was redacted.
+    /// Returns the failure of an attempt that the pump withheld from the listener, because the
+    /// delivery contains the message `redacted`, whose payload was redacted.
     pub fn withheld(redacted: MessageId) -> Self {
         let detail = format!(
             "{WITHHELD}the payload of message {redacted} was redacted; send the request again if it \
@@ -221,8 +222,8 @@ impl AttemptFailure {
         Self::Refused { detail }
     }
 
-    /// Whether this is a failure from [`AttemptFailure::withheld`]. Also true for the refusal of a
-    /// listener whose text begins in the same way.
+    /// Whether this is a failure from [`AttemptFailure::withheld`]. Also true for a listener's own
+    /// refusal if its text begins in the same way.
     pub fn is_withheld(&self) -> bool {
         matches!(self, Self::Refused { detail } if detail.starts_with(WITHHELD))
     }

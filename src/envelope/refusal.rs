@@ -116,8 +116,8 @@ word_enum! {
 }
 
 impl RefusalRule {
-    /// Whether only the refused text decides if the rule is violated. A text that violates such a
-    /// rule is refused under every config.
+    /// Whether a violation of this rule depends only on the refused text. If so, the text is
+    /// refused under every config.
     pub const fn is_of_text(self) -> bool {
         matches!(
             self,
@@ -131,8 +131,8 @@ impl RefusalRule {
         )
     }
 
-    /// Whether the client of a request that violates this rule is unknown. Such a request cannot be
-    /// repeated for its client.
+    /// Whether the client of a request that violates this rule is unknown, so that nothing can
+    /// repeat the request in the name of its client.
     pub const fn has_no_client(self) -> bool {
         matches!(self, Self::HostedProcess | Self::UnknownCaller)
     }
@@ -167,8 +167,8 @@ pub struct Refusal {
     pub message: String,
     #[serde(rename = "place", default, skip_serializing_if = "Option::is_none")]
     pub place: Option<TextLocation>,
-    /// The expected form of the payload, such as an example. `None` if there is no such form, or
-    /// the sender may not know it.
+    /// The expected form of the payload, such as an example. `None` if there is no such form, or if
+    /// the sender must not get to know the form.
     #[serde(rename = "expected", default, skip_serializing_if = "Option::is_none")]
     pub expected: Option<String>,
     /// Length of the refused text in bytes.
@@ -200,14 +200,14 @@ impl Refusal {
         }
     }
 
-    /// Whether all refusals under this rule must have the same text. Any difference, such as a
-    /// quotation of the refused payload, would reveal which names exist.
+    /// Whether all refusals under this rule must have the same text, because any difference, such
+    /// as a quotation of the refused payload, would reveal which names exist.
     pub fn is_uniform(&self) -> bool {
         matches!(self.rule, RefusalRule::NotInVocabulary | RefusalRule::UnknownThread)
     }
 
-    /// Whether the refusal concerns the payload inside a primitive, such as the first request of a
-    /// `spawn-thread`. The primitive itself was accepted.
+    /// Whether the refusal concerns only the payload inside a primitive, such as the first request
+    /// of a `spawn-thread`. If so, the primitive itself was accepted.
     pub fn is_of_inner_payload(&self) -> bool {
         // The pump states a place under these rules only in this case.
         let is_of_call =

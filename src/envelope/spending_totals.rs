@@ -10,8 +10,8 @@ use super::spending::{Money, Spending};
 /// Amounts of money, with a separate sum for each currency. Amounts are never converted.
 ///
 /// For a failed or lost model call, and for a turn whose note was redacted, the journal states no
-/// currency. If all amounts with a known currency have the same one, the amounts without a currency
-/// count as amounts in this currency.
+/// currency. If all amounts with a known currency have the same currency, the amounts without a
+/// currency count as amounts in this currency.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct CurrencyTotals {
     by_currency: BTreeMap<String, Money>,
@@ -80,8 +80,8 @@ impl CurrencyTotals {
         (!self.is_mixed()).then(|| self.nominal_sum())
     }
 
-    /// Returns the sum of all amounts as plain numbers, whatever their currencies. Budgets compare
-    /// this sum.
+    /// Returns the sum of all amounts as plain numbers, whatever their currencies. Budgets add
+    /// amounts in the same way.
     pub fn nominal_sum(&self) -> Money {
         self.by_currency.values().fold(self.unnamed, |sum, amount| sum.plus(*amount))
     }

@@ -114,7 +114,7 @@ impl IndexReader {
     /// are delivered. The range begins at the sequence number `from_seq`. It ends before `end_seq`
     /// or, if `end_seq` is `None`, with the last message of the thread. Each returned call contains
     /// only its work within the range and, if it is queued now, its present period in the queue.
-    /// Leaves out calls that have neither.
+    /// Leaves out calls that have no work within the range and are not queued now.
     ///
     /// # Errors
     ///

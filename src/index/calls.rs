@@ -66,7 +66,8 @@ pub struct CallRow {
     /// ended the call. A workflow run that a client began and that failed has a code, too, although
     /// its call completed with a reply.
     pub fault: Option<i64>,
-    /// How the results are gathered, if the call belongs to a request to several peers.
+    /// If the call belongs to a request to several peers, how the results of the request are
+    /// gathered. Otherwise, `None`.
     pub gather: Option<Gather>,
     pub delivery: Option<OpenDelivery>,
     pub hold: Option<OpenHold>,
@@ -74,8 +75,9 @@ pub struct CallRow {
 }
 
 impl CallRow {
-    /// Returns the row of a call that `request` has just opened. `n` and `thread` are the numbers
-    /// of the request and of its thread. `caller` and `listener` are the numbers of their names.
+    /// Returns the row of a call that `request` has just opened. `n` and `thread` are the row
+    /// numbers of the request and of its thread. `caller` and `listener` are numbers from the
+    /// index's table of names.
     pub fn opened(
         request: &Message,
         opening: &Opening,
@@ -107,8 +109,8 @@ impl CallRow {
 type EndedDelivery = (i64, i64, i64, OpenDelivery, i64, &'static str);
 type EndedHold = (i64, OpenHold, i64, &'static str);
 
-/// Index rows in memory: open calls, and all calls, attempts and periods of waiting that ended
-/// since the last flush.
+/// Index rows in memory: those of open calls, and those of all calls, attempts and periods of
+/// waiting that ended since the last flush.
 pub struct CallRows<'d> {
     db: &'d Connection,
     calls: HashMap<CallId, CallRow, foldhash::fast::RandomState>,
@@ -145,8 +147,8 @@ impl<'d> CallRows<'d> {
         Ok(row)
     }
 
-    /// Marks a call as waiting for its awaited results and timers: for all of them, or for any one.
-    /// If `until` is `None`, marks the end of the wait.
+    /// Marks a call as waiting for results of other threads and for timers: for all of them or for
+    /// any one, as `until` states. If `until` is `None`, marks the end of this wait.
     pub fn set_wait(&mut self, id: CallId, until: Option<WaitFor>) -> rusqlite::Result<()> {
         if let Some(call) = self.get(id)? {
             call.waits = until.map(|until| match until {
@@ -201,8 +203,8 @@ impl<'d> CallRows<'d> {
         Ok(true)
     }
 
-    /// Writes all changed rows. Then removes the rows of ended calls from memory. If memory
-    /// contained more than `rows_kept` calls before, also removes the rows of the open calls.
+    /// Writes all changed rows, and then removes the rows of ended calls from memory. If more than
+    /// `rows_kept` calls were in memory, also removes the rows of the open calls.
     pub fn flush(&mut self, rows_kept: usize) -> rusqlite::Result<()> {
         for (call, listener, thread, open, ended, outcome) in self.deliveries.drain(..) {
             let end = Some((ended, outcome));
@@ -290,7 +292,7 @@ fn known(text: &str) -> &'static str {
     words.into_iter().find(|word| *word == text).unwrap_or("unknown")
 }
 
-/// Returns the word in the index for the end of a call or of a thread.
+/// Returns the word with which the index states how a call or a thread ended.
 pub fn closing(how: Closing) -> &'static str {
     match how {
         Closing::Completed => "completed",
@@ -299,7 +301,8 @@ pub fn closing(how: Closing) -> &'static str {
     }
 }
 
-/// Returns the end of a call or of a thread whose word in the index is `word`.
+/// Returns how a call or a thread ended, from the word that the index stores; `None` for any other
+/// word.
 pub fn closing_of(word: &str) -> Option<Closing> {
     let all = [Closing::Completed, Closing::Failed, Closing::Cancelled];
     all.into_iter().find(|how| closing(*how) == word)

@@ -36,8 +36,8 @@ pub struct IndexWriter<'d> {
     uncommitted: u64,
     /// Number of records after which the added rows are committed.
     commit_records: u64,
-    /// Whether other OS threads read the next records from the journal while the
-    /// writer adds the rows of a record.
+    /// Whether other OS threads read the next records from the journal while this writer adds the
+    /// rows of a record.
     reads_ahead: bool,
     /// The present rule by which the full-text table merges its segments; `None` before the first
     /// record.
@@ -72,8 +72,7 @@ impl<'d> IndexWriter<'d> {
 
     /// Limits the memory of the writer: `cache_kib` is the size of SQLite's page cache in KiB, and
     /// `rows_kept` is the maximum number of rows of each kind that stay in memory between commits.
-    /// `reads_ahead` states whether other OS threads read the next records in
-    /// advance.
+    /// `reads_ahead` states whether other OS threads read records in advance.
     pub fn set_memory(
         &mut self,
         cache_kib: u32,
@@ -87,8 +86,8 @@ impl<'d> IndexWriter<'d> {
         self.db.pragma_update(None, "cache_size", -i64::from(cache_kib)).map_err(sqlite)
     }
 
-    /// Returns the OS thread that writes the words of messages to a separate
-    /// database. Returns `None` if the words are in the database of the index.
+    /// Returns the OS thread that writes the words of messages to a separate database; `None` if
+    /// the words are in the database of the index.
     pub fn into_words(self) -> Option<WordThread> {
         match self.fold.words {
             WordTable::Beside => None,

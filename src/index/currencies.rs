@@ -8,7 +8,7 @@ use super::threads::TreeNameRole;
 use super::trees::ListedTree;
 use super::{Error, IndexReader};
 
-/// SQL query for the currencies in the index. It reads only one row for each currency.
+/// SQL query for the currencies in the index. The query reads only one row for each currency.
 const CURRENCIES: &str = "WITH RECURSIVE found(name) AS ( \
      SELECT min(name) FROM tree_name_row WHERE role = ?1 UNION ALL \
      SELECT (SELECT min(k.name) FROM tree_name_row k WHERE k.role = ?1 AND k.name > found.name) \

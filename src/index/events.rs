@@ -10,8 +10,8 @@ use super::fold::IndexFold;
 /// input of `record` refers, directly or by a call. Returns `None` if the input refers to no known
 /// thread or call.
 ///
-/// Must be called before the facts of `record` are applied to the index, because they may close the
-/// call.
+/// Must be called before the facts of `record` are applied to the index, because these facts may
+/// close the call.
 pub fn thread_of(fold: &mut IndexFold<'_>, record: &Record) -> rusqlite::Result<Option<i64>> {
     let call = match &record.input {
         Input::Outcome { call, .. }
@@ -92,8 +92,9 @@ fn count_subthread(
     fold.threads.count_events(n, record, 1, true)
 }
 
-/// Whether a timeline entry for the input of a record is work: the findings about a turn, or a
-/// cancellation. The other entries are decisions of persons, or refusals.
+/// Whether the timeline entries for the input of a record count as work of the thread. Entries
+/// about the findings of a turn, or about a cancellation, do. All other entries for inputs are
+/// about actions of persons, or refusals.
 fn is_work_of_input(record: &Record) -> bool {
     match &record.input {
         Input::Outcome { .. } => true,

@@ -297,8 +297,9 @@ fn is_sound(path: &Path, db: &Connection) -> rusqlite::Result<bool> {
 /// The names of tables, SQL indexes and views of a database, each with its definition.
 type IndexCatalogue = Vec<(String, Option<String>)>;
 
-/// Digest of [`CATALOGUE`]. The function [`check`] compares the digest of an index's catalogue with
-/// it. The digest is a constant, because computing [`CATALOGUE`] needs a temporary database.
+/// Digest of [`CATALOGUE`]. The function [`check`] compares the digest of an index's own catalogue
+/// with this digest. The digest is a constant, because computing [`CATALOGUE`] needs a temporary
+/// database.
 const CATALOGUE_DIGEST: &str = "7a24fadca814dde950a211e5d1fa4b2b7bb887826531f6e0b1525eb031b1a77b";
 
 /// Names and definitions of the tables, indexes and views of an index that this program creates.
@@ -409,7 +410,7 @@ pub fn is_rebuild_requested(path: &Path) -> bool {
     with_suffix(path, REBUILD_REQUEST).exists()
 }
 
-/// Deletes an index. The caller must hold its lock.
+/// Deletes an index. The caller must hold the lock of the index.
 pub fn remove(path: &Path) -> Result<(), Error> {
     // Ordering rule: the database file is removed first, because a reader must never find it
     // without its write-ahead log.

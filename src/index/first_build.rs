@@ -2,8 +2,8 @@
 //!
 //! A first build has no readers, so it may use separate files, and may write in an order in which
 //! the index is incomplete for a long time. It first writes all rows, and then makes the SQL
-//! indexes by sorting the rows. A separate OS thread writes the words. Each commit is
-//! durable, and an interrupted build continues after its last commit.
+//! indexes by sorting the rows. A separate OS thread writes the words of messages to a second
+//! database. Each commit is durable, and an interrupted build continues after its last commit.
 
 use std::path::Path;
 use std::sync::mpsc::{RecvTimeoutError, channel};
@@ -41,8 +41,8 @@ const SORTED_LATER: [&str; 7] =
 /// lock of the index.
 ///
 /// During the reading of records, calls `next` repeatedly with the position that the build has
-/// reached, and stops if `next` returns `None`. After the last record is read, `is_stopped` decides
-/// instead: the build stops when it returns true.
+/// reached, and stops if `next` returns `None`. After the last record is read, stops when
+/// `is_stopped` returns true.
 pub fn build(
     path: &Path,
     journal: &JournalReader,

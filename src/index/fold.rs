@@ -65,7 +65,8 @@ impl<'d> IndexFold<'d> {
         })
     }
 
-    /// Adds the rows of a record. `texts` are the words of its messages and refusals.
+    /// Adds the rows of a record. `texts` contains the words of each message and of each refusal of
+    /// the record, in order.
     pub fn take(&mut self, record: &Record, texts: Vec<String>) -> rusqlite::Result<()> {
         self.texts = texts.into_iter();
         self.threads.count_record(record)?;
@@ -462,8 +463,9 @@ impl<'d> IndexFold<'d> {
     }
 
     /// Adds a row to the full-text table for the message or refusal with the number `n`. The row
-    /// has the words of the next text of the record. If `thread` is set, the row also has a word
-    /// that stands for the tree of this thread, so that a search can be limited to the tree.
+    /// contains the words of this message or refusal, which are the next of the record's texts. If
+    /// `thread` is set, the row also contains a word that stands for the tree of this thread, so
+    /// that a search can be limited to the tree.
     fn add_text(&mut self, n: i64, thread: Option<i64>) -> rusqlite::Result<()> {
         let mut text = self.texts.next().expect("each message and refusal has its words");
         let tree = match thread {
@@ -543,8 +545,8 @@ pub fn last_number(db: &Connection) -> rusqlite::Result<i64> {
     db.query_row(sql, [], |row| row.get(0))
 }
 
-/// Whether an attempt of the call `id` failed in `record`. In this case, the index counts the
-/// failed attempt and the end of the call as a single failure.
+/// Whether an attempt of the call `id` failed in `record`. If so, the index counts the failed
+/// attempt and the end of the call as a single failure.
 fn has_failed_attempt(record: &Record, id: CallId) -> bool {
     let mut facts = record.facts.iter();
     facts.any(|fact| matches!(fact, Fact::AttemptFailed { call, .. } if *call == id))

@@ -99,7 +99,8 @@ impl EventTotals {
 }
 
 word_enum! {
-    /// A kind of duration. Rows store each kind as one word.
+    /// A kind of measured duration, such as the time for which a call was queued. Rows store each
+    /// kind as one word.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     enum Measure {
         Latency = "latency",
@@ -137,8 +138,8 @@ pub struct AttemptTimes {
     pub is_handled: bool,
 }
 
-/// Usage of one model call. It is added to the totals of the hour in which the model turn was
-/// recorded.
+/// Usage of one model call. The usage is added to the totals of the hour in which the model turn
+/// was recorded.
 #[derive(Debug, Clone, Copy)]
 pub struct TurnUsage {
     pub failovers: i64,

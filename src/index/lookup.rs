@@ -236,7 +236,8 @@ const MESSAGE_TABLES: &str = "FROM message_row m CROSS JOIN thread_row t ON t.n 
                        CROSS JOIN name s ON s.n = m.sender CROSS JOIN name r ON r.n = m.recipient \
                        CROSS JOIN name p ON p.n = m.name";
 
-/// Returns the SQL query for those messages that `clauses` select. [`message`] reads its rows.
+/// Returns the SQL query for those messages that `clauses` select. The function [`message`] reads
+/// the rows that the query returns.
 fn message_sql(clauses: &str) -> String {
     format!("{MESSAGE}, {IS_HANDED_OVER} {MESSAGE_TABLES} {clauses}")
 }

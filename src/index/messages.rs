@@ -108,9 +108,9 @@ impl<'d> MessageRows<'d> {
         find.query_row([key], |row| Ok((row.get(0)?, row.get(1)?))).optional()
     }
 
-    /// Writes the rows of all new messages. Before this, if memory contains more than `rows_kept`
-    /// messages in flight from earlier flushes, removes all of these from memory. The new messages
-    /// without a disposition are in flight, and stay in memory.
+    /// If memory contains more than `rows_kept` messages in flight that earlier flushes have kept,
+    /// first removes all of these from memory. Then writes the rows of all new messages. New
+    /// messages without a disposition are in flight, and stay in memory.
     pub fn flush(&mut self, rows_kept: usize) -> rusqlite::Result<()> {
         self.new_by_id.clear();
         if self.in_flight.len() > rows_kept {
@@ -126,7 +126,8 @@ impl<'d> MessageRows<'d> {
     }
 }
 
-/// Makes the SQL index of message ids if a first build has not made it yet.
+/// Creates the SQL index of message ids if it does not exist. Only a first build of the index works
+/// without this SQL index, until the build first looks up a message id in the database.
 pub fn ensure_id_index(db: &Connection) -> rusqlite::Result<()> {
     let sql = "CREATE INDEX IF NOT EXISTS message_id ON message_row(id)";
     db.prepare_cached(sql)?.execute([]).map(drop)

@@ -2,9 +2,9 @@
 //! beside the files of the journal. If the journal is a stream on NATS, the index is beside the
 //! stream's local copy.
 //!
-//! While an organism runs, one of its OS threads keeps the index up to date.
-//! Otherwise, the next query does so. All data in the index is derived from the journal, so the
-//! index may be deleted at any time. It is made again if it is missing or damaged, or if it has
+//! While an organism runs, one of its OS threads keeps the index up to date. Otherwise, the next
+//! query first brings the index up to date. All data in the index is derived from the journal, so
+//! the index may be deleted at any time. It is made again if it is missing or damaged, or if it has
 //! another format or belongs to another journal.
 //!
 //! **Invariant:** nothing here writes to a journal, and the pump does not depend on an index.
@@ -105,8 +105,8 @@ pub enum Error {
     #[error("the payloads of record {position} were redacted since the index was made")]
     Redacted { position: Position },
     /// Another process is making the index. `progress` contains the last record that the other
-    /// process has read, and the last record that it must read. `None` if the other process does
-    /// not report its progress.
+    /// process has read, and the last record that it must read. `progress` is `None` if the other
+    /// process does not report it.
     #[error(
         "another process makes the index {} just now{}; try again",
         path.display(), read_so_far(*progress)

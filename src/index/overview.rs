@@ -11,8 +11,8 @@ use super::{Error, IndexReader};
 /// SQL condition: the error `e` records that a person denied a call, which is not a failure. Two
 /// other kinds of errors have the same code. The condition excludes them:
 /// - An error about an operation that NATS denied. This error has no call.
-/// - An error about an approval that expired. There, no operator's refusal of the call was
-///   accepted.
+/// - An error about an approval that expired. For such an error, no accepted refusal of the call by
+///   an operator is on record.
 pub(super) const IS_DENIAL: &str = "e.call IS NOT NULL \
      AND e.kind IS (SELECT n FROM name WHERE text = 'denied') \
      AND EXISTS (SELECT 1 FROM action_row d WHERE d.message = e.call AND d.action = 'refuse' \
@@ -118,7 +118,7 @@ impl IndexReader {
         Ok(found.first().copied())
     }
 
-    /// Returns how many threads of a tree were opened by records up to `up_to`.
+    /// Returns how many threads of a tree were opened by the records up to the position `up_to`.
     pub fn threads_in_tree(&self, root: &ThreadId, up_to: Position) -> Result<u64, Error> {
         let sql = "SELECT count(*) FROM thread_row \
                    WHERE tree = (SELECT n FROM thread_row WHERE id = ?1) AND position <= ?2";

@@ -18,8 +18,8 @@ use crate::thread::{Fact, PauseTarget, Record};
 pub struct IndexedPause {
     pub target: PauseTarget,
     pub since: Time,
-    /// Name of the person on record: the operator who signed the pause, or `operator` without a
-    /// signature.
+    /// Recorded name of the person who paused: the operator who signed the pause, or `operator` for
+    /// a pause without a signature.
     pub person: String,
     /// User who ran the command, if the record states the user.
     pub login: Option<String>,
@@ -28,7 +28,7 @@ pub struct IndexedPause {
     pub note: String,
 }
 
-/// Reads the target from its text in the index.
+/// Reads the target of a pause from the text that the index stores for this target.
 impl FromSql for PauseTarget {
     fn column_result(value: ValueRef<'_>) -> FromSqlResult<Self> {
         Self::parse(value.as_str()?).ok_or(FromSqlError::InvalidType)
@@ -43,7 +43,8 @@ impl fmt::Display for IndexedPause {
     }
 }
 
-/// How much of a tree's open work is paused. The pump does not hand over paused work to listeners.
+/// The paused part of a tree's open work: all of it, or some of it. The pump does not hand over
+/// paused work to listeners.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PausedPart {
     /// All open work is paused: a pause of the whole organism, or of the tree's root thread, is in
@@ -55,7 +56,7 @@ pub enum PausedPart {
 }
 
 impl PausedPart {
-    /// Returns how much is paused, in words that a list shows as the state of a tree.
+    /// Returns the state that a list shows for a tree of which this part is paused.
     pub fn describe(self) -> &'static str {
         match self {
             Self::Whole => "paused",
@@ -63,7 +64,7 @@ impl PausedPart {
         }
     }
 
-    /// Returns how much is paused, as a value for the JSON of `organism threads`.
+    /// Returns the word that stands for this part in the JSON of `organism threads`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Whole => "whole",

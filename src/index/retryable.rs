@@ -67,7 +67,7 @@ impl RetryCursor {
 }
 
 /// Builds the query for refused submissions. `rows` is the SQL text after `INDEXED BY`: the name of
-/// an index on `refusal_row`, followed by a `WHERE` clause that selects rows.
+/// an SQL index on `refusal_row`, followed by a `WHERE` clause that selects rows.
 fn refused(rows: &str) -> String {
     format!(
         "SELECT c.id, c.position, s.text, NULL, u.text, c.time, c.n FROM \
@@ -78,7 +78,7 @@ fn refused(rows: &str) -> String {
 }
 
 /// SQL list of refusal rules. An operator cannot retry a request that was refused under one of
-/// these rules: the client of the request will repeat it, or has already done so.
+/// these rules: the client of the request will repeat the request, or has already repeated it.
 const LEFT_TO_CLIENTS: &str = "('draining', 'key-reused')";
 
 const NOT_RETRIED: &str = "NOT EXISTS (SELECT 1 FROM action_row a WHERE a.message = c.id \
@@ -147,9 +147,9 @@ impl IndexReader {
     }
 }
 
-/// Returns an SQL list of string literals: the codes of those rules under which a retry would be
-/// refused again, whatever the config is. Such a rule depends only on the refused text, or on the
-/// client, which is unknown.
+/// Returns an SQL list of string literals: the codes of those rules under which every retry of a
+/// request would be refused, whatever the config is. Such a rule depends only on the refused text,
+/// or on the client, which is unknown.
 fn lasting_rules() -> String {
     let is_lasting = |rule: &RefusalRule| rule.is_of_text() || rule.has_no_client();
     let rules = RefusalRule::ALL.into_iter().filter(is_lasting);

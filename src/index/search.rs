@@ -45,7 +45,8 @@ pub struct SearchHit {
     pub position: Position,
     /// Id of the message; `None` for a refusal.
     pub message: Option<MessageId>,
-    /// Index of the refusal among the refusals of its record; unused for a message.
+    /// Number of the refusal among the refusals of its record, counted from 0; unused for a
+    /// message.
     pub refusal: usize,
 }
 

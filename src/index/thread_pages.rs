@@ -150,8 +150,8 @@ impl IndexReader {
     }
 
     /// Returns the sequence number of the message that is `limit` messages before the message
-    /// `seq`. If fewer messages precede `seq`, returns the number of the first message. If no
-    /// message precedes `seq`, returns `None`.
+    /// `seq`. If fewer messages precede `seq`, returns the sequence number of the first message. If
+    /// no message precedes `seq`, returns `None`.
     fn seq_before(&self, thread: i64, seq: i64, limit: usize) -> Result<Option<u64>, Error> {
         let sql = "SELECT min(seq) FROM (SELECT seq FROM message_row \
                    WHERE thread = ?1 AND seq < ?2 ORDER BY seq DESC LIMIT ?3)";
@@ -167,8 +167,8 @@ impl IndexReader {
     }
 
     /// Returns the positions of a thread's records that contain refusals, errors, decisions or
-    /// openings of subthreads. The second value is true if there are more of them than a page can
-    /// show.
+    /// openings of subthreads. The second value is true if there are more such positions than a
+    /// page can show.
     ///
     /// The search covers refusals with numbers from `span[0]` to `span[1]`, and other events with
     /// positions from `span[2]` to `span[3]`. For the organism's own thread (`is_organism`), the

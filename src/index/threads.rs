@@ -40,8 +40,8 @@ const TOTALS: &str = "messages, settled, refusals, errors, turns, tokens_in, tok
 const TOTALS_COUNT: usize = 12;
 
 impl RowTotals {
-    /// Reads the columns [`TOTALS`] from a row. `from` is the index of the first of these columns
-    /// in the row.
+    /// Reads the columns [`TOTALS`] from a row. `from` is the number of the first of these columns
+    /// in the row, counted from 0.
     fn read(row: &Row<'_>, from: usize) -> rusqlite::Result<Self> {
         Ok(Self {
             messages: row.get(from)?,
@@ -256,8 +256,8 @@ impl<'d> ThreadRows<'d> {
         Ok(())
     }
 
-    /// Applies `change` to the totals of a thread and to the totals of its tree. The record counts
-    /// as work of the thread.
+    /// Applies `change` to the totals of a thread and to the totals of its tree. `record` counts as
+    /// work of the thread.
     pub fn add(
         &mut self,
         n: i64,
@@ -274,7 +274,7 @@ impl<'d> ThreadRows<'d> {
     }
 
     /// Applies `change` to the totals of a thread and to the totals of its tree. `is_work` states
-    /// whether the record counts as work of the thread.
+    /// whether `record` counts as work of the thread.
     fn change_totals(
         &mut self,
         n: i64,
@@ -386,8 +386,8 @@ impl<'d> ThreadRows<'d> {
     }
 
     /// Stores the end of the call `id`, which a client or another thread has opened, as the end of
-    /// the thread `n`. If the call belongs to a request to several peers, stores how the calls of
-    /// this request have ended together.
+    /// the thread `n`. If the call belongs to a request to several peers, stores the common end of
+    /// the calls of this request that have ended so far.
     pub fn end_call(
         &mut self,
         n: i64,

@@ -82,8 +82,9 @@ impl IndexReader {
         Ok(Some(TimelineSummary { status, messages, updated, events_beneath, spent, waits }))
     }
 
-    /// Returns the count of the calls that wait for a person in a thread and beneath it. `calls` is
-    /// the number of these calls. Only the first 100 calls are examined for their kind of decision.
+    /// Returns the summary of the calls that wait for a person in a thread and beneath it: their
+    /// number, which is `calls`, and the kind of decision for which they wait. Examines only the
+    /// first 100 calls for this kind.
     pub(super) fn hold_count(&self, thread: &str, calls: u64) -> Result<HoldCount, Error> {
         if calls == 0 {
             return Ok(HoldCount::default());

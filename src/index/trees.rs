@@ -85,8 +85,8 @@ pub struct ListedTree {
     pub request: Option<String>,
     pub request_local: Option<String>,
     pub first_words: Option<String>,
-    /// How much of the tree's open work is paused. `None` if nothing is paused, or if the tree has
-    /// no open work.
+    /// The paused part of the tree's open work. `None` if nothing is paused, or if the tree has no
+    /// open work.
     pub pause: Option<PausedPart>,
     /// If the status is `failed`, the shortened reason of the root thread's last failure: the name
     /// of the fault, and its details. Otherwise, `None`. Only failed calls that were opened by a
@@ -98,7 +98,7 @@ pub struct ListedTree {
 }
 
 impl ListedTree {
-    /// Whether work in the tree is open.
+    /// Whether the tree has open work, such as a call without a result.
     pub fn is_open(&self) -> bool {
         matches!(self.status.as_str(), "running" | "draining")
     }
@@ -287,8 +287,9 @@ impl IndexReader {
         Ok(vec![long, TreeRange { index, conditions: others }])
     }
 
-    /// Finds the first tree whose time is at or after `time`, with a binary search over the trees'
-    /// keys. Returns the key and the position of this tree; `None` if there is no such tree.
+    /// Finds the first tree whose time, of its opening or its last change, is at or after `time`,
+    /// with a binary search over the trees' keys. Returns the key and the position of this tree;
+    /// `None` if there is no such tree.
     ///
     /// The SQL statement `sql` must select the first tree whose key is at or above the parameter.
     /// Its columns must be three: the tree's key, the tree's time, and the position of either the
@@ -400,8 +401,8 @@ impl IndexReader {
         Ok(())
     }
 
-    /// Adds the condition that a message of the tree contains all of `words`. `words` is a query of
-    /// the full-text table.
+    /// Adds to `all` the condition that a message of the tree contains all of `words`. `words` is a
+    /// query of the full-text table.
     fn add_words(&self, all: &mut TreeConditions, words: String) -> rusqlite::Result<()> {
         let words = Value::from(words);
         let values = std::slice::from_ref(&words);

@@ -44,7 +44,7 @@ pub struct HoldCount {
 }
 
 impl HoldCount {
-    /// Returns the count that covers the calls of both counts.
+    /// Returns one summary of the calls that `self` and `other` summarise.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         let hold = match (self.calls, other.calls) {

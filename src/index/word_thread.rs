@@ -60,19 +60,20 @@ struct WordBatch {
 
 enum WordRequest {
     Add(WordBatch),
-    /// Commits all words that were added before, and sends the result of the commit.
+    /// Commits all words that were added before this request, and sends the result of the commit.
     Commit(Sender<rusqlite::Result<()>>),
     /// Merges all segments of the full-text table, and then sends the success or the error of the
     /// merge through the channel.
     Merge(Sender<rusqlite::Result<()>>),
 }
 
-/// Handle to the OS thread that writes the words of messages and refusals into a
-/// full-text table during the first build of an index. The thread ends when the handle is dropped.
+/// Handle to the OS thread that writes the words of messages and refusals into a full-text table
+/// during the first build of an index. The OS thread ends when the handle is dropped.
 pub struct WordThread {
     batch: WordBatch,
-    /// Queue of requests to the thread. Dropping it ends the thread. The length of the queue is
-    /// bounded, because the builder may make texts faster than the thread writes their words.
+    /// Queue of requests to the OS thread. Dropping the queue ends the OS thread. The length of the
+    /// queue is bounded, because the builder may make texts faster than the thread writes their
+    /// words.
     requests: SyncSender<WordRequest>,
     _thread: JoinOnDrop,
 }
@@ -80,7 +81,7 @@ pub struct WordThread {
 impl WordThread {
     /// Starts an OS thread that writes the words of messages and refusals into a database. `words`
     /// comes from [`open`]: the connection to this database, and the number of the last message or
-    /// refusal whose words it already has.
+    /// refusal whose words this database already has.
     pub fn start(words: (Connection, i64)) -> std::io::Result<Self> {
         let (db, last) = words;
         let writer = WordWriter { db, last };

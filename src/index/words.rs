@@ -115,9 +115,9 @@ fn begin_word(out: &mut String) {
     }
 }
 
-/// Adds the words of a text without XML references to `out`, as [`add_words`] does. `goes_on` states
-/// whether the last word goes on after the end of the text, as that of `INV-` does in the query
-/// `INV-*`. A hyphen or underscore at the end then belongs to the word.
+/// Adds the words of a text without XML references to `out`, as [`add_words`] does. `goes_on`
+/// states whether the text may end in the middle of a word, as `INV-` does in the query `INV-*`. A
+/// hyphen or underscore at the end then belongs to the word.
 fn add_verbatim_words(text: &str, goes_on: bool, out: &mut String) {
     begin_word(out);
     let mut run = Vec::new();

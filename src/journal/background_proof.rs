@@ -1,5 +1,5 @@
 //! Verifies the records before a snapshot. A pump that starts from a snapshot begins its work at
-//! once. Meanwhile, an OS thread in the background verifies the earlier records; this
+//! once. Meanwhile, an OS thread in the background verifies the earlier records. This verification
 //! is called the proof.
 //!
 //! The proof verifies the same things as a pump that starts without a snapshot: hash chains, MACs,
@@ -43,10 +43,10 @@ pub struct ProofProgress {
     proved: AtomicU64,
     has_passed: AtomicBool,
     /// Whether the background verification has found errors in the journal's table of trees, which
-    /// states the last record of each tree. The table must then be written again.
+    /// states the last record of each tree. If so, the table must be written anew.
     has_wrong_trees: AtomicBool,
-    /// Whether the OS thread that verifies the records before the snapshot has ended.
-    /// The thread also ends if the verification fails or is stopped.
+    /// Whether the OS thread that verifies the records before the snapshot has ended. It also ends
+    /// if the verification fails or is stopped.
     has_ended: Mutex<bool>,
     ended: Condvar,
     /// The error with which the background verification has failed. `None` if it has not failed, or
@@ -147,8 +147,8 @@ pub(super) struct ProofClaim {
     pub losses: Vec<AcceptedLoss>,
 }
 
-/// The OS thread that verifies the records before a snapshot. Dropping this value
-/// ends the thread.
+/// The OS thread that verifies the records before a snapshot. Dropping this value ends the OS
+/// thread.
 #[derive(Debug)]
 pub(super) struct BackgroundProof {
     is_stopped: Arc<AtomicBool>,

@@ -31,9 +31,9 @@ pub struct Checkpoint {
     pub count: u64,
     pub merkle_root: Digest,
     pub time: Time,
-    /// Position of the first record that the pump had verified when it signed this checkpoint. The
-    /// pump had then started from a snapshot, and had not yet verified the earlier records: this is
-    /// the first record after that snapshot. `None` if the pump had verified the whole journal.
+    /// Position from which on the pump had verified all records when it signed this checkpoint.
+    /// This is the position of the first record after the snapshot from which the pump had started.
+    /// `None` if the pump had verified the whole journal.
     #[serde(rename = "proved_from", default, skip_serializing_if = "Option::is_none")]
     pub proved_from: Option<Position>,
     /// Ed25519 public key of the signer, in hexadecimal.
@@ -179,9 +179,9 @@ impl CheckpointFile {
         &self.path
     }
 
-    /// Returns all checkpoints of the file, oldest first. If the file does not exist, returns none.
-    /// Ignores an incomplete last line that a crash has left. If another line is damaged, returns
-    /// an error that names the first such line and gives advice.
+    /// Returns all checkpoints of the file, oldest first. If the file does not exist, returns an
+    /// empty list. Ignores an incomplete last line that a crash has left. If another line is
+    /// damaged, returns an error that names the first such line and gives advice.
     pub fn read(&self) -> Result<Vec<Checkpoint>, Error> {
         let (lines, damage) = self.read_intact()?;
         match damage {
@@ -219,7 +219,7 @@ impl CheckpointFile {
         Ok((intact, damage))
     }
 
-    /// Returns the name of the file for errors.
+    /// Returns the name of the checkpoint file for error messages.
     fn shown(&self) -> String {
         format!("the checkpoints in {}", self.path.display())
     }

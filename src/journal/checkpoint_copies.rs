@@ -112,8 +112,8 @@ struct SharedCounts {
     waiting: AtomicU64,
 }
 
-/// An OS thread that copies the checkpoints of one journal into a directory, and the
-/// queue to this thread.
+/// An OS thread that copies the checkpoints of one journal into a directory, and the queue of the
+/// checkpoints that this OS thread must copy.
 #[derive(Debug)]
 pub struct CheckpointCopier {
     file: PathBuf,
@@ -168,7 +168,7 @@ impl CheckpointCopier {
     }
 
     /// Waits a short time for the queued checkpoints to be copied. The next start of the pump
-    /// copies those that are left.
+    /// copies the checkpoints that are still queued then.
     pub fn finish(mut self) {
         self.lines = None;
         let ended = self.ended.recv_timeout(limits::CHECKPOINT_COPY_TIMEOUT);

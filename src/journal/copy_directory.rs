@@ -105,7 +105,7 @@ impl CopyDirectory {
     }
 
     /// Queues the checkpoints that are due, and waits a short time for them to be copied. The next
-    /// start of the pump copies those that are left.
+    /// start of the pump copies the checkpoints that are still queued then.
     pub fn finish(&mut self, journal: Uuid) {
         self.copy(journal, []);
         if let Some(copier) = self.copier.take() {

@@ -76,7 +76,7 @@ impl ExternalMarks {
     /// Reads the marks that show which records `journal` had: the watermark and the latest
     /// checkpoint from `state`, and the copied checkpoints from `copies`. `data` contains the
     /// journal's file. If the watermark or a copied checkpoint is damaged, or the copied
-    /// checkpoints cannot be read, logs this and continues without them.
+    /// checkpoints cannot be read, logs this and leaves out the marks concerned.
     pub fn read(
         data: &Path,
         state: &Path,
@@ -95,7 +95,8 @@ impl ExternalMarks {
 
     /// Prepares the marks for a pump that starts from a snapshot. `losses` are the losses of
     /// records that operators accepted in recorded actions up to the snapshot. `checkpoint` is the
-    /// checkpoint of the snapshot, and `hash` is the hash of the record at its position.
+    /// checkpoint of the snapshot, and `hash` is the hash of the record at the checkpoint's
+    /// position.
     ///
     /// # Errors
     ///
@@ -116,8 +117,8 @@ impl ExternalMarks {
         Ok(())
     }
 
-    /// Adds further losses of records that operators accepted. The actions that accept them may be
-    /// later than the snapshot.
+    /// Adds further losses of records that operators accepted. The actions that accept these losses
+    /// may be later than the snapshot from which the pump starts.
     pub fn accept_losses(&mut self, later: &[AcceptedLoss]) {
         self.losses.extend_from_slice(later);
     }
@@ -223,7 +224,7 @@ impl ExternalMarks {
     /// checkpoint, or the note of a replaced journal. If the watermark or the latest checkpoint was
     /// removed, returns the last record before the loss. Otherwise, returns `None`.
     ///
-    /// This is necessary because the files of the marks may still name lost records. A pump changes
+    /// The marks must be removed because their files may still name lost records. A pump changes
     /// these files only after it has recorded the operator's action, and may crash before it has
     /// changed them.
     pub fn forgive(&mut self, last: Position) -> Option<Position> {
@@ -281,8 +282,8 @@ impl ExternalMarks {
     ///   the state directory.
     /// - The mark of a replaced journal, if there is one.
     ///
-    /// If the latest checkpoint covers no lost record, but `inside`, the last checkpoint in the
-    /// journal's file, does, the loss contains `inside` as the lost checkpoint.
+    /// `inside` is the last checkpoint in the journal's file. If `inside` covers lost records, and
+    /// the latest checkpoint covers none, the loss contains `inside` as the lost checkpoint.
     pub fn give_up(
         &mut self,
         last: Position,
@@ -341,7 +342,7 @@ fn read_copies(directory: &Path, journal: Uuid) -> CheckpointCopies {
 /// Returns the earlier journal that was in `data` before `journal`, and the last record of the
 /// earlier journal that is known to be acknowledged. Returns `None` if there was no earlier
 /// journal, or if it had no acknowledged records. If the watermark or the checkpoint file of the
-/// earlier journal is damaged, at least one of its records counts as acknowledged.
+/// earlier journal is damaged, at least one record of the earlier journal counts as acknowledged.
 pub fn replaced(
     data: &Path,
     state: &Path,
@@ -451,7 +452,7 @@ fn refuse_cut_tail(
     Err(Error::broken(last.0 + 1, detail))
 }
 
-/// Returns an error if the signature of `checkpoint` is false, or if its Merkle root differs from
+/// Returns an error if the signature of `checkpoint` is invalid, or if its Merkle root differs from
 /// the Merkle root of `heads`.
 pub(super) fn agree(checkpoint: &Checkpoint, heads: &mut TreeHeads) -> Result<(), Error> {
     let position = checkpoint.position.0;

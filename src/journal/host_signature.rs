@@ -40,8 +40,8 @@ impl HostSignature {
         Ok(Some(Self { key: key.public(), time, signature }))
     }
 
-    /// Whether this signature covers exactly `statement`, is made with the key that it names, and
-    /// is recent enough to be accepted at `now`.
+    /// Whether this signature covers exactly `statement`, is made with the key that the signature
+    /// names, and is recent enough to be accepted at `now`.
     pub fn holds(&self, statement: &str, now: Time) -> bool {
         let is_over = now > self.time.plus(limits::SIGNATURE_VALIDITY);
         let is_ahead = self.time > now.plus(limits::SIGNATURE_AHEAD_MAX);

@@ -23,8 +23,8 @@ impl InnerCheckpoints {
     }
 
     /// Returns the checkpoint at `position`; `None` if the journal has none there. Returns an error
-    /// if the checkpoint has a false signature, or another Merkle root than `heads`, the last
-    /// records of all trees at that position.
+    /// if the signature of the checkpoint is invalid, or if its Merkle root differs from that of
+    /// `heads`, the last records of all trees at that position.
     pub fn agreed(
         &mut self,
         position: Position,

@@ -96,9 +96,9 @@ impl FromStr for LogMark {
 /// A log, to which a journal appends its records in groups. All entries of a group become durable
 /// together, or none of them.
 pub trait Log: fmt::Debug + Send {
-    /// Whether the log has a projection. Readers then read the projection and not the log. An
-    /// append may write to the log and then fail to write to the projection; readers do not see
-    /// such a group yet.
+    /// Whether the log has a projection. If so, readers read the projection instead of the log. If
+    /// an append has written a group to the log but failed to write the group to the projection,
+    /// readers do not see the group yet.
     const HAS_PROJECTION: bool;
 
     /// Interval between calls of [`super::Journal::checkpoint_if_due`].

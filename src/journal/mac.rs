@@ -2,11 +2,11 @@
 //! contains its records and their MAC, so records are never durable without a MAC.
 //!
 //! The last record of each commit carries the MAC, which covers all records up to this one. There
-//! are two kinds. A chained MAC is made from the previous MAC and the hashes of the records since
-//! then. A base MAC is made from the last records of all trees, and begins a new chain of MACs. A
-//! host makes a base MAC where it cannot continue a chain: in a new journal, after records of
-//! another host, or after an operator's decision. The key is derived from the signing key, so that
-//! write access to `data` alone does not suffice to make a MAC.
+//! are two kinds of MACs. A chained MAC is made from the previous MAC and the hashes of the records
+//! since then. A base MAC is made from the last records of all trees, and begins a new chain of
+//! MACs. A host makes a base MAC where it cannot continue a chain: in a new journal, after records
+//! of another host, or after an operator's decision. The key for MACs is derived from the host's
+//! signing key, so that write access to `data` alone does not suffice to make a MAC.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -222,7 +222,7 @@ pub struct StoredCoverage {
 }
 
 impl MacCoverage {
-    /// Returns the MAC coverage that a snapshot stores if it ends with the record at `at`. Returns
+    /// Returns the MAC coverage to store in a snapshot that ends with the record at `at`. Returns
     /// `None` if this record carries no MAC of this host's key, or a wrong one.
     pub fn stored(&self, at: Position) -> Option<StoredCoverage> {
         let (last, mac) = self.last.filter(|_| self.pending.is_empty())?;
@@ -326,9 +326,9 @@ impl MacCoverage {
         self.last.is_some_and(|(at, mac)| Some(mac.key()) == own && self.covered != at)
     }
 
-    /// Returns the first record of the last run of wrong MACs of this host's key; `None` if no MAC
-    /// of this key is wrong. A right MAC of this key ends a run, and a later wrong one begins a new
-    /// run. A run that has ended counts, too.
+    /// Returns the first record of the last series of wrong MACs of this host's key; `None` if no
+    /// MAC of this key is wrong. A right MAC of this key ends a series, and a later wrong one
+    /// begins a new series. The last series counts even if a right MAC has ended it.
     pub fn wrong(&self) -> Option<Position> {
         self.wrong
     }

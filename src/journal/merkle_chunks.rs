@@ -136,7 +136,8 @@ impl MerkleChunks {
         self.top.root_with(chunks.into_iter().map(root_of).collect())
     }
 
-    /// Iterates over the chunks in memory that changed since [`MerkleChunks::stored`].
+    /// Iterates over the chunks in memory that changed since the last call of
+    /// [`MerkleChunks::stored`].
     pub fn changed(&self) -> impl Iterator<Item = (usize, &[Digest])> {
         let changed = self.resident.iter().filter(|(_, chunk)| chunk.is_changed);
         changed.map(|(index, chunk)| (*index, chunk.tree.leaves()))

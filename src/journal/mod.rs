@@ -73,8 +73,8 @@ pub trait Journal: Send {
     /// Returns the position of the next record.
     fn next(&self) -> Position;
 
-    /// Makes all of these records durable and readable, or none of them. Calls [`Journal::write`],
-    /// and then [`Journal::show`].
+    /// Makes all of `records` durable and readable, or none of them. Calls [`Journal::write`], and
+    /// then [`Journal::show`].
     fn append(&mut self, records: &mut [Record]) -> Result<Vec<Digest>, Error> {
         let hashes = self.write(records)?;
         self.show(records)?;
@@ -194,7 +194,7 @@ pub enum Error {
     /// Another pump took over; this pump must stop.
     #[error("another pump took over this journal (epoch {theirs}, ours was {ours})")]
     Fenced { ours: u32, theirs: u32 },
-    /// The disk is full. Nothing was appended; the same records may be retried.
+    /// The disk is full, and nothing was appended. The caller may retry with the same records.
     #[error("the disk is full: {detail}")]
     Full { detail: String },
     /// The server does not answer, so it is unknown whether the records are durable. The caller

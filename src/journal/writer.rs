@@ -53,13 +53,13 @@ pub struct JournalWriter<L> {
     pub(super) file: JournalFile,
 }
 
-/// State of the journal when it was opened, and whether the action of an operator must still be
-/// recorded.
+/// State of the journal when it was opened, the loss that an operator accepted at that time, and
+/// whether the operator's action must still be recorded.
 #[derive(Debug)]
 pub(super) struct JournalRecovery {
     pub found: FoundJournal,
-    /// Last record before a loss of records that an operator accepted; `None` if no loss was
-    /// accepted.
+    /// Position of the last record before a loss of records that an operator accepted; `None` if no
+    /// loss was accepted.
     pub kept: Option<Position>,
     /// Whether the next commit must contain the action by which the operator accepts damage.
     pub awaits_action: bool,
@@ -109,7 +109,7 @@ impl<L: Log> JournalWriter<L> {
         file.fold(&mut heads)
     }
 
-    /// Returns this writer with `log` in place of the log that it had.
+    /// Returns this writer with `log` in place of its present log.
     pub(super) fn over<M>(self, log: M) -> JournalWriter<M> {
         let Self { id, heads, rows, coverage, sealer, watermark, signer, recovery, .. } = self;
         JournalWriter {
@@ -150,7 +150,7 @@ impl<L: Log> JournalWriter<L> {
         Ok(Some(StampedGroup { rows, mac, checkpoint }))
     }
 
-    /// Loads the heads of the trees of these records into memory.
+    /// Loads the heads of the trees to which `records` belong into memory.
     fn recall_heads(&mut self, records: &[Record]) -> Result<(), Error> {
         for record in records {
             let tree = &record.tree;
@@ -236,7 +236,7 @@ impl<L: Log> JournalWriter<L> {
     }
 
     /// Logs why no checkpoint could be written, unless the previous attempt failed for the same
-    /// reason. So many attempts during one outage lead to few log lines.
+    /// reason. As a result, many failed attempts during one outage cause few log lines.
     fn log_put_off(&mut self, error: &Error) {
         let reason = error.to_string();
         if self.put_off.as_ref() != Some(&reason) {
@@ -245,9 +245,9 @@ impl<L: Log> JournalWriter<L> {
         }
     }
 
-    /// Appends the checkpoint that is still to be appended, if there is one. This is a new
-    /// checkpoint, or one whose earlier append was not acknowledged. Must run before anything else
-    /// is appended.
+    /// Appends the checkpoint that waits to be appended, if there is one: a new checkpoint, or a
+    /// checkpoint whose append was not acknowledged. Must be called before anything else is
+    /// appended.
     fn append_owed(&mut self) -> Result<(), Error> {
         if self.unshown.is_some() {
             let cause = "records that were written are not readable".to_owned();
@@ -271,8 +271,8 @@ impl<L: Log> JournalWriter<L> {
     }
 
     /// Appends a group to the log, and then to the log's projection. If the disk has no room for
-    /// the projection, the caller must call this method again; it then finds the group already in
-    /// the log.
+    /// the projection, the caller must call this method again with the same group. The second call
+    /// finds the group already in the log.
     fn append_now(&mut self, group: &LogGroup<'_>) -> Result<(), Error> {
         let mark = self.append_group(group)?;
         self.project(group, mark)?;
@@ -293,7 +293,8 @@ impl<L: Log> JournalWriter<L> {
         written.map_err(|error| self.stop_unless_passing(error))
     }
 
-    /// Confirms that the group at `mark` is durable. The last record of that group is `last`.
+    /// Confirms to the log that the group at `mark` is appended. The journal now ends at the
+    /// position `last`, with a record whose hash is `hash`.
     pub(super) fn confirm(&mut self, mark: LogMark, last: Position, hash: Digest) {
         self.log.confirm(mark, self.id, last, hash);
     }

@@ -136,8 +136,8 @@ pub const RETRIES_TESTED: i64 = 10_000;
 /// Maximum number of messages that a command lists for an ambiguous id. An id is ambiguous if
 /// several ids begin with the given digits.
 pub const CANDIDATES_MAX: usize = 10;
-/// Maximum attempts, failures, waits for a person, decisions and refusals that are shown for one
-/// message.
+/// Maximum rows of each kind that are shown for one message: attempts, failures, waits for a
+/// person, decisions and refusals.
 pub const MESSAGE_ROWS_MAX: usize = 50;
 /// Maximum characters of a thread's first text that the index keeps.
 pub const FIRST_WORDS_CHARS_MAX: usize = 80;

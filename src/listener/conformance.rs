@@ -1,5 +1,5 @@
-//! The conformance kit for listener authors. It tests a program against docs/PROTOCOL.md, over the
-//! same process host and NATS host that an organism uses.
+//! The conformance kit for listener authors. The kit tests a program against docs/PROTOCOL.md, over
+//! the same process host and NATS host that an organism uses.
 
 mod harness;
 mod host_events;
@@ -175,8 +175,8 @@ impl ConformanceCheck {
     }
 }
 
-/// A program under test. The host does not restart it after an exit, so that an unexpected exit is
-/// noticed and fails the check.
+/// A program under test. The host does not restart the program after an exit, so that an unexpected
+/// exit makes the check fail.
 struct ListenerTrial {
     command: Vec<String>,
     transport: HarnessTransport,
@@ -224,8 +224,8 @@ impl ListenerTrial {
         Ok(Self { command, transport, patience, harness, events, attempts, delivered, answered })
     }
 
-    /// Kills the program under test and starts it again. At no time do two programs run, because
-    /// the program may hold a lock or a port, as a listener with one instance may.
+    /// Kills the program under test, and starts it again when it has ended. Two instances never run
+    /// at the same time, because the program may hold a lock or a port.
     async fn again(&mut self) {
         self.harness.kill().await;
         let (sender, events) = mpsc::unbounded_channel();
@@ -254,7 +254,7 @@ impl ListenerTrial {
         }
     }
 
-    /// Describes an answer that names the attempt `named`, which is not the delivery at hand.
+    /// Describes an answer that names the attempt `named`, which is not the attempt in progress.
     fn stray_description(&self, named: &str) -> String {
         // Only a host adds the suffix.
         let attempt = named.strip_suffix(ALREADY_ANSWERED).unwrap_or(named);
@@ -451,8 +451,8 @@ impl ListenerTrial {
         self.of_call(call, request, 1, judge).await
     }
 
-    /// Delivers the same call twice, and checks that the program answers both deliveries. A pump
-    /// delivers a call again if the first answer was lost.
+    /// Delivers the same call twice, and checks that the program answers both deliveries of the
+    /// call. A pump delivers a call again if the first answer was lost.
     async fn named(
         &mut self,
         request: &TrialRequest,

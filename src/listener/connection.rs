@@ -1,8 +1,9 @@
 //! The pipes between a child process and the pump: NUL-delimited frames on two file descriptors
 //! (docs/PROTOCOL.md, section 2).
 //!
-//! A single OS thread reads deliveries, handles them and answers. It checks for a cancel message
-//! only when the handler requests a check, so no second OS thread has to wake up for each delivery.
+//! A single OS thread reads deliveries, handles them and answers. The thread checks for a cancel
+//! message only when the handler requests a check, so no second OS thread has to wake up for each
+//! delivery.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -106,10 +107,10 @@ impl KitConnection {
         self.input.borrow().frames.iter().any(|frame| is_cancel(frame, &call))
     }
 
-    /// Writes an answer that names its call (docs/PROTOCOL.md, section 4). With `remembers`, the
-    /// answer states that this listener remembers the call's messages, so the next delivery may
-    /// omit them. If the answer is too large for a frame, writes the reason in place of the
-    /// payloads.
+    /// Writes an answer that names its call (docs/PROTOCOL.md, section 4). If `remembers` is true,
+    /// the answer states that this listener remembers the call's messages, so that the pump may
+    /// omit these messages from the next delivery. If the answer is too large for a frame, writes
+    /// the reason in place of the payloads.
     pub fn answer(
         &self,
         call: CallId,

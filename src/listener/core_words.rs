@@ -1,6 +1,6 @@
-//! Methods with which a listener requests threads from the core (docs/PROTOCOL.md, section 11). A
-//! listener can open threads beneath its own thread, wait for these threads, and read their
-//! results.
+//! Methods with which a listener requests threads from the core of the pump (docs/PROTOCOL.md,
+//! section 11). A listener can open threads beneath its own thread, wait for these threads, and
+//! read their results.
 
 use crate::ids::ThreadId;
 use crate::system::{NAMESPACE, ThreadStatus, spawn_thread};
@@ -10,8 +10,9 @@ use super::payload::{Reply, TypedPayload, write};
 use super::request::{Received, Request};
 
 impl Reply {
-    /// Opens a thread beneath the thread of this call, with `payload` as the first call in it. The
-    /// thread continues when this call ends.
+    /// Adds a request to this answer: the core opens a thread with the label `label` beneath the
+    /// thread of the answered call, and `payload` opens the first call in the new thread. The new
+    /// thread continues when the answered call ends.
     ///
     /// # Errors
     ///
@@ -20,8 +21,8 @@ impl Reply {
         self.spawn_with(label, payload, "")
     }
 
-    /// Opens a thread as [`Reply::spawn`] does, but bound to this call: when the call ends, the
-    /// pump cancels the thread.
+    /// Adds a request for a thread as [`Reply::spawn`] does. But the new thread is bound to the
+    /// answered call: when this call ends, the pump cancels the thread.
     ///
     /// # Errors
     ///
@@ -40,7 +41,8 @@ impl Reply {
         Ok(self.and_raw(spawn_thread(label, &payload, bound)))
     }
 
-    /// Opens a call in the thread `thread`, which must be beneath the thread of this call.
+    /// Adds a request to this answer: the core opens a call with `payload` in the thread `thread`,
+    /// which must be beneath the thread of the answered call.
     ///
     /// # Errors
     ///
@@ -57,13 +59,15 @@ impl Reply {
         )))
     }
 
-    /// Delays the next delivery of this call until all threads and timers of the call have ended.
+    /// Adds a request to this answer: the core delays the next delivery of the answered call until
+    /// all threads and timers of the call have ended.
     #[must_use]
     pub fn wait_for_all(self) -> Self {
         self.and_raw(format!("<c:wait xmlns:c=\"{NAMESPACE}\" for=\"all\"/>"))
     }
 
-    /// Delays the next delivery of this call until one of the call's threads or timers has ended.
+    /// Adds a request to this answer: the core delays the next delivery of the answered call until
+    /// one of the call's threads or timers has ended.
     #[must_use]
     pub fn wait_for_any(self) -> Self {
         self.and_raw(format!("<c:wait xmlns:c=\"{NAMESPACE}\" for=\"any\"/>"))

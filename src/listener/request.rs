@@ -43,8 +43,8 @@ pub struct Request {
     /// Messages of the call, oldest first. The first message opened the call.
     pub messages: Vec<Received>,
     /// Number of earlier messages of the call that this delivery does not contain. The pump left
-    /// them out, because the listener reported that it remembers them. `None` if the delivery
-    /// contains all messages.
+    /// these messages out, because the listener reported that it remembers them. `None` if the
+    /// delivery contains all messages.
     after: Option<usize>,
     line: Rc<dyn DeliveryChannel>,
 }
@@ -66,7 +66,7 @@ pub struct Received {
     pub payload: String,
 }
 
-/// Why a payload could not be deserialized.
+/// Reason why a payload could not be deserialized.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
     #[error("expected {expected}, got {got}")]
@@ -198,7 +198,8 @@ impl Request {
 /// Guard that keeps sending heartbeats until it is dropped; see [`Request::keep_alive`].
 #[derive(Debug)]
 pub struct HeartbeatGuard {
-    /// Sender of a channel on which the thread waits. Dropping the sender ends the thread.
+    /// Sender of a channel on which the heartbeat thread waits. Dropping the sender ends this
+    /// thread.
     _stop: mpsc::Sender<()>,
     _thread: JoinOnDrop,
 }

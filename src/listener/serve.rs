@@ -101,9 +101,9 @@ impl Listener {
     }
 
     /// Sets the handler for previews, which shows what a call would do while the call waits for a
-    /// person. This handler must change nothing. A listener needs it if its config declares
-    /// `previews = true`. The handler that carries out the call must check [`Request::holds`]
-    /// before it acts.
+    /// person. This handler must change nothing. A listener needs this handler if its config
+    /// declares `previews = true`. The handler that carries out the call must check
+    /// [`Request::holds`] before it acts.
     pub fn on_preview<E: Display>(
         mut self,
         mut handler: impl FnMut(&Request) -> Result<Preview, E> + 'static,
@@ -245,13 +245,15 @@ impl Listener {
     }
 }
 
-/// Logs the error of a handler whose call was cancelled before. The cancellation may be the cause.
+/// Logs the error that a handler returned after its call was cancelled. The cancellation may be the
+/// cause of the error.
 pub(super) fn log_failure_after_cancel(reason: &str) {
     // Standard error may be closed. The call has ended, so the reason has no other reader.
     let _ = writeln!(io::stderr(), "failed after its call was cancelled: {reason}");
 }
 
-/// Encodes what a handler returned.
+/// Converts the value that a handler returned to an answer. Returns the failure if the handler
+/// returned an error, or a value that cannot be written as an answer.
 fn reply_of<R: IntoReply, E: Display>(returned: Result<R, E>) -> Result<Reply, HandlerFailure> {
     let returned = returned.map_err(|e| HandlerFailure::Failed(e.to_string()))?;
     returned.into_reply().map_err(HandlerFailure::UnwritableAnswer)

@@ -17,8 +17,8 @@ use crate::thread::{ForkSource, Record, ReopenedNames};
 /// reader.
 pub struct JournalMemory {
     data: PathBuf,
-    /// Journal readers that are kept open between reads. They have no open read transaction, so
-    /// they do not delay a WAL checkpoint of the database.
+    /// Journal readers that are kept open between reads. Between reads, a reader has no open read
+    /// transaction, so it does not delay a WAL checkpoint of the database.
     idle: Mutex<Vec<JournalReader>>,
     /// Indexes of trees, by root thread. An index is locked while its tree is read, so that
     /// concurrent reads of several threads read the records of their tree only once.

@@ -35,8 +35,8 @@ impl Default for SharedRecords {
 
 impl SharedRecords {
     /// Returns the record with the hash `hash` for a read of `thread`. Returns `None` if the cache
-    /// does not contain the record. Removes the record once it was read for each thread that it
-    /// opened.
+    /// does not contain the record. Removes the record from the cache once it was read for each
+    /// thread that it opened.
     pub fn read(&mut self, hash: Digest, thread: &ThreadId) -> Option<Record> {
         let mut shared = self.0.take(&hash)?;
         shared.unread.remove(thread);
@@ -97,7 +97,7 @@ mod tests {
         ThreadId::parse(&format!("sess-tree0001.thread{number}")).unwrap()
     }
 
-    /// Creates a record that opens this number of threads, and its hash.
+    /// Returns a record that opens the given number of threads, and the record's hash.
     fn opening(position: u64, threads: usize) -> (Record, Digest) {
         let by = ListenerName::parse("worker").unwrap();
         let opened = |number| Fact::ThreadOpened {

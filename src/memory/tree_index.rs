@@ -36,9 +36,9 @@ pub(super) struct TreeIndex {
     /// The thread from which this tree was forked. `None` if the tree is no fork, or if the index
     /// does not contain the tree's first record.
     source: Option<ForkSource>,
-    /// Map from ids in the source of this fork to ids in the fork. It contains the calls that were
-    /// open in the source when the fork began, and the messages of these calls. The fork reopened
-    /// them under new ids. Empty if this tree is no fork.
+    /// Map from ids in the source of this fork to ids in the fork. The map contains the calls that
+    /// were open in the source when the fork began, and the messages of these calls. The fork
+    /// reopened these calls under new ids. Empty if this tree is no fork.
     reopened: Arc<ReopenedNames>,
     /// Number of positions in `threads`.
     positions: usize,
@@ -110,8 +110,8 @@ impl TreeIndex {
     }
 
     /// Adds the records that are newer than the index, up to the record at `up_to`. If the index is
-    /// empty, its first record is the later of two: the record that opened `thread`, and the first
-    /// record after `after`.
+    /// empty, it then begins with the later of two records: the record that opened `thread`, and
+    /// the first record after position `after`.
     fn extend_to(
         &mut self,
         reader: &JournalReader,
@@ -214,7 +214,7 @@ fn verified(sealed: HashedRecord, hash: Digest) -> Result<Record, Error> {
 }
 
 /// Checks whether `record` directly follows `newest`, the newest record of the index, in the hash
-/// chain of the tree. Returns false if the index is empty, or if other records come between
+/// chain of the tree. Returns false if `newest` is `None`, or if other records come between
 /// `newest` and `record`. Returns an error if `newest` cannot come before `record` in the hash
 /// chain.
 fn joins(record: &Record, newest: Option<(Position, Digest)>) -> Result<bool, Error> {

@@ -22,7 +22,7 @@ impl MetricUnit {
     }
 }
 
-/// Formats `value` as a decimal number without trailing zeros. The unit of `value` is `10^-digits`.
+/// Formats `value`, a number of units of `10^-digits`, as a decimal number without trailing zeros.
 fn decimal(value: u64, digits: usize) -> String {
     let shown = format!("{value:0width$}", width = digits + 1);
     let (whole, rest) = shown.split_at(shown.len() - digits);
@@ -34,7 +34,7 @@ fn decimal(value: u64, digits: usize) -> String {
 #[derive(Debug, Default)]
 pub struct MetricsPage {
     families: Vec<MetricSamples>,
-    /// Labels for all samples that are added later. They come before a sample's own labels.
+    /// Labels for all samples that are added later. These labels come before a sample's own labels.
     common: Vec<(&'static str, String)>,
 }
 

@@ -140,8 +140,9 @@ pub struct StreamEnd {
     pub own: Vec<OwnBlock>,
     /// The route that answered.
     pub route: ModelRoute,
-    /// Settings of the request that was answered. They tell routes apart that have the same
-    /// provider and the same name of the model. `None` if the request was not sent over a network.
+    /// Settings of the request that was answered. The settings distinguish routes that have the
+    /// same provider and the same name of the model. `None` if the request was not sent over a
+    /// network.
     pub settings: Option<WireSettings>,
     /// Name of the model that answered, as its provider reports it; `None` if the provider reports
     /// none.

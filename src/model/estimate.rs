@@ -7,7 +7,7 @@ use super::request::ModelRequest;
 use super::tokens;
 use crate::limits;
 
-/// Token counts that the provider reported; `None` for a count that it did not report.
+/// Token counts that the provider reported; `None` for a count that the provider did not report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct ReportedUsage {
     pub tokens_in: Option<u64>,
@@ -17,9 +17,9 @@ pub(super) struct ReportedUsage {
 }
 
 impl ReportedUsage {
-    /// Drops the counts that are 0 although they cannot be. Some gateways report 0 in place of a
-    /// count that they do not know. The input is never empty, and neither is an output that has
-    /// bytes. `bytes_out` is the size of the answer.
+    /// Drops the counts that a provider reported as 0 by mistake. Some gateways report 0 in place
+    /// of a count that they do not know. The input has at least one token, and so has the output if
+    /// the answer has at least one byte. `bytes_out` is the size of the answer in bytes.
     #[must_use]
     pub fn without_false_zeros(self, bytes_out: usize) -> Self {
         Self {
@@ -29,8 +29,9 @@ impl ReportedUsage {
         }
     }
 
-    /// Returns the counts. Tokens of the input or of the output that the provider did not report
-    /// are estimated, and other missing counts become 0. `bytes_out` is the size of the answer.
+    /// Returns the counts of the request and its answer. A count of the input or of the output that
+    /// the provider did not report is estimated. Any other missing count becomes 0. `bytes_out` is
+    /// the size of the answer in bytes.
     pub fn or_estimate(self, request: &ModelRequest, bytes_out: usize) -> TokenUsage {
         TokenUsage {
             tokens_in: self.tokens_in.unwrap_or_else(|| of_request(request)),

@@ -1,4 +1,5 @@
-//! API keys of providers. Error messages may name the source of a key, but never contain its value.
+//! API keys of providers. Error messages may name the source of a key, but never contain the key
+//! itself.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -78,9 +79,9 @@ impl ProviderKey {
         self.value.len() < limits::KEY_BYTES_HIDDEN_IN_ERRORS
     }
 
-    /// Replaces the key in a text of a server by `HIDDEN`. The text may be JSON, and its end may
-    /// have been cut off. If the text ends with a beginning of the key, this beginning is replaced,
-    /// too.
+    /// Replaces the key in a text of a server by `HIDDEN`. The text may be JSON, and the end of the
+    /// text may have been cut off. If the text ends with a beginning of the key, this beginning is
+    /// replaced, too.
     pub(super) fn hide_in_server_text(&self, text: &str) -> String {
         let mut hidden = self.hide_in_json(text);
         let length = length_of_key_at_end(&self.value, &hidden);

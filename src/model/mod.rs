@@ -91,8 +91,8 @@ pub trait ModelProvider: Debug + Send + Sync {
     /// Returns the first route that a call tries.
     fn route(&self) -> ModelRoute;
 
-    /// Returns the settings of requests to `route`. Several routes may have the same provider and
-    /// the same name of the model; then returns the settings of each, in the order of the routes.
+    /// Returns the settings of requests to `route`. If several routes have the same provider and
+    /// the same name of the model, returns the settings of each, in the order of the routes.
     /// Returns no settings for a provider that uses no network.
     fn settings(&self, route: &ModelRoute) -> Vec<WireSettings> {
         let _ = route;

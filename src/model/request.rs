@@ -65,8 +65,9 @@ pub struct ModelRequest {
     pub one_call: bool,
     /// Maximum length of the answer, in tokens; `None` if the request sets no maximum.
     pub max_tokens: Option<u32>,
-    /// Default for the maximum length of the answer, in tokens. It applies if neither `max_tokens`
-    /// nor the config sets a maximum. If this field is `None` too, the answer is unbounded.
+    /// Default for the maximum length of the answer, in tokens. This default applies if neither
+    /// `max_tokens` nor the config sets a maximum. If this field is `None` too, the answer is
+    /// unbounded.
     pub default_max_tokens: Option<u32>,
 }
 
@@ -83,15 +84,15 @@ impl ModelRequest {
     }
 
     /// Returns the maximum tokens of the answer. If the request and `configured` both set a
-    /// maximum, returns the smaller one. If only one of them does, returns this one. If neither
-    /// does, returns the request's default, which may be `None`.
+    /// maximum, returns the smaller one. If only one of them sets a maximum, returns this maximum.
+    /// If neither does, returns the request's default, which may be `None`.
     pub fn most(&self, configured: Option<u32>) -> Option<u32> {
         let bound = self.max_tokens.into_iter().chain(configured).min();
         bound.or(self.default_max_tokens)
     }
 
-    /// Returns the maximum number of tokens that this request permits for the answer; `None` if it
-    /// sets no maximum. Only for a model for which the config sets no maximum.
+    /// Returns the maximum number of tokens that this request permits for the answer; `None` if the
+    /// request sets no maximum. Only for a model for which the config sets no maximum.
     pub fn answer_bound(&self) -> Option<u32> {
         self.most(None)
     }

@@ -1,5 +1,5 @@
-//! Models that refuse every call. A trial, which runs recorded threads again, uses them if it has
-//! no budget. Such a trial may use only recorded answers, so these models take the place of the
+//! Models that refuse every call. A trial, which runs recorded threads again, uses these models if
+//! the trial has no budget. Such a trial may use only recorded answers, so these models replace the
 //! models on the network.
 
 use std::sync::Arc;

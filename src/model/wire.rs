@@ -13,7 +13,8 @@ use super::{anthropic, openai};
 /// Settings that a route adds to a request: wire format, model, and settings of the answer.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct WireSettings {
-    /// Name of the provider. Blocks that only one provider can read are stored with its name.
+    /// Name of the provider. A block that only one provider can read is stored with the name of
+    /// this provider.
     #[serde(rename = "provider")]
     pub provider: String,
     /// Name of the model at its provider.

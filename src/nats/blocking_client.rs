@@ -1,4 +1,4 @@
-//! A NATS client for callers that block. Any OS thread may call it, even a thread that runs
+//! A NATS client for callers that block. Any OS thread may call the client, even a thread that runs
 //! asynchronous code.
 
 use std::sync::mpsc;
@@ -46,7 +46,7 @@ pub enum NoResponse {
 }
 
 impl BlockingClient {
-    /// Connects to the servers. Their monitoring shows the connection under `name`.
+    /// Connects to the servers. The monitoring of the servers shows the connection under `name`.
     pub fn open(options: &Options, name: &str) -> Result<Self, Error> {
         let drive = SharedRuntime::start().map_err(|source| Error::Threads { source })?;
         let options = options.clone();

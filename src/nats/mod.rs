@@ -83,7 +83,7 @@ pub enum Error {
     #[error("the credentials in {path}: {source}")]
     Credentials { path: PathBuf, source: std::io::Error },
     /// No connection was made. `is_passing` is true if no server responded, so that a later attempt
-    /// may succeed. It is false if a server refused the credentials, or if TLS failed.
+    /// may succeed. `is_passing` is false if a server refused the credentials, or if TLS failed.
     #[error("cannot connect to NATS at {servers}: {detail}")]
     Connect { servers: String, detail: String, is_passing: bool },
     #[error(transparent)]
@@ -293,12 +293,13 @@ fn backoff(attempts: usize) -> Duration {
 
 /// Logs the events of a connection. Each outage is logged once.
 struct ConnectionLog {
-    /// Name of the connection. The connection of a listener has the listener's name in it.
+    /// Name of the connection. For the connection of a listener, it contains the name of the
+    /// listener.
     name: String,
     denials: PermissionErrors,
     options: Options,
     /// Number of received messages that were dropped because the process was too slow. Used to
-    /// limit the log lines about them.
+    /// limit the log lines about dropped messages.
     dropped: AtomicU64,
     /// Last error of the client during the current outage, or an empty string if the client has
     /// reported none yet. `None` while the connection is up. Lock: several tasks of the client may
@@ -314,8 +315,8 @@ impl ConnectionLog {
         Self { name, denials: denials.clone(), options, dropped, outage: Mutex::default() }
     }
 
-    /// Adds advice to an error of the client. If a server refused the credentials, also stores this
-    /// reason for later requests, which cannot be sent.
+    /// Adds advice to an error of the client. If a server refused the credentials, also stores the
+    /// result as the reason why later requests cannot be sent.
     fn explain(&self, error: &str) -> String {
         let explained = explain_failure(error, &self.options);
         if !is_refusal(error) {
@@ -372,8 +373,8 @@ impl ConnectionLog {
         }
     }
 
-    /// Counts a message that was dropped. A program may flood a connection, so this logs the count
-    /// only if it is a power of two.
+    /// Counts a message that was dropped. A program may flood a connection, so this method logs the
+    /// count only if the count is a power of two.
     fn note_dropped(&self, subscription: u64) {
         let count = self.dropped.fetch_add(1, Ordering::Relaxed) + 1;
         if count.is_power_of_two() {

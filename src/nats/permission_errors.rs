@@ -1,4 +1,4 @@
-//! Collects the permission errors of a connection. A server reports such an error on the
+//! Collects the permission errors of a connection. A server reports a permission error on the
 //! connection, and not in the response to a request.
 
 use std::collections::VecDeque;
@@ -114,13 +114,14 @@ impl PermissionErrors {
         Self(Arc::new(SharedErrors { who: who.into(), recent, count, refusal }))
     }
 
-    /// Sets the reason why the servers refuse the credentials. `None` if they do not refuse them.
+    /// Sets the reason why the servers refuse the credentials; `None` if no server refuses the
+    /// credentials.
     pub(super) fn set_refusal(&self, refusal: Option<String>) {
         *locked(&self.0.refusal) = refusal;
     }
 
     /// Returns the reason why the servers refuse the credentials of this connection, with advice.
-    /// Returns `None` if they do not refuse them.
+    /// Returns `None` if no server has refused the credentials in the last attempt to connect.
     pub fn refusal(&self) -> Option<String> {
         locked(&self.0.refusal).clone()
     }
@@ -217,11 +218,11 @@ impl PermissionErrors {
     }
 
     /// Returns a permission error that explains why no response came from `subject`; `None` if
-    /// there is none. This is one of the following:
+    /// there is none. The returned error is one of the following:
     ///
-    /// - An error for a publish to `subject`, of the time `since` or later.
-    /// - An error for the subscription to the client's inbox, where responses arrive. Its time does
-    ///   not matter.
+    /// - An error for a publish to `subject`, reported at the time `since` or later.
+    /// - An error for the subscription to the client's inbox, where responses arrive, reported at
+    ///   any time.
     pub(super) fn request_denied(&self, subject: &str, since: Instant) -> Option<PermissionError> {
         self.publish_denied(subject, since).or_else(|| self.subscription_denied("_INBOX"))
     }

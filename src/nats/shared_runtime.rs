@@ -90,7 +90,8 @@ impl SharedRuntime {
     }
 }
 
-/// Guard that counts a blocking call as waiting until the guard is dropped, also by a panic.
+/// Guard that counts a blocking call as waiting until the guard is dropped, even if a panic drops
+/// the guard.
 struct WaitingCaller<'c>(&'c AtomicUsize);
 
 impl<'c> WaitingCaller<'c> {

@@ -117,7 +117,8 @@ struct ReloadableAgent {
 impl HostedAgents {
     /// Starts a host for each agent in `agents`, so that the agent runs in this process. Each agent
     /// gets its own connection to NATS. The connection uses the agent's secret NATS key in the
-    /// directory `keys`. If `keys` is `None`, it uses the NATS credentials of the config.
+    /// directory `keys`. If `keys` is `None`, the connection uses the NATS credentials of the
+    /// config.
     ///
     /// # Errors
     ///

@@ -150,7 +150,7 @@ fn of_route(span: Span, route: &ModelRoute) -> Span {
 }
 
 /// Returns the name of a provider in OpenTelemetry's conventions. If the conventions have no name
-/// for the provider, returns its name in the config.
+/// for the provider, returns the name that the provider has in the config.
 fn provider(name: &str) -> String {
     match name {
         "xai" => "x_ai",

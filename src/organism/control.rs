@@ -58,8 +58,8 @@ pub struct ControlContext {
     reloader: Option<ReloadService>,
     /// Time-out for reading a request, and for writing each line of a response.
     patience: Duration,
-    /// Whether this context serves a connection beyond the maximum number of connections. If so, it
-    /// refuses requests that could occupy the connection for a long time.
+    /// Whether this context serves a connection beyond the maximum number of connections. If so,
+    /// the context refuses requests that could occupy the connection for a long time.
     is_busy: bool,
 }
 
@@ -73,7 +73,7 @@ enum PumpBackend {
 
 impl ControlContext {
     /// Makes the context for a single pump. `handle` reaches the pump, and `data` is the directory
-    /// of its journal.
+    /// of the pump's journal.
     pub fn new(handle: Handle, data: PathBuf, patience: Duration) -> Self {
         let pumps = PumpBackend::One(Arc::new(PumpService::new(handle, data)));
         Self { pumps, rules: Arc::default(), reloader: None, patience, is_busy: false }
@@ -187,8 +187,9 @@ impl ControlContext {
 }
 
 impl ControlContext {
-    /// Reloads the config. If this takes long because a pump cannot write to its journal, responds
-    /// that the result is not known yet. The reload then continues on its own task.
+    /// Reloads the config. If the reload takes long because a pump cannot write to its journal,
+    /// responds that the result of the reload is not known yet. The reload then continues on its
+    /// own task.
     async fn reload_in_time(&self, origin: DecisionOrigin) -> ServiceResponse {
         let context = self.clone();
         let mut reloading = tokio::spawn(async move { context.reload(origin).await });

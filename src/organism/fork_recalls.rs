@@ -1,15 +1,15 @@
-//! Finds recorded results for the calls of a fork, and the recorded firings of its timers. They
-//! come from the source, which is the thread that was forked. The search does not run on the pump's
-//! OS thread.
+//! Finds recorded results for the calls of a fork, and the recorded firings of its timers. Both
+//! come from the source of the fork, which is the thread that was forked. The search does not run
+//! on the pump's OS thread.
 //!
 //! Two calls are equal if they have the same listener and the same payload bytes. Equal calls are
 //! matched in order: the first such call in the fork gets the result of the first such call that
 //! the source made after the fork point, the second gets the result of the second, and so on. A
 //! call that was open at the fork point gets the result of the original call.
 //!
-//! Two timers are equal if the same listener sets them in the same thread, with the same delay or
-//! each for a time of day. Equal timers are matched in order, too. A timer that was set at the fork
-//! point is matched with itself.
+//! Two timers are equal if the same listener sets them in the same thread, and if both have the
+//! same delay or both are set for a time of day. Equal timers are matched in order, too. A timer
+//! that was set at the fork point is matched with itself.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -104,9 +104,10 @@ struct SearchedTree {
     /// For each call that the fork has reopened, the original call in the fork's source. A fork
     /// reopens the calls that were open at the fork point. Empty if the tree is no fork.
     reopened: HashMap<CallId, CallId>,
-    /// The timers, in journal order. Without those that a fork has set again at its beginning.
+    /// The timers, in journal order. Timers that a fork has set again at its beginning are left
+    /// out.
     timers: Vec<SetTimer>,
-    /// For each timer that has fired, the position of the record.
+    /// For each timer that has fired, the position of the record in which it fired.
     fired: HashMap<TimerId, Position>,
 }
 
@@ -139,7 +140,7 @@ impl SourceSearch {
         Self { data, sources, trees }
     }
 
-    /// Carries out a search, and reports its end to the pump.
+    /// Carries out a search, and reports its result to the pump.
     fn carry_out(&mut self, search: &ForkSearch, pump: &Handle) -> Result<(), PumpStopped> {
         match search {
             ForkSearch::Result(search) => {
@@ -155,8 +156,9 @@ impl SourceSearch {
         }
     }
 
-    /// Finds the position at which the timer fired in the fork's source that corresponds to a timer
-    /// of the fork. Returns `None` if there is no such timer, or if it has not fired.
+    /// Finds the timer of the fork's source that corresponds to a timer of the fork. Returns the
+    /// position of the record in which the source's timer fired. Returns `None` if the source has
+    /// no such timer, or if its timer has not fired.
     fn find_firing(&mut self, search: &TimerSearch) -> Result<Option<Position>, Error> {
         let reader = JournalReader::open(&self.data)?;
         let own = self.tree(&reader, &search.fork, Position(0))?;
@@ -208,8 +210,9 @@ impl SourceSearch {
         source.result(&reader, call, search)
     }
 
-    /// Returns the calls and timers of the tree `root` that are recorded after the position `after`.
-    /// Keeps what earlier searches have read, and reads only the records after it.
+    /// Returns the calls and timers of the tree `root` that are recorded after the position
+    /// `after`. Uses the records that earlier searches have read, and reads only the later records
+    /// of the tree.
     fn tree(
         &mut self,
         reader: &JournalReader,
@@ -233,7 +236,8 @@ impl SourceSearch {
     }
 }
 
-/// Returns what a search for `call` has found. Returns `None` if the search failed, and logs this.
+/// Returns the value that a search for `call` has found. If the search failed, logs the error and
+/// returns `None`.
 fn found_or_warn<T>(found: Result<Option<T>, Error>, call: CallId) -> Option<T> {
     found.unwrap_or_else(|error| {
         tracing::warn!(%call, "the source of its fork cannot be read: {error}");

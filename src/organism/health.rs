@@ -116,12 +116,12 @@ pub struct ReadinessProblem {
     pub what: &'static str,
     /// Explanation of the problem to an operator, in one sentence.
     pub why: String,
-    /// The partition that the problem concerns. `None` if it concerns the whole organism.
+    /// The partition that the problem concerns. `None` if the problem concerns the whole organism.
     pub partition: Option<u32>,
 }
 
-/// The records before the snapshot from which this run started. The organism verifies them while it
-/// runs, because the start did not verify them.
+/// The records before the snapshot from which this run started. The organism verifies these records
+/// while it runs, because the start did not verify them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnprovedRecords {
     /// Position of the first record after the snapshot. The start verified all records from this

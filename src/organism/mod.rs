@@ -361,9 +361,9 @@ pub fn gate(config: Config) -> Result<Gate, Error> {
     Ok(gate_of(&with_core_words(config)?))
 }
 
-/// Adds the built-in schemas to the config. They define the payloads of the core, of agents and of
-/// workflows. Also adds the schemas that are generated for goals (see [`add_goals`]) and for the
-/// replies of workflows (see [`add_runs`]).
+/// Adds the built-in schemas to the config. These schemas define the payloads of the core, of
+/// agents and of workflows. Also adds the schemas that are generated for goals (see [`add_goals`])
+/// and for the replies of workflows (see [`add_runs`]).
 fn with_core_words(mut config: Config) -> Result<Config, Error> {
     let failed = |problems: Vec<SchemaProblem>| Error::Builtin { detail: joined(problems) };
     let builtins = [

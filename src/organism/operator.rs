@@ -93,7 +93,7 @@ pub fn record_offline(
 }
 
 /// Opens a journal that an operator adopts. If the journal has records but no MACs, accepts its
-/// present records without MACs, and adds the position of the last one to `action`.
+/// present records without MACs, and adds the position of the last of these records to `action`.
 fn adopted(
     config: &Config,
     core: &mut ResidentCore,

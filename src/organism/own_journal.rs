@@ -1,6 +1,6 @@
 //! Makes isolated copies of an organism, for example to test a workflow, or to run recorded threads
-//! again under another config. A copy has the config of the organism and a journal of its own. It
-//! does not use the organism's NATS servers, its schedules or the keys of its operators.
+//! again under another config. A copy has the config of the organism and a journal of its own. A
+//! copy does not use the organism's NATS servers, its schedules or the keys of its operators.
 
 use std::path::{Path, PathBuf};
 
@@ -11,7 +11,7 @@ use crate::config::{Config, StorageConfig};
 use crate::thread::OperatorKeys;
 
 /// Returns the config of an isolated copy of the organism. The copy has an embedded journal in
-/// `home`. It uses no network and has no schedules and no operators' keys.
+/// `home`. The copy uses no network and has no schedules and no operators' keys.
 pub(super) fn in_own_journal(config: &Config, home: &Path) -> Config {
     let mut isolated = config.clone();
     isolated.data = home.join("data");

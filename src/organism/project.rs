@@ -58,7 +58,7 @@ pub enum Error {
         owner: PathBuf,
         ours: PathBuf,
         /// Whether `data` differs from the data directory of the present config. If so, the project
-        /// can begin a new journal in its own data directory.
+        /// of this config can begin a new journal in the config's data directory.
         is_beside: bool,
     },
     #[error("no journal of {} to adopt; the journals there are:{}", from.display(), listed(earlier))]
@@ -91,8 +91,8 @@ fn io(path: &Path) -> impl FnOnce(std::io::Error) -> Error {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EarlierDirectory {
     pub data: PathBuf,
-    /// Path of the project that owns the directory. `None` if the journal is from before project
-    /// paths were stored.
+    /// Path of the project that owns the directory. `None` if the directory stores no project path,
+    /// because an earlier version of the program made it.
     pub project: Option<PathBuf>,
 }
 
@@ -228,10 +228,10 @@ pub fn begin(directories: &ProjectFolders, anew: bool) -> Result<(), Error> {
     Ok(())
 }
 
-/// Finds the default directories of the project whose config is the file `file`. Needed if this
-/// file cannot be loaded, or now gives the organism another name. A data directory matches if it
-/// stores the path of `file` as its project's path. If no directory or more than one directory
-/// matches, returns `None`.
+/// Finds the default directories of the project whose config is the file `file`. The function is
+/// needed if this file cannot be loaded, or if the file now gives the organism another name. A data
+/// directory matches if it stores the path of `file` as its project's path. If no directory or more
+/// than one directory matches, returns `None`.
 pub fn by_path(file: &Path, around: &ConfigEnvironment) -> Option<ProjectFolders> {
     let path = path_of(file, &around.directory);
     let parent = around.data_parent()?;
@@ -304,10 +304,12 @@ pub struct AdoptedProject {
 
 /// Adopts, for this project, the journal of a project at another path, and records the adoption as
 /// an operator's action. Returns `None` if there is nothing to adopt. The stored project path is
-/// replaced last, so that a further call completes an interrupted adoption.
+/// replaced last. So if an adoption is interrupted, a further call of this function completes the
+/// adoption.
 ///
 /// - `from` is the directory of the journal, or the absolute path of its project's config. It is
-///   required if several journals match, or if the config of the previous project still exists.
+///   required if several journals could be adopted, or if the config of the previous project still
+///   exists.
 /// - `accepted` lists the kinds of damage to accept. Each kind is recorded as a separate action, in
 ///   the same commit as the adoption. A start would refuse a journal with damage that is not
 ///   accepted.
@@ -393,8 +395,8 @@ pub fn adopt(
     Ok(Some(adopted))
 }
 
-/// Whether the config places the journal on JetStream, and the journal in `source` is still in its
-/// file because `organism promote` has not moved it. Such a journal is adopted in its file.
+/// Whether the config places the journal on JetStream, but the journal in `source` is still a file,
+/// which `organism promote` has not moved. Such a journal is adopted as a file.
 ///
 /// # Errors
 ///
@@ -530,8 +532,8 @@ fn chosen(
     }
 }
 
-/// Copies a directory under a temporary name, then renames the copy. If a complete copy already
-/// exists, keeps it.
+/// Copies the directory `from` under a temporary name, then renames the copy to `to`. If `to`
+/// already contains the private key of `from`, `to` is a complete copy, and nothing is copied.
 fn copy(from: &Path, to: &Path) -> Result<(), Error> {
     let is_copied = |name: &str| {
         let ours = std::fs::read(to.join(name)).ok();

@@ -38,8 +38,8 @@ impl PromptSize {
     }
 }
 
-/// Measures the largest prompt of each agent. An agent has one prompt for each kind of task that it
-/// may get.
+/// Measures the prompts of each agent, one for each kind of task that the agent may get. Returns
+/// the size of the largest prompt of each agent.
 ///
 /// # Errors
 ///

@@ -359,7 +359,7 @@ pub(super) fn gate_of(config: &Config) -> Gate {
     gate.with_payload_bytes(config.payload_bytes)
 }
 
-/// Returns those parts of a config that the core receives at a reload.
+/// Returns the parts of a config that the core receives at a reload.
 pub(super) fn core_config(
     config: &Config,
     gate: &Gate,

@@ -207,8 +207,8 @@ impl ReloadService {
 }
 
 impl ReloadState {
-    /// If `config`, the config of the pump, is in force, adds the pump and returns `None`. If
-    /// another config is in force, returns that config and does not add the pump.
+    /// Adds a pump if its config, `config`, is in force, and returns `None`. If another config is
+    /// in force, adds nothing and returns the config in force.
     fn insert_if(&self, config: &Config, partition: u32, pump: &JoinedPump) -> Option<Arc<Config>> {
         let mut pumps = locked(&self.pumps);
         let in_force = Arc::clone(&self.config.borrow());

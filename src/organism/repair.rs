@@ -131,7 +131,7 @@ pub fn trust_key(config: &Config, key: &str, note: &str) -> Result<(), Error> {
 }
 
 /// Finds the payloads whose bytes were overwritten, and the recorded actions in which operators
-/// accepted this.
+/// accepted the overwriting.
 fn redactions(data: &Path) -> Result<RedactedRecords, Error> {
     let reader = JournalReader::open(data)?;
     let last = reader.last()?;

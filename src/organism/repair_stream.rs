@@ -23,9 +23,8 @@ pub struct PartitionRepair {
 /// the stream and the projection (the local copy of the stream) differ, `from` states which of them
 /// is kept. If `from` is `None`:
 ///
-/// - An interrupted repair continues, and keeps the one of the two that it was keeping before the
-///   interruption.
-/// - A new repair publishes those records again that the stream has lost and the projection still
+/// - An interrupted repair continues, with the same choice between stream and projection.
+/// - A new repair publishes again the records that the stream has lost and the projection still
 ///   has. It gives up no records.
 ///
 /// A partition that cannot be repaired does not prevent the repair of the others. The result omits
@@ -83,7 +82,7 @@ pub struct AcceptedPartition {
 
 /// Accepts the damage that makes a start refuse a stream. In each damaged partition, records an
 /// action that names the unproved records, and writes a checkpoint. Removes no records, because a
-/// stream does not allow it. Returns the partitions with damage of the accepted kinds.
+/// stream does not permit the removal. Returns the partitions with damage of the accepted kinds.
 pub fn accept_stream_damage(
     config: &Config,
     accepted: AcceptedDamage,

@@ -24,7 +24,8 @@ impl LineBuffer {
         self.bytes.clear();
     }
 
-    /// Returns the buffer to which arriving bytes are appended, with room for `bytes` more bytes.
+    /// Returns the buffer, with room for at least `bytes` more bytes. The caller appends the bytes
+    /// that arrive.
     pub fn room(&mut self, bytes: usize) -> &mut Vec<u8> {
         self.bytes.reserve(bytes);
         &mut self.bytes

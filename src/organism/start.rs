@@ -169,8 +169,9 @@ impl Organism {
 }
 
 /// Starts a task that reports the position of this machine's projection, which is a copy of the
-/// stream. The reports begin as soon as NATS is reachable. From them, a pump that starts on another
-/// machine learns how many records the stream has had. Returns `None` for an embedded journal.
+/// stream. The reports begin as soon as NATS is reachable. A pump that starts on another machine
+/// learns from the reports how many records the stream has had. Returns `None` for an embedded
+/// journal.
 fn start_projection_responder(config: &Arc<Config>) -> Option<AbortOnDrop> {
     let StorageConfig::JetStream { servers, .. } = &config.storage else { return None };
     let servers = servers.clone();

@@ -185,8 +185,8 @@ impl TurnOnRecord {
         Ok(PromptPreview { digest, recorded: self.note.prompt, config, ..preview })
     }
 
-    /// Returns the earlier messages of the thread that the turn's request does not show. Returns
-    /// `None` if the turn stored no inputs.
+    /// Returns the messages that precede the turn in its thread, but that the turn's request does
+    /// not show. Returns `None` if the turn stored no inputs.
     ///
     /// # Errors
     ///

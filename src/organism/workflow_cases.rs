@@ -34,7 +34,7 @@ use runner::CaseRunner;
 pub use written::{CaseWriteError, write_case};
 
 /// Runs a test case, and returns a problem for each difference between the run and the expectations
-/// of the case. Returns `None` if `interrupted` completes before the run.
+/// of the case. Returns `None` if `interrupted` completes before the run ends.
 ///
 /// Uses a temporary journal, which is removed afterwards. Calls no models, and starts only those
 /// listener programs that the case names.

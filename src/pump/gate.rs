@@ -27,8 +27,9 @@ use crate::xml::scan::{BrokenRule, NestedElement, scan, scan_within};
 pub use gates_of_earlier_configs::EarlierGates;
 use submission::SubmittedText;
 
-/// Text of a refusal for a name outside the sender's vocabulary. It is the same for an unknown
-/// name, a forbidden name and an unknown sender, so that it does not reveal which names exist.
+/// Text of a refusal for a name outside the sender's vocabulary. The text is the same for an
+/// unknown name, a forbidden name and an unknown sender, so that a refusal does not reveal which
+/// names exist.
 pub const NOT_IN_VOCABULARY: &str =
     "not a payload you can send; use only the payload names you were given";
 
@@ -257,7 +258,7 @@ impl Gate {
     }
 
     /// Parses a primitive, which is a payload to the core such as `spawn-thread`. Returns it with
-    /// the payload inside, if it contains one. Checks that payload as if `sender` had sent it
+    /// the payload inside, if it contains one. Checks the payload inside as if `sender` had sent it
     /// alone.
     fn read_primitive(
         &self,

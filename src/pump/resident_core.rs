@@ -134,8 +134,8 @@ impl ResidentCore {
     }
 
     /// Returns this core with the state of a snapshot. Brings the trees in `stored.live` into
-    /// memory. Of these trees, those that only wait for persons or timers are brought back only up
-    /// to the limit. All other trees stay in the snapshot's store.
+    /// memory. Exception: of the trees that only wait for persons or timers, at most as many as the
+    /// limit permits are brought into memory. All other trees stay in the snapshot's store.
     pub(super) fn with_stored(&self, stored: StoredState) -> Result<Self, Error> {
         let StoredState { common, live, store } = stored;
         let limits = self.resting.as_ref().map_or_else(ResidencyLimits::default, |own| own.limits);

@@ -71,8 +71,7 @@ pub enum WhiteSpace {
     Preserve,
     Replace,
     Collapse,
-    /// It is not known how the white space changes: this depends on the value, or on a component
-    /// that is not known.
+    /// The change is unknown, because it depends on the value, or on a component that is not known.
     Unknown,
 }
 
@@ -95,8 +94,9 @@ impl WhiteSpace {
         }
     }
 
-    /// Returns the white space of a value that may have either of two types. It is `Unknown` if the
-    /// two differ.
+    /// Returns how the white space of a value changes if the value may have either of two types.
+    /// Returns `Unknown` if the two types change the white space differently. If only one change is
+    /// known, returns that change; if neither is known, returns `None`.
     fn either(one: Option<Self>, other: Option<Self>) -> Option<Self> {
         match (one, other) {
             (Some(one), Some(other)) if one != other => Some(Self::Unknown),

@@ -168,7 +168,8 @@ struct AnalysedPattern {
 
 /// Searches the documents of a schema for costly patterns.
 struct PatternSearch {
-    /// Remaining part of the work that the analysis of all patterns may do.
+    /// Remaining work that the analysis of the patterns may do, out of
+    /// [`limits::SCHEMA_PATTERN_WORK_MAX`] for all patterns of the schema.
     work: usize,
     /// The index of each pattern; `None` for a pattern that cannot be analysed.
     indices: HashMap<String, Option<usize>>,

@@ -296,7 +296,7 @@ impl SchemaFile {
     }
 
     /// Returns the name of the property that holds the content of a payload in a native tool call.
-    /// Returns `None` if no property holds it as a whole.
+    /// Returns `None` if no property holds the content as a whole.
     pub fn content_key(&self, name: &PayloadName) -> Option<String> {
         json::content_key(self.model(), name)
     }

@@ -19,7 +19,7 @@ pub struct FormField<'a> {
     pub attribute: bool,
     pub content: &'a TextContent,
     pub doc: Option<&'a str>,
-    /// Whether a value is required. If it is not, an empty answer leaves it out.
+    /// Whether a value is required. If not, an empty answer leaves the value out.
     pub required: bool,
     /// Default of the value. If a value is required, an empty answer stands for the default.
     /// Otherwise, a left-out value has the default.

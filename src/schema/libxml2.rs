@@ -187,7 +187,7 @@ impl Drop for CompiledSchema {
 }
 
 impl CompiledSchema {
-    /// Compiles the first of `documents`. In its includes and imports, `organism-schema:1` is the
+    /// Compiles the first of `documents`. In includes and imports, `organism-schema:1` is the
     /// location of the second document, and so on. Returns the compiled schema, and the warnings of
     /// the compiler.
     pub fn compile(documents: &[Vec<u8>]) -> Result<(Self, Vec<Diagnostic>), Vec<Diagnostic>> {
@@ -436,7 +436,8 @@ unsafe fn index_in(address: *const c_char) -> Option<usize> {
     std::str::from_utf8(address).ok()?.strip_prefix(SCHEME)?.parse().ok()
 }
 
-/// Returns the path from the root to `node`. Looks at a limited number of siblings.
+/// Returns the path from the root to `node`. If the tree is deeper than `XML_DEPTH_MAX`, the path
+/// lacks the elements nearest to the root.
 ///
 /// SAFETY: `node` is null or alive.
 unsafe fn steps_to(node: *const c::xmlNode) -> Vec<LocationStep> {

@@ -153,9 +153,9 @@ pub fn invalid(text: &[u8], diagnostics: &[Diagnostic], namespaces: &[String]) -
 }
 
 /// Returns a note that states the maximum number of digits, if the diagnostic refuses a number with
-/// more digits. Returns `None` for any other diagnostic. If the diagnostic names no type, it is
-/// unknown whether the type of the value permits so many digits. In this case, the note begins with
-/// the condition that it does.
+/// more digits. Returns `None` for any other diagnostic. If the diagnostic names no type, the type
+/// of the value may itself forbid so many digits. The note then begins with the condition that the
+/// type permits them.
 fn digits_note(diagnostic: &Diagnostic) -> Option<String> {
     let most = NUMBER_DIGITS_MAX.filter(|_| code_of(diagnostic) == "schema-datatype")?;
     let (_, end) = diagnostic.message.rsplit_once("' is not ")?;

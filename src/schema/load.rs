@@ -211,7 +211,7 @@ impl BundleLoader {
     /// Whether an import loads the built-in document of its namespace instead of a file of the
     /// user. Returns true in these cases:
     ///
-    /// - The namespace is that of XML, or its built-in document is already loaded.
+    /// - The namespace is that of XML, or the built-in document of the namespace is already loaded.
     /// - The import names no permitted file.
     /// - The import names a file with a document type declaration, such as the published schema of
     ///   XML signatures.

@@ -192,7 +192,9 @@ impl StepExplorer<'_> {
         by_group.into_values().collect()
     }
 
-    /// Adds the states into which one more text leads, with the number of ways.
+    /// Adds the states into which one more text leads, with their numbers of ways, to `worst`.
+    /// Merges these states with an entry of `worst` if one of the two contains all states of the
+    /// other, or if `worst` has its maximum number of entries.
     fn add(&mut self, ways: BTreeMap<usize, u64>) {
         let compared: usize = self.worst.iter().map(|runs| runs.ways.len().min(ways.len())).sum();
         self.work_left = self.work_left.saturating_sub(1 + compared);

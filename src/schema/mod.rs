@@ -132,8 +132,8 @@ impl Schemas {
         self.register(SchemaFile::builtin(label, text)?)
     }
 
-    /// Registers a schema that was generated from a config. The journal stores its text like that
-    /// of a schema file.
+    /// Registers a schema that was generated from a config. The journal stores the text of the
+    /// generated schema, as it does for a schema file.
     pub fn add_generated(
         &mut self,
         compiler: &mut SchemaCompiler,
@@ -258,7 +258,7 @@ impl Schemas {
         self.by_name.get(name).is_some_and(|file| file.can_contain(name, attribute))
     }
 
-    /// Returns the description of a payload for prompts, with a bound on its length.
+    /// Returns the description of a payload for prompts. The length of the description is bounded.
     pub fn outline(&self, name: &PayloadName) -> PayloadDescription {
         match self.by_name.get(name) {
             Some(file) => file.outline(name),

@@ -12,11 +12,11 @@ pub struct ChoiceBranch {
     /// Number of the branch. Alternatives of one choice with the same number belong to the same
     /// branch.
     pub branch: usize,
-    /// Whether the element must contain one of the alternatives.
+    /// Whether the element must contain an alternative of the choice.
     pub is_choice_required: bool,
-    /// Whether an element with this branch must contain this alternative.
+    /// Whether an element that uses this branch must contain this alternative.
     pub is_needed: bool,
-    /// Whether the element may contain several of the alternatives.
+    /// Whether the element may contain several alternatives of the choice.
     pub is_choice_repeated: bool,
 }
 
@@ -42,7 +42,7 @@ impl ParticlePlace {
         is_whole_branch: false,
     };
 
-    /// Returns the place of `particle` if it is one of `count` particles that together stand at
+    /// Returns the place of `particle`, which is one of `count` particles that together stand at
     /// this place.
     pub fn of_particle(self, particle: &ContentParticle, count: usize) -> Self {
         let is_required = particle.min > 0;
@@ -58,8 +58,8 @@ impl ParticlePlace {
     }
 
     /// Returns the place of the branches of a choice that stands at this place. `out` contains the
-    /// earlier parameters of the element. If the choice is itself a whole branch of an outer
-    /// choice, its branches become branches of the outer choice.
+    /// parameters of the element that come before the choice. If the choice is a whole branch of an
+    /// outer choice, the inner branches become branches of the outer choice.
     pub fn one_of(self, out: &[PayloadParameter]) -> Self {
         let choices = out.iter().filter_map(|parameter| parameter.choice);
         let next = choices.map(|own| own.choice + 1).max().unwrap_or(0);
@@ -82,8 +82,9 @@ impl ParticlePlace {
         }
     }
 
-    /// Returns the place of a branch that begins after the parameters in `out`. If this place is
-    /// outside of a choice, or only a part of a branch, returns it unchanged.
+    /// Returns the place of the next branch of a choice. `out` contains the parameters of the
+    /// element that come before this branch. If this place is outside of a choice, or only a part
+    /// of a branch, returns this place unchanged.
     pub fn next_branch(self, out: &[PayloadParameter]) -> Self {
         let next = |own| ChoiceBranch { branch: out.len(), ..own };
         let choice = if self.is_whole_branch { self.choice.map(next) } else { self.choice };

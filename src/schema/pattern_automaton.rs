@@ -60,7 +60,7 @@ impl PatternAutomaton {
         })
     }
 
-    /// Returns whether a character belongs to each set of the pattern.
+    /// Returns, for each set of characters of the pattern, whether `c` belongs to the set.
     pub fn memberships(&self, c: char) -> Vec<SetMembership> {
         self.characters.iter().map(|set| set.membership(c)).collect()
     }
@@ -116,8 +116,8 @@ struct AutomatonFragment {
     /// the term to repeat the group.
     again: Vec<usize>,
     /// If the term can begin with a counted repetition, the states directly before the last
-    /// character of this repetition. From these states, libxml2 also tries the later alternatives
-    /// to the repetition.
+    /// character of this repetition. From these states, libxml2 also tries those alternatives to
+    /// the repetition that come later in its order.
     retried: Vec<usize>,
     /// Those `retried` states of the term's parts from which libxml2 can skip the rest of the term.
     /// From these states, libxml2 also tries each way into the part of the pattern that follows the
@@ -328,8 +328,8 @@ impl AutomatonBuilder {
         Some(())
     }
 
-    /// Notes one more way from each state in `from` to each state in `to`. Returns `None` if there
-    /// are too many ways.
+    /// Records one additional way from each state in `from` to each state in `to`. Returns `None`
+    /// if there are too many ways.
     fn retry(&mut self, from: &[usize], to: &[usize]) -> Option<()> {
         self.added = self.added.saturating_add(from.len().saturating_mul(to.len()));
         if self.added > limits::PATTERN_TRANSITIONS_MAX {

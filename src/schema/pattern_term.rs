@@ -17,7 +17,7 @@ pub enum PatternTerm {
     Repeat {
         inner: Box<PatternTerm>,
         min: usize,
-        /// `None` for a repetition without an upper limit.
+        /// Maximum number of repetitions; `None` if there is no upper limit.
         max: Option<usize>,
     },
 }

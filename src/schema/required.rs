@@ -8,8 +8,9 @@ use crate::xml::findings::Finding;
 /// Maximum number of expected children that a message of libxml2 lists.
 const LISTED_MAX: usize = 10;
 
-/// Completes the findings that list several expected children. Adds the names of those that are
-/// required. If the list has the maximum length, marks it, because further children may be expected.
+/// Completes the findings that list several expected children. Adds, to each such finding, the
+/// names of the listed children that are required. If a list has the maximum length, adds `…` to
+/// the list, because further children may be expected.
 pub(super) fn complete(findings: &mut [Finding], describe: impl FnOnce() -> PayloadDescription) {
     let offers_several = |finding: &&mut Finding| offered(finding).len() > 1;
     let mut findings = findings.iter_mut().filter(offers_several).peekable();

@@ -134,8 +134,8 @@ pub fn has_times(builtin: &str) -> bool {
     !all_usual(builtin).is_empty()
 }
 
-/// Parses a date or a time. Returns it with its UTC offset in minutes, if the text states one. If
-/// the type lacks a field, such as the year of a time, the field is taken from 1 January 2000,
+/// Parses a date or a time. Also returns the UTC offset in minutes, if the text states one. If the
+/// type lacks a field, such as the year of a time, the field is taken from 1 January 2000,
 /// 00:00:00. Returns `None` for an invalid text.
 fn moment(builtin: &str, text: &str) -> Option<(DateTime, Option<i32>)> {
     let (local, zone) = split_zone(text.trim())?;

@@ -26,7 +26,7 @@ pub struct TextComparison {
 
 impl TextComparison {
     /// Compares `text` with a pattern. `work` is the amount of work that may still be done. The
-    /// work done is subtracted from it. Returns `None` if the amount does not suffice.
+    /// comparison reduces it by the work done. Returns `None` if the amount does not suffice.
     pub fn of(automaton: &PatternAutomaton, text: &str, work: &mut usize) -> Option<Self> {
         let mut memberships = HashMap::new();
         let reached = ReachedStates::of(automaton, text, &mut memberships, work)?;

@@ -60,7 +60,7 @@ pub struct SchemaCompiler {
     /// Real paths of the folders from which any schema may import.
     catalogue: Vec<PathBuf>,
     /// Whether a schema may have patterns that take too long to match. A schema may keep such
-    /// patterns if it was in use before they were refused.
+    /// patterns if the schema was in use before this program refused such patterns.
     permits_costly_patterns: bool,
     child: Option<CompileChild>,
     used: usize,
@@ -115,8 +115,8 @@ impl SchemaCompiler {
         &self.catalogue
     }
 
-    /// Checks that the schema `bundle` compiles within the time limit. Returns warnings for the
-    /// user.
+    /// Checks that the schema `bundle` compiles within the time limit. Returns the warnings about
+    /// the schema or, if it does not compile, its problems.
     pub fn check(
         &mut self,
         bundle: &SchemaBundle,
@@ -177,9 +177,11 @@ impl CompileChild {
         serde_json::from_str(&answer).map_err(|_| CompileFailure::Died)
     }
 
-    /// Waits for the answer of the child process. Gives up if the child has used up its limit of
-    /// processor time. Also gives up after a limit of elapsed time, which is much higher, so that
-    /// good schemas do not fail on a busy machine.
+    /// Waits for the answer of the child process. Returns an error if the child ends first, or if
+    /// it exceeds its limit of processor time or the limit of elapsed time. The latter limit is
+    /// much higher, so that good schemas do not fail on a busy machine. `before` is the processor
+    /// time that the child had used before this schema. If the used processor time is unknown,
+    /// elapsed time counts instead.
     fn wait(&self, before: Option<Duration>) -> Result<String, CompileFailure> {
         let started = Instant::now();
         loop {

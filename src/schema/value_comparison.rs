@@ -1,11 +1,11 @@
 //! Computes how many steps libxml2 needs at most to compare a value with the patterns of its type.
 //!
-//! The computation follows libxml2:
+//! The computation follows these rules of libxml2:
 //!
-//! - It normalizes the white space of a value before it compares the value.
-//! - It compares the items of a list one after another.
-//! - It stops at the first pattern that the value matches, and at the first member type of a union
-//!   that the value matches.
+//! - libxml2 normalizes the white space of a value before it compares the value.
+//! - libxml2 compares the items of a list one after another.
+//! - libxml2 stops at the first pattern that the value matches, and at the first member type of a
+//!   union that the value matches.
 //!
 //! If it is unknown which of several types a value has, or how libxml2 normalizes its white space,
 //! the computation counts the steps of the costliest case.

@@ -17,8 +17,8 @@ use crate::xml::write;
 pub struct XPathDocument {
     root: Element,
     parsed: ParsedDocument,
-    /// The position path of each element that contains a payload, with the local name of the
-    /// payload.
+    /// For each element that contains a payload: the path of positions from the root to the
+    /// element, and the local name of the payload.
     payloads: Vec<(Vec<u32>, String)>,
     joins_texts: bool,
 }

@@ -52,7 +52,7 @@ macro_rules! files {
     };
 }
 
-/// Copy of the kit that is installed beside a listener in Python.
+/// The Python kit, as a file that is installed beside a listener in Python.
 const KIT_BESIDE: ShippedFile = ShippedFile::new("organism_listener.py", PYTHON_KIT);
 
 /// All shipped listeners, and the kit for listeners in Python.

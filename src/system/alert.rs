@@ -33,8 +33,9 @@ word_enum! {
 }
 
 word_enum! {
-    /// An event in the life of an alert. The alert's cause began or ended, or the alert command
-    /// accepted a report of the alert, or failed to accept it.
+    /// An event in the life of an alert. Either the cause of the alert began or ended, or the
+    /// command that the config section `[alerts]` names accepted a report of the alert, or failed
+    /// to accept it.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
     pub enum AlertEvent {
         /// The cause of the alert began.
@@ -91,7 +92,7 @@ pub struct AlertReport {
     /// Position of the record with which the cause of the alert began.
     #[serde(rename = "cause")]
     pub cause: Position,
-    /// Position of the last record that is included in `count`.
+    /// Position up to which `count` includes the occurrences of the cause.
     #[serde(rename = "through")]
     pub through: Position,
     /// Time at which the cause began.

@@ -9,7 +9,7 @@ use crate::ids::ThreadId;
 pub enum ScheduleEvent {
     /// The schedule is new, or its times have changed.
     Planned { times: String },
-    /// A run begins for the time `due`.
+    /// A run of the schedule begins for the planned time `due`.
     Started { due: Time, thread: ThreadId },
     /// The schedule missed `count` planned times, the first at `due` and the last at `until`.
     /// `until` is `None` if only one time was missed.

@@ -19,7 +19,7 @@ pub(super) struct SpanCollector {
 /// Result of an export request.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum ExportVerdict {
-    /// The collector accepted the spans, except for `rejected` spans.
+    /// The collector accepted the spans, except for `rejected` of them.
     Taken { rejected: u64, why: String },
     /// The collector was unreachable or refused the request temporarily, so a retry may succeed.
     /// `after` is the delay that the collector requests before the retry, if any.

@@ -31,7 +31,8 @@ pub struct AllotmentUsage {
     #[serde(rename = "spent")]
     pub spent: Spending,
     /// Time at which the time limit of the thread was suspended; `None` while the time limit runs.
-    /// The time limit is suspended while a pause keeps back a call in this thread or beneath it.
+    /// The time limit is suspended while a pause keeps a call in this thread or beneath it from
+    /// being handed over.
     #[serde(rename = "still_since", default, skip_serializing_if = "Option::is_none")]
     pub still_since: Option<Time>,
 }
@@ -91,8 +92,9 @@ impl Tree {
         })
     }
 
-    /// Returns the time at which `thread` and all threads beneath it end, because this thread or a
-    /// thread above it reaches its time limit. Returns `None` if no time limit runs.
+    /// Returns the earliest time at which a time limit of `thread` or of a thread above it ends. At
+    /// this time, `thread` ends with all threads beneath it. Returns `None` if none of these time
+    /// limits runs.
     pub fn time_limit(&self, thread: &ThreadId) -> Option<Time> {
         let allotments = self.allotments(thread).map(|(_, allotted)| allotted);
         let running = allotments.filter(|allotted| allotted.still_since.is_none());

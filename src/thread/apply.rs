@@ -203,9 +203,9 @@ impl State {
         }
     }
 
-    /// Moves deadlines by time that must not count for them. `stood` is the time for which the pump
-    /// was stopped and could receive no answer. `stepped` is the time by which the system clock was
-    /// set forward.
+    /// Moves deadlines by periods that must not count against them. `stood` is the time for which
+    /// the pump was stopped and could receive no answer. `stepped` is the time by which the system
+    /// clock was set forward.
     /// - Time-outs of calls and holds are moved by both times.
     /// - Time limits of threads, timers for a duration, and the beginning of the wall time are
     ///   moved by `stepped` only.
@@ -232,9 +232,9 @@ impl State {
     }
 
     /// Keeps the nonce of an accepted signature, which was made at `signed`. If there are too many
-    /// nonces, forgets the nonces of signatures that had already expired at `signed`. Does not
-    /// compare them with the time of the record, because record time may be ahead of the clock by
-    /// which signatures expire.
+    /// nonces, forgets the nonces of signatures that had already expired at `signed`. Does not use
+    /// the time of the record, because record time may be ahead of the clock by which signatures
+    /// expire.
     fn keep_nonce(&mut self, nonce: Uuid, signed: Time) {
         self.nonces.insert(nonce, signed);
         if self.nonces.len() > limits::USED_SIGNATURES_KEPT {

@@ -385,7 +385,7 @@ pub enum Fact {
         #[serde(rename = "thread", default, skip_serializing_if = "Option::is_none")]
         thread: Option<ThreadId>,
     },
-    /// The result of a reserved model call is lost, so the whole reservation is charged.
+    /// The result of a model call with a reservation is lost, so the whole reservation is charged.
     #[serde(rename = "charged")]
     Charged {
         #[serde(rename = "call")]
@@ -518,7 +518,8 @@ pub enum Fact {
         #[serde(rename = "budget")]
         budget: String,
     },
-    /// A new time of a schedule is planned. It replaces the time that was planned before.
+    /// A new time of a schedule is planned. This time replaces the previous planned time of the
+    /// schedule, if there was one.
     #[serde(rename = "schedule-planned")]
     SchedulePlanned {
         #[serde(rename = "schedule")]

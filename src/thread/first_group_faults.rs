@@ -75,8 +75,8 @@ impl Tree {
         }
     }
 
-    /// Records how `closed` ended, if it is a call of a `first` group. Drops the kept faults of the
-    /// group when no call of the group is open any more.
+    /// Records how `closed` ended, if `closed` is a call of a `first` group. Drops the kept faults
+    /// of the group when no call of the group is open any more.
     pub(super) fn close_leg(&mut self, closed: &Call, how: Closing) {
         let Some(group) = closed.fault_group() else { return };
         for kept in self.kept_faults.iter_mut().filter(|kept| kept.leg == closed.id) {

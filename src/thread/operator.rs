@@ -210,8 +210,8 @@ impl OperatorAction {
     /// Name of the [`ActionDetail`] whose value is the key that the operator trusts.
     pub const TRUSTED_KEY: &'static str = "trusted-key";
 
-    /// Returns the public key, in hexadecimal, that this action trusts. It belongs to a pump on
-    /// another machine. Returns `None` if the action trusts no key.
+    /// Returns the public key, in hexadecimal, that this action trusts. The key belongs to a pump
+    /// on another machine. Returns `None` if the action trusts no key.
     pub fn trusted_key(&self) -> Option<&str> {
         if self.verb != OperatorVerb::TrustKey {
             return None;

@@ -1,9 +1,10 @@
 //! Pauses as plain state: the targets that operators have paused, and the deadlines that do not run
 //! during a pause.
 //!
-//! A pause keeps back the calls that it covers, except calls that a listener already has. While a
-//! call is kept back, these deadlines do not run: the deadlines of the call, the time limits of its
-//! tree, and the time limits of each spawned thread that contains the call.
+//! A pause keeps the calls that it covers from being handed over. It does not affect a call that a
+//! listener already has. While a pause keeps a call from being handed over, these deadlines do not
+//! run: the deadlines of the call, the time limits of the call's tree, and the time limits of each
+//! spawned thread that contains the call.
 
 use std::fmt;
 use std::time::Duration;
@@ -239,7 +240,8 @@ impl State {
     }
 
     /// Stops or restarts the time limits and deadlines of the trees `roots`, according to the
-    /// pauses in force. A caller must do this for each tree that it has put back into memory.
+    /// pauses in force. A caller that has put trees back into memory must call this method for
+    /// these trees.
     pub fn follow_pauses_in(&mut self, roots: &[ThreadId]) {
         let core_version = self.core_version;
         let is_paused = !self.pauses.is_empty();

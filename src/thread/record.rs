@@ -81,8 +81,8 @@ pub enum Input {
         verdicts: Vec<Verdict>,
         #[serde(rename = "turn", default, skip_serializing_if = "Option::is_none")]
         turn: Option<Turn>,
-        /// Time at which the outcome arrived from the listener. `None` if the pump recorded the
-        /// outcome before the deadline of the attempt.
+        /// Time at which the outcome arrived from the listener. Stated only if the deadline of the
+        /// attempt had passed when the pump recorded the outcome; otherwise `None`.
         #[serde(rename = "arrived", default, skip_serializing_if = "Option::is_none")]
         arrived: Option<Time>,
     },

@@ -2,10 +2,10 @@
 //! these texts. The pump also keeps the text of each tree and key that leaves memory.
 //!
 //! A tree may leave memory in two cases:
-//! - The tree is at rest: nothing in it is open. It returns when an event names the tree or one of
-//!   its threads.
-//! - The open calls of the tree wait only for persons or timers. It returns when an event names one
-//!   of these calls.
+//! - The tree is at rest: nothing in it is open. The tree returns to memory when an event names it
+//!   or one of its threads.
+//! - The open calls of the tree wait only for persons or timers. The tree returns to memory when an
+//!   event names one of these calls.
 //!
 //! The journal remains the only lasting record, because every text can be derived from it again.
 

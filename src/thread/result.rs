@@ -59,9 +59,10 @@ impl Closing {
     /// contains a reply.
     ///
     /// - If the first reply is the result of the request, and this call has replied, the request
-    ///   ends as this call.
-    /// - Otherwise, the request has failed if any call has failed. It is cancelled if none has
-    ///   failed, and one was cancelled. It has completed if all calls have completed.
+    ///   ends as this call has ended.
+    /// - Otherwise, the request has failed if any call has failed. If no call has failed, but one
+    ///   was cancelled, the request is cancelled. If all calls have completed, the request has
+    ///   completed.
     #[must_use]
     pub fn of_group(self, earlier: Option<Self>, gather: Gather, has_reply: bool) -> Self {
         if gather == Gather::First && has_reply {

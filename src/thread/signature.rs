@@ -81,7 +81,7 @@ impl OperatorKeys {
         Self(keys.into_iter().collect())
     }
 
-    /// Whether the config names no operators. Decisions then need no signature.
+    /// Whether the config names no operators. If so, decisions need no signature.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

@@ -1,5 +1,5 @@
 //! Wall time of a tree. The wall time does not run while the tree waits for people only, or while
-//! pauses keep back everything that could continue.
+//! pauses stop everything that could continue.
 
 use std::collections::HashSet;
 use std::time::Duration;

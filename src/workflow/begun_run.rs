@@ -15,17 +15,17 @@ use super::run_definition::{RunRules, run_rules_of};
 use super::run_retry::{self, RunRetry};
 use super::run_state::GoalFailure;
 
-/// The facts, apart from messages, from which the state of a run is computed when the run begins.
+/// The data, apart from messages, from which the state of a new run is computed.
 #[derive(Clone, Copy)]
 pub(super) struct RunBasis<'a> {
     pub definition: &'a WorkflowDefinition,
     pub graph: &'a GoalGraph<'a>,
-    /// Listeners whose calls must not be repeated after a time-out.
+    /// Listeners to which a call must not be repeated after a time-out.
     pub once: &'a HashSet<ListenerName>,
     /// Data for the undo of earlier runs. With this data, a retry repeats the goals whose calls
     /// were undone. Without this data, the retry takes over the results of these goals.
     pub undo: Option<UndoSource<'a>>,
-    /// The rules that the run that begins follows.
+    /// The rules that the new run follows.
     pub rules: RunRules,
 }
 

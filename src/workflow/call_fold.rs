@@ -96,9 +96,9 @@ pub struct UndoSource<'a> {
 impl UndoSource<'_> {
     /// Sets `was_handed_over` for calls whose hand-over is recorded in another tree. A hand-over is
     /// recorded there if the listener was busy, and became free when a call of the other tree
-    /// ended. Checks only calls for which [`UndoRules::depends_on_hand_over`] returns true. If a
-    /// fork has reopened a call, its hand-over is not found, because the records contain the ids of
-    /// the fork's source.
+    /// ended. Checks only calls for which [`UndoRules::depends_on_hand_over`] returns true. The
+    /// hand-over of a call that a fork has reopened is not found, because the records contain the
+    /// ids of the fork's source.
     pub(super) fn mark_handed_over(
         &self,
         calls: &mut [NestedCall],
@@ -129,8 +129,8 @@ pub struct CallFold<'a> {
     once: &'a HashSet<ListenerName>,
     run: WorkflowRun<'a>,
     threads: RunThreads,
-    /// Data for the undo of a failed run. `None` if the caller only observes the run. Then nothing
-    /// is undone, and the run is over as soon as it has failed.
+    /// Data for the undo of a failed run. `None` if the caller only observes the run. Without the
+    /// data, nothing is undone, and the run is over as soon as it has failed.
     undo: Option<UndoSource<'a>>,
     uncounted: UncountedTimes<'a>,
     /// Reason why the records for an undo could not be read, if reading them failed.
@@ -211,7 +211,7 @@ impl<'a> CallFold<'a> {
     }
 
     /// Returns the listeners to which the run must not repeat a call after a time-out, according to
-    /// the run's latest record of them. Returns `None` if there is no such record.
+    /// the run's latest record of these listeners. Returns `None` if there is no such record.
     pub fn recorded_once(&self) -> Option<&BTreeSet<ListenerName>> {
         self.threads.retry_records.values().next_back().map(|record| &record.once)
     }
@@ -238,7 +238,7 @@ impl<'a> CallFold<'a> {
     }
 
     /// Enables the undo of calls after a failure of the run. Only the handler of the workflow may
-    /// use this, because an observer must undo nothing.
+    /// call this function, because an observer must undo nothing.
     #[must_use]
     pub fn with_undo(mut self, undo: UndoSource<'a>) -> Self {
         self.undo = Some(undo);
@@ -328,9 +328,9 @@ impl<'a> CallFold<'a> {
         }
     }
 
-    /// Returns the time limit of the run if the run has reached this limit at the time of `message`
-    /// and is not over; otherwise `None`. If it is unknown which times do not count, the run has
-    /// reached the limit only if `message` is also the result of a thread that has timed out.
+    /// Returns the time limit of the run if the run is not over, and has reached this limit at the
+    /// time of `message`. Returns `None` otherwise. If it is unknown which times do not count,
+    /// `message` must also be the result of a thread that has timed out.
     fn time_over(&self, message: &Message) -> Option<Duration> {
         let limit = self.definition.timeout?;
         let is_over = self.threads.clock.elapsed() >= limit && !self.run.is_over();
@@ -388,10 +388,9 @@ impl<'a> CallFold<'a> {
         requests
     }
 
-    /// Returns the goal runs whose threads must stay open although the run has failed. In or
-    /// beneath such a thread is an open call for which the undo waits: a call that can be undone,
-    /// or a call that undoes another call. Returns an empty set if no step in `steps` begins an
-    /// undo.
+    /// Returns the goal runs whose threads must stay open although the run has failed, because the
+    /// undo waits for an open call in or beneath these threads. Such a call can be undone, or
+    /// undoes another call. Returns an empty set if no step in `steps` begins an undo.
     fn undone_calls_under_way(&mut self, steps: &[RunStep]) -> HashSet<GoalRun> {
         let is_undo = |step: &RunStep| matches!(step, RunStep::Fail { is_undone: true, .. });
         let is_cancel = |step: &RunStep| matches!(step, RunStep::Cancel { .. });
@@ -541,7 +540,7 @@ impl<'a> CallFold<'a> {
         run
     }
 
-    /// Handles a refusal by the core of the output of a completed run. If the run undoes its calls
+    /// Handles the core's refusal of the output of a completed run. If the run undoes its calls
     /// after a failure, begins this undo, and returns requests that cancel the run's open threads.
     /// Otherwise, returns no requests, and the handler replies with the failure.
     fn refused_output(&mut self, message: &Message) -> Vec<RunRequest> {

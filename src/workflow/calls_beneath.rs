@@ -87,8 +87,8 @@ impl HandedOverAttempts {
         }
     }
 
-    /// Whether the call was handed over to its listener: at least one attempt was handed over, and
-    /// the listener did not reject this attempt.
+    /// Whether the call was handed over to its listener. True if at least one attempt was handed
+    /// over and was not rejected by the listener.
     pub fn was_handed_over(&self, call: CallId) -> bool {
         self.attempts.get(&call).is_some_and(|attempts| !attempts.is_empty())
     }

@@ -26,9 +26,10 @@ pub enum DefinitionFault {
     /// A goal or a branch that can never run.
     Unreachable,
     UnknownGoal,
-    /// A goal that two lists of members name, or a goal that needs a member of a list to which it
-    /// does not belong. For example, a loop has a list of members: goals that run only as parts of
-    /// the loop.
+    /// One of two faults of lists of members. A goal such as a loop has such a list, and its
+    /// members run only as parts of this goal:
+    /// - Two lists contain the same member.
+    /// - A goal needs a member of a list that does not contain the goal itself.
     Membership,
     /// A name for which the config declares no agent, listener, human or workflow of the required
     /// kind.
@@ -43,7 +44,7 @@ pub enum DefinitionFault {
     LongLabel,
     /// A budget or a time-out of a goal that exceeds the limit of the whole run.
     Budget,
-    /// A setting that this goal or workflow must not have, or a setting with a wrong value.
+    /// A setting that a goal or a workflow must not have, or a setting with a wrong value.
     Setting,
 }
 

@@ -4,7 +4,7 @@
 //! The journal contains the XML of a run's definition, so that the definition stays the same during
 //! the run. Definitions with the same meaning have the same XML, because dependencies are resolved
 //! and defaults are written out. The functions destructure every struct without `..`, so that the
-//! compiler reports a setting that the XML lacks. `read_compiled` parses the XML.
+//! Rust compiler reports a setting that the XML lacks. `read_compiled` parses the XML.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

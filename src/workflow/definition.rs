@@ -230,7 +230,7 @@ impl GoalTarget {
 pub enum Mapping {
     /// The name of each child and attribute of the payload, with the expression that selects its
     /// value. Names of attributes begin with `@`. The config later puts the entries into the order
-    /// of the payload's schema. It also writes names with their namespace, as `{NAMESPACE}name`,
+    /// of the payload's schema. It also adds namespaces to names, as `{NAMESPACE}name`. It does so
     /// for attributes that have a namespace, and for children whose namespace differs from that of
     /// the payload.
     Fields(Vec<(String, Placed<String>)>),

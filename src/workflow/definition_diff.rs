@@ -15,8 +15,8 @@ use super::definition::{GoalId, WorkflowDefinition};
 /// for each peer, sorted by the names.
 const PEER: &str = "peer";
 
-/// One difference between two definitions. Either their compiled XML has different values at a
-/// path, or the named elements at a path are in another order.
+/// One difference between two definitions: either the values at one path of their compiled XML
+/// differ, or the elements with names at one path, such as goals, are in another order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DefinitionChange {
     /// The path in the compiled XML, such as `goal[draft]/agent[writer]/prompt` or
@@ -29,11 +29,11 @@ pub struct DefinitionChange {
 }
 
 impl DefinitionChange {
-    /// Whether the change also applies to runs that began with the first definition. This is so for
-    /// changes of the budget of a workflow, the types of outputs and the names of roles, because
-    /// the present config decides about them. There is one exception: if a goal had no output type
-    /// or no roles in the first definition, adding them does not apply to these runs. `all` are all
-    /// changes between the two definitions.
+    /// Whether the change also applies to open runs, which began with the first definition. True
+    /// for changes of the budget of a workflow, the types of outputs and the names of roles,
+    /// because the present config decides about them. There is one exception: if a goal had no
+    /// output type or no roles in the first definition, adding them does not apply to open runs.
+    /// `all` are all changes between the two definitions.
     pub fn holds_for_open_runs(&self, all: &[Self]) -> bool {
         let path = self.path.strip_prefix("order in ").unwrap_or(&self.path);
         let Some((goal, rest)) = path.strip_prefix("goal[").and_then(|rest| rest.split_once(']'))
@@ -84,8 +84,8 @@ pub fn changes(before: &WorkflowDefinition, after: &WorkflowDefinition) -> Vec<D
     changes
 }
 
-/// Returns a change for each path at which the order of the named elements differs. Ignores
-/// elements that only one definition has.
+/// Returns a change for each path at which the elements with names, such as goals, have another
+/// order. Ignores elements that only one definition has.
 fn changed_orders(before: &ElementOrders, after: &ElementOrders) -> Vec<DefinitionChange> {
     let common = |elements: &[String], others: &[String]| {
         let common = elements.iter().filter(|element| others.contains(element));
@@ -100,7 +100,8 @@ fn changed_orders(before: &ElementOrders, after: &ElementOrders) -> Vec<Definiti
     orders.filter(|order| order.before != order.after).collect()
 }
 
-/// Returns the phrase for the order of the named elements at `path`.
+/// Returns the phrase that a [`DefinitionChange`] has in place of a path if the order of the
+/// elements at `path` differs.
 fn order_of(path: &str) -> String {
     if path.is_empty() { "order of goals".to_owned() } else { format!("order in {path}") }
 }
@@ -109,11 +110,12 @@ fn is_goal(path: &str) -> bool {
     path.starts_with("goal[") && path.ends_with(']') && !path.contains('/')
 }
 
-/// For each path of a compiled definition, the named elements there, such as goals, in their order.
+/// For each path of a compiled definition, the elements with names at this path, such as goals, in
+/// their order.
 type ElementOrders = BTreeMap<String, Vec<String>>;
 
 /// Compiles a definition to XML. Returns the values in this XML by their paths, and the orders of
-/// the named elements.
+/// the elements with names.
 fn places(definition: &WorkflowDefinition) -> (BTreeMap<String, String>, ElementOrders) {
     let mut places = BTreeMap::new();
     let mut orders = ElementOrders::new();

@@ -98,8 +98,8 @@ fn delegate_schema(name: &PayloadName, goal: &GoalDefinition, roles: &DelegatedR
 /// Maximum length of a role, in characters.
 pub const ROLE_CHARS_MAX: usize = 200;
 
-/// Whether a text can be a role: it is not blank, has no control characters, and has at most
-/// [`ROLE_CHARS_MAX`] characters.
+/// Whether a text can be a role. True if the text is not blank, has no control characters, and has
+/// at most [`ROLE_CHARS_MAX`] characters.
 pub fn is_role(text: &str) -> bool {
     let length = text.chars().count();
     !text.trim().is_empty() && length <= ROLE_CHARS_MAX && !text.contains(char::is_control)

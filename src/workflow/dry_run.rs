@@ -1,8 +1,8 @@
 //! Shows the documents that the agents of a run would get, without calling models. Placeholder
 //! texts stand for the outputs of earlier goals.
 //!
-//! The documents cover one pass of each loop, every branch of a choice, each item of a list that the
-//! input contains, and one item of any other list.
+//! The documents cover one pass of each loop, every branch of a choice, each item of a list that
+//! the input contains, and one item of any other list.
 
 use std::collections::{HashMap, HashSet};
 use std::convert::Infallible;
@@ -71,8 +71,8 @@ struct DryRun<'a> {
     input: ViewEntry,
     /// The item whose documents are being made; `None` outside of lists.
     item: Option<DryRunItem>,
-    /// Numbers of items in the lists that have ended. The key is the number of the goal that runs
-    /// once for each item of the list.
+    /// For each goal that runs once for each item of a list, the number of items for which
+    /// documents are shown. The key is the number of the goal.
     item_counts: HashMap<usize, usize>,
     ended: HashSet<usize>,
     seen: HashSet<usize>,

@@ -27,8 +27,8 @@ pub struct ExpressionReport {
     pub has_variable: bool,
     /// Comparisons of paths with literals, if the compared value can have only certain texts.
     pub comparisons: Vec<LiteralComparison>,
-    /// Paths of booleans that XPath converts to a truth value. The conversion gives true for each
-    /// path that selects a node, even if the text of this node is `false`.
+    /// Paths of values of the type boolean that XPath converts to truth values. The conversion
+    /// gives true for each path that selects a node, even if the text of this node is `false`.
     pub converted_booleans: Vec<String>,
 }
 
@@ -252,7 +252,8 @@ impl<'s> ShapeSet<'s> {
         }
     }
 
-    /// Whether all nodes are booleans, and no predicate selects among them.
+    /// Whether all nodes contain a boolean ([`ValueShape::Boolean`]), and no predicate selects
+    /// among them.
     fn is_boolean(&self) -> bool {
         let shapes = self.shapes.as_deref().unwrap_or_default();
         let are_booleans = shapes.iter().all(|shape| **shape == ValueShape::Boolean);
@@ -270,7 +271,7 @@ impl<'s> ShapeSet<'s> {
 /// An operand of an expression.
 struct Operand<'s> {
     value: ShapeSet<'s>,
-    /// The indexes of its tokens.
+    /// Range of the operand's tokens within the tokens of the expression.
     tokens: Range<usize>,
 }
 
@@ -296,7 +297,8 @@ impl ExpressionReader {
     }
 
     /// Reads an expression, which consists of operands with operators between them. Returns the
-    /// shapes of its value. They are known only if each operator is the union `|`.
+    /// shapes of the expression's value. These shapes are known only if every operator is the union
+    /// `|`.
     fn expression<'s>(&mut self, context: &ShapeSet<'s>) -> ShapeSet<'s> {
         self.expression_as(context, false)
     }
@@ -339,8 +341,8 @@ impl ExpressionReader {
         Some(operator)
     }
 
-    /// Records comparisons with literals, and booleans that XPath converts to a truth value.
-    /// `operators` stand between the `operands`.
+    /// Records comparisons with literals, and values of the type boolean that XPath converts to
+    /// truth values. `operators` stand between the `operands`.
     fn record_operands(
         &mut self,
         operands: &[Operand<'_>],

@@ -1,6 +1,8 @@
 //! Finds literals whose comparison cannot work as intended. Does not evaluate the comparison. There
-//! are two kinds: the compared value can never match the literal, or the literal is compared with a
-//! truth value, so that the comparison means the opposite of what it seems to mean.
+//! are two kinds of such literals:
+//! - The compared value can never match the literal.
+//! - The literal is compared with a truth value, so that the comparison means the opposite of what
+//!   it seems to mean.
 //!
 //! The search examines only the values of functions that organism adds to XPath. It reports nothing
 //! if a function other than `string` and `normalize-space` changes such a value before the
@@ -243,9 +245,9 @@ fn of_payload(comparison: Comparison, literal: &str) -> Option<FutileLiteral> {
 }
 
 /// Checks a literal that is compared with a truth value. Returns the literal if the comparison
-/// means the opposite of what it seems to mean. This is so for 'false', 'no' and '0', compared by
-/// `=` or `!=`, because XPath converts every text that is not empty to true. Returns `None` for any
-/// other literal or comparison.
+/// means the opposite of what it seems to mean. The comparison does so if it compares 'false', 'no'
+/// or '0' by `=` or `!=`, because XPath converts every text that is not empty to true. Returns
+/// `None` for any other literal or comparison.
 fn of_has_word(comparison: Comparison, literal: &str) -> Option<FutileLiteral> {
     let converts = matches!(comparison, Comparison::Equal | Comparison::Unequal);
     let word = literal.trim().to_lowercase();

@@ -41,7 +41,8 @@ pub(super) fn wrong_call(function: &str, arguments: &[bool]) -> Option<WrongCall
     })
 }
 
-/// Returns the least and the greatest number of arguments of a function; `None` if it is unknown.
+/// Returns the least and the greatest number of arguments of a function; `None` if the function is
+/// unknown.
 fn argument_counts(function: &str) -> Option<(usize, usize)> {
     Some(match function {
         "last" | "position" | "true" | "false" => (0, 0),

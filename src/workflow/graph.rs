@@ -296,8 +296,8 @@ impl<'a> GoalGraph<'a> {
         ids.iter().filter_map(|id| self.number(&id.value)).collect()
     }
 
-    /// Returns the nearest goal that is above this one in the file and is no member of another
-    /// goal; `None` if there is none.
+    /// Returns the nearest goal that is above the goal `number` in the file and is no member of
+    /// another goal; `None` if there is none.
     fn goal_above(&self, number: usize) -> Option<usize> {
         (0..number).rev().find(|above| self.membership(*above).is_none())
     }

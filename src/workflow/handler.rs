@@ -214,7 +214,7 @@ impl WorkflowHandler {
         Ok(Outcome { payloads, turn: None })
     }
 
-    /// Returns the payload that records the run's definition, and the listeners to which the run
+    /// Returns the payload with which the run records its definition and the listeners to which it
     /// must not repeat a call after a time-out. Returns `None` in these cases:
     /// - The run has already recorded its definition, and the run is over.
     /// - The run has already recorded its definition, and its latest recorded listeners are still
@@ -291,8 +291,8 @@ impl WorkflowHandler {
     }
 
     /// Returns the listeners to which the run must not repeat a call after a time-out, according to
-    /// the run's first record of them. This record also applies to the messages before it. Returns
-    /// `None` if there is no such record.
+    /// the run's first record of these listeners. That record also applies to earlier messages of
+    /// the run. Returns `None` if there is no such record.
     fn first_recorded_once(&self, messages: &[Arc<Message>]) -> Option<HashSet<ListenerName>> {
         let first = messages.iter().find_map(|message| recorded_retries(message, &self.workflow));
         first.map(|record| record.once.into_iter().collect())

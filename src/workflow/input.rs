@@ -33,12 +33,12 @@ struct InputField {
 /// Builds the payload that begins a run of a workflow. Each pair in `values` is the name of an
 /// input and a value for this input. A name that begins with `@` is that of an attribute. With
 /// `stand_ins`, each input without a value gets a stand-in: the name of the input in brackets. An
-/// input with children gets none; [`with_stand_ins`] adds it.
+/// input with children gets no stand-in here, but in [`with_stand_ins`].
 ///
 /// # Errors
 ///
-/// Fails if a value is for an unknown input or for an input with children, or if an input
-/// has too many values. Without `stand_ins`, also fails if a required input has no value.
+/// Fails if a value is for an unknown input or for an input with children, or if an input has too
+/// many values. Without `stand_ins`, also fails if a required input has no value.
 pub fn input_payload(
     definition: &WorkflowDefinition,
     values: &[(String, String)],
@@ -133,9 +133,9 @@ fn add_stand_ins(mut element: Element, path: &str, parameters: &[PayloadParamete
     element
 }
 
-/// Puts the children of a payload into the order and the namespaces of their schema. If several
-/// names are repeated, and the schema permits their children only in turns, puts the children into
-/// this order, too (`alternate_children`).
+/// Puts the children of a payload into the order and the namespaces of their schema. If the schema
+/// permits children of several repeated names only in turns, puts these children into the order of
+/// [`alternate_children`].
 pub fn fit_children(schemas: &Schemas, mut payload: Element) -> Element {
     let name = PayloadName::from(&payload.name);
     let parameters = schemas.describe(&name).parameters;
@@ -158,9 +158,9 @@ pub fn fit_children(schemas: &Schemas, mut payload: Element) -> Element {
 }
 
 /// Lets children of several repeated names take turns: the first child of each name, then the
-/// second child of each name, and so on. Does so only if all children that the schema permits
-/// several times occur equally often, and if the schema permits this order, and not the present
-/// order.
+/// second child of each name, and so on. Changes the order only if:
+/// - the schema does not permit the present order, but permits the new one;
+/// - all children that the schema permits several times occur equally often.
 pub fn alternate_children(schemas: &Schemas, payload: &mut Element) {
     let mut counts: HashMap<QName, usize> = HashMap::new();
     for child in payload.children() {

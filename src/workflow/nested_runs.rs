@@ -9,9 +9,12 @@ use super::graph::{GoalGraph, MemberKind};
 use super::run_size::{called_workflow, definition_of};
 use super::typed_outputs::has_judge;
 
-/// Returns a sentence if runs of `definition` always call the same workflow again, so that they
-/// never complete. Otherwise, returns a sentence if the threads of a run can be deeper beneath it
-/// than `most` levels, which is the limit for a tree. `all` are the definitions of all workflows.
+/// Returns a sentence about one of two problems; `None` if there is neither:
+/// - Every run of `definition` calls the same workflow again, so that no run completes.
+/// - The threads beneath a run can have more than `most` levels, the limit for a tree. The sentence
+///   is about this problem only if there is not also the first one.
+///
+/// `all` are the definitions of all workflows.
 pub fn nesting_note(
     definition: &WorkflowDefinition,
     all: &[&WorkflowDefinition],
@@ -44,8 +47,8 @@ struct RunLevels<'a> {
 }
 
 impl<'a> RunLevels<'a> {
-    /// Returns the number of levels of threads beneath a run. Does not count delegated tasks and
-    /// the calls of agents.
+    /// Returns the number of levels of threads beneath a run. Leaves out the threads of delegated
+    /// tasks, and those of calls by agents.
     fn of(&mut self, definition: &'a WorkflowDefinition) -> u64 {
         let name = &definition.name.value;
         if let Some(known) = self.known.get(name) {
@@ -69,8 +72,8 @@ impl<'a> RunLevels<'a> {
     }
 }
 
-/// Whether each run of `definition` calls this workflow again, directly or through other workflows,
-/// unless it fails before.
+/// Whether each run of `definition` calls the same workflow again, directly or through other
+/// workflows, unless the run fails before.
 fn always_calls_itself(definition: &WorkflowDefinition, all: &[&WorkflowDefinition]) -> bool {
     let mut seen = HashSet::new();
     let mut open = vec![definition];

@@ -115,10 +115,12 @@ pub fn output(definition: &WorkflowDefinition, output: &RunOutput) -> String {
     reply.to_xml()
 }
 
-/// Makes `value` the content of `element`. If `value` consists of several entries, each entry
-/// becomes a child with the entry's name and the namespace of `element`. Copied elements become
-/// children without a change. The only exception is an `item` that contains just text and has no
-/// namespace: it gets the namespace of `element`.
+/// Makes `value` the content of `element`:
+/// - If `value` consists of several entries, each entry becomes a child with the entry's name and
+///   the namespace of `element`.
+/// - If `value` consists of copied elements, they become children without a change. The only
+///   exception is an `item` that contains just text and has no namespace: it gets the namespace of
+///   `element`.
 fn with_content(element: Element, value: &ViewValue) -> Element {
     match value {
         ViewValue::Text(text) => element.with_text(text.clone()),
@@ -195,7 +197,7 @@ pub fn refusal_of(message: &Message) -> Option<(String, String)> {
     Some((code, reason))
 }
 
-/// Returns the failure of a run whose reply the core has refused, for this code and reason.
+/// Returns the failure of a run whose reply the core has refused with this code and this reason.
 pub fn reply_refused((code, reason): (String, String)) -> GoalFailure {
     let code = match code.as_str() {
         "" | "too-complex" => "too-large",

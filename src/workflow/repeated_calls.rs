@@ -27,10 +27,10 @@ pub struct RepeatedCalls {
     pub count: usize,
 }
 
-/// Lists the completed calls that `retry` would make again and must not repeat unasked: calls to
-/// listeners with `attempts = 1` that were not undone, in goals that begin anew. Includes the calls
-/// of earlier runs, if the run itself is a retry. Returns an empty list if the retry would fail at
-/// its beginning.
+/// Lists the completed calls that `retry` would make again, although their listeners have
+/// `attempts = 1`. Lists only calls that were not undone, in goals that begin anew. Includes the
+/// calls of earlier runs, if the run itself is a retry. Returns an empty list if the retry would
+/// fail at its beginning.
 ///
 /// `request` is the request of the run to retry, and `messages` are all messages of its thread.
 /// `once` contains the listeners to which a call must not be repeated after a time-out.

@@ -1,8 +1,9 @@
-//! Rules that forbid to retry a failed goal run.
+//! Rules that decide whether a failed goal run may be retried.
 //!
 //! A retry repeats calls that may have had effects. The contracts of listeners decide whether this
-//! is allowed, and contracts can change while a run is open. So a run records the listeners that it
-//! must not call again, and its earlier decisions stay as they were.
+//! is allowed, and contracts can change while a run is open. So a run records the listeners to
+//! which it must not repeat a call. A change of the contracts then changes no earlier decision of
+//! the run.
 
 use std::collections::{BTreeSet, HashSet};
 
@@ -17,7 +18,7 @@ use super::payloads;
 use super::run_definition::RetryRecord;
 use super::run_state::{GoalRun, RunKind, RunPart, judge_of};
 
-/// The facts that decide whether a failed goal run may be retried.
+/// The data from which a run decides whether a failed goal run may be retried.
 pub(super) struct RetryRules<'a> {
     pub definition: &'a WorkflowDefinition,
     /// The listeners to which the run must not repeat a call after a time-out, as the run has
@@ -103,8 +104,7 @@ impl<'a> RetryRules<'a> {
     }
 
     /// Returns the listener that a goal run calls; `None` if the goal run sends its question to a
-    /// person. If the run has recorded no listeners to which calls must not be repeated, also
-    /// returns `None` for a supervisor or judge.
+    /// person. If `recorded` is `None`, also returns `None` for a supervisor or judge.
     fn callee(&self, run: &GoalRun, subject: usize) -> Option<&'a ListenerName> {
         let goal = self.definition.goals.get(subject)?;
         match run.kind {

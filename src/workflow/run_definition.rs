@@ -29,8 +29,8 @@ pub struct RetryRecord {
     pub once: BTreeSet<ListenerName>,
     /// Whether the run never retries a goal that fails with the code `stopped`. A goal has this
     /// code if a person or a supervisor beneath it has stopped the work. The first record of a run
-    /// decides, and later records do not change its decision. False for runs that began before core
-    /// version 62: they retry the goal.
+    /// decides, and later records do not change this. False for runs that began before core version
+    /// 62, which retry the goal.
     pub is_stop_final: bool,
 }
 

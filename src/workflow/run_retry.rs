@@ -46,8 +46,8 @@ pub trait RunArchive: Send + Sync {
 
     /// Returns the calls in `calls` that were handed over to their listeners. Reads the records of
     /// all trees from `from` to `up_to`, both included, because the hand-over of a call may be
-    /// recorded in another tree. A call that a fork has answered with a result of its source counts
-    /// as handed over if the call in the source was handed over.
+    /// recorded in another tree. A call that a fork has answered with a result of the fork's source
+    /// counts as handed over if the same call in the source was handed over.
     ///
     /// # Errors
     ///

@@ -437,10 +437,11 @@ impl<'a> WorkflowRun<'a> {
         if self.state.is_over { GoalPhase::Skipped } else { GoalPhase::Waiting }
     }
 
-    /// Returns the goals for which a waiting goal waits:
-    /// - If the goal is a member of a running loop or of a chosen branch: the member that runs now.
-    /// - If the goal is no member of another goal: its dependencies that have not ended.
-    /// - Otherwise: none.
+    /// Returns the goals for which the goal `number` waits. If this goal does not wait, returns
+    /// none. If it waits, returns:
+    /// - for a member of a running loop or of a chosen branch: the member that runs now;
+    /// - for a goal that is no member of another goal: its dependencies that have not ended;
+    /// - for any other goal: none.
     pub fn waits_for(&self, number: usize) -> Vec<usize> {
         if self.status(number).0 != GoalPhase::Waiting {
             return Vec::new();

@@ -506,8 +506,8 @@ impl GoalClock {
 }
 
 impl ThreadNode {
-    /// Whether the thread has a row of its own: it belongs to a delegated task, undoes a call, or
-    /// reports the calls that were not undone.
+    /// Whether the thread has a row of its own. True if the thread belongs to a delegated task,
+    /// undoes a call, or reports the calls that were not undone.
     fn has_row(&self, thread: &ThreadId) -> bool {
         let label = thread.label();
         self.role.is_some() || is_undo_label(label) || label.starts_with(REPORT_LABEL)

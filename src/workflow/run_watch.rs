@@ -32,7 +32,7 @@ pub struct GoalStatus {
     /// Number of agents or items with a result, and their total number. Both are 0 if the goal is
     /// not running, or if it has neither several agents nor items.
     pub parts: (usize, usize),
-    /// Goals for which a waiting goal waits.
+    /// Goals for which this goal waits; empty if the goal does not wait.
     pub waits_for: Vec<GoalId>,
 }
 
@@ -44,7 +44,7 @@ pub struct RunWatch<'a> {
     /// All goals with their depths, as [`GoalGraph::depth_first`] returns them.
     order: Vec<(usize, usize)>,
     fold: Option<CallFold<'a>>,
-    /// The goal whose failure ended the run.
+    /// The goal that the run names as the cause of its failure; `None` if the run has not failed.
     failed: Option<GoalId>,
     /// Number of opened threads that [`RunWatch::new_threads`] has already returned.
     threads: usize,

@@ -493,7 +493,7 @@ impl RunUndo {
         self.thread().is_some_and(|current| thread == Some(current.as_str()))
     }
 
-    /// Whether the refusal `message` ends the current undo. This is so in two cases:
+    /// Whether the refusal `message` ends the current undo. True in two cases:
     /// - The core has refused the thread of the undo, or the call in this thread.
     /// - The core has refused a `wait`, which shows that no thread is open. While the thread of the
     ///   undo is not open yet, the first refused `wait` does not count, because the run may have

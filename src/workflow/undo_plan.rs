@@ -1,4 +1,4 @@
-//! Lists what an undo of a recorded run would cover, without undoing it.
+//! Lists the calls that an undo of a recorded run would cover, without undoing them.
 
 use std::sync::Arc;
 

@@ -8,8 +8,8 @@ use std::fmt::Write as _;
 use std::ops::RangeInclusive;
 
 /// The characters of Unicode 17.0 with the property Default_Ignorable_Code_Point or the category Cf
-/// (format), without those with the property Prepended_Concatenation_Mark, which are visible signs
-/// around numbers.
+/// (format). Leaves out characters with the property Prepended_Concatenation_Mark, because they are
+/// visible signs around numbers.
 const FORMAT_OR_IGNORABLE: &[RangeInclusive<char>] = &[
     '\u{ad}'..='\u{ad}',
     '\u{34f}'..='\u{34f}',
@@ -118,8 +118,9 @@ pub fn visible_json(json: &str) -> String {
 }
 
 /// Replaces the hidden characters in parts of an XML document, so that an XML parser reads the same
-/// text and attributes. Only comments differ afterwards. A part must not end within a delimiter of a
-/// CDATA section or a comment, or between `\r` and `\n`; whole lines do not.
+/// text and attributes. Only comments differ afterwards. A part must not end within a delimiter of
+/// a CDATA section or a comment, or between `\r` and `\n`. Parts that consist of whole lines meet
+/// this condition.
 #[derive(Default)]
 pub struct VisibleXml {
     section: XmlSection,
@@ -135,7 +136,7 @@ enum XmlSection {
 }
 
 impl VisibleXml {
-    /// Returns the next part of the document, which is `xml`, without hidden characters.
+    /// Takes `xml`, the next part of the document, and returns it without hidden characters.
     pub fn visible(&mut self, xml: &str) -> String {
         let mut out = String::with_capacity(xml.len());
         let mut rest = xml;

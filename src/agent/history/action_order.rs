@@ -19,9 +19,10 @@ pub(super) struct ActionIndices {
 
 impl ActionIndices {
     /// Numbers the actions of a turn from 0, in the order of the facts in the turn's record. Each
-    /// payload of `agent` in these facts is an action, whether it was accepted or refused. Two
-    /// kinds of facts are not counted: accepted notes, and refusals that concern only the payload
-    /// inside an accepted primitive, such as `spawn-thread`.
+    /// accepted or refused payload of `agent` in these facts is an action, except:
+    /// - accepted notes,
+    /// - refusals that concern only the payload inside an accepted primitive, such as
+    ///   `spawn-thread`.
     pub fn of(facts: &[Fact], agent: &ListenerName) -> Self {
         let mut places = Self::default();
         let mut next = 0;

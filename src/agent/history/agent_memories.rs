@@ -85,7 +85,7 @@ pub struct AgentMemories {
     /// The journal from which the source threads of forks are read.
     source_history: Arc<dyn ThreadHistory>,
     /// Memories that are kept between turns. Each memory is boxed, so that the empty entries of the
-    /// cache's hash table, up to half of all entries, take little memory.
+    /// cache's hash table take little space. Up to half of all entries are empty.
     kept: Mutex<BoundedCache<(ListenerName, ThreadId), Box<ThreadMemory>>>,
     /// Turns that an agent took in the source of a fork. The key is the agent and its thread in the
     /// fork.
@@ -111,8 +111,8 @@ impl AgentMemories {
     /// Removes the kept memory of `agent` for `thread`, and returns it. Returns an empty memory if:
     /// - no memory is kept,
     /// - the kept memory contains records after `up_to`, or
-    /// - the kept memory was made for another scope than `scope`, or for another renderer version
-    ///   than `version`.
+    /// - the kept memory was made for another memory scope than `scope`, or for another renderer
+    ///   version than `version`.
     pub fn take(
         &self,
         agent: &ListenerName,
@@ -139,7 +139,7 @@ impl AgentMemories {
         Ok(())
     }
 
-    /// Keeps a memory for the next turn.
+    /// Keeps a memory until the next turn of its agent in its thread.
     pub fn keep(&self, memory: ThreadMemory) {
         let bytes = memory.fold.bytes() + memory.rendered.bytes();
         let key = memory.fold.key();

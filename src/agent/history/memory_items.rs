@@ -23,11 +23,11 @@ pub(super) struct MemoryItems {
     turns: usize,
     /// Number of messages of the thread that have been processed so far.
     seen: usize,
-    /// Position of the last delivery. All records before it have been processed.
+    /// Position of the last delivery. All records before this position have been processed.
     up_to: Position,
-    /// Requests that open a call to the agent, if this call has not been delivered yet. Each is an
-    /// index into the list of the thread's messages. A request gets its item when its call is first
-    /// delivered, or when its call ends before that.
+    /// Requests to the agent whose calls have not been delivered yet, as indices into the list of
+    /// the thread's messages. A request gets its item when its call is first delivered, or when its
+    /// call ends without a delivery.
     waiting: Vec<usize>,
     /// Position of the first delivery of each call in which the agent took a turn.
     first_deliveries: HashMap<CallId, Position>,
@@ -36,8 +36,8 @@ pub(super) struct MemoryItems {
     shown_turns: HashSet<u64, foldhash::fast::RandomState>,
     /// Sort key of the last item; `None` while the list is empty.
     last: Option<Place>,
-    /// Result of the function [`changes`] when the items were computed. If one of its counts has
-    /// grown since then, all items are computed again.
+    /// Counts that the function [`changes`] returned when the items were computed. If one of these
+    /// counts has grown since then, all items are computed again.
     changes: [usize; 3],
 }
 
@@ -99,7 +99,7 @@ impl MemoryItems {
     ///   last one,
     /// - the present delivery is for a call whose end is on record, and the last delivery was for
     ///   another call,
-    /// - a call that ended without a turn has a late turn, or
+    /// - a turn was recorded for a call that had already ended without a turn, or
     /// - a new item does not belong at the end of the list.
     pub fn extend(&mut self, fold: &ThreadFold, call: CallId, position: Position) -> bool {
         let (before, first) = self.delivered;
@@ -143,8 +143,9 @@ impl MemoryItems {
         Arc::make_mut(&mut self.items).extend(shown);
     }
 
-    /// Whether a turn recorded since the last delivery is the first turn of a call that had already
-    /// ended at that delivery. The request of this call then moves to the place of the turn.
+    /// Whether a new turn is the first turn of a call that had already ended at the last delivery.
+    /// A turn is new if it was recorded since that delivery. The request of the call then moves to
+    /// the place of the turn.
     fn has_late_turn(&self, fold: &ThreadFold) -> bool {
         let turns = fold.turns.get(self.turns..).unwrap_or_default();
         let mut firsts =
@@ -152,11 +153,12 @@ impl MemoryItems {
         firsts.any(|turn| fold.ends.get(&turn.call).is_some_and(|end| *end <= self.up_to))
     }
 
-    /// Returns the position at which the request of `call` is shown:
-    /// - the position of the first delivery of `call`, if the agent took a turn in `call`,
-    /// - the position of `delivery`, the present delivery, if it is for `call`,
-    /// - the position at which `call` ended, if it ended without a turn (renderer versions before
-    ///   the twelfth do not show such a request).
+    /// Returns the position at which the request of `call` is shown. `delivery` is the present
+    /// delivery, with its position. The cases are:
+    /// - If the agent took a turn in `call`: the position of the first delivery of `call`.
+    /// - If `delivery` is for `call`: the position of `delivery`.
+    /// - If `call` ended without a turn: the position at which it ended. Renderer versions before
+    ///   the twelfth do not show such a request.
     ///
     /// In all other cases, returns `None`.
     fn request_position(
@@ -327,10 +329,10 @@ impl PlacedItem<'_> {
     }
 }
 
-/// Whether the message can be the result of the call that caused the message. This is so for a
-/// reply to the agent and for a message of the core to the agent. Messages that a peer sends while
-/// it handles a call also have this call as their cause. They count as results only in renderer
-/// versions before the thirteenth, in which the function returns true for every message.
+/// Whether the message can be the result of the call that caused it. True for a reply to the agent
+/// and for a message of the core to the agent. In renderer versions before the thirteenth, true for
+/// every message: these versions also count messages that a peer sends while it handles the call,
+/// because the call is their cause, too.
 fn can_answer(message: &Message, fold: &ThreadFold) -> bool {
     let is_result = matches!(message.kind, MessageKind::Reply | MessageKind::System);
     fold.version() < RendererVersion::V13 || (is_result && message.to == *fold.agent())
@@ -376,8 +378,8 @@ fn clear(
 }
 
 /// Inserts the mark [`MemoryItem::Cleared`], which shows that items were removed. If the first item
-/// is the request of `call`, the mark comes directly after this request. Otherwise, it comes at the
-/// beginning of the list.
+/// is the request of `call`, the mark comes directly after this request. Otherwise, the mark comes
+/// at the beginning of the list.
 fn mark_gap(items: &mut Vec<MemoryItem>, call: CallId) {
     let is_request = |item: &MemoryItem| match item {
         MemoryItem::ThreadMessage(seen) => CallId(seen.message.id) == call,

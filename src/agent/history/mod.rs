@@ -83,8 +83,8 @@ pub struct ThreadMessage {
     pub answers: Option<AnsweredCall>,
     /// Whether the message answers a call in this thread that the agent opened from another thread.
     pub answers_call_from_other_thread: bool,
-    /// Whether the message is a request to the agent whose call ended before the agent's first turn
-    /// in this call.
+    /// Whether the message is a request to the agent, and the call that it opened ended before the
+    /// agent took a turn in this call.
     pub ended_without_turn: bool,
     /// Whether the prompt shows a placeholder in place of the message, because the message does not
     /// fit into the context window.
@@ -146,9 +146,10 @@ pub fn of(records: &[Record], view: &Viewpoint<'_>) -> AgentMemory {
     fold.memory(view.call, view.position)
 }
 
-/// Checks whether `message` is the core's note that its thread is a fork. `record` is the record of
-/// `message`; only the first record of a fork contains this note. Agents do not see the note, so
-/// that it causes no difference between the prompts of a fork and of its source.
+/// Whether `message` is the note in which the core states that the message's thread is a fork.
+/// `record` is the record of `message`; only the first record of a fork contains this note. Agents
+/// do not see the note, so that it causes no difference between the prompts of a fork and of its
+/// source.
 pub(super) fn states_fork(message: &Message, record: &Record) -> bool {
     let is_fork = |fact: &Fact| matches!(fact, Fact::Forked { .. });
     message.from.is_core() && message.to.is_core() && record.facts.iter().any(is_fork)

@@ -109,8 +109,8 @@ impl SourceTurns {
     }
 
     /// Returns the turns in which a model gave an answer or the provider rejected the request. The
-    /// turn with the number `turn` comes first: a fork that repeats its source needs this turn. All
-    /// other turns follow, in the order of the source.
+    /// turn with the number `turn` comes first, because a fork that repeats its source exactly
+    /// needs this turn. All other turns follow, in the order of the source.
     pub(in crate::agent) fn nearest_first(
         &self,
         turn: u32,

@@ -49,10 +49,10 @@ pub struct ThreadFold {
     /// The value is the `seq` of the turn that made the native call, and the index of the native
     /// call in that turn.
     pub(super) refused_requests: ByMessage<(u64, usize)>,
-    /// Callers of `first` groups, other than the agent. The result of a call to a `first` group is
-    /// the first reply of any peer in the group. The key is a message that opened a call to a peer
-    /// of the group; the value is the sender of this message. Empty if the agent does not remember
-    /// messages between other listeners.
+    /// Listeners, other than the agent, that called a `first` group. The result of a call to a
+    /// `first` group is the first reply of any peer in the group. The key is a message that opened
+    /// a call to a peer of the group; the value is the sender of this message. Empty if the agent
+    /// does not remember messages between other listeners.
     callers_of_first: ByMessage<ListenerName>,
     /// Faults with which calls to peers of a `first` group ended. The value is the listener that
     /// called the group.
@@ -62,17 +62,17 @@ pub struct ThreadFold {
     /// Calls to peers of a `first` group that were cancelled because another peer of the group had
     /// replied.
     lost_legs: HashSet<MessageId>,
-    /// Replies of the calls in `lost_legs`. They have no effect. Empty in renderer versions before
-    /// the twelfth, which show these replies.
+    /// Replies to the calls in `lost_legs`. These replies have no effect. Empty in renderer
+    /// versions before the twelfth, which show them.
     pub(super) void_replies: HashSet<MessageId>,
     /// Calls that the agent opened in this thread from another thread.
     pub(super) calls_from_other_threads: HashSet<MessageId>,
-    /// Messages that report the refusal of an action. The value identifies the action: the `seq` of
-    /// its turn, and its index among the actions of that turn.
+    /// Messages that report the refusal of an action. The value identifies the refused action: the
+    /// `seq` of its turn, and its index among the actions of that turn.
     pub(super) refusals: ByMessage<(u64, usize)>,
-    /// Messages that an earlier turn replaced by placeholders.
+    /// Messages that a recorded turn replaced by placeholders in its prompt.
     pub(super) left_out: HashSet<MessageId>,
-    /// The window that each `clear-context` of the agent has left, oldest first.
+    /// The agent's window after each `clear-context`, oldest first.
     pub(super) windows: Vec<ClearedWindow>,
     /// The requests to the agent in the thread of these tables.
     requests: ByMessage<Arc<Message>>,
@@ -86,8 +86,8 @@ pub struct ThreadFold {
     items: Option<MemoryItems>,
 }
 
-/// The window that a `clear-context` of the agent has left. The window contains all items whose
-/// `seq` is at least `before`. Of the older items, it contains the last `kept`.
+/// The agent's window after a `clear-context`. The window contains all items whose `seq` is at
+/// least `before`. Of the older items, it contains the last `kept`.
 pub(super) struct ClearedWindow {
     /// Position of the record that contains the `clear-context`.
     pub position: Position,
@@ -109,11 +109,11 @@ pub(super) struct OwnCall {
     pub group: Option<Gather>,
     /// `seq` of the turn in which the agent opened the call.
     pub turn: u64,
-    /// Index of the native call from which this call was made, among the native calls of the turn.
-    /// `None` if this call was not made from a native call.
+    /// Index of the native call that opened this call, among the native calls of the turn. `None`
+    /// if no native call opened it.
     pub native: Option<usize>,
-    /// Index of the action that opened the call, among all actions of its turn; `None` if the turn
-    /// has no such action.
+    /// Index of the action that opened the call, among all actions of its turn; `None` if no action
+    /// of the turn opened the call.
     pub place: Option<usize>,
 }
 
@@ -249,10 +249,10 @@ impl ThreadFold {
         }
     }
 
-    /// Handles the cancellation of `message` by `record`, if `message` is a fault of a peer in a
-    /// `first` group, whose first reply is the result. If `record` also contains a reply to the
-    /// caller of this group, the fault becomes void. Otherwise, the fault stays valid: it was
-    /// cancelled only because a call ended.
+    /// Handles the cancellation of `message` by `record`. Does nothing unless `message` is a fault
+    /// of a peer in a `first` group, in which the first reply of any peer is the result. If
+    /// `record` also contains a reply to the caller of this group, the fault becomes void.
+    /// Otherwise, the fault stays valid, because it was cancelled only by the end of a call.
     fn note_cancelled(&mut self, message: MessageId, record: &Record) {
         let Some(caller) = self.leg_faults.get(&message) else { return };
         if self.has_reply_to(caller, record) {
@@ -261,8 +261,9 @@ impl ThreadFold {
     }
 
     /// Handles the end of `call`, which `record` states. If `call` is a call to the agent, notes
-    /// where it ended. If `call` is a cancelled call to a peer of a `first` group, and `record`
-    /// also contains a reply to the caller of this group, a later reply to `call` has no effect.
+    /// the position of its end. If `call` is a cancelled call to a peer of a `first` group, and
+    /// `record` also contains a reply to the caller of this group, a later reply to `call` has no
+    /// effect.
     fn note_closed(&mut self, call: CallId, how: Closing, record: &Record) {
         if self.version >= RendererVersion::V12 && self.requests.contains_key(&call.0) {
             self.ends.entry(call).or_insert(record.position);
@@ -391,7 +392,7 @@ impl ThreadFold {
         }
     }
 
-    /// Whether a call with this opening was opened from another thread.
+    /// Whether `opening` opens a call from another thread than the thread of these tables.
     fn is_from_other_thread(&self, opening: &Opening) -> bool {
         matches!(&opening.opener, Opener::Call { thread, .. } if *thread != self.thread)
     }

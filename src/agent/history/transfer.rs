@@ -119,7 +119,7 @@ pub enum TransferError {
     Payload { position: Position },
 }
 
-/// Decodes the records of a thread that the pump on another machine has encoded.
+/// Decodes the records of `thread`, which the pump on another machine has encoded.
 ///
 /// # Errors
 ///

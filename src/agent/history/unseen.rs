@@ -33,7 +33,7 @@ pub enum UnseenReason {
     /// The message went between other listeners, and this agent remembers only messages that it
     /// sent or received.
     AmongOthers,
-    /// The message is the request of another call to the agent. Prompts show this request only
+    /// The message is the request of another call to the agent. Prompts show such a request only
     /// after its call has been delivered or has ended.
     Waiting,
     /// The message is the text of another agent's turn. Payloads in that text are separate

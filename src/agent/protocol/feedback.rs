@@ -6,8 +6,8 @@ use crate::xml::findings::{Finding, TextLocation};
 
 /// Feedback code for a turn that contains no action and no final report.
 pub const NO_ACTION: &str = "no-action";
-/// Feedback code for an answer that the provider stopped before it was complete, or may have
-/// stopped.
+/// Feedback code for an answer that the provider stopped, or may have stopped, before the answer
+/// was complete.
 pub const TRUNCATED: &str = "truncated";
 /// Feedback code for a turn in which the provider or the model declined to answer.
 pub const REFUSED: &str = "answer-refused";
@@ -115,8 +115,8 @@ pub fn truncated(raw: &str) -> Finding {
     )
 }
 
-/// Creates feedback that a text is not taken as the answer to the call, because its stop reason is
-/// unknown.
+/// Creates feedback that the text of a turn is not taken as the answer to the call, because this
+/// program does not know the stop reason that the provider stated.
 pub fn unknown_stop(raw: &str) -> Finding {
     Finding::new(
         TRUNCATED,

@@ -39,9 +39,9 @@ enum ReportPlace {
 }
 
 impl ReportPlace {
-    /// Returns where a payload contains its report. If the payload itself has text, the report is
-    /// this text. Otherwise, it is the text of the only required child element. Returns `None` if
-    /// there is neither, or if the payload requires anything else.
+    /// Returns the part of a payload that contains the report. If the payload itself has text, the
+    /// report is this text. Otherwise, it is the text of the only required child element. Returns
+    /// `None` if there is neither, or if the payload has any other required part.
     fn of(description: &PayloadDescription) -> Option<Self> {
         let mut needed = description.parameters.iter().filter(|p| p.required || p.alternative);
         if description.text.is_some() {
@@ -264,11 +264,13 @@ impl AgentFinals {
 
     /// Returns the arguments of a native call for the final payload `name`, in which the report
     /// must be a string. A model may also write a JSON report as the JSON value itself. If the
-    /// agent's reports are not JSON, the arguments stay unchanged. Otherwise, the cases are:
-    /// - If the report is no string, its JSON text becomes the string.
-    /// - If the report is a string, this string is a valid report as a JSON value, and the text in
-    ///   it is not the JSON text of a valid report, the JSON text of the string becomes the string.
-    /// - Any other string stays unchanged.
+    /// agent's reports are not JSON, the arguments stay unchanged. Otherwise, the JSON text of the
+    /// report replaces the report in two cases:
+    /// - The report is no string.
+    /// - The report is a string that is itself a valid report, and its content is not the JSON text
+    ///   of a valid report.
+    ///
+    /// Any other report stays unchanged.
     ///
     /// # Errors
     ///

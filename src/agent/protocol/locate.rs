@@ -75,7 +75,8 @@ impl<'s> ElementFinder<'s> {
         })
     }
 
-    /// Moves the search past the next occurrence of `content`. Does nothing if there is none.
+    /// Moves the search past the next occurrence of `content`. Does nothing if no such text
+    /// follows.
     fn pass(&mut self, content: &str) {
         let rest = self.source.get(self.at..).unwrap_or_default();
         self.at += rest.find(content).map_or(0, |at| at + content.len());

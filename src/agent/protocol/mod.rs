@@ -213,8 +213,8 @@ impl TurnReader<'_> {
     }
 }
 
-/// Removes the turn's nonce from the feedback on this turn. This is needed because the model reads
-/// the feedback in its next turn, which has another nonce.
+/// Removes the turn's nonce from the feedback on this turn, because the model reads the feedback in
+/// its next turn, which has another nonce.
 fn forget_nonce(reading: &mut ParsedTurn, slots: &TurnSlots) {
     let broken = reading.broken.iter_mut().map(|broken| &mut broken.finding);
     for finding in reading.feedback.iter_mut().chain(broken) {
@@ -236,8 +236,8 @@ impl AgentProtocol {
     }
 
     /// Returns the payloads that the model wrote as XML, each with a location in the model's text.
-    /// If the schema refuses the payload, this is the location of the first mistake. Otherwise, it
-    /// is the location of the payload's first character.
+    /// For a payload that the schema refuses, this is the location of the first mistake. For any
+    /// other payload, it is the location of the payload's first character.
     fn written_as_xml(&self, raw: &str, extraction: &Extraction) -> Vec<WrittenPayload> {
         let written = extraction.actions().map(|action| {
             let name = PayloadName::from(action.name());
@@ -277,17 +277,19 @@ impl AgentProtocol {
         self.transport().is_native() && !ends
     }
 
-    /// Whether the turn consists of text that would end the agent's call if it were known to be
-    /// complete.
+    /// Whether the turn consists of text that would end the agent's call if the text were known to
+    /// be complete.
     fn may_be_cut_text(&self, sorted: &ParsedItems) -> bool {
         self.prompt_input.finals.by == FinalMode::Text && sorted.is_idle() && sorted.has_text
     }
 
-    /// Adds feedback about the whole turn: that the answer was cut off or may be cut off, that the
-    /// provider or the model declined to answer, or that the turn contains no action. A missing
-    /// action causes no feedback if the turn has a refusal, if the model wrote a note as a payload,
-    /// or if the turn's text contains only reasoning. `silent` is true if the model's text and
-    /// native calls contain neither notes nor reasoning.
+    /// Adds feedback about the whole turn in these cases:
+    /// - The answer was cut off, or may have been cut off.
+    /// - The provider or the model declined to answer.
+    /// - The turn contains no action. There is no feedback about this if the turn has a refusal, if
+    ///   the model wrote a note as a payload, or if the turn's text contains only reasoning.
+    ///
+    /// `silent` is true if the model's text and native calls contain neither notes nor reasoning.
     fn judge_turn(
         &self,
         sorted: &mut ParsedItems,

@@ -86,8 +86,8 @@ pub fn write(
     out
 }
 
-/// Returns the line about the further requests to the agent in the thread. Without this line, an
-/// agent whose `wait` was ended by such a request would find no reason for its next turn.
+/// Returns the line about the further requests to the agent in the thread. Such a request can end
+/// the agent's `wait`. Without this line, the agent would then see no reason for its next turn.
 fn waiting_requests(count: u32) -> String {
     match count {
         0 => String::new(),

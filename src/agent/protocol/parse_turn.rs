@@ -50,7 +50,7 @@ pub struct ParsedTurn {
     /// Findings about payloads that were accepted in spite of a mistake. These findings are
     /// recorded but not sent to the agent.
     pub warnings: Vec<Finding>,
-    /// Positions of payloads in the model's text.
+    /// Payloads of the turn, each with its position in the model's text.
     pub written: Vec<WrittenPayload>,
 }
 
@@ -63,8 +63,8 @@ impl ParsedTurn {
         Self { findings, feedback, ..Self::default() }
     }
 
-    /// Whether the turn consists of text alone: its text is not empty, it has no action and no
-    /// native call, and its only mistake is the missing action.
+    /// Whether the turn consists of text alone. True if its text is not empty, it has no action and
+    /// no native call, and the missing action is its only mistake.
     pub fn is_text_alone(&self, raw: &str) -> bool {
         let is_empty = self.actions.is_empty() && self.broken.is_empty() && self.calls.is_empty();
         let mut feedback = self.feedback.iter();
@@ -244,8 +244,8 @@ pub(super) fn is_note(name: &PayloadName) -> bool {
     NOTES.iter().any(|note| *name == system::name(note))
 }
 
-/// Returns the finding with hyphens instead of underscores in its code, as records and feedback use
-/// it.
+/// Returns the finding with hyphens instead of underscores in its code. Records and feedback use
+/// codes with hyphens.
 fn named(finding: &Finding) -> Finding {
     Finding { code: finding.code.replace('_', "-"), ..finding.clone() }
 }

@@ -151,8 +151,8 @@ impl<C: TurnServices> AdmittedRequests<'_, C> {
         lost.map_or_else(Spending::default, |(usage, money)| spending(&usage, money))
     }
 
-    /// Adds the use of the failed requests to `detail`, the reason of a refused reservation. The
-    /// numbers in the reason contain this use.
+    /// Appends the use of the failed requests to `detail`, which states why a reservation was
+    /// refused. The numbers in `detail` include this use.
     fn with_lost(&self, detail: String) -> String {
         let Spending { tokens, money } = self.lost();
         if tokens == 0 {
@@ -313,7 +313,8 @@ impl ModelAgent {
         Err(FailedModelCall { error, usage, money, latency, tries })
     }
 
-    /// Completes an answer, and adds usage and cost of the requests that failed before it.
+    /// Completes an answer, and adds usage and cost of the requests that failed before the answer
+    /// arrived.
     fn answered(
         &self,
         rendered: &RenderedTurn,

@@ -46,8 +46,8 @@ pub(super) struct OwnNames {
     pub timers: Vec<TimerNames>,
 }
 
-/// Texts that differ between a fork and its source, although they identify the same thing, such as
-/// the root thread.
+/// Texts that differ between a fork and its source, although they identify the same thing. An
+/// example is the id of the root thread.
 struct ForkedNames {
     fork: ThreadId,
     source: ThreadId,
@@ -217,9 +217,9 @@ fn route_of(turn: &SourceTurn) -> ModelRoute {
     ModelRoute { provider: turn.past.provider.clone(), model: turn.past.model.clone() }
 }
 
-/// Returns the recorded answer of `turn`, which is a turn of the source. `settings` are those of
-/// the turn's request. The cost of the returned answer is zero. In the answer, the ids, nonces and
-/// timer times of the source are replaced by those of the fork.
+/// Returns the recorded answer of `turn`, which is a turn of the source. `settings` are the
+/// settings of the turn's request. The cost of the returned answer is zero. In the answer, the ids,
+/// nonces and timer times of the fork replace those of the source.
 fn answer_of(
     rendered: &RenderedTurn,
     turn: &SourceTurn,

@@ -14,17 +14,19 @@ use crate::shorten::truncate_chars;
 use super::header_names;
 
 /// Version of the agent protocol, which pumps and agent hosts speak. Must be increased with each
-/// change after which a program could misread the messages of a program without the change. Such a
-/// change makes a rolling upgrade impossible. `tests/it/fixtures/wire_versions.rs` compares the
-/// definitions of the JSON in the messages, the names of headers and the constants of this file
-/// with the version. It does not notice other changes, such as which headers a message has.
+/// change that could make a program with the change and a program without it misread each other's
+/// messages. Such a change makes a rolling upgrade impossible.
+///
+/// The test `tests/it/fixtures/wire_versions.rs` fails if the definitions of the JSON in the
+/// messages, the names of headers or the constants of this file change without the version. The
+/// test does not notice other changes, such as which headers a message has.
 pub const AGENT_PROTOCOL_VERSION: u32 = 1;
 
 /// Version of a message that names no version.
 const UNNAMED_VERSION: u32 = 1;
 
-/// Returns the version of the agent protocol that the sender of a message speaks; 0 if its header
-/// is no version.
+/// Returns the version of the agent protocol that the sender of a message speaks. Returns 0 if the
+/// header with the version contains no number.
 pub(super) fn version_of(headers: &HeaderMap) -> u32 {
     let stated = headers.get(header_names::AGENT_PROTOCOL);
     stated.map_or(UNNAMED_VERSION, |stated| stated.as_str().parse().unwrap_or_default())
@@ -87,7 +89,7 @@ pub(super) struct RequestRefusal {
 
 impl RequestRefusal {
     pub const UNREADABLE: u16 = 400;
-    /// Status code of a refused reservation: a budget has too little left for it.
+    /// Status code of a refused reservation: a budget has too little left for the reservation.
     pub const SPENT: u16 = 402;
     /// Status code of a refused reservation: the model call has already sent the maximum number of
     /// requests.
@@ -173,7 +175,8 @@ fn known(headers: &HeaderMap) -> Result<Option<ThreadMark>, RequestRefusal> {
 }
 
 /// Returns the position and the digest of the [`ThreadMark`] in the headers of a request for a
-/// thread, or of the response to it. Returns `None` if one of them is missing.
+/// thread, or of the response to such a request. Returns `None` if the position or the digest is
+/// missing.
 pub(super) fn position_and_mark(headers: &HeaderMap) -> Option<(Position, Digest)> {
     let position = headers.get(header_names::AFTER)?.as_str().parse().ok()?;
     let mark = Digest::parse(headers.get(header_names::THREAD_MARK)?.as_str()).ok()?;

@@ -42,7 +42,7 @@ impl std::fmt::Debug for NatsConnection {
     }
 }
 
-/// A client of a [`NatsConnection`]. The client connects again after each outage, as long as the
+/// A client of a [`NatsConnection`]. The client reconnects after each outage, as long as the
 /// client's task runs. A panic of the NATS library ends this task.
 pub(super) struct ConnectedClient {
     client: Client,
@@ -77,7 +77,7 @@ impl ConnectedClient {
         &self.denials
     }
 
-    /// Returns how often this client and the earlier ones connected to a server.
+    /// Returns how often this client and the clients before it have connected to a server.
     fn connects(&self) -> u64 {
         self.earlier_connects + self.client.statistics().connects.load(Ordering::Relaxed)
     }
@@ -101,8 +101,8 @@ struct SendQueue {
 }
 
 impl SendQueue {
-    /// Takes the messages to send next. If there are none, returns `None`, notes that the sending
-    /// task ends, and ends all waits in `waits`.
+    /// Takes the messages to send next. If there are no messages, returns `None`, notes that the
+    /// sending task ends, and ends all waits in `waits`.
     fn take_messages(&mut self) -> Option<Vec<OutboundPublish>> {
         if self.messages.is_empty() {
             self.is_sending = false;
@@ -220,7 +220,7 @@ impl NatsConnection {
     }
 
     /// Returns the number of the connection that will send the next published message. This is the
-    /// current connection or, while disconnected, the next one.
+    /// current connection or, while disconnected, the connection that the next reconnect begins.
     pub(super) fn number_of_publish(&self) -> u64 {
         self.number().unwrap_or_else(|| self.current().connects() + 1)
     }

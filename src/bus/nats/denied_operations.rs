@@ -93,10 +93,11 @@ impl NatsShared {
     }
 
     /// Sets the reason why this pump cannot get the listener's answers: the servers deny them, or
-    /// the connection has ended and is made anew. `None` if the pump can get them. As long as a
-    /// reason is set, the host publishes no deliveries. It also gives up no attempt in flight,
-    /// because a replica may still answer later. When the pump can get answers again, the host
-    /// gives up the attempts without a lease, because their answers may be lost.
+    /// the connection has ended and is made anew. `None` if the pump can get the answers.
+    ///
+    /// As long as a reason is set, the host publishes no deliveries, and gives up no attempt in
+    /// flight, because a replica may still answer later. When the pump can get answers again, the
+    /// host gives up the attempts without a lease, because their answers may be lost.
     pub(super) fn set_answers_denied(&self, denied: Option<String>) {
         let mut known = self.answers_denied();
         // A denial is reported each time. A host that was replaced may have withdrawn its own.
@@ -115,7 +116,7 @@ impl NatsShared {
     }
 
     /// Returns the locked reason why the servers do not permit this pump to get the listener's
-    /// answers; `None` if they permit it.
+    /// answers; `None` if the servers permit this.
     pub(super) fn answers_denied(&self) -> MutexGuard<'_, Option<String>> {
         locked(&self.answers_denied)
     }

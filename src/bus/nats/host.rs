@@ -33,8 +33,8 @@ use super::{Options, encode, header_names};
 
 pub(super) struct NatsShared {
     pub wire: Arc<NatsConnection>,
-    /// Token that separates this pump's attempts from those of other pumps. It is a part of the
-    /// attempts' reply subjects.
+    /// Token that separates this pump's attempts from those of other pumps. The reply subject of
+    /// each attempt contains this token.
     name: String,
     pub options: Options,
     subjects: ListenerSubjects,
@@ -56,9 +56,9 @@ pub(super) struct NatsShared {
     pub(super) strays: AtomicU64,
     /// Reports of denied operations. Locked only by the connection's thread while the host runs.
     pub denied_operations: Mutex<DeniedOperations>,
-    /// Reason why the servers do not permit this pump to get the listener's answers; `None` if they
-    /// permit it. Locked by the OS threads of the pump and of the connection, and never during a
-    /// call of the sink.
+    /// Reason why the servers do not permit this pump to get the listener's answers; `None` if the
+    /// servers permit this. Locked by the OS threads of the pump and of the connection, and never
+    /// during a call of the sink.
     pub(super) answers_denied: Mutex<Option<String>>,
     /// Number of keep-alives with an unreadable lease. Used to limit the log lines about them.
     bad_leases: AtomicU64,

@@ -29,7 +29,7 @@ pub(super) struct InFlightTable {
     given_up: VecDeque<GivenUpAttempt>,
     leases: AnnouncedLeases,
     /// Time of the last delivery that came back because no replica was connected; `None` if a
-    /// replica was connected since then.
+    /// replica has been connected since that time.
     away_since: Option<Instant>,
     is_draining: bool,
     looked: Instant,
@@ -79,8 +79,9 @@ pub(super) struct SentDelivery {
     /// The messages of the call that the replica remembers after its answer. `None` if the attempt
     /// does not change the replica's memory.
     pub mark: Option<MemoryMark>,
-    /// The complete delivery, if only its new messages were published. If the new messages do not
-    /// reach the replica that has the earlier ones, the host publishes this complete delivery.
+    /// The complete delivery; `None` if all its messages were published. If only the new messages
+    /// were published, and they do not reach the replica that has the earlier messages, the host
+    /// publishes this complete delivery.
     pub partial: Option<Box<Delivery>>,
 }
 
@@ -204,7 +205,7 @@ impl InFlightTable {
 
     /// Counts an answer that arrived on the subject of the attempt `token`, but names another
     /// attempt. The third answer of this kind ends the attempt `token`, because its replica is
-    /// faulty. Later answers of this kind are not reported, because each reported one becomes a
+    /// faulty. Later answers of this kind are not reported, because each reported answer becomes a
     /// record.
     pub fn count_stray(&mut self, token: AttemptToken) -> StrayVerdict {
         if let Some(attempt) = self.attempts.get_mut(&token) {
@@ -279,8 +280,8 @@ impl InFlightTable {
     }
 
     /// Checks whether the longest lease that a replica has announced is still in use. Returns true
-    /// if the host must now ping the replicas, so that they announce their leases again. If no
-    /// replica has announced the longest lease again some time after a ping, forgets this lease.
+    /// if the host must now ping the replicas, so that they announce their leases again. Forgets
+    /// the longest lease if no replica announces it again within [`limits::NATS_LEASE_SURVEY`].
     pub fn survey_leases(&mut self, now: Instant) -> bool {
         self.leases.survey(now)
     }
@@ -320,18 +321,19 @@ impl InFlightTable {
         self.away_since.take().is_some()
     }
 
-    /// Records a message about the attempt with this token. This message shows that the listener
-    /// has a replica if the delivery was published after the listener was recorded as absent. For
-    /// an earlier delivery it does not, because a replica that stops still handles its deliveries.
-    /// Returns true if the listener was recorded as absent before, and has a replica now.
+    /// Records a message about the attempt with this token. If the delivery of the attempt was
+    /// published after the listener was recorded as absent, the message shows that the listener has
+    /// a replica. A message about an earlier delivery does not show this, because a replica that
+    /// stops still handles its deliveries. Returns true if the listener was recorded as absent
+    /// before, and has a replica now.
     pub fn record_presence_at(&mut self, token: AttemptToken) -> bool {
         let attempt = self.attempts.get(&token);
         let is_later = attempt.is_some_and(|own| self.away_since.is_some_and(|at| at <= own.since));
         is_later && self.record_presence()
     }
 
-    /// Records that the listener has no replica, and forgets the leases that its replicas announced.
-    /// Returns true if the listener had a replica before.
+    /// Records that the listener has no replica, and forgets the leases that its replicas
+    /// announced. Returns true if the listener had a replica before.
     pub fn record_absence(&mut self, now: Instant) -> bool {
         self.leases.clear();
         self.away_since.replace(now).is_none()
@@ -367,8 +369,9 @@ impl InFlightTable {
         self.attempts.get(&token)?.sent.mark
     }
 
-    /// Returns the attempts whose delivery the servers may have denied. These were published in the
-    /// period `published`, with only their new messages, and no replica has acknowledged them.
+    /// Returns the attempts whose delivery the servers may have denied. These deliveries were
+    /// published in the period `published`, with only their new messages, and no replica has
+    /// acknowledged them.
     pub fn denied_partials(&self, published: RangeInclusive<Instant>) -> Vec<AttemptToken> {
         let partials = self.attempts.iter().filter(|(_, attempt)| {
             attempt.is_untaken_partial() && published.contains(&attempt.since)
@@ -410,9 +413,9 @@ impl InFlightTable {
         self.attempts.drain().map(|(_, attempt)| attempt.key).collect()
     }
 
-    /// Removes and returns the attempts whose publication the servers denied. These were published
-    /// at or after `since`, and no replica has acknowledged them. Attempts that were published
-    /// before `since` stay, because they may have reached a replica.
+    /// Removes and returns the attempts whose publication the servers denied. The deliveries of
+    /// these attempts were published at or after `since`, and no replica has acknowledged them.
+    /// Attempts that were published before `since` stay, because they may have reached a replica.
     pub fn denied(&mut self, since: Instant) -> Vec<AttemptKey> {
         let is_untaken = |_: &AttemptToken, attempt: &mut InFlightAttempt| {
             attempt.since >= since && !attempt.is_acknowledged
@@ -471,8 +474,8 @@ impl InFlightTable {
 }
 
 impl InFlightTable {
-    /// Returns the cancelled attempts that still run after their deadline. Each attempt is returned
-    /// only once, by the first call that finds it.
+    /// Returns the cancelled attempts that still run after their deadline. Only the first call that
+    /// finds such an attempt returns it.
     pub fn lingering(&mut self, now: Instant) -> Vec<AttemptKey> {
         let kept = self
             .attempts

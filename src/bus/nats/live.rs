@@ -29,7 +29,7 @@ fn header<'m>(headers: &'m HeaderMap, name: &'static str) -> Option<&'m str> {
 }
 
 impl NatsShared {
-    /// Requests from every host of the agent the text that models write. Repeats the request as
+    /// Requests the text that models write, from every host of the agent. Repeats the request as
     /// long as an operator reads such text at this pump.
     pub(super) async fn ask_for_texts(self: Arc<Self>) {
         let Some(mut watched) = self.sink().live().map(|live| live.watched()) else { return };
@@ -107,7 +107,7 @@ pub(super) struct HostTexts {
     /// was sent. Never locked across an await.
     reported: Mutex<HashMap<(CallId, Attempt), (String, ModelState)>>,
     /// Number of lost events that were not reported to a pump yet. The lock is also held while
-    /// events are taken from the queue and published. This keeps the events in order.
+    /// events are taken from the queue and published, so that the events stay in order.
     lost: tokio::sync::Mutex<u64>,
 }
 
@@ -175,9 +175,9 @@ impl HostTexts {
         Some(relay)
     }
 
-    /// Ends the relay if no pump has requested the text of models recently, and returns whether it
-    /// has ended. Before the end, calls `take_over`, which must report the states that the relay
-    /// still has. These states must be reported first, because all later states are reported
+    /// Ends the relay if no pump has requested the text of models recently, and returns whether the
+    /// relay has ended. Before the end, calls `take_over`, which must report the states that the
+    /// relay still has. These states must be reported first, because all later states are reported
     /// without the relay.
     fn end_relay(&self, take_over: impl FnOnce()) -> bool {
         let mut watchers = locked(&self.watchers);

@@ -28,8 +28,8 @@ pub(super) struct ReplicaMemory {
     /// call, and the next delivery of the call removes it. Locked, because answers and deliveries
     /// are handled on two OS threads.
     calls: Mutex<CallMemory<(String, MemoryMark)>>,
-    /// The last permission error for a delivery to a replica. It has its own lock, so that reading
-    /// permission errors does not delay answers.
+    /// The last permission error for a delivery to a replica. It has a lock of its own, so that
+    /// reading permission errors does not delay answers.
     denial: Mutex<ReplicaDenial>,
 }
 
@@ -130,8 +130,8 @@ impl NatsShared {
     /// Publishes a delivery again, with all its messages, if only its new messages were published.
     /// Called if the delivery has not reached a replica that remembers the earlier messages. The
     /// attempt stays the same, because no handler has begun the delivery. If the attempt was
-    /// cancelled, ends the attempt instead. Returns false if the delivery was already published
-    /// with all its messages, or if the attempt is not in flight.
+    /// cancelled, ends the attempt and publishes nothing. Returns false if the delivery was already
+    /// published with all its messages, or if the attempt is not in flight.
     pub(super) fn deliver_all(self: &Arc<Self>, token: AttemptToken) -> bool {
         let _ending = self.ending();
         let connection = self.wire.number_of_publish();
@@ -152,17 +152,19 @@ impl NatsShared {
         }
     }
 
-    /// Handles a replica's report that it lacks earlier messages of a call. Publishes the delivery
-    /// again with all its messages. If all its messages were already published, the report is
-    /// wrong. Returns the failure of the attempt in this case, and otherwise `None`.
+    /// Handles a replica's report that the replica lacks earlier messages of a call. Publishes the
+    /// delivery again with all its messages, and returns `None`. If all messages of the delivery
+    /// were already published, the report is wrong. In this case, returns the failure of the
+    /// attempt.
     pub(super) fn missing_memory(self: &Arc<Self>, token: AttemptToken) -> Option<AttemptFailure> {
         let detail = || "asks for messages of a delivery that had them all".to_owned();
         (!self.deliver_all(token)).then(|| AttemptFailure::Garbage { detail: detail() })
     }
 
-    /// Handles denials by the servers: this host may not publish deliveries on the subjects of
-    /// single replicas. Publishes each delivery that may have been denied again, with all its
-    /// messages. The servers report a denial only as a permission error of the connection.
+    /// Handles permission errors which show that this host may not publish deliveries on the
+    /// subjects of single replicas. Publishes again, with all its messages, each delivery that the
+    /// servers may have denied. A permission error concerns the whole connection, and does not name
+    /// a delivery.
     pub(super) fn deliver_what_was_denied(self: &Arc<Self>, connection: Option<u64>) {
         if connection.is_none() {
             return;

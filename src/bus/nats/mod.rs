@@ -159,9 +159,9 @@ impl Host for NatsHost {
         self.shared.deliver(&delivery);
     }
 
-    /// Whether this host reads the journal. True if the listener is an agent on another machine:
-    /// the agent cannot read the journal itself, so this host reads the agent's threads and sends
-    /// them.
+    /// Whether this host reads the journal. True if the listener is an agent on another machine.
+    /// Such an agent cannot read the journal itself, so this host reads the agent's threads and
+    /// sends them to the agent.
     fn reads_journal(&self) -> bool {
         self.shared.options.remote_agents.is_some()
     }

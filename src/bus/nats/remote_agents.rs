@@ -150,9 +150,10 @@ impl RemoteAgentAttempts {
     }
 
     /// Removes each attempt for which `status` returns [`AttemptStatus::Unknown`]. Also frees
-    /// memory of each attempt that was given up. Drops the encoded thread of such an attempt at
-    /// once, and the received parts of its answer when no further part has arrived for
-    /// [`limits::NATS_REQUEST_TOTAL_TIMEOUT`].
+    /// memory of each attempt that was given up:
+    /// - The encoded thread of the attempt is dropped at once.
+    /// - The received parts of its answer are dropped when no further part has arrived for
+    ///   [`limits::NATS_REQUEST_TOTAL_TIMEOUT`].
     pub fn keep(&self, status: impl Fn(AttemptToken) -> AttemptStatus) {
         locked(&self.open).retain(|token, open| {
             let status = status(*token);
@@ -203,7 +204,7 @@ impl RemoteAgentAttempts {
 
 impl NatsShared {
     /// Handles a request of an agent host. `at` is the token of the attempt that the subject of the
-    /// request names, or `None` if it names none. The attempt with this token may be unknown.
+    /// request names; `None` if the subject names none. The attempt with this token may be unknown.
     pub(super) fn handle_request(
         self: &Arc<Self>,
         remote_agents: &Arc<RemoteAgentAttempts>,

@@ -56,7 +56,7 @@ impl Service {
         }
     }
 
-    /// Returns the subjects of discovery requests. There are three for each kind of request: to all
+    /// Returns the subjects of discovery requests. Each kind of request has three subjects: to all
     /// services, to the services with this name, and to the service with this id.
     pub fn subjects(&self) -> Vec<(ServiceVerb, String)> {
         let Self { name, id, .. } = self;

@@ -18,9 +18,9 @@ use crate::nats::Message;
 
 impl NatsShared {
     /// Returns the answer if it names the attempt on whose subject it arrived. Otherwise, reports
-    /// it to the sink as a stray answer, and returns `None`. The third stray answer on this subject
-    /// also ends the attempt as crashed. Ignores all later stray answers on this subject. `bytes`
-    /// is the size of the answer.
+    /// the answer to the sink as a stray answer, and returns `None`. The third stray answer on this
+    /// subject also ends the attempt as crashed. Later stray answers on this subject are ignored.
+    /// `bytes` is the size of the answer.
     pub(super) fn named(
         self: &Arc<Self>,
         token: AttemptToken,
@@ -71,8 +71,8 @@ impl NatsShared {
     }
 
     /// Handles a message that arrived on a subject of this pump for an attempt that is not in
-    /// flight. Ignores a sign of life, because a program may send it just before its answer, and it
-    /// may arrive after the answer. Counts any other message as a stray answer.
+    /// flight. Ignores a sign of life, because a program may send it just before its answer, and
+    /// the sign of life may arrive after the answer. Counts any other message as a stray answer.
     pub(super) fn stray_unless_sign_of_life(&self, message: &Message) {
         if !responses::is_sign_of_life(message) {
             self.stray(message);

@@ -46,7 +46,8 @@ impl ListenerSubjects {
     }
 
     /// Returns the wildcard subject of all the listener's answers to one pump. `host` is the token
-    /// of this pump in the subjects. With it, the pump receives no answers for other pumps.
+    /// of this pump in the subjects. A pump that subscribes to this subject receives no answers for
+    /// other pumps.
     pub fn answers_to(&self, host: &str) -> String {
         format!("{}{host}.*", self.answers)
     }
@@ -74,9 +75,9 @@ impl ListenerSubjects {
     }
 
     /// Returns the subject of requests for previews. Only replicas that support previews subscribe
-    /// to it, as a queue group with the listener's name. Requests for previews need this separate
-    /// subject, because a program without previews would mistake the request for a call, and carry
-    /// out the call.
+    /// to this subject, as a queue group with the listener's name. Requests for previews need a
+    /// subject of their own, because a program without previews would mistake such a request for a
+    /// call, and carry out the call.
     pub fn previews(&self) -> String {
         format!("{}.preview.{}", self.inbox(), self.organism)
     }

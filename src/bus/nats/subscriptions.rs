@@ -11,7 +11,8 @@ use super::connection::ConnectedClient;
 use super::host::NatsShared;
 use crate::nats::{Message, RenewedSubscription, SubscriptionReport};
 
-/// Streams of the messages of each subject of a listener. They end together with their client.
+/// Streams of the messages of each subject of a listener. The streams end together with the client
+/// that made them.
 type SubjectMessages = SelectAll<BoxStream<'static, Message>>;
 
 /// The messages of one listener, from the present client of the connection.
@@ -33,8 +34,8 @@ impl ListenerMessages {
     }
 
     /// Subscribes with a new client, because the task of the present client has ended. First
-    /// reports that the answers of the listener cannot arrive. This state ends when the servers
-    /// have accepted the new subscription.
+    /// reports that the answers of the listener cannot arrive. This report applies until the
+    /// servers have accepted the new subscription.
     async fn renew(&mut self) {
         let listener = &self.shared.options.listener;
         self.shared.set_answers_denied(Some(format!(
@@ -75,8 +76,9 @@ impl NatsShared {
     }
 
     /// Subscribes to three subjects of the listener: its replies to this pump, its announcements,
-    /// and its reports of denied operations. If the servers deny a subscription, tries it again
-    /// until they permit it. Returns the messages of all three subjects in one stream.
+    /// and its reports of denied operations. If the servers deny a subscription, repeats this
+    /// subscription until the servers permit it. Returns the messages of all three subjects in one
+    /// stream.
     async fn subscribe(
         self: &Arc<Self>,
         client: &ConnectedClient,

@@ -36,10 +36,10 @@ const PIPE_BYTES: usize = 64 << 10;
 #[derive(Debug)]
 pub(super) struct Child {
     process: tokio::process::Child,
-    /// The child's entry in the register of child processes. While it exists,
-    /// [`reap_orphans`](crate::children::reap_orphans) does not collect the child's exit code. Rust
-    /// drops fields in the order of their declaration. This field stands after `process`, because
-    /// it must be dropped last.
+    /// The child's entry in the register of child processes. While the entry exists,
+    /// [`reap_orphans`](crate::children::reap_orphans) does not collect the child's exit code. The
+    /// entry must be dropped last, so this field stands after `process`: Rust drops fields in the
+    /// order of their declaration.
     _owned: OwnedChild,
     /// Process group of the child; `None` once the group was killed.
     group: Option<Pid>,
@@ -163,8 +163,8 @@ impl Child {
     }
 
     /// Forgets the last line of the child's standard error. Call this method when the child has
-    /// answered a delivery: lines about this delivery do not explain why the child ends later. The
-    /// lines that the child wrote before the answer are read and logged first.
+    /// answered a delivery: lines about this delivery do not explain why the child ends later.
+    /// Before this, reads and logs the lines that the child wrote before the answer.
     pub fn forget_last_line(&self) {
         // The task that logs the lines finds an end of the pipe itself.
         let _ = self.stderr.read_available();
@@ -179,10 +179,13 @@ impl Child {
         let _ = self.process.wait().await;
     }
 
-    /// Ends a child whose standard input is closed. Waits at most [`limits::EXIT_GRACE`] for the
-    /// child's exit. If the child still runs then, sends SIGTERM to its process group, and waits
-    /// once more, for at most the same time. Finally kills all processes of the group that still
-    /// run. Returns a description of the child's end, as [`Self::gone`] does.
+    /// Ends a child whose standard input is closed. Takes these steps:
+    /// - Waits at most [`limits::EXIT_GRACE`] for the child's exit.
+    /// - If the child still runs, sends SIGTERM to its process group, and waits once more, for at
+    ///   most the same time.
+    /// - Kills all processes of the group that still run.
+    ///
+    /// Returns a description of the child's end, as [`Self::gone`] does.
     pub async fn end(&mut self) -> String {
         let listener = &self.listener;
         let instance = self.instance;
@@ -251,9 +254,9 @@ impl Child {
         }
     }
 
-    /// Kills the child's process group. Call this function soon after the child's exit. Once the
-    /// group has no members, the system may give its id to another group, which would then be
-    /// killed.
+    /// Kills the child's process group. Call this function soon after the child's exit: once the
+    /// group has no members, the system may give its id to another group, and this function would
+    /// kill that group.
     fn sweep(&mut self) {
         self.signal(Signal::KILL);
         self.group = None;
@@ -275,7 +278,7 @@ fn describe(status: ExitStatus) -> String {
     }
 }
 
-/// Logs the lines of a child's standard error until its end.
+/// Logs the lines that a child writes to its standard error, until the end of this stream.
 async fn log_lines(stderr: Arc<Stderr>) {
     while stderr.pipe.readable().await.is_ok() && stderr.read_available().is_continue() {
         // A pipe that is always readable must not keep a thread of the runtime from other tasks.
@@ -285,9 +288,9 @@ async fn log_lines(stderr: Arc<Stderr>) {
 }
 
 impl Stderr {
-    /// Reads the bytes that the pipe contains now, and logs the lines that end in them. Never waits.
-    /// The number of reads is limited, because the child may write without a pause. Breaks at the
-    /// end of the pipe.
+    /// Reads the bytes that the pipe contains now, and logs the lines that end in them. Never
+    /// waits. The number of reads is limited, because the child may write without a pause. Returns
+    /// [`ControlFlow::Break`] at the end of the stream.
     fn read_available(&self) -> ControlFlow<()> {
         let mut bytes = [0; STDERR_READ_BYTES];
         // The lock also keeps the reads of two callers in the order of their bytes.

@@ -47,7 +47,8 @@ pub(super) struct ChildIo<'a> {
     /// answer states that it keeps the messages. `None` if the delivery requests a preview.
     mark: Option<MemoryMark>,
     /// The current delivery with all its messages, if only the new messages were sent to the child.
-    /// The child may then request the earlier messages, too. `None` if the child got all messages.
+    /// In this case, the child may still request the earlier messages. `None` if the child got all
+    /// messages.
     partial: Option<Box<Delivery>>,
     is_cancelled: bool,
     /// Whether the child has sent a heartbeat since the latest delivery.
@@ -154,10 +155,10 @@ impl<'a> ChildIo<'a> {
         }
     }
 
-    /// Waits for the next event. Output of the child comes before commands: a command could hand
-    /// over the next delivery, and the output would then count as the answer to that delivery.
-    /// After many frames of one delivery, first checks for a command, so that a child that writes
-    /// without a pause cannot delay commands forever.
+    /// Waits for the next event, and returns it. Output of the child comes before commands: a
+    /// command could hand over the next delivery, and the output would then count as the answer to
+    /// that delivery. After many frames of one delivery, first checks for a command, so that a
+    /// child that writes without a pause cannot delay commands forever.
     async fn event(&mut self) -> ChildEvent {
         if self.serving.is_some() && self.frames_in_row >= limits::CHILD_FRAMES_IN_ROW_MAX {
             self.frames_in_row = 0;
@@ -202,8 +203,8 @@ impl<'a> ChildIo<'a> {
         }
     }
 
-    /// Sends the next delivery that is ready. If a delivery is too large for a frame, reports its
-    /// failure and sends the next one.
+    /// Sends the next delivery that is ready. If a delivery is too large for a frame, reports the
+    /// failure of this delivery, and goes on to the delivery after it.
     fn begin_next_delivery(&mut self) {
         while self.serving.is_none()
             && let Some(delivery) = self.handle.ready()
@@ -214,8 +215,8 @@ impl<'a> ChildIo<'a> {
 
     /// Returns an event that is due now and does not depend on the child: the deadline for the
     /// answer has passed, or a command has arrived. Returns `None` if there is no such event. Never
-    /// waits. Call this method only while the child handles a delivery. A command then cannot hand
-    /// over another delivery.
+    /// waits. Call this method only while the child handles a delivery, because a command then
+    /// cannot hand over another delivery.
     fn due_event(&mut self) -> Option<ChildEvent> {
         if self.patience.is_some_and(|at| at <= Instant::now()) {
             return Some(ChildEvent::OutOfPatience);
@@ -269,7 +270,7 @@ impl<'a> ChildIo<'a> {
         frame::write_bounded_delivery(&mut self.outgoing, &delivery, None)
     }
 
-    /// Derives the result of the current delivery from this answer. Returns `None` if the delivery
+    /// Derives the result of the current delivery from `answer`. Returns `None` if the delivery
     /// continues, because the child has requested all messages.
     fn outcome(&mut self, answer: ListenerAnswer) -> Option<Result<Outcome, AttemptFailure>> {
         if answer.memory == ClaimedMemory::Missing {
@@ -291,7 +292,7 @@ impl<'a> ChildIo<'a> {
     }
 
     /// Handles one frame of the child: a heartbeat, an answer, or unsolicited output. Returns the
-    /// reason if the exchange of frames ends, or `None` if it continues.
+    /// reason if the exchange of frames ends, or `None` if the exchange continues.
     async fn handle_frame(&mut self, frame: ChildFrame) -> Option<ChildExit> {
         let answer = match (frame, self.serving) {
             (ChildFrame::Heartbeat, Some((call, attempt))) => {
@@ -370,8 +371,8 @@ impl<'a> ChildIo<'a> {
     }
 
     /// Handles an answer that names an attempt other than the current one. The third answer of this
-    /// kind ends the exchange of frames: kills the child, so that its process is replaced, and
-    /// returns the reason. Returns `None` if the exchange continues.
+    /// kind ends the exchange of frames. In this case, kills the child, so that a new process
+    /// replaces it, and returns the reason. Returns `None` if the exchange continues.
     async fn stray(&mut self, answer: ListenerAnswer) -> Option<ChildExit> {
         let is_named =
             |(call, attempt)| answer.named.as_ref().is_some_and(|named| named.is(call, attempt));

@@ -19,7 +19,7 @@ use crate::ids::{Attempt, CallId, ListenerName};
 use crate::locks::locked;
 use crate::mutant::mutant;
 
-/// Report that a listener is reachable again.
+/// Text of the report that a listener is reachable again.
 const RETURNED: &str = "its process is running again";
 
 /// Command to an instance, the task that runs one process of a listener.
@@ -28,7 +28,7 @@ pub(super) enum InstanceCommand {
     /// A delivery is in the instance's mailbox, and the instance must begin it.
     Deliver,
     Cancel(CallId, Attempt),
-    /// The instance must end. It may work on its delivery for this time.
+    /// The instance must end. Until then, it may work on its delivery for at most this time.
     Drain(Duration),
 }
 
@@ -48,8 +48,8 @@ struct DispatchState {
     /// process is warm.
     idle: Vec<usize>,
     /// For each call whose messages a process remembers, the instance that runs this process. The
-    /// entry is removed when the next delivery of the call is handed over. If this delivery must be
-    /// retried, the retry therefore contains all messages.
+    /// hand-over of the call's next delivery removes the entry. So a retry of this delivery
+    /// contains all messages.
     memory: CallMemory<(usize, MemoryMark)>,
     /// Whether the listener counts as unreachable. If true, the sink gets a report as soon as a
     /// process of the listener runs again.
@@ -65,8 +65,8 @@ struct InstanceState {
     mailbox: Option<Delivery>,
     serving: Option<(CallId, Attempt)>,
     is_running: bool,
-    /// Reason why the instance is down: its program is missing, or it has used up its restarts.
-    /// `None` if the instance is not down.
+    /// Reason why the instance is down: its program is missing, or its restarts are used up. `None`
+    /// if the instance is not down.
     down: Option<String>,
 }
 
@@ -105,8 +105,8 @@ impl Dispatch {
         locked(&self.state).has_left
     }
 
-    /// Reports to the sink that the listener is reachable again. If a process of the listener runs,
-    /// reports this at once. Otherwise, reports it as soon as a process runs.
+    /// Reports to the sink that the listener is reachable again: at once if a process of the
+    /// listener runs, and otherwise as soon as a process runs.
     pub fn report_return(&self) {
         let is_running = {
             let mut state = locked(&self.state);
@@ -214,9 +214,9 @@ impl DispatchState {
         Ok(())
     }
 
-    /// Removes an instance from the idle ones, and returns it. Takes the instance that remembers
-    /// the call or, if this instance is not idle, the idle instance that was used last. Returns
-    /// `None` if no instance is idle.
+    /// Removes an instance from the idle instances, and returns it. Takes the instance that
+    /// remembers the call if this instance is idle, and otherwise the idle instance that was used
+    /// last. Returns `None` if no instance is idle.
     fn take_idle_instance(&mut self, call: CallId) -> Option<usize> {
         let holder = self.memory.get(&call).map(|(instance, _)| *instance);
         let index = self.idle.iter().position(|instance| Some(*instance) == holder);
@@ -251,8 +251,8 @@ impl DispatchState {
     }
 
     /// Removes and returns the delivery that this instance must begin. First looks into the
-    /// instance's own mailbox. If that is empty, looks into the mailboxes of instances whose
-    /// processes do not run. Returns `None` if all these mailboxes are empty.
+    /// instance's own mailbox. If this mailbox is empty, looks into the mailboxes of instances
+    /// whose processes do not run. Returns `None` if all these mailboxes are empty.
     fn take_from_mailbox(&mut self, instance: usize) -> Option<Delivery> {
         let own = self.instances.get_mut(instance).and_then(|instance| instance.mailbox.take());
         let mut others = self.instances.iter_mut().filter(|instance| !instance.is_running);
@@ -340,8 +340,8 @@ impl InstanceHandle {
     }
 
     /// Marks the process of this instance as ended. If a delivery is in the instance's mailbox and
-    /// another instance is idle, moves the delivery to that instance. Returns true if this instance
-    /// must end, too.
+    /// another instance is idle, moves the delivery to the idle instance. Returns true if this
+    /// instance must end, too.
     pub fn leave(&mut self) -> bool {
         {
             let mut state = locked(&self.dispatch.state);
@@ -405,7 +405,7 @@ impl InstanceHandle {
     }
 
     /// Marks the process of this instance as running. If the listener was unreachable, reports to
-    /// the sink that it is reachable again.
+    /// the sink that the listener is reachable again.
     pub fn up(&self) {
         let has_returned = {
             let mut state = locked(&self.dispatch.state);

@@ -76,8 +76,8 @@ pub(super) fn read(frame: &[u8]) -> ChildFrame {
 }
 
 /// Whether the frame is one `<heartbeat>` element without content, in any form that XML permits.
-/// The element has the namespace of envelopes, or neither a namespace nor attributes. Without a
-/// namespace, an element with attributes is a payload, because a schema may declare it.
+/// The element must either have the namespace of envelopes, or have no namespace and no attributes.
+/// Without a namespace, an element with attributes is a payload, because a schema may declare it.
 fn is_heartbeat(frame: &[u8]) -> bool {
     // Most heartbeats have this form. The comparison saves the parser.
     if frame.trim_ascii() == b"<heartbeat/>" {
@@ -140,8 +140,8 @@ impl<R: AsyncRead + Unpin> ChildFrameReader<R> {
 
     /// Returns the next frame as [`Self::next`] does. If `is_idle` is true, the child handles no
     /// delivery, and may send only an answer that names its attempt. Any other frame is then an
-    /// error as soon as it begins. Without this rule, the end of this frame could arrive after the
-    /// next delivery, and the frame would count as the answer to that delivery.
+    /// error as soon as its beginning has arrived. Without this rule, the end of such a frame could
+    /// arrive after the next delivery, and the frame would count as the answer to that delivery.
     pub async fn next_of_child(&mut self, is_idle: bool) -> Result<&[u8], FrameError> {
         let range = loop {
             match self.buffered_range() {

@@ -38,8 +38,8 @@ const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Path of this program; set only if this program has the hidden subcommand [`VERB`].
 static OWN: OnceLock<PathBuf> = OnceLock::new();
 
-/// Declares that this program has the hidden subcommand [`VERB`], so that it can launch its own
-/// listeners.
+/// Declares that this program has the hidden subcommand [`VERB`]. The program can then launch its
+/// own listeners.
 pub fn use_this_program() {
     // This path leads to the running program even after an update has replaced its file.
     let running = PathBuf::from("/proc/self/exe");
@@ -50,9 +50,10 @@ pub fn use_this_program() {
 }
 
 /// Returns the launcher program with its first arguments. Returns `None` if the system is not Linux
-/// or no launcher is found. In this case, children may survive this process.
+/// or no launcher is found. Children may then survive this process.
 ///
-/// The first call may block, because it may run a program to test whether it is a launcher.
+/// The first call may block, because it may run another program to test whether that program is a
+/// launcher.
 pub(super) fn launcher(named: Option<&Path>) -> Option<(PathBuf, [OsString; 2])> {
     if !cfg!(target_os = "linux") {
         return None;
@@ -117,9 +118,9 @@ fn has_verb(program: &Path) -> bool {
     status.is_ok_and(|status| status.is_ok_and(|status| status.success()))
 }
 
-/// Starts a child process with pipes for its standard streams. If the returned child is dropped, its
-/// process is killed. `mark` is the pump to which the process belongs, and `listener` the listener
-/// that it runs, if any. The caller must see to it that the child gets a process group of its own.
+/// Starts a child process with pipes for its standard streams. Dropping the returned child kills
+/// its process. `mark` is the pump to which the process belongs. `listener` is the listener that
+/// the process runs, if any. The caller must ensure that the child gets a process group of its own.
 pub fn spawn_piped(
     command: &mut Command,
     mark: Option<&PumpMark>,
@@ -174,7 +175,7 @@ pub(super) async fn on_launch_thread<T: Send + 'static>(
 
 /// Carries out the hidden subcommand [`VERB`]: replaces this process by `program`. On Linux, first
 /// requests that the kernel kill this process when its parent thread ends. If the process `parent`
-/// has already ended, this request comes too late. In this case, returns `Ok` without running
+/// has already ended, the request comes too late, and the function returns `Ok` without running
 /// `program`.
 ///
 /// # Errors

@@ -44,10 +44,10 @@ impl PumpMark {
         self.journal
     }
 
-    /// Whether this pump may kill a process that has `mark`. Returns true if `mark` names an
-    /// earlier pump of the same journal in the same PID namespace, and this earlier pump has ended.
-    /// It has ended if its operating-system process has ended, or if that process is now the
-    /// process of this pump.
+    /// Whether this pump may kill a process that has `mark`. True if `mark` names an earlier pump
+    /// of the same journal in the same PID namespace, and this earlier pump has ended. An earlier
+    /// pump has ended if its operating-system process has ended, or if it ran in the process in
+    /// which this pump now runs.
     fn may_end(&self, mark: &Self, is_running: impl Fn(u32, u64) -> bool) -> bool {
         let is_own_process = (mark.pid, mark.started) == (self.pid, self.started);
         mark.journal == self.journal

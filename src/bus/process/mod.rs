@@ -54,8 +54,9 @@ pub struct Options {
     pub withheld: Vec<String>,
     pub restarts: RestartPolicy,
     /// Program that launches the listeners' processes and ensures that they end with this process.
-    /// If `None`, the launcher is this program if it has called [`use_this_program`]. If it has
-    /// not, the launcher is an `organism` program beside this program or on `PATH`.
+    /// If `None`, the launcher is:
+    /// - this program, if it has called [`use_this_program`], or
+    /// - otherwise, an `organism` program beside this program or on `PATH`.
     pub launcher: Option<PathBuf>,
     /// Identity of the pump for which the processes run. Each process gets it in the environment
     /// variable [`PUMP_VARIABLE`]. If `None`, the host does not set this variable.

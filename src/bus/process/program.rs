@@ -11,7 +11,7 @@ pub struct ProgramNotFound {
     pub looked: String,
 }
 
-/// Returns the path of a program. A name with a slash is used as it is. A name without a slash is
+/// Returns the path of a program. A name with a slash is used unchanged. A name without a slash is
 /// searched beside the running executable, then along `PATH`. The programs of a config are located
 /// by `config::program`, which searches more directories.
 pub fn find(program: &str) -> Result<PathBuf, ProgramNotFound> {

@@ -42,8 +42,8 @@ impl ShownCalls {
     }
 
     /// Whether a call still waits after a decision. `refusal` is `None` if the decision was
-    /// accepted. Returns true if the decision was refused for a temporary reason, such as a busy
-    /// organism. The command then shows the call again.
+    /// accepted. True if the decision was refused for a temporary reason, such as a busy organism.
+    /// The command then shows the call again.
     fn waits_on(&mut self, call: MessageId, refusal: Option<&Refusal>) -> bool {
         let is_passing = |refusal| decision::exit_of_refusal(refusal) == CommandExit::TryAgain;
         refusal.is_some_and(is_passing) && self.0.remove(&call)

@@ -74,7 +74,7 @@ fn summary(before: &ComparedConfig, after: &ComparedConfig, changes: usize) -> S
     }
 }
 
-/// Loads the config that one argument names.
+/// Loads the config that one argument of the command names.
 fn side(word: &str, args: &ConfigDiffArgs) -> anyhow::Result<ComparedConfig> {
     if word == "now" {
         let config = ConfigArg { config: args.place.config.clone() }.load_unbound()?;

@@ -121,8 +121,8 @@ fn note_program(program: &str) {
 const KIT_LINE: &str = "env = { PYTHONPATH = \"DIR\" }\n";
 
 /// Returns the config lines for the listener. If the listener is the kit, returns the lines for a
-/// listener that uses the kit. Writes `directory` into these lines as a TOML string. Escapes `${`
-/// in the directory, because the config would read it as a reference to a variable.
+/// listener that uses the kit. The lines contain `directory` as a TOML string. Each `${` in the
+/// directory is escaped, because the config would read it as a reference to a variable.
 fn config_lines(listener: &ShippedListener, directory: &Path) -> anyhow::Result<String> {
     let lines = if listener.config.is_empty() { KIT_LINE } else { listener.config };
     if !lines.contains("DIR") {

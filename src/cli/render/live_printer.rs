@@ -28,14 +28,14 @@ impl LivePrinter {
         Self { output, open: None, row: None }
     }
 
-    /// Returns a line break if a line is unfinished, so that other output can follow. Returns an
-    /// empty text if not.
+    /// Ends an unfinished line, so that other output can follow. Returns the line break to print,
+    /// or an empty text if no line is unfinished.
     pub fn end_line(&mut self) -> String {
         self.open = None;
         self.row.take().map(|_| "\n".to_owned()).unwrap_or_default()
     }
 
-    /// Sets the width of the terminal. The caller calls this function again when the width changes.
+    /// Sets the width of the terminal. The caller repeats this call when the width changes.
     pub fn fit(&mut self, columns: usize) {
         self.output.columns = columns;
     }
@@ -130,8 +130,9 @@ impl LivePrinter {
         row.len() < ROW_BYTES_MAX && columns(&format!("{row}{char}")) <= self.room()
     }
 
-    /// Returns the number of columns that a row has for text. The margin and one spare column are
-    /// subtracted; the spare one is needed because some terminals draw the margin wider.
+    /// Returns the number of columns that a row has for text: the terminal's width without the
+    /// margin and one spare column. The spare column is needed because some terminals draw the
+    /// margin wider.
     fn room(&self) -> usize {
         self.output.columns.saturating_sub(columns(MARGIN) + 1).max(1)
     }

@@ -113,8 +113,8 @@ pub fn put_json(value: &impl serde::Serialize) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Writes a value as one line of JSON, as [`put_json`] does. Escapes each character that a screen
-/// would hide or interpret, even if another program reads the output.
+/// Writes a value as one line of JSON. Escapes each character that a screen would hide or
+/// interpret, even if standard output is no terminal.
 pub fn put_visible_json(value: &impl serde::Serialize) -> anyhow::Result<()> {
     put(&format!("{}\n", visible_json(&serde_json::to_string(value)?)))
 }

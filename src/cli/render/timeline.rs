@@ -16,12 +16,12 @@ use super::{RenderOutput, clean, columns, count, duration, wrap};
 
 /// Maximum number of lines that a timeline shows of a payload. `--full` shows all lines.
 const LINES_MAX: usize = 8;
-/// Maximum bytes of a payload of which a timeline counts all lines. Of a longer payload, the
-/// timeline lays out only the lines that it shows, and states the size in place of the number of
-/// lines that are left out.
+/// Maximum size in bytes of a payload whose lines a timeline counts. If a payload is larger, the
+/// timeline lays out only the lines that it shows. It then states the size of the payload in place
+/// of the number of omitted lines.
 const COUNTED_BYTES_MAX: usize = 64 << 10;
-/// Maximum number of characters that a timeline lays out of a line of such a longer payload. A
-/// timeline shows nothing of the payload behind a line that is longer.
+/// Maximum number of characters of a line that a timeline lays out, if the payload is larger than
+/// `COUNTED_BYTES_MAX`. After a longer line, the timeline shows nothing more of the payload.
 const CHARS_MAX: usize = 4_000;
 /// Maximum number of levels of subthreads that are indented. All deeper levels have the same
 /// indentation as the last of these levels.
@@ -47,8 +47,8 @@ pub struct ThreadPart {
     pub at: Option<RecordedMoment>,
     /// Classes of the shown events; empty for all classes.
     pub only: Vec<EventClass>,
-    /// Option, after a space, with which another command reaches the same journal. Empty if it
-    /// needs none.
+    /// Option, after a space, with which another command reaches the same journal. Empty if another
+    /// command needs no such option.
     pub journal: String,
 }
 
@@ -112,8 +112,8 @@ pub fn busy(output: &RenderOutput, busy: &BusyRefusals) -> String {
     page.text
 }
 
-/// Cuts a time in RFC 3339 and UTC to whole seconds. Keeps the zone `Z`, so that the result means
-/// the same second on every machine if it is given as an option.
+/// Cuts a UTC time in the format of RFC 3339 to whole seconds. Keeps the zone `Z`, so that the
+/// result means the same second on every machine where a command gets it as an option.
 pub fn second_of(time: &str) -> String {
     time.get(..19).map_or_else(|| time.to_owned(), |second| format!("{second}Z"))
 }
@@ -128,8 +128,8 @@ struct TimelinePage<'p> {
     /// Options with which `organism thread` shows the same part of the thread as this page. A space
     /// precedes each option.
     options: String,
-    /// Position and id of the present event, until they are written on the line beneath the event's
-    /// heading. `None` after that, or if ids are not shown.
+    /// Position and id of the present event. They are written on the line beneath the event's
+    /// heading. `None` if they are already written, or if ids are not shown.
     under_head: Option<String>,
     text: String,
 }
@@ -451,9 +451,9 @@ fn core_gist(message: &MessageView) -> Option<String> {
     core_words::gist(&message.name.local, message.payload.as_deref().filter(|_| is_core(message))?)
 }
 
-/// Returns the state of a message if the state is unusual, so that people should notice it. The
-/// usual states are `handled` and `recorded`; for these, returns `None`. If `unknown` is true, also
-/// returns `None` for a message without a disposition.
+/// Returns the state of a message if the state is unusual, so that people should notice it. Returns
+/// `None` for the usual states, `handled` and `recorded`. If `unknown` is true, also returns `None`
+/// for a message without a disposition.
 fn unusual(message: &MessageView, unknown: bool) -> Option<&'static str> {
     let is_unknown = unknown && message.disposition.is_none();
     message.unusual_state().filter(|_| !is_unknown)
@@ -500,7 +500,7 @@ mod tests {
         draw_message(&output, &message)
     }
 
-    /// An auditor reads sums of money here, and no other line has them.
+    /// Auditors read the cost of a model turn in this line, and no other line shows the cost.
     #[test]
     fn the_cost_and_the_time_of_a_model_turn_are_never_cut() {
         let turn = "<t agent=\"researcher\" turn=\"1\" iteration=\"1\" stop=\"normal\" \

@@ -26,7 +26,7 @@ pub fn one_line(text: &str) -> String {
 }
 
 /// Replaces each character that a screen would interpret, reorder or hide by its code point. Keeps
-/// tabs and line breaks. A second call for the result changes nothing.
+/// tabs and line breaks. Applied to its own result, changes nothing.
 pub fn show_hidden(text: &str) -> Cow<'_, str> {
     if hidden(text) == 0 { Cow::Borrowed(text) } else { Cow::Owned(visible(text)) }
 }

@@ -122,8 +122,8 @@ pub fn accept(
     Ok(CommandExit::Done.into())
 }
 
-/// Returns the output for streams that have no damage of the accepted kinds. On JetStream, a MAC
-/// with an earlier key of this host is treated as a MAC of another host, and is therefore no
+/// Returns the output of a repair that found no damage of the kinds in `accepted`. On JetStream, a
+/// MAC with an earlier key of this host is treated as a MAC of another host, and is therefore no
 /// damage.
 fn nothing_accepted(accepted: AcceptedDamage) -> &'static str {
     if accepted.key {

@@ -61,12 +61,12 @@ pub fn named(data: &Path, digits: &str) -> anyhow::Result<NamedMessage> {
 #[derive(Debug)]
 pub struct OldestMatches {
     pub messages: Vec<NamedMessage>,
-    /// Whether a journal has more requests that match.
+    /// Whether any journal has more requests that match the filter.
     pub has_more: bool,
 }
 
 /// Finds the client requests that failed or were refused, and that match the filter. The result
-/// contains the oldest ones of each journal, at most `most` of them.
+/// contains the oldest requests of each journal, at most `most` from one journal.
 pub fn matching(data: &Path, filter: &RetryFilter, most: usize) -> anyhow::Result<OldestMatches> {
     let mut has_more = false;
     let messages = read_each(data, &mut |index, partition| {
@@ -78,9 +78,9 @@ pub fn matching(data: &Path, filter: &RetryFilter, most: usize) -> anyhow::Resul
 }
 
 /// The requests that a filter selects in all journals, page by page. A page has requests of one
-/// journal, the oldest ones first. No request is on two pages, even if it still matches the filter
-/// after it was handled. If a request was recorded after the first page of its journal was read, it
-/// is on no page.
+/// journal, the oldest ones first. Each request is on one page at most, even if it still matches
+/// the filter after its retry. Requests that are recorded after the first page of their journal was
+/// read are on no page.
 pub struct MatchingPages {
     filter: RetryFilter,
     /// Maximum number of requests on a page.
@@ -228,9 +228,9 @@ mod tests {
         page.iter().map(|named| named.message.id.0.as_u128()).collect()
     }
 
-    /// The first candidates still match the filter after they were handled. This happens if a
-    /// candidate needs a confirmation or is refused again. Such candidates must not keep the later
-    /// ones from being returned.
+    /// The first candidates still match the filter after the command has tried them, because a
+    /// candidate may need a confirmation or be refused again. They must not keep the later
+    /// candidates from being returned.
     #[test]
     fn pages_have_each_candidate_once_and_none_that_is_recorded_later() {
         let home = tempfile::tempdir().unwrap();

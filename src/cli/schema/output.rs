@@ -17,8 +17,8 @@ macro_rules! outputs {
     };
 }
 
-/// Commands with the schema of their JSON output. For a command that writes several lines, this is
-/// the schema of one line.
+/// Commands, each with the JSON Schema of its JSON output. If a command writes several lines, the
+/// schema describes one line.
 const OUTPUTS: [(&str, &str); 43] = outputs![
     "answer": "answer",
     "approvals": "approvals",

@@ -47,8 +47,8 @@ struct TriedThread {
     change: TrialChange,
     #[serde(rename = "first")]
     first: Option<FirstDifference>,
-    /// Number of pairs of prompts that were not compared, because a comparison covers only a
-    /// limited number of pairs.
+    /// Number of pairs of prompts that were not compared, because only a limited number of pairs is
+    /// compared.
     #[serde(rename = "uncompared_prompts")]
     uncompared: u64,
     /// Decision of the judge; `None` if the final payloads are equal or the trial has no judge.
@@ -230,8 +230,8 @@ impl TrialReport {
         Ok(())
     }
 
-    /// Draws the first difference of each changed thread. Without `--full`, draws only a limited
-    /// number of threads. The threads whose final payloads differ come first, unless the judge has
+    /// Draws the first difference of each changed thread; without `--full`, only for a limited
+    /// number of threads. Threads whose final payloads differ come first, unless the judge has
     /// decided that these payloads have the same meaning.
     fn differences(&self, output: &RenderOutput) -> String {
         let mut changed: Vec<_> =
@@ -341,7 +341,7 @@ impl TriedThread {
     }
 }
 
-/// Formats two values as `before → after`, or one of them if both are equal.
+/// Formats two values as `before → after`. If they are equal, returns one of them.
 fn pair(before: String, after: String) -> String {
     if before == after { before } else { format!("{before} → {after}") }
 }

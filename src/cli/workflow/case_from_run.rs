@@ -101,7 +101,8 @@ fn refuse_other_config(file: &Path, tested: Option<&Path>, ours: &Path) -> anyho
     Err(CommandFailure::usage(message).into())
 }
 
-/// Fails if the case file would no longer be TOML with the case at its end, as after `case = []`.
+/// Fails if the case file would be invalid TOML with `case` appended to it. For example, a file
+/// with an empty `case = []` permits no `[[case]]` at its end.
 fn refuse_invalid_whole(file: &Path, case: &str) -> anyhow::Result<()> {
     let earlier = std::fs::read_to_string(file).unwrap_or_default();
     let Err(error) = toml::from_str::<toml::Table>(&format!("{earlier}\n{case}")) else {
@@ -122,7 +123,7 @@ fn is_new(file: &Path) -> bool {
     !file.exists() || std::fs::read_to_string(file).is_ok_and(|text| text.trim().is_empty())
 }
 
-/// Appends the case to the file, with `begin` before it.
+/// Appends `begin` and then the case to the file.
 fn append(file: &Path, begin: &str, case: &str) -> anyhow::Result<()> {
     let failed = |error: std::io::Error| organism::Error::Io {
         context: format!("writing {}", file.display()),

@@ -52,8 +52,8 @@ pub struct RunProgress<'a> {
 
 impl<'a> RunProgress<'a> {
     /// Makes the progress of a run that is not submitted yet. Call this function before the
-    /// submission: it reads the last positions of the journals, and only records after these
-    /// positions are shown.
+    /// submission, because only those records are shown that follow the present ends of the
+    /// journals.
     pub fn new(
         data: &'a Path,
         form: ProgressForm,
@@ -206,8 +206,8 @@ impl<'a> RunProgress<'a> {
 }
 
 /// Returns the rows whose state has changed, each with its earlier version, or with `None` if the
-/// row is new. Running rows come last. The other rows come in the order of their depth, the deepest
-/// first, so that a row comes before the row that contains it.
+/// row is new. Rows that are no longer running come first, the deepest ones first, so that a row
+/// comes before the row that contains it. Running rows come last.
 fn changed<'r>(before: &'r [RunRow], rows: &'r [RunRow]) -> Vec<(Option<&'r RunRow>, &'r RunRow)> {
     let known: BTreeMap<String, &RunRow> = before.iter().map(|row| (key(row), row)).collect();
     let is_new = |(known, row): &(Option<&RunRow>, &RunRow)| match known {
@@ -229,9 +229,9 @@ fn changed<'r>(before: &'r [RunRow], rows: &'r [RunRow]) -> Vec<(Option<&'r RunR
     changed
 }
 
-/// Whether the command prints a line for a changed row. True for every row that is not waiting.
-/// Also true for a waiting row that was running before, because a loop will then repeat its goal.
-/// False for any other waiting row.
+/// Whether the command prints a line for a changed row. True for every row that is not waiting, and
+/// for a waiting row that was running before: a loop will repeat the goal of such a row. False for
+/// any other waiting row.
 fn has_news(before: Option<&RunRow>, row: &RunRow) -> bool {
     let was_running = before.is_some_and(|before| before.phase == GoalPhase::Running);
     row.phase != GoalPhase::Waiting || was_running
@@ -245,8 +245,8 @@ fn key(row: &RunRow) -> String {
     }
 }
 
-/// Returns a copy of the row for the output. Leaves out `time` if the row is still running, because
-/// its duration is not final.
+/// Returns a copy of the row for the output. If the row is still running, the copy has no `time`,
+/// because the duration is not final.
 fn finished_only(row: &RunRow) -> RunRow {
     let is_running = row.phase == GoalPhase::Running;
     let time = row.time.filter(|_| !is_running);

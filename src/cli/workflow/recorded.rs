@@ -20,10 +20,11 @@ pub struct RecordedRun {
     /// Request that opened the run.
     pub request: Arc<Message>,
     pub digest: Digest,
-    /// All messages of the thread, oldest first. In a fork, the messages of its history come first.
+    /// All messages of the thread, oldest first. In a fork, the messages of its source up to the
+    /// fork point come first.
     pub messages: Vec<Arc<Message>>,
-    /// Client keys of the requests in the thread, without those in the history of a fork, because
-    /// these keys belong to the source.
+    /// Client keys of the requests in the thread. In a fork, leaves out the keys of requests before
+    /// the fork point, because these keys belong to the source.
     keys: HashMap<MessageId, String>,
     /// Position of the latest record of the run's tree.
     pub last: Position,
@@ -51,9 +52,10 @@ impl RecordedRun {
         })
     }
 
-    /// Goes back to the run before the retry that the client of this run has requested with `key`,
-    /// from the goal `from`, and returns this retry. Changes nothing and returns `None` if there is
-    /// no such retry, or if the client has requested another run in the thread since.
+    /// Finds the retry that the client of this run has requested with the client key `key`, from
+    /// the goal `from`. Sets this value back to the run before the retry, and returns the retry.
+    /// Changes nothing and returns `None` if there is no such retry, or if the client has requested
+    /// a new run in the thread after the retry.
     pub fn go_back_to_retry(&mut self, key: &str, from: Option<&str>) -> Option<RunRetry> {
         let has_key = |message: &Message| self.keys.get(&message.id).is_some_and(|own| own == key);
         let requests = self.messages.iter().enumerate().rev();
@@ -121,7 +123,8 @@ pub fn run_on_record(place: &JournalTarget, thread: &ThreadId) -> anyhow::Result
     Err(CommandFailure::usage(message).into())
 }
 
-/// Makes the error of a command that needs the definition of a run, if the run has not recorded it.
+/// Makes the error of a command that needs the definition of a run, if the definition is not on
+/// record.
 fn without_definition(request: &Message) -> CommandFailure {
     let message = format!(
         "the latest run in {}, message {}, has not recorded its definition: it has not begun, or an \

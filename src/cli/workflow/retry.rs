@@ -97,8 +97,8 @@ pub fn run(args: &RetryArgs) -> anyhow::Result<ExitCode> {
     startup::runtime()?.block_on(shown)
 }
 
-/// Fails if the retry would make completed calls to listeners with `attempts = 1` again that were
-/// not undone.
+/// Fails if the retry would repeat completed calls to listeners with `attempts = 1`. Calls that
+/// were undone do not count.
 fn refuse_repeated(
     config: &Config,
     recorded: &RecordedRun,

@@ -15,7 +15,7 @@ use super::super::render::{RenderOutput, clean, columns, cut, duration};
 
 /// Maximum number of lines of a model's text that the drawing shows for each call.
 const TEXT_LINES_MAX: usize = 3;
-/// Maximum number of calls for which the drawing shows the activity, in each goal.
+/// Maximum number of calls in each goal for which the drawing shows the present activity.
 const ACTIVITIES_MAX: usize = 4;
 
 /// A drawn line of a run. `is_active` marks a line that shows work in progress. Such lines stay if
@@ -148,9 +148,9 @@ impl RunDrawing {
         shown.collect()
     }
 
-    /// Chooses the lines to show. If there are too many for the terminal, shows the lines about
-    /// work in progress and the lines around them, and states how many lines are omitted above and
-    /// below.
+    /// Chooses the lines to show. If `drawn` has too many lines for the terminal, shows the lines
+    /// about work in progress and the lines around them, and states how many lines are omitted
+    /// above and below.
     fn fit(&self, drawn: Vec<DrawnLine>) -> Vec<String> {
         let rows = |lines: &[DrawnLine]| lines.iter().map(|line| line.rows).sum::<usize>();
         if rows(&drawn) <= self.height.saturating_sub(1) {
@@ -200,8 +200,8 @@ impl RunDrawing {
     }
 }
 
-/// Describes the present activity of a call on one line. For a call that waits for a person, the
-/// line after it is the command of [`decision_command`].
+/// Describes the present activity of a call on one line. If the call waits for a person, the
+/// drawing shows the command of [`decision_command`] on the next line.
 fn activity_line(activity: &RunActivity, now: Time) -> String {
     let RunActivity { listener, what, .. } = activity;
     match what {

@@ -26,8 +26,8 @@ use super::super::output::{is_dumb, put_json_line, put_recorded_line};
 use super::progress::{ProgressForm, RunProgress};
 use super::recorded::RecordedRun;
 
-/// Submits a request to a workflow, and shows the run that it opens. If the request retries an
-/// earlier run, `retried` is that run.
+/// Submits a request to a workflow, and shows the run that the request opens. If the request
+/// retries an earlier run, `retried` is the earlier run.
 pub async fn show_run(
     config: Config,
     definition: &WorkflowDefinition,
@@ -191,7 +191,7 @@ async fn follow_live<'p>(
 
 /// Whether to print a note about `error`, which ended the live events of a run. True if the output
 /// is for people and the organism refused to send the events. False if the organism has ended or
-/// cannot be reached: the error of the submission reports this.
+/// cannot be reached, because the error of the submission already reports this.
 fn is_refusal_noted(form: ProgressForm, error: &ServiceError) -> bool {
     let is_for_people = matches!(form, ProgressForm::Tree | ProgressForm::Lines);
     is_for_people && matches!(error, ServiceError::Failed { .. })

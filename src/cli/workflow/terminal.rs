@@ -12,8 +12,8 @@ use crate::locks::locked;
 /// holds the lock, so that no log line lands within the block.
 static SHOWN: Mutex<RedrawnBlock> = Mutex::new(RedrawnBlock { lines: Vec::new() });
 
-/// Shows these lines in place of the present block. `columns_now` is the present width of the
-/// terminal in columns.
+/// Shows `lines` in place of the present block. `columns_now` is the present width of the terminal
+/// in columns.
 pub fn draw(lines: &[String], columns_now: usize) {
     let mut shown = locked(&SHOWN);
     note_part!("{}", shown.redraw(lines, columns_now));
@@ -60,8 +60,9 @@ pub struct RedrawnBlock {
 }
 
 impl RedrawnBlock {
-    /// Replaces the lines of the block by `lines`. Returns the text that must be printed for this,
-    /// with control sequences. `columns_now` is the present width of the terminal in columns.
+    /// Replaces the lines of the block by `lines`. Returns the text, with control sequences, that
+    /// the caller must print to change the screen. `columns_now` is the present width of the
+    /// terminal in columns.
     pub fn redraw(&mut self, lines: &[String], columns_now: usize) -> String {
         let mut out = self.up(columns_now);
         for line in lines {
@@ -72,16 +73,16 @@ impl RedrawnBlock {
         out
     }
 
-    /// Puts `text`, which must consist of whole lines, above the block. Returns the text that must
-    /// be printed for this, with control sequences. `columns_now` is the present width of the
-    /// terminal in columns.
+    /// Puts `text`, which must consist of whole lines, above the block. Returns the text, with
+    /// control sequences, that the caller must print to change the screen. `columns_now` is the
+    /// present width of the terminal in columns.
     pub fn put_above(&mut self, text: &str, columns_now: usize) -> String {
         let lines = self.lines.clone();
         self.clear(columns_now) + text + &self.redraw(&lines, columns_now)
     }
 
-    /// Removes all lines of the block. Returns the control sequences that must be printed for this.
-    /// `columns_now` is the present width of the terminal in columns.
+    /// Removes all lines of the block. Returns the control sequences that the caller must print to
+    /// change the screen. `columns_now` is the present width of the terminal in columns.
     pub fn clear(&mut self, columns_now: usize) -> String {
         if self.lines.is_empty() {
             return String::new();
@@ -92,7 +93,8 @@ impl RedrawnBlock {
     }
 
     /// Returns the control sequence that moves the cursor to the first line of the block. Counts
-    /// the rows of the block each time, because a terminal that was narrowed wraps long lines.
+    /// the rows of the block at each call, because long lines take more rows on a terminal that was
+    /// narrowed.
     fn up(&self, columns_now: usize) -> String {
         let widths = self.lines.iter().map(|line| columns(&plain(line)));
         let rows: usize = widths.map(|width| width.div_ceil(columns_now.max(1)).max(1)).sum();

@@ -17,7 +17,7 @@ use super::recorded::run_on_record;
 
 /// Lists the calls that an undo of the latest run in `thread` would cover, by the undo rules of
 /// `config`. First come the calls whose effects the undo would reverse, in the order of the undo.
-/// Then come the calls whose effects it could not reverse.
+/// Then come the calls whose effects the undo could not reverse.
 pub fn show(
     config: &Config,
     place: &JournalTarget,
@@ -51,7 +51,7 @@ pub fn show(
     Ok(CommandExit::Done.into())
 }
 
-/// A call, with the payload that undoes it; `None` if no payload can.
+/// A call, with the payload that undoes the call; `None` if the call cannot be undone.
 type CoveredCall<'a> = (&'a LeftCall, Option<String>);
 
 fn row((call, undo): &CoveredCall<'_>) -> Vec<String> {

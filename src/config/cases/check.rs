@@ -188,9 +188,9 @@ fn check_never(
     }
 }
 
-/// Reports every unknown input. Then reports at most one other problem, such as a missing input.
-/// However, if there is an unknown input, reports no missing input, because the unknown name is
-/// probably a misspelling of the missing name.
+/// Reports every unknown input. Then reports at most one other problem, such as a missing input. A
+/// missing input is not reported beside an unknown input, because the unknown name is probably a
+/// misspelling of the missing one.
 fn check_input(
     values: &[(String, String)],
     names: &[CaseText],

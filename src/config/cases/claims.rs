@@ -42,7 +42,7 @@ pub struct CaseExpectations {
     /// Goals, each with the state that the goal must have at the end of the run.
     pub goals: Vec<(CaseText, CaseText)>,
     /// Claims about the documents that agents get as their tasks, grouped by the path of the call
-    /// in which an agent gets its document.
+    /// that gives the document to the agent.
     pub documents: Vec<PathClaims>,
     /// Claims about the payloads of calls. The claims are grouped by the paths of the calls.
     pub payloads: Vec<PathClaims>,

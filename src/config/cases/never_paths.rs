@@ -21,8 +21,8 @@ enum LabelPart {
     Number,
 }
 
-/// Whether a call of the workflow `definition` can have the path `path`. If `path` ends with `*`,
-/// it stands for every path that begins with the text before `*`.
+/// Whether a call of the workflow `definition` can have the path `path`. A `path` with `*` at its
+/// end stands for every path that begins with the text before `*`.
 ///
 /// Checks the goal at the beginning of the path. If the path names a listener directly after the
 /// goal's thread, also checks this listener. Does not check the names of threads beneath the goal's
@@ -167,7 +167,7 @@ fn members_of(goal: &GoalDefinition) -> Vec<&str> {
     }
 }
 
-/// Whether `rest` can follow the name of a goal in a path. It must consist of these parts:
+/// Whether `rest` can follow the name of a goal in a path. `rest` must consist of these parts:
 ///
 /// - a text that matches the pattern `label`
 /// - optionally, a number such as `-1`, which marks a further run of the goal's thread after a
@@ -198,15 +198,16 @@ fn fits(label: &[LabelPart], rest: &str, is_beginning: bool, config: &Config) ->
     }
 }
 
-/// Returns the text after the number at the beginning of `text`, or `None` if there is no number.
+/// Returns the text after the number at the beginning of `text`. Returns `None` if `text` does not
+/// begin with a number.
 fn after_number(text: &str) -> Option<&str> {
     let after = text.trim_start_matches(|digit: char| digit.is_ascii_digit());
     (after.len() < text.len() && !text.starts_with('0')).then_some(after)
 }
 
-/// Whether `rest` can follow the label of a goal's thread in a path. It may be empty, name a thread
-/// beneath the goal's thread (`.NAME`), or name a listener that is called in the goal's thread
-/// (`/NAME`). If `is_beginning` is true, the name may be incomplete.
+/// Whether `rest` can follow the label of a goal's thread in a path. `rest` may be empty, name a
+/// thread beneath the goal's thread (`.NAME`), or name a listener that is called in the goal's
+/// thread (`/NAME`). If `is_beginning` is true, the name may be incomplete.
 fn is_end(rest: &str, is_beginning: bool, config: &Config) -> bool {
     if let Some(beneath) = rest.strip_prefix('.') {
         return is_beginning || !beneath.is_empty();

@@ -24,7 +24,7 @@ use super::super::{MissingKeys, ModelSpec, ProviderConfig, duration, file};
 use super::{DeclaredKind, DeclaredModel, DeclaredRemote, PLAYBACK, STRATEGIES};
 
 /// Resolves the files, keys and routes that the models of `sections` name. Adds missing keys to
-/// `missing` and all other problems to `problems`, because only some commands need the keys.
+/// `missing`, because only some commands need the keys. Adds all other problems to `problems`.
 pub fn specs(
     sections: &DeclaredSections,
     (directory, keys): (&Path, KeyRequirement),

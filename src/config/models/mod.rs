@@ -92,7 +92,7 @@ pub(super) fn read(name: &Located<String>, read: &mut TableReader<'_>) -> Declar
 
 impl DeclaredModel {
     /// Returns the maximum tokens of prompt and answer together, with the range of this setting in
-    /// the source. Returns `None` if the config sets no such maximum.
+    /// the config's text. Returns `None` if the config sets no such maximum.
     pub fn window(&self) -> Option<(u64, &SourceRange)> {
         self.window.as_ref().map(|(window, place)| (*window, place))
     }
@@ -117,8 +117,9 @@ impl DeclaredModel {
         self.has_price
     }
 
-    /// Whether the provider refuses requests that force a tool call. Anthropic refuses them for a
-    /// model that thinks. Other servers of Anthropic's format, at a `base_url`, may accept them.
+    /// Whether the provider refuses requests that force a tool call. Anthropic refuses such
+    /// requests if the model has thinking enabled. Other servers of Anthropic's format, at a
+    /// `base_url`, may accept them.
     pub fn refuses_forced_calls(&self) -> bool {
         match &self.kind {
             Some(DeclaredKind::Remote(remote)) => {

@@ -48,9 +48,9 @@ pub struct ComparedConfig {
 /// A difference between two configs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigChange {
-    /// Key of the changed value in the config file, such as `agents.writer.max_iterations`. For a
-    /// value of the effective config that no key of the file sets alone, such as the digest of a
-    /// schema, its key in the effective config.
+    /// Key of the changed value in the config file, such as `agents.writer.max_iterations`. If no
+    /// key of the file sets the value alone, as for the digest of a schema, this is the value's key
+    /// in the effective config.
     pub path: String,
     /// Value in the first config; `None` if only the second config has the key.
     pub before: Option<String>,
@@ -103,13 +103,14 @@ impl ComparedConfig {
     }
 
     /// Whether this config and `other` can be compared only by their effective configs, because one
-    /// of them was recorded by a boot of an early version. The sections and settings that the
-    /// effective config leaves out are then in no difference.
+    /// of them was recorded by a boot of an early version. If true, a comparison finds no
+    /// differences in the sections and settings that the effective config leaves out.
     pub const fn is_effective_only(&self, other: &Self) -> bool {
         self.values_apart.is_none() || other.values_apart.is_none()
     }
 
-    /// Returns the values that are compared with those of `other`, by their keys.
+    /// Returns the values of this config that are compared with the values of `other`, by their
+    /// keys.
     fn compared_values(&self, other: &Self) -> BTreeMap<&String, &String> {
         let apart = self.values_apart.as_ref().filter(|_| !self.is_effective_only(other));
         self.values.iter().chain(apart.into_iter().flatten()).collect()
@@ -149,8 +150,9 @@ fn digest_of(text: &str) -> Digest {
     Digest::of(text.as_bytes())
 }
 
-/// Returns every difference between two configs, in order of keys. Empty for configs that mean the
-/// same. If [`ComparedConfig::is_effective_only`], compares the effective configs alone.
+/// Returns every difference between two configs, in order of keys. Returns an empty list for
+/// configs that mean the same. If [`ComparedConfig::is_effective_only`] is true, compares only the
+/// effective configs.
 pub fn config_changes(before: &ComparedConfig, after: &ComparedConfig) -> Vec<ConfigChange> {
     let changes = effective_changes(before, after).into_iter();
     in_order(changes.map(|change| change.named_by_file(before, after)).collect())
@@ -163,8 +165,8 @@ pub fn in_order(mut changes: Vec<ConfigChange>) -> Vec<ConfigChange> {
     changes
 }
 
-/// Returns every difference between two configs as [`config_changes`] does, but names values of
-/// the effective config by their keys there.
+/// Returns every difference between two configs as [`config_changes`] does. However, each value of
+/// the effective config is named by its key in the effective config, not by its key in the file.
 pub fn effective_changes(before: &ComparedConfig, after: &ComparedConfig) -> Vec<ConfigChange> {
     let old_values = before.compared_values(after);
     let new_values = after.compared_values(before);
@@ -191,9 +193,9 @@ pub fn effective_changes(before: &ComparedConfig, after: &ComparedConfig) -> Vec
     changes.collect()
 }
 
-/// Returns the unified diff of two texts; `None` if neither text has several lines. For two long
-/// texts without equal lines, the search for equal lines takes quadratic time. It therefore ends at
-/// `deadline`.
+/// Returns the unified diff of two texts; `None` if neither text has several lines. The search for
+/// equal lines ends at `deadline`, because it takes quadratic time for two long texts without equal
+/// lines.
 fn text_diff(old: &str, new: &str, deadline: Instant) -> Option<String> {
     if !old.contains('\n') && !new.contains('\n') {
         return None;

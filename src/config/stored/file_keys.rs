@@ -54,12 +54,12 @@ fn times_by_key(times: &str) -> Vec<(&'static str, String)> {
     parts.map(|(key, value)| (key, value.to_owned())).collect()
 }
 
-/// Returns the key of the config file that sets the value of the effective config with the key
-/// `path`. Returns `path` itself if the file has no such key.
+/// Returns the key of the config file that sets the value at the key `path` of the effective
+/// config. Returns `path` itself if the file has no such key.
 ///
-/// `roles_of` returns the roles of a member in the two compared configs, as the effective config
-/// writes them. The first of them whose section has such a key counts. `is_set_anew` states whether
-/// only one of the two configs has the value.
+/// `roles_of` returns the roles that a member has in the two compared configs, as the effective
+/// config writes them. The first role whose section in the file has such a key decides.
+/// `is_set_anew` states whether only one of the two configs has the value.
 pub(super) fn file_key(
     path: &str,
     roles_of: impl Fn(&str) -> Vec<String>,

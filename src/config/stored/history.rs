@@ -74,8 +74,8 @@ impl ConfigHistory {
     }
 
     /// Finds a config by `digits`, the beginning of its digest. Returns the last boot or reload
-    /// that put this config in force; `None` if no config matches. If several match, `Err` contains
-    /// their digests.
+    /// that put this config in force; `None` if no config matches. If several configs match, `Err`
+    /// contains their digests.
     pub fn with_digest(&self, digits: &str) -> Result<Option<&BootConfig>, Vec<Digest>> {
         let mut matching = self.boots.iter().filter(|b| b.config.to_string().starts_with(digits));
         let mut digests: Vec<_> = matching.clone().map(|boot| boot.config).collect();

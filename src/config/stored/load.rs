@@ -56,8 +56,8 @@ impl StoredConfig {
     }
 
     /// Loads the config with the same checks as [`StoredConfig::load`], but keeps the files of the
-    /// config until the returned value is dropped. Playback models need these files, because they
-    /// read their recordings from them.
+    /// config until the returned value is dropped. Playback models need these files, which include
+    /// their recordings.
     pub fn extract(&self) -> Result<ExtractedConfig, StoredConfigError> {
         let mut extracted = self.extract_unproved()?;
         let config = &mut extracted.config;

@@ -128,8 +128,8 @@ impl StoredConfig {
     ///
     /// # Errors
     ///
-    /// Returns [`StoredConfigError::NotStored`] if the boot is from before the journal stored
-    /// configs.
+    /// Returns [`StoredConfigError::NotStored`] if an early version of the program, which did not
+    /// store configs, recorded the boot.
     pub fn read(reader: &JournalReader, boot: &BootConfig) -> Result<Self, StoredConfigError> {
         let not_stored =
             || StoredConfigError::NotStored { position: boot.position, config: boot.config };

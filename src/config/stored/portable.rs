@@ -51,7 +51,7 @@ pub fn directory_name(path: &str) -> String {
     format!("{OUTSIDE}/{}", digits(&normal))
 }
 
-/// Returns the portable name of a file. `path` is the path of the file beneath `directory`.
+/// Returns the portable name of the file at `path`, a path that is relative to `directory`.
 pub fn beneath(directory: &str, path: &str) -> String {
     let joined = if directory == "." { path.to_owned() } else { format!("{directory}/{path}") };
     file_name(&joined)
@@ -81,8 +81,8 @@ fn is_odd(c: char) -> bool {
     c.is_control() || matches!(c, '\\' | ':' | '"' | '<' | '>' | '|' | '?' | '*')
 }
 
-/// Returns the path without `.` components. A `..` removes the name before it, and stays if there
-/// is no such name. Does not follow symbolic links.
+/// Returns the path without `.` components. A `..` component removes the name before it. If there
+/// is no such name, the `..` stays. Does not follow symbolic links.
 fn normalised(path: &str) -> String {
     let mut parts: Vec<&str> = Vec::new();
     let mut root = "";

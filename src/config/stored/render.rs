@@ -36,8 +36,8 @@ enum TextRule {
     /// The string is stored with its references to variables, not with the values of these
     /// variables. The values may be secret, or may be valid only on this machine.
     Written,
-    /// A secret. The string is stored only if it is a single reference to a variable and contains
-    /// no default. Otherwise, a placeholder is stored.
+    /// A secret. The string is stored only if it consists of a single reference to a variable,
+    /// without a default. Otherwise, a placeholder is stored.
     Secret,
     /// An address. The address is stored if it cannot contain a secret. Otherwise, a placeholder is
     /// stored.

@@ -20,8 +20,8 @@ use super::super::tree::{Located, TomlNode, TomlValue};
 use super::{WorkflowReader, table_of};
 
 /// The forms of a goal, such as a loop. The form of a question is in `ASK`. Each entry contains the
-/// key by which the form is recognised, and the other keys that this form permits. The first entry
-/// whose key occurs in the goal decides.
+/// key by which the form is recognised, and the other keys that this form permits. If a goal has
+/// the keys of several entries, the first of these entries determines its form.
 const FORMS: [(&str, &[&str]); 8] = [
     // `each` is matched first, because it may also have the keys of its target.
     (

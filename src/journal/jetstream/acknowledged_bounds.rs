@@ -71,7 +71,7 @@ pub struct ProjectionReport {
     pub projection: Option<ProjectionHead>,
     /// Processes that the reporting process believes to be running, including itself. The querying
     /// process waits for the reports of all of them. Empty if the reporting process has not
-    /// listened long enough to know them.
+    /// listened long enough to know which processes run.
     #[serde(rename = "members", default, skip_serializing_if = "BTreeMap::is_empty")]
     pub members: BTreeMap<MemberId, String>,
 }
@@ -153,8 +153,9 @@ pub(super) struct PumpDirectories {
 }
 
 impl StreamBounds {
-    /// Returns the bound of a single source: the last record of the projection in `data`, which is
-    /// a copy of the stream of `options`. Returns no bound if the projection is missing or empty.
+    /// Returns the bound of a single source: the last record of the projection in `data`. This
+    /// projection is a copy of the stream of `options`. Returns no bound if the projection is
+    /// missing or empty.
     pub fn of_projection(options: &Options, data: &Path) -> Result<Self, Error> {
         let mut bounds = Self { stream: options.stream(), ..Self::default() };
         let head = projection_head(data)?;
@@ -339,14 +340,15 @@ impl StreamBounds {
         self.all.iter().map(|bound| bound.position).collect()
     }
 
-    /// Names the sources that know a later record than `last`. Returns `None` if there are none.
+    /// Returns the names of the sources that know a later record than `last`, in one text; `None`
+    /// if there are no such sources.
     pub fn beyond(&self, last: Position) -> Option<String> {
         let sources = named(self.all.iter().filter(|bound| bound.position > last));
         (!sources.is_empty()).then_some(sources)
     }
 
-    /// Names the sources that did not answer in time, or could not be read. Returns `None` if
-    /// there are none.
+    /// Returns the names of the sources that did not answer in time or could not be read, in one
+    /// text; `None` if there are no such sources.
     pub fn silent(&self) -> Option<String> {
         (!self.unreachable.is_empty()).then(|| self.unreachable.join(", "))
     }

@@ -33,9 +33,9 @@ use crate::journal::log::{LogGroup, StreamItem};
 use crate::journal::record_codec::{EncodedRow, StoredRow};
 use crate::journal::{Checkpoint, HeadMac, RecordHeader};
 
-/// Version of the encoding of commits. It also determines the journal format of the records in a
-/// commit: encoding 2 contains records of journal format 3, and encoding 3 contains records of
-/// journal format 4.
+/// Version of the encoding of commits. This version also determines the journal format of the
+/// records in a commit: encoding 2 contains records of journal format 3, and encoding 3 contains
+/// records of journal format 4.
 pub const FORMAT: u32 = 3;
 
 /// Oldest version of the encoding that this program reads.
@@ -96,8 +96,8 @@ pub struct JournalIdentity<'a> {
     /// Number of partitions of the journal.
     #[serde(rename = "partitions", default = "alone", skip_serializing_if = "is_alone")]
     pub partitions: u32,
-    /// Whether the journal is being moved into this stream. No pump continues the journal until all
-    /// of it has arrived.
+    /// Whether the journal is being moved into this stream. If so, no pump continues the journal
+    /// until the whole journal has arrived.
     #[serde(rename = "moving", default, skip_serializing_if = "std::ops::Not::not")]
     pub moving: bool,
 }
@@ -303,7 +303,7 @@ impl CommitAssembler {
 }
 
 /// Decoded content of a commit, which is a group of records, checkpoints and blobs that became
-/// durable together. `taken` contains them in the order of the encoding.
+/// durable together. `taken` contains these entries in the order of the encoding.
 #[derive(Default)]
 pub struct CommitContents<'a> {
     pub journal: Option<JournalIdentity<'a>>,

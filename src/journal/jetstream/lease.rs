@@ -154,12 +154,13 @@ pub struct Lease {
     /// and the server refuses the write.
     revision: AtomicU64,
     heir: OnceLock<MemberId>,
-    /// Time at which this process took the lease; unset before. A standby may take it after days.
+    /// Time at which this process took the lease; unset before. A standby may take the lease days
+    /// after the start of its process.
     taken_at: OnceLock<Time>,
     /// The last acknowledged record, which every renewal writes into the bucket. Before this pump
     /// leads, this is the record from the previous holder's lease. The bucket thus keeps that
-    /// record if this pump never leads. Once this pump leads, this is its own last acknowledged
-    /// record.
+    /// record if this pump never leads. Once this pump leads, this is the last record that this
+    /// pump has acknowledged.
     acknowledged: Mutex<Option<AcknowledgedMark>>,
     /// Lock: renewals run one at a time. Each renewal reads the last acknowledged record only after
     /// the previous renewal has ended, so no renewal replaces a record in the bucket by an older
@@ -184,8 +185,7 @@ pub enum RenewalResult {
 pub enum LeaseAvailability {
     /// The lease is free. The number is the revision of the lease's key.
     Free(u64),
-    /// The process with this name was the last known holder of the lease. This process may have
-    /// ended.
+    /// The process with this name is the last known holder of the lease, and may have ended.
     Held(String),
     /// The process with this name holds the lease and is alive.
     Lives(String),
@@ -202,8 +202,8 @@ pub enum LeaseAvailability {
 pub struct LastSeen(Option<(u64, Instant)>);
 
 impl LastSeen {
-    /// Returns the result of a check of a bucket that was just created in place of a lost one. The
-    /// new bucket has no lease yet.
+    /// Returns the value for a bucket that was just created in place of a lost one. The new bucket
+    /// has no lease yet, so the revision is 0.
     pub fn in_new_bucket() -> Self {
         Self(Some((0, Instant::now())))
     }
@@ -306,7 +306,7 @@ impl Lease {
     /// - The holder is an earlier process with the same directory as this process.
     /// - The holder has not renewed it for [`limits::LEASE_LAPSE`].
     /// - The entry of the lease was lost, perhaps together with its bucket, and
-    ///   [`limits::LEASE_LAPSE`] has passed since this process noticed it.
+    ///   [`limits::LEASE_LAPSE`] has passed since this process noticed the loss.
     pub fn look(&self, seen: &mut LastSeen) -> Result<LeaseAvailability, Error> {
         let found = match self.api.last(&self.bucket, &self.subject) {
             Err(failed) if failed.is(code::STREAM_NOT_FOUND) => {
@@ -506,9 +506,9 @@ impl Lease {
 }
 
 /// Returns the availability of a released lease. The lease is free at once if it has no heir, or if
-/// this process is the heir. If another process is the heir, the lease is free
-/// [`limits::LEASE_RESERVED_FOR_HEIR`] after this process noticed the release, if the heir has not
-/// taken it. `seen` keeps that time.
+/// this process is the heir. If another process is the heir and does not take the lease, the lease
+/// becomes free [`limits::LEASE_RESERVED_FOR_HEIR`] after this process noticed the release. `seen`
+/// keeps the time at which this process noticed the release.
 fn vacancy(
     found: &StoredMessage,
     heir: Option<MemberId>,

@@ -12,7 +12,8 @@ use std::time::Duration;
 use crate::limits;
 use crate::locks::locked;
 
-/// The lapses of one lease. All times are of a clock that also runs while the machine is suspended.
+/// The lapses of one lease. All times come from a clock that also runs while the machine is
+/// suspended.
 #[derive(Debug, Clone)]
 pub(super) struct LeaseLapses(Arc<Mutex<LapseState>>);
 
@@ -26,8 +27,8 @@ struct LapseState {
     /// comparison of the stream with the projections of the other processes was requested. Until
     /// [`limits::LEASE_LAPSE`] after this time, no other pump can have taken over.
     led_at: Duration,
-    /// Whether the stream must be compared: the lease was renewed after a lapse, and no comparison
-    /// has succeeded since then.
+    /// Whether the stream must be compared with the projections of the other processes: the lease
+    /// was renewed after a lapse, and no comparison has succeeded since then.
     is_comparison_due: bool,
     /// Whether the present lapse was reported.
     is_reported: bool,
@@ -73,27 +74,29 @@ impl LeaseLapses {
         is_due
     }
 
-    /// Whether the stream must be compared: the lease was renewed after a lapse, and no comparison
-    /// has succeeded since then.
+    /// Whether the stream must be compared with the projections of the other processes: the lease
+    /// was renewed after a lapse, and no comparison has succeeded since then.
     pub fn is_comparison_due(&self) -> bool {
         self.state().is_comparison_due
     }
 
-    /// Whether another pump may have taken over. True if a comparison is due, or if neither a
-    /// renewal nor a comparison has succeeded for the duration of a lapse.
+    /// Whether another pump may have taken over. True if a comparison of the stream with the
+    /// projections of the other processes is due, or if neither a renewal nor a comparison has
+    /// succeeded for the duration of a lapse.
     pub fn may_have_lapsed(&self, now: Duration) -> bool {
         let state = self.state();
         state.is_comparison_due || is_lapsed(state.led_at, now)
     }
 
-    /// Whether the stream was compared after the last confirmed renewal.
+    /// Whether the stream was compared with the projections of the other processes after the last
+    /// confirmed renewal was requested.
     pub fn was_compared(&self) -> bool {
         let state = self.state();
         state.led_at > state.renewed_at
     }
 
-    /// Records that the stream was compared. The first request of the comparison was sent at the
-    /// time `requested_at`.
+    /// Records that the stream was compared with the projections of the other processes. The first
+    /// request of this comparison was sent at the time `requested_at`.
     pub fn record_comparison(&self, requested_at: Duration) {
         let mut state = self.state();
         state.is_comparison_due = is_lapsed(requested_at, state.confirmed_at);

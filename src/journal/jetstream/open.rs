@@ -174,11 +174,11 @@ impl StateRecovery for BegunRecovery<'_> {
     }
 }
 
-/// Maps an error of the first append in a new epoch. Maps [`Error::Stopped`] to [`Error::Fenced`],
-/// so that this process becomes a standby again. [`Error::Stopped`] means that the stream already
-/// has another message with the same epoch in this place. There are two possible causes: another
-/// pump began the same epoch at the same moment, or this process wrote the message in an earlier
-/// attempt and got no acknowledgement.
+/// Maps an error of the first append in a new epoch. [`Error::Stopped`] means that the stream
+/// already has another message with the same epoch in the place of this append. There are two
+/// possible causes: another pump began the same epoch at the same moment, or this process wrote
+/// that message in an earlier attempt and got no acknowledgement. In both cases, returns
+/// [`Error::Fenced`], so that this process becomes a standby again.
 fn begun(error: Error, ours: u32) -> Error {
     match error {
         Error::Stopped { .. } => Error::Fenced { ours, theirs: ours },
@@ -201,7 +201,8 @@ pub(super) fn connect(servers: &nats::Options, options: &Options) -> Result<JetS
 }
 
 /// Returns the id of the journal in the locked directory `opening`, and the mark of the last group
-/// that its projection has read from the stream. Returns `None` if there is no projection yet.
+/// that the projection in this directory has read from the stream. Returns `None` if there is no
+/// projection yet.
 pub(super) fn found(opening: &LockedJournalDir) -> Result<Option<(Uuid, LogMark)>, Error> {
     if !opening.exists() {
         return Ok(None);

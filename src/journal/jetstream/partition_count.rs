@@ -74,9 +74,9 @@ pub fn agree(
 }
 
 /// Reads the entry with the number of partitions. Returns the entry's sequence number (`None` if
-/// there is no entry) and the id of the organism's journal (`None` if no journal has begun).
-/// Returns an error if the number differs from the config's, or if this host may not join the
-/// journal.
+/// there is no entry) and the id of the organism's journal (`None` if the server has no journal of
+/// the organism yet). Returns an error if the number differs from the config's, or if this host may
+/// not join the journal.
 fn look(
     api: &JetStreamApi,
     options: &Options,
@@ -99,8 +99,9 @@ fn look(
     Ok((found.map(|(seq, _)| seq), journal))
 }
 
-/// Returns the id of the organism's journal on the server; `None` if no journal has begun. Returns
-/// an error if the config states another number of partitions than the journal has.
+/// Returns the id of the organism's journal on the server; `None` if the server has no journal of
+/// the organism yet. Returns an error if the config states another number of partitions than the
+/// journal has.
 pub fn begun(api: &JetStreamApi, options: &Options) -> Result<Option<Uuid>, Error> {
     let bucket = format!("KV_{}", options.bucket());
     let found = match api.last(&bucket, &options.count()) {

@@ -23,8 +23,8 @@ use super::stream_reader::StreamReader;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum ProjectionAlignment {
     /// The stream has all records of the projection, and `last` is the last record of the
-    /// projection. The projection continues to read the stream after the message `mark`, because it
-    /// has all records up to this message.
+    /// projection. The projection continues to read the stream after the message `mark`, because
+    /// the projection has all records up to this message.
     Whole { mark: LogMark, last: Position },
     /// The stream lacks records of the projection, or files, such as configs, that the projection
     /// has. The stream's last record is at this position.
@@ -73,8 +73,8 @@ pub(super) struct ProjectionComparison {
 }
 
 impl ComparedProjection {
-    /// Opens a projection without its checkpoints, for the start of a pump or for a repair. Both
-    /// compare only records and files.
+    /// Opens a projection without its checkpoints, for the start of a pump or for a repair. The
+    /// start and the repair compare only records and files.
     pub fn open(data: &Path) -> Result<Self, Error> {
         let reader = JournalReader::open(data)?;
         let last = reader.last()?;

@@ -135,8 +135,8 @@ pub fn read(
     })
 }
 
-/// Returns the stream items in `taken`, except the records and checkpoints that the projection
-/// already has. These are the ones up to position `known`.
+/// Returns the stream items in `taken` without the records and checkpoints up to position `known`,
+/// which the projection already has.
 fn newer(taken: Vec<StreamItem<'_>>, known: Position) -> Vec<StreamItem<'_>> {
     let is_newer = |one: &StreamItem<'_>| match one {
         StreamItem::Step(row) => row.place.position > known,

@@ -8,11 +8,11 @@
 //! message, the append has succeeded. If it is another message, another pump has written to the
 //! stream, and this pump must stop.
 //!
-//! Each message also has an id, by which servers recognise duplicates. It consists of the sequence
-//! number of the previous message, a digest of the new message and, for a retry, the number of the
-//! retry. A retry needs another id, because a failed server may have passed the first id, but not
-//! the message, to its successor. The successor then refuses the first id for two minutes as a
-//! duplicate.
+//! Each message also has an id, by which servers recognise duplicates. The id consists of the
+//! sequence number of the previous message, a digest of the new message and, for a retry, the
+//! number of the retry. A retry needs another id, because a failed server may have passed the first
+//! id, but not the message, to its successor. The successor then refuses the first id for two
+//! minutes as a duplicate.
 //!
 //! During an election in a cluster, servers do not answer and publishes are lost. So after a
 //! request without an answer, the publisher sends small requests until a server answers one of
@@ -48,8 +48,8 @@ pub struct StreamPublisher {
     pub epoch: u32,
     /// Whether the last request to the server had no response.
     silence: Cell<bool>,
-    /// The latest attempt to append a message. The first value is the number of the message after
-    /// which the attempt was made, and the second value is the number of retries at this place.
+    /// The latest attempt to append a message: the number of the message directly before the place
+    /// of the new message, and how often an append at this place was retried.
     retries: Cell<(u64, u32)>,
 }
 
@@ -176,8 +176,8 @@ impl StreamPublisher {
     }
 
     /// Returns the error for an acknowledgement with a wrong sequence number: `at` in place of
-    /// `meant`. Older servers send such an acknowledgement for a message with a duplicate id. It
-    /// states the number of the earlier message with this id.
+    /// `meant`. Older servers send such an acknowledgement for a message with a duplicate id. The
+    /// acknowledgement then states the number of the earlier message with this id.
     fn wrong_position(&self, at: u64, meant: u64) -> Error {
         let stream = &self.stream;
         let detail = format!(

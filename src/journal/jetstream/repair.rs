@@ -306,8 +306,8 @@ impl LockedHost<'_> {
         Ok(None)
     }
 
-    /// Returns the error for a repair that would lose records. `ours` states how far this repair
-    /// would go, and `sources` names the processes that go farther.
+    /// Returns the error for a repair that would lose records. `ours` states the last record that
+    /// this repair could keep, and `sources` names the processes that have later records.
     fn ahead(&self, ours: &str, sources: &str) -> Error {
         let reason = format!(
             "{ours}, and {sources}. Stop the organism there, and run `organism repair` on that host"
@@ -352,8 +352,8 @@ impl LockedHost<'_> {
         known.is_some_and(|known| known.seq > seq && known.position <= last)
     }
 
-    /// Returns the error for the records from `first` to `last` of the projection. They were not
-    /// published, because no MAC of a pump covers them.
+    /// Returns the error for the records from `first` to `last` of the projection. These records
+    /// were not published, because no MAC of a pump covers them.
     fn unpublished(&self, first: Position, last: Position) -> Error {
         let data = self.data.display();
         let detail = format!(
@@ -412,8 +412,8 @@ impl LockedHost<'_> {
     /// notes about the projection, and returns the description of the repair.
     ///
     /// If the stream has everything that this host and the lease know, nothing needs repair: moves
-    /// nothing and returns `None`. But if `is_pending` is true, an interrupted repair must still be
-    /// completed, and the function does so even for such a stream.
+    /// nothing and returns `None`. Exception: if `is_pending` is true, completes an interrupted
+    /// repair even for such a stream.
     fn keep_stream(
         self,
         noted: Option<StreamRepair>,
@@ -456,9 +456,9 @@ impl LockedHost<'_> {
     }
 
     /// Reads the stream up to message `last_seq`. Returns the last record of the stream, and
-    /// whether the stream has everything that this host and the lease know. This includes all
-    /// records and files of the projection, and each record that the state directory, the copied
-    /// checkpoints or the lease name.
+    /// whether the stream has everything that this host and the lease know: all records and files
+    /// of the projection, and each record that the state directory, the copied checkpoints or the
+    /// lease name.
     fn read_stream(&self, last_seq: u64) -> Result<(Position, bool), Error> {
         let data = self.data.to_owned();
         let state = self.state.to_owned();

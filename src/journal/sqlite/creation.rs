@@ -13,9 +13,9 @@ use super::directory::DATABASE;
 use super::repair::set_logs_aside;
 use super::{JournalMetadata, MAC_COLUMN, SCHEMA, STREAM, VIEWS, write};
 
-/// Creates the file of a journal. Writes it under another name and renames it once it is complete,
-/// so that a crash leaves no incomplete journal. If a lost journal left its write-ahead log, first
-/// moves this log to another name.
+/// Creates the file of a journal. Writes the file under another name and renames it once it is
+/// complete, so that a crash leaves no incomplete journal. If a lost journal left its write-ahead
+/// log, first moves this log to another name.
 pub fn create(data: &Path, about: &JournalMetadata, mark: Option<LogMark>) -> Result<(), Error> {
     let unfinished = data.join("journal.new");
     for name in ["journal.new", "journal.new-journal"] {

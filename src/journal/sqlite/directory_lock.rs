@@ -39,8 +39,8 @@ impl DirectoryLock {
     }
 
     /// Takes the lock on a state directory, as [`DirectoryLock::take`] does on a data directory.
-    /// Locks the file with the holder's name and not the directory, because `state` may be on a
-    /// network file system, which locks only files that are open for writing.
+    /// Locks the file that contains the holder's name, instead of the directory, because `state`
+    /// may be on a network file system, which locks only files that are open for writing.
     pub fn take_state(state: &Path) -> Result<Self, Error> {
         let path = state.join(HOLDER);
         let context = || path.display().to_string();

@@ -128,9 +128,9 @@ impl HeadStore {
         Ok(Self { names, ..copy })
     }
 
-    /// Stores all of these heads, and the leaves of all of these chunks, or nothing at all. A new
-    /// head replaces the earlier head of the same tree, and new leaves replace the earlier leaves
-    /// of the same chunk.
+    /// Stores all of `heads`, and the leaves of all of `chunks`, or nothing at all. A new head
+    /// replaces the earlier head of the same tree, and new leaves replace the earlier leaves of the
+    /// same chunk.
     pub fn put<'h>(
         &mut self,
         heads: impl Iterator<Item = &'h TreeHead> + Clone,

@@ -223,10 +223,10 @@ impl JournalFile {
     }
 
     /// Returns an error if the open file has been missing from its place for at least
-    /// [`limits::JOURNAL_DISPLACED_AFTER`], because it was moved, removed or replaced. This time
-    /// starts with the first call that does not find the file in its place. A call that finds the
-    /// file there ends it. `now` is the time of this call, and `last` is the last record of the
-    /// file.
+    /// [`limits::JOURNAL_DISPLACED_AFTER`], because it was moved, removed or replaced. The duration
+    /// counts from the first call that does not find the file in its place. A call that finds the
+    /// file in its place resets the duration. `now` is the time of this call, and `last` is the
+    /// last record of the file.
     pub(super) fn verify_in_place(&mut self, last: Position, now: Time) -> Result<(), Error> {
         let Err(error) = self.require_in_place(last) else {
             self.displaced_since = None;

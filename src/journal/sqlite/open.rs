@@ -111,15 +111,15 @@ impl LockedJournalDir {
         create(&self.data, &JournalMetadata { format: FORMAT, journal, epoch: 0, key }, mark)
     }
 
-    /// Returns the id of the journal in the file, and the position of a projection in its stream.
-    /// The second value is `None` if the file is no projection.
+    /// Returns the id of the journal in the file and, if the file is a projection, the projection's
+    /// position in its stream. The second value is `None` if the file is no projection.
     pub fn found(&self) -> Result<(Uuid, Option<String>), Error> {
         let reader = JournalReader::open(&self.data)?;
         Ok((reader.about()?.journal, reader.meta(STREAM)?))
     }
 
     /// Verifies the hash chain of `journal` up to `last`. Returns the first of the unproved records
-    /// at the end of the journal, for which no MAC proves that a pump wrote them. Returns `None` if
+    /// at the end of the journal; no MAC proves that a pump wrote these records. Returns `None` if
     /// there are no such records.
     ///
     /// If no record has a MAC, all records are unproved. But if this host also has no watermark of
@@ -324,7 +324,8 @@ pub struct FoundJournal {
     pub without_mac: bool,
     /// The last record that a MAC of this host's key covers.
     pub covered: Position,
-    /// Position of the last record that the journal keeps. The records in `taken_out` follow it.
+    /// Position of the last record that the journal keeps. The records in `taken_out` follow this
+    /// record.
     pub last: Position,
     /// Loss of records or checkpoints that an operator accepts when the journal is opened. The
     /// watermark and the checkpoints outside the file reveal this loss.

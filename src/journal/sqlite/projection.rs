@@ -83,7 +83,7 @@ impl LockedJournalDir {
 
 impl SqliteJournal {
     /// Makes the journal a projection of its stream. The stream must have all records of the
-    /// journal up to message `mark`.
+    /// journal, in messages up to `mark`.
     pub(in crate::journal) fn follow_from(&mut self, mark: LogMark) -> Result<(), Error> {
         self.file.write(&LogGroup::default(), Some(mark), None, &mut self.heads)
     }
@@ -138,7 +138,7 @@ pub struct RecordProof<'f> {
     pub coverage: &'f MacCoverage,
     pub redactions: &'f RedactedRecords,
     pub last: Position,
-    /// Whether this host has not acknowledged any record of the journal. Such a journal may have
+    /// Whether this host has acknowledged no record of the journal, so that the journal may have
     /// been written before MACs existed.
     pub is_old: bool,
 }

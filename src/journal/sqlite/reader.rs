@@ -359,9 +359,9 @@ impl JournalReader {
     }
 
     /// Verifies that the tables and views have the schema that this program expects, that no row is
-    /// before the first record, and that the file's structure is sound. The index of the blobs must
-    /// be equal to their table: blobs are read through the index alone, so damage in the table would
-    /// otherwise stay unknown.
+    /// before the first record, and that the file's structure is sound. Also verifies that the SQL
+    /// index of the blobs agrees with the table of the blobs. Blobs are read through this SQL index
+    /// alone, so damage in the table would otherwise stay unknown.
     pub fn check_structure(&self) -> Result<(), Error> {
         let failed = |error| self.read_error("its structure", error);
         let (ours, found) = self.catalogues().map_err(failed)?;

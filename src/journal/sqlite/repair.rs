@@ -54,7 +54,7 @@ pub fn drop_checkpoints_after(db: &Connection, last: Position) -> rusqlite::Resu
 /// log without its database.
 pub const FILE_ENDS: [&str; 3] = ["-wal", "-shm", ""];
 
-/// Moves the file at the path of the journal in `data` to an unused path, and returns this path.
+/// Moves the file at the path of the journal in `data` to an unused path, and returns the new path.
 /// The file is not a journal. Also moves the file's write-ahead log.
 pub fn set_file_aside(data: &Path) -> Result<PathBuf, Error> {
     let named = |number: u32, end: &str| data.join(format!("{DATABASE}.lost-{number}{end}"));
@@ -99,8 +99,8 @@ pub struct TakenOut {
     pub file: PathBuf,
 }
 
-/// Copies the records that follow the last record covered by a MAC of this host into a separate
-/// file. Returns `None` if no record follows it, or if no MAC of this host covers any record.
+/// Copies into a separate file the records that follow the last record covered by a MAC of this
+/// host. Returns `None` if there are no such records, or if no MAC of this host covers any record.
 /// [`TableRepair::apply`] later removes the copied records from the journal.
 pub fn keep_uncovered_aside(
     data: &Path,

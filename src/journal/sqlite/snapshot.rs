@@ -429,7 +429,7 @@ impl SnapshotFiles {
     }
 }
 
-/// The files of an unfinished snapshot. Dropping this value deletes the files, unless they were
+/// The files of an unfinished snapshot. Dropping this value deletes those files that were not
 /// renamed.
 #[derive(Debug)]
 pub struct DraftFiles(SnapshotFiles);
@@ -444,8 +444,8 @@ impl Drop for DraftFiles {
 #[derive(Debug)]
 pub struct SnapshotDraft {
     pub files: DraftFiles,
-    /// Number of earlier snapshots in the chain to which this draft belongs; 0 if the draft begins
-    /// empty.
+    /// Number of earlier snapshots in the chain of copies that ends with this draft; 0 if the draft
+    /// begins empty.
     pub generation: u32,
     /// Content with which the draft begins. `Ok` contains the present snapshot, and `Err` contains
     /// empty heads and an empty store.

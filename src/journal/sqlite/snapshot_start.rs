@@ -25,8 +25,9 @@ impl LockedJournalDir {
     /// nothing in these cases:
     ///
     /// - There is no usable snapshot.
-    /// - Checkpoints are copied to another directory, and the last copied one is older than the
-    ///   snapshot. Every record must then be read to find the checkpoints that still need a copy.
+    /// - Checkpoints are copied to another directory, and the last copied checkpoint is older than
+    ///   the snapshot. The start must then read every record to find the checkpoints that still
+    ///   need a copy.
     pub fn restore_snapshot(&mut self, recovery: &mut dyn StateRecovery) -> Result<(), Error> {
         let Some(core_version) = recovery.snapshot_version() else { return Ok(()) };
         let reader = JournalReader::open(&self.data)?;
@@ -76,7 +77,7 @@ impl LockedJournalDir {
 
     /// Verifies the journal as [`LockedJournalDir::prove`] does, and passes its records to
     /// `recovery`. If a snapshot of `journal` was restored, skips the records before this snapshot,
-    /// and also returns the input for their background verification.
+    /// and also returns the input for the background verification of the skipped records.
     pub(super) fn prove_recovering(
         mut self,
         journal: Uuid,
@@ -101,9 +102,9 @@ impl LockedJournalDir {
 
 impl SqliteJournal {
     /// Starts to verify, in the background, the records up to the snapshot from which the journal
-    /// was opened. `claim` is the input of this verification. Its accepted losses and redactions
-    /// are replaced by those in `known` and `redactions`, because operators may have accepted some
-    /// of them after the snapshot.
+    /// was opened. `claim` is the input of this verification. The losses and redactions in `claim`
+    /// are replaced by those in `known` and `redactions`, because operators may have accepted
+    /// losses and made redactions after the snapshot.
     pub(super) fn start_proof(
         &mut self,
         claim: ProofClaim,

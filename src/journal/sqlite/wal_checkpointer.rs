@@ -1,6 +1,6 @@
 //! Runs WAL checkpoints of SQLite, which move the write-ahead log into the journal file. Another OS
-//! thread moves most of the log while the pump continues. The writer itself then moves the short
-//! rest, or the whole log if no OS thread can be created.
+//! thread moves most of the log while the pump continues. The journal's writer then moves the short
+//! rest itself, or the whole log if no OS thread can be created.
 //!
 //! SQLite's automatic checkpoints are off, because SQLite does not report if such a checkpoint
 //! fails to sync. This module must not know records.
@@ -16,9 +16,10 @@ use super::open;
 
 /// Result of the last WAL checkpoint.
 pub enum WalCheckpointResult {
-    /// The checkpoint copied all frames that were in the log when it began, but no later frames.
+    /// The checkpoint copied all frames that were in the log when the checkpoint began, but no
+    /// later frames.
     Nearly,
-    /// The checkpoint did not begin, because it could not open its own connection to the database.
+    /// The checkpoint did not begin, because no connection to the database could be opened for it.
     NotBegun,
     /// The disk is too full. The checkpoint will be retried later.
     NoRoom,

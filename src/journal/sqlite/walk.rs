@@ -14,7 +14,7 @@ use crate::thread::text::InternedNames;
 use super::reader::JournalReader;
 use super::row;
 
-/// A record that a walk visits. The payloads of the record are not read yet.
+/// A record that a walk has reached. The payloads of the record are not read yet.
 pub struct WalkedRecord<'r> {
     sealed: HashedRecord,
     row: &'r rusqlite::Row<'r>,
@@ -41,9 +41,9 @@ impl WalkedRecord<'_> {
     }
 }
 
-/// Values with which a walk verifies the record that it visits next. They come from the record that
-/// it visited last. A walk goes from newer to older records of one tree, so the next record is the
-/// previous record of the tree.
+/// Values with which a walk verifies the record that it reads next. The values come from the record
+/// that the walk has read last. A walk goes from newer to older records of one tree, so the next
+/// record is the previous record of the tree.
 struct NextRecord {
     position: Position,
     tree: ThreadId,
@@ -51,8 +51,8 @@ struct NextRecord {
 }
 
 impl JournalReader {
-    /// Returns the records of a tree in order, up to and including `up_to`. Without `up_to`,
-    /// returns all records of the tree.
+    /// Returns the records of the tree with the root thread `root`, oldest first, up to and
+    /// including position `up_to`. If `up_to` is `None`, returns all records of the tree.
     pub fn tree(
         &self,
         root: &ThreadId,
@@ -89,13 +89,14 @@ impl JournalReader {
         begun.map(Some).map_err(|error| self.read_error("the journal", error))
     }
 
-    /// Visits the record at `head`, and then each earlier record of the same tree. Stops after the
-    /// first record of the tree, or when `visit` returns `ControlFlow::Break`.
+    /// Calls `visit` for the record at `head`, and then for each earlier record of the same tree,
+    /// newest first. Stops after the first record of the tree, or when `visit` returns
+    /// `ControlFlow::Break` or an error.
     ///
     /// # Errors
     ///
-    /// [`Error::Broken`] if a record is missing, or if its hash is not the hash that the following
-    /// record of the tree names.
+    /// [`Error::Broken`] if a record is missing, or if the hash of a record is not the hash that
+    /// the following record of the tree names.
     pub fn walk_back(
         &self,
         head: Position,

@@ -77,7 +77,7 @@ pub fn failed_while(context: &'static str) -> impl FnOnce(rusqlite::Error) -> Er
 }
 
 /// Returns a function that converts an error of SQLite as [`failed_while`] does. If this user may
-/// not write, the error names `file`.
+/// not write `file` or its directory, the converted error names `file`.
 pub fn failed_on(file: &Path, context: &'static str) -> impl FnOnce(rusqlite::Error) -> Error {
     let file = file.display().to_string();
     move |error| match error.sqlite_error_code() {
@@ -173,7 +173,7 @@ pub fn checkpoint(db: &Connection, checkpoint: &Checkpoint) -> rusqlite::Result<
     db.prepare_cached(sql)?.execute((checkpoint.position.0, line)).map(drop)
 }
 
-/// Updates the table of trees to `heads`. With `anew`, rewrites the whole table.
+/// Updates the table of trees to `heads`. If `anew` is true, writes the whole table again.
 pub fn trees(db: &Connection, heads: &TreeHeads, anew: bool) -> Result<(), Error> {
     let sql = "INSERT INTO tree(root, first, head, records, opened, updated) \
                VALUES (?1, ?2, ?3, ?4, ?5, ?6) \

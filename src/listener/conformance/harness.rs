@@ -48,8 +48,8 @@ pub(super) enum TrialHarness {
 /// `sh -c` or `npx` starts the listener as its child.
 pub(super) struct NatsProgram {
     child: Child,
-    /// Process group of the child. `None` once the group was killed: after the exit of the child
-    /// was collected, the system may reuse the group's id.
+    /// Process group of the child. `None` once the group was killed, because the system may reuse
+    /// the group's id after the child's exit was collected.
     group: Option<Pid>,
 }
 
@@ -208,8 +208,9 @@ impl Drop for NatsProgram {
 /// the checks, and then hang in an organism whose config does not set them in `env`.
 const FLUSHING: [&str; 1] = ["PYTHONUNBUFFERED"];
 
-/// Returns the settings with which the host runs the tested program as a child process. They
-/// disable restarts, because a restart would hide an unexpected exit, for which a check must fail.
+/// Returns the settings with which the host runs the tested program as a child process. The
+/// settings disable restarts, because a restart would hide an unexpected exit, for which a check
+/// must fail.
 pub(super) fn options(command: &[String]) -> Options {
     let mut options = Options::new(tested(), command.to_vec());
     options.withheld = FLUSHING.map(str::to_owned).to_vec();

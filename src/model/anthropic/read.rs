@@ -74,7 +74,7 @@ enum PartialBlock {
 }
 
 /// Token counts as the events of a stream state them; `None` for a count that no event stated. The
-/// input does not include the tokens of the cache.
+/// API states the tokens of the prompt in three separate counts.
 #[derive(Default)]
 struct StatedCounts {
     /// Tokens of the prompt, in this order: tokens neither read from the cache nor written to it,
@@ -192,8 +192,8 @@ impl AnthropicReader {
         Ok(())
     }
 
-    /// Adds to the last call the input that the first event of its block stated. Does nothing if
-    /// later events contained the input.
+    /// Adds to the last call the input that the first event of the call's block stated. Does
+    /// nothing if later events contained the input.
     fn fill_call(&mut self) {
         if let Some(input) = self.unfilled.take()
             && let Some(call) = self.calls.last_mut()

@@ -162,7 +162,7 @@ pub(in crate::model) fn body(request: &ModelRequest, settings: &WireSettings) ->
     serde_json::to_string(&body).expect("texts and numbers are JSON")
 }
 
-/// Returns the maximum tokens of the answer to `request`, including thinking. This format requires a
+/// Returns the maximum tokens of the answer to `request`, including thinking. The format requires a
 /// maximum in every request.
 pub(in crate::model) fn max_tokens(request: &ModelRequest, settings: &WireSettings) -> u32 {
     let most = request.most(settings.answer.max_tokens);

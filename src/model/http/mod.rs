@@ -28,8 +28,8 @@ pub use tls::TrustRoots;
 use super::error::CallPhase;
 use crate::limits;
 
-/// Time for which bytes of an answer are still taken after a time-out is over. They may have arrived
-/// in time, while this process stood still. Extends each time-out by at most this time.
+/// Maximum time by which each time-out is extended, in order to read bytes that arrived in time. If
+/// this process was suspended, a time-out may pass before the process has read such bytes.
 const LATE_READ_TIMEOUT: Duration = Duration::from_millis(50);
 
 /// Time-outs of the phases of a call.

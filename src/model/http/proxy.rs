@@ -11,7 +11,8 @@ use super::connect::{BoxedStream, ConnectFailure};
 use super::endpoint::ProviderEndpoint;
 use crate::limits;
 
-/// Advice for a proxy that wants a user name and a password, or refuses those it got.
+/// Advice for the operator if a proxy requires a user name and a password, or refuses those that
+/// the environment states.
 const CHECK_CREDENTIALS: &str = "write both into the proxy's variable, as in \
                                  `HTTPS_PROXY=http://user:password@host:port`";
 
@@ -78,7 +79,8 @@ impl ProxyRules {
 }
 
 impl HttpProxy {
-    /// Requests a tunnel to `endpoint` over `stream`, an open connection to the proxy.
+    /// Requests a tunnel to `endpoint` over `stream`, an open connection to the proxy. Returns when
+    /// the proxy has opened the tunnel; fails if the proxy refuses it.
     pub async fn tunnel(
         &self,
         stream: &mut BoxedStream,

@@ -92,7 +92,7 @@ pub(super) struct OpenAiReader {
     finish: Option<String>,
     has_refused: bool,
     counted: ReportedUsage,
-    /// Name of the model as the stream states it; `None` if it has stated none.
+    /// Name of the model as the stream states it; `None` if the stream has stated none.
     model: Option<String>,
     /// Reasoning text so far, for providers that require it in later requests.
     reasoning: String,
@@ -343,9 +343,9 @@ fn finish_word(json: &str) -> String {
 }
 
 /// Reads the token counts of an answer. The number of output tokens is the larger of two numbers:
-/// `completion_tokens`, and `total_tokens` minus `prompt_tokens`. If only one of the two is
-/// known, that one counts. xAI counts reasoning only in `total_tokens`, but charges it as output,
-/// like other providers.
+/// `completion_tokens`, and `total_tokens` minus `prompt_tokens`. If only one of the two numbers is
+/// known, this number is used. xAI counts reasoning only in `total_tokens`, but charges it as
+/// output, like other providers.
 fn counted(usage: &RawValue) -> ReportedUsage {
     let usage: Json = serde_json::from_str(usage.get()).unwrap_or_default();
     let tokens_in = plausible(usage.get("prompt_tokens"));

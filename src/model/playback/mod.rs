@@ -54,7 +54,8 @@ impl LoadError {
     }
 }
 
-/// HTTP status of a played rejection. The recording does not contain the status of the original.
+/// HTTP status of a played rejection. A recording does not contain the status of the original
+/// rejection.
 const REJECTED_STATUS: u16 = 400;
 
 /// Name of this provider in the routes of answers.

@@ -4,9 +4,9 @@ use super::error_response::looks_like_html;
 use crate::limits;
 use crate::model::http::HttpResponse;
 
-/// Whether a response may have an event stream as its body. Its status must be 200, and its content
-/// type must not be HTML, JSON or XML. A response with plain text, or without a content type, is
-/// accepted.
+/// Whether a response may have an event stream as its body. The status of the response must be 200,
+/// and the content type must not be HTML, JSON or XML. A response with plain text, or without a
+/// content type, is accepted.
 pub(super) fn is_stream(answer: &HttpResponse) -> bool {
     let kind = answer.header("content-type").unwrap_or_default().to_ascii_lowercase();
     let is_other = kind.contains("html") || kind.contains("json") || kind.contains("xml");
@@ -21,7 +21,7 @@ pub(super) fn coding(answer: &HttpResponse) -> Option<&str> {
     (!is_plain).then_some(coding)
 }
 
-/// The beginning of a response body. It is kept until the first event is read.
+/// The beginning of a response body. The bytes are kept until the first event is read.
 #[derive(Debug, Default)]
 pub(super) struct AnswerHead {
     kept: Vec<u8>,

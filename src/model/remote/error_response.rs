@@ -159,9 +159,10 @@ impl RemoteModel {
         self.error_of_kind(&error_body.kind, message)
     }
 
-    /// Returns the error of a model call for an error of the kind `kind`, which a server reports in
-    /// a response with status 200. If the kind stands for an HTTP status with an error of its own,
-    /// such as `RateLimited` for 429, returns this error. Otherwise, returns `Error::Stream`.
+    /// Converts an error of the kind `kind`, which a server reported in a response with status 200,
+    /// to an error of a model call. If `kind` stands for an HTTP status that has an error variant
+    /// of its own, such as `RateLimited` for 429, returns this variant. Otherwise, returns
+    /// `Error::Stream`.
     fn error_of_kind(&self, kind: &str, message: String) -> Error {
         let route = self.route();
         let status = 200;

@@ -36,8 +36,8 @@ impl StreamFault {
     }
 }
 
-/// Writer that passes on the pieces of an answer. It bounds the size of the answer, and removes the
-/// provider's key from the answer.
+/// Writer that passes on the pieces of an answer. The writer bounds the size of the answer, and
+/// removes the provider's key from the answer.
 pub(in crate::model) struct AnswerWriter<'a> {
     on_chunk: OnChunk<'a>,
     text_filter: Option<KeyFilter>,

@@ -59,8 +59,8 @@ struct LimiterLoad {
     rests_until: Option<Instant>,
 }
 
-/// Permit of an admitted call. Dropping the permit frees the place that the call took. It also
-/// gives the tokens of the call back, unless the request was sent.
+/// Permit of an admitted call. Dropping the permit frees the place that the call took. The drop
+/// also gives the tokens of the call back, unless the request was sent.
 #[derive(Debug)]
 pub struct CallPermit<'a> {
     limiter: &'a RateLimiter,
@@ -140,7 +140,7 @@ impl RateLimiter {
 }
 
 enum LimiterEntry {
-    /// The call may be sent. It has taken the given number of tokens.
+    /// The call may be sent. The call has taken the given number of tokens.
     In(f64),
     /// The limit of concurrent calls is reached.
     Full,
@@ -186,8 +186,8 @@ impl CallPermit<'_> {
         self.is_sent = true;
     }
 
-    /// Records that the request was answered. The end of a pause is not changed: the request may
-    /// have been sent before the provider requested the pause.
+    /// Records that the request was answered. Does not change the end of a pause, because the
+    /// request may have been sent before the provider requested the pause.
     pub fn succeeded(mut self, usage: &TokenUsage) {
         self.is_sent = true;
         let pace = self.limiter.pace;

@@ -195,7 +195,7 @@ impl<'a> CallAttempts<'a> {
     /// has not requested a pause. Returns `None` if no route is untried. If every untried route has
     /// a pause, there are two cases:
     /// - If another route was tried in this round and a further round follows, returns `None`. The
-    ///   next round tries all of them.
+    ///   next round tries these routes, too.
     /// - Otherwise, waits for the end of the shortest pause.
     async fn next_route(&mut self, is_last_round: bool) -> Option<&'a RoutedModel> {
         loop {

@@ -35,29 +35,29 @@ pub enum ProcessAncestry {
     /// belongs. `None` if this listener is unknown, for example because the process has detached
     /// itself, or because another host runs the listener.
     Hosted(Option<ListenerName>),
-    /// The process has ended, so its origin is unknown. It may be a command that a person
-    /// interrupted, or a hosted process.
+    /// The process has ended, so its origin is unknown. The process may have been a command that a
+    /// person interrupted, or a hosted process.
     Exited,
     /// The origin is unknown: the process is in another PID namespace, or processes cannot be read.
     Unknown,
-    /// This program could not look at the process, because it has no free file descriptor or
-    /// memory. It may be able to do so in a moment.
+    /// This program could not look at the process, because this program has no free file descriptor
+    /// or memory. A later attempt may succeed.
     NotExamined,
 }
 
 /// Reason why a walk up the parents of a process ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum WalkEnd {
-    /// The walk reached this program. The value is the process id of the walk's last process, which
-    /// is a child of this program.
+    /// The walk reached this program. The value is the id of the last process before this program
+    /// on the walk, which is a child of this program.
     Here(u32),
     /// The walk reached the first process of the system, or left the PID namespace.
     Elsewhere,
     /// The walk reached a process that has exited, so the parents of that process are unknown.
     Gone,
     Hidden,
-    /// The walk reached a process that this program could not look at, because it has no free file
-    /// descriptor or memory.
+    /// The walk reached a process that this program could not look at, because this program has no
+    /// free file descriptor or memory.
     NotExamined,
 }
 

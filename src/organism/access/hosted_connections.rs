@@ -1,5 +1,5 @@
-//! Bounds the connections that hosted processes hold at the control socket, so that listeners
-//! cannot keep the commands of operators out, alone or together.
+//! Bounds the connections that hosted processes hold at the control socket, so that neither one
+//! listener nor several together can keep operators' commands from connecting.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ impl Default for HostedConnections {
 impl HostedConnections {
     /// Takes the permits for a connection of `caller`. Fails if the processes of the caller's
     /// listener, or all hosted processes together, already have the maximum number of connections.
-    /// In these cases, no permits are needed, and the list is empty:
+    /// Returns an empty list in these cases, because the connection needs no permit:
     ///
     /// - A program that does not belong to this organism started the caller.
     /// - The caller is in another container. Operators may give their commands there.

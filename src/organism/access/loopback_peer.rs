@@ -19,7 +19,7 @@ use crate::journal::sqlite::{LockHolder, lock_holder};
 use crate::mutant::mutant;
 
 /// Maximum number of searches for the owner of a socket. A search is repeated if processes end
-/// during it.
+/// during the search.
 const LOOKS_MAX: usize = 8;
 
 /// Index of the field that contains the user's id in a line of `/proc/net/tcp`.
@@ -87,8 +87,8 @@ fn look(socket: Option<ClientSocket>, is_hosted: impl Fn(i32) -> Option<bool>) -
 /// as hosted in two cases:
 ///
 /// - `is_hosted` returns true for it.
-/// - `is_hosted` returns `None`, because the process has exited or its ancestry cannot be
-///   determined, and `is_still_owner` returns true, so that the process may still own the socket.
+/// - `is_hosted` returns `None` and `is_still_owner` returns true. Then the process has exited, or
+///   its ancestry cannot be determined, and it may still own the socket.
 ///
 /// If no process counts as hosted, returns false. But if `is_hosted` returned `None` for at least
 /// one of them, returns `None` instead.

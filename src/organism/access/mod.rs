@@ -135,7 +135,8 @@ impl AccessRules {
     }
 
     /// Checks whether this caller may send this request. A refusal with the rule
-    /// [`RefusalRule::Busy`] states nothing about the caller: this program could not look at it.
+    /// [`RefusalRule::Busy`] states nothing about the rights of the caller: this program could not
+    /// examine the caller's process.
     pub fn judge(
         &self,
         caller: &SocketCaller,
@@ -240,8 +241,9 @@ impl AccessRules {
     }
 
     /// Whether an operator of this config has recently signed this subscription to live events. The
-    /// signature must be for a journal on this machine. It can be used several times, because its
-    /// nonce is not recorded. This is harmless: a subscription changes nothing.
+    /// signature must be for a journal on this machine. The same signature can prove several
+    /// subscriptions, because its nonce is not recorded. These repetitions are harmless, because a
+    /// subscription changes nothing.
     fn is_watch_proved(&self, request: &ServiceRequest) -> bool {
         if mutant("show-text-to-anybody") {
             return true;
@@ -495,8 +497,8 @@ fn deny_exited(request: &ServiceRequest) -> DeniedCaller {
     deny_unknown(message.to_owned(), request)
 }
 
-/// Makes the refusal of a request whose sender this program could not look at, because it has no
-/// free file descriptor or memory.
+/// Makes the refusal of a request whose sender this program could not look at, because this program
+/// has no free file descriptor or memory.
 fn deny_not_examined(request: &ServiceRequest) -> DeniedCaller {
     let message = "this organism has no free file descriptor or memory to look at the process that \
                    sent this; try again in a moment, or raise its limits (`ulimit -n`)";
@@ -512,8 +514,9 @@ fn has_journal(data: &Path, id: Uuid) -> bool {
 }
 
 /// Refuses to start a pump in a hosted process, which is a process that a pump of this organism has
-/// started. The environment shows that some pump has started the process. The journal of that pump,
-/// or a parent of the process, shows that the pump belongs to this organism.
+/// started. The check relies on two facts. The environment shows whether any pump has started the
+/// process. The journal of that pump, or a parent of the process, shows whether the pump belongs to
+/// this organism.
 ///
 /// A hosted process can evade the check by changing its environment. This is accepted, because such
 /// a process can change the journal even without a pump, by writing to the journal's files.
@@ -537,7 +540,7 @@ pub(super) fn refuse_hosted_start(config: &Config) -> Result<(), Error> {
 }
 
 /// Whether this process descends from a process that hosts listeners of this organism. That process
-/// may use another journal: it may run a trial, a test case, or other partitions.
+/// may use another journal, because it may run a trial, a test case, or other partitions.
 fn has_host_above(config: &Config) -> bool {
     let Ok(own) = i32::try_from(std::process::id()) else { return false };
     let is_own = |journal| has_journal(&config.data, journal);
@@ -547,7 +550,7 @@ fn has_host_above(config: &Config) -> bool {
 
 /// Whether a listener's name in the environment counts as evidence that this process is hosted. A
 /// listener of another organism may have the same name, so the name counts only if better evidence
-/// is missing, in one of two cases:
+/// is missing. This is so in two cases:
 ///
 /// - The journal of a partition is on JetStream, and has no projection on this machine.
 /// - The system does not show this process or its parents.

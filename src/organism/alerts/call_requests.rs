@@ -1,5 +1,6 @@
-//! The requests of open calls. Alerts name the listener and the thread of a call, and the records
-//! that end a call or begin its hold do not name them.
+//! The requests of open calls. An alert names the listener and the thread of a call. Both are taken
+//! from the request of the call, because a record that ends a call or begins its hold names
+//! neither.
 
 use std::collections::BTreeMap;
 
@@ -39,9 +40,10 @@ impl OpenRequests {
         self.0.remove(&call);
     }
 
-    /// Returns the request of a call. Searches the journal only for a call whose opening record has
-    /// not been processed, because it is older. If the search finds no request, takes the listener
-    /// from an input of `record` that is about the call.
+    /// Returns the request of a call. Searches the journal with `find` only if the opening record
+    /// of the call was not processed here. If the search finds no request, and the input of
+    /// `record` is an outcome or a failure of the call, returns the listener of this input and the
+    /// root thread of `record`. Otherwise, returns `None`.
     pub fn request_of(
         &self,
         record: &Record,

@@ -57,13 +57,12 @@ pub(super) struct AlertFollower {
     metrics: Arc<AlertMetrics>,
     rules: AlertRules,
     reader: Option<JournalReader>,
-    /// Why the records could not be read at the last attempt; `None` if they could be read.
+    /// Why the records could not be read at the last attempt; `None` if the records could be read.
     read_failure: Option<String>,
     /// Position of the last record that was processed.
     read: Position,
     /// Whether the pump has sent its list of calls that wait for a person. Until then, the follower
-    /// processes no records, because it must know of a wait before it processes the end of the
-    /// wait.
+    /// processes no records, because a record may end a wait that is still unknown to the follower.
     knows_waiting: bool,
     /// Whether the follower has processed all records from before the start of the organism.
     has_caught_up: bool,
@@ -78,7 +77,7 @@ pub(super) struct AlertFollower {
     /// grown, the follower reports that checkpoints cannot be copied.
     copy_failures: u64,
     /// System time and uptime of the machine at the last call of [`AlertFollower::tick`], or at the
-    /// start.
+    /// start of the follower.
     ticked: (Time, Duration),
 }
 

@@ -16,9 +16,9 @@ use crate::mutant::mutant;
 use crate::system::{AlertEvent, AlertId, AlertKind, AlertReport};
 use crate::thread::{Closing, Fact, Hold, Input, Record};
 
-/// Subject of a collective alert, which stands for many alerts of one kind. It is raised if too
-/// many alerts of the kind were raised within the time window of the config. While it is open, a
-/// further alert of the kind only increases its count.
+/// Subject of a collective alert, which stands for many alerts of one kind. The collective alert is
+/// raised if too many alerts of the kind were raised within the time window of the config. While
+/// the collective alert is open, a further alert of the kind only increases its count.
 const ALL_OTHERS: &str = "all-others";
 
 /// Kind and subject of an alert.
@@ -29,8 +29,8 @@ fn all_waiting() -> AlertKey {
     (AlertKind::Waiting, ALL_OTHERS.to_owned())
 }
 
-/// Whether the cause of an alert can end. The use of a budget never falls, so only the collective
-/// alert about budgets ends.
+/// Whether the cause of an alert can end. The use of a budget never falls, so an alert about one
+/// budget does not end. Only the collective alert about budgets ends.
 fn has_end(report: &AlertReport) -> bool {
     report.kind != AlertKind::Budgets || report.subject == ALL_OTHERS
 }
@@ -62,7 +62,8 @@ struct Burst {
 #[derive(Debug, Clone)]
 struct UndecidedCall {
     since: Time,
-    /// Time from which the wait counts: `since`, moved by the forward steps of the system clock.
+    /// Time from which the wait counts: the field `since`, moved forward by each forward step of
+    /// the system clock during the wait.
     counted_from: Time,
     cause: Position,
     hold: Hold,
@@ -482,8 +483,8 @@ impl AlertRules {
         self.raise_waiting(now);
     }
 
-    /// Leaves a forward step of the system clock out of the waits that began before the step.
-    /// `before` is the time of the clock just before the step.
+    /// Excludes a forward step of the system clock from the length of the waits that began before
+    /// the step. `before` is the time of the clock just before the step.
     pub fn pass_step(&mut self, before: Time, step: Duration) {
         for waiting in self.waiting.values_mut() {
             if waiting.counted_from <= before {
@@ -797,7 +798,7 @@ mod tests {
         assert_eq!(ended(&mut rules), [(ALL_OTHERS.to_owned(), 6)]);
     }
 
-    /// The search of the journal is bounded, and does not find the request of a long call.
+    /// Tests a call that is too long for the bounded search of the journal to find its request.
     #[test]
     fn an_alert_names_the_listener_and_the_thread_of_a_failed_call_of_any_length() {
         let thread = ThreadId::parse("sess-longcall").unwrap();

@@ -2,9 +2,10 @@
 //! such an alert does not wait for the record, because the journal may take no records.
 //!
 //! A file in the state directory holds these alerts until the pump has recorded them, which may be
-//! after a restart. An error in the journal may end the pump again, or prevent a start of the
-//! organism. If the file already holds an alert with the same error, no further alert is raised. So
-//! a program that restarts the organism repeatedly causes only one alert.
+//! after a restart. In the new run, the same error in the journal may end the pump once more, or
+//! prevent the start of the organism. If the file already holds an alert with the same error, no
+//! further alert is raised. So a program that restarts the organism repeatedly causes only one
+//! alert.
 
 use std::fs::OpenOptions;
 use std::io::Write as _;

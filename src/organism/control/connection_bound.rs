@@ -30,7 +30,8 @@ impl ConnectionBound {
 
     /// Returns a permit for a new connection, and whether the connection exceeds the maximum number
     /// of connections. A connection beyond the maximum gets a permit, too, but the number of such
-    /// connections is also limited: if it is reached, waits until one of them is closed.
+    /// permits is limited. If all of them are in use, waits until one of these connections is
+    /// closed.
     pub async fn permit(&self) -> (Option<OwnedSemaphorePermit>, bool) {
         match Arc::clone(&self.served).try_acquire_owned() {
             Ok(permit) => (Some(permit), false),

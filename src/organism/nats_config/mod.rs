@@ -39,7 +39,7 @@ const SYSTEM: &str = "system";
 /// Settings for the configs and keys that are written.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Directory of keys and configs. It is created if it does not exist.
+    /// Directory of keys and configs. The directory is created if it does not exist.
     pub directory: PathBuf,
     /// The servers of the cluster, at least one.
     pub nodes: Vec<ServerNode>,

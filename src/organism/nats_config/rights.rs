@@ -14,9 +14,9 @@ pub struct SubjectRights {
 
 impl SubjectRights {
     /// Returns the permissions of a listener. The listener may receive its deliveries and
-    /// cancellations, and may publish its answers. It may answer discovery requests (ADR-32) only
-    /// in the inboxes of operators. The sender of such a request chooses the reply subject, and
-    /// could otherwise make the listener publish on any subject.
+    /// cancellations, and may publish its answers. The listener may answer discovery requests
+    /// (ADR-32) only in the inboxes of operators. The sender of such a request chooses the reply
+    /// subject, and could otherwise make the listener publish on any subject.
     pub fn of_listener(organism: &str, listener: &ListenerName) -> Self {
         let subjects = ListenerSubjects::new(organism, listener);
         let mut subscribe = vec![

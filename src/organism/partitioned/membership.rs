@@ -59,9 +59,9 @@ struct PendingHandover {
 }
 
 impl PendingHandover {
-    /// Restarts the time within which the receiver of the partition must take it. The receiver can
-    /// take it only after this process has released its lease, so this method must be called again
-    /// and again until then.
+    /// Restarts the time in which the receiver must take the partition. The receiver can take the
+    /// partition only after this process has released the lease, so this method must be called
+    /// repeatedly until then.
     fn restart_timeout(&mut self, now: Instant) {
         self.since = now;
     }
@@ -192,8 +192,8 @@ impl GroupMembership {
         }
     }
 
-    /// Returns whether the handover that this process began is still under way. If it has ended,
-    /// forgets it. A handover ends in one of these ways:
+    /// Returns whether the handover that this process began is still under way. If the handover has
+    /// ended, forgets it. A handover ends in one of these ways:
     ///
     /// - The receiver has the partition.
     /// - The receiver is gone.

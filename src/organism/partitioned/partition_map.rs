@@ -26,8 +26,8 @@ use crate::service::{
 
 /// The processes that run the pumps of the partitions, as far as this process knows them.
 pub struct PartitionMap {
-    /// For each partition, the process that runs its pump. Every request reads this list, and the
-    /// workers write it. No lock of this map is held across an await.
+    /// For each partition, the process that runs the partition's pump. Every request reads this
+    /// list, and the workers change it. No lock of this map is held across an await.
     places: Mutex<Vec<PartitionLocation>>,
     /// For each partition, the last position of its journal that can be read on this machine. The
     /// list is empty after the last worker has ended.
@@ -38,9 +38,10 @@ pub struct PartitionMap {
     /// Health of each pump that runs in this process, by partition.
     watched: Mutex<BTreeMap<u32, PumpHealth>>,
     /// Partitions whose pump runs here but receives no requests over NATS, because the servers deny
-    /// its subscription. The value is the error of the servers.
+    /// the pump's subscription. The value is the error of the servers.
     requests_denied: Mutex<BTreeMap<u32, String>>,
-    /// Live processes of this organism. Each has a name and the time of its last announcement.
+    /// Live processes of this organism. For each process, the value is its name and the time of its
+    /// last announcement.
     members: Mutex<BTreeMap<MemberId, (String, Instant)>>,
     begun: Instant,
     /// Whether a worker has found that the journal has this process's number of partitions.
@@ -127,9 +128,10 @@ impl PartitionMap {
         self.is_partition_count_confirmed.store(true, Ordering::Relaxed);
     }
 
-    /// Returns `refusal`, the refusal of a request by its handshake. If the refusal is about the
-    /// number of partitions, and this process may be the one with the wrong number, returns the
-    /// response that the request can be repeated.
+    /// Returns `refusal`, the response that refuses a request because of its handshake. If the
+    /// refusal is about the number of partitions, and this process may be the one with the wrong
+    /// number, returns another response, which states that the partition is unavailable and that no
+    /// pump has carried out the request.
     pub(in crate::organism) fn refusal_or_unavailable(
         &self,
         refusal: ServiceResponse,
@@ -164,7 +166,7 @@ impl PartitionMap {
     }
 
     /// Returns the reason why the pump of a partition receives no requests over NATS: the servers
-    /// deny its subscription. Returns `None` if they do not deny it.
+    /// deny its subscription. Returns `None` if the servers do not deny the subscription.
     pub(in crate::organism) fn requests_denied(&self, partition: u32) -> Option<String> {
         let denied = locked(&self.requests_denied);
         denied.get(&partition).cloned()

@@ -26,8 +26,8 @@ pub struct MemberAnnouncement {
     /// Partitions whose pumps the process runs.
     #[serde(rename = "has")]
     pub has: BTreeSet<u32>,
-    /// Partitions for which the process stands by. The process's local copies of the streams of
-    /// these partitions have caught up.
+    /// Partitions for which the process stands by with a caught-up local copy of the partition's
+    /// stream.
     #[serde(rename = "ready")]
     pub ready: BTreeSet<u32>,
     /// Whether the process is taking over or handing over a partition.

@@ -51,7 +51,7 @@ enum WorkerStop {
 }
 
 /// The core of the partition's pump, and the journal to which this process may now append. The core
-/// contains the state after all records of the partition's stream, and the rules of the pump.
+/// contains the rules of the pump, and the state after all records of the partition's stream.
 type AcquiredJournal = (ResidentCore, jetstream::StreamJournal);
 
 impl PartitionWorker {
@@ -128,10 +128,9 @@ impl PartitionWorker {
         self.stop.borrow().is_some() || self.stop.has_changed().is_err()
     }
 
-    /// Waits for the lease, and returns the core and the journal with which this process then runs
-    /// the pump. Before the wait, adopts the config in force, with which the next pump of the
-    /// partition starts. Returns `None` if the config was reloaded during the wait, or if the
-    /// worker must stop.
+    /// Adopts the config in force for the partition's next pump, then waits for the lease. Returns
+    /// the core and the journal with which this process can run that pump. Returns `None` if the
+    /// config was reloaded during the wait, or if the worker must stop.
     async fn stand_by_for_term(&mut self) -> Result<Option<AcquiredJournal>, Error> {
         let in_force = self.reloader.config().borrow().of_partition(self.partition);
         self.config = Arc::new(in_force);
@@ -255,9 +254,9 @@ impl PartitionWorker {
         }
     }
 
-    /// Gives the deliveries in flight time to end before a planned handover:
-    /// [`limits::HANDOVER_DRAIN`]. If the process begins to stop meanwhile, waits at most
-    /// [`limits::DRAIN_TIMEOUT`] from that moment.
+    /// Waits for [`limits::HANDOVER_DRAIN`], the time in which deliveries in flight can end before
+    /// a planned handover. If the process begins to stop meanwhile, the wait ends
+    /// [`limits::DRAIN_TIMEOUT`] after that moment at the latest.
     async fn wait_for_deliveries(&self) {
         if mutant("leave-what-is-out") {
             return;
@@ -276,7 +275,8 @@ impl PartitionWorker {
     }
 }
 
-/// Publishes the last position that the pump of a partition has recorded, until the pump has ended.
+/// Copies the last position that the pump of a partition has recorded to `map` at each change,
+/// until the pump has ended.
 async fn publish_recorded(
     map: Arc<PartitionMap>,
     partition: u32,
@@ -290,8 +290,8 @@ async fn publish_recorded(
     }
 }
 
-/// Whether a retry may succeed after `error` ended the start of a pump. A start lasts from the
-/// moment at which the lease is acquired, and includes connecting the listeners.
+/// Whether a further start of a pump may succeed after a start that failed with `error`. A start
+/// begins when the lease is acquired, and includes connecting the listeners.
 fn is_passing_at_start(error: &Error) -> bool {
     match error {
         Error::Journal(error) => is_passing(error),
@@ -329,8 +329,8 @@ fn location_after_start(error: &Error) -> PartitionLocation {
 /// whether the worker must stop.
 ///
 /// - If another process has taken over the partition, returns `is_stop`.
-/// - Otherwise, if the worker must stop, returns the error, because the journal could not be closed
-///   and nothing retries this.
+/// - Otherwise, if the worker must stop, returns the error, because the journal could not be
+///   closed, and the worker does not retry the closing.
 /// - Otherwise, returns false, so that the worker tries again to run the pump.
 ///
 /// Does not record the location of the partition. The wait for the lease records it, because only

@@ -29,7 +29,7 @@ pub(super) struct EpochDecider {
     gate: Gate,
     /// Copy of `core` without schedules, for the boot record only; `None` after that record, or if
     /// the config has no schedules. No record states whether the pump ran schedules. So if `core`
-    /// does not produce the boot record of the epoch, this core is tried.
+    /// does not produce the boot record of the epoch, the replay tries this copy.
     without_schedules: Option<Core>,
     /// Gates that were in force before a reload. They check the answers of attempts that were in
     /// flight at the reload.

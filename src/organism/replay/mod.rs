@@ -171,8 +171,8 @@ impl ReplayRun {
     }
 
     /// Puts the config of a reload in force. If the records before the reload were recomputed and
-    /// this config can be loaded, the records after the reload are recomputed with this config. The
-    /// state that was reached before the reload is kept.
+    /// this config can be loaded, the records after the reload are recomputed with this config,
+    /// from the state at the reload.
     fn reload(&mut self, reload: &BootConfig) {
         let mut part = ReplayedEpoch::of_boot(reload);
         if let Some(mut decider) = self.decider.take() {

@@ -36,8 +36,8 @@ pub enum ConversationGap {
     Redacted {
         request: String,
     },
-    /// An operator retried the call of a listener, or one leg of a group. Sent again as the request
-    /// of a client, the message of the retry would go to other recipients.
+    /// An operator retried the call of a listener, or one leg of a group. A trial can send the
+    /// message of the retry only as a client's request, which would go to other recipients.
     OperatorRetry {
         request: String,
     },
@@ -162,8 +162,8 @@ mod tests {
         ListenerName::parse(text).unwrap()
     }
 
-    /// Makes the record of a request to `peers`. Versions of the core before 21 recorded no group
-    /// for the calls of such a request.
+    /// Makes the record of a request to `peers`. If `is_grouped` is false, the calls of the request
+    /// are not recorded as a group, as in core versions before 21.
     fn request(tree: &ThreadId, n: u128, peers: &[&str], is_grouped: bool) -> Record {
         let id = |leg: usize| MessageId(Uuid::from_u128(n * 16 + leg as u128));
         let group = is_grouped.then_some((CallId(id(0)), Gather::All));

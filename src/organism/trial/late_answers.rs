@@ -37,8 +37,8 @@ struct LateAnswerSearch<'r> {
     ended: HashMap<CallId, Closing>,
     /// The messages of late answers, each with the position of its record.
     late: Vec<(Position, &'r Message)>,
-    /// The messages for which a prompt of an agent was searched, with the inputs of that prompt. If
-    /// the prompt did not show a message, no later prompt with the same inputs shows it.
+    /// The messages that were looked for in a prompt of an agent, with the inputs of the prompt. If
+    /// a prompt did not show a message, no later prompt with the same inputs shows this message.
     searched: HashSet<(ListenerName, Option<Digest>, MessageId)>,
 }
 
@@ -58,9 +58,10 @@ impl<'r> LateAnswerSearch<'r> {
         }
     }
 
-    /// Whether a record contains a late answer that a trial cannot repeat. A trial repeats the turn
-    /// of an agent whose call was cancelled, such as after the first reply of a group: the agent
-    /// runs again, and its turns and the other replies take effect in their recorded order.
+    /// Whether a record contains a late answer that a trial cannot repeat. False for a late turn of
+    /// an agent whose call was cancelled, for example by the first reply of a group. A trial
+    /// repeats such a turn, because the agent runs again, and turns and replies take effect in
+    /// their recorded order.
     fn is_late(&self, record: &Record) -> bool {
         let Input::Outcome { call, turn, .. } = &record.input else { return false };
         match self.ended.get(call) {
@@ -102,9 +103,9 @@ impl<'r> LateAnswerSearch<'r> {
     }
 }
 
-/// Returns the earlier messages that the prompt of a turn does not show, not even as placeholders.
-/// `position` is the position of the turn's record. Returns no message if the prompt cannot be
-/// rebuilt, because the prompt may then show every message.
+/// Returns the messages before a turn that the turn's prompt does not show, not even as
+/// placeholders. `position` is the position of the turn's record. Returns no message if the prompt
+/// cannot be rebuilt, because the prompt may then show every message.
 fn hidden_messages(
     reader: &JournalReader,
     agent: &ListenerName,

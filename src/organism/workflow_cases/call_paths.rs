@@ -13,8 +13,8 @@ use crate::ids::{CallId, ThreadId};
 
 const UNDO: &str = "undo_";
 
-/// The paths of a run's calls. The path of an earlier call must be determined before the path of a
-/// call that undoes it.
+/// The paths of a run's calls. If a call undoes another call, the path of the undone call must be
+/// determined first.
 pub struct CallPaths<'a> {
     contracts: &'a Contracts,
     known: HashMap<CallId, String>,

@@ -314,8 +314,8 @@ impl<'a> CaseRunner<'a> {
         Ok(true)
     }
 
-    /// Returns why the gate refuses an answer of `listener`; `None` if it does not, or if `listener`
-    /// is an agent. An agent reads the refusal, and its next turn may correct the answer.
+    /// Returns why the gate refuses an answer of `listener`. Returns `None` if the gate accepts the
+    /// answer, or if `listener` is an agent, because the agent's next turn may correct the answer.
     fn refusal(&self, listener: &ListenerName, payloads: &[Vec<u8>]) -> Option<Refusal> {
         let contract = self.config.contracts.get(listener);
         if contract.is_some_and(|contract| contract.role == Role::Agent) {

@@ -83,9 +83,9 @@ impl<'a> CaseScript<'a> {
         }
     }
 
-    /// Marks the next turn of the scripted answer at `path` as used up. The caller does this when
-    /// it gives the text of the turn to the run. If the turn is a fault, [`Self::reach`] has used
-    /// it up already, and this method must not be called.
+    /// Marks the next turn of the scripted answer at `path` as used up. Must be called when the
+    /// text of the turn is given to the run. Must not be called for a turn that is a fault, because
+    /// [`Self::reach`] has already used up that turn.
     pub fn give(&mut self, path: &str) {
         if let Some(scripted) = self.answer_at(path) {
             scripted.given += 1;

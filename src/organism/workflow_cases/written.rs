@@ -104,9 +104,10 @@ pub fn write_case(config: &Config, records: &[Record]) -> Result<String, CaseWri
     Ok(out)
 }
 
-/// Returns the source of a fork if the fork has reopened or recalled calls, because the source then
-/// has further answers of the run. `records` are the records of the fork's tree. Returns `None` in
-/// any other case, because `records` then contain all answers.
+/// Returns the source thread of a fork if this thread contains further answers of the run. That is
+/// so if the fork continues calls that were open in the source, or uses results that the source
+/// recorded. `records` are the records of the fork's tree. Returns `None` if `records` contain all
+/// answers.
 fn source_of_answers(records: &[Record]) -> Option<&ThreadId> {
     let source = records.first()?.fork_source()?;
     let mut facts = records.iter().flat_map(|record| &record.facts);
@@ -371,7 +372,7 @@ impl<'a> RecordedAnswers<'a> {
         short.filter(|short| stands_for(short)).unwrap_or_else(|| whole.to_owned())
     }
 
-    /// Adds the fault with which a call closed to the answers of the case file. Adds nothing if a
+    /// Adds to the answers of the case file the fault with which a call closed. Adds nothing if a
     /// case file cannot state this fault. `record` is the record that closed the call, and `how`
     /// the way in which it closed.
     ///

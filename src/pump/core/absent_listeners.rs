@@ -1,8 +1,8 @@
 //! Absent listeners. A listener is absent while none of its processes accepts deliveries. A
 //! delivery that no process accepted does not count as an attempt.
 //!
-//! While a listener is absent, the pump delivers only one call to it at a time, as a probe, with
-//! growing delays between the probes. All other calls to the listener wait. If the listener is
+//! While a listener is absent, the pump delivers to the listener only one call at a time, as a
+//! probe. The delays between probes grow. All other calls to the listener wait. If the listener is
 //! still absent at the time-out of a waiting call, the call fails as undeliverable.
 
 use std::collections::BTreeMap;

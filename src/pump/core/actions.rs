@@ -163,8 +163,9 @@ impl Core {
         }
     }
 
-    /// Whether as many calls wait for a listener as its `backlog` permits. Queued calls that will
-    /// be delivered at the end of this step, because the listener has free capacity, do not count.
+    /// Whether as many calls wait for a listener as its `backlog` permits. Does not count queued
+    /// calls for which the listener has free capacity, because they are delivered at the end of
+    /// this step.
     fn is_backlog_full(&self, contract: &Contract, now: Time) -> bool {
         let queued = self.scheduler.backlog(&contract.name);
         if queued < contract.backlog {

@@ -1,4 +1,4 @@
-//! Alarms that have fired: each kind of alarm has one rule that handles it.
+//! Handles alarms that have fired, with one rule for each kind of alarm.
 
 use super::event::Alarm;
 use super::{Core, Step};

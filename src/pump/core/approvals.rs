@@ -174,8 +174,8 @@ impl Core {
 
     /// Returns a description of a budget or time limit that was used up while `call` was held.
     /// Checks the limits of the sender of the call, and then those of the tree. Returns `None` if
-    /// none is used up. Must be called before an approval takes effect, because a sender without a
-    /// budget could not use the result of the call.
+    /// no limit is used up. Must be called before an approval takes effect, because a sender whose
+    /// budget is used up could not use the result of the call.
     fn spent_meanwhile(&mut self, step: &mut Step, call: CallId) -> Option<String> {
         let open = self.state.call(call)?;
         let thread = open.thread.clone();

@@ -53,7 +53,7 @@ impl Budgets {
 
     /// Whether a tree has used all its messages for the present request. Each held call counts as a
     /// used message, because it will be delivered or answered later. `uncounted` is the number of
-    /// held calls that do not count: 1 during the approval of one of them, otherwise 0.
+    /// held calls that do not count: 1 during the approval of a held call, otherwise 0.
     pub fn has_no_message_left(&self, tree: &Tree, uncounted: u64) -> bool {
         let held = tree.held.saturating_sub(uncounted);
         tree.request_usage().messages.saturating_add(held) >= self.limits.messages

@@ -14,12 +14,14 @@ use crate::mutant::mutant;
 use crate::thread::KeyUse;
 
 impl Core {
-    /// Returns the receipt of the earlier submission with the same client key. Returns `None` if no
-    /// earlier submission has the key, or if the key has expired.
+    /// Returns the receipt of the earlier submission that used the client key of `submission`.
+    /// Returns `None` if there is no such submission, or if the key has expired. Also returns
+    /// `None` if the payloads differ and the gate has refused the payload of `submission`.
     ///
     /// # Errors
     ///
-    /// Returns the refusal if the earlier submission had another payload.
+    /// Returns the refusal if the earlier submission had another payload, and the gate accepts the
+    /// payload of `submission`.
     pub(super) fn same_key_again(
         &self,
         submission: &Submission,

@@ -64,10 +64,10 @@ impl Core {
         self.enqueue(step, &listener, &thread, id);
     }
 
-    /// Starts all deliveries that may start, and records each start. A call whose time is over stays
-    /// in its queue, and the alarm of its thread or of its tree ends it. During a drain, starts
-    /// nothing: the queued calls stay open in the journal, and continue at the next start of the
-    /// organism.
+    /// Starts all deliveries that may start, and records each start. A call whose time is over
+    /// stays in its queue, and the alarm of its thread or of its tree ends it. During a drain,
+    /// starts nothing: the queued calls stay open in the journal, and continue at the next start of
+    /// the organism.
     pub(super) fn dispatch(&mut self, step: &mut Step) {
         if self.draining {
             return;
@@ -175,7 +175,7 @@ impl Core {
     }
 
     /// Handles time that must not count towards deadlines: a standstill of the pump, or a forward
-    /// step of the clock. Records this time, and moves all deadlines to a later time.
+    /// step of the clock. Records how long it was, and moves all deadlines to a later time.
     ///
     /// If no call is open, a standstill changes nothing. A forward step of the clock then matters
     /// only if a thread has a time limit, or if client keys are kept for a limited time.

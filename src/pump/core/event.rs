@@ -44,9 +44,9 @@ pub struct Submission {
     pub key: Option<String>,
     pub payload: Result<Checked, Refusal>,
     /// Digest of the payload's root element, if the gate refused the payload and the submission has
-    /// a key. An earlier config may have accepted the same payload with the same key, and the pump
-    /// recognises this repetition by the digest. `None` if the payload is valid, if there is no
-    /// key, or if the payload is not exactly one well-formed root element.
+    /// a key. If an earlier config accepted the same payload with the same key, the pump recognises
+    /// the payload by this digest. `None` if the payload is valid, if there is no key, or if the
+    /// payload is not exactly one well-formed root element.
     pub refused_digest: Option<Digest>,
     /// Trace context that the client sent with the payload; `None` if it sent none.
     pub trace: Option<TraceParent>,
@@ -158,9 +158,9 @@ pub enum Event {
     Fork(Box<ForkOrder>),
     /// An operator retries a message.
     RetryMessage(Box<RetryOrder>),
-    /// The search for the result of a call in the source of a fork has ended. If a result was
-    /// found, it now takes effect. If none was found (`None`), the call now starts. In both cases,
-    /// the call may first have to wait for other calls of the fork.
+    /// The search for the result of a call in the source of a fork has ended. A result that was
+    /// found takes effect next; if none was found (`None`), the call starts. Either of these may
+    /// first have to wait for other calls of the fork.
     Searched {
         call: CallId,
         result: Option<CallRecollection>,
@@ -354,9 +354,9 @@ pub enum Alarm {
     },
     /// The next recorded event of a fork may take effect: a result, a turn or the firing of a timer
     /// that the fork's source recorded for this call. Such events take effect one after another in
-    /// the order of the source. Each must wait until no call of the fork can continue without it,
-    /// and no search is in progress. If the source has no result for this call, the call may start
-    /// now.
+    /// the order of the source. Each takes effect only when every call of the fork waits, and no
+    /// search is in progress. If the source has no result for this call, the alarm may start the
+    /// call instead.
     Recorded {
         call: CallId,
     },

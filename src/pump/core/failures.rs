@@ -135,9 +135,9 @@ impl Core {
         }
     }
 
-    /// Limits the consecutive failed rounds of a call. After too many of them, fails the call.
-    /// After a smaller number, delays the next round of the call. Returns true if the call was
-    /// failed or delayed.
+    /// Limits the consecutive failed rounds of a call. If their number reaches the limit, fails the
+    /// call. From a smaller number on, delays the next round of the call. Returns true if the call
+    /// was failed or delayed.
     ///
     /// A round is the messages that the listener gets together after one of its answers. A round
     /// has failed if it contains results and all of them are failures. The rounds of agents are not
@@ -295,9 +295,9 @@ impl Core {
     }
 }
 
-/// Returns the end of the error text for a call that ends without a further delivery. It describes
-/// the earlier deliveries of the call. It is empty if the listener has neither failed nor given an
-/// outcome.
+/// Returns the end of the error text for a call that ends without a further delivery. The text
+/// describes the earlier deliveries of the call. It is empty if the listener has neither failed nor
+/// given an outcome.
 pub(super) fn earlier_deliveries(call: &Call) -> String {
     let listener = &call.callee;
     match (call.failures, call.turns) {
@@ -333,8 +333,8 @@ pub(super) fn outward(failure: &AttemptFailure) -> &'static str {
     }
 }
 
-/// Returns the delay before a retry. The delay doubles with each failure. Its jitter is derived
-/// from the call's id instead of a random number, so that a replay gets the same delay.
+/// Returns the delay before a retry. The delay doubles with each failure. The jitter of the delay
+/// is derived from the call's id instead of a random number, so that a replay gets the same delay.
 fn backoff(call: CallId, failures: u32) -> Duration {
     let doubled = limits::BACKOFF_FIRST.saturating_mul(1 << failures.saturating_sub(1).min(16));
     let base = doubled.min(limits::BACKOFF_MAX);

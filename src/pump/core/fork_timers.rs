@@ -22,8 +22,8 @@ pub enum ForkSearch {
     Timer(TimerSearch),
 }
 
-/// The core's instruction to search the source of a fork for the record in which the timer fired
-/// that corresponds to a timer of the fork.
+/// The core's instruction to search the source of a fork for the firing of a timer. The search
+/// looks for the record in which the source's counterpart of the fork's timer fired.
 #[derive(Debug, Clone)]
 pub struct TimerSearch {
     /// The timer of the fork.
@@ -64,8 +64,8 @@ impl Core {
     }
 
     /// Processes the end of a search for the firing of a timer. `fired` is the position in the
-    /// source at which the corresponding timer fired. If it is `None`, the timer fires when nothing
-    /// else in the fork can continue.
+    /// source at which the corresponding timer fired. If `fired` is `None`, the timer fires when
+    /// nothing else in the fork can continue.
     pub(super) fn timer_searched(
         &mut self,
         step: &mut Step,

@@ -286,7 +286,8 @@ impl Core {
 
     /// Processes the end of a search in the fork's source for the result of a call. If a result was
     /// found, it takes effect in the recorded order of the source's results and turns. If none was
-    /// found, the call starts; but it is kept back as long as another call may make it superfluous.
+    /// found, starts the call, or keeps the call back as long as another call may make it
+    /// superfluous.
     pub(super) fn searched(
         &mut self,
         step: &mut Step,
@@ -354,7 +355,7 @@ impl Core {
     }
 
     /// Triggers the next recorded event of every fork, if the step's record concerns all trees. For
-    /// example, a pause keeps back calls of every fork, but leaves no record in the forks' trees.
+    /// example, a pause delays calls of every fork, but leaves no record in the forks' trees.
     pub(super) fn follow_all_forks(&self, step: &mut Step) {
         let Some((root, _)) = &step.record else { return };
         if Self::fact_of_all_trees(&step.facts).is_some() {
@@ -364,8 +365,8 @@ impl Core {
     }
 
     /// Triggers what can continue next in a fork: the next recorded event, the calls that were kept
-    /// back, or the next timer without a recorded time. Such a timer fires only if nothing else in
-    /// the fork can continue. Does nothing for a tree that is no fork.
+    /// back, or the next timer without a recorded firing. Such a timer fires only if nothing else
+    /// in the fork can continue. Does nothing for a tree that is no fork.
     pub(super) fn follow_order(&self, step: &mut Step, root: &ThreadId) {
         let Some(tree) = self.state.trees.get(root).filter(|tree| tree.lineage.is_some()) else {
             return;

@@ -80,8 +80,8 @@ pub(super) fn only_answers(goal: Option<&CalledGoal>, payloads: Vec<Gated>) -> V
     allowed.collect()
 }
 
-/// The goal of a call: the name of the payload that answers it, and the name of the payload that
-/// delegates tasks of it.
+/// The goal of a call: the name of the payload that answers the goal, and the name of the payload
+/// with which the agent delegates tasks of the goal.
 #[derive(Debug, Clone)]
 pub(super) struct CalledGoal {
     /// The only payload that answers the goal. `None` if the goal does not name a payload.

@@ -43,9 +43,9 @@ impl Core {
     }
 
     /// Processes the end of a call that ran in another thread than its opener. Returns true if the
-    /// caller must not deliver the fault of the ended call yet. Does nothing and returns false if
-    /// the call is not a leg of a `first` group. In such a group, only the first reply counts. As
-    /// long as the opener is open:
+    /// fault of the ended call must not be delivered yet. Does nothing and returns false if the
+    /// call is not a leg of a `first` group. In such a group, only the first reply counts. As long
+    /// as the opener is open:
     ///
     /// - If this leg replied, cancels the other legs, and returns false.
     /// - If this leg failed and other legs are open, returns true.

@@ -75,10 +75,10 @@ impl Core {
         Some((Hold::Approval, why))
     }
 
-    /// Checks whether the client may have one more held call at `listener`. If this would exceed
-    /// the bound, returns the number of the client's held calls there, and the caller must refuse
-    /// the new call. Returns `None` if there is room, or if the config does not require a hold for
-    /// a call with `payload`.
+    /// Checks whether the client may have one more held call at `listener`. If not, returns the
+    /// number of the client's held calls at `listener`, and the caller must refuse the new call.
+    /// Returns `None` if there is room, or if the config does not require a hold for a call with
+    /// `payload`.
     pub(super) fn too_many_held<'c>(
         &'c self,
         client: impl FnOnce() -> Option<&'c ListenerName>,
@@ -145,7 +145,7 @@ impl Core {
         self.system_note(step, &held.thread, &held.caller, &answer);
     }
 
-    /// Returns those of these calls that wait for an approval.
+    /// Returns the calls in `calls` that wait for an approval.
     pub(super) fn awaiting_approval(&self, calls: &[CallId]) -> Vec<CallId> {
         let held = |call: CallId| self.state.call(call).and_then(|open| open.held);
         let awaits = |call: &CallId| held(*call).is_some_and(|held| held.hold == Hold::Approval);
@@ -196,8 +196,8 @@ impl Core {
         self.count_turn(call);
     }
 
-    /// Handles the alarm for the hold of a call. It fires when the deadline of the hold has passed,
-    /// or when the hold differs from the one that the config requires.
+    /// Handles the alarm for the hold of a call. The alarm fires when the deadline of the hold has
+    /// passed, or when the hold differs from the hold that the config requires.
     pub(super) fn hold_alarm(&mut self, step: &mut Step, call: CallId) {
         let Some(open) = self.state.call(call) else { return };
         let Some(at) = self.hold_alarm_due(open, step.time) else { return };

@@ -1,6 +1,7 @@
-//! Calls that are kept back in a fork: their start waits, because another call may make them
-//! superfluous. This concerns `first` groups. Such a group is several calls, its legs: the first
-//! reply counts, and cancels the other legs. The source has no result for a cancelled leg.
+//! Calls that a fork keeps back: they do not start yet, because another call may make them
+//! superfluous. These calls belong to `first` groups. A `first` group consists of several calls,
+//! its legs: the first reply counts, and cancels the other legs. So the fork's source has no result
+//! for a cancelled leg.
 //!
 //! The fork keeps back a leg without a result as long as another leg may reply. So the fork gets
 //! the same result as its source, makes no call whose result cannot count, and requests no approval

@@ -10,9 +10,9 @@ use crate::mutant::mutant;
 use crate::thread::{Call, Fact, Input};
 
 impl Core {
-    /// Handles a lost attempt: an earlier pump handed it over, and its end is not recorded. The
-    /// attempt uses up one permitted attempt of its call. So a delivery that crashes its pump is
-    /// not repeated forever.
+    /// Handles a lost attempt, which an earlier pump handed over and whose end the journal does not
+    /// record. The attempt uses up one permitted attempt of its call. So a delivery that crashes
+    /// its pump is not repeated forever.
     pub(super) fn record_lost_attempt(&mut self, step: &mut Step, call: CallId, attempt: Attempt) {
         let lost = self.state.call(call).filter(|open| open.handed_over == Some(attempt));
         let Some(open) = lost.filter(|_| self.calls.running(call).is_none()) else { return };

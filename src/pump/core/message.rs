@@ -83,8 +83,8 @@ impl NewMessage {
         Self { id: id.into(), ..self }
     }
 
-    /// Sets the client key of the submission. If the client sends this key again, the pump starts
-    /// nothing, and repeats the receipt.
+    /// Sets the client key of the submission. If the client later sends a submission with the same
+    /// key, the pump starts nothing, and repeats the receipt.
     pub fn with_key(self, key: Option<String>) -> Self {
         Self { key, ..self }
     }

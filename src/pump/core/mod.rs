@@ -1,4 +1,4 @@
-//! The pure step: an event goes in, one record and a list of effects come out.
+//! The pure step: from one event, the core makes at most one record, and a list of effects.
 //!
 //! **Invariant:** no clock, no I/O, no async, no randomness. A step reads only its event and the
 //! state, so the same events give the same records, ids included.
@@ -123,7 +123,7 @@ pub struct Core {
     /// outcome are processed before the next delivery of this call is queued.
     outcome_call: Option<CallId>,
     /// Calls that this step has closed or is about to close. The step queues none of them, so that
-    /// the end of one call does not queue another one that is about to close.
+    /// the end of one call does not queue another call that is about to close.
     closing: HashSet<CallId, foldhash::fast::RandomState>,
 }
 

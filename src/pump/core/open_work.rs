@@ -7,8 +7,8 @@ use super::Core;
 use crate::ids::{ListenerName, ThreadId};
 use crate::limits;
 
-/// Open calls and timers at the end of a pump. All of them are recorded and continue at the next
-/// start.
+/// Open calls and timers at the end of a pump. The journal contains them all, and they continue at
+/// the next start.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct OpenWork {
     /// Number of open calls, by thread and callee.

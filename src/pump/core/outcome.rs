@@ -253,7 +253,7 @@ impl Core {
     /// Handles a `stale-preview` and ends the call. With this payload, the listener states that it
     /// did nothing in this delivery, because the preview that was approved with the call is no
     /// longer valid. If an earlier delivery of the call may have had effects, the call ends as
-    /// `unknown-outcome`, so that the caller is not invited to send it again.
+    /// `unknown-outcome`, so that the error does not invite the caller to send the call again.
     fn stale_preview(&mut self, step: &mut Step, context: &OutcomeContext, checked: &Checked) {
         let OutcomeContext { call, listener, thread, .. } = context;
         step.push_verdict(Verdict::Passed(checked.payload().digest));
@@ -282,8 +282,8 @@ impl Core {
     }
 
     /// Handles an outcome without actions and replies, which only acknowledges the delivery. If the
-    /// call still has to get a result of a subthread or a message of a timer, it stays open and
-    /// waits. Otherwise, ends the call.
+    /// call still has to get a result of a subthread or a message of a timer, lets the call wait.
+    /// Otherwise, ends the call.
     fn nothing_more(&mut self, step: &mut Step, call: CallId) {
         let is_owed = |open: &Call| open.has_open() || open.has_news();
         if self.state.call(call).is_some_and(is_owed) && !mutant("acknowledge-too-early") {
@@ -360,9 +360,9 @@ impl Core {
         }
     }
 
-    /// Records the note about a model call, before the payloads of the turn are recorded. If the
-    /// call was already closed when the turn arrived, `late` is the attempt that made the turn. If
-    /// the call is open, `late` is `None`.
+    /// Records the note about a turn of an agent, before the payloads of the turn are recorded. If
+    /// the agent's call was already closed when the turn arrived, `late` is the attempt that made
+    /// the turn. If the agent's call is open, `late` is `None`.
     pub(super) fn model_turn(
         &mut self,
         step: &mut Step,
@@ -408,9 +408,9 @@ impl Core {
         self.note(step, note.caused_by(call.0).in_call(call));
     }
 
-    /// Fails a call whose last turn did not end it. `refused` is the rule by which the last refused
-    /// payload of this turn was refused, apart from payloads that the used-up turns did not allow;
-    /// `None` if there is no other refused payload.
+    /// Fails a call that the agent's last possible turn did not end. `refused` is the rule that
+    /// refused the last refused payload of this turn; `None` if there is no such payload. Payloads
+    /// that were refused because no turn is left, or because a budget is used up, do not count.
     fn iterations_spent(
         &mut self,
         step: &mut Step,

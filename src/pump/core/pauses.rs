@@ -239,8 +239,8 @@ impl Core {
         target.tree().map_or_else(|| self.state.roots_in_memory(), |root| vec![root])
     }
 
-    /// Sets the alarms of a call again after a pause, because they had no effect if they fired
-    /// during the pause. Does not set the alarms of timers and of time limits of threads.
+    /// Sets the alarms of a call again after a pause, because these alarms have no effect if they
+    /// fire during the pause. Leaves out the alarms of timers and of threads' time limits.
     fn set_alarms_again(&mut self, step: &mut Step, id: CallId) {
         self.extend_preview(step, id);
         let Some(call) = self.state.call(id) else { return };
@@ -256,7 +256,7 @@ impl Core {
 
     /// Sets the alarms for the time limits of this step's tree, if the step has closed a call and a
     /// pause may cover the tree. While a paused call is open, the time of its thread stands still.
-    /// When the call has ended, this time may run again.
+    /// The end of the call may let this time run again.
     pub(super) fn follow_closed_calls(&self, step: &mut Step) {
         let has_closed = || step.facts.iter().any(|fact| matches!(fact, Fact::CallClosed { .. }));
         if self.state.pauses.is_empty() || !has_closed() {

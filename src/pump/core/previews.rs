@@ -315,7 +315,8 @@ impl Core {
         self.withdraw_preview(step, call);
     }
 
-    /// Gives a queued preview request a new deadline after a pause, in which it could not be sent.
+    /// Gives a queued preview request a new deadline after a pause, because the request could not
+    /// be sent during the pause.
     pub(super) fn extend_preview(&mut self, step: &mut Step, call: CallId) {
         let Some(open) = self.state.call(call) else { return };
         let time = self.preview_time(&open.callee);
@@ -345,8 +346,8 @@ impl Core {
     ///
     /// - No preview was approved with the call.
     /// - The listener no longer declares previews.
-    /// - The listener has already answered the call. Its own work has then changed what the preview
-    ///   describes.
+    /// - The listener has already answered the call. The listener's own work may then have changed
+    ///   what the preview describes.
     pub(super) fn preview_of_delivery(&self, contract: &Contract, call: &Call) -> DeliveryPreview {
         let approved = call.recorded_preview().filter(|_| call.approved && call.turns == 0);
         match approved.filter(|_| contract.previews.is_some()) {

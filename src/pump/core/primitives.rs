@@ -86,9 +86,9 @@ impl Core {
         }
     }
 
-    /// Whether an amount of money would limit nothing in a thread of `spawner`, because a model
-    /// that can be called there has no price. False for a workflow, because the check of the
-    /// config reports each amount of money of a workflow that limits nothing.
+    /// Whether an amount of money cannot limit a thread of `spawner`. True if a model without a
+    /// price can be called in the thread. Always false for a workflow, because the check of the
+    /// config already reports such an amount in a workflow.
     fn cannot_limit_money(&self, spawner: &ListenerName) -> bool {
         let contract = self.contracts.get(spawner);
         let is_workflow = contract.is_some_and(|contract| contract.role == Role::Workflow);
@@ -260,8 +260,9 @@ pub(super) struct PrimitiveRequest<'a> {
     request: MessageId,
 }
 
-/// Returns the number of messages that the sender's window contains without the current turn. A
-/// `clear-context` earlier in the same turn has made the window smaller.
+/// Returns the number of messages in the sender's window, not counting those of the current turn.
+/// If a `clear-context` earlier in this turn has made the window smaller, returns the smaller
+/// number.
 fn shown_before(step: &Step, ask: &PrimitiveRequest<'_>) -> u32 {
     let cleared = step.facts.iter().rev().find_map(|fact| match fact {
         Fact::Window { kept, .. } => Some(*kept),

@@ -6,7 +6,7 @@
 //! order as in the source, even if the work takes more or less time. An agent that acts as in the
 //! source therefore gets the same prompts.
 //!
-//! A drain waits for no call: the recorded events that wait then take effect at once, still in the
+//! A drain does not wait for calls: all waiting recorded events take effect at once, still in the
 //! order of the source. A timer of a paused call keeps its place until the pause ends.
 
 use std::collections::BTreeMap;
@@ -103,14 +103,14 @@ impl RecordedEvents {
         self.kept_back.contains_key(&call)
     }
 
-    /// Ends the wait of a call that is kept back, because the call starts now.
+    /// Removes a call from the calls that are kept back, because the call starts now.
     pub(super) fn release(&mut self, call: CallId) {
         self.kept_back.remove(&call);
     }
 
-    /// Removes a closed call of a fork from this table: its recorded result, its timers, and the
-    /// searches for them. Keeps a recorded turn of the call, because the attempt that made the turn
-    /// ends only when the turn is processed.
+    /// Removes a closed call of a fork from this table, with the call's recorded result, its
+    /// timers, and the searches for these timers. Keeps a recorded turn of the call, because the
+    /// attempt that made the turn ends only when the turn is processed.
     pub(super) fn forget(&mut self, fork: &ThreadId, call: CallId) {
         self.kept_back.remove(&call);
         self.searched.retain(|(own, _), _| *own != call);
@@ -198,8 +198,8 @@ impl Core {
     }
 
     /// Triggers the next recorded event of each fork other than `root`, if nothing else in this
-    /// fork can continue. Must be called when a change outside a fork may keep back a queued call
-    /// of the fork. Such a change leaves no record in the tree of the fork.
+    /// fork can continue. Must be called when a change outside a fork may block a queued call of
+    /// the fork. Such a change leaves no record in the tree of the fork.
     pub(super) fn follow_other_forks(&self, step: &mut Step, root: &ThreadId) {
         // The record that brings a tree back into memory triggers its events.
         let is_in_memory = |fork: &&ThreadId| self.state.trees.resident(fork).is_some();

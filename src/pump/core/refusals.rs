@@ -1,5 +1,5 @@
-//! Refusals of payloads: those of the gate, and those of payloads that passed the gate but break a
-//! rule of the pump.
+//! Refusals of payloads, either by the gate or, after a payload has passed the gate, by a rule of
+//! the pump.
 //!
 //! The journal records the whole refusal. A replay takes the refusal from the record, and so
 //! reproduces the same effects.
@@ -24,8 +24,8 @@ pub(super) fn refusal_of(
 
 impl Core {
     /// Refuses a payload of an outcome. An agent or a workflow is informed of every refusal. Any
-    /// other sender is informed only of refusals on which it can act: those for the reasons `busy`,
-    /// cycle and bad label.
+    /// other sender is informed only of the refusals on which it can act: those by the rules
+    /// `Busy`, `Cycle` and `BadLabel`.
     ///
     /// If a budget is used up, and the sender makes no model calls, ends the sender's call, because
     /// the sender might send the same payload forever. A sender that makes model calls is stopped

@@ -130,8 +130,8 @@ impl Core {
         }
     }
 
-    /// Puts a call back into its queue if an earlier reload took it out, and the alarm that the
-    /// earlier reload set for it has not fired yet. Does nothing for any other call.
+    /// Puts a call back into its queue if an earlier reload took the call out, and the alarm that
+    /// this reload set for the call has not fired yet. Does nothing for any other call.
     fn queue_again(&mut self, step: &mut Step, id: CallId) {
         let Some(call) = self.state.call(id) else { return };
         let listener = call.callee.clone();

@@ -16,10 +16,10 @@ use crate::thread::{
 const ENDED: &str = "its thread still ran where the fork begins, and a fork does not go on with it";
 
 impl Core {
-    /// Opens in a fork the calls that were open in its source at the fork point. In the source, a
-    /// client opened some of these calls. In the fork, they belong to `client`, the client of the
-    /// fork, and the method returns them. If an operator's message replaces the turn of an agent,
-    /// `edited` is the call of this agent, which this method opens but does not continue.
+    /// Opens in a fork the calls that were open in its source at the fork point. Returns the calls
+    /// that a client opened in the source. In the fork, these calls belong to `client`, the client
+    /// of the fork. If an operator's message replaces the turn of an agent, `edited` is the call of
+    /// this agent, which this method opens but does not continue.
     pub(super) fn reopen(
         &mut self,
         step: &mut Step,

@@ -90,8 +90,8 @@ pub fn event_of(record: &Record, gate: &Gate) -> Option<Event> {
     Some(event)
 }
 
-/// Rebuilds the event of a client's submission. Returns `None` if its payload is redacted, or if the
-/// gate now decides differently.
+/// Rebuilds the event of a client's submission. Returns `None` if its payload is redacted, or if
+/// the gate now decides differently.
 fn submitted(record: &Record, gate: &Gate) -> Option<Event> {
     let Input::Submitted { id, client, thread, suggested, key, verdict } = record.input.clone()
     else {
@@ -111,9 +111,9 @@ fn submitted(record: &Record, gate: &Gate) -> Option<Event> {
     Some(Event::Submit(Box::new(submission)))
 }
 
-/// Rebuilds the event of a person's decision on a held call from its record. If the decision was an
-/// accepted answer, the answer passes the gate again. Returns `None` if the record lacks the
-/// answer, or if the gate now refuses it.
+/// Rebuilds the event of a person's decision on a held call from the record of the decision. If the
+/// decision was an accepted answer, the answer passes the gate again. Returns `None` if the record
+/// lacks the answer, or if the gate now refuses it.
 fn decided(
     record: &Record,
     message: MessageId,
@@ -152,8 +152,8 @@ fn fork(record: &Record, action: ForkAction, gate: &Gate) -> Option<Event> {
     Some(Event::Fork(Box::new(ForkOrder { ticket, action, threads, work, payload })))
 }
 
-/// Rebuilds the event of a retry from its record. The payload passes the gate again. Returns `None`
-/// if the payload cannot be rebuilt.
+/// Rebuilds the event of a retry from the record of the retry. The payload passes the gate again.
+/// Returns `None` if the payload cannot be rebuilt.
 fn retry(record: &Record, action: RetryAction, gate: &Gate) -> Option<Event> {
     let payload = RecordedPayloads::new(record, gate).take(&action.sender, &action.verdict)?;
     Some(Event::RetryMessage(Box::new(RetryOrder { ticket: Uuid::nil(), action, payload })))
@@ -243,8 +243,8 @@ fn boot(record: &Record, detail: String) -> Option<Event> {
     })
 }
 
-/// Rebuilds the event of a reservation from the fact in its record. Returns `None` for the record
-/// of another event.
+/// Rebuilds the event of a reservation from the fact in `record`. Returns `None` if `record` is the
+/// record of another event.
 fn reserve(record: &Record) -> Option<Event> {
     let Input::Reserved { call, attempt, counted, most } = record.input else { return None };
     record.facts.iter().find_map(|fact| match fact {

@@ -28,8 +28,8 @@ const RETRY_LABEL: &str = "retry";
 const IS_DELEGATION: &str = "this delegates a task of a goal, and only the goal can use its result; \
     retry the request to which the goal belongs";
 
-/// An operator's request to retry a message. The gate has checked the message's payload again:
-/// `payload` is the result.
+/// An operator's request to retry a message. `payload` is the result of a new check of the
+/// message's payload at the gate.
 #[derive(Debug)]
 pub struct RetryOrder {
     /// Identifies the caller that waits for the pump's ruling on the retry. Not recorded.

@@ -29,8 +29,8 @@ pub(super) struct Scheduler {
     runnable: VecDeque<ListenerName>,
 }
 
-/// Whether a call to the listener with this contract occupies its thread. While it does, no other
-/// call of the thread is delivered to the listener. A call occupies its thread:
+/// Whether a call to the listener with this contract occupies its thread. While a call occupies its
+/// thread, no other call of the thread is delivered to the listener. A call occupies its thread:
 /// - At an agent, until the call is closed and none of its deliveries is in progress.
 /// - At any other listener with `serial_per_thread`, during a delivery and the wait for a retry.
 fn takes_thread(contract: &Contract) -> bool {
@@ -207,7 +207,7 @@ impl Scheduler {
 
     /// Removes and returns the next call of a listener. Returns `None` if the listener has no free
     /// capacity or no call that may be delivered. The listener's threads are served round-robin.
-    /// Threads that are kept back are skipped and keep their order.
+    /// Threads for which `is_skipped` returns true are skipped, and keep their order.
     pub fn take(
         &mut self,
         contract: &Contract,

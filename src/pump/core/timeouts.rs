@@ -91,8 +91,8 @@ impl Timeouts {
         passed.map(|(_, call, attempt)| (*call, *attempt))
     }
 
-    /// Whether the deadline of an attempt in flight has passed at `now`. Also returns true if the
-    /// answer to the attempt arrived in time but is not processed yet.
+    /// Whether the deadline of an attempt in flight has passed at `now`. True even if the answer to
+    /// the attempt arrived in time but is not processed yet.
     pub fn has_passed(&self, call: CallId, attempt: Attempt, now: Time) -> bool {
         let armed = self.by_call.get(&call);
         armed.is_some_and(|(deadline, current)| *current == attempt && *deadline <= now)

@@ -43,8 +43,8 @@ impl Core {
         self.answer(step, ask, &CorePayload::TimerSet { timer, fires_at, label });
     }
 
-    /// Starts a timer: records it, and sets its alarm. In a fork, also starts the search for its firing
-    /// in the source.
+    /// Starts a timer: records the timer, and sets its alarm. In a fork, also starts the search in
+    /// the fork's source for the firing of the corresponding timer.
     pub(super) fn start_timer(&mut self, step: &mut Step, timer: TimerId, set: Timer) {
         let Timer { call, fires_at, label, at } = set;
         self.fact(step, Fact::TimerSet { timer, call, fires_at, label, at });
@@ -78,8 +78,8 @@ impl Core {
     }
 
     /// Handles [`Alarm::Timer`]. Ignores the alarm of a paused call's timer, because the resume
-    /// sets it again. In a fork, ignores the alarm of a timer that is not the next one to fire. The
-    /// alarm is set again once nothing else in the fork can continue.
+    /// sets the alarm again. In a fork, also ignores the alarm of a timer that is not the next one
+    /// to fire. Such an alarm is set again once nothing else in the fork can continue.
     pub(super) fn timer_alarm(&mut self, step: &mut Step, timer: TimerId, call: CallId) {
         let Some(root) = self.state.calls.get(&call).cloned() else { return };
         if self.state.call(call).is_some_and(|open| self.is_paused(open)) {

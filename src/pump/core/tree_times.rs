@@ -3,8 +3,8 @@
 //!
 //! The wall time of a tree stands still while the tree waits only for people, so each new record of
 //! the tree updates its deadline. A pause or a step of the clock can move the ends of many wall
-//! times at once, so it updates no deadline. A deadline may therefore pass before its wall time has
-//! ended. In this case, the deadline is set again.
+//! times at once, so the deadlines are not updated then. A deadline may therefore pass before the
+//! wall time of its tree has ended. In this case, the deadline is set again.
 
 use std::collections::BTreeSet;
 
@@ -103,8 +103,8 @@ impl Core {
         }
     }
 
-    /// Returns the time at which the wall time of `tree` ends, if it does not stand still before
-    /// then.
+    /// Returns the time at which the wall time of `tree` ends, provided that the wall time runs
+    /// until then.
     fn end_of_wall_time(&self, tree: &Tree) -> Time {
         tree.started.plus(self.budgets.limits.wall_time)
     }

@@ -1,5 +1,6 @@
-//! Messages that were not delivered before their call closed. Each of them gets a disposition.
-//! Nothing is sent back to its sender, so an undelivered fault causes no further fault.
+//! Messages that were not delivered before their call closed. Each of these messages gets a
+//! disposition. The sender of such a message gets nothing back, so an undelivered fault causes no
+//! further fault.
 
 use std::sync::Arc;
 

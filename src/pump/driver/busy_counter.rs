@@ -14,8 +14,8 @@ use crate::pump::core::BusyCount;
 /// share the counts.
 ///
 /// **Invariant:** an entry counts at least one refusal. The pump records and removes an entry when
-/// [`limits::BUSY_INTERVAL`] has passed since the time `since` of the entry. If the pump stops, it
-/// does this earlier.
+/// [`limits::BUSY_INTERVAL`] has passed since the time `since` of the entry. When the pump stops,
+/// it records and removes all entries.
 #[derive(Debug, Clone, Default)]
 pub(super) struct BusyCounter(Arc<Mutex<HashMap<ListenerName, Unrecorded>>>);
 

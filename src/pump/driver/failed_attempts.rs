@@ -14,12 +14,13 @@ use crate::xml::invisible_characters::visible_line;
 /// Maximum number of reasons in [`LoggedReasons`].
 const REASONS_MAX: usize = 64;
 
-/// Time without a reason after which the reason is logged again.
+/// If a reason has not occurred for this time, its next occurrence is logged again.
 const QUIET_TIME: Duration = Duration::from_secs(600);
 
-/// The logged reasons why listeners could not be reached, each with its listener and the time of its
-/// latest occurrence. Every attempt may fail for the same reason, for example if the host of an agent
-/// has another config. Such a reason is logged once, and again only after [`QUIET_TIME`] without it.
+/// The logged reasons why listeners could not be reached, each with its listener and the time of
+/// its latest occurrence. Every attempt may fail for the same reason, for example if the host of an
+/// agent has another config. Such a reason is logged at its first occurrence, and again only if it
+/// has not occurred for [`QUIET_TIME`].
 #[derive(Debug, Default)]
 pub(super) struct LoggedReasons(HashMap<(ListenerName, String), Time>);
 
@@ -37,12 +38,12 @@ impl LoggedReasons {
 }
 
 /// Logs the attempts in `records` that timed out, or that failed for a reason that only the author
-/// of the listener, or the operator of its host, can repair. Ignores attempts that were no longer in
-/// flight, for example because their call was cancelled. Must be called before `metrics` counts the
-/// records and their effects, because `metrics` then forgets the attempts.
+/// of the listener, or the operator of its host, can repair. Ignores attempts that were no longer
+/// in flight, for example because their call was cancelled. Must be called before `metrics` counts
+/// the records and their effects, because `metrics` then forgets the attempts.
 ///
-/// If a listener cannot be reached, logs the reason and records it in `logged`. Logs the same reason
-/// again only if it returns after some minutes without it.
+/// If a listener cannot be reached, logs the reason and records it in `logged`. A reason in
+/// `logged` is logged again only if it has not occurred for `QUIET_TIME`.
 pub(super) fn warn_of_failed_attempts(
     records: &[Record],
     metrics: &MetricsRecorder,

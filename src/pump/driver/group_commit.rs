@@ -116,7 +116,7 @@ impl Pump {
     }
 
     /// Reports to clients and live readers the end of the model calls whose attempts have ended.
-    /// The host of an agent may have been killed, and then reports no end.
+    /// This is needed because the host of an agent reports no end if it was killed.
     fn end_model_waits(&mut self) {
         for (call, attempt) in self.metrics.take_ended() {
             self.waiters.watchers.attempt_ended(call, attempt);

@@ -87,8 +87,8 @@ impl OperatorRequest {
         self.is_of_person() && self.ruling.is_closed()
     }
 
-    /// If a person sent the request, refuses it, because the journal cannot accept records at
-    /// present, and returns `None`. Otherwise, returns the request, which must wait.
+    /// Refuses the request and returns `None` if a person sent the request, because the journal
+    /// accepts no records at present. Otherwise, returns the request, which must wait.
     pub fn refuse(self, obstacle: WriteObstacle) -> Option<Self> {
         let refusal = || refusal_while_waiting(obstacle);
         let ruling = match &self.event {
@@ -501,8 +501,9 @@ impl Handle {
         self.event(Event::Searched { call, result })
     }
 
-    /// Reports to the pump the position at which the timer fired in the source of a fork that
-    /// corresponds to `timer`, a timer of the fork. Reports `None` if no such timer fired.
+    /// Reports to the pump the end of a search in the source of a fork for the firing of a timer.
+    /// `timer` is the timer of the fork. `fired` is the position at which the corresponding timer
+    /// fired in the source, or `None` if no such timer fired.
     pub fn timer_searched(
         &self,
         (timer, call): (TimerId, CallId),

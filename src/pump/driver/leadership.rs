@@ -1,6 +1,6 @@
 //! Verifies before each delivery that this pump is still the leader. If the process of a pump is
-//! frozen, another pump may take over as the leader. Without the check, the frozen pump could wake
-//! up later and deliver a record that was durable before the freeze, although its successor has
+//! frozen, another pump may take over as the leader. When the frozen process wakes up, its pump
+//! could otherwise deliver a record that was durable before the freeze, although the new leader has
 //! already made later deliveries.
 
 use std::time::Duration;

@@ -26,8 +26,8 @@ struct TimedDelivery {
 
 pub(super) struct MetricsRecorder {
     counts: Arc<PumpMetrics>,
-    /// Deliveries in flight. Also contains those to listeners without metrics, because the log of
-    /// failed attempts names their listeners, too.
+    /// Deliveries in flight, including deliveries to listeners without metrics, because the log of
+    /// failed attempts names these listeners, too.
     under_way: Map<(CallId, Attempt), TimedDelivery>,
     /// Deliveries that have ended since the last [`MetricsRecorder::take_ended`].
     ended: Vec<(CallId, Attempt)>,

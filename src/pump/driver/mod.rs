@@ -103,8 +103,8 @@ pub struct Pump {
     snapshots: Option<SnapshotMaker>,
     journal: Box<dyn Journal>,
     gate: Gate,
-    /// The gate that clients and hosts use on their own OS threads. They check payloads there
-    /// before they send them to the pump.
+    /// The gate with which clients and hosts check payloads on their own OS threads, before they
+    /// send the payloads to the pump.
     gates: SharedGate,
     hosts: Map<ListenerName, Arc<dyn Host>>,
     /// Hosts that got deliveries since their last flush.

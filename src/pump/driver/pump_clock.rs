@@ -118,8 +118,8 @@ impl PumpClock {
     }
 
     /// Returns the time that must not count for deadlines. This is the time measured since the
-    /// previous call of this function. The pump extends all deadlines by it. Returns `None` if the
-    /// time is shorter than [`limits::STANDSTILL_MIN`], or if the clock is frozen.
+    /// previous call of this function. The pump extends all deadlines by this time. Returns `None`
+    /// if the time is shorter than [`limits::STANDSTILL_MIN`], or if the clock is frozen.
     pub fn standstill(&mut self) -> Option<Standstill> {
         let standstill = std::mem::take(&mut self.standstill);
         (!self.is_frozen && standstill.all() >= limits::STANDSTILL_MIN).then_some(standstill)

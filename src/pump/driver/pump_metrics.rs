@@ -233,8 +233,8 @@ impl PumpMetrics {
         self.life.ended.store(true, Ordering::Relaxed);
     }
 
-    /// Records whether the journal accepts records. `error` is the reason why it does not, or
-    /// `None` if it does.
+    /// Records whether the journal accepts records. `error` is the reason why the journal accepts
+    /// none, or `None` if the journal accepts records.
     pub(super) fn set_obstacle(&self, error: Option<&Error>) {
         let what = error.map(WriteObstacle::of);
         self.life.waits_for.store(what.map_or(0, |what| what as u8), Ordering::Relaxed);

@@ -104,9 +104,9 @@ pub(crate) enum TimePassage {
 pub struct HeldRequest {
     pub request: Arc<Message>,
     pub hold: Hold,
-    /// Deadline after which the hold ends without a decision: that of the hold itself, or an earlier
-    /// one of the call's thread or of a thread above. `None` if there is no deadline, or if a pause
-    /// covers the call, because a pause moves the deadline.
+    /// Time at which the hold ends if no person decides: the earliest of the hold's own deadline
+    /// and the time limits of the call's thread and of the threads above. `None` if there is no
+    /// such time, or if a pause covers the call, because a pause moves this time.
     pub until: Option<Time>,
     /// Reason why the call needs an approval; `None` if the config gives none, or if the call waits
     /// for an answer.
@@ -286,8 +286,9 @@ impl Pump {
     /// otherwise `None`. The state now contains steps that are not durable yet, so the pump treats
     /// queries differently:
     /// - It refuses queries about held calls, and their clients read the journal instead.
-    /// - It answers whether a thread exists and which sender opened it, because no step changes
-    ///   this.
+    /// - It answers queries for the head of a thread's tree or for the sender that opened the tree,
+    ///   because their clients need only know whether the thread exists and which sender opened it.
+    ///   No step changes that.
     /// - It lets all other queries wait, because their clients wait for work anyway.
     pub(super) fn answer_while_waiting(
         &mut self,

@@ -1,5 +1,6 @@
-//! Logs refused payloads of listeners. An agent or a workflow gets the refusals of its payloads. The
-//! author of any other listener finds them in this log, with the names that a payload may have.
+//! Logs refused payloads of listeners. An agent or a workflow gets the refusals of its payloads.
+//! For any other listener, this log shows the refusals to the listener's author, with the permitted
+//! payload names.
 
 use std::cell::LazyCell;
 
@@ -26,8 +27,9 @@ const REASON_CHARS_SHOWN: usize = 1_000;
 /// The listener, the call and the attempt of an answer.
 type AnsweringAttempt<'a> = (&'a ListenerName, CallId, Attempt);
 
-/// Logs the payloads of an answer that the gate refused. `texts` are the payloads of the answer, and
-/// `payloads` the results of their checks, in the same order. `gate` is the gate that checked them.
+/// Logs the payloads of an answer that the gate refused. `texts` are the payloads of the answer,
+/// and `payloads` the results of their checks, in the same order. `gate` is the gate that checked
+/// them.
 pub(super) fn warn_of_refused_payloads(
     gate: &Gate,
     source: AnsweringAttempt<'_>,
@@ -48,9 +50,9 @@ pub(super) fn warn_of_refused_payloads(
     });
 }
 
-/// Logs the payloads in `records` that the gate accepted, and that the core refused. Leaves out those
-/// of which the sender or its caller learns, and those of late answers. `gate` is the current gate:
-/// after a reload, payloads that it no longer permits are left out, too.
+/// Logs the payloads in `records` that the gate accepted, and that the core refused. Leaves out
+/// payloads of late answers, and payloads of whose refusal the sender or its caller learns. `gate`
+/// is the current gate. After a reload, payloads that `gate` no longer permits are left out, too.
 pub(super) fn warn_of_payloads_refused_by_core(records: &[Record], gate: &Gate) {
     for record in records {
         let Input::Outcome { listener, call, attempt, turn: None, .. } = &record.input else {

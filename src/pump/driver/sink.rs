@@ -35,8 +35,8 @@ pub struct PumpSink {
     arrivals: Arrivals,
     counts: Arc<PumpMetrics>,
     live: Arc<LiveChannel>,
-    /// Agents that are stopped although deliveries are in flight (see [`PumpSink::begin_stop`]). Not
-    /// set before the pump stops.
+    /// Agents that are stopped although deliveries are in flight (see [`PumpSink::begin_stop`]).
+    /// Not set before the pump stops.
     stopped_agents: OnceLock<Vec<ListenerName>>,
 }
 
@@ -68,9 +68,9 @@ impl PumpSink {
     }
 
     /// From now on, drops each failure of `agents` after which the attempt would be retried, unless
-    /// the failure states what a model call has used. Must be called before the hosts of these agents
-    /// are stopped with deliveries in flight. An attempt whose failure is dropped counts as lost, and
-    /// the next start settles it.
+    /// the failure states what a model call has used. Must be called before the hosts of these
+    /// agents are stopped with deliveries in flight. An attempt whose failure is dropped counts as
+    /// lost, and the next start handles the lost attempt.
     pub fn begin_stop(&self, agents: Vec<ListenerName>) {
         self.stopped_agents.set(agents).ok();
     }

@@ -244,7 +244,7 @@ fn messaging(span: Span, operation: &'static str, destination: &ListenerName) ->
 }
 
 /// Returns the error code of a failed call, from the system payload that `record` sends to the
-/// opener of the call. Returns `None` if `record` sends none.
+/// opener of the call. Returns `None` if `record` sends no such payload.
 fn error_code_of(call: CallId, record: &Record) -> Option<&'static str> {
     let mut answers = record.facts.iter().filter_map(|fact| match fact {
         Fact::Accepted { message, .. } if message.cause == Some(call.0) => Some(message),

@@ -1,5 +1,5 @@
-//! Visits trees outside memory whose open calls wait for persons or timers. Queries need such
-//! visits, and so do steps that concern all trees.
+//! Reads and updates trees outside memory whose open calls wait for persons or timers. Queries read
+//! such trees, and steps that concern all trees update them.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -45,9 +45,9 @@ impl ResidentCore {
         Ok(())
     }
 
-    /// Lets trees leave memory again after a visit. If the visit has changed the trees
-    /// (`is_changed`), first writes their new texts to the working file. A tree stays in memory if
-    /// it may not leave memory, or if its text cannot be written.
+    /// Removes trees from memory again after `visit_waiting` has brought them back. If a fact has
+    /// changed the trees (`is_changed`), first writes their new texts to the working file. A tree
+    /// stays in memory if it must not leave memory any more, or if its text cannot be written.
     fn release_waiting(&mut self, roots: &[ThreadId], is_changed: bool) {
         let Some(resting) = &mut self.resting else { return };
         let state = self.core.state();

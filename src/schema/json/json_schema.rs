@@ -16,8 +16,9 @@ use crate::xml::shape::QName;
 const DEPTH_MAX: usize = 8;
 const NODES_MAX: usize = 2_000;
 
-/// The keyword under which a schema contains the XML name of its property while it is made. The
-/// keyword is longer than `description`, so a schema that fits also fits with the names there.
+/// Temporary keyword for the XML name of a property, used while the JSON Schema is built.
+/// `describe_names` finally moves the name to the description. The keyword is longer than
+/// `description`, so a schema that is short enough stays short enough.
 pub(super) const XML_NAME: &str = "xml-name-of-it";
 
 /// The JSON Schema keyword `$comment`. In a generated schema, it states that parts are left out.
@@ -37,9 +38,9 @@ pub enum JsonSchemaForm {
 }
 
 /// Returns the JSON Schema for the arguments of a tool call that sends the payload `name`. A schema
-/// that would be too long leaves out deeper levels, and states so in `$comment`; a schema of the
-/// form [`JsonSchemaForm::Early`] is never too long. The schema for an unknown payload name permits
-/// every object.
+/// that would be too long leaves out deeper levels, and states so in `$comment`. A schema of the
+/// form [`JsonSchemaForm::Early`] has no maximum length. The schema for an unknown payload name
+/// permits every object.
 pub fn payload(model: &SchemaModel, name: &PayloadName, form: JsonSchemaForm) -> Json {
     if form == JsonSchemaForm::Early {
         return early_payload(model, name);
@@ -206,9 +207,10 @@ impl<'p, 'm> SchemaBuilder<'p, 'm> {
         }
     }
 
-    /// Returns a shorter schema for an element. It accepts every JSON value that the full schema
-    /// accepts. For an element with children, it only lists the names of attributes and children.
-    /// For any other element, it leaves out the optional attributes.
+    /// Returns a shorter schema for an element. The shorter schema accepts every JSON value that
+    /// the full schema accepts. For an element with children, the schema only lists the names of
+    /// attributes and children. For any other element, the schema leaves out the optional
+    /// attributes.
     fn undescribed(&mut self, planned: &PlannedType) -> Json {
         let plan = &planned.plan;
         let is_leaf = matches!(plan.content, PlanContent::Text { .. } | PlanContent::Nothing);
@@ -275,7 +277,8 @@ impl<'p, 'm> SchemaBuilder<'p, 'm> {
     }
 
     /// Adds the XML name of the property `key`, if the property does not have this name. The name
-    /// stays apart from the description, which may be shortened, until [`describe_names`].
+    /// has a keyword of its own until [`describe_names`] moves it to the description, so that
+    /// shortening the description does not remove the name.
     fn add_xml_name(&self, schema: &mut Json, key: &str, local: &str) {
         if self.form == JsonSchemaForm::Current && !has_xml_name(key, local) {
             put(schema, XML_NAME, Some(Json::String(local.to_owned())));
@@ -283,8 +286,8 @@ impl<'p, 'm> SchemaBuilder<'p, 'm> {
     }
 }
 
-/// Whether a reader of the property `key` sees the XML name of its element or attribute, which is
-/// `local`.
+/// Whether the property name `key` shows `local`, the XML name of the property's element or
+/// attribute.
 fn has_xml_name(key: &str, local: &str) -> bool {
     key.strip_prefix("attribute.").unwrap_or(key) == local
 }

@@ -1,6 +1,6 @@
 //! The JSON form of payloads for native tool calls: the JSON Schema, and the conversions in both
 //! directions. All three use the same plan of an element (`element_plan`), so that the advertised
-//! form is also the accepted form:
+//! form is also the accepted form. The plan has these rules:
 //!
 //! - Child elements and attributes are properties with their local names.
 //! - The text of an element with attributes is the property `content`.

@@ -30,7 +30,8 @@ pub(super) fn of_xsd(pattern: &str) -> Option<String> {
     (!in_class).then_some(out)
 }
 
-/// Converts the escape of `c`. Returns `None` if JSON Schema has no equal escape.
+/// Converts the XSD escape of `c`, and appends the result to `out`. `in_class` states whether the
+/// escape is inside a character class. Returns `None` if JSON Schema has no equal escape.
 fn escape(c: char, in_class: bool, out: &mut String) -> Option<()> {
     match c {
         // JSON Schema has no classes for characters of XML names. The names of other properties

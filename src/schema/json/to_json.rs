@@ -186,8 +186,8 @@ impl JsonBuilder<'_> {
     }
 }
 
-/// Returns the content of `node` as a string of XML. In this string, a name without a prefix has
-/// the namespace of `node`. If `content` is `unqualified`, such a name has no namespace.
+/// Returns the content of `node` as a string of XML. In this string, a name without a prefix has no
+/// namespace if `content` is `unqualified`. Otherwise, such a name has the namespace of `node`.
 fn markup(content: &PlanContent, node: &Element) -> Json {
     let is_unqualified = matches!(content, PlanContent::Markup { unqualified: true, .. });
     let default = if is_unqualified { "" } else { node.name.namespace() };

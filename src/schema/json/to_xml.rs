@@ -14,9 +14,9 @@ use crate::xml::element::{Element, Node, Verbatim};
 use crate::xml::findings::{Finding, TextLocation, offset_in};
 use crate::xml::scan::scan;
 
-/// Prefix of an element with a namespace, if its content is given as a string of XML in which names
-/// without a prefix have no namespace. The element then cannot make its namespace the default
-/// namespace, so its own name needs a prefix.
+/// Prefix for the name of an element with a namespace. Used if the content of the element is a
+/// string of XML in which names without a prefix have no namespace. A default namespace would also
+/// apply to these names.
 const PREFIX: &str = "p";
 
 /// Converts the arguments of a native tool call to a payload as canonical XML. The caller must

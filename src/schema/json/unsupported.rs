@@ -15,7 +15,7 @@ pub enum UnsupportedPart {
     /// elements that only a wildcard permits.
     Markup { path: String },
     /// An element with an abstract type, which needs an `xsi:type`. No native tool call can contain
-    /// it. `required` states whether the payload requires the element.
+    /// such an element. `required` states whether the payload requires the element.
     Abstract { path: String, required: bool },
 }
 
@@ -40,9 +40,9 @@ impl fmt::Display for UnsupportedPart {
     }
 }
 
-/// Returns the parts of a payload that JSON cannot express, up to a maximum number. Visits each
-/// element declaration once, and a second time if it was optional at the first visit and is
-/// required at another place.
+/// Returns the parts of a payload that JSON cannot express, up to a maximum number. Searches each
+/// element declaration once. If a declaration is first found as optional, and later as required,
+/// searches this declaration a second time.
 pub fn gaps(model: &SchemaModel, name: &PayloadName) -> Vec<UnsupportedPart> {
     let Some(declared) = model.element(name) else { return Vec::new() };
     let mut search = GapSearch { model, seen: HashMap::new(), found: Vec::new() };
@@ -52,8 +52,9 @@ pub fn gaps(model: &SchemaModel, name: &PayloadName) -> Vec<UnsupportedPart> {
 
 struct GapSearch<'a> {
     model: &'a SchemaModel,
-    /// The visited declarations. The value is true if the payload requires the element of the
-    /// declaration. The key is an address, because two declarations of the same name may differ.
+    /// The declarations that were already searched. The value is true if the payload requires the
+    /// element of the declaration. The key is an address, because two declarations of the same name
+    /// may differ.
     seen: HashMap<*const ElementDecl, bool>,
     found: Vec<UnsupportedPart>,
 }

@@ -7,7 +7,8 @@ use crate::shorten::shorten;
 
 /// Maximum characters of the quoted value, which the sender has written.
 const VALUE_CHARS: usize = 80;
-/// Maximum bytes of a further quotation, such as a pattern or a list of permitted values.
+/// Maximum bytes of any quotation other than the value, such as a pattern or a list of permitted
+/// values.
 const RULE_BYTES: usize = 640;
 /// Maximum characters of each value in a shortened list of permitted values.
 const WORD_CHARS: usize = 60;
@@ -15,7 +16,8 @@ const WORD_CHARS: usize = 60;
 const WORDS_SHOWN: usize = 12;
 /// Text between two values in a list of permitted values.
 const BETWEEN: &str = "', '";
-/// Length from which libxml2 may cut a message. Where it cuts depends on its version.
+/// Length from which libxml2 may cut a message. The place of the cut depends on the version of
+/// libxml2.
 const UNCUT_BYTES_MAX: usize = 63_000;
 /// Mark at the place where a text is cut.
 const MARK: char = '\u{2026}';
@@ -130,8 +132,9 @@ fn start_of_detail(message: &str) -> usize {
     facet.map_or(subject, |(_, rest)| message.len() - rest.len())
 }
 
-/// Splits a text at the first quotation of `quoted`. The value itself may repeat the words of the
-/// message, so a quotation at the first quotation mark goes before any other.
+/// Splits a text at the quotation of `quoted`, and returns the parts before and after the quoted
+/// text. Prefers a quotation at the first quotation mark, because a value may repeat words of the
+/// message. Returns `None` if no quotation is found.
 fn split_at_quotation<'a>(text: &'a str, quoted: &str) -> Option<(&'a str, &'a str)> {
     let (before, after) = text.split_at(text.find('\'')? + 1);
     match after.strip_prefix(quoted) {
@@ -140,7 +143,8 @@ fn split_at_quotation<'a>(text: &'a str, quoted: &str) -> Option<(&'a str, &'a s
     }
 }
 
-/// Returns a message with a reason in place of a message that libxml2 has cut.
+/// Returns a new message, with the reason of the refusal, in place of a message that libxml2 has
+/// cut. `shown` are the shortened quotations.
 fn rewritten(code: u32, message: &str, shown: &[String; 3]) -> String {
     let [value, rule, other] = shown;
     let detail = match code {

@@ -123,12 +123,11 @@ impl Drop for XPathProgram {
     }
 }
 
-/// The facts beside the document that decide the values of the functions that organism adds to
-/// XPath.
+/// Inputs of the functions that organism adds to XPath, in addition to the document.
 #[derive(Clone, Copy)]
 pub struct XPathContext<'a> {
-    /// The position path of each element that contains a payload, with the local name of the
-    /// payload.
+    /// For each element that contains a payload: the path of positions from the root to the
+    /// element, and the local name of the payload.
     pub payloads: &'a [(Vec<u32>, String)],
     /// Whether `has-word` searches its first argument as one text.
     pub joins_texts: bool,

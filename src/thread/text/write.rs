@@ -410,7 +410,7 @@ fn push_number(out: &mut Vec<u8>, number: u64) {
 }
 
 /// Finds the fact that belongs to each verdict. A search for a passed verdict begins at the index
-/// `passed` of the list of facts, which is behind the fact of the previous passed verdict.
+/// `passed` of the list of facts, which is directly after the fact of the previous passed verdict.
 /// `refused` is the same index for refused verdicts. If a search reaches the end of the list, it
 /// continues from the beginning. Verdicts usually have the order of their facts, so most searches
 /// end at once.

@@ -23,8 +23,8 @@ use crate::mutant::mutant;
 
 const SECRET_BYTES: usize = 32;
 const BROWSER_ID_BYTES: usize = 12;
-/// Character between the secret and the id of the browser in a session cookie. Neither of the two
-/// contains it.
+/// Character between the secret and the id of the browser in a session cookie. Neither the secret
+/// nor the id contains this character.
 const COOKIE_SEPARATOR: char = '.';
 
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");

@@ -25,9 +25,9 @@ const PATH: &str = "/config";
 const FIELDS: [(&str, &str); 3] =
     [("at", "Config at"), ("before", "Compare: before"), ("after", "Compare: after")];
 
-/// Name of the URL parameter with the number of a partition. If the parameter is set, the page looks
-/// for the moments in the journal of this partition alone, because each journal numbers its own
-/// records.
+/// Name of the URL parameter with the number of a partition. If the parameter is set, the page
+/// looks only in the journal of this partition for the moments that the URL names, because each
+/// journal numbers its own records.
 const PARTITION: &str = "partition";
 
 /// Returns the path of the page with the whole config that was in force at `moment`: at the record
@@ -149,7 +149,8 @@ struct ConfigComparison {
 
 struct ConfigDifferences {
     changes: Vec<ConfigChange>,
-    /// Whether only the effective configs were compared.
+    /// Whether only the settings on which decisions depend were compared, because an early version
+    /// of the program recorded one of the configs without the other settings.
     is_effective_only: bool,
 }
 

@@ -104,7 +104,7 @@ impl<'t> ConversationPage<'t> {
         })
     }
 
-    /// Draws the time of an event since the beginning of the thread.
+    /// Draws the time from the beginning of the thread to the event `item`.
     pub fn time(&self, item: &TimelineEntry) -> Markup {
         html! {
             time datetime=(item.at) title=(item.at) {

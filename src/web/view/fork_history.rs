@@ -25,7 +25,7 @@ pub(super) fn is_in_head(page: &ThreadPage, item: &TimelineEntry) -> bool {
 
 /// Draws the beginning of a fork's conversation, as far as it belongs to this page of the thread.
 /// The first page shows the history of the source, and the point at which the fork begins. Every
-/// page, including the first, shows those of its messages that are in the fork's first record.
+/// page, including the first, shows its own messages that are in the fork's first record.
 pub(super) fn head(
     page: &ThreadPage,
     fork: &ForkOrigin,

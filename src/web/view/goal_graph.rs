@@ -368,7 +368,7 @@ fn spent_by_goal(graph: &GoalGraph<'_>, goals: &RecordedGoals) -> Vec<SpendingTo
 
 /// Describes the state of a row: its phase, and then the numbers that apply to the row:
 /// - For a loop, `rounds`: the number of rounds that it has begun.
-/// - For a goal inside a loop, the number of the loop's present pass.
+/// - For a goal inside a loop, the number of the loop's present round, shown as `pass`.
 /// - For a goal with several agents or items, the number of agents or items that have a result, and
 ///   the number of all agents or items.
 /// - After the first attempt, the number of the attempt.

@@ -65,7 +65,7 @@ fn title(message: &MessageView) -> String {
 }
 
 /// Whether the message opened a call that failed or was cancelled. False if the payload of the
-/// message was redacted, because it cannot be sent again.
+/// message was redacted, because a redacted payload cannot be sent again.
 fn can_retry(report: &MessageReport) -> bool {
     let outcome = report.call.as_ref().and_then(|call| call.outcome.as_deref());
     matches!(outcome, Some("failed" | "cancelled")) && report.message.payload.is_some()

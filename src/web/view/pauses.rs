@@ -47,8 +47,8 @@ pub(super) fn is_of(pause: &IndexedPause, thread: &ThreadId) -> bool {
     matches!(&pause.target, PauseTarget::Thread(paused) if paused == thread)
 }
 
-/// Whether a pause keeps back the calls of a thread: its target is everything, this thread, or a
-/// thread above this thread.
+/// Whether a pause stops the hand-over of a thread's calls. True if the target of the pause is
+/// everything, the thread itself, or a thread above it. False for a pause of a listener.
 pub(super) fn holds(pause: &IndexedPause, thread: &ThreadId) -> bool {
     match &pause.target {
         PauseTarget::All => true,

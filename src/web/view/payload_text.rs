@@ -210,8 +210,8 @@ impl MessageWithPayload {
     }
 }
 
-/// Returns the beginning of a recorded payload on one line. Returns `[redacted]` if the payload was
-/// redacted, because its bytes are NULs then.
+/// Returns the beginning of a recorded payload on one line. Returns `[redacted]` for a redacted
+/// payload, whose bytes are NULs.
 pub(super) fn recorded_line(payload: &Payload) -> String {
     if payload.is_redacted() {
         return "[redacted]".to_owned();

@@ -18,8 +18,9 @@ pub(super) struct ActingPerson<'a> {
     /// the config names no operators.
     pub by: &'a str,
     pub is_signed: bool,
-    /// Whether the organism refused the action. If so, and if the person did not sign and is known
-    /// only by login name or user id, the page shows the role `unproved` instead of `operator`.
+    /// Whether the organism refused the action. For a refused action of a person who did not sign
+    /// and is known only by login name or user id, the page shows the role `unproved` instead of
+    /// `operator`.
     pub is_refused: bool,
     /// Login name of the user who ran the command, as the operating system reports it. `None` if
     /// the record does not contain it.
@@ -48,8 +49,8 @@ impl<'a> ActingPerson<'a> {
         }
     }
 
-    /// Whether the record names the person only as `operator`. Records do so if the config names no
-    /// operators.
+    /// Whether the record names the person only as `operator`. A record does so if the config named
+    /// no operators when the person acted, or if no valid signature proved which operator it was.
     fn is_unnamed(&self) -> bool {
         self.by == ListenerName::OPERATOR
     }

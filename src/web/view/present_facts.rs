@@ -22,10 +22,10 @@ use crate::service::SocketTransport;
 use crate::service::handshake::Handshake;
 use crate::thread::PauseTarget;
 
-/// Facts about the present that every page shows. A check at intervals finds whether an organism
-/// runs. The last query of the indexes gives the pause of everything, and the number of waiting
-/// calls. The indexes contain an action of a person only some time later. So some actions, once
-/// confirmed, change these two values immediately.
+/// Facts about the present that every page shows. A check at intervals determines whether an
+/// organism runs. The last query of the indexes gives the pause of everything, and the number of
+/// waiting calls. The indexes lag behind the journals, so some confirmed actions also change these
+/// two values immediately.
 #[derive(Debug)]
 pub(super) struct PresentFacts {
     data: PathBuf,
@@ -124,8 +124,8 @@ impl PresentFacts {
     }
 
     /// Whether a check for a running organism is due. A check is due if the last one is at least
-    /// [`limits::WEB_LOOK_INTERVAL`] old, or if there was none. If a check is due, records the
-    /// present time as its time. The caller must then make the check.
+    /// [`limits::WEB_LOOK_INTERVAL`] old, or if there was none. If a check is due, the present time
+    /// is recorded as the time of the check, and the caller must then make the check.
     fn begin_check_if_due(&self) -> bool {
         let now = Instant::now();
         let mut looked = locked(&self.looked);

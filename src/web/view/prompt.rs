@@ -36,8 +36,8 @@ pub(super) fn path(id: MessageId) -> String {
     format!("{}/prompt", message::path(id))
 }
 
-/// A turn of a model. `prompt` is the model's request, rebuilt from records, or the reason why the
-/// request cannot be shown.
+/// A turn of a model. `prompt` is the request to the model, rebuilt from records, or the reason why
+/// the request cannot be shown.
 struct RebuiltTurn {
     report: Box<MessageReport>,
     turn: IndexedTurn,

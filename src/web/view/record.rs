@@ -53,8 +53,8 @@ struct ProvedRecord {
 }
 
 impl ProvedRecord {
-    /// Whether a journal was removed from its directory, or was put back there, since its last
-    /// proof.
+    /// Whether any of the journals was removed from its directory, or was put back there, since the
+    /// verification began.
     fn is_outdated(&self) -> bool {
         let has_changed =
             |journal: &ProvedJournal| may_have_journal(&journal.directory) != journal.was_there;
@@ -124,7 +124,8 @@ impl RecordProver {
         }
     }
 
-    /// If a proof is due, notes that it is under way, and returns true. Otherwise, returns false.
+    /// If a proof is due and none is under way, notes that a proof is under way, and returns true.
+    /// Otherwise, returns false.
     fn claim(&self) -> bool {
         let may_have_journals = may_have_journals(&self.data);
         let mut state = locked(&self.state);
@@ -144,9 +145,9 @@ impl RecordProver {
         ProvedRecord { journals: proved.collect(), at: Time::now() }
     }
 
-    /// Returns the directories of all journals, and of journals of the last proof that are gone now.
-    /// If no journal is known, returns the directory in which it should be, so that the proof
-    /// reports that it is missing.
+    /// Returns the directories of all present journals, and of journals that the last proof covered
+    /// and that are gone now. If no journal is known, returns the directory in which the journal
+    /// should be, so that the proof reports the missing journal.
     fn journals(&self) -> Vec<(Option<u32>, PathBuf)> {
         let found = partitions_in(&self.data);
         let mut journals = found.clone();

@@ -26,8 +26,7 @@ const ROW: usize = 34;
 const NAMES: usize = 26;
 /// Maximum number of characters that a narrow window shows of the listener's name above a lane.
 const SHORT_NAME_CHARS: usize = 9;
-/// End of the arrow of a held call, which waits for a person, as a fraction of the way to the
-/// recipient's lane.
+/// End of the arrow of a held call, as a fraction of the way to the recipient's lane.
 const HELD_WAY: f64 = 0.7;
 /// End of the arrow of a message in flight, as a fraction of the way to the recipient's lane.
 const FLIGHT_WAY: f64 = 0.85;

@@ -66,7 +66,7 @@ impl AxisTick {
         (begin, begin + width)
     }
 
-    /// Whether this tick and `other` are far enough apart, and their labels have room beside each
+    /// Whether this tick and `other` are far enough apart, with room for their labels beside each
     /// other.
     fn is_apart_from(&self, other: &Self) -> bool {
         let (begin, end) = self.ends();
@@ -115,9 +115,10 @@ pub(super) fn ticks(scale: &TimeScale, origin: Time) -> Vec<AxisTick> {
     ticks
 }
 
-/// Returns marks for the breaks of a scale, each with the length of the time that is left out. A
-/// long thread can have hundreds of breaks, so the longest breaks get their marks first. A break
-/// gets no mark if its label would not have enough space.
+/// Returns marks for the breaks of a scale, the places at which the scale leaves out time. Each
+/// mark has the length of the time that is left out. A long thread can have hundreds of breaks, so
+/// the longest breaks get their marks first. A break gets no mark if its label would not have
+/// enough space.
 pub(super) fn breaks(scale: &TimeScale) -> Vec<AxisTick> {
     let mut cuts: Vec<_> = scale.cuts().collect();
     cuts.sort_by_key(|cut| std::cmp::Reverse(cut.left_out));

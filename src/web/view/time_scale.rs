@@ -1,13 +1,13 @@
-//! Maps times to places on a bar. Periods without open work are drawn shorter, so that the work of
-//! a thread that rested for a day stays visible. Waits, for people or in queues, are also drawn
-//! shorter if all waits together are longer than the work.
+//! Maps times to places on a bar. Gaps, which are periods without open work, are drawn shorter, so
+//! that the work of a thread that rested for a day stays visible. Waits, for people or in queues,
+//! are also drawn shorter if all waits together are longer than the work.
 
 use std::time::Duration;
 
 use crate::clock::Time;
 
-/// The maximum drawn length of a gap is the drawn length of all work and all waits, divided by this
-/// number.
+/// The maximum drawn length of a gap, a period without open work, is the drawn length of all work
+/// and all waits, divided by this number.
 const GAP_PARTS: i64 = 25;
 
 /// A stretch of time on the bar: a period of work, or a period in which calls only waited.

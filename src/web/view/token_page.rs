@@ -70,8 +70,8 @@ pub(super) async fn open(
     }
 }
 
-/// Whether every browser stays on this server after a redirect to the path. Rejects paths that some
-/// browsers take for the address of another server, such as paths that begin with `//`.
+/// Whether every browser stays on this server after a redirect to the path. False for a path that
+/// some browsers take for the address of another server, such as a path that begins with `//`.
 fn is_own_path(path: &str) -> bool {
     path.starts_with('/')
         && !path.starts_with("//")

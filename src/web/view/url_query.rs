@@ -54,8 +54,8 @@ impl UrlQuery {
         }
     }
 
-    /// Returns the untrimmed value of the first parameter with this name. Replaces each line end CR
-    /// LF, which forms send, by a line feed.
+    /// Returns the untrimmed value of the first parameter with this name; an empty text if there is
+    /// no such parameter. Replaces each line end CR LF, which forms send, by a line feed.
     pub fn written(&self, name: &str) -> String {
         let found = self.0.iter().find(|(known, _)| known == name);
         found.map(|(_, value)| value.replace("\r\n", "\n")).unwrap_or_default()

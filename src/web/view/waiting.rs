@@ -261,7 +261,8 @@ fn call(shown: &CallToDecide, room: &PageRoom, may_act: bool) -> Markup {
     }
 }
 
-/// Draws a held call: its sender and other properties, its request, its payload and its preview.
+/// Draws a held call: its sender and other properties, the client's request that led to the call,
+/// its payload and its preview.
 fn content_of(shown: &CallToDecide, room: &PageRoom) -> Markup {
     let CallToDecide { call, request, turn } = shown;
     html! {

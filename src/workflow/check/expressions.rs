@@ -201,8 +201,8 @@ impl ExpressionCheck<'_, '_> {
         self.expression_as(expression, root, false);
     }
 
-    /// Checks an expression. `is_condition` states whether its value decides something with true or
-    /// false.
+    /// Checks an expression. `is_condition` states whether the expression is a condition, whose
+    /// value counts as true or false.
     fn expression_as(
         &mut self,
         expression: &Placed<String>,
@@ -233,7 +233,7 @@ impl ExpressionCheck<'_, '_> {
         self.report(expression, root, false);
     }
 
-    /// Reports an expression if it must select nodes, but its value is a text, a number or a truth
+    /// Reports `expression`, which must select nodes, if its value is a text, a number or a truth
     /// value.
     fn require_nodes(&mut self, expression: &Placed<String>) {
         let text = expression.value.as_str();
@@ -300,8 +300,9 @@ impl ExpressionCheck<'_, '_> {
         Some(report)
     }
 
-    /// Reports a comparison with a literal that the compared value never has. Does not report the
-    /// empty literal: a comparison with it may test whether the value is there.
+    /// Reports a comparison with a literal that the compared value never has. Does not report a
+    /// comparison with the empty literal, because this comparison may test whether the value
+    /// exists.
     fn comparison(
         &mut self,
         expression: &Placed<String>,
@@ -329,7 +330,8 @@ impl ExpressionCheck<'_, '_> {
         }
     }
 
-    /// Notes a boolean that XPath converts to a truth value.
+    /// Notes that XPath converts the value at `path` to a truth value, although its type is
+    /// boolean. The result is true for every value, even for the text `false`.
     fn note_boolean(&mut self, path: &str) {
         let note = format!(
             "the condition `{path}` in {} holds wherever the value is there, also where it is \

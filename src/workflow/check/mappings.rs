@@ -140,8 +140,9 @@ pub fn computed_decimals(
 /// The kind of a field that takes a number with a fraction.
 const DECIMAL: &str = "number";
 
-/// Whether XPath computes the value of an expression: with an operator of arithmetic, `sum` or
-/// `number`. Ignores predicates, because they only select nodes.
+/// Whether XPath computes the value of an expression. True if the expression contains an operator
+/// of arithmetic, or a call of `sum` or `number`. Ignores predicates, because they only select
+/// nodes.
 fn is_computed(expression: &str) -> bool {
     let tokens = tokens(expression);
     let mut predicates = 0usize;

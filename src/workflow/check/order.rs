@@ -224,7 +224,8 @@ fn note_void_retry(
     }
 }
 
-/// Reports each setting that a goal of this form must not have, such as a supervisor of a loop.
+/// Reports each setting of `goal` that a goal of its form must not have, such as the supervisor of
+/// a loop.
 fn check_settings(goal: &GoalDefinition, problems: &mut ProblemList) {
     let key = goal.form.key();
     let has_output = goal.form.has_output();

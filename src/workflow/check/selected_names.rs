@@ -29,8 +29,8 @@ impl SelectedNames<'_> {
         self.of_paths(expression, &[], Some(goal))
     }
 
-    /// Returns the names of all elements that the steps `rest` select beneath the nodes of
-    /// `expression`. `goal` is the goal whose item the expression can use.
+    /// Returns the names of all elements that the steps `rest` select beneath the nodes that
+    /// `expression` selects. `goal` is the goal whose item the expression can use.
     fn of_paths(
         &self,
         expression: &str,

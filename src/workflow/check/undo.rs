@@ -15,7 +15,8 @@ use super::mappings::check_fields;
 use super::{DefinitionContext, DefinitionFault, DefinitionProblem, ProblemList, near_or};
 
 /// Returns the problems of an undo rule. If a value in `rule.with` is wrong, the place of the
-/// problem is the index of this value. Otherwise, the place is the length of `rule.with`.
+/// problem is the position of this value, counted from 0. For any other problem, it is the length
+/// of `rule.with`.
 ///
 /// `is_stored` states whether the rule belongs to a stored config, see
 /// [`DefinitionContext::is_stored`].
@@ -82,7 +83,7 @@ pub fn check_undo_rule(
 
 /// Checks a workflow that undoes calls after a failure. Reports:
 /// - each listener that has an undo rule and can be called beneath the workflow, but is no peer of
-///   the workflow, because the workflow cannot send the undo to this listener;
+///   the workflow. The workflow cannot send the undo to such a listener.
 /// - each undo payload that two peers accept, because the undo would go to both.
 ///
 /// If the workflow undoes no calls, reports only the setting `report_to`, which is useless then.

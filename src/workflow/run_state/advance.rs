@@ -98,11 +98,10 @@ impl WorkflowRun<'_> {
         self.note_end(number);
     }
 
-    /// Lets the goal that depends on the end of the goal `number` go on.
-    ///
-    /// - If the goal is a member of a loop or a choice, the next member starts.
-    /// - If the goal is the fallback of a failed goal, that failed goal ends.
-    /// - If the goal is a verifier, or a member of no other goal, nothing happens.
+    /// Continues the goal that waits for the goal `number`, which has ended or was skipped:
+    /// - If the goal `number` is a member of a loop or a choice, the next member starts.
+    /// - If it is the fallback of a failed goal, this failed goal ends.
+    /// - If it is a verifier, or a member of no other goal, nothing happens.
     fn note_end(&mut self, number: usize) {
         let Some(membership) = self.graph.membership(number) else { return };
         match membership.kind {

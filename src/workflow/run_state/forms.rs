@@ -241,9 +241,9 @@ impl WorkflowRun<'_> {
     }
 
     /// Ends a vote without a majority, in which `answered` of the `voters` have an output. If all
-    /// have one, all vote again, as often as the `retry` setting of the goal allows. Otherwise, the
-    /// goal fails, because a voter that failed has no retry left. A run that began before core
-    /// version 64 repeats no vote.
+    /// voters have an output, all vote again, as often as the `retry` setting of the goal allows.
+    /// Otherwise, the goal fails, because a voter that failed has no retry left. A run that began
+    /// before core version 64 repeats no vote.
     fn end_without_majority(&mut self, number: usize, voters: usize, answered: usize) {
         let can_repeat = self.state.rules == RunRules::Present && answered == voters;
         let retry = self.graph.goal(number).map_or(0, |goal| goal.retry);
@@ -302,8 +302,8 @@ fn vote_of(output: &ViewValue, by: &str, joins_texts: bool) -> Result<String, XP
 }
 
 /// Builds the entry for a failed item in the output of a goal: an element `failed` that contains a
-/// copy of the item on which the goal ran. Of an item without children and attributes, it contains
-/// only the text.
+/// copy of the item on which the goal ran. If the item has neither children nor attributes, the
+/// element contains only the text of the item.
 fn failed_item(position: usize, code: &str, item: Option<&ViewValue>) -> ViewValue {
     let failed = Element::local("failed")
         .with_attribute("n", (position + 1).to_string())

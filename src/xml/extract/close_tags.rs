@@ -260,9 +260,9 @@ impl<'a> TurnWalk<'a> {
         Ok(None)
     }
 
-    /// Returns the next tag with the name `name` if it is a close tag. Returns `None` if it is an
-    /// open tag, or if there is no such tag. The parser uses this to distinguish an element from a
-    /// tag that a sentence only mentions.
+    /// Returns the next tag with the name `name` if this tag is a close tag. Returns `None` if it
+    /// is an open tag, or if there is no such tag. The parser uses this function to distinguish an
+    /// element from a tag that a sentence only mentions.
     pub fn next_close(
         &mut self,
         name: &[u8],
@@ -282,12 +282,15 @@ impl<'a> TurnWalk<'a> {
         Ok(tag.filter(|tag| tag.closes))
     }
 
-    /// Finds the close tag of a text-only child. Considers only close tags that are followed by a
-    /// sibling, the close tag of the parent, or the end of the turn. Returns the first of them that
-    /// is outside of nested elements with the same name. If there is none, considers the first of
-    /// them that closes a nested element. Returns that tag only if the turn did not exceed its size
-    /// limit, and no action with another name begins between `from` and the tag. Otherwise, returns
-    /// an error.
+    /// Finds the close tag of a text-only child. A close tag is possible if a sibling, the close
+    /// tag of the parent, or the end of the turn follows it. Returns the first of these that
+    /// exists:
+    /// - the first possible close tag outside of nested elements with the same name;
+    /// - the first possible close tag of such a nested element. In this case, the turn must not
+    ///   exceed its size limit, and no action with another name may begin between `from` and the
+    ///   tag.
+    ///
+    /// Otherwise, returns an error.
     pub fn value_close(
         &mut self,
         name: &[u8],

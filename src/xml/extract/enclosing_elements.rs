@@ -40,8 +40,8 @@ impl<'a> EnclosingTags<'a> {
     }
 
     /// Scans the value up to the offset `to`, which must increase from call to call. Returns
-    /// whether the value must not end at `to`, because it would join two elements. This is so in
-    /// two cases:
+    /// whether a value that ends at `to` would join two elements, so that it must not end there.
+    /// True in two cases:
     /// - [`Self::is_reopened`] is true.
     /// - The value contains a whole element and a further open tag, both with the name of the same
     ///   element around the value.

@@ -71,7 +71,7 @@ impl QuoteBlocks {
     }
 }
 
-/// Whether `line` is a line of a Markdown block quote: it begins with `>`, after at most three
+/// Whether `line` is a line of a Markdown block quote, which begins with `>` after at most three
 /// spaces.
 fn is_quote_line(line: &[u8]) -> bool {
     let indent = line.iter().take_while(|byte| **byte == b' ').count();
@@ -101,8 +101,8 @@ impl TurnWalk<'_> {
         Ok(begins_within.then_some(block.end.min(source.len())))
     }
 
-    /// Whether quotation marks enclose the text from `from` to `to`: one directly before `from`,
-    /// and one directly after `to`.
+    /// Whether quotation marks enclose the text from `from` to `to`. True if one mark is directly
+    /// before `from`, and another mark is directly after `to`. Ignores text before `floor`.
     pub fn is_quoted(&self, from: usize, to: usize, floor: usize) -> Result<bool, NeedMoreBytes> {
         if !self.follows_mark(from, floor) {
             return Ok(false);

@@ -95,8 +95,8 @@ impl TurnWalk<'_> {
     }
 
     /// Whether the text from `at` to `end`, which looks like one action, begins with a draft inside
-    /// reasoning. This is so if the text contains a close tag of reasoning and, after it, a second
-    /// open tag with the name of the action. The real action then begins with this second tag.
+    /// reasoning. True if the text contains a close tag of reasoning and, after it, a second open
+    /// tag with the name of the action. The real action then begins with this second tag.
     fn holds_draft(&self, at: usize, end: usize) -> bool {
         let part = self.source.up_to(end);
         let root = part.slice(at + 1..part.name_end(at + 1));

@@ -24,7 +24,7 @@ impl RescanLimiter {
     }
 
     /// Whether the undecided end of `turn`, from the offset `decided` on, should be scanned again.
-    /// Two conditions must be met:
+    /// True if both conditions are met:
     /// - the new bytes, from the offset `old` on, contain a `>`, a backtick or a line break;
     /// - all scans, including this one, read at most `SHARE` times the length of the turn, plus
     ///   `ALLOWANCE_BYTES`.

@@ -83,8 +83,8 @@ impl UnknownRoots {
 }
 
 impl TurnWalk<'_> {
-    /// Decides which construct begins with the `<`, backtick or tilde at offset `at`. `floor` is the
-    /// offset at which the current text outside of actions begins.
+    /// Decides which construct begins with the `<`, backtick or tilde at offset `at`. `floor` is
+    /// the offset at which the current text outside of actions begins.
     pub fn step(
         &mut self,
         at: usize,
@@ -360,8 +360,8 @@ impl TurnWalk<'_> {
         Ok(is_plain && quotes.is_multiple_of(2))
     }
 
-    /// Whether the element with the name `name` may be closed: its tag is self-closing, or its
-    /// close tag may come later in the text.
+    /// Whether the element with the name `name` may be closed. True if its tag is self-closing, or
+    /// if its close tag may come later in the text.
     fn search_element_close(&mut self, name: &Range<usize>) -> bool {
         let source = self.source;
         let end = memchr::memchr(b'>', source.rest(name.end));

@@ -19,8 +19,8 @@ struct OpenTagScope {
 
 impl TurnWalk<'_> {
     /// Returns the content of the element that `tag` opens, and the offset after its close tag. The
-    /// content must be well-formed. `unqualified` states that the schema declares child elements,
-    /// all without a namespace.
+    /// content must be well-formed. `unqualified` states whether the schema declares child
+    /// elements, all without a namespace.
     pub fn verbatim(
         &mut self,
         tag: &OpenTag,

@@ -81,8 +81,8 @@ impl TurnWalk<'_> {
     ///
     /// There is one exception. If all close tags of the element are in code or in quotations, and
     /// an action begins before one of them, the element extends to the end of a piece of code or a
-    /// quotation: the first one that contains a close tag and comes after an action. The action is
-    /// inside the element, and is not executed.
+    /// quotation. This is the first piece or quotation that contains a close tag and comes after an
+    /// action. The action is then inside the element, and is not executed.
     pub fn unknown_end(
         &mut self,
         name: &[u8],

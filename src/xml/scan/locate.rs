@@ -7,7 +7,8 @@ use super::tag::StartTag;
 use crate::limits;
 
 /// Returns the byte offset of the start tag at each path in `ways`; `None` for each path that no
-/// element has. A path contains the index of each element among its siblings, from the root down.
+/// element has. A path leads from the root down. It contains the position of each element among its
+/// siblings, counted from 0.
 pub fn locate(text: &str, ways: &[Vec<u32>]) -> Vec<Option<usize>> {
     let mut found: Vec<Option<usize>> = vec![None; ways.len()];
     let mut here: Vec<u32> = vec![0];

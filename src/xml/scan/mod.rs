@@ -1,9 +1,10 @@
 //! The scan: checks a text before any full parser sees it.
 //!
-//! All stages of the scan take linear time and bounded memory: size, UTF-8, forbidden markup,
-//! complexity, well-formedness with namespaces, and number of roots. If a text has several
-//! violations, the violation of the earliest stage is reported. A valid text takes one pass for all
-//! stages from the third on. Only after a violation do these stages run separately.
+//! The stages of the scan are, in this order: size, UTF-8, forbidden markup, complexity,
+//! well-formedness with namespaces, and number of roots. All stages take linear time and bounded
+//! memory. If a text has several violations, the violation of the earliest stage is reported. A
+//! valid text takes one pass for all stages from the third on. Only after a violation do these
+//! stages run separately.
 //!
 //! Must not know envelopes, vocabularies or schemas.
 

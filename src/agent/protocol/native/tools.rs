@@ -313,8 +313,8 @@ impl NativeTools {
     }
 
     /// Converts the inner payload in the arguments of a native call from JSON to XML. The inner
-    /// payload is the value of the argument `place`. If this value is a string, it stays unchanged,
-    /// because it is XML already. The rest of the arguments stays unchanged.
+    /// payload is the value of the argument `place`. A value that is a string stays unchanged,
+    /// because it is XML already. The other arguments also stay unchanged.
     fn unpack(&self, arguments: &str, place: &str) -> Result<UnpackedArguments, Finding> {
         let outer = members(arguments).unwrap_or_default();
         let value = outer.iter().find(|(key, _)| key == place).map(|(_, value)| value.get());
@@ -374,7 +374,7 @@ impl NativeTools {
 /// Arguments of a native call in which an inner payload, written as JSON, is replaced by its XML.
 struct UnpackedArguments {
     text: String,
-    /// The replaced value; `None` if nothing was replaced.
+    /// The value that was replaced; `None` if the arguments are unchanged.
     replaced: Option<ReplacedValue>,
 }
 
@@ -393,7 +393,7 @@ impl UnpackedArguments {
         Self { text, replaced: None }
     }
 
-    /// Changes the location of a finding from a location in these arguments to the location in
+    /// Converts the location of a finding: from a location in these arguments to the location in
     /// `original`, the arguments as the model wrote them.
     fn located_in(&self, original: &str, mut finding: Finding) -> Finding {
         if let Some(ReplacedValue { start, length, written }) = self.replaced
@@ -410,7 +410,7 @@ impl UnpackedArguments {
     }
 }
 
-/// Changes a location to the byte at `offset` in `text`, and keeps its path.
+/// Moves a location to the byte at `offset` in `text`. The path in the location stays unchanged.
 fn move_to(place: &mut TextLocation, text: &str, offset: usize) {
     let path = place.path.take();
     *place = TextLocation { path, ..TextLocation::at(text.as_bytes(), offset) };

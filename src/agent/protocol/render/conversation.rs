@@ -17,8 +17,8 @@ use crate::agent::RendererVersion;
 use crate::agent::history::{MemoryItem, ModelText, RecordedToolCall, ThreadMessage};
 use crate::agent::protocol::vocabulary::bare;
 
-/// User message after a turn of the model, if the conversation has nothing else to show between
-/// this turn and the next one, or after the last turn.
+/// User message after a turn of the model if there is nothing to show before the next turn or
+/// before the end of the conversation.
 const GO_ON: &str = "Noted. Go on with one action.";
 /// Text in place of the part of a conversation that is outside the window that the agent sees.
 const CLEARED: &str = "What came before is no longer shown.";
@@ -39,7 +39,7 @@ pub struct ConversationForm {
 }
 
 /// A rendered conversation, kept between turns. The next turn reuses all segments before the first
-/// changed item, and renders only the rest again.
+/// changed item, and renders all other segments anew.
 #[derive(Debug, Default)]
 pub struct RenderedConversation {
     form: Option<ConversationForm>,
@@ -231,7 +231,8 @@ struct PendingToolResult<'a> {
     /// Text that is shown if the call has no result.
     silent: &'static str,
     /// Results of the native call in the order of their arrival, each with the index of its action.
-    /// A native call to a group has several results: it counts as one action for each peer.
+    /// A native call to a group has several results, because the call counts as one action for each
+    /// peer.
     results: Vec<(Option<usize>, RenderedMessage<'a>)>,
 }
 

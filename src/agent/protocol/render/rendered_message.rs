@@ -40,8 +40,8 @@ impl<'a> RenderedMessage<'a> {
         Self::Result { name, from, text: Cow::Borrowed(xml), payload: true }
     }
 
-    /// Builds a result that owns its names. Used if the caller has the names only in a temporary
-    /// value.
+    /// Builds a [`RenderedMessage::Result`] that owns copies of `name` and `from`. Used if the
+    /// caller has these names only in a temporary value.
     fn owned_result(name: Option<&str>, from: Option<&str>, text: String) -> Self {
         let owned = |name: &str| Cow::Owned(name.to_owned());
         let name = name.map(owned);
@@ -58,8 +58,8 @@ impl<'a> RenderedMessage<'a> {
         }
     }
 
-    /// Whether `self` and `next` are parts of one result: both are XML payloads without a failure,
-    /// with the same action name and the same sender.
+    /// Whether `self` and `next` are parts of one result. True if both are XML payloads without a
+    /// failure, for the same action and from the same sender.
     fn takes(&self, next: &Self) -> bool {
         if self.is_failure() || next.is_failure() {
             return false;
@@ -299,8 +299,8 @@ fn system_payload<'a>(
     }
 }
 
-/// Returns the name of the peer that sent an acknowledgement, if the call went to a group of peers.
-/// Otherwise, returns `None`.
+/// Returns the peer that the acknowledgement `payload` names. Returns `None` if it names no peer,
+/// because the call went to a single listener.
 fn leg(payload: &str) -> Option<String> {
     Element::read(payload)?.attribute("from").map(str::to_owned)
 }
@@ -373,8 +373,8 @@ fn system_error(payload: &str, request: Option<&str>) -> RenderedMessage<'static
     )
 }
 
-/// Returns the text of a failure payload. If the payload has no child elements, returns its text.
-/// Otherwise, returns one line for each child element or text in it.
+/// Returns the text of a failure payload. If the payload has child elements, returns one line for
+/// each child element and for each text between them.
 fn failure_text(payload: &str) -> String {
     match Element::read(payload) {
         Some(element) if element.children().next().is_none() => element.text().trim().to_owned(),
@@ -394,8 +394,8 @@ fn failure_text(payload: &str) -> String {
     }
 }
 
-/// Returns the text with exactly one `Error:` at its beginning, even if `text` begins with several
-/// of them.
+/// Returns `text` with exactly one `Error:` at its beginning, even if `text` begins with several of
+/// them.
 fn failure(text: &str) -> String {
     let mut text = text.trim_start();
     while let Some(rest) = text.strip_prefix("Error:") {

@@ -72,8 +72,8 @@ impl TurnSlots {
         format!("</{}>", self.named(FINAL))
     }
 
-    /// Replaces this turn's nonce by the word `NONCE` in the names of slots in `text`. This is
-    /// needed because the model reads the text in its next turn, which has another nonce.
+    /// Replaces this turn's nonce by the word `NONCE` in the names of slots in `text`. The model
+    /// reads `text` in its next turn, which has another nonce.
     pub fn without_nonce(&self, text: &str) -> String {
         [FINAL, PROGRESS].iter().fold(text.to_owned(), |text, slot| {
             text.replace(&self.named(slot), &format!("NONCE-{slot}"))

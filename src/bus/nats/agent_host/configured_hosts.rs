@@ -13,10 +13,11 @@ type HostOfConfig = (Digest, Arc<dyn Host>);
 
 /// The hosts of one agent, each with its config. A reload adds a host. The hosts of earlier configs
 /// stay, because each delivery must go to the host with the config that was in force when the
-/// delivery was handed over. The newest host of each of the newest
-/// [`limits::AGENT_HOST_CONFIGS_MAX`] configs gets deliveries. Any other host gets none, and stays
-/// until its running deliveries have ended. All clones share the
-/// hosts.
+/// delivery was handed over.
+///
+/// For each of the newest [`limits::AGENT_HOST_CONFIGS_MAX`] configs, the newest host of the config
+/// gets deliveries. Any other host gets no deliveries, and stays until its running deliveries have
+/// ended. All clones share the hosts.
 #[derive(Clone)]
 pub struct ConfiguredHosts {
     /// Hosts with their configs, newest config first. Locked while a delivery is passed to a host.
@@ -41,8 +42,8 @@ impl ConfiguredHosts {
         hosts.retain(|(config, host)| gets_deliveries(&mut newer, *config) || !host.is_idle());
     }
 
-    /// Passes a delivery to the host of its config. If there is no such host, returns the digest of
-    /// the newest config as the error.
+    /// Passes a delivery to the host of the delivery's config. If there is no such host, returns
+    /// the digest of the newest config as the error.
     pub(super) fn deliver(&self, config: &str, delivery: Delivery) -> Result<(), Digest> {
         let hosts = locked(&self.hosts);
         let mut newer = Vec::new();
@@ -56,7 +57,7 @@ impl ConfiguredHosts {
         Ok(())
     }
 
-    /// Cancels a delivery at every host, because any of them may have it.
+    /// Cancels a delivery at every host, because any of the hosts may have the delivery.
     pub(super) fn cancel(&self, call: CallId, attempt: Attempt) {
         self.hosts().iter().for_each(|host| host.cancel(call, attempt));
     }
@@ -86,7 +87,7 @@ mod tests {
     use crate::bus::DeliveryPreview;
     use crate::ids::{ListenerName, MessageId, Position, ThreadId};
 
-    /// A host that drops its deliveries. It reports that it is idle if the test has set this.
+    /// A host that drops its deliveries. The host counts as idle if the test has set `is_idle`.
     #[derive(Default)]
     struct FakeHost {
         is_idle: AtomicBool,

@@ -42,14 +42,14 @@ struct SharedSink {
     states: mpsc::UnboundedSender<QueuedState>,
 }
 
-/// Entry in the queue of the states of model calls that are sent to pumps. One task sends all of
-/// them, so that each pump gets the states of a call in order.
+/// Entry in the queue of the states of model calls that are sent to pumps. One task sends all
+/// entries, so that each pump gets the states of a call in order.
 enum QueuedState {
     Report {
         subject: String,
         headers: HeaderMap,
     },
-    /// Reports through this channel that all earlier entries are sent.
+    /// Requests a report, through this channel, that all earlier entries are sent.
     Flush(oneshot::Sender<()>),
 }
 
@@ -299,16 +299,16 @@ impl RemoteSink {
         self.0.states.send(QueuedState::Report { subject, headers }).ok();
     }
 
-    /// Waits until all states that were reported before are sent.
+    /// Waits until all states that were queued before this call are sent.
     pub(in crate::bus::nats) async fn flush_states(&self) {
         let (done, flushed) = oneshot::channel();
         self.0.states.send(QueuedState::Flush(done)).ok();
         flushed.await.ok();
     }
 
-    /// Waits until the server has received all earlier messages of this sink. For this, sends a
-    /// request on a subject without subscribers. The server itself responds to this request, after
-    /// it has received all messages before it.
+    /// Waits until the server has received all earlier messages of this sink. For this purpose,
+    /// sends a request on a subject without subscribers. The server itself responds to this
+    /// request, and only after it has received all earlier messages.
     pub(super) async fn wait_until_arrived(&self) {
         let request = Request::new().timeout(Some(limits::NATS_SUBSCRIBE_TIMEOUT));
         let subject = self.0.subjects.answer("arrived");

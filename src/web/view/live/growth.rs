@@ -38,7 +38,7 @@ pub(in super::super) struct GrowthFollower {
     data: PathBuf,
     /// Limits the number of live pages.
     permits: Arc<Semaphore>,
-    /// Limits the number of live pages of each browser that has some.
+    /// Limits the number of live pages of each browser that has at least one live page.
     ///
     /// Lock: held only for a lookup, never across an await.
     browsers: Mutex<HashMap<BrowserId, Arc<Semaphore>>>,
@@ -60,7 +60,7 @@ pub(super) struct FollowedPage {
     _permits: [OwnedSemaphorePermit; 2],
 }
 
-/// A limit on live pages that does not permit another one.
+/// The limit that one more live page would exceed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum TooManyLivePages {
     #[error("{} pages of this browser are live already", limits::WEB_LIVE_PAGES_OF_BROWSER_MAX)]
@@ -95,8 +95,8 @@ impl GrowthFollower {
         Ok(FollowedPage { state, _permits: [of_browser, of_view] })
     }
 
-    /// Returns a permit for a live page of `browser`; `None` if it has too many live pages. Also
-    /// removes the browsers without live pages.
+    /// Returns a permit for a live page of `browser`; `None` if the browser already has the maximum
+    /// number of live pages. Also removes the browsers without live pages.
     fn permit_of(&self, browser: BrowserId) -> Option<OwnedSemaphorePermit> {
         let most = limits::WEB_LIVE_PAGES_OF_BROWSER_MAX;
         let mut browsers = locked(&self.browsers);
@@ -124,8 +124,8 @@ impl FollowerShared {
     }
 
     /// Returns the receiver for the state of a tree. If no page follows the tree yet, the state
-    /// begins with the value `is_running` and version 0. It keeps these values until the follower
-    /// reports the tree.
+    /// begins with the value `is_running` and version 0. The state keeps these values until the
+    /// follower publishes a new state of the tree.
     fn subscribe(&self, followed: FollowedTree, is_running: bool) -> watch::Receiver<ContentState> {
         self.with_trees(|trees| {
             let begin = ContentState { is_running, version: 0 };
@@ -134,7 +134,7 @@ impl FollowerShared {
         })
     }
 
-    /// Removes the trees of closed pages. Returns whether a page is still open.
+    /// Removes the followed trees that no open page follows. Returns whether a page is still open.
     fn remove_closed_pages(&self) -> bool {
         self.with_trees(|trees| {
             trees.retain(|_, sender| sender.receiver_count() > 0);

@@ -23,7 +23,7 @@ use crate::owned_tasks::AbortOnDrop;
 use crate::service::{LiveRequest, ServiceClient};
 use crate::xml::invisible_characters::visible;
 
-/// Streams the events of a list of threads.
+/// Streams the events of a live page that lists threads.
 pub(in super::super) async fn show_threads(
     State(view): State<Arc<ViewState>>,
     headers: HeaderMap,

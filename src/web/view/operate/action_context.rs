@@ -114,9 +114,9 @@ impl ActionContext {
     }
 
     /// Returns the held call that `message` opened. If `hold` is given, the call must wait for this
-    /// kind of decision. Sends the request to the pumps of all partitions at once, because some
-    /// pump may fail to respond. Fails if all pumps respond and none has such a call any more. Also
-    /// fails if no response contains the call and a pump did not respond.
+    /// kind of decision. Queries the pumps of all partitions at once, and does not wait for all
+    /// responses if one contains the call. Fails if no response contains such a call. The failure
+    /// states whether some pump did not respond, and so may have the call.
     pub async fn held_call(
         &self,
         message: MessageId,
@@ -164,8 +164,8 @@ impl FromRequestParts<Arc<ViewState>> for ActionContext {
     }
 }
 
-/// Combines a held call with the client's request that led to this call. If the request is not
-/// known, adds the reason instead.
+/// Combines a held call with the client's request that led to this call. If the request cannot be
+/// read, adds the reason in place of the request.
 pub(super) async fn with_request(view: &ViewState, call: HeldCall) -> CallToDecide {
     let message = call.message;
     let held = call.clone();

@@ -25,8 +25,8 @@ use crate::thread::{Decision, Hold};
 
 pub(super) const PATH: &str = "/operate/answer";
 
-/// Name of the form parameter that requests the form again. On the page with the finished answer, a
-/// person who wants to change the answer sends this parameter.
+/// Name of the form parameter with which a person goes from the page with the finished answer back
+/// to the form, to change the answer.
 const CHANGE: &str = "change";
 
 /// Returns the path of the form for an answer.
@@ -82,7 +82,7 @@ pub(super) async fn again(
     Ok((StatusCode::UNPROCESSABLE_ENTITY, page).into_response())
 }
 
-/// Finds the held question that a query names. Fails if the question was redacted.
+/// Finds the held question that the query of a URL names. Fails if the question was redacted.
 async fn question(context: &ActionContext, query: &UrlQuery) -> Result<HeldCall, OperateFailure> {
     let call = context.held_call(message(query)?, Some(Hold::Answer)).await?;
     require_unredacted(&call)?;

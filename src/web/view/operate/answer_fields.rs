@@ -246,8 +246,8 @@ fn explain(content: &TextContent, text: &FieldText<'_>) -> Markup {
     }
 }
 
-/// Whether the payload must contain this parameter of `group`. For an alternative, this applies
-/// only once the person has chosen it.
+/// Whether the payload must contain this parameter of `group`. If `group` has alternatives, true if
+/// the payload must contain the parameter once the person has chosen its alternative.
 fn is_needed(parameter: &PayloadParameter, group: &[PayloadParameter]) -> bool {
     if group.len() > 1 { parameter.is_needed() } else { parameter.required }
 }
@@ -256,8 +256,8 @@ fn is_text(content: &TextContent) -> bool {
     !WITHOUT_TEXT.contains(&content.kind.as_str())
 }
 
-/// Returns the label of a parameter within its form. An attribute that has the name of a child
-/// element is marked.
+/// Returns the label of a parameter within its form. If an attribute has the same name as a child
+/// element, the label of the attribute ends with `(attribute)`.
 fn label_of<'p>(parameter: &'p PayloadParameter, siblings: &[PayloadParameter]) -> Cow<'p, str> {
     let is_child = |other: &PayloadParameter| !other.attribute && other.name == parameter.name;
     if parameter.attribute && siblings.iter().any(is_child) {
@@ -302,7 +302,7 @@ pub(super) fn fill(description: &PayloadDescription, typed: &UrlQuery) -> Result
     Ok(filled.to_xml())
 }
 
-/// A field of a payload, with its value as the page for the confirmation shows it.
+/// A field of a payload, with the value that the confirmation page shows for this field.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct EnteredField {
     /// Path of the field within the payload.
@@ -363,8 +363,8 @@ fn add_entered(
     }
 }
 
-/// Returns the value of the field with this name. `path` is the path of the field as the page shows
-/// it.
+/// Returns the entered value of the field `name`, or a text that states that the person left out
+/// the value. `path` is the path that the confirmation page shows for the field.
 fn entered_value(
     name: &str,
     path: String,

@@ -61,9 +61,9 @@ impl LoadedFacts {
         Self { facts: Arc::new(ConfigFacts::of(config, person)), at, files }
     }
 
-    /// Whether the facts may still be used. This is so if none of `files` has changed, and if the
-    /// facts are younger than [`limits::WEB_CONFIG_AGE`]. A change of any other file is noticed
-    /// only when the facts reach this age.
+    /// Whether the facts may still be used. True if none of `files` has changed, and the facts are
+    /// younger than [`limits::WEB_CONFIG_AGE`]. A change of any other file is noticed only when the
+    /// facts reach this age.
     fn is_current(&self) -> bool {
         let is_same = |(path, known): &(PathBuf, FileStamp)| stamp(path) == *known;
         self.at.elapsed() < limits::WEB_CONFIG_AGE && self.files.iter().all(is_same)

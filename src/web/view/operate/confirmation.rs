@@ -24,7 +24,7 @@ use crate::mutant::mutant;
 use crate::service::{DecisionRequest, ServiceRequest};
 use crate::thread::{Decision, OperatorPublicKey, PauseTarget, PauseVerb};
 
-/// Path of the section to which the pages for confirmations belong.
+/// Path of the section of the web view to which the confirmation pages belong.
 const SECTION: &str = "/operate";
 
 impl ActionContext {
@@ -281,8 +281,8 @@ async fn confirmed(
     }
 }
 
-/// Removes and returns the action that a token confirms. Fails if there is no such action, or if the
-/// form names another payload than the action approves.
+/// Removes and returns the action that a token confirms. Fails if there is no such action, or if
+/// the payload that the form names is not the one that the action approves.
 fn take_action(
     context: &ActionContext,
     token: &str,

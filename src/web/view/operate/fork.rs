@@ -140,8 +140,8 @@ impl ForkDraft {
         self.context.view.page("Fork", "/threads", &content)
     }
 
-    /// Describes the recipient of the fork's request: its role, and the effect that the request has
-    /// on it.
+    /// Describes the recipient of the fork's request: the role of the recipient, and the effect of
+    /// the request on the recipient.
     fn recipient_effect(&self, recipient: &ListenerName, state: RequestState) -> String {
         let mut contracts = self.context.config.contracts.iter();
         match contracts.find(|known| known.name == *recipient).map(|known| known.role) {

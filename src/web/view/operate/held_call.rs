@@ -74,7 +74,8 @@ async fn approval(context: ActionContext, query: &UrlQuery) -> Result<Response, 
     decide(context, "Approve this call?", &call, Decision::Approve { hash, preview }).await
 }
 
-/// Fails if the payload or the preview of a call was redacted. A person can only refuse such a call.
+/// Fails if the payload or the preview of a call was redacted. A person can only refuse such a
+/// call.
 pub(super) fn require_unredacted(call: &HeldCall) -> Result<(), OperateFailure> {
     if !call.can_only_be_refused() {
         return Ok(());

@@ -191,8 +191,8 @@ pub(super) fn thread_bar(view: &ViewState, thread: &str, actions: ThreadActions)
 pub(super) struct MessageActions {
     /// Whether a fork can begin at the message, or at an earlier message of its thread.
     pub can_fork: bool,
-    /// Whether the message can be retried: it opened a call that failed or was cancelled, and its
-    /// payload was not redacted.
+    /// Whether the message can be retried. True if the message opened a call that failed or was
+    /// cancelled, and its payload was not redacted.
     pub can_retry: bool,
 }
 

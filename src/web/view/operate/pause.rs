@@ -173,7 +173,7 @@ impl PauseOverview {
         }
     }
 
-    /// Draws a list of the partitions that a pause has not reached.
+    /// Draws a list of the partitions in which a pause is not in force, although it concerns them.
     fn gap(&self, pause: &IndexedPause) -> Markup {
         html! {
             @if let Some(facts) = self.facts.as_ref().filter(|facts| facts.is_partial(pause)) {
@@ -226,7 +226,7 @@ fn line(pause: &IndexedPause) -> Markup {
     }
 }
 
-/// Lists the partitions that a pause has not reached.
+/// Writes a sentence that lists `partitions`, in which a pause is not in force.
 fn gap_text(partitions: &[u32]) -> String {
     let names: Vec<_> = partitions.iter().map(u32::to_string).collect();
     let noun = if names.len() == 1 { "partition" } else { "partitions" };

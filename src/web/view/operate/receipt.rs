@@ -158,9 +158,9 @@ fn message_of(request: &ServiceRequest) -> Option<MessageId> {
     }
 }
 
-/// Returns the newest record of an action that the organism carried out. Returns `None` if no record
-/// of the action is among the last [`limits::WEB_RECEIPT_RECORDS`] records of the journal. Does not
-/// use the index, because the index may lag behind the journal.
+/// Returns the newest record of an action that the organism carried out. Returns `None` if no
+/// record of the action is among the last [`limits::WEB_RECEIPT_RECORDS`] records of the journal.
+/// Does not use the index, because the index may lag behind the journal.
 fn newest_record(
     index: &IndexReader,
     request: &ServiceRequest,
@@ -176,9 +176,9 @@ fn newest_record(
     Ok(record_of(newest, request))
 }
 
-/// Returns the first of `records` that came from `request` and that the organism did not refuse. A
-/// refused action, for example a decision after another one, may have a record with the same
-/// contents.
+/// Returns the first of `records` that came from `request` and that the organism did not refuse.
+/// Refused actions are skipped, because the record of a refused action, such as a second decision
+/// about the same call, may have the same contents.
 fn record_of(
     mut records: impl Iterator<Item = Record>,
     request: &ServiceRequest,
@@ -202,9 +202,9 @@ fn is_accepted(record: &Record) -> bool {
         .any(|fact| matches!(fact, Fact::Refused { sender, .. } if is_of_person(sender)))
 }
 
-/// Whether a record with the input `input` came from `request`. Both must have the same action and
-/// object. For decisions, cancellations and pauses, both must also have the same contents, signature
-/// and note, because two such requests may differ in these alone.
+/// Whether a record with the input `input` came from `request`. True only if both have the same
+/// action and object. For decisions, cancellations and pauses, both must also have the same
+/// contents, signature and note, because two such requests may differ in these alone.
 fn is_record_of(input: &Input, request: &ServiceRequest) -> bool {
     match (input, request) {
         (
@@ -238,7 +238,7 @@ fn is_same_decision<A, B>(recorded: &Decision<A>, sent: &Decision<B>) -> bool {
     recorded.as_ref().map_answer(drop) == sent.as_ref().map_answer(drop)
 }
 
-/// Whether a recorded origin belongs to the origin of a sent request. Both must have the same
+/// Whether a recorded origin belongs to the origin of a sent request. True if both have the same
 /// signature and the same shortened note. Ignores the user of the operating system and the time at
 /// which the signature was judged, because the organism adds both to the recorded origin.
 fn is_of(recorded: Option<&DecisionOrigin>, sent: Option<&DecisionOrigin>) -> bool {

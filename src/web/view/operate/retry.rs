@@ -143,9 +143,9 @@ async fn retry_all(context: ActionContext, query: &UrlQuery) -> Result<Response,
     context.confirm(action, &details).await
 }
 
-/// Creates the failure for a joint retry of all messages on a page, if none of them can be sent in
-/// this way. Some of them may still be retried alone. `left_out` is the number of messages on the
-/// page, which may be 0.
+/// Creates the failure for a joint retry of all messages on a page, if none of these messages can
+/// be retried jointly. Some of them may still be retried alone. `left_out` is the number of
+/// messages on the page, which may be 0.
 fn nothing_to_retry(left_out: usize) -> OperateFailure {
     let text = if left_out == 0 {
         "No request that failed or was refused matches and waits for a retry. The page Refused and \
@@ -332,7 +332,7 @@ pub(super) async fn send(
     }
 }
 
-/// Whether the error is a response of the organism, which states that this message cannot be
+/// Whether the error is a response in which the organism states that this message cannot be
 /// retried.
 fn is_answer(error: &service::Error) -> bool {
     matches!(error, service::Error::Failed { .. })

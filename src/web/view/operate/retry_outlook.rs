@@ -165,9 +165,9 @@ impl RetryPredictor {
     /// - Does the gate refuse the message?
     /// - Does any listener that gets the message permit only one attempt?
     ///
-    /// If the config is not available or the payload is very long, the gate does not check the
-    /// message. In this case, if the message was refused before, the result follows from the rule
-    /// of that refusal alone.
+    /// The gate does not check the message if the config is not available or the payload is very
+    /// long. Without this check, the result for a refused message follows from the rule of its
+    /// refusal alone.
     fn outlook(&self, retried: &RetriedPayload<'_>) -> RetryOutlook {
         if retried.is_unknown {
             let text = "its outcome is unknown: the work may have been done";

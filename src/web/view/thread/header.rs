@@ -1,5 +1,5 @@
-//! The header of every page about one thread: the state of the thread and its reason, the totals,
-//! and the thread's calls that wait for a person.
+//! The header of every page about one thread: the state of the thread, the reason for this state,
+//! the totals, and the thread's calls that wait for a person.
 
 use maud::{Markup, html};
 
@@ -34,7 +34,7 @@ pub(in super::super) struct ThreadHeader {
     /// The calls in `waiting`, with the data for the decisions about them. Empty if the earliest of
     /// these calls is more than [`limits::WEB_HELD_RECORDS`] records before the journal's end.
     held: Vec<HeldCall>,
-    /// Pauses in force that keep back calls of the thread.
+    /// Pauses in force that stop the hand-over of the thread's calls.
     pauses: Vec<IndexedPause>,
     /// The properties that decide which actions a person can take on the thread now. `None` if the
     /// page shows an earlier state of the thread.
@@ -99,8 +99,8 @@ impl ThreadHeader {
         self.timeline.opened_by.as_str()
     }
 
-    /// Returns the number of waiting calls that are not in `waiting`; 0 if the page shows an earlier
-    /// state.
+    /// Returns the number of waiting calls that are not in `waiting`; 0 if the page shows an
+    /// earlier state.
     fn left_waiting(&self) -> u64 {
         let listed = self.waiting.len() as u64;
         if listed == 0 { 0 } else { self.timeline.waits.calls.saturating_sub(listed) }
