@@ -68,9 +68,9 @@ impl ServiceClient {
         Self { data: data.to_owned(), transports }
     }
 
-    /// Creates a client of the organism that `socket` reaches, whatever its config is. Determines
-    /// the number of its partitions, so that the client can address all of them. The organism's
-    /// journals are in `data`.
+    /// Creates a client of the organism that `socket` reaches, without its config. Determines the
+    /// number of partitions, so that the client can address all of them. The organism's journals
+    /// are in `data`.
     pub async fn of_running(data: &Path, socket: SocketTransport) -> Result<Self, Error> {
         // A journal that is not divided has a single pump.
         let is_undivided = may_have_journal(data);
@@ -182,8 +182,8 @@ impl ServiceClient {
 
     /// Finds the thread of the held call that `message` opened. If a pump has this call, returns
     /// its thread. If all pumps respond and none has the call, returns `None`. If some pump does
-    /// not respond and no other pump has the call, searches the journals on this machine. Returns
-    /// an error if they do not contain the call either.
+    /// not respond and no other pump has the call, searches the journals on this machine. If these
+    /// journals do not contain the call, either, returns an error.
     async fn held_thread(&self, message: MessageId) -> Result<Option<ThreadId>, Error> {
         let queries = (0..self.partitions().unwrap_or(1)).map(async |partition| {
             let query = ServiceRequest::HeldThread { message, partition };
@@ -304,7 +304,7 @@ impl ServiceClient {
 
     /// Sends a request and returns its only response. A pump may have carried out an earlier
     /// attempt whose response was lost, and may then refuse a later attempt. If the response is a
-    /// refusal with which this is possible, returns [`Error::Lost`] instead.
+    /// refusal that may come from such a pump, returns [`Error::Lost`] instead.
     async fn response(
         &self,
         partition: u32,
@@ -341,12 +341,7 @@ impl ServiceClient {
             if let Err(error) = self.attempt(partition, request, on_response).await {
                 // A pump may have carried out an earlier attempt, whatever refused this one.
                 let is_undecided = retries.is_unsure && !request.is_query();
-                return Err(if is_undecided {
-                    let detail = error.refusal_reason().unwrap_or_else(|| error.to_string());
-                    Error::Unanswered { partition, detail }
-                } else {
-                    error
-                });
+                return Err(if is_undecided { error.undecided(partition) } else { error });
             }
 
             match received.last() {
@@ -526,8 +521,8 @@ struct RetryDeadline {
 
 impl RetryDeadline {
     /// Waits until the request may be repeated. Returns an error if it must not be repeated any
-    /// more. `unavailable` is the stated reason why the partition does not answer. It is `None` if
-    /// the responses stopped without a reason, because the responding process has ended.
+    /// more. `unavailable` is the received reason why the partition does not answer; `None` if the
+    /// responding process has ended and sent no reason.
     async fn wait(&mut self, unavailable: Option<PartitionUnavailable>) -> Result<(), Error> {
         if !self.is_allowed {
             return Err(match unavailable {

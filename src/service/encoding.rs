@@ -11,8 +11,8 @@ use super::ServiceResponse;
 /// Version of the service protocol. Must be increased with every change of a request or a response,
 /// even if the change only adds a variant or an optional field. A program without the change could
 /// not read the variant, and would ignore the field. `tests/it/fixtures/wire_versions.rs` compares
-/// the definitions of requests and responses with the version. It does not notice a change of a
-/// type's own `Serialize` or text form.
+/// the definitions of requests and responses with the version. This test does not notice a change
+/// of a type's own `Serialize` or text form.
 pub const VERSION: u32 = 3;
 
 /// Version of a line that names no version.
@@ -63,8 +63,8 @@ pub fn decode_request<'l, T: Deserialize<'l>>(line: &'l [u8]) -> Result<T, Vec<u
 
 /// Encodes the response that refuses a request of protocol version `theirs`. For a sender of
 /// version 1, the response is plain JSON, because this sender can read nothing else. For any other
-/// sender, the response begins with this program's version. From it, the sender can see that it
-/// cannot read the JSON that follows.
+/// sender, the response begins with this program's version. From this version, the sender can see
+/// that it cannot read the JSON that follows.
 pub fn refuse_version(theirs: u32) -> Vec<u8> {
     let text = format!(
         "nothing was done: the request is of version {theirs} of the service protocol, and this \

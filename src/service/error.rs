@@ -34,8 +34,9 @@ pub enum Error {
          it: nothing is then done twice"
     )]
     Undecided { detail: String },
-    /// No pump of the partition gave a result: none responded in time, or a pump refused the
-    /// repetition of the request. A pump may have accepted the request before.
+    /// No pump of the partition gave a result. Either no pump responded in time, or the client sent
+    /// the request again, and this failed, for example because a pump refused the request. A pump
+    /// may have accepted an earlier attempt of the request.
     #[error(
         "no pump of partition {partition} gave a result ({detail}); the request may have been \
          carried out, and accepted calls continue: read the thread before you send again. If you \
@@ -141,10 +142,22 @@ impl Error {
         Self::Failed { detail: detail.to_string() }
     }
 
-    /// If the organism refuses the request before it does anything, returns the reason. Unlike the
-    /// error's own text, the reason does not state that nothing was done, so it is also right about
-    /// the repetition of a request. Returns `None` for any other error.
-    pub(super) fn refusal_reason(&self) -> Option<String> {
+    /// Converts the error with which a repeated request to `partition` failed, if an earlier
+    /// attempt of the request may have been carried out. The returned error leaves open whether the
+    /// request was carried out.
+    pub(super) fn undecided(self, partition: u32) -> Self {
+        if matches!(self, Self::Lost | Self::Undecided { .. } | Self::Unanswered { .. }) {
+            return self;
+        }
+        let detail = self.refusal_reason().unwrap_or_else(|| self.to_string());
+        Self::Unanswered { partition, detail }
+    }
+
+    /// Returns the reason of an error with which the organism refuses a request before it does
+    /// anything; `None` for any other error. Unlike the error's own text, the reason does not state
+    /// that nothing was done. For a repeated request, this statement could be wrong, because an
+    /// earlier attempt may have been carried out.
+    fn refusal_reason(&self) -> Option<String> {
         match self {
             Self::ForeignSocket { path, .. } => {
                 let path = path.display();

@@ -342,7 +342,7 @@ impl PumpService {
         }
     }
 
-    /// Sends the results of calls that the pump accepted earlier. First checks whether the
+    /// Sends the results of calls that the pump has already accepted. First checks whether the
     /// requester may get them. Until all results are sent, also sends the reasons for waiting.
     async fn results(
         &self,
@@ -367,7 +367,7 @@ impl PumpService {
         self.await_results(&thread, calls, responses, watch).await
     }
 
-    /// Sends the results of calls that the pump accepted earlier, in the order of `calls`. The
+    /// Sends the results of calls that the pump has already accepted, in the order of `calls`. The
     /// result of a completed call comes from the journal. While a call is open, sends the reasons
     /// for waiting that `watch` reports.
     async fn await_results(

@@ -46,7 +46,7 @@ pub enum ServiceRequest {
     Retry(Box<RetryRequest>),
     #[serde(rename = "decide")]
     Decide(DecisionRequest),
-    /// Requests the results of calls that were accepted earlier.
+    /// Requests the results of calls that a pump has already accepted.
     #[serde(rename = "results")]
     AwaitResults(ResultsRequest),
     /// Requests the id of the thread that contains a held call. `message` is the message that
@@ -235,8 +235,8 @@ pub struct LiveRequest {
     /// is identified in another way, or if an operator reads the events.
     #[serde(rename = "secret", default, skip_serializing_if = "Option::is_none")]
     pub secret: Option<BearerSecret>,
-    /// The identity of the operator who reads the events. If the operator is not identified in
-    /// another way, it includes the operator's signature.
+    /// The identity of the operator who reads the events. Contains the signature of the operator,
+    /// unless the operator is identified in another way.
     #[serde(rename = "origin", default, skip_serializing_if = "Option::is_none")]
     pub origin: Option<DecisionOrigin>,
     /// The kinds of events that the reader may get. The entry point that receives the subscription,
@@ -340,7 +340,7 @@ pub struct ResultsRequest {
     pub secret: Option<BearerSecret>,
 }
 
-/// A request to pause or to resume in one partition.
+/// A request to pause or to resume a target, such as a listener, in one partition.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct PauseRequest {
     #[serde(rename = "verb")]

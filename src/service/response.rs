@@ -144,7 +144,7 @@ pub struct PauseReport {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "result")]
 pub enum ReloadReport {
-    /// The config in the file is now in force. The journal records this.
+    /// The config in the file is now in force, and the journal has a record of the reload.
     #[serde(rename = "applied")]
     Applied {
         #[serde(rename = "before")]
@@ -174,9 +174,8 @@ pub enum ReloadReport {
     NeedsRestart {
         #[serde(rename = "keys")]
         keys: Vec<String>,
-        /// Reason why this organism can apply no change at all by a reload. `None` if it can, and
-        /// the reload was refused only because some of the changed keys take effect at a start
-        /// alone.
+        /// Reason why this organism can apply no change at all by a reload. `None` if the reload
+        /// was refused because some of the changed keys take effect only at a start.
         #[serde(rename = "reason", default, skip_serializing_if = "Option::is_none")]
         reason: Option<String>,
     },

@@ -206,14 +206,10 @@ impl SubmissionProgress {
     /// - Otherwise, waits until the request may be repeated. Returns an error if it must not be
     ///   repeated any more.
     async fn end_attempt(&mut self, attempted: Result<(), Error>) -> Result<(), Error> {
-        if let Err(error) = &attempted
-            && let Some(detail) = error.refusal_reason()
-            && self.may_be_on_record()
-        {
-            // An earlier attempt may be on record, so this refusal does not decide the request.
-            return Err(Error::Unanswered { partition: self.retries.partition, detail });
+        if let Err(error) = attempted {
+            let partition = self.retries.partition;
+            return Err(if self.may_be_on_record() { error.undecided(partition) } else { error });
         }
-        attempted?;
 
         if self.expected.is_nothing() {
             return Ok(());
@@ -445,6 +441,31 @@ mod tests {
                 let is_undecided = error.contains("read the thread before you send again");
                 assert_eq!(is_undecided, !is_decided, "{error}");
             }
+        }
+    }
+
+    /// An example of such an error: the NATS servers no longer accept the credentials.
+    #[tokio::test]
+    async fn an_error_of_a_repetition_leaves_the_submission_undecided() {
+        for (is_unsure, expected) in [
+            (false, "no access"),
+            (
+                true,
+                "gave a result (the running organism could not carry out the request: no access)",
+            ),
+        ] {
+            let until = Instant::now();
+            let retries = RetryDeadline { partition: 1, is_allowed: true, until, is_unsure };
+            let request = submission("desk", None);
+            let mut progress = SubmissionProgress::of_submission(request, true, retries);
+            let ended = progress.end_attempt(Err(Error::failed("no access"))).await;
+            let error = ended.unwrap_err().to_string();
+            assert!(error.contains(expected), "{error}");
+            assert_eq!(
+                error.contains("read the thread before you send again"),
+                is_unsure,
+                "{error}"
+            );
         }
     }
 
