@@ -1079,8 +1079,8 @@ pub const SERVICE_FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
 pub const SIGNATURE_VALIDITY: Duration = Duration::from_secs(5 * 60);
 /// Maximum time by which the clock of an operator's machine may be ahead of the pump's clock.
 pub const SIGNATURE_AHEAD_MAX: Duration = Duration::from_secs(60);
-/// Minimum time by which the pump's clock must be ahead of the host's clock, so that the pump
-/// judges the time of a signature by the host's clock and not by its own.
+/// Smallest difference at which the pump's clock counts as ahead of the host's clock. The pump then
+/// judges the time of a signature by the host's clock; below this difference, by its own clock.
 pub const CLOCK_DIFFERENCE_MIN: Duration = Duration::from_secs(1);
 /// Number of used signatures above which a pump forgets the expired ones. Up to this number, the
 /// pump also remembers expired signatures: if the host's clock is set back, such a signature could

@@ -135,9 +135,9 @@ pub(super) struct CopyEvidence {
     /// Copies of checkpoints that are newer than the journal's last checkpoint, newest first.
     later: Vec<LaterCopy>,
     later_differences: Vec<CopyDifference>,
-    /// Keys that signed the newer copies that agree with the journal's records. These keys are kept
-    /// separate from the keys of the journal's checkpoints, so that a copy cannot add a trusted
-    /// key.
+    /// Keys that signed the copies of checkpoints that are newer than the journal's last checkpoint
+    /// and agree with the journal's records. These keys are kept separate from the keys of the
+    /// journal's checkpoints, so that a copy cannot add a trusted key.
     pub later_signers: CheckpointSigners,
     /// Reasons why some or all copies in the named files and directories cannot serve as proof.
     pub unread: Vec<String>,
@@ -272,9 +272,10 @@ impl CopyEvidence {
         self.files.retain(|file| !file.lines.is_empty() || is_compared(file));
     }
 
-    /// Compares the newer copies, which [`CopyEvidence::set_later_aside`] has kept, with `heads`,
-    /// the heads of all trees after the records read so far. Handles each copy whose position is
-    /// not after the last record read. A copy agrees if all of this is true:
+    /// Compares the copies of checkpoints that are newer than the journal's last checkpoint with
+    /// `heads`, the heads of all trees after the records read so far.
+    /// [`CopyEvidence::set_later_aside`] has kept these copies. Handles each of them whose position
+    /// is not after the last record read. A copy agrees if all of this is true:
     /// - The copy is genuine.
     /// - Its position is that of the last record read.
     /// - It has the same Merkle root as `heads`.
@@ -311,8 +312,9 @@ impl CopyEvidence {
         }
     }
 
-    /// Returns the newer copies that [`CopyEvidence::compare_later`] has found to contradict the
-    /// journal's records. Each call returns only those found since the previous call.
+    /// Returns the differences of copies that [`CopyEvidence::compare_later`] has found to
+    /// contradict the journal's records. Each call returns only those found since the previous
+    /// call.
     pub fn later_differences(&mut self) -> Vec<CopyDifference> {
         std::mem::take(&mut self.later_differences)
     }

@@ -28,19 +28,21 @@ pub struct ForkPoint {
     pub turn: Option<PointTurn>,
     /// The client that opened the source thread.
     pub client: ListenerName,
-    /// Special reason why no fork can begin at the requested message. `None` if a fork can begin at
-    /// this message, or if only open calls prevent it.
+    /// Reason why no fork can begin at the message for which this fork point was searched. `None`
+    /// if a fork can begin at this message, or if only open calls prevent it.
     pub obstacle: Option<ForkObstacle>,
 }
 
-/// A reason why a fork cannot begin at the requested message, but begins before this message.
+/// A reason why a fork cannot begin at the requested message, which is the message for which a fork
+/// point is searched. The fork then begins before this message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ForkObstacle {
-    /// The requested turn is inside a call to this listener, and a fork answers this call with the
-    /// recorded result.
+    /// The requested message belongs to a turn inside a call to the listener in this variant. A
+    /// fork does not repeat the work inside this call, and answers the call with the recorded
+    /// result.
     AnsweredCall(ListenerName),
-    /// An operator's retry sent the requested message to this listener alone. A fork would send the
-    /// message to every peer of the sender that accepts it.
+    /// An operator's retry sent the requested message to one listener alone, the listener in this
+    /// variant. A fork would send the message to every peer of the sender that accepts it.
     Retry(ListenerName),
     /// The requested message is an operator's edit of the turn at which a recorded fork began. A
     /// new fork would take the original turn, without the edit.
@@ -48,7 +50,7 @@ pub enum ForkObstacle {
 }
 
 impl std::fmt::Display for ForkObstacle {
-    /// Writes the reason as the end of a sentence that begins with the requested message.
+    /// Writes the reason as the end of a sentence whose subject is the requested message.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::AnsweredCall(listener) => write!(

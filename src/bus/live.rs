@@ -349,7 +349,8 @@ impl LiveChannel {
         self.running.store(channel.running.len(), Ordering::Relaxed);
     }
 
-    /// Sends a piece of the text that a model writes to all readers that get text.
+    /// Sends a new piece of a model's answer or reasoning to each reader that gets text and follows
+    /// the thread of `source`.
     pub fn text(&self, source: &LiveSource, part: AnswerPart, text: &str) {
         if !self.has_text_readers() {
             return;

@@ -24,8 +24,9 @@ pub struct GoalDelegation {
     pub to: ListenerName,
 }
 
-/// The permission to delegate tasks of one goal to the agent `to`, which takes a role in each
-/// delegated task. The payload that gives the goal to the delegating agent states this permission.
+/// The permission to delegate tasks of one goal to the agent `to`. In each delegated task, `to`
+/// takes a role of the goal. The permission stands in the payload that gives the goal to the
+/// delegating agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GoalRoles {
     /// The payload with which an agent delegates a task of this goal.

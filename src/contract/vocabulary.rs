@@ -80,14 +80,14 @@ impl Vocabulary {
         self.names.iter()
     }
 
-    /// Returns the payloads that answer typed goals. An agent may send such a payload only in a
-    /// call whose goal names the payload as the answer.
+    /// Returns the payloads that answer typed goals. An agent may send one of these payloads only
+    /// in a call whose goal requires exactly this payload as its answer.
     pub fn typed_answers(&self) -> &[PayloadName] {
         &self.typed_answers
     }
 
-    /// Returns the payloads with which an agent delegates tasks. The agent may send such a payload
-    /// only in a call whose goal permits delegation with it.
+    /// Returns the payloads with which an agent delegates tasks. The agent may send one of these
+    /// payloads only in a call whose goal permits delegation with exactly this payload.
     pub fn delegates(&self) -> &[PayloadName] {
         &self.delegates
     }

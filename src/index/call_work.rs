@@ -265,8 +265,9 @@ impl IndexReader {
         Ok(())
     }
 
-    /// Adds the duration of each model turn: the time from the request to the model until the turn
-    /// is recorded. Leaves out redacted turns, whose durations are lost.
+    /// Adds each model turn to the work of its call in `calls`, with its failovers and a span. The
+    /// span ends when the turn is recorded, and is as long as the turn's latency. Leaves out
+    /// redacted turns, whose latencies are lost.
     fn add_turns(&self, window: &MessageWindow, calls: &mut [CallWork]) -> Result<(), Error> {
         let sql = "SELECT u.call, u.failovers, m.id, u.position, u.turn, u.tokens_in, \
                    u.tokens_out, u.time - u.latency, u.time FROM message_row m \

@@ -9,7 +9,8 @@ use super::{Checkpoint, Error, TreeHeads};
 /// Checkpoints inside a journal that are still to be compared with the journal's records.
 #[derive(Debug, Clone, Default)]
 pub struct InnerCheckpoints {
-    /// Checkpoints that are not compared yet, in descending order of position.
+    /// Checkpoints that have not been compared with the journal's records yet, in descending order
+    /// of position.
     lines: Vec<Checkpoint>,
 }
 

@@ -287,7 +287,8 @@ pub fn earlier(project: &ProjectPaths, data: &Path) -> Result<Vec<EarlierDirecto
 /// Result of [`adopt`], which lets a project take over the journal of a project at another path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AdoptedProject {
-    /// Path of the previous project. `None` if the journal stated none.
+    /// Path of the project to which the journal belonged before the adoption. `None` if the
+    /// journal's directory stated no project.
     pub before: Option<PathBuf>,
     /// Directories that were renamed, each with its new path.
     pub renamed: Vec<(PathBuf, PathBuf)>,
@@ -303,12 +304,12 @@ pub struct AdoptedProject {
 }
 
 /// Adopts, for this project, the journal of a project at another path, and records the adoption as
-/// an operator's action. Returns `None` if there is nothing to adopt. The stored project path is
-/// replaced last. So if an adoption is interrupted, a further call of this function completes the
-/// adoption.
+/// an operator's action. Returns `None` if there is nothing to adopt. The function's last action is
+/// to store this project's path in the journal's directory. So if an adoption is interrupted, a
+/// further call of this function completes the adoption.
 ///
-/// - `from` is the directory of the journal, or the absolute path of its project's config. It is
-///   required if several journals could be adopted, or if the config of the previous project still
+/// - `from` is the directory of the journal, or the absolute path of the config of the project that
+///   has the journal. It is required if several journals could be adopted, or if this config still
 ///   exists.
 /// - `accepted` lists the kinds of damage to accept. Each kind is recorded as a separate action, in
 ///   the same commit as the adoption. A start would refuse a journal with damage that is not
@@ -477,10 +478,10 @@ fn details(project: &ProjectPaths, adopted: &AdoptedProject) -> Vec<ActionDetail
     details
 }
 
-/// Takes over the default state directory of the previous project. Renames a directory that is
-/// named after the project's path, because no other project uses it. Earlier versions named the
-/// directory after the organism alone. Such a directory is copied, because it may contain keys of
-/// other projects.
+/// Takes over the default state directory of the project that had the journal before. If the path
+/// of that project is known, renames its directory to `state`, because no other project uses it. If
+/// the path is unknown, an early version of this program made the directory and named it after the
+/// organism alone. Such a directory is copied, because it may contain keys of other projects.
 fn take_state(
     project: &ProjectPaths,
     state: &Path,

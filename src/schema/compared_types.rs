@@ -230,8 +230,10 @@ impl ComparedTypes {
         self.types.get(index)
     }
 
-    /// Returns the indices of all components that have the kind and the local name of `owner` and
-    /// can be in `namespace`. If `namespace` is empty, returns the components of all namespaces.
+    /// Returns the indices of all components with the kind and the local name of `owner` whose
+    /// namespace is `namespace` or unknown. The namespace is unknown if the component's schema
+    /// document has no target namespace, because documents with any namespace may include it. If
+    /// `namespace` is empty, returns the components of all namespaces.
     fn named(&self, owner: &ValueOwner, namespace: &str) -> Vec<usize> {
         let named = self.by_owner.get(owner).into_iter().flatten();
         let is_possible =

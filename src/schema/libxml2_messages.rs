@@ -153,9 +153,9 @@ pub fn invalid(text: &[u8], diagnostics: &[Diagnostic], namespaces: &[String]) -
 }
 
 /// Returns a note that states the maximum number of digits, if the diagnostic refuses a number with
-/// more digits. Returns `None` for any other diagnostic. If the diagnostic names no type, the type
-/// of the value may itself forbid so many digits. The note then begins with the condition that the
-/// type permits them.
+/// more digits. Returns `None` for any other diagnostic. If the diagnostic names no built-in type
+/// of XSD, the type's own rules may be the reason for the refusal. The note then begins with the
+/// condition `if its type permits more digits`.
 fn digits_note(diagnostic: &Diagnostic) -> Option<String> {
     let most = NUMBER_DIGITS_MAX.filter(|_| code_of(diagnostic) == "schema-datatype")?;
     let (_, end) = diagnostic.message.rsplit_once("' is not ")?;

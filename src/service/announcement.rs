@@ -73,20 +73,21 @@ pub fn announced_process(data: &Path) -> String {
     }
 }
 
-/// The lock of a command that runs its own organism.
+/// The lock of a command that runs its own organism. Dropping this value releases the lock.
 #[derive(Debug)]
 pub struct CommandPresence {
     _file: File,
 }
 
 impl CommandPresence {
-    /// Takes the shared lock of a command that runs its own organism. Waits for the lock if
-    /// necessary.
+    /// Takes the lock of a command that runs its own organism, in shared mode: several commands can
+    /// hold the lock at the same time. Blocks only while another process tests the lock with
+    /// `is_used_by_command`.
     ///
     /// Ordering rule: a command takes this lock before it takes the journal's lock, and releases it
     /// after it has released the journal's lock. So a command that holds the journal's lock always
     /// holds this lock, too. An `organism run` that finds the journal locked can therefore see
-    /// whether a command has locked it. If so, it waits for the command.
+    /// whether a command has locked the journal. If so, `organism run` waits for the command.
     pub fn take(data: &Path) -> Result<Self, Error> {
         let path = data.join(COMMANDS);
         let failed = || Error::io(path.display().to_string());

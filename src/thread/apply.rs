@@ -243,8 +243,9 @@ impl State {
         }
     }
 
-    /// Records the hand-over of an attempt. The call may be in another tree than the record,
-    /// because the end of a call in one tree can start the delivery of a call in another tree.
+    /// Sets `attempt` as the attempt in flight of a call. The fact of this hand-over may be in a
+    /// record of another tree than the call's tree, because the end of a call in one tree can start
+    /// the delivery of a call in another tree.
     fn handed_over(&mut self, call: CallId, attempt: Attempt, time: Time) {
         let tree = self.calls.get(&call).and_then(|tree| self.trees.get_mut(tree));
         if let Some(call) = tree.and_then(|tree| tree.calls.get_mut(&call)) {

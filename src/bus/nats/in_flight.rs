@@ -110,10 +110,11 @@ pub(super) enum EndedAttempt {
 pub(super) enum StrayVerdict {
     /// Report the answer to the sink.
     Report,
-    /// Report the answer, and report this attempt as failed. The attempt was already removed from
-    /// the table.
+    /// Report the answer to the sink. Also report the failure of this attempt, on whose subject the
+    /// answer arrived. The in-flight table no longer contains the attempt.
     EndAttempt(AttemptKey),
-    /// Do nothing, because the maximum number of these answers was already reported.
+    /// Do nothing: the maximum number of such answers on this subject was already reported, or the
+    /// subject belongs to no known attempt.
     Ignore,
 }
 
@@ -204,9 +205,9 @@ impl InFlightTable {
     }
 
     /// Counts an answer that arrived on the subject of the attempt `token`, but names another
-    /// attempt. The third answer of this kind ends the attempt `token`, because its replica is
-    /// faulty. Later answers of this kind are not reported, because each reported answer becomes a
-    /// record.
+    /// attempt. The third answer of this kind on one subject ends the attempt `token`, because its
+    /// replica is faulty. Later answers of this kind are not reported, because each reported answer
+    /// becomes a record.
     pub fn count_stray(&mut self, token: AttemptToken) -> StrayVerdict {
         if let Some(attempt) = self.attempts.get_mut(&token) {
             attempt.strays += 1;

@@ -192,11 +192,11 @@ enum RetryDecision {
 
 impl<'a> CallAttempts<'a> {
     /// Returns the route to try next in the present round: the first untried route whose provider
-    /// has not requested a pause. Returns `None` if no route is untried. If every untried route has
-    /// a pause, there are two cases:
+    /// has not requested a pause. Returns `None` if no untried route is left. If every untried
+    /// route has a pause, there are two cases:
     /// - If another route was tried in this round and a further round follows, returns `None`. The
-    ///   next round tries these routes, too.
-    /// - Otherwise, waits for the end of the shortest pause.
+    ///   next round tries the routes with a pause, too.
+    /// - Otherwise, waits until an untried route has no pause, and returns this route.
     async fn next_route(&mut self, is_last_round: bool) -> Option<&'a RoutedModel> {
         loop {
             self.remove_long_pauses();

@@ -14,9 +14,10 @@ use crate::limits;
 /// The bounds on the connections of hosted processes: for each listener, and for all hosted
 /// processes together.
 ///
-/// A process that detached itself, and a process of another host, have no known listener. A process
-/// that has ended may have given its connection to a child. All these processes share one bound, as
-/// if they belonged to one listener.
+/// The listener of a process is unknown if the process detached itself or belongs to another host.
+/// The listener of an ended process is unknown, too; such a process may have given its connection
+/// to a child. All processes without a known listener share one bound, as if they belonged to one
+/// listener.
 pub struct HostedConnections {
     all: Arc<Semaphore>,
     by_listener: HashMap<Option<ListenerName>, Arc<Semaphore>>,
@@ -32,11 +33,12 @@ impl Default for HostedConnections {
 impl HostedConnections {
     /// Takes the permits for a connection of `caller`. Fails if the processes of the caller's
     /// listener, or all hosted processes together, already have the maximum number of connections.
-    /// Returns an empty list in these cases, because the connection needs no permit:
+    /// A caller of one of these kinds needs no permit, so the returned list is empty:
     ///
-    /// - A program that does not belong to this organism started the caller.
-    /// - The caller is in another container. Operators may give their commands there.
-    /// - The caller could not be examined. Its connection ends at once.
+    /// - A caller that a program outside this organism started.
+    /// - A caller of unknown origin, such as a process in another container. Operators may run
+    ///   commands in such a container.
+    /// - A caller that this program could not examine. Its connection ends at once.
     pub fn permits(&mut self, caller: &SocketCaller) -> Result<Vec<OwnedSemaphorePermit>, AtBound> {
         let listener = match &caller.ancestry {
             ProcessAncestry::Hosted(listener) => listener.clone(),

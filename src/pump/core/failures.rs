@@ -208,9 +208,9 @@ impl Core {
         self.enqueue(step, &callee, &thread, call);
     }
 
-    /// Whether a call without a delivery in flight has already failed as often as the config
-    /// permits. This happens only if a reload or a restart has lowered the number of permitted
-    /// attempts. In all other cases, the call ends when its last permitted attempt fails.
+    /// Whether a call has no delivery in flight, but already has as many failed attempts as the
+    /// config permits. This happens only if a reload or a restart has lowered the number of
+    /// permitted attempts. In all other cases, the call ends when its last permitted attempt fails.
     pub(super) fn has_no_attempt_left(&self, call: &Call) -> bool {
         let contract = self.contracts.get(&call.callee);
         let request = call.request().map(|request| &request.name);
@@ -221,7 +221,7 @@ impl Core {
             && !mutant("deliver-what-was-lost")
     }
 
-    /// Fails a call that has failed as often as the config permits (see
+    /// Ends, as failed, a call that has no permitted attempt left (see
     /// [`Core::has_no_attempt_left`]).
     fn fail_without_attempt(&mut self, step: &mut Step, call: CallId) {
         let Some(open) = self.state.call(call) else { return };

@@ -42,14 +42,15 @@ impl Core {
             && !mutant("start-a-leg-beside-a-recorded-reply")
     }
 
-    /// Triggers the start of the calls of a fork that need not be kept back any more.
+    /// Triggers the start of each call of `fork` that is kept back and may now start. See
+    /// `may_start` for the conditions.
     pub(super) fn follow_kept_back(&self, step: &mut Step, fork: &ThreadId) {
         for call in self.recorded.kept_back_in(fork).filter(|call| self.may_start(fork, *call)) {
             step.effect(Effect::Alarm { at: step.time, alarm: Alarm::Recorded { call } });
         }
     }
 
-    /// Starts a call that is kept back. Does nothing if it must still wait.
+    /// Starts a call that is kept back. Does nothing if the call must still wait.
     pub(super) fn start_kept_back(&mut self, step: &mut Step, call: CallId) {
         let fork = self.state.call(call).map(|open| open.thread.root());
         if fork.is_some_and(|fork| self.may_start(&fork, call)) {

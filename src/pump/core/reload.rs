@@ -81,7 +81,7 @@ impl Core {
     /// - A call with a delivery in flight stays unchanged.
     /// - A call is failed if the config no longer has its listener, or if it was approved with a
     ///   preview and the listener no longer declares previews.
-    /// - A call is failed if it has failed as often as the config permits.
+    /// - A call is failed if as many of its attempts have failed as the config permits.
     /// - A call is held or released if its hold differs from the one that the config requires.
     /// - All other queued calls stay in their queues.
     ///

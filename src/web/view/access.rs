@@ -38,8 +38,8 @@ impl ViewToken {
         Self(random_text::<SECRET_BYTES>())
     }
 
-    /// Creates the token for a client's view. The token is `secret`, the client's secret in the
-    /// config.
+    /// Creates the token for a client's view. The text of the token is `secret`, which is the
+    /// secret of the client in the config.
     pub fn of_secret(secret: &SecretValue) -> Self {
         Self(secret.expose().to_owned())
     }

@@ -214,9 +214,10 @@ impl WorkflowRun<'_> {
         self.supervise(&GoalRun { goal: number, iteration, part, attempt: 1, kind }, output);
     }
 
-    /// Ends a vote once all agents have a result. The output of the goal is the first output whose
-    /// vote more than half of all agents gave. If no vote has this majority, repeats the vote or
-    /// fails the goal.
+    /// Ends a vote once all agents have a result; before that, does nothing. The vote of an agent
+    /// is the value of the expression `by` for the agent's output. If more than half of the
+    /// `voters` agents gave the same vote, the output of the goal is the first output with this
+    /// vote. Otherwise, repeats the vote or fails the goal.
     fn end_vote(&mut self, number: usize, voters: usize, by: &Placed<String>) {
         if self.result_count(number) < voters {
             return;
@@ -334,8 +335,8 @@ mod tests {
         goal("views", GoalForm::All { agents, prompt, vote })
     }
 
-    /// Runs the first goal of a definition, whose two agents give these answers. Returns the steps
-    /// after the second answer.
+    /// Runs the first goal of `definition`, on which two agents work. Their results are `answers`,
+    /// in this order. Returns the steps of the run after the second result.
     fn steps_after(
         definition: &WorkflowDefinition,
         rules: RunRules,

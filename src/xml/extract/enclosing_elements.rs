@@ -39,12 +39,12 @@ impl<'a> EnclosingTags<'a> {
         Self { elements, counted_to: from, is_left: false, is_reopened: false }
     }
 
-    /// Scans the value up to the offset `to`, which must increase from call to call. Returns
-    /// whether a value that ends at `to` would join two elements, so that it must not end there.
-    /// True in two cases:
+    /// Scans the value up to the offset `to`, which must increase from call to call. Returns true
+    /// if the value must not end at `to`, because it would then contain parts of two elements with
+    /// the name of an element around the value. This is so in two cases:
     /// - [`Self::is_reopened`] is true.
-    /// - The value contains a whole element and a further open tag, both with the name of the same
-    ///   element around the value.
+    /// - The value contains a complete element and an open tag without a close tag. Both have the
+    ///   same name, which is also the name of an element around the value.
     pub fn scan_to(&mut self, source: TurnBytes<'_>, to: usize) -> bool {
         if mutant("merge-two-elements") {
             return false;
@@ -59,9 +59,9 @@ impl<'a> EnclosingTags<'a> {
         self.is_reopened || self.elements.iter().any(|known| known.was_closed && known.open > 0)
     }
 
-    /// Whether the scanned part of the value already joins two elements, so that no later close tag
-    /// can end the value. This part closes an element around the value, and later opens an element
-    /// that has the name of an element around the value.
+    /// Whether the scanned part of the value closes an element around the value, and later opens an
+    /// element with the name of any element around the value. If so, no later close tag can end the
+    /// value, because the value would join two elements.
     pub fn is_reopened(&self) -> bool {
         self.is_reopened
     }

@@ -174,7 +174,8 @@ impl ActionGrammar {
         self.roots.get(local).is_some_and(|ids| ids.iter().all(qualified))
     }
 
-    /// Whether the name of an action, of reasoning or of a reserved element begins with `start`.
+    /// Whether `start` is the beginning of at least one known name: the name of an action, of a
+    /// reasoning block or of a reserved element. False if `start` is empty.
     pub(super) fn may_become(&self, start: &str) -> bool {
         let names = self.roots.keys().chain(&self.reasoning).chain(&self.reserved);
         let names = names.map(String::as_str).chain(self.known_reasoning.iter().copied());

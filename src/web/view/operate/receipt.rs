@@ -420,7 +420,8 @@ mod tests {
         assert!(!is_record_of(&recorded(other, origin("seen by ana")), &request));
     }
 
-    /// The second of two equal decisions is refused, and its record is the newer one.
+    /// Two equal decisions are recorded, and the second one is refused. `record_of` gets the newer
+    /// record first, and must return the record of the first decision.
     #[test]
     fn the_record_of_a_decision_is_not_one_that_was_refused() {
         let message = MessageId(uuid::Uuid::from_u128(7));
