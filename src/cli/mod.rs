@@ -33,6 +33,7 @@ mod config_error_carets;
 mod confirmation;
 pub mod debug;
 mod decision;
+mod deferred_args;
 mod demo;
 mod diff;
 mod exit;
@@ -105,6 +106,7 @@ use crate::journal;
 use crate::pump::core::CORE_VERSION;
 use crate::service::encoding;
 use crate::xml::invisible_characters::{hidden, is_hidden};
+use deferred_args::DeferredArgs;
 pub use exit::CommandExit;
 
 /// Text that `--version` prints after the name of the program.
@@ -135,99 +137,99 @@ pub struct CommandLine {
 #[derive(Debug, Subcommand)]
 enum CommandVerb {
     /// Write a project to start from.
-    Init(init::Args),
+    Init(DeferredArgs<init::Args>),
     /// Run the research desk on a directory, with recorded model turns.
-    Demo(demo::Args),
+    Demo(DeferredArgs<demo::Args>),
     /// Start an organism and keep it running.
-    Run(run::Args),
+    Run(DeferredArgs<run::Args>),
     /// Make the running organism load its changed config.
-    Reload(reload::Args),
+    Reload(DeferredArgs<reload::Args>),
     /// Run agents in this process for a pump on another machine.
-    Host(host::Args),
+    Host(DeferredArgs<host::Args>),
     /// Send a payload and wait for the result.
-    Send(send::Args),
+    Send(DeferredArgs<send::Args>),
     /// Check a config without starting anything.
-    Check(check::Args),
+    Check(DeferredArgs<check::Args>),
     /// Show the present config, or an earlier one that is on record, and write its files into a
     /// directory.
-    Config(config::Args),
+    Config(DeferredArgs<config::Args>),
     /// Show the prompt of an agent without sending it.
-    Prompt(prompt::Args),
+    Prompt(DeferredArgs<prompt::Args>),
     /// List the models and try them.
-    Models(models::Args),
+    Models(DeferredArgs<models::Args>),
     /// Run an organism with live models, and write the answers of the models as a recording.
-    Record(record::Args),
+    Record(DeferredArgs<record::Args>),
     /// List threads.
-    Threads(threads::Args),
+    Threads(DeferredArgs<threads::Args>),
     /// Show one thread with its subthreads.
-    Thread(thread::Args),
+    Thread(DeferredArgs<thread::Args>),
     /// Compare two threads and show where they differ first.
-    Diff(diff::Args),
+    Diff(DeferredArgs<diff::Args>),
     /// Show everything on record about one message.
-    Message(message::Args),
+    Message(DeferredArgs<message::Args>),
     /// Follow messages as they are recorded.
-    Tail(tail::Args),
+    Tail(DeferredArgs<tail::Args>),
     /// Find messages by text.
-    Search(search::Args),
+    Search(DeferredArgs<search::Args>),
     /// Query the index, a database made from the journal's records, with SQL.
-    Sql(sql::Args),
+    Sql(DeferredArgs<sql::Args>),
     /// Show the journal's records in a browser.
-    Serve(serve::Args),
+    Serve(DeferredArgs<serve::Args>),
     /// Sum costs, times and refusals by agent, model, listener, rule or day.
-    Stats(stats::Args),
+    Stats(DeferredArgs<stats::Args>),
     /// Continue a recorded thread in a new thread, from one of the recorded messages, without
     /// repeating effects.
-    Fork(fork::Args),
+    Fork(DeferredArgs<fork::Args>),
     /// Send a refused or failed message again, as a new message of the same sender.
-    Retry(retry::Args),
+    Retry(DeferredArgs<retry::Args>),
     /// Run recorded threads under a changed config, without effects, and compare.
-    Try(trial::Args),
+    Try(DeferredArgs<trial::Args>),
     /// Cancel a thread and everything beneath it.
-    Cancel(cancel::Args),
+    Cancel(DeferredArgs<cancel::Args>),
     /// Stop handing over calls of a thread, calls to a listener, or all calls, until `resume`.
-    Pause(pause::Args),
+    Pause(DeferredArgs<pause::Args>),
     /// End a pause.
-    Resume(resume::Args),
+    Resume(DeferredArgs<resume::Args>),
     /// List the calls that wait for an approval.
-    Approvals(approvals::Args),
+    Approvals(DeferredArgs<approvals::Args>),
     /// Approve a held call: exactly the bytes you have seen.
-    Approve(approve::Args),
+    Approve(DeferredArgs<approve::Args>),
     /// Refuse a held call.
-    Refuse(refuse::Args),
+    Refuse(DeferredArgs<refuse::Args>),
     /// List questions to people, and answer them.
-    Answer(answer::Args),
+    Answer(DeferredArgs<answer::Args>),
     /// Copy the journal while the organism runs.
-    Backup(backup::Args),
+    Backup(DeferredArgs<backup::Args>),
     /// Verify that no record of the journal was changed or removed.
-    Verify(verify::Args),
+    Verify(DeferredArgs<verify::Args>),
     /// Make each recorded decision again from its recorded input, and compare it with the record.
-    Replay(replay::Args),
+    Replay(DeferredArgs<replay::Args>),
     /// Write threads out as XML or JSON lines.
-    Export(export::Args),
+    Export(DeferredArgs<export::Args>),
     /// Show workflows, and run them.
-    Workflow(workflow::Args),
+    Workflow(DeferredArgs<workflow::Args>),
     /// Check and describe schemas, validate texts against them, and convert other formats to
     /// schemas.
-    Schema(schema::Args),
+    Schema(DeferredArgs<schema::Args>),
     /// Write the config and the keys of NATS servers.
-    NatsConfig(nats_config::Args),
+    NatsConfig(DeferredArgs<nats_config::Args>),
     /// Accept the journal of a project that was moved, or a journal that an earlier version of this
     /// program made.
-    Adopt(adopt::Args),
+    Adopt(DeferredArgs<adopt::Args>),
     /// Move an embedded journal to NATS JetStream.
-    Promote(promote::Args),
+    Promote(DeferredArgs<promote::Args>),
     /// Accept damage that keeps an organism from starting: lost records, or records of another key.
-    Repair(repair::Args),
+    Repair(DeferredArgs<repair::Args>),
     /// Show the key that signs this host's checkpoints.
-    Key(key::Args),
+    Key(DeferredArgs<key::Args>),
     /// Make secrets for clients.
-    Secret(secret::Args),
+    Secret(DeferredArgs<secret::Args>),
     /// Make the key with which an operator signs decisions.
-    Operator(operator::Args),
+    Operator(DeferredArgs<operator::Args>),
     /// List, install and test listeners.
-    Listener(listener::Args),
+    Listener(DeferredArgs<listener::Args>),
     #[command(hide = true)]
-    Debug(debug::Args),
+    Debug(DeferredArgs<debug::Args>),
 }
 
 /// Parses the command line and runs its command.
@@ -268,51 +270,51 @@ fn show_help(text: &clap::Error) -> ExitCode {
 impl CommandVerb {
     fn run(self) -> anyhow::Result<ExitCode> {
         match self {
-            Self::Init(args) => init::run(args),
-            Self::Demo(args) => demo::run(args),
-            Self::Run(args) => run::run(args),
-            Self::Reload(args) => reload::run(args),
-            Self::Host(args) => host::run(args),
-            Self::Send(args) => send::run(args),
-            Self::Check(args) => check::run(args),
-            Self::Config(args) => config::run(args),
-            Self::Prompt(args) => prompt::run(args),
-            Self::Models(args) => models::run(args),
-            Self::Record(args) => record::run(args),
-            Self::Threads(args) => threads::run(args),
-            Self::Thread(args) => thread::run(args),
-            Self::Diff(args) => diff::run(&args),
-            Self::Message(args) => message::run(args),
-            Self::Tail(args) => tail::run(args),
-            Self::Search(args) => search::run(args),
-            Self::Sql(args) => sql::run(args),
-            Self::Serve(args) => serve::run(args),
-            Self::Stats(args) => stats::run(args),
-            Self::Fork(args) => fork::run(args),
-            Self::Retry(args) => retry::run(args),
-            Self::Try(args) => trial::run(&args),
-            Self::Cancel(args) => cancel::run(args),
-            Self::Pause(args) => pause::run(args),
-            Self::Resume(args) => resume::run(args),
-            Self::Approvals(args) => approvals::run(args),
-            Self::Approve(args) => approve::run(args),
-            Self::Refuse(args) => refuse::run(args),
-            Self::Answer(args) => answer::run(args),
-            Self::Backup(args) => backup::run(args),
-            Self::Verify(args) => verify::run(args),
-            Self::Replay(args) => replay::run(args),
-            Self::Export(args) => export::run(args),
-            Self::Workflow(args) => workflow::run(args),
-            Self::Schema(args) => schema::run(args),
-            Self::NatsConfig(args) => nats_config::run(args),
-            Self::Adopt(args) => adopt::run(args),
-            Self::Promote(args) => promote::run(args),
-            Self::Repair(args) => repair::run(args),
-            Self::Key(args) => key::run(args),
-            Self::Secret(args) => secret::run(args),
-            Self::Operator(args) => operator::run(args),
-            Self::Listener(args) => listener::run(args),
-            Self::Debug(args) => debug::run(args),
+            Self::Init(DeferredArgs(args)) => init::run(args),
+            Self::Demo(DeferredArgs(args)) => demo::run(args),
+            Self::Run(DeferredArgs(args)) => run::run(args),
+            Self::Reload(DeferredArgs(args)) => reload::run(args),
+            Self::Host(DeferredArgs(args)) => host::run(args),
+            Self::Send(DeferredArgs(args)) => send::run(args),
+            Self::Check(DeferredArgs(args)) => check::run(args),
+            Self::Config(DeferredArgs(args)) => config::run(args),
+            Self::Prompt(DeferredArgs(args)) => prompt::run(args),
+            Self::Models(DeferredArgs(args)) => models::run(args),
+            Self::Record(DeferredArgs(args)) => record::run(args),
+            Self::Threads(DeferredArgs(args)) => threads::run(args),
+            Self::Thread(DeferredArgs(args)) => thread::run(args),
+            Self::Diff(DeferredArgs(args)) => diff::run(&args),
+            Self::Message(DeferredArgs(args)) => message::run(args),
+            Self::Tail(DeferredArgs(args)) => tail::run(args),
+            Self::Search(DeferredArgs(args)) => search::run(args),
+            Self::Sql(DeferredArgs(args)) => sql::run(args),
+            Self::Serve(DeferredArgs(args)) => serve::run(args),
+            Self::Stats(DeferredArgs(args)) => stats::run(args),
+            Self::Fork(DeferredArgs(args)) => fork::run(args),
+            Self::Retry(DeferredArgs(args)) => retry::run(args),
+            Self::Try(DeferredArgs(args)) => trial::run(&args),
+            Self::Cancel(DeferredArgs(args)) => cancel::run(args),
+            Self::Pause(DeferredArgs(args)) => pause::run(args),
+            Self::Resume(DeferredArgs(args)) => resume::run(args),
+            Self::Approvals(DeferredArgs(args)) => approvals::run(args),
+            Self::Approve(DeferredArgs(args)) => approve::run(args),
+            Self::Refuse(DeferredArgs(args)) => refuse::run(args),
+            Self::Answer(DeferredArgs(args)) => answer::run(args),
+            Self::Backup(DeferredArgs(args)) => backup::run(args),
+            Self::Verify(DeferredArgs(args)) => verify::run(args),
+            Self::Replay(DeferredArgs(args)) => replay::run(args),
+            Self::Export(DeferredArgs(args)) => export::run(args),
+            Self::Workflow(DeferredArgs(args)) => workflow::run(args),
+            Self::Schema(DeferredArgs(args)) => schema::run(args),
+            Self::NatsConfig(DeferredArgs(args)) => nats_config::run(args),
+            Self::Adopt(DeferredArgs(args)) => adopt::run(args),
+            Self::Promote(DeferredArgs(args)) => promote::run(args),
+            Self::Repair(DeferredArgs(args)) => repair::run(args),
+            Self::Key(DeferredArgs(args)) => key::run(args),
+            Self::Secret(DeferredArgs(args)) => secret::run(args),
+            Self::Operator(DeferredArgs(args)) => operator::run(args),
+            Self::Listener(DeferredArgs(args)) => listener::run(args),
+            Self::Debug(DeferredArgs(args)) => debug::run(args),
         }
     }
 }

@@ -100,7 +100,9 @@ fn has_option(words: &[&str], name: &str) -> bool {
     let is_declared = |command: &clap::Command| {
         command.get_arguments().any(|argument| argument.get_long() == Some(name))
     };
-    let program = CommandLine::command();
+    let mut program = CommandLine::command();
+    // Declares the arguments of all commands.
+    program.build();
     let mut command = &program;
     let mut has = false;
     for word in words {

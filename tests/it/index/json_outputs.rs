@@ -72,7 +72,9 @@ fn every_command_with_json_has_a_schema() {
     }
 
     let mut commands = BTreeSet::from(["export".to_owned()]);
-    commands_with_json(&CommandLine::command(), "", &mut commands);
+    let mut program = CommandLine::command();
+    program.build();
+    commands_with_json(&program, "", &mut commands);
     let missing: Vec<&String> = commands.difference(&described).collect();
     assert_eq!(missing, [""; 0], "commands with --json and without a schema");
     let unknown: Vec<&String> = described.difference(&commands).collect();

@@ -1,0 +1,32 @@
+//! Arguments of a command that are declared only when the command line names the command. All
+//! commands together have hundreds of arguments, and each start of the program would declare them.
+
+use clap::{ArgMatches, Command, Error, FromArgMatches};
+
+/// The arguments `A` of a command. Clap declares them when it parses or describes this command.
+#[derive(Debug)]
+pub struct DeferredArgs<A>(pub A);
+
+impl<A: FromArgMatches> FromArgMatches for DeferredArgs<A> {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, Error> {
+        A::from_arg_matches(matches).map(Self)
+    }
+
+    fn from_arg_matches_mut(matches: &mut ArgMatches) -> Result<Self, Error> {
+        A::from_arg_matches_mut(matches).map(Self)
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), Error> {
+        self.0.update_from_arg_matches(matches)
+    }
+}
+
+impl<A: clap::Args> clap::Args for DeferredArgs<A> {
+    fn augment_args(command: Command) -> Command {
+        command.defer(A::augment_args)
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        command.defer(A::augment_args_for_update)
+    }
+}
