@@ -101,10 +101,10 @@ pub struct OperatorAction {
 /// A loss of records that an operator accepted. Only data outside the journal shows the loss.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AcceptedLoss {
-    /// Position of the last record that the journal still contains.
+    /// Position of the last record before the loss.
     #[serde(rename = "kept")]
     pub kept: Position,
-    /// Position of the last record that is known from a source outside the journal.
+    /// Position of the last lost record, which is known from a source outside the journal.
     #[serde(rename = "acknowledged")]
     pub acknowledged: Position,
     /// Position and hash of the last acknowledged record, as a source outside the journal states
@@ -146,6 +146,10 @@ impl AcceptedLoss {
 }
 
 impl OperatorAction {
+    /// Name of the [`ActionDetail`] whose value is the position of the first record that a repair
+    /// of a forked stream gave up. The journal has a different record at this position.
+    pub const GIVEN_UP_FROM: &'static str = "given-up-from";
+
     /// Returns the loss of records that this action accepts; `None` for any other action.
     pub fn accepted_loss(&self) -> Option<AcceptedLoss> {
         if self.verb != OperatorVerb::Repair {
@@ -163,8 +167,12 @@ impl OperatorAction {
             Some((Position(position.parse().ok()?), Digest::parse(digest).ok()?))
         };
 
-        let kept = position("kept-up-to")?;
-        let acknowledged = position("acknowledged-up-to").max(position("taken-out-to"));
+        let kept = match position(Self::GIVEN_UP_FROM) {
+            Some(first) => Position(first.0.saturating_sub(1)),
+            None => position("kept-up-to")?,
+        };
+        let ends = ["acknowledged-up-to", "taken-out-to", "given-up-to"];
+        let acknowledged = ends.into_iter().filter_map(position).max();
         Some(AcceptedLoss {
             kept,
             acknowledged: acknowledged.unwrap_or(kept),

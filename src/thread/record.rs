@@ -387,6 +387,13 @@ impl Record {
         })
     }
 
+    /// Whether `call` ends in this record.
+    pub fn closes(&self, call: CallId) -> bool {
+        let is_end =
+            |fact: &Fact| matches!(fact, Fact::CallClosed { call: closed, .. } if *closed == call);
+        self.facts.iter().any(is_end)
+    }
+
     /// Returns all payloads of this record, in order.
     pub fn payloads(&self) -> impl Iterator<Item = &crate::envelope::Payload> {
         self.accepted_messages().map(|message| &message.payload)

@@ -4,15 +4,16 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use crate::envelope::Message;
-use crate::ids::ListenerName;
+use crate::envelope::{Disposition, Message, MessageKind};
+use crate::ids::{ListenerName, MessageId};
+use crate::thread::Fact;
 
 use super::call_fold::{CallFold, UndoSource};
 use super::definition::{GoalId, WorkflowDefinition};
 use super::graph::GoalGraph;
 use super::run_clock::UncountedTimes;
 use super::run_definition::{RunRules, run_rules_of};
-use super::run_retry::{self, RunRetry};
+use super::run_retry::{self, EarlierRun, RunRetry};
 use super::run_state::GoalFailure;
 
 /// The data, apart from messages, from which the state of a new run is computed.
@@ -70,11 +71,13 @@ impl<'a> RunBasis<'a> {
         };
         let from = retry.from.as_ref().map(number).transpose()?;
         let run = retry.earlier_run(request, thread)?;
-        let mut fold = self.ended(&run, thread, UncountedTimes::Unknown)?;
+        let unhandled = self.unhandled(&run)?;
+        let ended = |uncounted| self.ended(&run.messages, &unhandled, thread, uncounted);
+        let mut fold = ended(UncountedTimes::Unknown)?;
         if fold.is_foreign() {
             // The time of the run was over at a message that reports no time-out. So all of its
             // time counted.
-            fold = self.ended(&run, thread, UncountedTimes::None)?;
+            fold = ended(UncountedTimes::None)?;
         }
 
         // A goal whose calls were undone no longer has a result, so it runs again.
@@ -93,10 +96,35 @@ impl<'a> RunBasis<'a> {
         Ok(fold.with_rules(rules))
     }
 
-    /// Computes the state of an ended run from all its messages.
+    /// Returns messages of an ended run that the run did not handle, because its call ended before.
+    /// All these messages are included, and messages of other calls may be, too. If the new run
+    /// follows earlier rules, returns an empty set, so that all messages count as handled.
+    fn unhandled(&self, run: &EarlierRun) -> Result<HashSet<MessageId>, BeginError> {
+        if self.rules < RunRules::Present {
+            return Ok(HashSet::new());
+        }
+
+        let EarlierRun { messages, result } = run;
+        let late = messages.iter().filter(|message| message.seq > result.seq);
+        let mut unhandled: HashSet<_> = late.map(|message| message.id).collect();
+        // After a reply of the run itself, earlier messages can no longer have an effect.
+        if let Some(undo) = self.undo.filter(|_| result.kind == MessageKind::System) {
+            let records = undo.archive.tree_records(undo.up_to).map_err(BeginError::Unreadable)?;
+            let facts = records.iter().flat_map(|record| &record.facts);
+            unhandled.extend(facts.filter_map(|fact| match fact {
+                Fact::Disposed { message, how } if *how != Disposition::Handled => Some(*message),
+                _ => None,
+            }));
+        }
+        Ok(unhandled)
+    }
+
+    /// Computes the state of an ended run from all its messages. `unhandled` contains those that
+    /// the run did not handle.
     fn ended(
         &self,
         run: &[Arc<Message>],
+        unhandled: &HashSet<MessageId>,
         thread: &[Arc<Message>],
         uncounted: UncountedTimes<'a>,
     ) -> Result<CallFold<'a>, BeginError> {
@@ -109,7 +137,11 @@ impl<'a> RunBasis<'a> {
 
         fold.start();
         for message in rest {
-            fold.take(message);
+            if unhandled.contains(&message.id) {
+                fold.take_unhandled(message);
+            } else {
+                fold.take(message);
+            }
         }
         Ok(fold)
     }

@@ -135,6 +135,8 @@ pub struct CallFold<'a> {
     uncounted: UncountedTimes<'a>,
     /// Reason why the records for an undo could not be read, if reading them failed.
     unread: Option<String>,
+    /// Whether failures have no effect on the goals ([`CallFold::take_unhandled`]).
+    ignores_failures: bool,
 }
 
 impl<'a> CallFold<'a> {
@@ -152,15 +154,7 @@ impl<'a> CallFold<'a> {
         let run = WorkflowRun::new(definition, graph, input);
         let clock = RunClock::start(request.time);
         let threads = RunThreads { clock, latest: Some(request.id), ..RunThreads::default() };
-        Some(Self {
-            definition,
-            once,
-            run,
-            threads,
-            undo: None,
-            uncounted: UncountedTimes::None,
-            unread: None,
-        })
+        Some(Self::resumed(definition, graph, once, (run.into_state(), threads)))
     }
 
     /// Creates the state of a retry from its request, and from the state and the threads of the
@@ -196,6 +190,7 @@ impl<'a> CallFold<'a> {
             undo: None,
             uncounted: UncountedTimes::None,
             unread: None,
+            ignores_failures: false,
         }
     }
 
@@ -279,8 +274,7 @@ impl<'a> CallFold<'a> {
 
     /// Starts the run, and returns its first requests.
     pub fn start(&mut self) -> Vec<RunRequest> {
-        let steps = self.run.step(RunEvent::Started);
-        let mut requests = self.requests(steps);
+        let mut requests = self.apply(RunEvent::Started);
         requests.extend(self.begin_undo());
         requests
     }
@@ -298,9 +292,8 @@ impl<'a> CallFold<'a> {
 
         self.threads.latest = Some(message.id);
         self.threads.clock.advance(message.time, self.uncounted);
-        let has_reader = self.definition.report_to.is_some();
         if let Some(undo) = self.threads.undo.as_mut().filter(|undo| !undo.is_settling()) {
-            let step = undo.take(message, has_reader);
+            let step = undo.take(message, self.definition.report_to.is_some());
             let is_opened = *message.name.local == *"thread-spawned";
             let thread = undo.thread().filter(|_| is_opened).cloned();
             self.threads.all.extend(thread.map(|thread| OpenedThread { thread, goal: None }));
@@ -312,11 +305,24 @@ impl<'a> CallFold<'a> {
         requests
     }
 
+    /// Applies a message of the run's call that the run did not handle before its call ended. If
+    /// the message reports a failure, it has no effect on the goals, because the run has applied no
+    /// policy to this failure. The goal stays under way.
+    pub fn take_unhandled(&mut self, message: &Message) {
+        self.ignores_failures = true;
+        self.take(message);
+        self.ignores_failures = false;
+    }
+
+    /// Ends a run whose call has ended. Goals that are under way count as cancelled.
+    pub fn abandon(&mut self) {
+        self.run.abandon();
+    }
+
     fn take_of_goals(&mut self, message: &Message) -> Vec<RunRequest> {
         if let Some(limit) = self.time_over(message) {
             let mut requests = self.take_thread(message);
-            let steps = self.run.step(RunEvent::TimeOver { limit });
-            requests.extend(self.requests(steps));
+            requests.extend(self.apply(RunEvent::TimeOver { limit }));
             return requests;
         }
 
@@ -468,9 +474,8 @@ impl<'a> CallFold<'a> {
         let is_quiet = self.threads.runs.is_empty() && self.threads.requested.is_empty();
         let rules = self.undo.filter(|_| is_quiet && self.is_settling())?.rules;
         let calls = self.calls_with_hand_overs();
-        let has_reader = self.definition.report_to.is_some();
         let undo = self.threads.undo.as_mut()?;
-        undo.begin(&calls, rules, has_reader).map(RunRequest::Undo)
+        undo.begin(&calls, rules, self.definition.report_to.is_some()).map(RunRequest::Undo)
     }
 
     fn opened(&mut self, message: &Message) -> Vec<RunRequest> {
@@ -510,8 +515,7 @@ impl<'a> CallFold<'a> {
         };
         let failure = failure_of(&element.unwrap_or_else(|| Element::local("system-error")));
         let is_final = !matches!(failure.code.as_str(), "busy" | "limit-reached");
-        let steps = self.run.step(RunEvent::Failed { run, failure, is_final });
-        self.requests(steps)
+        self.apply(RunEvent::Failed { run, failure, is_final })
     }
 
     /// Removes and returns the goal run that a refusal concerns. A refusal concerns a goal run if
@@ -572,6 +576,15 @@ impl<'a> CallFold<'a> {
         let records = self.threads.retry_records.range(..message.seq).map(|(_, record)| record);
         let rules = RetryRules::new(self.definition, self.once, records);
         let event = self.event(run, status, &payloads, &rules);
+        self.apply(event)
+    }
+
+    /// Applies an event of the run. Returns the requests that the run sends because of it.
+    fn apply(&mut self, event: RunEvent) -> Vec<RunRequest> {
+        if self.ignores_failures && matches!(event, RunEvent::Failed { .. }) {
+            return Vec::new();
+        }
+
         let steps = self.run.step(event);
         self.requests(steps)
     }

@@ -147,6 +147,9 @@ impl DryRun<'_> {
     fn items(&mut self, number: usize, goal: &GoalDefinition, each: &EachItem) {
         let views = self.item_views(each);
         self.item_counts.insert(number, views.len());
+        if views.is_empty() {
+            self.put(", no item", goal, "The list is empty, so no agent gets a document.");
+        }
         for (position, view) in views.into_iter().enumerate() {
             self.item = Some(DryRunItem { number: position + 1, view });
             self.item(number, goal, each);
@@ -157,15 +160,18 @@ impl DryRun<'_> {
     }
 
     /// If the input contains the items of the list, returns a view for each item, at most
-    /// `max_items` of them. Otherwise, returns one `None`, which stands for an item that is not
+    /// `max_items` of them. Returns no view if the predicates of the expression exclude all items
+    /// that the input contains. Otherwise, returns one `None`, which stands for an item that is not
     /// known.
     fn item_views(&self, each: &EachItem) -> Vec<Option<RunView>> {
         let expression = each.items.value.as_str();
         let report = expression::read(expression, &ValueShape::Open);
         let is_input = report.references.iter().all(|(name, _)| name == "input");
         let view = self.view.as_ref().filter(|_| is_input);
-        let items = view.and_then(|view| view.items(expression, false).ok()).unwrap_or_default();
-        if items.is_empty() {
+        let items_of = |expression: &str| view.and_then(|view| view.items(expression, false).ok());
+        let Some(items) = items_of(expression) else { return vec![None] };
+        let all = items_of(&without_predicates(expression)).unwrap_or_default();
+        if items.is_empty() && !all.iter().any(is_given) {
             return vec![None];
         }
 
@@ -356,6 +362,41 @@ impl DryRun<'_> {
             }
             _ => vec![output_entry(id.to_string())],
         }
+    }
+}
+
+/// Returns an expression without its predicates, which are the conditions in brackets.
+fn without_predicates(expression: &str) -> String {
+    let mut depth = 0_u32;
+    let mut quote = None;
+    let mut kept = String::new();
+    for char in expression.chars() {
+        match (quote, char) {
+            (Some(open), _) if open == char => quote = None,
+            (Some(_), _) => {}
+            (None, '\'' | '"') => quote = Some(char),
+            (None, '[') => depth += 1,
+            (None, ']') => {
+                depth = depth.saturating_sub(1);
+                continue;
+            }
+            (None, _) => {}
+        }
+        if depth == 0 {
+            kept.push(char);
+        }
+    }
+    kept
+}
+
+/// Whether a person gave an item of the input. False for a stand-in, as
+/// [`with_stand_ins`](super::with_stand_ins) writes it.
+fn is_given(item: &ViewValue) -> bool {
+    let is_stand_in = |text: &str| text.contains("[input/");
+    match item {
+        ViewValue::Text(text) => !is_stand_in(text),
+        ViewValue::Payload(payload) => !is_stand_in(&payload.to_xml()),
+        ViewValue::Several(_) | ViewValue::Elements(_) => true,
     }
 }
 

@@ -319,7 +319,7 @@ impl WorkflowHandler {
         let mut run;
         while let Some(earlier) = retry {
             run = earlier.earlier_run(request, &thread)?;
-            if let Some(digest) = self.recorded_in(&run) {
+            if let Some(digest) = self.recorded_in(&run.messages) {
                 return Ok(Some(digest));
             }
             let Some(opened) = thread.iter().find(|message| message.call == Some(earlier.run))
@@ -701,8 +701,8 @@ mod tests {
     use crate::thread::UncountedTotal;
     use crate::workflow::definition::examples::{goal, name, placed, workflow};
     use crate::workflow::{
-        AskForm, FailurePolicy, GoalForm, GoalOutput, GoalTarget, IdentifiedDefinition, Mapping,
-        RunRules, compile,
+        AskForm, FailurePolicy, GoalForm, GoalOutput, GoalPhase, GoalTarget, IdentifiedDefinition,
+        Mapping, RunRules, compile,
     };
 
     fn handler(timeout: Option<Duration>) -> WorkflowHandler {
@@ -884,6 +884,21 @@ mod tests {
     #[test]
     fn a_retry_takes_over_what_ended_after_a_pause() {
         let handler = handler(Some(HOUR));
+        let reply = message(5, PayloadName::new("urn:test", "flow-output"), "<flow-output/>");
+        let result = Message { kind: MessageKind::Reply, ..Message::clone(&reply) };
+        let messages = ended_late("completed", "<report>long</report>");
+        let phase = phase_in_retry(&handler, messages, result, RunRules::Present);
+        assert_eq!(phase, GoalPhase::Done);
+    }
+
+    /// Returns the phase of the first goal at the beginning of a retry that follows `rules`. The
+    /// earlier run has the messages `messages` and the result `result`.
+    fn phase_in_retry(
+        handler: &WorkflowHandler,
+        messages: Vec<Arc<Message>>,
+        result: Message,
+        rules: RunRules,
+    ) -> GoalPhase {
         let definition = &handler.definitions.current.as_ref().unwrap().definition;
         let (graph, _) = GoalGraph::new(definition);
         let run = CallId(MessageId(Uuid::from_u128(1)));
@@ -894,27 +909,38 @@ mod tests {
             };
             Arc::new(Message { kind, from, call: Some(run), ..Message::clone(&message) })
         };
-        let messages = ended_late("completed", "<report>long</report>");
         let mut thread: Vec<_> = messages.into_iter().enumerate().map(of_run).collect();
-        let reply = message(5, PayloadName::new("urn:test", "flow-output"), "<flow-output/>");
-        let (kind, cause) = (MessageKind::Reply, Some(run.0));
+        let cause = Some(run.0);
         let (from, to) = (name("flow"), name("desk"));
-        thread.push(Arc::new(Message { kind, from, to, cause, ..Message::clone(&reply) }));
+        thread.push(Arc::new(Message { from, to, cause, ..result }));
         let request = RunRetry { run, from: None }.write(&name("flow")).to_xml();
-        let retry = message(6, crate::contract::retry_name(&name("flow")), &request);
+        let retry = message(9, crate::contract::retry_name(&name("flow")), &request);
         let (kind, from) = (MessageKind::Call, name("desk"));
         let retry = Message { kind, from, ..Message::clone(&retry) };
 
-        let basis = RunBasis {
-            definition,
-            graph: &graph,
-            once: &handler.once,
-            undo: None,
-            rules: RunRules::Present,
-        };
+        let once = &handler.once;
+        let basis = RunBasis { definition, graph: &graph, once, undo: None, rules };
         let fold = basis.begin(&retry, &thread).ok().unwrap();
         let (phase, ..) = fold.run().status(0);
-        assert_eq!(phase, crate::workflow::GoalPhase::Done);
+        phase
+    }
+
+    #[test]
+    fn a_retry_of_an_earlier_version_applies_policies_to_failures_after_the_end_of_its_run() {
+        let agent = placed(name("writer"));
+        let prompt = placed("Write.".to_owned());
+        let mut definition = definition(GoalForm::Run(GoalTarget::Agent { agent, prompt }));
+        definition.goals[0].on_failure = Some(FailurePolicy::Skip);
+        let handler = handler_of(definition, &Contracts::default());
+        let phase = |rules| {
+            let mut messages = ended();
+            let cancelled = "thread_id=\"sess-aaaaaaaa.draft\" status=\"cancelled\"";
+            messages[3] = core(5, "thread-result", cancelled, "<system-error code=\"cancelled\"/>");
+            let result = core(4, "system-error", "code=\"budget-spent\"", "x");
+            phase_in_retry(&handler, messages, Message::clone(&result), rules)
+        };
+        assert_eq!(phase(RunRules::Present), GoalPhase::Waiting);
+        assert_eq!(phase(RunRules::UnhandledFailures), GoalPhase::Skipped);
     }
 
     /// Returns the message with which a run records its definition. The sequence number of the

@@ -43,6 +43,7 @@ pub fn write_run_definition(digest: Digest, retries: &RetryRecord) -> String {
     if retries.is_stop_final {
         // Only the first record of a run states these rules.
         element = element.with_attribute(STOPPED, FINAL).with_attribute(ITEMS, ELEMENTS);
+        element = element.with_attribute(FAILURES, HANDLED);
     }
     element.to_xml()
 }
@@ -55,23 +56,33 @@ const ONCE: &str = "once";
 const STOPPED: &str = "stopped";
 const FINAL: &str = "final";
 
-/// Name and value of the XML attribute that is set if the run follows [`RunRules::Present`], by
-/// which an item of a list is the selected element itself.
+/// Name and value of the XML attribute that is set if an item of a list is the selected element
+/// itself. It is missing in a run that follows [`RunRules::TextItems`] or earlier rules.
 const ITEMS: &str = "items";
 const ELEMENTS: &str = "elements";
+
+/// Name and value of the XML attribute that is set if the run follows [`RunRules::Present`], by
+/// which a retry leaves out failures that the earlier run did not handle.
+const FAILURES: &str = "failures";
+const HANDLED: &str = "handled";
 
 /// The rules that a run follows. A run keeps the rules of the version of the program that began it,
 /// because the recorded calls of the run follow from these rules. The variants are in the order of
 /// the versions, earliest first.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum RunRules {
     /// If `with` selects several nodes, only the first one counts. A person's answer counts as a
     /// failure if it has one of the names for failures. The rules of [`Self::TextItems`] hold, too.
     Early,
     /// The rules of versions of the program before core version 64. An item of a list that is an
     /// element without children and attributes is only the text of this element. `has-word`
-    /// searches its first argument as one text. A vote without a majority is not repeated.
+    /// searches its first argument as one text. A vote without a majority is not repeated. The
+    /// rules of [`Self::UnhandledFailures`] hold, too.
     TextItems,
+    /// The rules of versions of the program before core version 67. A retry applies the policies of
+    /// the goals also to failures that the earlier run did not handle, such as the cancellations of
+    /// its calls at its own end.
+    UnhandledFailures,
     #[default]
     Present,
 }
@@ -108,6 +119,7 @@ pub fn run_rules_of(messages: &[Arc<Message>]) -> RunRules {
     match records.next() {
         Some(first) if first.attribute(ONCE).is_none() => RunRules::Early,
         Some(first) if first.attribute(ITEMS) != Some(ELEMENTS) => RunRules::TextItems,
+        Some(first) if first.attribute(FAILURES) != Some(HANDLED) => RunRules::UnhandledFailures,
         Some(_) => RunRules::Present,
         None if messages.iter().skip(1).any(is_by_core) => RunRules::Early,
         None => RunRules::Present,
@@ -221,7 +233,8 @@ mod tests {
         let digest = Digest::of(b"definition");
         let once = BTreeSet::new();
         let present = write_run_definition(digest, &RetryRecord { once, is_stop_final: true });
-        let text_items = present.replace(" items=\"elements\"", "");
+        let every_failure = present.replace(" failures=\"handled\"", "");
+        let text_items = every_failure.replace(" items=\"elements\"", "");
         let early = format!("<run-definition xmlns=\"{}\"/>", run_definition_name().namespace);
         let rules = |records: &[&str]| {
             let records = (2u64..).zip(records);
@@ -229,9 +242,12 @@ mod tests {
                 records.map(|(id, record)| message(id, 1, "tour", run_definition_name(), record));
             run_rules_of(&[request(1)].into_iter().chain(records).collect::<Vec<_>>())
         };
-        assert_ne!(text_items, present);
+        assert_ne!(every_failure, present);
+        assert_ne!(text_items, every_failure);
         assert_eq!(rules(&[]), RunRules::Present, "it begins");
         assert_eq!(rules(&[present.as_str()]), RunRules::Present);
+        let records = [every_failure.as_str(), present.as_str()];
+        assert_eq!(rules(&records), RunRules::UnhandledFailures);
         assert_eq!(rules(&[text_items.as_str(), present.as_str()]), RunRules::TextItems);
         assert_eq!(rules(&[early.as_str(), present.as_str()]), RunRules::Early);
     }

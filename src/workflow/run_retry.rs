@@ -70,6 +70,14 @@ pub struct RunRetry {
     pub from: Option<GoalId>,
 }
 
+/// An ended run that is retried.
+pub struct EarlierRun {
+    /// All messages of the run's call, in their order.
+    pub messages: Vec<Arc<Message>>,
+    /// The first message of the run's result. The caller of the run got this result.
+    pub result: Arc<Message>,
+}
+
 impl RunRetry {
     /// Reads a request as a request for a retry. Returns `None` if the request is no retry.
     ///
@@ -104,8 +112,8 @@ impl RunRetry {
         }
     }
 
-    /// Returns the messages of the run that `request` retries. `messages` are all messages of the
-    /// thread. The retried run must come before `request`.
+    /// Returns the run that `request` retries. `messages` are all messages of the thread. The
+    /// retried run must come before `request`.
     ///
     /// # Errors
     ///
@@ -115,7 +123,7 @@ impl RunRetry {
         &self,
         request: &Message,
         messages: &[Arc<Message>],
-    ) -> Result<Vec<Arc<Message>>, GoalFailure> {
+    ) -> Result<EarlierRun, GoalFailure> {
         // Messages after the request, such as a late answer, may differ between two folds.
         let before = || messages.iter().filter(|message| message.seq < request.seq);
         let run: Vec<_> = before()
@@ -127,16 +135,16 @@ impl RunRetry {
             return Err(unknown_run());
         }
 
-        let has_ended = before().any(|message| {
+        let result = before().find(|message| {
             message.to == request.from
                 && message.cause == Some(opened.id)
                 && matches!(message.kind, MessageKind::Reply | MessageKind::System)
         });
-        if !has_ended {
+        let Some(result) = result.cloned() else {
             let reason = "the run has not ended; wait for its end, or cancel it";
             return Err(GoalFailure::new("run-not-ended", reason));
-        }
-        Ok(run)
+        };
+        Ok(EarlierRun { messages: run, result })
     }
 }
 

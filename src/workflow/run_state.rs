@@ -367,11 +367,17 @@ impl<'a> WorkflowRun<'a> {
     /// Whether `has-word` searches its first argument as one text, which is so for a run that began
     /// before core version 64.
     fn joins_texts(&self) -> bool {
-        self.state.rules != RunRules::Present
+        self.state.rules <= RunRules::TextItems
     }
 
     pub fn into_state(self) -> RunState {
         self.state
+    }
+
+    /// Ends the run without a result, because its call has ended. Goals that are under way count as
+    /// cancelled.
+    pub fn abandon(&mut self) {
+        self.state.is_over = true;
     }
 
     pub fn is_over(&self) -> bool {

@@ -182,7 +182,8 @@ impl<'a> RunTree<'a> {
     /// Applies the next record of the run's tree. Returns whether the state of a row has changed.
     pub fn take(&mut self, record: &Record) -> bool {
         let Some((run, call)) = self.run.clone() else { return false };
-        let mut is_of_run = false;
+        let is_end = record.closes(call);
+        let mut is_of_run = is_end;
         let mut is_changed = false;
         for fact in &record.facts {
             if let Fact::Accepted { message, .. } = fact
@@ -190,10 +191,17 @@ impl<'a> RunTree<'a> {
                 && message.call == Some(call)
                 && message.to != ListenerName::core()
             {
-                self.watch.take(message);
+                if is_end {
+                    self.watch.take_unhandled(message);
+                } else {
+                    self.watch.take(message);
+                }
                 is_of_run = true;
             }
             is_changed |= self.take_fact(fact, record, &run);
+        }
+        if is_end {
+            self.watch.end();
         }
         if !is_of_run {
             return is_changed;
@@ -309,10 +317,10 @@ impl<'a> RunTree<'a> {
         SpendingTotals::sum_of(spent.map(|(_, spent)| spent))
     }
 
-    /// Returns the threads that the run opened for a goal, in the order of their ids.
-    pub fn threads_of_goal(&self, number: usize) -> impl Iterator<Item = &ThreadId> {
-        let threads = self.threads.iter().filter(move |(_, node)| node.goal == Some(number));
-        threads.map(|(thread, _)| thread)
+    /// Returns the threads that the run opened for a goal, in the order in which it opened them.
+    pub fn threads_of_goal(&self, number: usize) -> Vec<&ThreadId> {
+        let threads = self.threads.iter().filter(|(_, node)| node.goal == Some(number));
+        in_opening_order(threads.map(|(thread, node)| (thread, node.opened)))
     }
 
     /// Returns the rows of the run. Each goal is followed by the tasks that were delegated in it,
@@ -518,6 +526,14 @@ impl ThreadNode {
     }
 }
 
+/// Sorts threads with the times at which they were opened. Threads that were opened together, as
+/// for the items of a list, are in the order of their numbers.
+fn in_opening_order<'t>(threads: impl Iterator<Item = (&'t ThreadId, Time)>) -> Vec<&'t ThreadId> {
+    let mut threads: Vec<_> = threads.collect();
+    threads.sort_by_key(|(thread, opened)| (*opened, thread.as_str().len(), *thread));
+    threads.into_iter().map(|(thread, _)| thread).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use uuid::Uuid;
@@ -584,6 +600,18 @@ mod tests {
             assert_eq!(rows.len(), 1, "{rows:?}");
             assert_eq!(rows[0].phase, phase, "{rows:?}");
         }
+    }
+
+    #[test]
+    fn the_threads_of_a_goal_are_in_the_order_in_which_they_were_opened() {
+        let opened = [("work_1", 1), ("work_10", 1), ("work_11", 0), ("work_2", 1)];
+        let opened = opened.map(|(label, time)| {
+            let thread = ThreadId::parse(&format!("sess-abcdefgh.{label}"));
+            (thread.expect("it is a thread"), Time(time))
+        });
+        let sorted = in_opening_order(opened.iter().map(|(thread, time)| (thread, *time)));
+        let labels: Vec<_> = sorted.into_iter().map(ThreadId::label).collect();
+        assert_eq!(labels, ["work_11", "work_1", "work_2", "work_10"]);
     }
 
     #[test]

@@ -119,6 +119,22 @@ impl<'a> RunWatch<'a> {
         }
     }
 
+    /// Applies a message that was recorded together with the end of the run's call, so that the run
+    /// did not handle it. If the message reports a failure, it has no effect on the goals.
+    pub fn take_unhandled(&mut self, message: &Message) {
+        match &mut self.fold {
+            Some(fold) => fold.take_unhandled(message),
+            None => self.take(message),
+        }
+    }
+
+    /// Ends the run, because its call has ended. Goals that are still under way are then cancelled.
+    pub fn end(&mut self) {
+        if let Some(fold) = &mut self.fold {
+            fold.abandon();
+        }
+    }
+
     /// Creates the initial state of the run that `request` begins. Returns `None` if the request is
     /// not valid, or if the earlier run of a retry cannot be found or read.
     fn begun(&self, request: &Message, earlier: &[Arc<Message>]) -> Option<CallFold<'a>> {
@@ -174,7 +190,12 @@ impl<'a> RunWatch<'a> {
         let mut at = named.filter(|number| !has_ended_well(*number));
         while let Some(number) = at.filter(|number| failed.insert(*number)) {
             let owner = self.graph.membership(number).map(|membership| membership.owner);
-            at = owner.filter(|owner| fold.run().status(*owner).0 == GoalPhase::Cancelled);
+            // The owner may be a failed goal in whose place the goal ran.
+            let fails_too = |owner: &usize| {
+                let phase = fold.run().status(*owner).0;
+                matches!(phase, GoalPhase::Cancelled | GoalPhase::Failed)
+            };
+            at = owner.filter(fails_too);
         }
         failed
     }

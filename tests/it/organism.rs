@@ -12,6 +12,7 @@ mod bookings;
 mod budgets;
 mod busy;
 mod cancel;
+mod cancelled_runs;
 mod clock;
 mod cluster;
 mod configs;

@@ -453,6 +453,35 @@ end = { agent = "writer", prompt = "Join the lines." }
 }
 
 #[test]
+fn a_dry_run_shows_no_item_of_a_list_that_its_predicate_leaves_empty() {
+    let text = r#"
+organism.name = "test"
+clients.desk.peers = ["menu"]
+agents.writer.model = "voice"
+models.voice = { provider = "playback", recording = "voice.toml" }
+[workflows.menu]
+input = { tea = ["text"] }
+[workflows.menu.goals]
+line = { each = "input/tea[. != ']' and . != 'mint']", agent = "writer", prompt = "Describe {{item}}." }
+end = { agent = "writer", prompt = "Join the lines." }
+"#;
+    let config = load_text(text).unwrap_or_else(|problems| panic!("{problems}"));
+    let definition = &config.workflows[0].definition;
+    let titles_of = |teas: &[&str]| {
+        let inputs: Vec<_> = teas.iter().map(|tea| ("tea".to_owned(), (*tea).to_owned())).collect();
+        let input = input_payload(definition, &inputs, true).unwrap();
+        let documents = dry_run(definition, &with_stand_ins(&config.schemas, input).unwrap());
+        let end = documents.last().unwrap().text.clone();
+        let titles: Vec<_> = documents.into_iter().map(|document| document.title).collect();
+        (titles, end.contains("[output of line[1]]"))
+    };
+    let titles = |line: &str| vec![line.to_owned(), "end".to_owned()];
+    assert_eq!(titles_of(&["mint"]), (titles("line, no item"), false));
+    assert_eq!(titles_of(&["mint", "green"]), (titles("line, item 1"), true));
+    assert_eq!(titles_of(&[]), (titles("line, item 1"), true), "the input is not given");
+}
+
+#[test]
 fn a_dry_run_shows_the_paths_into_an_input_with_children() {
     let text = r#"
 organism.name = "test"

@@ -19,6 +19,9 @@ pub struct CaseRecord {
     pub refused: Vec<RefusedPayload>,
     /// The messages of the call that started the run. The first message is the request of the run.
     messages: Vec<Arc<Message>>,
+    /// Number of `messages` that were recorded before the record in which the run's call ended;
+    /// `None` if the call is open.
+    before_end: Option<usize>,
 }
 
 /// A call, with its path and its request.
@@ -51,38 +54,47 @@ impl CaseRecord {
         let mut calls: Vec<CaseCall> = Vec::new();
         let mut refused = Vec::new();
         let mut messages: Vec<Arc<Message>> = Vec::new();
+        let mut before_end = None;
         let is_workflow = |name: &ListenerName| {
             contracts.get(name).is_some_and(|contract| contract.role == Role::Workflow)
         };
 
-        for fact in records.flat_map(|record| &record.facts) {
-            if let Fact::Refused { sender, call: Some(id), refusal, .. } = fact
-                && let Some(call) = calls.iter().find(|call| CallId(call.request.id) == *id)
-                && refusal.name.is_none()
-            {
-                let path = call.path.clone();
-                let refusal = refusal.clone();
-                refused.push(RefusedPayload { sender: sender.clone(), path, refusal });
-            }
-            let Fact::Accepted { message, opening, .. } = fact else { continue };
-            let run = messages.first().map(|request| CallId(request.id));
-            match run {
-                None if opening.is_some() && is_workflow(&message.to) => {
-                    messages.push(Arc::clone(message));
-                    continue;
+        for record in records {
+            let known = messages.len();
+            for fact in &record.facts {
+                if let Fact::Refused { sender, call: Some(id), refusal, .. } = fact
+                    && let Some(call) = calls.iter().find(|call| CallId(call.request.id) == *id)
+                    && refusal.name.is_none()
+                {
+                    let path = call.path.clone();
+                    let refusal = refusal.clone();
+                    refused.push(RefusedPayload { sender: sender.clone(), path, refusal });
                 }
-                Some(run) if message.call == Some(run) && message.to != ListenerName::core() => {
-                    messages.push(Arc::clone(message));
+                let Fact::Accepted { message, opening, .. } = fact else { continue };
+                let run = messages.first().map(|request| CallId(request.id));
+                match run {
+                    None if opening.is_some() && is_workflow(&message.to) => {
+                        messages.push(Arc::clone(message));
+                        continue;
+                    }
+                    Some(run)
+                        if message.call == Some(run) && message.to != ListenerName::core() =>
+                    {
+                        messages.push(Arc::clone(message));
+                    }
+                    _ => {}
                 }
-                _ => {}
+                if opening.is_some() && run.is_some() {
+                    let path = paths.name(message);
+                    calls.push(CaseCall { path, request: Arc::clone(message) });
+                }
             }
-            if opening.is_some() && run.is_some() {
-                let path = paths.name(message);
-                calls.push(CaseCall { path, request: Arc::clone(message) });
+            if messages.first().is_some_and(|request| record.closes(CallId(request.id))) {
+                before_end.get_or_insert(known);
             }
         }
 
-        Self { calls, refused, messages }
+        Self { calls, refused, messages, before_end }
     }
 
     /// Returns the request of the run; `None` if the tree has no run.
@@ -103,8 +115,16 @@ impl CaseRecord {
         let (graph, _) = GoalGraph::new(definition);
         let watch = RunWatch::new(definition, &graph, once);
         let mut watch = watch.with_rules(run_rules_of(&self.messages));
-        for message in &self.messages {
-            watch.take(message);
+        let before_end = self.before_end.unwrap_or(self.messages.len());
+        for (position, message) in self.messages.iter().enumerate() {
+            if position < before_end {
+                watch.take(message);
+            } else {
+                watch.take_unhandled(message);
+            }
+        }
+        if self.before_end.is_some() {
+            watch.end();
         }
         watch.goals()
     }

@@ -93,7 +93,7 @@ impl WorkflowRun<'_> {
 
     fn start_each(&mut self, number: usize, each: &EachItem) {
         let view = self.view_with(number, None, &[&each.items.value]);
-        let has_text_items = self.state.rules != RunRules::Present;
+        let has_text_items = self.state.rules <= RunRules::TextItems;
         let items = view.and_then(|view| view.items(&each.items.value, has_text_items));
         let items = match items {
             Ok(items) => items,
@@ -246,7 +246,7 @@ impl WorkflowRun<'_> {
     /// Otherwise, the goal fails, because a voter that failed has no retry left. A run that began
     /// before core version 64 repeats no vote.
     fn end_without_majority(&mut self, number: usize, voters: usize, answered: usize) {
-        let can_repeat = self.state.rules == RunRules::Present && answered == voters;
+        let can_repeat = self.state.rules > RunRules::TextItems && answered == voters;
         let retry = self.graph.goal(number).map_or(0, |goal| goal.retry);
         if let Some(progress) = self.progress(number)
             && can_repeat

@@ -492,6 +492,20 @@ fn a_loop_is_shown_as_failed_with_the_member_whose_failure_ends_the_run() {
     assert_eq!(recorded_phases(&definition), [failed("improve"), failed("back")]);
 }
 
+#[test]
+fn a_loop_is_shown_as_failed_with_the_goal_in_place_of_its_member() {
+    let mut back = goal("back", GoalForm::Run(call("back", "input/*")));
+    back.on_failure = Some(FailurePolicy::Goal(id("by-hand")));
+    let definition = workflow(vec![
+        repeated("improve", &["back"], "true()", 2, LoopEnd::Continue),
+        back,
+        goal("by-hand", GoalForm::Run(call("back", "input/*"))),
+    ]);
+    let failed = |goal: &str| (goal.to_owned(), GoalPhase::Failed);
+    let expected = [failed("improve"), failed("back"), failed("by-hand")];
+    assert_eq!(recorded_phases(&definition), expected);
+}
+
 /// The failure of such a run names its last goal.
 #[test]
 fn a_goal_that_was_skipped_is_not_shown_as_failed_if_the_run_has_no_output() {
