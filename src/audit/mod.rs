@@ -76,7 +76,8 @@ pub use stats_columns::{StatsColumn, stats_columns};
 pub use thread_page::{ThreadPage, earlier_decisions, thread_page};
 pub use threads::{ThreadPhase, TreeSummary, is_open_phase, is_recorded, summaries, thread_state};
 pub use timeline::{
-    RecordedMoment, SignedBy, ThreadTimeline, TimelineEntry, TimelineEvent, thread_timeline,
+    RecordedMoment, SignedBy, ThreadTimeline, TimelineEntry, TimelineEvent, signed_by,
+    thread_timeline,
 };
 pub use timeline_first_page::first_page;
 pub use timeline_page::{EventClass, TimelineRest};

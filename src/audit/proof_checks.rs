@@ -60,7 +60,13 @@ pub fn is_accepted(actions: &[OperatorAction], position: Position) -> bool {
 /// action.
 pub fn recorded_loss(action: &OperatorAction) -> Option<RecordedLoss> {
     let loss = action.accepted_loss()?;
-    Some(RecordedLoss { kept: loss.kept, acknowledged: loss.acknowledged, journal: loss.journal })
+    let mut details = action.details.iter();
+    Some(RecordedLoss {
+        kept: loss.kept,
+        acknowledged: loss.acknowledged,
+        journal: loss.journal,
+        is_fork: details.any(|detail| detail.name == OperatorAction::GIVEN_UP_FROM),
+    })
 }
 
 /// Returns an error if the journal ends at `last`, although later records are known to have

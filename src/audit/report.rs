@@ -109,6 +109,10 @@ pub struct RecordedLoss {
     /// contained them.
     #[serde(rename = "journal", skip_serializing_if = "Option::is_none")]
     pub journal: Option<Uuid>,
+    /// Whether the verified journal has different records at the positions of the lost ones,
+    /// because its stream was forked.
+    #[serde(rename = "fork", skip_serializing_if = "std::ops::Not::not")]
+    pub is_fork: bool,
 }
 
 /// Records that an operator has accepted although no MAC of an available key covered them.

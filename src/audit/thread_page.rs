@@ -50,6 +50,7 @@ pub fn thread_page(
         let record = index.journal().existing_record(*position)?.record;
         if let Some(call) = call_of(&record)
             && let Some(of) = index.thread_of_call(call)?
+            && of.root() == record.tree
         {
             builder.know_call(call, of);
         }
@@ -96,8 +97,9 @@ fn opened_by(record: &Record, thread: &ThreadId) -> ListenerName {
     opened.unwrap_or_else(ListenerName::core)
 }
 
-/// Returns the call that the input of a record names, or `None` if the input names none. The thread
-/// of this call is the thread of the record.
+/// Returns the call that the input of a record names, or `None` if the input names none. If the
+/// record belongs to the tree of this call, the thread of the call is the thread of the record. A
+/// decision on a call that is over belongs to [`ThreadId::ORGANISM`].
 const fn call_of(record: &Record) -> Option<CallId> {
     match &record.input {
         Input::Outcome { call, .. }

@@ -527,7 +527,7 @@ const fn is_zero(count: &u64) -> bool {
 
 /// Checks the signature of a decision. `record` is the record of the decision. Returns `None` if
 /// the decision is not signed.
-pub(super) fn signed_by(record: &Record, origin: &DecisionOrigin) -> Option<SignedBy> {
+pub fn signed_by(record: &Record, origin: &DecisionOrigin) -> Option<SignedBy> {
     let signature = origin.signature.as_deref()?;
     let operator = record.facts.iter().find_map(|fact| match fact {
         Fact::Signed { operator, .. } => Some(operator.clone()),

@@ -95,9 +95,8 @@ impl Core {
         step.effects.insert(0, Effect::Ruled { ticket, ruling: OperatorRuling::Plain(ruling) });
     }
 
-    /// Returns the operator who made a decision. Checks the signature of the decision if the call
-    /// is held. A decision on a call that is not held changes nothing, so its signature is not
-    /// checked.
+    /// Returns the operator who made a decision. A decision on a call that is not held changes
+    /// nothing, so it needs no signature. A valid signature still proves the operator who made it.
     fn check_decision(
         &mut self,
         step: &mut Step,
@@ -107,17 +106,18 @@ impl Core {
     ) -> Result<ListenerName, Refusal> {
         let call = CallId(message);
         let waiting = self.state.call(call).filter(|open| open.held.is_some());
-        let Some(thread) = waiting.map(|open| open.thread.clone()) else {
+        let thread = waiting.map(|open| open.thread.clone());
+        let signature = origin.signature.as_deref();
+        // The thread of a call that is over may be unknown, so the signature's own thread counts.
+        let signed_thread = signature.map(|signature| &signature.thread);
+        let Some(named) = thread.as_ref().or(signed_thread) else {
             return Ok(ListenerName::operator());
         };
 
-        let signed = SignedDecision {
-            statement: DecisionStatement::decided(message, decision, &origin.note),
-            thread: &thread,
-            signature: origin.signature.as_deref(),
-        };
-
-        self.check_signature(step, &signed)
+        let statement = DecisionStatement::decided(message, decision, &origin.note);
+        let signed = SignedDecision { statement, thread: named, signature };
+        let proved = self.check_signature(step, &signed);
+        if thread.is_some() { proved } else { Ok(proved.unwrap_or(ListenerName::operator())) }
     }
 
     fn waits(&self, call: CallId, hold: Option<Hold>) -> bool {

@@ -190,7 +190,10 @@ const CHANGES: &[(u32, &str)] = &[
     (
         67,
         "the refusal of a payload keeps the reason behind a long value, and marks a list of ten expected \
-         elements, which may go on",
+         elements, which may go on; and a decision on a call that does not wait is \
+         recorded under the operator whose signature proves it; a retry of a workflow's run that began from \
+         this version on applies no policy to failures that the earlier run did not handle, and \
+         records so",
     ),
     // Each version has one line. After a merge conflict, take the next version.
 ];

@@ -8,9 +8,10 @@ use maud::{Markup, html};
 
 use super::layout::{inline, moment, table, wrapped};
 use super::payload_text::MessageWithPayload;
-use super::person::{ActingPerson, ActionProof, signing_key};
+use super::person::{ActingPerson, ActionProof};
 use super::{ViewState, message, record_entry, thread};
 use crate::audit::amounts::micros;
+use crate::ids::ListenerName;
 use crate::index::{self, IndexReader, ListedAction};
 use crate::limits;
 use crate::thread::ActionDetail;
@@ -25,8 +26,7 @@ const HEADERS: [&str; 8] =
 /// An action of a person, with the message that the action concerns.
 struct ShownAction {
     action: ListedAction,
-    /// Public key of the signature; `None` without a signature.
-    key: Option<String>,
+    proof: ActionProof,
     /// The message that the action concerns; `None` if it concerns no message.
     message: Option<MessageWithPayload>,
     /// Time, in microseconds, for which the call that the message opened waited for a person. Only
@@ -56,7 +56,11 @@ fn find(index: &IndexReader) -> Result<Vec<ShownAction>, index::Error> {
 fn shown_action(index: &IndexReader, action: ListedAction) -> Result<ShownAction, index::Error> {
     // The index stores no keys, so that the record of a signed action shows its key.
     let record = if action.is_signed { index.journal().record(action.position)? } else { None };
-    let key = record.and_then(|sealed| signing_key(&sealed.record.input));
+    let login = action.login.clone();
+    let proof = match record {
+        Some(sealed) => ActionProof::of_record(&sealed.record, login),
+        None => ActionProof::unsigned(login),
+    };
 
     let message = match action.message {
         Some(id) => MessageWithPayload::find(index, id)?,
@@ -64,7 +68,7 @@ fn shown_action(index: &IndexReader, action: ListedAction) -> Result<ShownAction
     };
     let holds = message.as_ref().map(|found| index.holds(&found.message)).transpose()?;
     let waited_us = holds.and_then(|holds| holds.last().and_then(|hold| hold.waited_us));
-    Ok(ShownAction { action, key, message, waited_us })
+    Ok(ShownAction { action, proof, message, waited_us })
 }
 
 fn content(actions: &[ShownAction]) -> Markup {
@@ -90,22 +94,18 @@ fn row(shown: &ShownAction) -> Vec<Markup> {
     let action = &shown.action;
     let person = ActingPerson {
         by: &action.person,
-        is_signed: action.is_signed,
+        // The record names an operator only if the signature proved this operator.
+        is_signed: action.is_signed && action.person != ListenerName::OPERATOR,
         is_refused: !action.is_accepted,
         login: action.login.as_deref(),
         uid: None,
         host: action.host.as_deref(),
     };
-    let proof = ActionProof {
-        key: shown.key.clone(),
-        is_accepted: action.is_accepted,
-        login: action.login.clone(),
-    };
     let details = details(action);
     vec![
         moment(action.time),
         person.draw(),
-        proof.draw(),
+        shown.proof.draw(),
         html! {
             (inline(&action.action))
             @if !details.is_empty() { " " (wrapped(&details)) }
@@ -149,4 +149,34 @@ fn details(action: &ListedAction) -> String {
     let details: Vec<ActionDetail> = details.unwrap_or_default();
     let parts = details.iter().map(|detail| format!("{}: {}", detail.name, detail.value));
     parts.collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::Time;
+    use crate::ids::Position;
+
+    #[test]
+    fn a_refused_action_with_a_signature_of_no_operator_names_no_operator() {
+        let action = ListedAction {
+            position: Position(1),
+            time: Time(0),
+            action: "approve".to_owned(),
+            person: ListenerName::OPERATOR.to_owned(),
+            login: Some("eve".to_owned()),
+            host: Some("box".to_owned()),
+            is_signed: true,
+            is_accepted: false,
+            thread: None,
+            message: None,
+            payload: None,
+            reason: None,
+            details: None,
+        };
+        let proof = ActionProof::unsigned(None);
+        let shown = ShownAction { action, proof, message: None, waited_us: None };
+        let cells = row(&shown).into_iter().map(Markup::into_string).collect::<Vec<_>>();
+        assert!(cells.join(" ").contains("eve (unproved, on box)"), "{cells:?}");
+    }
 }

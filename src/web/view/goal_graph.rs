@@ -183,8 +183,8 @@ fn progress(
         tree.take(record);
     }
     let now = time_of_rows(records, request.call, Time::now());
-    let threads = (0..graph.len()).map(|goal| tree.threads_of_goal(goal).cloned().collect());
-    let threads = threads.collect();
+    let threads_of = |goal| tree.threads_of_goal(goal).into_iter().cloned().collect();
+    let threads = (0..graph.len()).map(threads_of).collect();
     Ok((tree.rows(now), threads))
 }
 

@@ -58,7 +58,7 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::{Extension, Request, State};
-use axum::http::{HeaderName, HeaderValue, Method, StatusCode, header};
+use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Redirect, Response};
 use axum::routing::{get, post};
@@ -349,10 +349,7 @@ async fn require_session(
     if view.guard.has_session(request.headers()) {
         return next.run(request).await;
     }
-    let is_page = matches!(*request.method(), Method::GET | Method::HEAD);
-    let path = request.uri().path_and_query().map_or("/", |path| path.as_str());
-    let next_path = if is_page { path } else { "/" };
-    let content = token_page::content(next_path, None);
+    let content = token_page::without_session(request).await;
     (StatusCode::UNAUTHORIZED, view.page_without_person(&content)).into_response()
 }
 

@@ -4,9 +4,10 @@
 use maud::{Markup, html};
 
 use super::layout::inline;
-use crate::audit::{SignedBy, ThreadTimeline, TimelineEvent};
+use crate::audit::{SignedBy, ThreadTimeline, TimelineEvent, signed_by};
+use crate::envelope::RefusalRule;
 use crate::ids::{ListenerName, Position};
-use crate::thread::{DecisionOrigin, Input, PauseAction};
+use crate::thread::{DecisionOrigin, Fact, Input, PauseAction, Record};
 
 /// Number of characters that a page shows of the key that signed an action.
 const KEY_CHARS: usize = 12;
@@ -90,19 +91,62 @@ impl<'a> ActingPerson<'a> {
 
 /// Evidence of the identity of the person who performed an action: a signature, or the user of the
 /// operating system.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ActionProof {
-    /// Public key of the signature, written as keys are in the config; `None` without a signature.
-    pub key: Option<String>,
-    /// Whether the organism accepted the action. If so, it also accepted the signature.
-    pub is_accepted: bool,
+    signature: Option<ShownSignature>,
     /// Login name of the user who ran the command; `None` if the record does not contain it.
-    pub login: Option<String>,
+    login: Option<String>,
+}
+
+/// The signature of an action, as a page shows it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct ShownSignature {
+    /// Public key of the signature, written as keys are in the config.
+    key: String,
+    state: SignatureState,
+}
+
+/// The extent to which a record proves a signature.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum SignatureState {
+    /// The organism accepted the signature as that of an operator.
+    Accepted,
+    /// The signature is valid, but the record does not state to whom the key belonged.
+    WithoutOwner,
+    Unproved,
+}
+
+impl SignatureState {
+    fn of(record: &Record, signed: &SignedBy) -> Self {
+        let is_not_signed = record.facts.iter().any(|fact| {
+            matches!(fact, Fact::Refused { refusal, .. } if refusal.rule == RefusalRule::NotSigned)
+        });
+        match &signed.operator {
+            Some(_) => Self::Accepted,
+            None if signed.holds && !is_not_signed => Self::WithoutOwner,
+            None => Self::Unproved,
+        }
+    }
 }
 
 impl ActionProof {
+    pub fn unsigned(login: Option<String>) -> Self {
+        Self { signature: None, login }
+    }
+
+    /// Returns the proof of the action in a record. `login` is the login name of the user who ran
+    /// the command.
+    pub fn of_record(record: &Record, login: Option<String>) -> Self {
+        let signed = origin_of(&record.input).and_then(|origin| signed_by(record, origin));
+        let signature = signed.map(|signed| ShownSignature {
+            key: signed.key.to_string(),
+            state: SignatureState::of(record, &signed),
+        });
+        Self { signature, login }
+    }
+
     pub fn draw(&self) -> Markup {
-        let Some(key) = &self.key else {
+        let Some(ShownSignature { key, state }) = &self.signature else {
             return html! {
                 "unsigned"
                 @if let Some(login) = &self.login { ", operating system user " (inline(login)) }
@@ -111,8 +155,12 @@ impl ActionProof {
         let digits = key.rsplit(':').next().unwrap_or(key);
         let digits: String = digits.chars().take(KEY_CHARS).collect();
         html! {
-            @if self.is_accepted { "signed, key " } @else { "signature unproved, key " }
+            @if *state == SignatureState::Unproved { "signature unproved, key " }
+            @else { "signed, key " }
             code title=(key) { (inline(&digits)) "…" }
+            @if *state == SignatureState::WithoutOwner {
+                ": valid, but its owner is not on record here"
+            }
         }
     }
 }
@@ -127,13 +175,6 @@ pub(super) fn origin_of(input: &Input) -> Option<&DecisionOrigin> {
         Input::OperatorRetry(retry) => retry.origin.as_ref(),
         _ => None,
     }
-}
-
-/// Returns the public key with which the action in a record was signed, written as keys are in the
-/// config. Returns `None` if the action was not signed.
-pub(super) fn signing_key(input: &Input) -> Option<String> {
-    let signature = origin_of(input)?.signature.as_ref()?;
-    Some(signature.key.to_string())
 }
 
 /// Whether the record at `position` contains an action of a person that the organism refused.
@@ -151,17 +192,23 @@ mod tests {
 
     #[test]
     fn a_proof_names_the_key_or_the_user() {
-        let unsigned = ActionProof { login: Some("ana1".to_owned()), ..ActionProof::default() };
+        let unsigned = ActionProof::unsigned(Some("ana1".to_owned()));
         let drawn = unsigned.draw().into_string();
         assert_eq!(drawn, "unsigned, operating system user <bdi>ana1</bdi>");
 
-        let key = Some(format!("ed25519:{}", "R2UG".repeat(10)));
-        let signed = ActionProof { key, is_accepted: true, ..unsigned };
-        let drawn = signed.draw().into_string();
-        assert!(drawn.starts_with("signed, key <code title=\"ed25519:R2UGR2UG"), "{drawn}");
-        assert!(drawn.ends_with("<bdi>R2UGR2UGR2UG</bdi>…</code>"), "{drawn}");
-        let refused = ActionProof { is_accepted: false, ..signed };
-        assert!(refused.draw().into_string().starts_with("signature unproved, key "));
+        let drawn = |state| {
+            let key = format!("ed25519:{}", "R2UG".repeat(10));
+            let signature = Some(ShownSignature { key, state });
+            ActionProof { signature, ..unsigned.clone() }.draw().into_string()
+        };
+        let signed = drawn(SignatureState::Accepted);
+        assert!(signed.starts_with("signed, key <code title=\"ed25519:R2UGR2UG"), "{signed}");
+        assert!(signed.ends_with("<bdi>R2UGR2UGR2UG</bdi>…</code>"), "{signed}");
+        let unowned = drawn(SignatureState::WithoutOwner);
+        assert!(unowned.starts_with("signed, key "), "{unowned}");
+        assert!(unowned.ends_with(": valid, but its owner is not on record here"), "{unowned}");
+        let unproved = drawn(SignatureState::Unproved);
+        assert!(unproved.starts_with("signature unproved, key "), "{unproved}");
     }
 
     #[test]

@@ -1,21 +1,99 @@
 //! The page where a person enters the view token. A script takes the token from the address of the
 //! page. Without the script, the person pastes the token.
+//!
+//! A form that was sent without a session had no effect. If it has values that a person entered, the
+//! token page keeps them, and the page after it sends them again.
 
 use std::sync::Arc;
 
 use axum::body::{Body, to_bytes};
-use axum::extract::State;
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, Method, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use maud::{Markup, html};
 use tokio::time::timeout;
 
-use super::ViewState;
 use super::url_query::UrlQuery;
+use super::{ViewState, operate, waiting};
 use crate::limits;
 
-/// Draws the form for the token. `next` is the page that the person requested.
-pub(super) fn content(next: &str, problem: Option<&str>) -> Markup {
+/// Name of the field with the path to which the unsent form is sent.
+const FORM_PATH: &str = "form";
+/// Beginning of the names of the fields that contain the values of the unsent form.
+const FORM_FIELD: &str = "form.";
+
+/// A form that was sent without a session, and had no effect.
+struct UnsentForm {
+    path: String,
+    fields: Vec<(String, String)>,
+}
+
+impl UnsentForm {
+    /// Reads the form that a token page has kept. Returns `None` if it has kept none.
+    fn kept(posted: &UrlQuery) -> Option<Self> {
+        let path = posted.get(FORM_PATH).filter(|path| operate::has_form(path))?.to_owned();
+        let fields = posted.pairs().filter_map(|(name, value)| {
+            let name = name.strip_prefix(FORM_FIELD)?;
+            Some((name.to_owned(), value.to_owned()))
+        });
+        Some(Self { path, fields: fields.collect() })
+    }
+
+    /// Draws hidden fields with the values of this form. Each name begins with `prefix`.
+    fn hidden_fields(&self, prefix: &str) -> Markup {
+        html! {
+            @for (name, value) in &self.fields {
+                input name={ (prefix) (name) } type="hidden" value=(value);
+            }
+        }
+    }
+
+    /// Draws the page on which the person sends the form again.
+    fn content(&self) -> Markup {
+        html! {
+            h1 { "Not sent yet" }
+            p { "The view is open. The form has everything that was entered." }
+            form method="post" action=(self.path) {
+                (self.hidden_fields(""))
+                button type="submit" autofocus { "Go on with the form" }
+            }
+        }
+    }
+}
+
+/// Draws the page for a request without a session.
+pub(super) async fn without_session(request: Request) -> Markup {
+    if matches!(*request.method(), Method::GET | Method::HEAD) {
+        let path = request.uri().path_and_query().map_or("/", |path| path.as_str());
+        return content(path, None, None);
+    }
+
+    let path = request.uri().path().to_owned();
+    if !operate::has_form(&path) {
+        let problem = "This view was started anew, or has closed the session, so nothing was done. \
+                       Enter the token, and begin the action again.";
+        return content(waiting::PATH, Some(problem), None);
+    }
+
+    let body = to_bytes(request.into_body(), limits::WEB_UNSENT_FORM_BYTES_MAX);
+    let fields = match timeout(limits::HTTP_HEAD_TIMEOUT, body).await {
+        Ok(Ok(body)) => UrlQuery::parse(&String::from_utf8_lossy(&body)),
+        _ => {
+            let problem = "This view was started anew, or has closed the session, so nothing was \
+                           sent, and the form is too long to keep. Enter the token, and fill in \
+                           the form again.";
+            return content(waiting::PATH, Some(problem), None);
+        }
+    };
+    let fields = fields.pairs().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+    let problem = "This view was started anew, or has closed the session, so nothing was sent. \
+                   Enter the token: the form keeps everything that was entered.";
+    content(waiting::PATH, Some(problem), Some(&UnsentForm { path, fields }))
+}
+
+/// Draws the form for the token. `next` is the page that follows, unless `unsent` is to be sent
+/// again.
+fn content(next: &str, problem: Option<&str>, unsent: Option<&UnsentForm>) -> Markup {
     html! {
         h1 { "Token" }
         @if let Some(problem) = problem {
@@ -26,6 +104,10 @@ pub(super) fn content(next: &str, problem: Option<&str>) -> Markup {
             input #token name="token" type="password" autocomplete="off" required autofocus
                 aria-describedby="token-hint";
             input name="next" type="hidden" value=(next);
+            @if let Some(unsent) = unsent {
+                input name=(FORM_PATH) type="hidden" value=(unsent.path);
+                (unsent.hidden_fields(FORM_FIELD))
+            }
             button type="submit" { "Open" }
             p.hint #token-hint {
                 "The terminal in which " code { "organism serve" } " or " code { "organism run" }
@@ -43,7 +125,9 @@ pub(super) async fn open(
     body: Body,
 ) -> Response {
     // A client that sends no form must not keep one of the few connections.
-    let body = timeout(limits::HTTP_HEAD_TIMEOUT, to_bytes(body, limits::WEB_FORM_BYTES_MAX));
+    // The form with the token contains an unsent form under longer names.
+    let bytes_max = 2 * limits::WEB_UNSENT_FORM_BYTES_MAX;
+    let body = timeout(limits::HTTP_HEAD_TIMEOUT, to_bytes(body, bytes_max));
     let body = match body.await {
         Ok(Ok(body)) => body,
         Ok(Err(_)) => {
@@ -56,15 +140,21 @@ pub(super) async fn open(
     let form = UrlQuery::parse(&String::from_utf8_lossy(&body));
     let next = form.get("next").filter(|next| is_own_path(next)).unwrap_or("/");
 
-    match view.guard.open_session(form.get("token").unwrap_or_default(), &headers) {
-        Some(cookie) => {
+    let unsent = UnsentForm::kept(&form);
+    let cookie = view.guard.open_session(form.get("token").unwrap_or_default(), &headers);
+    match (cookie, &unsent) {
+        (Some(cookie), Some(unsent)) => {
+            let page = view.page_without_person(&unsent.content());
+            ([(header::SET_COOKIE, cookie)], page).into_response()
+        }
+        (Some(cookie), None) => {
             let headers = [(header::SET_COOKIE, cookie), (header::LOCATION, next.to_owned())];
             (StatusCode::SEE_OTHER, headers).into_response()
         }
-        None => {
+        (None, _) => {
             let problem = "This is not the token of this view. Each start makes a new one, unless \
                            it is the secret of a client.";
-            let content = content(next, Some(problem));
+            let content = content(next, Some(problem), unsent.as_ref());
             (StatusCode::FORBIDDEN, view.page_without_person(&content)).into_response()
         }
     }

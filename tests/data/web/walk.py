@@ -34,6 +34,10 @@ AXE_RUN = """(only) => axe.run({
 LOW_BUTTONS = """() => Array.from(document.querySelectorAll(".buttons .button, .buttons button, .operate-bar .button"))
     .filter((button) => button.checkVisibility() && button.getBoundingClientRect().height < 44)
     .map((button) => button.textContent)"""
+# The links to the current page or view that look like those to other pages.
+UNMARKED = """() => Array.from(document.querySelectorAll("a[aria-current]"))
+    .filter((link) => getComputedStyle(link).textDecorationLine !== "underline")
+    .map((link) => link.textContent)"""
 # Longer than any walk takes.
 SECONDS_MAX = 600
 WIDTHS = {"phone": 390, "laptop": 1280, "wide": 1920}
@@ -152,7 +156,10 @@ class Walk:
                 self.taken += 1
             if (scheme, width) in CHECKED:
                 self.check(page, f"{name}, {width}, {scheme}", CHECKED[scheme, width])
-        page.emulate_media(color_scheme="light")
+        page.emulate_media(color_scheme="light", forced_colors="active")
+        unmarked = page.evaluate(UNMARKED)
+        self.expect(not unmarked, f"{name}: forced colors do not mark the current {unmarked}")
+        page.emulate_media(color_scheme="light", forced_colors="none")
         page.set_viewport_size({"width": 1280, "height": 900})
 
 

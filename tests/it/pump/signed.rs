@@ -171,6 +171,32 @@ pub fn a_decision_is_recorded_by_the_operator_whom_its_signature_proves() {
 }
 
 #[test]
+fn a_decision_that_came_second_is_recorded_by_the_operator_whom_its_signature_proves() {
+    let mut world = world();
+    let (thread, call) = held(&mut world);
+    let first = Signed::now(&world, &thread, approval(call));
+    assert_eq!(approve(&mut world, call, Some(first.origin())), Ok(()));
+    world.play("shell", &[word("ran", "done")]);
+
+    let stranger = SigningKey::from_bytes(&[3; 32]);
+    // The last one is the signature that was used already.
+    for (key, nonce) in [(ben(), 2), (stranger, 3), (ana(), 1)] {
+        let signed = Signed { key, nonce, ..Signed::now(&world, &thread, approval(call)) };
+        let verb = Decision::Approve { hash: hash().to_string(), preview: None };
+        let refusal = world.decide_as(call, verb, Some(signed.origin())).unwrap_err();
+        assert_eq!(refusal.rule, RefusalRule::NotWaiting, "{refusal}");
+    }
+
+    let deciders = world.records.iter().filter_map(|record| match &record.input {
+        Input::Decided { by, .. } => Some(by.to_string()),
+        _ => None,
+    });
+    assert_eq!(deciders.collect::<Vec<_>>(), ["ana", "ben", "operator", "operator"]);
+    assert_eq!(operators_on_record(&world), ["ana", "ben"]);
+    world.check_replay();
+}
+
+#[test]
 fn a_signature_of_anything_else_is_refused() {
     let mut world = world();
     let (other_thread, other_call) = held(&mut world);

@@ -30,7 +30,7 @@ use crate::organism::unpriced_model;
 use crate::service::{ForkRequest, ServiceRequest};
 use crate::thread::Allotment;
 
-const PATH: &str = "/operate/fork";
+pub(super) const PATH: &str = "/operate/fork";
 
 /// Returns the path of the page that forks at a message.
 pub(super) fn fork_path(message: MessageId) -> String {

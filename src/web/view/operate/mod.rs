@@ -253,6 +253,12 @@ async fn require_operator(
     view.failed(StatusCode::FORBIDDEN, "A read-only view", &text)
 }
 
+/// Whether the page at `path` sends a form with values that a person entered back to itself. If so,
+/// sending the form again is harmless, because the action still needs a confirmation.
+pub(super) fn has_form(path: &str) -> bool {
+    [answer::PATH, fork::PATH].contains(&path)
+}
+
 /// Sends the page, or the failure that prevented the page.
 fn respond(view: &ViewState, page: Result<Response, OperateFailure>) -> Response {
     page.unwrap_or_else(|OperateFailure { status, title, text, .. }| {

@@ -8,7 +8,7 @@ use maud::{Markup, html};
 
 use super::super::layout::{inline, wrapped};
 use super::super::payload_text::MessageWithPayload;
-use super::super::person::{ActingPerson, ActionProof, origin_of, signing_key};
+use super::super::person::{ActingPerson, ActionProof, origin_of};
 use super::super::{message, record_entry, thread, waiting};
 use super::action_context::ActionContext;
 use crate::audit::amounts::count;
@@ -328,14 +328,13 @@ fn record_facts(record: &Record, needs_thread: bool) -> Markup {
 fn person_facts(record: &Record) -> Markup {
     let origin = origin_of(&record.input);
     let login = origin.and_then(|origin| origin.who.login.clone());
-    let key = signing_key(&record.input);
     let operator = ListenerName::operator();
     let by = person_of(&record.input).unwrap_or(&operator);
     let person = ActingPerson {
-        is_signed: key.is_some(),
+        is_signed: origin.is_some_and(|origin| origin.signature.is_some()),
         ..ActingPerson::of_decision(by, origin, None, false)
     };
-    let proof = ActionProof { key, is_accepted: true, login };
+    let proof = ActionProof::of_record(record, login);
     let note = origin.map(|origin| origin.note.as_str()).unwrap_or_default();
     let reason = reason_of(&record.input).unwrap_or_default();
     html! {

@@ -12,6 +12,7 @@ use crate::envelope::Refusal;
 use crate::ids::{MessageId, ThreadId};
 use crate::service::{
     PauseError, PauseReport, PauseRequest, RetryRequest, ServiceClient, ServiceRequest,
+    failed_partitions,
 };
 use crate::thread::{Decision, PauseVerb};
 
@@ -85,7 +86,9 @@ async fn send_one(
     match request {
         ServiceRequest::Decide(decision) => {
             let text = match &decision.what {
-                Decision::Approve { .. } => "The call is approved, and goes to its listener.",
+                Decision::Approve { .. } => {
+                    "The call is approved. It goes to its listener; during a pause, at its end."
+                }
                 Decision::Refuse { .. } => "It is refused, and its caller gets the refusal.",
                 Decision::Answer(_) => "The answer is on its way to the caller.",
             };
@@ -142,7 +145,8 @@ fn pauses_of_partitions(
     requests: Vec<PauseRequest>,
     results: &[PartitionPause],
 ) -> ActionResult {
-    let failed = results.iter().filter(|(_, result)| result.is_err()).count();
+    let failures = || results.iter().filter_map(|(_, result)| result.as_ref().err());
+    let failed = failures().count();
     let reports = results.iter().filter_map(|(_, result)| result.as_ref().ok());
     let is_changed = reports.clone().any(|report| report.is_changed);
     let in_flight = reports.map(|report| report.in_flight).sum();
@@ -153,8 +157,7 @@ fn pauses_of_partitions(
             p.done role="status" { "Done. " (pause_text(verb, is_changed, in_flight)) }
         } @else {
             p.problem role="alert" {
-                (failed) " of " (all) " partitions did not "
-                @if verb == PauseVerb::Resume { "resume. " } @else { "pause. " }
+                (failed_partitions(verb, failures(), all)) ". "
                 "It can be repeated: what is done stays as it is."
             }
         }
@@ -215,11 +218,19 @@ mod tests {
 
     #[test]
     fn a_partition_that_fails_is_named_beside_those_that_paused() {
-        let (status, page) = page_of(Err(PauseError::Service(Error::Lost)));
+        let error = || {
+            let detail = "it has stopped".to_owned();
+            PauseError::Service(Error::NoPump { partition: 1, detail })
+        };
+        let (status, page) = page_of(Err(error()));
         assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
         assert!(page.contains("1 of 2 partitions did not pause"), "{page}");
         assert!(page.contains("It is paused. 3 calls are cancelled; open calls"), "{page}");
-        assert!(page.contains(&Error::Lost.to_string()), "{page}");
+        assert!(page.contains("no pump of partition 1 responded (it has stopped)"), "{page}");
+
+        let (_, page) = page_of(Err(PauseError::Service(Error::Lost)));
+        assert!(page.contains("1 of 2 partitions gave no result and may pause later"), "{page}");
+        assert!(!page.contains("did not pause"), "{page}");
     }
 
     #[test]

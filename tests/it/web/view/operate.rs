@@ -224,6 +224,47 @@ fn an_approval_and_a_refusal_are_confirmed_once_and_on_record_with_their_person(
 }
 
 #[test]
+fn a_form_without_a_session_is_kept_until_the_token_opens_one() {
+    let house = house();
+    let running = house.run();
+    let message = ask(&house, "left or right?");
+    let view = operating(&house);
+    let page = view.page(&view.link("/waiting", "Answer"));
+    let reply = hidden(&page, "reply").to_owned();
+    let remark = "a long text & <b>";
+    let remark_field = "value decision / remark";
+    let typed = [("message", &*message), ("reply", &reply), (remark_field, remark)];
+    let own = [("Origin", "null"), ("Sec-Fetch-Site", "same-origin")];
+    let without = [&own[..], &[("Cookie", "")]].concat();
+    let escaped = "value=\"a long text &amp; &lt;b&gt;\"";
+
+    let asked = view.post_with("/operate/answer", &without, &typed);
+    assert_eq!(asked.status, 401, "{}", asked.body);
+    assert!(text_of(&asked.body).contains("so nothing was sent"), "{}", asked.body);
+    assert!(asked.body.contains(escaped), "{}", asked.body);
+
+    let kept = typed.map(|(name, value)| (format!("form.{name}"), value));
+    let mut fields = vec![("form", "/operate/answer")];
+    fields.extend(kept.iter().map(|(name, value)| (&**name, *value)));
+    let token_form = |token| [&[("token", token)], &*fields].concat();
+    let wrong = view.post_with("/session", &without, &token_form("wrong"));
+    assert_eq!(wrong.status, 403, "{}", wrong.body);
+    assert!(wrong.body.contains(escaped), "{}", wrong.body);
+    let opened = view.post_with("/session", &without, &token_form(&view.token));
+    assert_eq!(opened.status, 200, "{}", opened.body);
+    assert!(super::header(&opened, "set-cookie").is_some(), "{}", opened.head);
+    assert!(opened.body.contains("action=\"/operate/answer\""), "{}", opened.body);
+    assert_eq!(hidden(&opened.body, "message"), message);
+    assert!(opened.body.contains(escaped), "{}", opened.body);
+
+    let confirmed = view.post_with("/operate/confirm", &without, &[("token", "x")]);
+    assert_eq!(confirmed.status, 401, "{}", confirmed.body);
+    assert!(text_of(&confirmed.body).contains("so nothing was done"), "{}", confirmed.body);
+    assert_eq!(hidden(&confirmed.body, "next"), "/waiting");
+    assert_eq!(running.stop(), Some(0));
+}
+
+#[test]
 fn two_decisions_at_once_are_one_and_the_other_is_refused() {
     let house = house();
     let running = house.run();

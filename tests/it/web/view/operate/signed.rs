@@ -6,9 +6,9 @@ use ed25519_dalek::{Signer as _, SigningKey};
 use organism::thread::OperatorPublicKey;
 use serde_json::Value as Json;
 
-use super::super::ViewServer;
+use super::super::{ViewServer, last_record};
 use super::{CONFIG, held, hidden, hold, house_with, rows};
-use crate::organism::House;
+use crate::organism::{House, say};
 
 const SCHEME: &str = "organism decision 1\n";
 
@@ -117,6 +117,38 @@ fn a_decision_that_must_be_signed_needs_the_key_of_the_person() {
     assert!(receipt.contains("Proofsigned, key "), "{receipt}");
     assert_eq!(running.stop(), Some(0));
     house.verified();
+}
+
+#[test]
+fn a_decision_that_came_second_is_shown_with_its_operator_on_each_page() {
+    let house = signing_house();
+    let running = house.run();
+    hold(&house, "one");
+    let ana = ViewServer::start(&house, &["--operate", "--as", "ana"]);
+    let ben = ViewServer::start(&house, &["--operate", "--as", "ben"]);
+    let path = ana.link("/waiting", "Approve");
+    let [first, second] = [&ana, &ben].map(|view| view.page(&path));
+    let (status, body) = confirm(&ana, &first, &sign(&first, &key(1), ""), "");
+    assert_eq!(status, 200, "{body}");
+    assert_eq!(house.send_text(&say("one"), &["--key", "one"]).code, Some(0));
+    let note = "ben came second";
+    let (status, body) = confirm(&ben, &second, &sign(&second, &key(3), note), note);
+    assert_eq!(status, 409, "{body}");
+
+    let last = last_record(&house);
+    for path in [
+        "/actions".to_owned(),
+        "/threads/sess-organism".to_owned(),
+        format!("/threads/sess-organism?at={last}"),
+    ] {
+        let text = super::super::text_of(&ana.page(&path));
+        let person = format!("ben (operator, as {} on ", super::own_name());
+        for part in [note, &person, "approve"] {
+            assert!(text.contains(part), "{path}: {part} in {text}");
+        }
+        assert!(!text.contains("signature unproved"), "{path}: {text}");
+    }
+    assert_eq!(running.stop(), Some(0));
 }
 
 #[test]
