@@ -13,14 +13,13 @@ import re
 import secrets
 import signal
 import ssl
-import sys
 import threading
 import time
 import traceback
 from datetime import datetime, timezone
 
 from organism_listener import (
-    UnreadableDelivery, UnwritableAnswer, escaped, parse_delivery, quoted)
+    UnreadableDelivery, UnwritableAnswer, escaped, log, parse_delivery, quoted, reason_of)
 
 try:
     import nats
@@ -49,9 +48,11 @@ class Task:
         self.headers = message.headers or {}
         self.body = message.data
         self.cancelled = False
+        self.is_settled = False
 
-    def write(self, _heartbeat):
-        self._bus.say(self.reply, {"Organism-Heartbeat": "1"}, b"")
+    def heartbeat(self):
+        if not self.is_settled:
+            self._bus.say(self.reply, {"Organism-Heartbeat": "1"}, b"")
 
     def cancels(self, _call):
         return self.cancelled
@@ -134,7 +135,7 @@ class Bus:
         for name in (signal.SIGTERM, signal.SIGINT):
             self._loop.add_signal_handler(name, self._stopping.set)
         if not await self._connect():
-            print("organism_bus: asked to end before NATS was reached", file=sys.stderr)
+            log("organism_bus: asked to end before NATS was reached")
             return
         self._is_connected = True
         deliveries = await self._client.subscribe(
@@ -197,7 +198,7 @@ class Bus:
             raise SystemExit("the connection to NATS is closed, and stays so")
         if not await self._try(max(until, self._settled + _GRACE), self._part()):
             # The leases of these deliveries end, and the pump delivers again.
-            print("organism_bus: NATS is away: answers it has not got are lost", file=sys.stderr)
+            log("organism_bus: NATS is away: answers it has not got are lost")
 
     async def _part(self):
         """Sends the last answers. Waits for an unreachable server."""
@@ -211,7 +212,7 @@ class Bus:
             await asyncio.wait_for(parting, max(until - self._loop.time(), 0))
             return True
         except (nats.errors.Error, asyncio.TimeoutError, OSError) as error:
-            print(f"organism_bus: {type(error).__name__}: {error}", file=sys.stderr)
+            log(f"organism_bus: {reason_of(error)}")
             return False
 
     def _options(self):
@@ -245,7 +246,7 @@ class Bus:
 
     async def _wrong(self, error):
         """Ends the program on an error that waiting cannot repair. Logs every other error."""
-        text = f"organism_bus: {type(error).__name__}: {error}"
+        text = f"organism_bus: {reason_of(error)}"
         if not self._is_connected:
             if isinstance(error, ssl.SSLError):
                 authority = os.environ.get("ORGANISM_BUS_CA") or "the system's authorities"
@@ -265,7 +266,7 @@ class Bus:
         # The client reconnects five times a second, possibly for hours, so an error is logged once.
         if text != self._last_error:
             self._last_error = text
-            print(text, file=sys.stderr, flush=True)
+            log(text)
 
     def _is_denied(self, text):
         """Whether a server's error denies a permission that every listener needs."""
@@ -306,7 +307,7 @@ class Bus:
                     await self._publish(task.reply, self._announcement(), b"")
             except nats.errors.Error as error:
                 # Without a keep-alive, the pump delivers to another replica.
-                print(f"organism_bus: {error}", file=sys.stderr)
+                log(f"organism_bus: {error}")
 
     async def _take(self, message):
         if message.reply:
@@ -350,15 +351,14 @@ class Bus:
                 if not failed:
                     headers, body = self._attend(task)
             except (UnreadableDelivery, UnwritableAnswer) as reason:
-                print(f"organism_bus: {reason}", file=sys.stderr, flush=True)
+                log(f"organism_bus: {reason}")
                 failed = (400 if isinstance(reason, UnreadableDelivery) else 422, str(reason))
             except BaseException as error:  # the caller waits for an answer to every delivery
                 if task.cancelled:
-                    print(f"organism_bus: after a cancel: {type(error).__name__}: {error}",
-                          file=sys.stderr, flush=True)
+                    log(f"organism_bus: after a cancel: {reason_of(error)}")
                 else:
-                    traceback.print_exc()
-                    failed = (500, f"{type(error).__name__}: {error}")
+                    log(traceback.format_exc().rstrip())
+                    failed = (500, reason_of(error))
             self._service.count(time.perf_counter_ns() - begun, failed)
             settling = self._settle(task, headers, body, failed)
             asyncio.run_coroutine_threadsafe(settling, self._loop)
@@ -372,14 +372,15 @@ class Bus:
         return {"Organism-Remembers": self._own_subject} if is_remembered else {}, text.encode()
 
     async def _settle(self, task, headers, body, failed):
-        # No keep-alive may follow the answer of a delivery.
+        # No keep-alive or heartbeat may follow the answer of a delivery.
         self._held.remove(task)
+        task.is_settled = True
         self._settled = self._loop.time()
         try:
             await self._send_result(task, headers, body, failed)
         except nats.errors.Error as error:
             # The lease of the delivery ends, and the pump delivers again.
-            print(f"organism_bus: an answer is lost: {error}", file=sys.stderr)
+            log(f"organism_bus: an answer is lost: {error}")
 
     async def _send_result(self, task, headers, body, failed):
         size = _message_bytes(headers, body)

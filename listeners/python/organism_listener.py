@@ -13,9 +13,9 @@ also needs nats-py, and `organism_bus.py` beside it.
     listener.serve()
 
 A handler returns an element, a text holding one element, or a list of these; an empty list acknowledges.
-After an exception, the pump tries again. To tell the caller of a failure instead, return a payload that says
-so. The README of the kit has the rest. PROTOCOL describes the frames; the comments cite its sections.
+After an exception, the pump tries again. To tell the caller of a failure, return a payload that says so.
 """
+# The README of the kit has the rest. PROTOCOL describes the frames; the comments of this file cite its sections.
 
 import contextlib
 import os
@@ -26,10 +26,8 @@ import threading
 import weakref
 import xml.etree.ElementTree as ET
 
-__all__ = [
-    "Message", "Request", "ThreadResult", "accepts", "element", "previews", "send_to_thread", "serve",
-    "spawn", "stale_preview", "to_xml", "wait",
-]
+__all__ = ["Message", "Request", "ThreadResult", "accepts", "element", "previews", "send_to_thread", "serve", "spawn",
+           "stale_preview", "to_xml", "wait"]
 
 _ENVELOPE = "{https://xml-pipeline.org/ns/envelope/v1}"
 _CORE = "{https://xml-pipeline.org/ns/core/v1}"
@@ -99,9 +97,8 @@ def element(name, text=None, attributes=None, children=()):
 
 
 def spawn(payload, label=None, bound=False, tokens=None, money=None, timeout=None):
-    """Opens a thread beneath this one, with `payload` as its first call (section 11). A `bound` thread
-    is cancelled when this call ends. `tokens`, `money` and `timeout` (such as `PT10M`) are the most that
-    it may use."""
+    """Opens a thread beneath this one, with `payload` as its first call (section 11). A `bound` thread is cancelled
+    when this call ends. `tokens`, `money` and `timeout` (such as `PT10M`) are the most that it may use."""
     limits = {"tokens": tokens, "money": money, "timeout": timeout}
     attributes = {"suggested_sub_id": label, **limits, "bound": bool(bound) or None}
     inner = f"<c:initial-payload>{_writable(payload)}</c:initial-payload>"
@@ -185,19 +182,17 @@ class Message:
         if default is not _REQUIRED:
             return default
         known = ", ".join(child.tag.rpartition("}")[2] for child in self.payload) or "no children"
-        raise LookupError(
-            f"<{local}> has no child `{path}`, it has {known}; for a child that may be missing, write "
-            f"text({path!r}, default)")
+        raise LookupError(f"<{local}> has no child `{path}`, it has {known}; for a child that may be missing, "
+                          f"write text({path!r}, default)")
 
 
 class Request(Message):
     """A call to answer: the message that opened it, and in `results` the messages since."""
 
-    def __init__(self, delivery, messages, connection):
+    def __init__(self, delivery, messages, channel):
         known = len(messages) - len(delivery)
         super().__init__(messages[0], known > 0)
-        self.results = [
-            Message(message, index < known) for index, message in enumerate(messages[1:], start=1)]
+        self.results = [Message(message, index < known) for index, message in enumerate(messages[1:], start=1)]
         self.call = delivery.get("call")
         self.attempt = delivery.get("attempt")
         self.thread = delivery.get("thread")
@@ -207,7 +202,7 @@ class Request(Message):
         self.approved_preview = delivery.get("approved_preview")
         # Trace context of this attempt, or None. It is the parent of the handler's own spans.
         self.traceparent = delivery.get("traceparent")
-        self._connection = connection
+        self._channel = channel
 
     def holds(self, text):
         """Whether the call may be carried out, if this is its preview now (section 3). After a failed attempt, the
@@ -224,8 +219,8 @@ class Request(Message):
                 if message.kind == "system" and message.name == _CORE + "thread-result"]
 
     def heartbeat(self):
-        """Sends a heartbeat, which extends the deadline of the attempt (section 5)."""
-        self._connection.write("<heartbeat/>")
+        """Sends a heartbeat, which extends the deadline of the attempt (section 5), unless it is answered."""
+        self._channel.heartbeat()
 
     @contextlib.contextmanager
     def keep_alive(self):
@@ -249,7 +244,7 @@ class Request(Message):
     @property
     def cancelled(self):
         """Whether the call was cancelled. The handler must still answer, possibly with nothing (section 6)."""
-        return self._connection.cancels(self.call)
+        return self._channel.cancels(self.call)
 
 
 class ThreadResult:
@@ -268,8 +263,7 @@ class ThreadResult:
 
 
 class CallMemory:
-    """The messages of calls, kept between deliveries (section 3). Beyond a bound, the oldest call is
-    dropped."""
+    """The messages of calls, kept between deliveries (section 3). Beyond a bound, the oldest call is dropped."""
 
     def __init__(self):
         # The bytes of deliveries, which are parsed again: parsed elements take about 40 times as much room.
@@ -278,8 +272,7 @@ class CallMemory:
         self._lock = threading.Lock()
 
     def take(self, delivery):
-        """Returns the messages on which a delivery builds, and the frames that contain them. None if
-        the memory lacks them."""
+        """Returns the messages and the frames on which a delivery builds, or None if the memory lacks them."""
         with self._lock:
             frames = self._take(delivery.get("call"))
         after = delivery.get("after")
@@ -290,7 +283,7 @@ class CallMemory:
 
     def put(self, call, frames):
         """Remembers the frames of a call. Returns False if they are too large."""
-        size = _size(frames)
+        size = sum(map(len, frames))
         with self._lock:
             self._take(call)
             if size > _REMEMBERED_BYTES_MAX:
@@ -303,12 +296,8 @@ class CallMemory:
 
     def _take(self, call):
         frames = self._calls.pop(call, [])
-        self._bytes -= _size(frames)
+        self._bytes -= sum(map(len, frames))
         return frames
-
-
-def _size(frames):
-    return sum(map(len, frames))
 
 
 class _Connection:
@@ -317,11 +306,7 @@ class _Connection:
     def __init__(self, source, sink):
         self._source, self._sink = source, sink
         self._partial, self._frames = [], []
-        self._ended = False
-        self._lock = threading.Lock()
-        # Held between the look at the pipe and the read. Of two threads of a handler that look at once, one
-        # would otherwise read what the other saw, and the other would wait for the next frame.
-        self._source_lock = threading.Lock()
+        self.has_ended = False
         self._watch_lock = threading.Lock()
         self._is_handling = False
         self._pump_has_ended = False
@@ -338,20 +323,14 @@ class _Connection:
         with self._watch_lock:
             self._pump_has_ended = True
             if self._is_handling:
-                try:
-                    os.write(2, b"the pump has ended; this call is given up\n")
-                finally:
-                    os._exit(1)
+                log("the pump has ended; this call is given up")
+                os._exit(1)
 
-    def begin(self):
-        """Marks that a handler begins. Returns False if the pump has ended."""
+    def set_handling(self, is_handling):
+        """Marks whether a handler works. Returns False if none does, or if the pump has ended."""
         with self._watch_lock:
-            self._is_handling = not self._pump_has_ended
+            self._is_handling = is_handling and not self._pump_has_ended
             return self._is_handling
-
-    def end(self):
-        with self._watch_lock:
-            self._is_handling = False
 
     def read(self):
         """Returns the next frame, or None when the pump has closed the pipe."""
@@ -361,17 +340,14 @@ class _Connection:
 
     def write(self, text):
         data = memoryview(text.encode("utf-8") + b"\0")
-        with self._lock:
-            while data:
-                data = data[os.write(self._sink, data):]
+        while data:
+            data = data[os.write(self._sink, data):]
 
-    def cancels(self, call, at_end=True):
-        # At the end of the input, there is no cancel, and `at_end` is returned.
-        with self._source_lock:
-            while select.select([self._source], [], [], 0)[0] and self._fill():
-                pass
-            cancels = any(f.startswith(b"<cancel") and call.encode() in f for f in self._frames)
-            return cancels or (self._ended and at_end)
+    def has_cancel(self, call):
+        """Whether a cancel of this call has come. Reads what is in the pipe, and never waits."""
+        while select.select([self._source], [], [], 0)[0] and self._fill():
+            pass
+        return any(f.startswith(b"<cancel") and call.encode() in f for f in self._frames)
 
     def _fill(self):
         data = os.read(self._source, 1 << 16)
@@ -380,8 +356,53 @@ class _Connection:
             self._frames.append(b"".join([*self._partial, part]))
             self._partial = []
         self._partial.append(rest)
-        self._ended = not data
+        self.has_ended = not data
         return bool(data)
+
+
+class _DeliveryChannel:
+    """The channel from the handler of one delivery to the pump, which the answer closes."""
+
+    # Threads of a handler may go on after the answer. They must neither take the frames of the next delivery, nor
+    # extend its deadline: only the main thread uses the connection then.
+
+    def __init__(self, connection):
+        # Held between the look at the pipe and the read. Of two threads of a handler that look at once, one
+        # would otherwise read what the other saw, and the other would wait for the next frame.
+        self._lock = threading.Lock()
+        self._connection = connection
+        self._is_answered = self._is_cancelled = False
+
+    def heartbeat(self):
+        with self._lock:
+            if not self._is_answered:
+                self._connection.write("<heartbeat/>")
+
+    def cancels(self, call, at_end=True):
+        """Whether the call was cancelled before its answer. At the end of the input, returns `at_end`."""
+        with self._lock:
+            if not self._is_answered:
+                self._is_cancelled = self._connection.has_cancel(call)
+        return self._is_cancelled or (at_end and self._connection.has_ended)
+
+    def answer(self, text):
+        with self._lock:
+            self._is_answered = True
+            self._connection.write(text)
+
+
+def log(text):
+    """Writes a line to the log. A log that nothing reads any more is no reason to lose an answer."""
+    # Without the buffer of `sys.stderr`, which could not be written at the exit of the program, either.
+    with contextlib.suppress(OSError):
+        os.write(2, f"{text}\n".encode("utf-8", "backslashreplace"))
+
+
+def reason_of(error):
+    """The type of an exception, and its text if it can give one."""
+    with contextlib.suppress(Exception):
+        return f"{type(error).__name__}: {error}"
+    return type(error).__name__
 
 
 def escaped(text):
@@ -404,9 +425,8 @@ def to_xml(source, default=""):
     for key, value in source.attrib.items():
         outer, _, key = key.rpartition("}")
         words.append(f"{_prefixed(outer, key, bound) if outer else key}={quoted(value)}")
-    declared = [
-        f"xmlns:{prefix}={quoted(uri)}" if prefix else f"xmlns={quoted(uri)}"
-        for prefix, uri in bound.items() if prefix or uri != default]
+    declared = [f"xmlns:{prefix}={quoted(uri)}" if prefix else f"xmlns={quoted(uri)}"
+                for prefix, uri in bound.items() if prefix or uri != default]
     inner = escaped(source.text or "")
     for child in source:
         inner += to_xml(child, bound[""]) + escaped(child.tail or "")
@@ -437,31 +457,27 @@ class UnreadableDelivery(Exception):
 
 
 class UnwritableAnswer(Exception):
-    """The answer of a handler cannot be sent. A retry would repeat the effects of the handler, so the call
-    ends (section 7)."""
+    """The answer of a handler cannot be sent. A retry would repeat its effects, so the call ends (section 7)."""
 
     def __init__(self, reason):
         super().__init__(f"the answer cannot be sent: {reason}")
 
 
 class UnfitPart(UnwritableAnswer, TypeError):
-    """A handler passed a value of another type as a text, an attribute or a child of an element. The handler
-    may have acted already, so a retry could repeat its effects."""
+    """A handler passed a value of another type as a text, an attribute or a child of an element."""
 
     def __init__(self, value, place):
-        super().__init__(
-            f"{place} is of type {type(value).__name__}: pass elements as children=[...], attributes as "
-            "attributes={...}, and each text as a string or a number")
+        super().__init__(f"{place} is of type {type(value).__name__}: pass elements as children=[...], attributes "
+                         "as attributes={...}, and each text as a string or a number")
 
 
 def _writable(returned):
-    """Returns what a handler returned as the text of an answer, if XML can contain it. NUL would end the
-    frame."""
+    """Returns what a handler returned as the text of an answer, if XML can contain it. NUL would end the frame."""
     try:
         payloads = _answer(returned)
     except Exception as error:
         advice = "return elements, texts or lists of these; make texts and attributes of elements strings"
-        raise UnwritableAnswer(f"{advice} ({type(error).__name__}: {error})") from error
+        raise UnwritableAnswer(f"{advice} ({reason_of(error)})") from error
     found = _NOT_XML.search(payloads)
     if found:
         raise UnwritableAnswer(f"XML cannot contain the character U+{ord(found[0]):04X}")
@@ -485,36 +501,38 @@ def _names(delivery):
 
 
 def _take_over():
-    """Takes over standard input and standard output for frames. Everything that a handler prints goes
-    to the log, line by line. A program that a handler starts finds its standard input empty."""
+    """Takes over standard input and standard output for frames. What a handler prints goes to the log."""
     source, sink = os.dup(0), os.dup(1)
-    # Such a program would otherwise take the next frames, or wait for an end of input that does not come.
+    # A program that a handler starts finds its standard input empty. It would otherwise take the next frames, or wait
+    # for an end of input that does not come.
     empty = os.open(os.devnull, os.O_RDONLY)
     os.dup2(empty, 0)
     os.close(empty)
     os.dup2(2, 1)
-    if hasattr(sys.stdout, "reconfigure"):
-        sys.stdout.reconfigure(line_buffering=True)
     return _Connection(source, sink)
 
 
 def serve():
     """Answers deliveries until the pump closes standard input, and then ends with code 0. If the
     environment names a server in ORGANISM_BUS_URL, answers on NATS until a signal ends the program."""
-    if os.environ.get("ORGANISM_BUS_URL"):
+    connection = None if os.environ.get("ORGANISM_BUS_URL") else _take_over()
+    # A process that is killed writes nothing more.
+    if hasattr(sys.stdout, "reconfigure"):
+        sys.stdout.reconfigure(line_buffering=True)
+    if connection is None:
         import organism_bus
 
         return organism_bus.Bus(_answered, CallMemory(), missing_memory, bool(_previews)).serve()
-    connection = _take_over()
     threading.Thread(target=connection.watch, daemon=True).start()
     memory = CallMemory()
     while (frame := connection.read()) is not None:
         if frame.startswith(b"<cancel"):
             continue  # the cancel came too late: the call has been answered
-        if not connection.begin():
+        if not connection.set_handling(True):
             return
+        channel = _DeliveryChannel(connection)
         try:
-            answer = _frame(frame, memory, connection)
+            answer = _frame(frame, memory, channel)
         except Exception:
             sys.excepthook(*sys.exc_info())
             # At its exit, Python writes what is buffered, and waits for the threads of the handler, which may not end.
@@ -522,16 +540,15 @@ def serve():
             late_end.daemon = True
             late_end.start()
             sys.exit(1)
-        connection.end()
-        connection.write(answer)
+        connection.set_handling(False)
+        channel.answer(answer)
 
 
-def _frame(frame, memory, connection):
-    """Returns the frame that answers a delivery. If the delivery cannot be parsed, or the answer cannot be
-    sent, the frame has the reason in place of payloads, and the pump does not try again."""
+def _frame(frame, memory, channel):
+    """Returns the frame that answers a delivery."""
     try:
         delivery = parse_delivery(frame)
-        payloads, is_remembered = _answered(delivery, frame, memory, connection)
+        payloads, is_remembered = _answered(delivery, frame, memory, channel)
         if payloads is None:
             return missing_memory(delivery)
         answer = _named(delivery, payloads, is_remembered)
@@ -540,14 +557,14 @@ def _frame(frame, memory, connection):
             raise UnwritableAnswer(f"it has {size} bytes, and a frame has at most {_FRAME_BYTES_MAX}")
         return answer
     except (UnreadableDelivery, UnwritableAnswer) as reason:
-        print(f"organism_listener: {reason}", file=sys.stderr, flush=True)
-        # The first tag is written by the pump.
+        log(f"organism_listener: {reason}")
+        # The reason stands in place of payloads, so the pump does not try again. The pump has written the first tag.
         return _named(ET.fromstring(frame.partition(b">")[0] + b"/>"), escaped(str(reason)), False)
     except Exception as error:
         # A handler that ends early because of a cancel, and raises, has not crashed.
-        if not connection.cancels(delivery.get("call"), at_end=False):
+        if not channel.cancels(delivery.get("call"), at_end=False):
             raise
-        print(f"organism_listener: after a cancel: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+        log(f"organism_listener: after a cancel: {reason_of(error)}")
         return _named(delivery, "", False)
 
 
@@ -580,8 +597,7 @@ class _Builder(ET.TreeBuilder):
         prefixes = {prefix for value in values for prefix in _PREFIX.findall(value)}
         if ":" not in built.get(_XSI_TYPE, ":"):
             prefixes.add("")  # a type without a prefix is in the default namespace
-        bound = {prefix: uri for prefix, uri in self._declared
-                 if prefix in prefixes and uri != _ENVELOPE[1:-1]}
+        bound = {prefix: uri for prefix, uri in self._declared if prefix in prefixes and uri != _ENVELOPE[1:-1]}
         if bound:
             _value_namespaces[built] = bound
         return built
@@ -592,19 +608,18 @@ def _warn_of_nothing(handler):
     if handler not in _warned:
         _warned.add(handler)
         name = getattr(handler, "__name__", "a handler")
-        print(
-            f"organism_listener: {name} returned nothing, so its caller gets an acknowledgement; "
-            "if this is meant, return []", file=sys.stderr, flush=True)
+        log(f"organism_listener: {name} returned nothing, so its caller gets an acknowledgement; "
+            "if this is meant, return []")
 
 
-def _answered(delivery, frame, memory, connection):
+def _answered(delivery, frame, memory, channel):
     """Returns the text of the answer to the delivery in this frame, and whether its call is now
     remembered. The text is None if the memory lacks messages on which the delivery builds."""
     remembered = memory.take(delivery)
     if remembered is None:
         return None, False
     messages, frames = remembered
-    request = Request(delivery, messages + list(delivery), connection)
+    request = Request(delivery, messages + list(delivery), channel)
     if delivery.tag == _ENVELOPE + "preview":
         return _previewed(request), False
     handler = _handlers.get(request.name)
@@ -620,17 +635,15 @@ def _answered(delivery, frame, memory, connection):
 
 
 def _previewed(request):
-    """The answer to the request for a preview. It is empty if there is none: the person learns so, and
-    the listener goes on with other calls."""
+    """The answer to the request for a preview. If there is none, it is empty, and the listener goes on."""
     if not _previews:
-        print("no preview: this listener has no handler for previews, so take `previews = true` out of "
-              "its config", file=sys.stderr)
+        log("no preview: this listener has no handler for previews, so take `previews = true` out of its config")
         return ""
     try:
         text = _previews[0](request)
         if text is not None:
             return _shown(text)
-        print("no preview: the handler for previews returned nothing", file=sys.stderr, flush=True)
+        log("no preview: the handler for previews returned nothing")
     except Exception:
         sys.excepthook(*sys.exc_info())
     return ""

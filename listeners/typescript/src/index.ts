@@ -16,6 +16,6 @@
  */
 
 export { type Answer, type Payload, sendToThread, spawn, stalePreview, type ThreadOptions, wait } from "./answer.js";
-export { type Handler, Listener, type PreviewHandler } from "./listener.js";
+export { type Handler, Listener, type PreviewHandler, type PreviewText } from "./listener.js";
 export { Message, type MessageKind, Request, ThreadResult } from "./message.js";
 export { type Content, Element, element, parse, type Scalar } from "./xml.js";

@@ -3,7 +3,7 @@
 import { type Answer, checkedText, preview } from "./answer.js";
 import type { CallMemory } from "./memory.js";
 import { type DeliveryChannel, needed, Request } from "./message.js";
-import { logTrace } from "./program.js";
+import { keepWithoutLog, logTrace } from "./program.js";
 import { serveStdio } from "./stdio.js";
 import type { Element } from "./xml.js";
 
@@ -14,7 +14,10 @@ import type { Element } from "./xml.js";
 export type Handler = (request: Request) => Answer | Promise<Answer>;
 
 /** Shows what one call would do. What it throws is logged. Then, and if it returns nothing, no preview is given. */
-export type PreviewHandler = (request: Request) => string | Promise<string>;
+export type PreviewHandler = (request: Request) => PreviewText | Promise<PreviewText>;
+
+/** What a handler for previews returns. */
+export type PreviewText = string | null | undefined | void;
 
 const PREVIEW_REQUEST = "{https://xml-pipeline.org/ns/envelope/v1}preview";
 
@@ -62,6 +65,7 @@ export class Listener {
    * ORGANISM_BUS_URL, answers on NATS until a signal ends the program (docs/PROTOCOL.md, section 12).
    */
   async serve(): Promise<void> {
+    keepWithoutLog(process.stderr);
     if (process.env["ORGANISM_BUS_URL"]) {
       const { serveBus } = await busModule();
       return serveBus(this);
@@ -110,7 +114,7 @@ export class Listener {
       return "";
     }
     try {
-      const text: string | null | undefined = await this.#previews(request);
+      const text = await this.#previews(request);
       if (text === undefined || text === null) {
         process.stderr.write("no preview: the handler for previews returned nothing\n");
         return "";

@@ -7,14 +7,19 @@ export function endSoon(): void {
   setTimeout(() => process.exit(), 1000).unref();
 }
 
+/** Goes on where nothing reads the log any more: that is no reason to lose an answer. */
+export function keepWithoutLog(log: NodeJS.WriteStream): void {
+  log.on("error", () => {});
+}
+
 /** Why something was thrown, in one line. */
 export function reasonOf(error: unknown): string {
-  return error instanceof Error ? `${error.name}: ${error.message}` : String(error);
+  return described(() => (error instanceof Error ? `${error.name}: ${error.message}` : String(error)));
 }
 
 /** Writes what was thrown to the log. The reason is the last line, which a pump keeps with a crashed attempt. */
 export function logTrace(error: unknown): void {
-  process.stderr.write(`${inspect(error)}\n${reasonOf(error)}\n`);
+  process.stderr.write(`${described(() => inspect(error))}\n${reasonOf(error)}\n`);
 }
 
 /**
@@ -23,4 +28,13 @@ export function logTrace(error: unknown): void {
  */
 export function logAfterCancel(error: unknown): void {
   process.stderr.write(`organism-listener: after a cancel: ${reasonOf(error)}\n`);
+}
+
+/** A text of what was thrown, which can be a value without one, such as `Object.create(null)`. */
+function described(describe: () => string): string {
+  try {
+    return describe();
+  } catch {
+    return "a value without a text was thrown";
+  }
 }

@@ -161,8 +161,6 @@ function crash(error: unknown): never {
 function takeOver(): (text: string) => Promise<void> {
   const write = process.stdout.write.bind(process.stdout);
   process.stdout.write = process.stderr.write.bind(process.stderr);
-  // Nobody reads the log any more; that is no reason to lose an answer.
-  process.stderr.on("error", () => {});
   process.stdout.on("error", giveUp);
 
   return (text) => {

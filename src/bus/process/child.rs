@@ -75,6 +75,12 @@ struct StderrLines {
 /// Standard input and output of a child.
 pub(super) type Pipes = (ChildStdin, ChildStdout);
 
+/// Returns the number of bytes in the standard input of a child that the child has not read.
+/// Returns 0 if the system does not state the number.
+pub(super) fn unread_bytes(stdin: &ChildStdin) -> u64 {
+    rustix::io::ioctl_fionread(stdin).unwrap_or_default()
+}
+
 /// Reason why a child could not be started.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum SpawnError {

@@ -17,7 +17,7 @@ use crate::limits;
 use crate::mutant::mutant;
 
 use super::Options;
-use super::child::{Child, Pipes};
+use super::child::{Child, Pipes, unread_bytes};
 use super::dispatch::{InstanceCommand, InstanceHandle};
 use super::frame::{self, ChildFrame, ChildFrameReader, FrameError};
 
@@ -40,6 +40,9 @@ pub(super) struct ChildIo<'a> {
     stdin: Option<ChildStdin>,
     outgoing: String,
     written: usize,
+    started: Instant,
+    /// Number of bytes that were written to the child's standard input since its start.
+    sent_bytes: u64,
     serving: Option<(CallId, Attempt)>,
     /// The attempt that the child answered last; `None` before its first answer.
     answered: Option<(CallId, Attempt)>,
@@ -112,6 +115,8 @@ impl<'a> ChildIo<'a> {
             stdin: Some(stdin),
             outgoing: String::new(),
             written: 0,
+            started: Instant::now(),
+            sent_bytes: 0,
             serving: None,
             answered: None,
             mark: None,
@@ -495,6 +500,7 @@ impl<'a> ChildIo<'a> {
         match wrote {
             Ok(count) => {
                 self.written += count;
+                self.sent_bytes += count as u64;
                 if self.written >= self.outgoing.len() {
                     self.outgoing.clear();
                     self.written = 0;
@@ -566,9 +572,20 @@ impl<'a> ChildIo<'a> {
                     .to_owned()
             }
             0 if self.has_sent_heartbeat => "it wrote heartbeats but no answer".to_owned(),
+            0 if self.has_read_nothing() => format!(
+                "it was started {} s ago and has read nothing since: its start counts towards \
+                 `timeout`",
+                self.started.elapsed().as_secs()
+            ),
             0 => "it wrote nothing: did it flush?".to_owned(),
             bytes => format!("it wrote {bytes} bytes without a NUL"),
         }
+    }
+
+    /// Whether the child has not read its first delivery, for example because its start takes long.
+    fn has_read_nothing(&self) -> bool {
+        let unread = self.stdin.as_ref().map_or(0, unread_bytes);
+        unread > 0 && unread == self.sent_bytes
     }
 
     fn be_patient(&mut self, length: Duration) {

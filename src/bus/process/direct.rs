@@ -12,7 +12,7 @@ use crate::ids::CallId;
 use crate::limits;
 
 use super::Options;
-use super::child::Child;
+use super::child::{Child, unread_bytes};
 use super::child_frames::UNSOLICITED_OUTPUT;
 use super::frame::{self, ChildFrame, ChildFrameReader, FrameError};
 
@@ -20,6 +20,8 @@ use super::frame::{self, ChildFrame, ChildFrameReader, FrameError};
 pub(crate) struct DirectProcess {
     child: Child,
     stdin: Option<ChildStdin>,
+    /// Number of bytes that were written to the standard input since the start.
+    sent_bytes: u64,
     frames: ChildFrameReader<ChildStdout>,
 }
 
@@ -27,21 +29,29 @@ impl DirectProcess {
     pub async fn start(options: Options) -> Result<Self, String> {
         let started = Child::start(&Arc::new(options), 0).await;
         let (child, (stdin, stdout)) = started.map_err(|e| e.to_string())?;
-        Ok(Self { child, stdin: Some(stdin), frames: ChildFrameReader::new(stdout) })
+        let frames = ChildFrameReader::new(stdout);
+        Ok(Self { child, stdin: Some(stdin), sent_bytes: 0, frames })
     }
 
     /// Writes bytes to the standard input of the process. Reports no error if the process no longer
     /// reads, because [`Self::next`] reports the end of the process.
     pub async fn write(&mut self, bytes: &[u8]) {
-        if let Some(stdin) = &mut self.stdin {
-            stdin.write_all(bytes).await.ok();
+        if let Some(stdin) = &mut self.stdin
+            && stdin.write_all(bytes).await.is_ok()
+        {
+            self.sent_bytes += bytes.len() as u64;
         }
     }
 
     /// Whether the process has read every byte that [`Self::write`] wrote.
     pub fn has_read_all(&self) -> bool {
-        let unread = self.stdin.as_ref().map(rustix::io::ioctl_fionread);
-        !matches!(unread, Some(Ok(1..)))
+        self.stdin.as_ref().is_none_or(|stdin| unread_bytes(stdin) == 0)
+    }
+
+    /// Whether the process has read nothing of what [`Self::write`] wrote since its start.
+    pub fn has_read_nothing(&self) -> bool {
+        let unread = self.stdin.as_ref().map_or(0, unread_bytes);
+        unread > 0 && unread == self.sent_bytes
     }
 
     pub fn close_input(&mut self) {

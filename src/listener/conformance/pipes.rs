@@ -177,6 +177,10 @@ impl<'t> PipedProgram<'t> {
     fn no_answer(&self) -> String {
         let patience = self.patience;
         match self.process.unfinished() {
+            0 if self.process.has_read_nothing() => format!(
+                "no answer within {patience:?}; it has read nothing since its start: does it start \
+                 so slowly?"
+            ),
             0 => format!("no answer within {patience:?}; it wrote nothing: did it flush?"),
             bytes => format!("no answer within {patience:?}; it wrote {bytes} bytes without a NUL"),
         }

@@ -3,7 +3,7 @@
 writes what it has. `no-nul`: ends no frame. `one-read`: takes each read for a frame. `last-message`: takes the last
 message for the request. `first-attempt`: names the attempt at which a call came first. `answers-cancels`: one
 frame more for each cancel. `dies-of-cancels`, `deaf-to-cancels`: as they say. `forgets`: says that it remembers,
-and answers whatever it gets. `lines`: breaks no rule, and writes a line break after each frame."""
+and answers whatever it gets. `never-reads`: as it says. `lines`: breaks no rule, and writes a line break after each frame."""
 import os
 import re
 import sys
@@ -28,6 +28,9 @@ def frames():
 def write(text):
     os.write(1, text.encode() + (b"\0\n" if HOW == "lines" else b"\0"))
 
+
+if HOW == "never-reads":
+    os.read(os.pipe()[0], 1)
 
 for frame in frames():
     text = frame.decode()

@@ -13,10 +13,17 @@ function count(text: string): number[] {
   return Array.from({ length: Number(text) }, (_, index) => index);
 }
 
-function wouldDo(request: Request): string {
+const withoutText = {
+  toString() {
+    throw new Error("this value has no text");
+  },
+};
+const kept: Request[] = [];
+
+function wouldDo(request: Request): string | undefined {
   const text = request.payload.text;
   if (text === "unshown") {
-    return undefined as unknown as string;
+    return undefined;
   }
   return text === "control" ? "would do \0" : `would do ${text}`;
 }
@@ -50,7 +57,17 @@ await new Listener()
         return done("gone");
       case "fail-after-cancel":
         request.heartbeat();
-        return sleep(1_000_000, done("slept"), { signal: request.signal });
+        return sleep(1_000_000, done("slept"), { signal: request.signal }).catch((error) => {
+          throw argument ? withoutText : error;
+        });
+      case "crash-without-text":
+        throw withoutText;
+      case "keep":
+        kept.push(request);
+        return done("kept");
+      case "kept-beat":
+        kept[0]?.heartbeat();
+        return done("beaten");
       case "stuck":
         request.heartbeat();
         return new Promise(() => {});
@@ -64,7 +81,7 @@ await new Listener()
         return done(`${messages.length} ${messages.filter((message) => message.new).length}`);
       }
       case "if-shown":
-        return request.holds(wouldDo(request)) ? done(argument) : stalePreview("no");
+        return request.holds(wouldDo(request) ?? "") ? done(argument) : stalePreview("no");
       case "print":
         console.log(argument);
         return done(`${process.env["ORGANISM_LISTENER"]} ${request.attempt} ${request.thread}`);

@@ -8,6 +8,12 @@ import organism_listener as listener
 
 NS = "{urn:test}"
 buffered_log = open(2, "w", closefd=False)
+kept = []
+
+
+class WithoutText(Exception):
+    def __str__(self):
+        raise RuntimeError("this exception has no text")
 
 
 def done(text):
@@ -64,7 +70,23 @@ def do(request):
         request.heartbeat()
         while not request.cancelled:
             time.sleep(0.001)
-        raise RuntimeError("the request was aborted")
+        raise WithoutText() if argument else RuntimeError("the request was aborted")
+    if word == "crash-without-text":
+        raise WithoutText()
+    if word == "keep":
+        kept.append(request)
+        return done("kept")
+    if word == "kept-beat":
+        kept[0].heartbeat()
+        return done("beaten")
+    if word == "watch":
+        def watch():
+            while not request.cancelled:
+                time.sleep(0.001)
+
+        for _ in range(int(argument)):
+            threading.Thread(target=watch, daemon=True).start()
+        return done("watched")
     if word == "stuck":
         request.heartbeat()
         while True:

@@ -274,6 +274,11 @@ fn a_listener_without_an_answer_is_described_by_what_it_wrote() {
         ("silent", "500ms", "no answer within 500ms; it wrote nothing: did it flush?"),
         ("buffers", "0.5", "no answer within 500ms; it wrote nothing: did it flush?"),
         ("no-nul", "10s", "no answer within 10s; it wrote 12 bytes without a NUL"),
+        (
+            "never-reads",
+            "500ms",
+            "no answer within 500ms; it has read nothing since its start: does it start so slowly?",
+        ),
     ];
     for (how, patience, why) in cases {
         let failed = failures(&["--timeout", patience], how);

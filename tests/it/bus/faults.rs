@@ -86,12 +86,25 @@ async fn a_handler_of_a_kit_that_fails_after_its_cancel_answers_nothing() {
     ];
     for (kind, make) in hosts {
         let mut ear = HostHarness::hosting(make);
-        for _ in 0..2 {
-            let number = ear.tell("fail-after-cancel");
+        for request in ["fail-after-cancel", "fail-after-cancel without-text"] {
+            let number = ear.tell(request);
             assert_eq!(ear.next().await, SinkEvent::Beat(number), "{kind}");
             ear.cancel(number);
             assert_eq!(ear.next().await, SinkEvent::Answer(number, vec![]), "{kind}");
         }
+    }
+}
+
+/// The threads see each later frame in the pipe, which they must leave to the thread that waits for
+/// deliveries.
+#[tokio::test]
+async fn threads_of_a_python_handler_that_look_for_a_cancel_after_its_answer_take_no_delivery() {
+    let mut options = obedient();
+    options.instances = 1;
+    let mut ear = hosting(options);
+    assert_eq!(ear.ask("watch 8").await, "watched");
+    for _ in 0..50 {
+        assert_eq!(ear.ask("echo next").await, "next");
     }
 }
 

@@ -255,6 +255,18 @@ fn a_handler_that_is_kept_alive_sends_its_first_heartbeat_at_once() {
     }
 }
 
+/// It would move the deadline of the next delivery, or count as unsolicited output.
+#[test]
+fn a_heartbeat_after_the_answer_to_its_request_is_not_sent() {
+    for language in KitLanguage::ALL {
+        let output = output(language, &[delivery("keep"), delivery("kept-beat")].concat());
+        let frames = text(&output.stdout);
+        assert!(frames.contains(&done("beaten")), "{language:?}: {}", text(&output.stderr));
+        assert_eq!(frames.matches("heartbeat").count(), 0, "{language:?}: {frames}");
+        assert!(output.status.success(), "{language:?}");
+    }
+}
+
 /// If two threads see one frame, the second to read must not wait for another frame.
 #[test]
 fn two_threads_of_a_python_handler_may_look_for_a_cancel_at_once() {
@@ -263,7 +275,7 @@ import os, select, threading
 import organism_listener
 
 source, sink = os.pipe()
-connection = organism_listener._Connection(source, sink)
+channel = organism_listener._DeliveryChannel(organism_listener._Connection(source, sink))
 os.write(sink, b'<cancel call=\"c\"/>\\0')
 both_look = threading.Barrier(2)
 look = select.select
@@ -279,7 +291,7 @@ def slow_look(*arguments):
 
 select.select = slow_look
 seen = []
-look_for_cancel = lambda: seen.append(connection.cancels('c'))
+look_for_cancel = lambda: seen.append(channel.cancels('c'))
 threads = [threading.Thread(target=look_for_cancel, daemon=True) for _ in range(2)]
 for thread in threads:
     thread.start()

@@ -19,6 +19,7 @@ macro_rules! each_kit {
     };
 }
 
+mod crashes;
 mod denied_answers;
 mod drain;
 mod kits;
@@ -31,10 +32,12 @@ mod previews;
 mod replicas;
 mod strangers;
 
+use std::fs::File;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::TcpStream;
+use std::os::fd::OwnedFd;
 use std::pin::Pin;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
 
@@ -154,17 +157,30 @@ pub struct Kit(Child);
 impl Kit {
     /// Starts the obedient listener of this kit. Returns after it has announced itself.
     pub fn start(language: KitLanguage, meeting: &Meeting, variables: &[(&str, &str)]) -> Self {
-        Self::announced(language.on_nats("obedient"), meeting, variables)
+        Self::announced(language.on_nats("obedient"), meeting, variables, no_log())
+    }
+
+    /// Starts the obedient listener of this kit, which writes to `log`. Returns after it has
+    /// announced itself.
+    pub fn logging(language: KitLanguage, meeting: &Meeting, log: OwnedFd) -> Self {
+        let mut command = language.on_nats("obedient");
+        command.env_remove("PYTHONUNBUFFERED");
+        Self::announced(command, meeting, &[], log)
     }
 
     /// Starts a listener of the Python kit. Returns after it has announced itself.
     pub fn running(program: &str, meeting: &Meeting, variables: &[(&str, &str)]) -> Self {
         let mut command = python();
         command.arg(program).env("PYTHONPATH", repository().join("listeners/python"));
-        Self::announced(command, meeting, variables)
+        Self::announced(command, meeting, variables, no_log())
     }
 
-    fn announced(command: Command, meeting: &Meeting, variables: &[(&str, &str)]) -> Self {
+    fn announced(
+        command: Command,
+        meeting: &Meeting,
+        variables: &[(&str, &str)],
+        log: OwnedFd,
+    ) -> Self {
         let here = async {
             let stranger = meeting.stranger().await;
             stranger.hears(&meeting.subjects.here()).await
@@ -175,16 +191,16 @@ impl Kit {
             ("ORGANISM_NAME", &meeting.organism),
             ("ORGANISM_LISTENER", "tested"),
         ];
-        // A crashed handler prints its traceback.
-        let kit = Self::spawn(command, &[&place, variables].concat(), Stdio::null());
+        let kit = Self::spawn(command, &[&place, variables].concat(), log);
         wait(here.next());
         kit
     }
 
-    pub fn spawn(mut command: Command, variables: &[(&str, &str)], log: Stdio) -> Self {
-        // A listener on NATS prints nothing. Without its standard output, one that a failed test leaves
-        // behind does not hold that of the tests.
-        command.envs(variables.iter().copied()).stdout(Stdio::null()).stderr(log);
+    /// Starts a listener. `log` gets what it writes to standard output and to standard error. A
+    /// listener that a failed test leaves behind must not hold those of the tests.
+    pub fn spawn(mut command: Command, variables: &[(&str, &str)], log: OwnedFd) -> Self {
+        command.envs(variables.iter().copied());
+        command.stdout(log.try_clone().unwrap()).stderr(log);
         Self(command.spawn().unwrap())
     }
 
@@ -242,6 +258,11 @@ impl Host for Kept {
     fn drain(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
         self.host.drain()
     }
+}
+
+/// A file that keeps nothing. A crashed handler would print its traceback.
+fn no_log() -> OwnedFd {
+    File::options().write(true).open("/dev/null").unwrap().into()
 }
 
 /// The Python interpreter with nats-py, which `.ci/natspy` installs.

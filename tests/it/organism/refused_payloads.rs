@@ -106,14 +106,20 @@ fn the_log_names_a_refused_preview() {
 /// call waits.
 #[test]
 fn the_log_states_that_a_process_was_killed_after_a_time_out() {
-    let silent = "[\"sleep\", \"600\"]\ntimeout = \"1s\"";
-    let house = House::with(&CONFIG.replacen(r#"["./player.pl", "solo"]"#, silent, 1));
-    let running = house.run();
-    let sent = house.send_text(&numbered("ping", "1"), &[]);
-    assert!(sent.out.contains("code=\"timeout\""), "{sent:?}");
-    let line = line_with(&house, "it wrote nothing: did it flush?; it was killed");
-    for field in ["listener=solo", "instance=0", "call=", "attempt=1.1"] {
-        assert!(line.contains(field), "{field}: {line}");
+    let cases = [
+        (r#"["sh", "-c", "cat >/dev/null"]"#, "it wrote nothing: did it flush?; it was killed"),
+        (r#"["sleep", "600"]"#, "has read nothing since: its start counts towards `timeout`"),
+    ];
+    for (silent, reason) in cases {
+        let silent = format!("{silent}\ntimeout = \"1s\"");
+        let house = House::with(&CONFIG.replacen(r#"["./player.pl", "solo"]"#, &silent, 1));
+        let running = house.run();
+        let sent = house.send_text(&numbered("ping", "1"), &[]);
+        assert!(sent.out.contains("code=\"timeout\""), "{sent:?}");
+        let line = line_with(&house, reason);
+        for field in ["listener=solo", "instance=0", "call=", "attempt=1.1", "it was killed"] {
+            assert!(line.contains(field), "{field}: {line}");
+        }
+        assert_eq!(running.stop(), Some(0));
     }
-    assert_eq!(running.stop(), Some(0));
 }

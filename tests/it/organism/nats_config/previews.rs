@@ -1,6 +1,6 @@
 //! Previews of a listener on NATS, with the keys that `nats-config` writes.
 
-use std::process::Stdio;
+use std::os::fd::AsFd as _;
 
 use futures_util::StreamExt as _;
 use serde_json::Value as Json;
@@ -35,7 +35,8 @@ fn previewer(guarded: &Guarded) -> Kit {
         ("ORGANISM_BUS_NKEY", key.to_str().unwrap()),
         ("BASE", base.to_str().unwrap()),
     ];
-    let kit = Kit::spawn(command, &variables, Stdio::inherit());
+    let log = std::io::stderr().as_fd().try_clone_to_owned().unwrap();
+    let kit = Kit::spawn(command, &variables, log);
     runtime.block_on(here.1.next()).expect("it announces itself");
     kit
 }
