@@ -748,8 +748,9 @@ pub const WEB_NICENESS: i32 = 10;
 pub const WEB_TLS_FILE_BYTES_MAX: u64 = 1 << 20;
 /// Maximum host names under which the web view can be reached.
 pub const WEB_HOSTS_MAX: usize = 64;
-/// Maximum bytes of a form that the web view accepts.
-pub const WEB_FORM_BYTES_MAX: usize = 8 << 10;
+/// Maximum bytes of an unsent form that the page for the token keeps. A form is unsent if it came
+/// without a session.
+pub const WEB_UNSENT_FORM_BYTES_MAX: usize = 64 << 10;
 /// Maximum bytes of a form with an action, such as an answer. The limit leaves room for the escapes
 /// of the form's encoding.
 pub const WEB_ACTION_BYTES_MAX: usize = 4 << 20;

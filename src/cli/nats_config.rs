@@ -93,6 +93,13 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         put(&format!("{}  {user}\n", path.display()))?;
     }
 
+    if !written.dropped.is_empty() {
+        note!(
+            "accounts.conf was written anew, without these users, which were added by hand: {}",
+            written.dropped.join(", ")
+        );
+    }
+
     if let Some((_, seed)) = written.seeds.first() {
         let path = seed.canonicalize().unwrap_or_else(|_| seed.clone());
         let system_setting =

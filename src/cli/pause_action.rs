@@ -7,7 +7,7 @@ use serde::Serialize;
 use crate::config::{Config, nearest};
 use crate::contract::Role;
 use crate::ids::{ListenerName, ThreadId};
-use crate::service::{PauseError, PauseReport};
+use crate::service::{PauseError, PauseReport, failed_partitions};
 use crate::thread::{PauseTarget, PauseVerb};
 
 use super::decision::{self, DecisionArgs};
@@ -211,6 +211,7 @@ fn print_json(
                 ("unchanged", Some(*in_flight), None)
             }
             Err(error @ PauseError::Refused(_)) => ("refused", None, Some(error.to_string())),
+            Err(error) if error.is_result_unknown() => ("unknown", None, Some(error.to_string())),
             Err(error) => ("failed", None, Some(error.to_string())),
         };
         PartitionOutput { partition: *partition, result: name, in_flight, error }
@@ -241,33 +242,29 @@ fn outcome(
         failures.push(error);
     }
 
-    let failed = failures.len();
+    let summary = failed_partitions(verb, failures.iter(), count);
     let Some(first) = failures.into_iter().next() else { return Ok(CommandExit::Done.into()) };
-    let error = match first {
+    let exit = match first {
         PauseError::Refused(refusal) if count == 1 => {
             return decision::ruled(Some(*refusal)).map(|()| CommandExit::Done.into());
         }
-        PauseError::Refused(refusal) => {
-            let exit = decision::exit_of_refusal(&refusal);
-            return Err(CommandFailure::new(exit, partly(verb, failed, count, exit)).into());
-        }
+        PauseError::Refused(refusal) => decision::exit_of_refusal(&refusal),
         PauseError::UnknownListener(listener) => return Err(unknown_listener(&listener, names)),
-        PauseError::Service(error) => anyhow::Error::from(error),
+        PauseError::Service(ref error) => {
+            let exit = exit::of_service(error);
+            if count == 1 {
+                return Err(CommandFailure::new(exit, first.to_string()).into());
+            }
+            exit
+        }
     };
-    if count == 1 {
-        return Err(error);
-    }
 
-    let exit = exit::code(&error);
-    Err(CommandFailure::new(exit, partly(verb, failed, count, exit)).into())
+    Err(CommandFailure::new(exit, summary + advice(exit)).into())
 }
 
-/// Returns the text about the partitions in which the pause or the resume failed. Advises the user
-/// to repeat the command only if `exit` states that the reason may pass.
-fn partly(verb: PauseVerb, failed: usize, count: usize, exit: CommandExit) -> String {
-    let verb = if verb == PauseVerb::Resume { "resume" } else { "pause" };
-    let advice = if exit == CommandExit::TryAgain { "; the command can be repeated" } else { "" };
-    format!("{failed} of {count} partitions did not {verb}{advice}")
+/// Returns the advice to repeat the command if `exit` states that the reason may pass.
+fn advice(exit: CommandExit) -> &'static str {
+    if exit == CommandExit::TryAgain { "; the command can be repeated" } else { "" }
 }
 
 #[cfg(test)]
@@ -276,9 +273,7 @@ mod tests {
 
     #[test]
     fn the_command_is_to_be_repeated_only_if_the_reason_may_pass() {
-        let text = |exit| partly(PauseVerb::Pause, 1, 2, exit);
-        let passing = text(CommandExit::TryAgain);
-        assert_eq!(passing, "1 of 2 partitions did not pause; the command can be repeated");
-        assert_eq!(text(CommandExit::Config), "1 of 2 partitions did not pause");
+        assert_eq!(advice(CommandExit::TryAgain), "; the command can be repeated");
+        assert_eq!(advice(CommandExit::Config), "");
     }
 }

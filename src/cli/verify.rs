@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use serde::Serialize;
 
-use crate::audit::{self, OutsideVerdict, ProofReport, ProofVerdict, VerifyOptions};
+use crate::audit::{self, OutsideVerdict, ProofReport, ProofVerdict, RecordedLoss, VerifyOptions};
 use crate::config::{self, ConfigEnvironment, StorageConfig};
 use crate::ids::Position;
 use crate::journal::{Error, KeyId, at_position, jetstream, partitions_in};
@@ -252,15 +252,7 @@ fn summary(output: &RenderOutput, report: &ProofReport) -> String {
 
     lines.extend(key_lines(report));
     let losses = report.losses.iter();
-    lines.extend(losses.map(|loss| {
-        let kept = loss.kept;
-        let acknowledged = loss.acknowledged;
-        let journal = loss.journal.map(|journal| format!(" of the journal {journal}"));
-        let journal = journal.unwrap_or_default();
-        format!(
-            "lost         records after {kept} up to {acknowledged}{journal}, accepted by an operator"
-        )
-    }));
+    lines.extend(losses.map(loss_line));
 
     let accepted = report.accepted.iter();
     lines.extend(accepted.map(|records| {
@@ -290,6 +282,24 @@ fn summary(output: &RenderOutput, report: &ProofReport) -> String {
     });
     lines.push(String::new());
     lines.join("\n")
+}
+
+/// Returns the line about a loss of records that an operator has accepted.
+fn loss_line(loss: &RecordedLoss) -> String {
+    let RecordedLoss { kept, acknowledged, journal, is_fork } = loss;
+    if *is_fork {
+        let first = kept.0 + 1;
+        return format!(
+            "given up     records {first} to {acknowledged} of another copy, in whose place the \
+             journal has others; accepted by an operator"
+        );
+    }
+
+    let journal = journal.map(|journal| format!(" of the journal {journal}"));
+    let journal = journal.unwrap_or_default();
+    format!(
+        "lost         records after {kept} up to {acknowledged}{journal}, accepted by an operator"
+    )
 }
 
 /// Draws one line for each change of the signing key. Then draws one line for each unavailable key

@@ -271,7 +271,7 @@ pub enum Error {
     /// have continued the stream differently.
     #[error(
         "the stream {stream} is forked at record {position}: it holds another record there than \
-         what was acknowledged, as {sources}. No pump leads it (docs/errors/stream-forked.md). \
+         what was acknowledged, as {sources}. This host does not lead it (docs/errors/stream-forked.md). \
          `organism repair` shows both sides and takes the choice"
     )]
     StreamForked { stream: String, position: Position, sources: String },

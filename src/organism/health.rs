@@ -8,7 +8,6 @@ use super::alerts::AlertMetrics;
 use super::index_follower::IndexLag;
 use super::model_metrics::ModelCounts;
 use super::partitioned::{PartitionMap, PartitionStatus};
-use crate::clock::Time;
 use crate::config::Config;
 use crate::ids::{ListenerName, Position};
 use crate::journal::sqlite::JournalReader;
@@ -50,7 +49,7 @@ impl PumpHealth {
     }
 
     fn write(&self, page: &mut MetricsPage) {
-        self.counts.write(page, Time::now());
+        self.counts.write(page);
         if let Some(lag) = &self.index {
             lag.write(page);
         }

@@ -146,7 +146,7 @@ pub(super) fn damage_actions(
 }
 
 fn details(repair: &StreamRepair) -> Vec<ActionDetail> {
-    let StreamRepair { from, kept, acknowledged, aside } = repair;
+    let StreamRepair { from, kept, acknowledged, forked_at, aside } = repair;
     let first = Position(kept.0 + 1);
     let mut details = Vec::new();
 
@@ -158,7 +158,13 @@ fn details(repair: &StreamRepair) -> Vec<ActionDetail> {
         RepairSource::Stream => {
             details.push(ActionDetail::new("accepted", "loss"));
             details.push(ActionDetail::new("kept-up-to", kept));
-            details.push(ActionDetail::new("acknowledged-up-to", acknowledged));
+            match forked_at {
+                Some(first) => {
+                    details.push(ActionDetail::new(OperatorAction::GIVEN_UP_FROM, first));
+                    details.push(ActionDetail::new("given-up-to", acknowledged));
+                }
+                None => details.push(ActionDetail::new("acknowledged-up-to", acknowledged)),
+            }
         }
     }
 

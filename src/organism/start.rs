@@ -49,6 +49,9 @@ impl Organism {
         project::begin(&config.directories(), false)?;
         let _announcement = Announcement::make(&config.data)?;
         let mut on_wait = Some(on_wait);
+        // On JetStream, a pump of another host may hold the lease while a command only tries to
+        // start here. A command that pumps has locked the journal's directory.
+        let directory = config.data.display().to_string();
 
         loop {
             let is_used = || announcement::is_used_by_command(&config.data);
@@ -56,8 +59,8 @@ impl Organism {
             // in use.
             let was_used = is_used();
             match Self::start(config.clone()).await {
-                Err(Error::Journal(journal::Error::InUse { holder, .. }))
-                    if was_used || is_used() =>
+                Err(Error::Journal(journal::Error::InUse { path, holder }))
+                    if path == directory && (was_used || is_used()) =>
                 {
                     if let Some(on_wait) = on_wait.take() {
                         on_wait(&holder);

@@ -9,7 +9,7 @@ mod signature_place;
 mod submission;
 
 pub use fork::OpenedFork;
-pub use pause::PauseError;
+pub use pause::{PauseError, failed_partitions};
 
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};

@@ -181,6 +181,21 @@ impl Error {
         }
     }
 
+    /// Returns the text, without advice, of an error that leaves open whether the request was or
+    /// will be carried out; `None` for any other error.
+    pub(super) fn missing_result(&self) -> Option<String> {
+        match self {
+            Self::Lost => Some("the running organism ended before its last response".to_owned()),
+            Self::Undecided { detail } => {
+                Some(format!("the running organism did not respond in time ({detail})"))
+            }
+            Self::Unanswered { partition, detail } => {
+                Some(format!("no pump of partition {partition} gave a result ({detail})"))
+            }
+            _ => None,
+        }
+    }
+
     /// Whether the organism and the command are certainly different programs. Every further request
     /// then fails, too.
     pub const fn is_of_other_program(&self) -> bool {

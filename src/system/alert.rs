@@ -63,17 +63,27 @@ impl AlertEvent {
 }
 
 /// Id of an alert. Each cause has an alert with an id of its own.
+///
+/// No record began the cause of an alert about the journal as a whole. Its `cause` is 0, and the
+/// time at which the cause began distinguishes it from other such alerts.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AlertId {
     pub kind: AlertKind,
     pub subject: String,
     pub cause: Position,
+    /// Time at which the cause began; `None` if a record began the cause.
+    pub since: Option<Time>,
 }
 
-/// Formats the id for a command or a person, such as `failures/search/120`.
+/// Formats the id for a command or a person, such as `failures/search/120`. An id without a record
+/// has the microseconds since 1970 in place of the record, such as `record/journal/1764435217000000`.
 impl fmt::Display for AlertId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}/{}", self.kind.as_str(), self.subject, self.cause)
+        write!(f, "{}/{}/", self.kind.as_str(), self.subject)?;
+        match self.since {
+            Some(since) => write!(f, "{}", since.0),
+            None => write!(f, "{}", self.cause),
+        }
     }
 }
 
@@ -110,7 +120,12 @@ pub struct AlertReport {
 
 impl AlertReport {
     pub fn id(&self) -> AlertId {
-        AlertId { kind: self.kind, subject: self.subject.clone(), cause: self.cause }
+        AlertId {
+            kind: self.kind,
+            subject: self.subject.clone(),
+            cause: self.cause,
+            since: (self.cause == Position(0)).then_some(self.since),
+        }
     }
 
     pub(super) fn payload(&self, tag: StartTagText) -> Payload {

@@ -159,7 +159,12 @@ fn summary(stream: &str, repair: &StreamRepair) -> String {
         }
         RepairSource::Stream => {
             lines.push(format!("kept         the stream, up to record {}", repair.kept));
-            lines.push(format!("given up     what was acknowledged up to record {last}"));
+            lines.push(match repair.forked_at {
+                Some(first) => {
+                    format!("given up     other records, from {first} up to {last}")
+                }
+                None => format!("given up     what was acknowledged up to record {last}"),
+            });
         }
     }
 

@@ -391,6 +391,24 @@ impl StreamBounds {
         if self.all.iter().any(is_shorter) { Err(self.shorter(Some(last))) } else { Ok(()) }
     }
 
+    /// Returns the positions of the records that a source knows and a stream of `journal` lacks:
+    /// the stream ends before the position, at record `last`, or has a different record there.
+    /// `hash_at` returns the hash of the stream's record at a position.
+    pub fn missing(
+        &self,
+        journal: Uuid,
+        last: Position,
+        hash_at: &dyn Fn(Position) -> Option<Digest>,
+    ) -> BTreeSet<Position> {
+        let is_missing = |bound: &&StreamBound| {
+            bound.position > last
+                || bound.journal != journal
+                || bound.hash.is_some_and(|hash| hash_at(bound.position) != Some(hash))
+        };
+        let known = self.all.iter().filter(|bound| bound.position > Position(0));
+        known.filter(is_missing).map(|bound| bound.position).collect()
+    }
+
     /// Returns the error for a stream that lacks records or messages that a source knows. `last` is
     /// the last record of the stream; `None` if the stream is missing or empty.
     pub fn shorter(&self, last: Option<Position>) -> Error {

@@ -21,7 +21,10 @@ use super::periodic_thread::PeriodicThread;
 #[derive(Debug, Clone)]
 pub(super) enum FatalCondition {
     Taken,
+    /// The stream has lost acknowledged messages.
     Lost(String),
+    /// The stream has every message, but its settings were changed so that it may lose some.
+    Unsafe(String),
 }
 
 /// The reason why the pump must stop; `None` while there is no reason. The lease renewal and the

@@ -33,6 +33,7 @@ mod stream_copier;
 mod stream_damage;
 mod stream_monitor;
 mod stream_reader;
+mod stream_reading;
 mod sync_check;
 mod takeover;
 

@@ -259,9 +259,7 @@ pub(super) fn stream(
     let mut info =
         info.map_err(|f| creation_failed(api.link.server(), &format!("the stream {name}"), f))?;
     let begun = Instant::now();
-    let differences = settings::differences(options, &info.config);
-    if !differences.is_empty() {
-        let detail = format!("the stream {name} may lose records: {}", differences.join("; "));
+    if let Some(detail) = settings::fault(options, &info.config) {
         return Err(Error::UnsafeServer { server: api.link.server(), detail });
     }
 

@@ -48,8 +48,7 @@ pub(super) struct ProjectionComparison {
     pub alignment: ProjectionAlignment,
     /// Digests of the organism's files that the stream has, such as configs and schemas.
     pub blobs: HashSet<Digest>,
-    /// Position of the last record of the stream. If the stream is forked, the position of the
-    /// first record that differs from the projection's record.
+    /// Position of the last record of the stream, also if the stream is forked.
     pub records: Position,
     /// Whether the stream contains a message that begins an epoch. Each start of a pump and the end
     /// of each move write such a message.
@@ -133,7 +132,7 @@ impl ComparedProjection {
                         }
                         forked = self.follow(row, &mut compared)?;
                     }
-                    StreamItem::Step(_) => {}
+                    StreamItem::Step(row) => compared.records = row.place.position,
                     StreamItem::Blob(digest, bytes) => {
                         compared.blobs.insert(*digest);
                         let is_damaged = Digest::of(bytes) != *digest;

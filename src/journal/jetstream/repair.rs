@@ -10,7 +10,6 @@
 //! records the finished repair in the journal, and then removes the note. So an interrupted repair
 //! can be resumed, and every repair is recorded only once.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -21,10 +20,8 @@ use crate::durable_file;
 use crate::failpoint::failpoint;
 use crate::ids::Position;
 use crate::journal::checkpoint::CheckpointFile;
-use crate::journal::commit_watermark::warn_of_damaged_watermark;
-use crate::journal::log::StreamItem;
 use crate::journal::sqlite::{self, DATABASE, JournalReader, LockedJournalDir};
-use crate::journal::{CheckpointCopies, Error, KeyId, acknowledged};
+use crate::journal::{Error, KeyId};
 use crate::limits;
 use crate::mutant::mutant;
 use crate::nats;
@@ -38,7 +35,7 @@ use super::lease_renewal::LeaseRenewal;
 use super::open::{connect, found};
 use super::projection_alignment::{ComparedProjection, ProjectionAlignment, ProjectionComparison};
 use super::stream_copier::StreamCopier;
-use super::stream_reader::StreamReader;
+use super::stream_reading::StreamReading;
 use super::{Options, creation_failed, first_message, settings};
 
 /// The side whose records are kept if a stream and a projection differ.
@@ -59,8 +56,12 @@ pub struct StreamRepair {
     pub from: RepairSource,
     /// The last record of the stream before the repair.
     pub kept: Position,
-    /// The last acknowledged record before the repair.
+    /// The last record that the repair publishes again or gives up.
     pub acknowledged: Position,
+    /// The first record that the repair gives up although the stream has a record at this position:
+    /// the stream's record is a different one. `None` if the stream is not forked.
+    #[serde(rename = "forked_at", default, skip_serializing_if = "Option::is_none")]
+    pub forked_at: Option<Position>,
     /// Path to which the projection was moved aside; `None` if no projection was moved.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub aside: Option<PathBuf>,
@@ -71,6 +72,9 @@ pub struct StreamRepair {
 ///
 /// Returns [`Error::OtherHostAhead`] if a repair on another host could keep more records. Nothing
 /// was changed then.
+///
+/// While another process pumps the stream, changes nothing. If a repair is needed, returns
+/// [`Error::StreamForked`] with both sides, or [`Error::InUse`].
 pub fn repair(
     servers: &nats::Options,
     options: &Options,
@@ -82,9 +86,18 @@ pub fn repair(
     let api = connect(servers, options)?;
     let member = JoiningHost::new(data, state);
     let lease = Lease::of(&api, options, LeaseEntry::here(data), &member)?;
-    lease.take(lease.wait_until_free(options)?, options)?;
-    let renewal = LeaseRenewal::start(options, Arc::new(lease))?;
     let noted = read_note(options, state)?;
+    let free = match lease.wait_until_free(options) {
+        Err(Error::InUse { holder, .. }) if noted.is_none() => {
+            let data = data.to_owned();
+            let state = state.to_owned();
+            let host = PumpDirectories { data, state };
+            return compare_while_pumped(&api, options, &host, &lease, holder);
+        }
+        free => free?,
+    };
+    lease.take(free, options)?;
+    let renewal = LeaseRenewal::start(options, Arc::new(lease))?;
     let host = LockedHost { api: &api, options, data, state, opening: &opening, renewal };
     let is_pending = noted.is_some();
     let noted = noted.filter(|noted| from.is_none_or(|from| from == noted.from));
@@ -92,6 +105,40 @@ pub fn repair(
         Some(RepairSource::Stream) => host.keep_stream(noted, is_pending),
         _ => host.publish_rest(noted, from),
     }
+}
+
+/// Compares the stream, which `holder` pumps, with everything that this host knows. Returns
+/// `Ok(None)` if nothing needs repair.
+fn compare_while_pumped(
+    api: &JetStreamApi,
+    options: &Options,
+    host: &PumpDirectories,
+    lease: &Lease,
+    holder: String,
+) -> Result<Option<StreamRepair>, Error> {
+    let stream = options.stream();
+    let info = api.info(&stream).map_err(|failed| {
+        creation_failed(api.link.server(), &format!("the stream {stream}"), failed)
+    })?;
+    let reading = StreamReading::of(api, options, host, lease, info.state.last_seq)?;
+    if reading.is_whole {
+        return Ok(None);
+    }
+
+    let StreamReading { last, forked_at, lost, .. } = reading;
+    let Some(position) = forked_at else {
+        return Err(Error::InUse { path: stream, holder });
+    };
+
+    let sources = format!(
+        "what {} and {} show, which goes up to record {} (the stream goes up to record {last}, and \
+         is pumped by {holder}; `--from stream` keeps that, if you first stop the organism there, \
+         too, so that the repair can be recorded)",
+        host.data.display(),
+        host.state.display(),
+        lost.unwrap_or(position),
+    );
+    Err(Error::StreamForked { stream, position, sources })
 }
 
 /// Removes the note of a repair from the state directory. Must be called only after the repair was
@@ -166,11 +213,11 @@ impl LockedHost<'_> {
         let last = projection.last;
         let info = self.info()?;
         let last_seq = info.as_ref().map_or(0, |info| info.state.last_seq);
+        let compared = projection.compare(self.api, self.options, last_seq)?;
         if last_seq > 0 && first_message::journal(self.api, self.options)? != journal {
-            return Err(self.forked(Position(1), Position(0), last));
+            return Err(self.forked(Position(1), compared.records, last));
         }
 
-        let compared = projection.compare(self.api, self.options, last_seq)?;
         let kept = match compared.alignment {
             ProjectionAlignment::Forked(at) if !mutant("lead-a-fork") => {
                 return Err(self.forked(at, compared.records, last));
@@ -195,7 +242,7 @@ impl LockedHost<'_> {
         }
 
         let from = from.unwrap_or(RepairSource::Projection);
-        let fresh = StreamRepair { from, kept, acknowledged: last, aside: None };
+        let fresh = StreamRepair { from, kept, acknowledged: last, forked_at: None, aside: None };
         let note = noted.unwrap_or(fresh);
         write_note(self.options, self.state, &note)?;
         if let Some(hash) = hash_at(self.data, last)? {
@@ -319,13 +366,9 @@ impl LockedHost<'_> {
     /// checkpoints or the lease. Called on a host without a projection, because such a host cannot
     /// publish missing records.
     fn check_without_projection(&self) -> Result<(), Error> {
-        let known = self.renewal.acknowledged().map_or(Position(0), |known| known.position);
-        let known = known.max(self.shown_outside()?);
         let last_seq = self.info()?.map_or(0, |info| info.state.last_seq);
-        let (last, _) = self.read_stream(last_seq)?;
-        if known <= last {
-            return Ok(());
-        }
+        let StreamReading { last, lost, .. } = self.read_stream(last_seq)?;
+        let Some(known) = lost.filter(|lost| *lost > last) else { return Ok(()) };
 
         let end = match last_seq {
             0 => "is gone".to_owned(),
@@ -433,18 +476,19 @@ impl LockedHost<'_> {
         let note = match noted {
             Some(note) => note,
             None => {
-                let (last, is_whole) = self.read_stream(info.state.last_seq)?;
-                if is_whole && !is_pending {
+                let reading = self.read_stream(info.state.last_seq)?;
+                if reading.is_whole && !is_pending {
                     return Ok(None);
                 }
 
+                let last = reading.last;
                 let members = StreamBounds::of_members(self.api, self.options);
                 if let Some(sources) = members.beyond(last) {
                     let ours = format!("the stream goes up to record {last}");
                     return Err(self.ahead(&ours, &sources));
                 }
 
-                self.note_of_stream(info.state.last_seq, last)?
+                self.note_of_stream(&reading)
             }
         };
 
@@ -455,87 +499,22 @@ impl LockedHost<'_> {
         Ok(Some(note))
     }
 
-    /// Reads the stream up to message `last_seq`. Returns the last record of the stream, and
-    /// whether the stream has everything that this host and the lease know: all records and files
-    /// of the projection, and each record that the state directory, the copied checkpoints or the
-    /// lease name.
-    fn read_stream(&self, last_seq: u64) -> Result<(Position, bool), Error> {
+    fn read_stream(&self, last_seq: u64) -> Result<StreamReading, Error> {
         let data = self.data.to_owned();
         let state = self.state.to_owned();
         let host = PumpDirectories { data, state };
-        let bounds = StreamBounds::of_host(self.options, &host, &self.renewal.lease)?;
-        if last_seq == 0 {
-            return Ok((Position(0), bounds.check_empty().is_ok()));
-        }
-
-        let known = bounds.positions();
-        let mut hashes = BTreeMap::new();
-        let mut last = Position(0);
-        StreamReader::new(self.api, self.options).each_group(last_seq, &mut |_, contents| {
-            for item in &contents.taken {
-                if let StreamItem::Step(row) = item {
-                    last = row.place.position;
-                    if known.contains(&last) {
-                        hashes.insert(last, row.hash);
-                    }
-                }
-            }
-            Ok(())
-        })?;
-
-        let journal = first_message::journal(self.api, self.options)?;
-        match bounds.check(journal, last_seq, last, &|at| Ok(hashes.get(&at).copied())) {
-            Err(Error::StreamShorter { .. } | Error::StreamForked { .. }) => Ok((last, false)),
-            checked => {
-                checked?;
-                Ok((last, self.has_projection(last_seq)?))
-            }
-        }
+        StreamReading::of(self.api, self.options, &host, &self.renewal.lease, last_seq)
     }
 
-    /// Whether the stream, up to its message `last_seq`, has all records and files of this host's
-    /// projection. True if this host has no projection.
-    fn has_projection(&self, last_seq: u64) -> Result<bool, Error> {
-        if !self.opening.exists() {
-            return Ok(true);
+    /// Returns the description of a repair that keeps the stream.
+    fn note_of_stream(&self, reading: &StreamReading) -> StreamRepair {
+        StreamRepair {
+            from: RepairSource::Stream,
+            kept: reading.last,
+            acknowledged: reading.lost.unwrap_or(reading.last),
+            forked_at: reading.forked_at,
+            aside: self.opening.exists().then(|| unused(self.data)),
         }
-
-        let projection = ComparedProjection::open(self.data)?;
-        let compared = projection.compare(self.api, self.options, last_seq)?;
-        Ok(matches!(compared.alignment, ProjectionAlignment::Whole { .. }))
-    }
-
-    /// Returns the description of a repair that keeps the stream, whose last record is `end`. If
-    /// the stream and the projection have different records at some position, the description
-    /// counts the stream's records as kept only up to and including the first such position.
-    fn note_of_stream(&self, last_seq: u64, end: Position) -> Result<StreamRepair, Error> {
-        let mut kept = end;
-        let mut last = Position(0);
-        let mut aside = None;
-
-        if self.opening.exists() {
-            let projection = ComparedProjection::open(self.data)?;
-            kept = projection.compare(self.api, self.options, last_seq)?.records;
-            last = projection.last;
-            aside = Some(unused(self.data));
-        }
-
-        let known = self.renewal.acknowledged().map_or(last, |known| known.position.max(last));
-        let acknowledged = known.max(self.shown_outside()?);
-        Ok(StreamRepair { from: RepairSource::Stream, kept, acknowledged, aside })
-    }
-
-    /// Returns the position of the last record that the watermark in the state directory or a copy
-    /// of a checkpoint names. Returns 0 if neither names a record. Does not read the stream and the
-    /// projection.
-    fn shown_outside(&self) -> Result<Position, Error> {
-        let noted = sqlite::noted_journal(self.data, self.state);
-        let Some(journal) = noted else { return Ok(Position(0)) };
-        warn_of_damaged_watermark(self.state, journal)?;
-        let (mark, _) = acknowledged(self.state, journal)?;
-        let copies = self.options.checkpoints.as_ref();
-        let copies = copies.and_then(|at| CheckpointCopies::read(at, journal).ok());
-        Ok(mark.max(copies.map_or(Position(0), |copies| copies.last())))
     }
 
     fn set_aside(&self, aside: Option<&Path>) -> Result<(), Error> {

@@ -20,8 +20,12 @@ const SYNCING: (u32, u32, u32) = (2, 10, 0);
 /// some of these messages, with any settings.
 const SOUND: (u32, u32, u32) = (2, 10, 23);
 
+/// Key of the setting that states how many servers store the stream.
+const REPLICAS: &str = "num_replicas";
+
 /// Returns the settings that decide whether a stream can lose messages, each with its only safe
-/// value. A setting that a server does not report counts as null, false, zero or empty.
+/// value. Of [`REPLICAS`], higher values are safe, too. A setting that a server does not report
+/// counts as null, false, zero or empty.
 fn required(options: &Options) -> Vec<(&'static str, Value)> {
     vec![
         ("name", json!(options.stream())),
@@ -34,7 +38,7 @@ fn required(options: &Options) -> Vec<(&'static str, Value)> {
         ("max_age", json!(0)),
         ("max_msgs_per_subject", json!(-1)),
         ("max_msg_size", json!(-1)),
-        ("num_replicas", json!(options.replicas)),
+        (REPLICAS, json!(options.replicas)),
         ("deny_delete", json!(true)),
         ("deny_purge", json!(true)),
         ("no_ack", json!(false)),
@@ -70,15 +74,49 @@ pub fn of(options: &Options) -> Value {
     config.into()
 }
 
+/// Returns the reason why a stream with the settings `config` may lose records, with advice for the
+/// operator. Returns `None` if no setting endangers records. If the stream has more replicas than
+/// `options` states, logs a warning.
+pub fn fault(options: &Options, config: &Value) -> Option<String> {
+    let stream = options.stream();
+    let replicas = config.get(REPLICAS).and_then(Value::as_u64).unwrap_or_default();
+    let configured = u64::from(options.replicas);
+    if replicas > configured {
+        warn_once(format!(
+            "the stream {stream} has {replicas} replicas, and the config says {configured}: write \
+             `replicas = {replicas}` under [journal], or lower the number of the stream \
+             (docs/OPERATIONS.md, Change `replicas`)"
+        ));
+    }
+
+    let differences = differences(options, config);
+    if differences.is_empty() {
+        return None;
+    }
+
+    let advice = if replicas < configured {
+        format!(
+            "Raise the number of the stream's replicas, or write `replicas = {replicas}` under \
+             [journal] (docs/OPERATIONS.md, Change `replicas`); then start again"
+        )
+    } else {
+        "Put the settings of the stream right, then start again".to_owned()
+    };
+
+    let differences = differences.join("; ");
+    Some(format!("the stream {stream} may lose records: {differences}. {advice}"))
+}
+
 /// Returns the settings of a stream that differ from the settings that a journal needs.
-pub fn differences(options: &Options, config: &Value) -> Vec<String> {
+fn differences(options: &Options, config: &Value) -> Vec<String> {
     let required = required(options);
     let found = |key: &str| config.get(key).cloned().unwrap_or(Value::Null);
     let is_nothing = |value: &Value| NOTHING.contains(&value.to_string().as_str());
     let wrong = required.iter().filter_map(|(key, wanted)| {
         let found = found(key);
         let same = found == *wanted || (is_nothing(&found) && is_nothing(wanted));
-        (!same).then(|| format!("`{key}` is {found}, not {wanted}"))
+        let has_more = *key == REPLICAS && found.as_u64() > wanted.as_u64();
+        (!same && !has_more).then(|| format!("`{key}` is {found}, not {wanted}"))
     });
     let known = |key: &str| HARMLESS.contains(&key) || required.iter().any(|(k, _)| *k == key);
     let all = config.as_object().into_iter().flatten();
@@ -243,6 +281,19 @@ mod tests {
                 matches!(messages.as_slice(), [message] if message.contains(key)),
                 "{key}: {messages:?}"
             );
+        }
+    }
+
+    #[test]
+    fn more_replicas_than_configured_are_accepted_and_fewer_are_refused_with_advice() {
+        let of_replicas = |replicas: u32| Options { replicas, ..options() };
+        let fault_of = |stream: u32| fault(&of_replicas(3), &of(&of_replicas(stream)));
+        assert_eq!(fault_of(3), None);
+        assert_eq!(fault_of(5), None);
+
+        let fault = fault_of(1).unwrap();
+        for part in ["`num_replicas` is 1, not 3", "`replicas = 1`", "then start again"] {
+            assert!(fault.contains(part), "{part}: {fault}");
         }
     }
 

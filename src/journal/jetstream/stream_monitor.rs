@@ -15,12 +15,12 @@ use crate::mutant::mutant;
 
 use super::Options;
 use super::acknowledged_bounds::{AcknowledgedMark, StreamBounds};
-use super::api::{JetStreamApi, code};
+use super::api::{JetStreamApi, StreamDescription, code};
 use super::lease::LeaseHandover;
 use super::lease_renewal::{FatalCondition, LeaseRenewal};
 use super::periodic_thread::PeriodicThread;
 use super::publish::lost;
-use super::settings::differences;
+use super::settings;
 use super::unavailable;
 
 /// Monitors the stream and renews the lease. Dropping this value releases the lease.
@@ -50,13 +50,13 @@ struct SuspectSince(Option<Instant>);
 impl SuspectSince {
     /// Takes the result of one check: a problem, or `None`. Returns the problem if every check for
     /// at least [`limits::STREAM_GONE_AFTER`] has found a problem, and `None` if not.
-    fn lasting(&mut self, wrong: Option<String>, now: Instant) -> Option<String> {
-        let Some(detail) = wrong else {
+    fn lasting<P>(&mut self, problem: Option<P>, now: Instant) -> Option<P> {
+        let Some(problem) = problem else {
             self.0 = None;
             return None;
         };
         let since = *self.0.get_or_insert(now);
-        (now.saturating_duration_since(since) >= limits::STREAM_GONE_AFTER).then_some(detail)
+        (now.saturating_duration_since(since) >= limits::STREAM_GONE_AFTER).then_some(problem)
     }
 }
 
@@ -79,10 +79,12 @@ impl LeadershipWatch {
         };
         let lost = renewal.found.clone();
         let look = move || {
-            let wrong = watcher.changed();
-            let Some(detail) = watcher.doubt.lasting(wrong, Instant::now()) else { return true };
-            tracing::error!("{detail}");
-            lost.fatal().get_or_insert(FatalCondition::Lost(detail));
+            let changed = watcher.changed();
+            let Some(change) = watcher.doubt.lasting(changed, Instant::now()) else { return true };
+            if let FatalCondition::Lost(detail) | FatalCondition::Unsafe(detail) = &change {
+                tracing::error!("{detail}");
+            }
+            lost.fatal().get_or_insert(change);
             false
         };
 
@@ -182,14 +184,17 @@ impl LeadershipWatch {
             // The new holder of the lease writes with the next epoch, now or soon.
             Some(FatalCondition::Taken) => Err(Error::Fenced { ours, theirs: ours + 1 }),
             Some(FatalCondition::Lost(detail)) => Err(Error::broken(0, detail)),
+            Some(FatalCondition::Unsafe(detail)) => {
+                Err(Error::UnsafeServer { server: self.api.link.server(), detail })
+            }
         }
     }
 }
 
 impl StreamMonitor {
-    /// Returns the description of a harmful change of the stream, such as lost messages; `None` if
-    /// there is no such change.
-    fn changed(&self) -> Option<String> {
+    /// Returns a harmful change of the stream, such as lost messages; `None` if there is no such
+    /// change.
+    fn changed(&self) -> Option<FatalCondition> {
         let stream = self.options.stream();
         // Ordering rule: read before the stream's state, so that messages acknowledged in between
         // do not look lost.
@@ -198,11 +203,19 @@ impl StreamMonitor {
             Ok(info) => info,
             Err(failed) if failed.is(code::STREAM_NOT_FOUND) => {
                 let gone = format!("the stream {stream} is gone; it holds the journal");
-                return Some(with_advice(&gone));
+                return Some(FatalCondition::Lost(with_advice(&gone)));
             }
             Err(_) => return None,
         };
 
+        let loss = self.loss(&info, known).map(FatalCondition::Lost);
+        loss.or_else(|| settings::fault(&self.options, &info.config).map(FatalCondition::Unsafe))
+    }
+
+    /// Returns the description of the loss of acknowledged messages; `None` if the stream has every
+    /// message up to `known`.
+    fn loss(&self, info: &StreamDescription, known: u64) -> Option<String> {
+        let stream = self.options.stream();
         if info.created != self.created {
             let now = &info.created;
             let then = &self.created;
@@ -215,18 +228,8 @@ impl StreamMonitor {
             return Some(with_advice(&lost(&stream, known, info.state.last_seq)));
         }
 
-        if info.state.messages != info.state.last_seq {
-            let missing = info.state.last_seq - info.state.messages;
-            return Some(format!("{missing} messages were taken out of the stream {stream}"));
-        }
-
-        let differences = differences(&self.options, &info.config);
-        (!differences.is_empty()).then(|| {
-            format!(
-                "the stream {stream} was changed and may lose records: {}",
-                differences.join("; ")
-            )
-        })
+        let missing = info.state.last_seq.saturating_sub(info.state.messages);
+        (missing > 0).then(|| format!("{missing} messages were taken out of the stream {stream}"))
     }
 }
 

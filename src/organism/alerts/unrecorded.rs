@@ -20,6 +20,7 @@ use crate::config::{AlertsConfig, Config};
 use crate::durable_file;
 use crate::ids::Position;
 use crate::journal::Error;
+use crate::limits;
 use crate::locks::locked;
 use crate::system::{AlertEvent, AlertId, AlertKind, AlertReport};
 
@@ -164,10 +165,15 @@ pub(in crate::organism) async fn report_failed_start(config: &Config, error: &Er
 async fn send(command: &AlertCommand, state: &Path, error: &Error) {
     let detail = error.to_string();
     let file = UnrecordedAlertFile::new(state, command.partition());
-    let is_same = |before: &UnrecordedAlert| {
-        before.report.subject == JOURNAL && before.report.detail == detail
-    };
-    if file.read().iter().any(is_same) {
+    let mut alerts = file.read();
+    alerts.retain(|alert| alert.report.subject == JOURNAL);
+    if alerts.iter().any(|alert| alert.report.detail == detail) {
+        return;
+    }
+
+    // The text of an error may differ at each start, such as by the id of a process.
+    if alerts.len() >= limits::ALERTS_PER_WINDOW_MAX {
+        tracing::warn!("no alert was raised, because {} are not on record yet", alerts.len());
         return;
     }
 
@@ -225,6 +231,23 @@ mod tests {
         assert_eq!(file.read().len(), 1);
         file.remove(&index.report.id());
         assert!(file.read().is_empty());
+    }
+
+    #[test]
+    fn two_errors_in_the_journal_have_alerts_with_ids_of_their_own() {
+        let state = tempfile::tempdir().unwrap();
+        let file = UnrecordedAlertFile::new(state.path(), None);
+        let [mut first, mut second] = [JOURNAL, JOURNAL].map(alert);
+        for (alert, since) in [(&mut first, Time(7)), (&mut second, Time(8))] {
+            alert.report.cause = Position(0);
+            alert.report.since = since;
+            file.add(alert.clone());
+        }
+        assert_eq!(file.read(), [first.clone(), second.clone()]);
+        assert_eq!(first.report.id().to_string(), "record/journal/7");
+
+        file.remove(&first.report.id());
+        assert_eq!(file.read(), [second]);
     }
 
     #[test]

@@ -84,6 +84,28 @@ impl SeedFolder {
         }
     }
 
+    /// Returns the users in the written `accounts.conf` that this program has not made: the names of
+    /// users with a password, and the public keys whose seeds are not in this directory.
+    pub fn foreign_users(&self) -> Vec<String> {
+        let accounts = std::fs::read_to_string(self.directory.join("accounts.conf"));
+        let accounts = accounts.unwrap_or_default();
+        let seeds = std::fs::read_dir(&self.directory).into_iter().flatten().flatten();
+        let own: Vec<_> = seeds.filter_map(|seed| public(&seed.path()).ok()).collect();
+        let lines = accounts.lines().filter(|line| !line.trim_start().starts_with('#'));
+        let is_separator = |c: char| c.is_whitespace() || "{}[],:=\"'".contains(c);
+        let words: Vec<_> = lines.flat_map(|line| line.split(is_separator)).collect();
+        let mut words = words.into_iter().filter(|word| !word.is_empty());
+        let mut foreign = Vec::new();
+        while let Some(word) = words.next() {
+            if ["user", "username", "nkey"].contains(&word) {
+                foreign.extend(words.next().map(str::to_owned));
+            }
+        }
+
+        foreign.retain(|user| !own.contains(user));
+        foreign
+    }
+
     pub fn check_rotation(&self, user: &str, rotation: KeyRotation) -> Result<(), KeyError> {
         let old = self.old(user);
         match rotation {

@@ -85,6 +85,9 @@ pub struct WrittenFiles {
     /// Users, each with the path of the file that contains the user's seed. A seed is the text of a
     /// private key.
     pub seeds: Vec<(String, PathBuf)>,
+    /// Users that are no longer in the configs although this program has not made them: their names
+    /// or public keys. A person had added them.
+    pub dropped: Vec<String>,
 }
 
 /// Makes missing keys and rewrites all configs.
@@ -113,6 +116,7 @@ pub fn write(config: &Config, options: &Options) -> Result<WrittenFiles, Error> 
         keys.check_rotation(user, *rotation)?;
     }
 
+    let dropped = keys.foreign_users();
     for (user, rotation) in &options.rotate {
         keys.rotate(user, *rotation)?;
     }
@@ -137,7 +141,7 @@ pub fn write(config: &Config, options: &Options) -> Result<WrittenFiles, Error> 
         servers.push(path);
     }
 
-    Ok(WrittenFiles { servers, seeds })
+    Ok(WrittenFiles { servers, seeds, dropped })
 }
 
 fn nodes_differ(nodes: &[ServerNode]) -> Result<(), Error> {

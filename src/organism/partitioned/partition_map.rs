@@ -260,6 +260,11 @@ impl PartitionMap {
         locked(&self.places).get(partition as usize).cloned().unwrap_or(PartitionLocation::Foreign)
     }
 
+    /// Whether the worker of this partition has not yet pumped the partition or stood by for it.
+    pub(super) fn is_starting(&self, partition: u32) -> bool {
+        matches!(self.place(partition), PartitionLocation::Starting)
+    }
+
     /// Records a refusal in the journal of one of the pumps that run in this process. If no pump
     /// runs here, logs the refusal as a warning.
     pub(in crate::organism) async fn record_denied(&self, denied: &DeniedCaller) {

@@ -247,7 +247,7 @@ impl PartitionWorker {
 
         match ended {
             Ok(()) => Ok(!matches!(stop_reason, Some(WorkerStop::HandOver(_)))),
-            Err(Error::Journal(error)) if is_passing(&error) => {
+            Err(Error::Journal(error)) if is_passing(&error) || is_of_server(&error) => {
                 after_term(self.partition, error, is_stop)
             }
             Err(error) => Err(error),
@@ -312,6 +312,12 @@ fn is_passing(error: &journal::Error) -> bool {
             | Error::Nats(_)
             | Error::UnprovedStream { .. }
     ) || is_disk_full(error)
+}
+
+/// Whether the error is about a server or a stream that may lose records. An operator can put it
+/// right while this process runs.
+fn is_of_server(error: &journal::Error) -> bool {
+    matches!(error, journal::Error::UnsafeServer { .. })
 }
 
 /// Returns the location of a partition whose pump could not start because of the temporary error
@@ -391,7 +397,9 @@ impl LeaseWait<'_> {
         loop {
             let begun = Instant::now();
             let error = match self.follow() {
-                Err(Error::Journal(error)) if is_passing(&error) => error,
+                Err(Error::Journal(error)) if is_passing(&error) || self.may_recover(&error) => {
+                    error
+                }
                 other => return other,
             };
             self.passing(&error, &mut warned);
@@ -399,15 +407,22 @@ impl LeaseWait<'_> {
             let pause = match error {
                 _ if is_disk_full(&error) => limits::STANDBY_RETRY_MAX,
                 // An operator has to act first, and each attempt reads the whole stream.
-                journal::Error::UnprovedStream { .. } => (limits::STANDBY_READ_SHARE
-                    * begun.elapsed())
-                .clamp(limits::STANDBY_RETRY, limits::STANDBY_RETRY_MAX),
+                journal::Error::UnprovedStream { .. } | journal::Error::UnsafeServer { .. } => {
+                    (limits::STANDBY_READ_SHARE * begun.elapsed())
+                        .clamp(limits::STANDBY_RETRY, limits::STANDBY_RETRY_MAX)
+                }
                 _ => limits::STANDBY_RETRY,
             };
             if self.is_released_within(pause) {
                 return Ok(None);
             }
         }
+    }
+
+    /// Whether the partition waits until an operator has made its server or stream safe again. A
+    /// start is refused instead, so that a wrong config shows at once.
+    fn may_recover(&self, error: &journal::Error) -> bool {
+        is_of_server(error) && !self.map.is_starting(self.partition)
     }
 
     /// Follows the stream until the lease is free, and then takes the lease. Returns `None` if the

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::pump_metrics::{DeliveryEnd, FAILURES, PumpMetrics};
+use super::pump_metrics::{DeliveryEnd, FAILURES, PumpMetrics, micros_since_boot};
 use super::spans::PumpSpans;
 use crate::bus::Delivery;
+use crate::clock::Time;
 use crate::contract::Contracts;
 use crate::envelope::{AttemptFailure, Message, MessageKind, RefusalRule};
 use crate::ids::{Attempt, CallId, ListenerName};
@@ -33,6 +34,9 @@ pub(super) struct MetricsRecorder {
     ended: Vec<(CallId, Attempt)>,
     /// Whether any call was queued at the last update of the gauges.
     waited: bool,
+    /// Start of the interval after which a checkpoint is due, as the journal stated it at the last
+    /// update of the gauges.
+    checked_at: Option<Time>,
     now: Instant,
     /// Spans of calls and deliveries; `None` if tracing is off.
     spans: Option<Box<PumpSpans>>,
@@ -41,8 +45,9 @@ pub(super) struct MetricsRecorder {
 impl MetricsRecorder {
     pub fn new(counts: Arc<PumpMetrics>) -> Self {
         let under_way = Map::default();
+        let ended = Vec::new();
         let now = Instant::now();
-        Self { counts, under_way, ended: Vec::new(), waited: false, now, spans: None }
+        Self { counts, under_way, ended, waited: false, checked_at: None, now, spans: None }
     }
 
     /// Starts recording spans of calls and deliveries if `tracer` is on.
@@ -217,8 +222,11 @@ impl MetricsRecorder {
         self.counts.open.set(number(state.calls.len()));
         self.counts.in_flight.set(number(state.in_flight));
         self.counts.pauses.set(number(state.pauses.len()));
-        let checked_at = journal.checked_at().map_or(0, |time| u64::try_from(time.0).unwrap_or(0));
-        self.counts.checked_at.set(checked_at);
+        let checked_at = journal.checked_at();
+        if checked_at != self.checked_at {
+            self.checked_at = checked_at;
+            self.counts.checked_at.set(micros_since_boot());
+        }
         let copies = journal.copy_metrics().unwrap_or_default();
         self.counts.copy_failures.set(copies.failures);
         self.counts.copies_waiting.set(copies.waiting);

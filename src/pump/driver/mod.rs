@@ -287,6 +287,7 @@ impl Pump {
         }
 
         self.warn_of_pauses();
+        self.warn_of_clock();
         let _lifetime = Lifetime(self.counts());
         failpoint("before-boot");
         // Discard uncounted time from before this start: the boot record accounts for it.
@@ -351,6 +352,19 @@ impl Pump {
                 pause.since,
                 pause.by,
                 pause.target
+            );
+        }
+    }
+
+    /// Logs that the records are ahead of this machine's clock when the pump starts, for example
+    /// because another pump had a wrong clock.
+    fn warn_of_clock(&mut self) {
+        let now = self.clock.now();
+        if let Some(system) = self.clock.system_time_if_behind(now) {
+            tracing::warn!(
+                "the journal is {} s ahead of this machine's clock, {system}: its times go on from \
+                 there until the clock has caught up; check the clocks here and on the other hosts",
+                now.since(system).as_secs()
             );
         }
     }

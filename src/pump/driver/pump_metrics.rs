@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex};
 
-use crate::clock::Time;
+use crate::clock::since_boot;
 use crate::contract::{Contracts, Role};
 use crate::envelope::{AttemptFailure, Disposition, MessageKind, RefusalRule};
 use crate::ids::{ListenerName, Position};
@@ -34,9 +34,9 @@ pub struct PumpMetrics {
     pub(super) pauses: Gauge,
     pub(super) position: Gauge,
     pub(super) epoch: Gauge,
-    /// Time of the last checkpoint that this run of the pump signed, in microseconds since 1970.
-    /// Before the first checkpoint, the time of the run's first record; 0 if there is no record
-    /// yet.
+    /// Time at which this run of the pump signed its last checkpoint, in microseconds since the
+    /// boot of the machine. Before the first checkpoint, the time of the run's first record; 0 if
+    /// there is no record yet. Not the times of the records, which may be ahead of this machine.
     pub(super) checked_at: Gauge,
     pub(super) copy_failures: Gauge,
     pub(super) copies_waiting: Gauge,
@@ -155,6 +155,11 @@ pub(super) enum DeliveryEnd {
 
 const ENDINGS: [&str; 5] = ["answered", "failed", "timed-out", "withdrawn", "not-taken"];
 pub(super) const FAILURES: [&str; 9] = AttemptFailure::WORDS;
+
+/// Returns the time since the boot of the machine, in microseconds.
+pub(super) fn micros_since_boot() -> u64 {
+    u64::try_from(since_boot().as_micros()).unwrap_or(u64::MAX)
+}
 
 impl PumpMetrics {
     /// Returns the number of deliveries in flight.
@@ -290,7 +295,7 @@ impl PumpMetrics {
     }
 
     /// Appends all metrics of the pump to `page`.
-    pub fn write(&self, page: &mut MetricsPage, now: Time) {
+    pub fn write(&self, page: &mut MetricsPage) {
         self.write_record(page);
         each(
             page.counters("organism_schedule_events_total", "Events of schedules, by event."),
@@ -298,7 +303,7 @@ impl PumpMetrics {
             ScheduleEvent::WORDS.into_iter(),
             &self.schedule_events,
         );
-        self.write_journal(page, now);
+        self.write_journal(page);
         self.write_listeners(page);
     }
 
@@ -350,7 +355,7 @@ impl PumpMetrics {
         page.gauges("organism_pauses", "Pauses in force.").sample(&[], self.pauses.get());
     }
 
-    fn write_journal(&self, page: &mut MetricsPage, now: Time) {
+    fn write_journal(&self, page: &mut MetricsPage) {
         page.gauges("organism_journal_position", "The last record's place in the journal.")
             .sample(&[], self.position.get());
 
@@ -364,9 +369,9 @@ impl PumpMetrics {
         page.gauges("organism_epoch", "This pump's: every start has a higher one.")
             .sample(&[], self.epoch.get());
 
-        let at = i64::try_from(self.checked_at.get()).unwrap_or(i64::MAX);
+        let at = self.checked_at.get();
         if at > 0 {
-            let age = u64::try_from(now.since(Time(at)).as_micros()).unwrap_or(u64::MAX);
+            let age = micros_since_boot().saturating_sub(at);
             page.gauges("organism_checkpoint_age_seconds", "Since the last signed checkpoint.")
                 .decimal(&[], age, 6);
         }

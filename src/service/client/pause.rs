@@ -15,8 +15,47 @@ pub enum PauseError {
     Refused(Box<Refusal>),
     #[error("the config of the running organism has no agent or listener `{0}`")]
     UnknownListener(ListenerName),
-    #[error("{0}")]
+    #[error("{}", text(_0))]
     Service(#[from] Error),
+}
+
+impl PauseError {
+    /// Whether it is open if the pause or the resume has taken effect, or will.
+    pub fn is_result_unknown(&self) -> bool {
+        matches!(self, Self::Service(error) if error.missing_result().is_some())
+    }
+}
+
+/// Returns the text of `error` for a pause or a resume, which has no key and no thread of its own.
+fn text(error: &Error) -> String {
+    match error.missing_result() {
+        Some(missing) => format!(
+            "{missing}; the request may have taken effect, or may later: `organism threads` shows \
+             the pauses in force"
+        ),
+        None => error.to_string(),
+    }
+}
+
+/// Describes the failures of a pause or a resume in `count` partitions, such as `1 of 2 partitions
+/// did not pause`. Partitions without a known result are counted apart, because the request may
+/// still take effect there.
+pub fn failed_partitions<'e>(
+    verb: PauseVerb,
+    failures: impl Iterator<Item = &'e PauseError>,
+    count: usize,
+) -> String {
+    let verb = if verb == PauseVerb::Resume { "resume" } else { "pause" };
+    let mut unknown = 0;
+    let mut failed = 0;
+    for failure in failures {
+        *(if failure.is_result_unknown() { &mut unknown } else { &mut failed }) += 1;
+    }
+
+    let failed = (failed > 0).then(|| format!("{failed} of {count} partitions did not {verb}"));
+    let unknown = (unknown > 0)
+        .then(|| format!("{unknown} of {count} partitions gave no result and may {verb} later"));
+    [failed, unknown].into_iter().flatten().collect::<Vec<_>>().join("; ")
 }
 
 impl ServiceClient {
@@ -92,6 +131,45 @@ impl ServiceClient {
                 Err(PauseError::UnknownListener(listener))
             }
             (other, _) => Err(unexpected(&other).into()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn partitions_without_a_result_are_not_counted_as_failed() {
+        let lost = || PauseError::Service(Error::Lost);
+        let none = || {
+            let detail = "no pump".to_owned();
+            PauseError::Service(Error::NoPump { partition: 1, detail })
+        };
+        let text =
+            |failures: &[PauseError]| failed_partitions(PauseVerb::Pause, failures.iter(), 3);
+
+        assert_eq!(text(&[none()]), "1 of 3 partitions did not pause");
+        assert_eq!(text(&[lost(), lost()]), "2 of 3 partitions gave no result and may pause later");
+        assert_eq!(
+            text(&[none(), lost()]),
+            "1 of 3 partitions did not pause; 1 of 3 partitions gave no result and may pause later"
+        );
+    }
+
+    #[test]
+    fn a_missing_result_of_a_pause_is_explained_without_a_key_and_a_thread() {
+        let detail = "no quorum".to_owned();
+        for error in [
+            Error::Lost,
+            Error::Undecided { detail: detail.clone() },
+            Error::Unanswered { partition: 0, detail },
+        ] {
+            let error = PauseError::from(error);
+            assert!(error.is_result_unknown(), "{error}");
+            let text = error.to_string();
+            assert!(!text.contains("key") && !text.contains("read the thread"), "{text}");
+            assert!(text.contains("may have taken effect, or may later"), "{text}");
         }
     }
 }

@@ -419,6 +419,41 @@ fn a_journal_that_is_refused_raises_one_alert_which_is_recorded_later() {
     assert_eq!(running.stop(), Some(0));
 }
 
+/// Each of two errors raises an alert of its own, and the next run records and ends both.
+#[test]
+fn two_errors_with_which_starts_refuse_a_journal_are_two_alerts() {
+    let house = House::settled(&CONFIG.replace("ALERTS", ""));
+    write_notify(&house, NOTIFY);
+    let running = house.run();
+    assert_eq!(house.send_text(&say("hello"), &[]).code, Some(0));
+    assert_eq!(running.stop(), Some(0));
+    let database = house.data().join(organism::journal::sqlite::DATABASE);
+    let whole = std::fs::read(&database).unwrap();
+    let mut damaged = whole.clone();
+    damaged[..16].copy_from_slice(b"no journal at al");
+
+    std::fs::write(&database, &damaged).unwrap();
+    assert_ne!(house.organism(&["run"]).code, Some(0));
+    std::fs::remove_file(&database).unwrap();
+    assert_ne!(house.organism(&["run"]).code, Some(0));
+    let raised: Vec<_> = commanded(&house).iter().map(|alert| alert["id"].clone()).collect();
+    assert_eq!(raised.len(), 2, "{raised:?}");
+    assert_ne!(raised[0], raised[1]);
+
+    std::fs::write(&database, whole).unwrap();
+    let running = house.run();
+    until("both are over", || (commanded(&house).len() == 4).then_some(()));
+    let mut ended = commanded(&house).split_off(2);
+    ended.sort_by_key(|alert| alert["since"].to_string());
+    assert!(ended.iter().all(|alert| alert["event"] == "ended"), "{ended:?}");
+    let ids: Vec<_> = ended.iter().map(|alert| alert["id"].clone()).collect();
+    assert_eq!(ids, raised);
+    assert_eq!(running.stop(), Some(0));
+    let recorded = recorded_events(&house, "journal");
+    let count = |event| recorded.iter().filter(|recorded| **recorded == event).count();
+    assert_eq!((count(AlertEvent::Raised), count(AlertEvent::Ended)), (2, 2));
+}
+
 /// A partition whose journal a start refuses raises one alert, while the other partition is pumped.
 #[test]
 fn a_journal_of_one_partition_that_is_refused_raises_one_alert() {

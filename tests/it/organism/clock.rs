@@ -6,6 +6,8 @@ use organism::ids::Position;
 use organism::thread::{Input, Record};
 
 use super::{CONFIG, House, Running, numbered, until};
+use crate::web::page::Page;
+use crate::web::{address, ask, listening};
 
 const HOUR_MICROS: i64 = 3_600_000_000;
 
@@ -66,6 +68,27 @@ fn a_clock_that_is_set_forward_ends_no_attempt_and_is_on_record() {
     assert!(shown.out.starts_with("sess-hold0000  completed"), "{}", shown.out);
     assert_eq!(running.stop(), Some(0));
     house.verified();
+}
+
+#[test]
+fn the_age_of_a_checkpoint_grows_while_the_records_are_ahead_of_the_clock() {
+    let house = House::with(&listening(CONFIG));
+    set_clock(&house, 2 * HOUR_MICROS);
+    let running = run(&house);
+    assert_eq!(house.send_text(&super::say("ahead"), &[]).code, Some(0));
+    assert_eq!(running.stop(), Some(0));
+
+    set_clock(&house, 0);
+    let running = run(&house);
+    let warning = "s ahead of this machine's clock";
+    until("it warns", || house.log().contains(warning).then_some(()));
+    assert_eq!(house.send_text(&super::say("now"), &[]).code, Some(0));
+    let metrics = || Page::read(&ask(address(&house), "/metrics").body);
+    let age = || metrics().get("organism_checkpoint_age_seconds", &[]);
+    until("the age grows", || (age() > 0.0).then_some(()));
+    assert!(age() < 3600.0, "{}", age());
+    assert_eq!(house.log().matches(warning).count(), 1, "{}", house.log());
+    assert_eq!(running.stop(), Some(0));
 }
 
 #[test]

@@ -229,6 +229,30 @@ fn a_key_is_changed_without_a_gap_and_one_that_is_revoked_is_cut_off_at_once() {
     assert!(!is_in(&saved) && is_in(&seed));
 }
 
+/// A user with all permissions, as a person adds it, can delete the stream. The next `nats-config`
+/// removes this user, and names it.
+#[test]
+fn a_user_that_a_person_has_added_is_named_when_it_is_dropped() {
+    let guarded = guarded();
+    let house = &guarded.house;
+    assert_eq!(house.run().stop(), Some(0));
+    let deleted = tokio::runtime::Runtime::new().unwrap().block_on(async {
+        let spy = guarded.spy().await;
+        let subject = "$JS.API.STREAM.DELETE.ORGANISM-talk-0".to_owned();
+        spy.request(subject, "".into()).await.unwrap().payload
+    });
+    let deleted = String::from_utf8_lossy(&deleted).into_owned();
+    assert!(deleted.contains("\"success\":true"), "{deleted}");
+
+    let made = house.organism(&["nats-config", "--renew", "pump"]);
+    assert_eq!(made.code, Some(0), "{made:?}");
+    let dropped = "without these users, which were added by hand: neighbour, spy, overseer";
+    assert!(made.err.contains(dropped), "{made:?}");
+    let again = house.organism(&["nats-config", "--retire", "pump"]);
+    assert_eq!(again.code, Some(0), "{again:?}");
+    assert!(!again.err.contains("added by hand"), "{again:?}");
+}
+
 #[test]
 fn errors_are_reported_before_anything_is_written() {
     let first = CONFIG.replace("ADDRESS", "nats://127.0.0.1:4222").replace("NKEY", "");

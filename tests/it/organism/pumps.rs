@@ -1,5 +1,6 @@
 //! Two pumps on one stream, each on a separate host. One of them leads, and the other takes over.
 
+mod replicas;
 mod shorter;
 mod snapshots;
 mod trusted;
@@ -8,6 +9,8 @@ mod unproved;
 use std::io::Write as _;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
+
+use organism::service::announcement::CommandPresence;
 
 use super::{CONFIG, House, PATIENCE, TALK, numbered, say, until_within};
 use crate::nats::{Server, shared};
@@ -114,6 +117,22 @@ fn a_second_pump_on_another_host_is_refused_with_the_holders_name() {
     assert_eq!(running.stop(), Some(0));
     // After the release, the lease has no holder.
     ask(&other, "1");
+}
+
+#[test]
+fn a_run_waits_for_no_command_of_its_host_while_another_host_pumps() {
+    let stream = stream("command");
+    let (one, other) = (host(shared(), &stream), host(shared(), &stream));
+    let running = one.run();
+    assert_eq!(other.organism(&["run"]).code, Some(75));
+    // As during a command that tries to start an organism of its own.
+    let _presence = CommandPresence::take(&other.data()).unwrap();
+    let refused = other.organism(&["run"]);
+    assert_eq!(refused.code, Some(75), "{refused:?}");
+    let holder = format!("in use by process {}", running.child.id());
+    assert!(refused.err.contains(&holder), "{refused:?}");
+    assert!(!refused.err.contains("a command has started"), "{refused:?}");
+    assert_eq!(running.stop(), Some(0));
 }
 
 #[test]

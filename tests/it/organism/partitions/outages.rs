@@ -11,7 +11,7 @@ use organism::service::{
     NatsTransport, PartitionUnavailable, ServiceRequest, ServiceResponse, encoding, response_queue,
 };
 
-use super::{ask, config, host, numbered, run, until};
+use super::{ask, ask_in, ask_until_served, config, host, numbered, run, until};
 use crate::nats::{Server, Settings};
 use crate::organism::{CommandOutput, House};
 
@@ -137,5 +137,28 @@ fn a_command_outlasts_a_short_outage_of_the_servers() {
     let sent = CommandOutput::from(send.wait_with_output().unwrap());
     assert_eq!(sent.code, Some(0), "{sent:?}");
     assert_eq!(sent.out, numbered("pong", "2") + "\n");
+    assert_eq!(running.stop(), Some(0));
+}
+
+#[test]
+fn a_partition_whose_stream_becomes_unsafe_waits_until_its_settings_are_right_again() {
+    let server = Server::start();
+    let house = host(&server);
+    let running = run(&house, "0,1");
+    let admin = server.admin();
+    let set_discard = |value: &str| {
+        let mut config = admin.info("ORGANISM-talk-0")["config"].clone();
+        config["discard"] = value.into();
+        admin.must("STREAM.UPDATE.ORGANISM-talk-0", &config);
+    };
+
+    set_discard("old");
+    let reason = "retrying: no journal can be kept on";
+    until("the partition waits", || house.log().contains(reason).then_some(()));
+    let other = ask_in(&house, 1, 0);
+    assert_eq!(other.code, Some(0), "{other:?}");
+    set_discard("new");
+    let sent = ask_until_served(&house, 0, 0);
+    assert_eq!(sent.code, Some(0), "{sent:?}");
     assert_eq!(running.stop(), Some(0));
 }

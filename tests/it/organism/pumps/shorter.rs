@@ -4,11 +4,14 @@
 //! a real server. `KILLS=…` sets how often the campaign kills a pump and restores the older stream;
 //! `SEED=…` repeats the choices.
 
+use std::path::Path;
+
 use organism::failpoint::REPAIR;
 
 use super::{House, Server, ask, host, stream};
 use crate::campaign::Campaign;
 use crate::organism::kill::{choices, environment, torture};
+use crate::organism::proof::last;
 use crate::organism::{CommandOutput, Running};
 
 /// Number of recorded repairs.
@@ -154,6 +157,13 @@ fn a_forked_stream_gets_no_pump_and_a_repair_takes_the_choice() {
     goes_back(&server, &house);
     // The host has no records of the journal, and no reachable place shows more than the stream.
     answer(&other, 7..12);
+    let (ours, theirs) = (last(&house), last(&other));
+    let sides =
+        format!("goes up to record {ours} (the stream goes up to record {theirs}; `--from stream`");
+    let refused = house.organism(&["repair"]);
+    assert!(refused.err.contains(&sides), "{refused:?}");
+    let (_, fork) = refused.err.split_once("is forked at record ").unwrap();
+    let fork = fork.split(':').next().unwrap();
     for command in [&["run"][..], &["repair"], &["repair", "--from", "projection"]] {
         let refused = house.organism(command);
         assert_eq!(refused.code, Some(4), "{refused:?}");
@@ -163,8 +173,69 @@ fn a_forked_stream_gets_no_pump_and_a_repair_takes_the_choice() {
     let kept = house.organism(&["repair", "--from", "stream"]);
     assert_eq!(kept.code, Some(0), "{kept:?}");
     assert!(kept.out.contains("set aside    the projection"), "{kept:?}");
+    let stream = format!("kept         the stream, up to record {theirs}\n");
+    assert!(kept.out.contains(&stream), "{kept:?}");
+    let given_up = format!("given up     other records, from {fork} up to {ours}\n");
+    assert!(kept.out.contains(&given_up), "{kept:?}");
     answer(&house, 12..13);
     assert_eq!((house.recorded("pong"), repairs(&house)), (8, 1));
+    let verified = house.organism(&["verify", "--stream"]);
+    let given_up = format!("given up     records {fork} to {ours} of another copy");
+    assert!(verified.out.contains(&given_up), "{verified:?}");
+    assert!(!verified.out.contains("lost  "), "{verified:?}");
+}
+
+/// The repair cannot be recorded while another host pumps. The comparison of the two sides needs no
+/// pump to stop, and no record.
+#[test]
+fn a_repair_shows_both_sides_while_another_host_pumps_and_changes_nothing() {
+    let server = Server::start();
+    let name = stream("pumped");
+    let (house, other) = (host(&server, &name), host(&server, &name));
+    goes_back(&server, &house);
+    answer(&other, 7..12);
+    let theirs = last(&other);
+    let running = other.run();
+    for command in [&["repair"][..], &["repair", "--from", "stream"]] {
+        let refused = house.organism(command);
+        assert_eq!(refused.code, Some(4), "{refused:?}");
+        assert!(refused.err.contains("is forked at record"), "{refused:?}");
+        let (shown, _) = refused.err.split_once(", and is pumped by process ").unwrap();
+        let (_, end) = shown.rsplit_once("(the stream goes up to record ").unwrap();
+        assert!(end.parse::<u64>().unwrap() > theirs.0, "{refused:?}");
+        assert!(refused.err.contains("first stop the organism there, too"), "{refused:?}");
+        assert!(!house.data().join("set-aside-1").exists());
+    }
+
+    let whole = host(&server, &name);
+    let nothing = whole.organism(&["repair"]);
+    assert_eq!(nothing.code, Some(0), "{nothing:?}");
+    assert!(nothing.out.contains("nothing was done"), "{nothing:?}");
+    assert_eq!(running.stop(), Some(0));
+}
+
+/// An operator who keeps the stream without stopping its pump throws the other copy away.
+#[test]
+fn a_forked_projection_that_was_moved_away_with_its_notes_is_made_anew_from_the_stream() {
+    let server = Server::start();
+    let name = stream("thrown");
+    let (house, other) = (host(&server, &name), host(&server, &name));
+    goes_back(&server, &house);
+    answer(&other, 7..12);
+    let remove = |directory: &Path, is_removed: &dyn Fn(&str) -> bool| {
+        for entry in std::fs::read_dir(directory).unwrap().map(Result::unwrap) {
+            if is_removed(entry.file_name().to_str().unwrap()) {
+                std::fs::remove_file(entry.path()).unwrap();
+            }
+        }
+    };
+    remove(&house.data(), &|file| file.starts_with("journal.db"));
+    remove(&house.state(), &|file| file.ends_with(".watermark") || file.ends_with(".checkpoints"));
+    remove(&house.copies(), &|file| file.ends_with(".checkpoints"));
+    answer(&house, 12..13);
+    assert_eq!((house.recorded("pong"), repairs(&house)), (8, 0));
+    let verified = house.organism(&["verify", "--stream"]);
+    assert!(matches!(verified.code, Some(0 | 5)), "{verified:?}");
 }
 
 fn run(house: &House) -> Running {
