@@ -48,7 +48,11 @@ pub fn address(house: &House) -> SocketAddr {
 }
 
 fn house() -> (House, Running, SocketAddr) {
-    let house = House::with(&listening(CONFIG));
+    house_of(CONFIG)
+}
+
+fn house_of(config: &str) -> (House, Running, SocketAddr) {
+    let house = House::with(&listening(config));
     let running = house.run();
     let at = address(&house);
     until("it is ready", || (ask(at, "/readyz").status == 200).then_some(()));

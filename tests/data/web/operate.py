@@ -1,8 +1,10 @@
 """Acts in web views in a real Chromium, as an operator does.
 
 Reads a JSON object from the first line of standard input: `chromium`, `pictures` (or null), `view`,
-`retries` and `signed` (each with `name` and `address`), and `message`, a client's request. When the browser has made
-its key, writes `key ` and the command that enrols it, and goes on after the next line of standard input.
+`retries` and `signed` (each with `name` and `address`), `message`, a client's request, and `is_short`
+(whether the person with a pointer leaves out what the signed view and the other ways show). When the
+browser has made its key, writes `key ` and the command that enrols it, and goes on after the next line
+of standard input.
 Writes a line for each fault, and ends with exit code 1 if there is one.
 """
 
@@ -13,6 +15,8 @@ from playwright.sync_api import TimeoutError as Late
 from walk import Walk, launched, open_with_token, open_without_script
 
 ROUNDS = 40
+# Pages with the elements of another page that gets a picture, which a short walk leaves out.
+ALIKE = ("retry-done", "retry-all-signed", "threads-paused")
 
 
 class Person:
@@ -68,12 +72,13 @@ class Person:
         self.walk.expect("Done." in text, f"{what}: {self.page.url}: {text[:400]}")
 
     def picture(self, name, taken):
-        if name not in taken:
+        is_wanted = not (self.walk.is_short and name in ALIKE)
+        if name not in taken and is_wanted:
             taken.add(name)
             self.walk.picture(self.page, f"operate-{name}")
 
 
-def act(person, taken):
+def approve(person, taken):
     person.open("/waiting")
     person.picture("waiting", taken)
     person.use("link", "Approve")
@@ -83,6 +88,8 @@ def act(person, taken):
     person.picture("done", taken)
     person.done("approve")
 
+
+def answer_and_fork(person, taken):
     person.open("/waiting")
     person.use("link", "Answer")
     person.picture("answer", taken)
@@ -102,14 +109,21 @@ def act(person, taken):
     person.picture("fork-check", taken)
     person.use("button", "Fork it")
     person.done("fork")
-    person.page.locator("main a[href^='/threads/']").first.click()
-    person.picture("thread", taken)
+    if not person.walk.is_short or "thread" not in taken:
+        person.page.locator("main a[href^='/threads/']").first.click()
+        person.picture("thread", taken)
 
-    for link, button in (("Pause all", "Pause"), ("Pause and cancel all", "Pause and cancel")):
+
+PAUSE = ("Pause all", "Pause")
+PAUSE_AND_CANCEL = ("Pause and cancel all", "Pause and cancel")
+
+
+def pause_and_resume(person, taken, forms):
+    for link, button in forms:
         person.open("/operate")
         person.picture("operate", taken)
         person.use("link", link)
-        person.picture(button.replace(" ", "-").lower(), taken)
+        person.picture("pause", taken)
         person.use("button", button)
         person.done(button)
         for _ in range(ROUNDS):
@@ -117,9 +131,10 @@ def act(person, taken):
             if person.page.locator(".pauses li").count():
                 break
         person.picture("paused", taken)
-        person.open("/threads")
-        person.picture("threads-paused", taken)
-        person.open("/operate")
+        if not person.walk.is_short:
+            person.open("/threads")
+            person.picture("threads-paused", taken)
+            person.open("/operate")
         person.page.locator(".pauses a").first.focus()
         person.use("link", "Resume")
         person.use("button", "Resume")
@@ -228,9 +243,23 @@ def act_with_key(walk, view, taken):
 
 def main():
     order = json.loads(sys.stdin.readline())
+    is_short = order["is_short"]
     taken = set()
+
+    def act(person, name):
+        """Uses each form that a person needs. The forms of a pause differ in their text alone."""
+        is_pointer = name == "pointer"
+        if not is_short or not is_pointer:
+            approve(person, taken)
+        answer_and_fork(person, taken)
+        if not is_short:
+            forms = (PAUSE, PAUSE_AND_CANCEL)
+        else:
+            forms = (PAUSE_AND_CANCEL,) if is_pointer else (PAUSE,)
+        pause_and_resume(person, taken, forms)
+
     with launched(order["chromium"]) as browser:
-        walk = Walk(browser, order["pictures"])
+        walk = Walk(browser, order["pictures"], is_short=is_short)
         ways = [
             ("pointer", open_with_token, False),
             ("keyboard", open_with_token, True),
@@ -238,13 +267,14 @@ def main():
         ]
         for name, open_view, by_keyboard in ways:
             is_last = name == ways[-1][0]
-            for view, use in (
-                (order["view"], act),
-                (order["retries"], lambda person, taken: retry(person, taken, is_last)),
-            ):
+            uses = [(order["view"], lambda person: act(person, name))]
+            # With a pointer and the script, the signed view approves, pauses and retries.
+            if not is_short or name != "pointer":
+                uses.append((order["retries"], lambda person: retry(person, taken, is_last)))
+            for view, use in uses:
                 page = open_view(walk, view)
                 try:
-                    use(Person(walk, page, order["message"], by_keyboard), taken)
+                    use(Person(walk, page, order["message"], by_keyboard))
                 except Late as late:
                     walk.fault(f"{name}: {page.url}: {late.message.splitlines()[:4]}")
                 page.context.close()

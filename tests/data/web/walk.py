@@ -1,11 +1,11 @@
 """Opens the pages of web views in a real Chromium, as a person with a browser does.
 
 Reads a JSON object from standard input: `chromium` (the program), `pictures` (a directory for
-screenshots, or null for none), `pages_of_kind` (how many pages of one kind are opened in each view), `all_widths`
-(whether each page is pictured in all widths and schemes, in place of those that are checked, and
-checked in each view) and `views`, a list with `name`, `address` (with its token) and `hostile`
-(whether it has hostile texts) of each view. Writes a line for each fault, and ends with exit code 1
-if there is one. The last line counts what was seen.
+screenshots, or null for none), `is_short` (whether one page of each kind is opened, and axe looks at
+the colors of one element of each kind), `all_widths` (whether each page is pictured in all widths and
+schemes, in place of those that are checked, and checked in each view) and `views`, a list with
+`name`, `address` (with its token) and `hostile` (whether it has hostile texts) of each view. Writes a
+line for each fault, and ends with exit code 1 if there is one. The last line counts what was seen.
 """
 
 import contextlib
@@ -30,6 +30,44 @@ AXE_RUN = """(only) => axe.run({
 }).then((found) => found.violations
     .filter((rule) => rule.impact === "serious" || rule.impact === "critical")
     .map((rule) => rule.id + ": " + rule.nodes.map((node) => node.html.slice(0, 120)).join(" | ")))"""
+# Restricts the rule about contrast to the elements that MARK_KINDS marks.
+ONE_OF_A_KIND = """
+axe.configure({ rules: [{ id: "color-contrast", selector: "[data-axe-kind]" }] });
+"""
+# Marks one visible element with text of each kind: the color of an element depends on what the
+# selectors of the style sheet see of it and of the elements around it. `known` lists the kinds that
+# need no mark. Returns the kinds that got one.
+MARK_KINDS = """(known) => {
+    const rules = Array.from(document.styleSheets, (sheet) => Array.from(sheet.cssRules)).flat();
+    const css = rules.map((rule) => rule.cssText).join("\\n");
+    const selected = Array.from(css.matchAll(/\\[([a-z-]+)/g), (found) => found[1]);
+    const names = Array.from(new Set(["class", "disabled", ...selected]));
+    const kindOf = (element) => {
+        const id = css.includes("#" + element.id) ? element.id : "";
+        return [element.tagName, id, ...names.map((name) => element.getAttribute(name))].join(",");
+    };
+    const kinds = new Map([[null, 0]]);
+    const kindWithin = (element) => {
+        if (!kinds.has(element)) {
+            const text = Array.from(kindWithin(element.parentElement) + " " + kindOf(element));
+            kinds.set(element, text.reduce((hash, c) => (hash * 31 + c.codePointAt(0)) | 0, 7));
+        }
+        return kinds.get(element);
+    };
+    const hasText = (element) => element.matches("input, select, textarea")
+        || Array.from(element.childNodes).some((node) => node.nodeType === 3 && node.data.trim());
+    const seen = new Set(known);
+    const marked = [];
+    for (const element of document.body.querySelectorAll("*")) {
+        element.removeAttribute("data-axe-kind");
+        if (hasText(element) && element.checkVisibility() && !seen.has(kindWithin(element))) {
+            element.setAttribute("data-axe-kind", "");
+            seen.add(kindWithin(element));
+            marked.push(kindWithin(element));
+        }
+    }
+    return marked;
+}"""
 # The heights of the buttons of actions that are too low for a finger.
 LOW_BUTTONS = """() => Array.from(document.querySelectorAll(".buttons .button, .buttons button, .operate-bar .button"))
     .filter((button) => button.checkVisibility() && button.getBoundingClientRect().height < 44)
@@ -50,6 +88,8 @@ CHECKED = {
 # The page that asks for the token has this status, and Chromium writes it to the console.
 ASKED_FOR_TOKEN = "status of 401 (Unauthorized)"
 ID = re.compile(r"/(threads|messages|records)/[^/?#]+")
+# Beginnings of the kinds whose pages show a part of a thread.
+ABOUT_THREADS = ("/threads/ID", "/messages/ID", "/records/ID", "/compare")
 # Kinds with parameters that get a picture as well.
 PICTURED = ("/threads/ID?view=sequence", "/threads/ID?view=timeline", "/compare?a", "/compare?a&b")
 
@@ -72,9 +112,11 @@ def launched(program):
 class Walk:
     """One browser, and what was seen with it."""
 
-    def __init__(self, browser, pictures, all_widths=False, pages_of_kind=1):
+    def __init__(self, browser, pictures, all_widths=False, is_short=True):
         self.browser = browser
-        self.pages_of_kind = pages_of_kind
+        self.is_short = is_short
+        # For each color scheme, the kinds of elements whose contrast is known.
+        self.kinds = {"light": set(), "dark": set()}
         self.pictures = pathlib.Path(pictures) if pictures else None
         self.all_widths = all_widths
         self.faults = []
@@ -128,15 +170,20 @@ class Walk:
         page.goto(path)
         self.opened += 1
 
-    def check(self, page, where, rules=None):
+    def check(self, page, where, rules=None, scheme="light", is_alike=False):
         """Asserts that axe has no serious finding, and that the page is no wider than its window.
 
-        `rules` names the rules of axe; None stands for all."""
-        if not page.evaluate("() => 'axe' in window"):
-            page.evaluate(AXE)
-        for finding in page.evaluate(AXE_RUN, rules):
-            self.fault(f"{where}: axe: {finding}")
-        self.checked += 1
+        `rules` names the rules of axe; None stands for all. In a short walk, axe looks at the colors
+        of kinds of elements that no page had before in this color scheme. If there are none, it does not
+        look at a page that is alike to others."""
+        new_kinds = page.evaluate(MARK_KINDS, list(self.kinds[scheme])) if self.is_short else []
+        self.kinds[scheme].update(new_kinds)
+        if new_kinds or not (self.is_short and is_alike):
+            if not page.evaluate("() => 'axe' in window"):
+                page.evaluate(AXE + ONE_OF_A_KIND if self.is_short else AXE)
+            for finding in page.evaluate(AXE_RUN, rules):
+                self.fault(f"{where}: axe: {finding}")
+            self.checked += 1
         if page.viewport_size["width"] <= WIDTHS["phone"]:
             low = page.evaluate(LOW_BUTTONS)
             self.expect(not low, f"{where}: buttons of less than 44 px: {low}")
@@ -149,18 +196,21 @@ class Walk:
         """Checks on a phone and on a laptop, one light and one dark, with a screenshot of each."""
         every = [(scheme, width) for scheme in ("light", "dark") for width in WIDTHS]
         for scheme, width in every if self.all_widths else CHECKED:
-            page.emulate_media(color_scheme=scheme)
+            # The first is the scheme of a new page, and is set again at the end.
+            if scheme != "light" or self.all_widths:
+                page.emulate_media(color_scheme=scheme)
             page.set_viewport_size({"width": WIDTHS[width], "height": 900})
             if self.pictures:
                 page.screenshot(path=self.pictures / f"{name}-{width}-{scheme}.png")
                 self.taken += 1
             if (scheme, width) in CHECKED:
-                self.check(page, f"{name}, {width}, {scheme}", CHECKED[scheme, width])
+                self.check(page, f"{name}, {width}, {scheme}", CHECKED[scheme, width], scheme)
         page.emulate_media(color_scheme="light", forced_colors="active")
         unmarked = page.evaluate(UNMARKED)
         self.expect(not unmarked, f"{name}: forced colors do not mark the current {unmarked}")
         page.emulate_media(color_scheme="light", forced_colors="none")
-        page.set_viewport_size({"width": 1280, "height": 900})
+        if page.viewport_size["width"] != WIDTHS["laptop"]:
+            page.set_viewport_size({"width": WIDTHS["laptop"], "height": 900})
 
 
 def kind_of(path):
@@ -198,7 +248,8 @@ def open_without_script(walk, view):
 
 def walk_all_pages(walk, view, pictured, checked):
     """Opens the pages that links lead to, some of each kind. Axe looks at one page of each kind, and again
-    at those of the view with hostile texts."""
+    at those of the view with hostile texts. A short walk opens pages of a kind that other views have had
+    only if they are about a thread of this view, or have hostile texts and no parameters."""
     page = open_with_token(walk, view)
     known = {"/threads"}
     waiting = ["/threads"]
@@ -207,7 +258,11 @@ def walk_all_pages(walk, view, pictured, checked):
         path = waiting.pop(0)
         kind = kind_of(path)
         seen[kind] = seen.get(kind, 0) + 1
-        if seen[kind] > walk.pages_of_kind:
+        if seen[kind] > (1 if walk.is_short else 2):
+            continue
+        is_plain = "?" not in kind or kind in PICTURED
+        is_own = path == "/threads" or kind.startswith(ABOUT_THREADS) or view["hostile"]
+        if walk.is_short and kind in checked and not (is_plain and is_own):
             continue
         walk.open(page, path)
         links = page.eval_on_selector_all(
@@ -219,13 +274,13 @@ def walk_all_pages(walk, view, pictured, checked):
             if link and link not in known:
                 known.add(link)
                 waiting.append(link)
-        if kind not in pictured and ("?" not in kind or kind in PICTURED):
+        if kind not in pictured and is_plain:
             pictured.add(kind)
             name = re.sub(r"[/?&=]", "-", view["name"] + kind)
             walk.picture(page, name)
             checked.add(kind)
         elif seen[kind] == 1 and (kind not in checked or view["hostile"] or walk.all_widths):
-            walk.check(page, f"{view['name']} {path}")
+            walk.check(page, f"{view['name']} {path}", is_alike=not is_plain)
             checked.add(kind)
     page.context.close()
     return seen
@@ -267,7 +322,9 @@ def walk_with_pointer(walk, view, has_script=True):
         target.click()
         walk.opened += 1
 
-    follow_to_prompt(walk, page, view, follow)
+    # In a short walk, the keyboard shows that the script leaves this path as it is.
+    if not (walk.is_short and has_script):
+        follow_to_prompt(walk, page, view, follow)
 
     page.get_by_role("link", name="Threads").first.click()
     thread = page.locator("main table a[data-entry]").first.inner_text()
@@ -383,7 +440,7 @@ def main():
     order = json.load(sys.stdin)
     with launched(order["chromium"]) as browser:
         walk = Walk(
-            browser, order["pictures"], order["all_widths"], order["pages_of_kind"]
+            browser, order["pictures"], order["all_widths"], order["is_short"]
         )
         pictured, checked = set(), set()
         for view in order["views"]:

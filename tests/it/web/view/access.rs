@@ -9,7 +9,7 @@ const SECRET_WORD: &str = "heliotrope";
 
 /// A journal with one thread that contains [`SECRET_WORD`], and its view.
 fn served() -> (House, ViewServer) {
-    let house = House::new();
+    let house = House::with_echo();
     let running = house.run();
     assert_eq!(house.send_text(&say(SECRET_WORD), &[]).code, Some(0));
     assert_eq!(running.stop(), Some(0));

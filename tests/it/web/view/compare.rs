@@ -49,7 +49,7 @@ fn a_thread_that_has_not_ended_has_no_verdict() {
 
 #[test]
 fn hostile_payloads_are_compared_as_text_and_in_bounded_pages() {
-    let house = House::new();
+    let house = House::with_echo();
     let running = house.run();
     let script = "<script>alert(1)</script>\u{202e}";
     let texts = [

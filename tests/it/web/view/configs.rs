@@ -16,7 +16,10 @@ fn house(config: &str, thread: &str) -> House {
 #[test]
 fn configs_of_threads_in_different_partitions_are_compared() {
     let first = house(CONFIG, "sess-before01");
-    let second = house(&CONFIG.replace("instances = 2", "instances = 3"), "sess-after001");
+    let second = house(
+        &CONFIG.replace("[listeners.solo]", "[listeners.solo]\ninstances = 3"),
+        "sess-after001",
+    );
     // The journals of both become partitions of one organism.
     let data = first.path("partitions");
     std::fs::create_dir(&data).unwrap();

@@ -35,7 +35,7 @@ pub fn linked(page: &str) -> Vec<String> {
 
 #[test]
 fn each_thread_and_each_message_of_a_run_has_its_page() {
-    let house = House::new();
+    let house = House::with_orders();
     let running = house.run();
     assert_eq!(house.send_text(&numbered("order", "7"), &[]).code, Some(0));
     let thread = newest(&house);
@@ -82,7 +82,7 @@ fn each_thread_and_each_message_of_a_run_has_its_page() {
 
 #[test]
 fn the_pages_of_a_thread_lead_to_all_its_messages() {
-    let house = House::new();
+    let house = House::with_orders();
     let running = house.run();
     assert_eq!(house.send_text(&numbered("order", "7"), &[]).code, Some(0));
     assert_eq!(running.stop(), Some(0));
@@ -213,7 +213,7 @@ fn hostile_payloads_are_shown_as_text_and_in_bounded_pages() {
 
 #[test]
 fn a_page_of_long_payloads_is_bounded_and_says_what_it_leaves_out() {
-    let house = House::new();
+    let house = House::with_echo();
     let running = house.run();
     // Each of these characters is written as its code point, which takes eight.
     let long = say(&"\u{202e}".repeat(4_000));
@@ -234,7 +234,7 @@ fn a_page_of_long_payloads_is_bounded_and_says_what_it_leaves_out() {
 
 #[test]
 fn a_deleted_index_is_made_again_while_the_pages_say_so() {
-    let house = House::new();
+    let house = House::with_echo();
     let running = house.run();
     assert_eq!(house.send_text(&say("anything"), &[]).code, Some(0));
     assert_eq!(running.stop(), Some(0));

@@ -8,7 +8,7 @@ use crate::organism::{CONFIG, House, numbered};
 /// A house with a thread of two orders, and with a fork of the thread. The fork begins after the
 /// result of the first order and continues with an order of its own.
 fn forked_house() -> (House, String) {
-    let house = House::new();
+    let house = House::with_orders();
     let running = house.run();
     for number in ["1", "2"] {
         let place = if number == "1" { "--new" } else { "--thread" };

@@ -69,7 +69,7 @@ impl EventStream {
 
 #[test]
 fn a_list_is_informed_of_each_growth_and_of_the_end_of_its_organism() {
-    let house = House::new();
+    let house = House::with_echo();
     let running = house.run();
     assert_eq!(house.send_text(&say("first"), &[]).code, Some(0));
     assert_eq!(running.stop(), Some(0));
@@ -93,7 +93,7 @@ fn a_list_is_informed_of_each_growth_and_of_the_end_of_its_organism() {
 /// Every page states a pause of everything. It is recorded in the reserved thread.
 #[test]
 fn a_thread_page_is_informed_of_a_pause_and_of_a_resume_of_everything() {
-    let house = House::new();
+    let house = House::with_echo();
     let running = house.run();
     assert_eq!(house.send_text(&say("first"), &["--new", THREAD]).code, Some(0));
     let view = ViewServer::start(&house, &[]);
@@ -143,7 +143,7 @@ fn a_thread_page_gets_the_text_of_its_model_call_and_that_of_a_client_gets_state
 
 #[test]
 fn a_live_page_needs_a_session_an_own_origin_and_a_free_place() {
-    let house = House::new();
+    let house = House::with_echo();
     let running = house.run();
     let sent = house.send_text(&say("secret"), &["--new", THREAD]);
     assert_eq!(sent.code, Some(0));
@@ -184,7 +184,7 @@ fn a_live_page_needs_a_session_an_own_origin_and_a_free_place() {
 /// A browser opens at most six connections to a host without HTTP/2, and each live page keeps one.
 #[test]
 fn a_browser_has_few_live_pages_and_keeps_connections_for_loads() {
-    let house = House::new();
+    let house = House::with_echo();
     let running = house.run();
     assert_eq!(house.send_text(&say("first"), &[]).code, Some(0));
     let mut view = ViewServer::start(&house, &[]);
@@ -216,7 +216,7 @@ fn a_browser_has_few_live_pages_and_keeps_connections_for_loads() {
 
 #[test]
 fn a_refreshed_page_is_the_same_for_all_and_only_pages_are_shared() {
-    let house = House::new();
+    let house = House::with_echo();
     let running = house.run();
     assert_eq!(house.send_text(&say("first"), &[]).code, Some(0));
     let view = ViewServer::start(&house, &[]);
@@ -250,7 +250,7 @@ fn run_with_view(house: &House) -> ViewServer {
 
 #[test]
 fn a_running_organism_shows_its_own_record_on_a_terminal_alone() {
-    let house = House::new();
+    let house = House::with_echo();
     let view = run_with_view(&house);
     let mut events = EventStream::open(&view, "/live/threads");
     assert_eq!(house.send_text(&say("heliotrope"), &[]).code, Some(0));
@@ -333,7 +333,7 @@ print(json.dumps([
 
 #[test]
 fn beyond_loopback_the_view_needs_tls_and_a_name_and_then_answers_a_real_client() {
-    let house = House::new();
+    let house = House::with_echo();
     let running = house.run();
     assert_eq!(house.send_text(&say("heliotrope"), &[]).code, Some(0));
     assert_eq!(running.stop(), Some(0));

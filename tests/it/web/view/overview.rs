@@ -303,7 +303,7 @@ fn the_page_of_the_record_shows_whole_keys_and_why_they_are_trusted() {
 /// yet, and which command completes the proof.
 #[test]
 fn the_line_on_the_record_names_the_records_that_are_not_checked_yet() {
-    let house = House::new();
+    let house = House::with_echo();
     let running = house.run();
     assert_eq!(house.send_text(&say("hello"), &[]).code, Some(0));
     let view = ViewServer::start(&house, &[]);
@@ -327,7 +327,7 @@ fn the_line_on_the_record_names_the_records_that_are_not_checked_yet() {
 /// threads goes on stating the result of a proof from before.
 #[test]
 fn the_record_is_proved_again_when_its_journal_is_gone_and_when_it_is_back() {
-    let house = House::new();
+    let house = House::with_echo();
     assert_eq!(house.send_text(&say("hello"), &[]).code, Some(0));
     let view = ViewServer::start(&house, &[]);
     let is_checked = || {
@@ -352,7 +352,7 @@ fn the_record_is_proved_again_when_its_journal_is_gone_and_when_it_is_back() {
 /// A break in the first records ends the proof before it has counted any record.
 #[test]
 fn a_record_that_is_broken_near_its_beginning_is_not_shown_as_proved_or_empty() {
-    let house = House::new();
+    let house = House::with_echo();
     assert_eq!(house.send_text(&say("hello"), &[]).code, Some(0));
     // The index is made before the break, which would end its making.
     assert_eq!(house.organism(&["sql", "SELECT 1"]).code, Some(0));
@@ -376,7 +376,7 @@ fn a_record_that_is_broken_near_its_beginning_is_not_shown_as_proved_or_empty() 
 
 #[test]
 fn pages_about_a_quiet_record_say_that_there_is_nothing() {
-    let house = House::new();
+    let house = House::with_echo();
     let running = house.run();
     assert_eq!(house.send_text(&say("hello"), &[]).code, Some(0));
     assert_eq!(running.stop(), Some(0));

@@ -290,7 +290,7 @@ fn the_page_of_a_prompt_names_what_the_turn_wrote_and_what_the_gate_refused() {
 
 #[test]
 fn hostile_payloads_in_diagrams_are_text_and_the_pages_are_bounded() {
-    let house = House::new();
+    let house = House::with_echo();
     let running = house.run();
     let hostile = format!("<![CDATA[<script>alert(1)</script>]]>\u{202e}{}", "x".repeat(300_000));
     assert_eq!(house.send_text(&say(&hostile), &["--new", "sess-hostile1"]).code, Some(0));

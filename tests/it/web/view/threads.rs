@@ -19,7 +19,7 @@ fn threads(house: &House, arguments: &[&str]) -> Vec<String> {
 
 #[test]
 fn each_filter_and_each_page_lists_what_the_command_lists() {
-    let house = House::new();
+    let house = House::with_orders();
     let running = house.run();
     for n in 0..5 {
         assert_eq!(house.send_text(&say(&format!("number {n}")), &[]).code, Some(0));
@@ -67,7 +67,7 @@ fn each_filter_and_each_page_lists_what_the_command_lists() {
 /// A page refuses the values that the command refuses, and names the filter of an empty list.
 #[test]
 fn a_filter_is_on_off_or_refused_and_an_empty_list_states_why() {
-    let house = House::new();
+    let house = House::with_echo();
     let running = house.run();
     assert_eq!(house.send_text(&say("hello"), &["--new", "sess-hello001"]).code, Some(0));
     assert_eq!(running.stop(), Some(0));
@@ -162,7 +162,7 @@ fn every_page_states_whether_an_organism_runs_and_how_much_waits() {
 
 #[test]
 fn hostile_words_are_shown_as_text() {
-    let house = House::new();
+    let house = House::with_echo();
     let running = house.run();
     let hostile =
         "<![CDATA[<script>alert(1)</script><img src=x onerror=alert(2)>]]>\u{202e}gpj\u{200b}";

@@ -141,7 +141,7 @@ fn all_pages_about_a_thread_have_the_same_head() {
 
 #[test]
 fn a_thread_without_a_run_has_no_graph() {
-    let house = House::new();
+    let house = House::with_echo();
     let running = house.run();
     assert_eq!(house.send_text(&say("plain"), &["--new", "sess-plain001"]).code, Some(0));
     assert_eq!(running.stop(), Some(0));

@@ -10,7 +10,7 @@ use super::super::browser::{PYTHON, chromium, repository};
 use super::super::text_of;
 use super::{House, approved, ask, held, hold, house, operating};
 use crate::nats::is_streamed;
-use crate::organism::{numbered, say, until};
+use crate::organism::{numbered, order_config, say, until};
 
 /// The thread of a message.
 fn thread_of(house: &House, message: &str) -> String {
@@ -115,7 +115,7 @@ fn a_page_of_one_call_says_when_it_waits_no_longer() {
 #[test]
 fn a_call_that_waits_is_shown_with_the_request_that_led_to_it() {
     let holds = "accepts = [\"work\"]";
-    let config = crate::organism::CONFIG.replace(holds, &format!("approval = \"always\"\n{holds}"));
+    let config = order_config(1).replace(holds, &format!("approval = \"always\"\n{holds}"));
     let house = House::with(&config);
     let running = house.run();
     let sent = house.send_text(&numbered("order", "7"), &["--no-wait", "--new", "sess-request1"]);
