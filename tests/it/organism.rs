@@ -148,14 +148,32 @@ pub fn until_within<T>(patience: Duration, what: &str, mut look: impl FnMut() ->
     }
 }
 
+/// A config with a listener that echoes.
+pub const ECHO_CONFIG: &str = r#"
+[organism]
+name = "talk"
+
+[clients.desk]
+peers = ["echo"]
+
+[clients.other]
+peers = ["echo"]
+
+[listeners.echo]
+command = ["./player.pl", "echo"]
+schema = "talk.xsd"
+accepts = ["say"]
+replies = ["said"]
+"#;
+
 /// A config with a listener that echoes, a listener that holds its answer until a test releases it,
-/// and a listener that calls another one.
+/// and a listener that only answers.
 pub const CONFIG: &str = r#"
 [organism]
 name = "talk"
 
 [clients.desk]
-peers = ["echo", "holder", "front", "solo"]
+peers = ["echo", "holder", "solo"]
 
 [clients.other]
 peers = ["echo"]
@@ -172,27 +190,38 @@ schema = "talk.xsd"
 accepts = ["hold"]
 replies = ["held"]
 
-[listeners.front]
-command = ["./player.pl", "front"]
-schema = "talk.xsd"
-accepts = ["order"]
-replies = ["done"]
-peers = ["back"]
-instances = 2
-
-[listeners.back]
-command = ["./player.pl", "back"]
-schema = "talk.xsd"
-accepts = ["work"]
-replies = ["worked"]
-instances = 2
-
 [listeners.solo]
 command = ["./player.pl", "solo"]
 schema = "talk.xsd"
 accepts = ["ping"]
 replies = ["pong"]
 "#;
+
+/// Returns `CONFIG` with two more listeners, `front`, which calls `back`. Each has `instances`
+/// processes.
+pub fn order_config(instances: u8) -> String {
+    let added = format!(
+        r#"
+[listeners.front]
+command = ["./player.pl", "front"]
+schema = "talk.xsd"
+accepts = ["order"]
+replies = ["done"]
+peers = ["back"]
+instances = {instances}
+
+[listeners.back]
+command = ["./player.pl", "back"]
+schema = "talk.xsd"
+accepts = ["work"]
+replies = ["worked"]
+instances = {instances}
+
+[listeners.solo]"#
+    );
+    let config = CONFIG.replace("\n[listeners.solo]", &added);
+    config.replace("\"holder\", \"solo\"", "\"holder\", \"front\", \"solo\"")
+}
 
 pub const TALK: &str = "urn:example:talk";
 
@@ -260,6 +289,15 @@ impl From<Output> for CommandOutput {
 impl House {
     pub fn new() -> Self {
         Self::with(CONFIG)
+    }
+
+    pub fn with_echo() -> Self {
+        Self::with(ECHO_CONFIG)
+    }
+
+    /// A house with `order_config`, and one process for each listener.
+    pub fn with_orders() -> Self {
+        Self::with(&order_config(1))
     }
 
     pub fn with(config: &str) -> Self {

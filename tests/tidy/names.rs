@@ -18,7 +18,7 @@ const DUMPING_GROUNDS: &[&str] =
 const SLEEPERS: &[(&str, &str)] = &[
     ("tests/bench/floor.rs", "an idle disk is what it measures"),
     ("tests/data/listeners/obedient.py", "a listener under test that is to be slow"),
-    ("tests/data/organism/booker.py", "looks for the file that holds its answer"),
+    ("tests/data/organism/booker.pl", "looks for the file that holds its answer"),
     ("tests/data/organism/forger.py", "looks for the file that names what it forges"),
     ("tests/data/organism/late.py", "looks for the file that lets it go on"),
     ("tests/data/organism/player.pl", "looks for the file that lets it go on"),

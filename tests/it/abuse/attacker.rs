@@ -1,4 +1,4 @@
-//! An agent whose model makes a thousand hostile turns. The agent does only what its config
+//! An agent whose model makes hundreds of hostile turns. The agent does only what its config
 //! permits, within the limits of its tree and with a person's approval, and receives feedback on
 //! every refusal.
 //!
@@ -179,7 +179,7 @@ async fn keep_asking(stage: &Stage, attacker: &Attacker, turns: usize) {
 
 async fn campaign(transport: ActionTransport, seed: u64) {
     let mut campaign = Campaign::new(format!("an attacker, {}", transport.as_str()));
-    let turns = size(200, 3_334);
+    let turns = size(100, 3_334);
     let attacker = Attacker::start(transport, seed).await;
     let config = CONFIG.replace("PORT", &attacker.port.to_string());
     let house = House::with(&config.replace("SPOKEN", transport.as_str()));

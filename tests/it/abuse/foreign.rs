@@ -95,7 +95,7 @@ async fn foreign_unknown_and_odd_ids_answer_a_client_with_the_same_bytes() {
 /// For a payload that the gate refuses, the command reports the gate's reason.
 #[test]
 fn the_command_says_the_same_of_foreign_and_unknown_threads() {
-    let house = House::new();
+    let house = House::with_echo();
     let running = house.run();
     let say = |text: &str, more: &[&str]| {
         house.write("say.xml", format!("<say xmlns=\"urn:example:talk\">{text}</say>"));

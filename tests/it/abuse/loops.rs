@@ -203,7 +203,7 @@ const CONFIG: &str = r#"
 name = "talk"
 
 [limits]
-messages = 1500
+messages = 800
 
 [clients.desk]
 peers = ["looper", "one", "stranger", PEERS]

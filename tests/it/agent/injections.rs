@@ -14,6 +14,7 @@ use super::scripted::{Says, Scripted, nonce};
 use super::setup::{TOOLS, schemas};
 use super::stage::{Stage, researcher};
 use crate::campaign::Campaign;
+use crate::organism::kill::torture;
 
 const INJECTIONS: &str = include_str!("../../data/attacks/results.jsonl");
 
@@ -218,30 +219,34 @@ fn check(transport: ActionTransport, injection: &Injection) {
     assert_eq!(after.messages[said].role, ChatRole::Assistant, "{context}");
 }
 
-fn check_all(transport: ActionTransport) {
+/// Checks the injections, or one in `step` of them from the injection `first` on in a short run.
+fn check_all(transport: ActionTransport, first: usize, step: usize) {
     let mut campaign = Campaign::new(format!("injected results, {}", transport.as_str()));
-    let injections = Injection::all();
+    let (first, step) = if torture() { (0, 1) } else { (first, step) };
+    let injections: Vec<_> = Injection::all().into_iter().skip(first).step_by(step).collect();
     injections.iter().for_each(|injection| check(transport, injection));
     let told = injections.iter().filter(|injection| !injection.refused).count();
     let refused = injections.len() - told;
     campaign.note(format!("{told} told as they are, {refused} as failures, each four times"));
-    assert!(refused > 20 && told >= 200);
+    assert!(refused > 20 / step && told >= 200 / step);
 }
 
 // T8
 #[test]
 fn a_result_in_xml_is_exactly_the_listeners_payload() {
-    check_all(ActionTransport::Xml);
+    check_all(ActionTransport::Xml, 0, 1);
 }
 
 // T8
+/// In a short run, this test and the next share the injections: the results of both transports are
+/// blocks of native calls.
 #[test]
 fn a_result_of_a_native_call_is_exactly_the_listeners_payload() {
-    check_all(ActionTransport::Native);
+    check_all(ActionTransport::Native, 0, 2);
 }
 
 // T8
 #[test]
 fn a_result_beside_a_slot_is_exactly_the_listeners_payload() {
-    check_all(ActionTransport::XmlFinal);
+    check_all(ActionTransport::XmlFinal, 1, 2);
 }

@@ -40,7 +40,7 @@ fn proved(house: &House, failpoint: &str) {
 fn a_death_at_any_place_loses_nothing_and_does_nothing_twice() {
     let mut campaign = Campaign::new("death at every place");
     let house = house();
-    let clients = Clients::start(&house);
+    let clients = Clients::start_few(&house);
     let places = PUMP.iter().chain(&JOURNAL);
     for place in places.clone() {
         die(&house, place, CHECKPOINTS);
@@ -65,7 +65,7 @@ fn deaths_in_a_row_while_recovering_lose_nothing_and_do_nothing_twice() {
     let deaths = if torture() { 5 } else { 3 };
     let house = house();
     let mut campaign = Campaign::new("death while recovering");
-    let clients = Clients::start(&house);
+    let clients = Clients::start_few(&house);
     die(&house, "after-deliver:100", CHECKPOINTS);
     for place in ["during-recovery", "epoch-raised", "before-boot", "stepped", "before-commit:2"] {
         (0..deaths).for_each(|_| die(&house, place, CHECKPOINTS));

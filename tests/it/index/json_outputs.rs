@@ -30,6 +30,9 @@ const READS_RECORD: [&str; 11] = [
     "verify",
 ];
 
+/// One in this many stored journals is read in a short run, so that each generation is among them.
+const STORED_EVERY: usize = 13;
+
 fn schema_of(place: &Place, command: &str) -> Json {
     let words: Vec<&str> = command.split(' ').collect();
     let output = organism_alone(place, &[&["schema", "output"], &words[..]].concat());
@@ -84,8 +87,14 @@ fn every_command_with_json_has_a_schema() {
     assert_eq!(refused.status.code(), Some(2));
 }
 
-/// Commands to run on one journal, each with its arguments.
-fn runs(place: &Place) -> Vec<Vec<String>> {
+/// The keys of `organism stats`.
+const KEYS: [&str; 6] = ["agent", "model", "listener", "rule", "day", "agent,rule,day"];
+/// Number of threads and of messages that a short run shows of a stored journal.
+const SHOWN: usize = 3;
+
+/// Commands to run on one journal, each with its arguments. In a short run, a stored journal has one
+/// key of the statistics, and [`SHOWN`] threads and messages.
+fn runs(place: &Place, stored: Option<usize>) -> Vec<Vec<String>> {
     let mut runs = Vec::new();
     let mut add = |args: &[&str]| runs.push(args.iter().map(|arg| (*arg).to_owned()).collect());
     add(&["approvals", "--json"]);
@@ -97,10 +106,13 @@ fn runs(place: &Place) -> Vec<Vec<String>> {
     add(&["search", "--json", "--since", "2000-01-01", "--limit", "1000"]);
     add(&["sql", "--json", "SELECT * FROM message LIMIT 20"]);
     add(&["sql", "--json", "SELECT * FROM tree LIMIT 20"]);
-    for key in ["agent", "model", "listener", "rule", "day", "agent,rule,day"] {
+    let is_short = stored.is_some() && !torture();
+    let (keys, shown) = if is_short { (1, SHOWN) } else { (KEYS.len(), usize::MAX) };
+    for key in KEYS.into_iter().cycle().skip(stored.unwrap_or(0)).take(keys) {
         add(&["stats", "--json", "--by", key]);
     }
-    for (number, thread) in rows(&place.data(), "SELECT thread FROM tree").iter().enumerate() {
+    let threads = rows(&place.data(), "SELECT thread FROM tree");
+    for (number, thread) in threads.iter().take(shown).enumerate() {
         add(&["thread", thread, "--json"]);
         if number < 2 || torture() {
             add(&["thread", thread, "--json", "--limit", "3"]);
@@ -108,8 +120,8 @@ fn runs(place: &Place) -> Vec<Vec<String>> {
         }
     }
     let some = "SELECT id FROM message WHERE position % 7 = 1 OR kind = 'note' LIMIT 6";
-    for message in rows(&place.data(), some) {
-        add(&["message", &message, "--json"]);
+    for message in rows(&place.data(), some).iter().take(shown) {
+        add(&["message", message, "--json"]);
     }
     runs
 }
@@ -135,8 +147,12 @@ fn the_json_of_every_command_is_what_its_schema_says() {
     let mut schemas: BTreeMap<String, jsonschema::Validator> = BTreeMap::new();
     let mut values: BTreeMap<String, usize> = BTreeMap::new();
 
-    for place in written.into_iter().chain(stored_journals().map(|(_, place)| place).step_by(7)) {
-        for args in runs(&place) {
+    let step = if torture() { 1 } else { STORED_EVERY };
+    let stored = stored_journals().map(|(_, place)| place).step_by(step);
+    let stored = stored.enumerate().map(|(number, place)| (Some(number), place));
+    let written = written.into_iter().map(|place| (None, place));
+    for (number, place) in written.chain(stored) {
+        for args in runs(&place, number) {
             let args: Vec<&str> = args.iter().map(String::as_str).collect();
             let command = args[0];
             let schema = schemas

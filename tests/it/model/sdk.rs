@@ -25,7 +25,8 @@ fn installed(program: &str) -> PathBuf {
     root.join("target/sdks/bin").join(program)
 }
 
-/// The values that the provider's own library reads from each server.
+/// The values that the provider's own library reads from each server. The library takes longer to
+/// load than to read all answers.
 async fn read_by_sdk(wire: &Wire, servers: &[Server]) -> Vec<Json> {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/model/sdk.py");
     let mut command = tokio::process::Command::new(installed("python"));
@@ -45,9 +46,8 @@ fn same_json(ours: &str, theirs: &str) -> bool {
     ours == theirs || read(ours).is_some_and(|ours| Some(ours) == read(theirs))
 }
 
-#[tokio::test]
-async fn the_official_libraries_read_the_scripted_streams_as_we_do() {
-    let scenes = [
+fn scenes() -> [Scene; 4] {
+    [
         Scene { text: vec!["Hel", "lo, grü", "ße 🦀"], ..Scene::default() },
         Scene {
             reasoning: vec!["Let me ", "think."],
@@ -61,7 +61,12 @@ async fn the_official_libraries_read_the_scripted_streams_as_we_do() {
         },
         Scene { text: vec!["Once upon"], stop: Stop::Length, ..Scene::default() },
         Scene { text: vec!["I"], stop: Stop::Refused, ..Scene::default() },
-    ];
+    ]
+}
+
+#[tokio::test]
+async fn the_official_libraries_read_the_scripted_streams_and_errors_as_we_do() {
+    let scenes = scenes();
     for wire in [OPENAI, ANTHROPIC] {
         let mut servers = Vec::new();
         for scene in &scenes {
@@ -69,12 +74,31 @@ async fn the_official_libraries_read_the_scripted_streams_as_we_do() {
             events.insert(1, wire.ping.to_owned());
             servers.push(Server::answering(Script::stream(&events)).await);
         }
-        let theirs = read_by_sdk(&wire, &servers).await;
-        assert_eq!(theirs.len(), scenes.len());
+        servers.extend(failing_servers(&wire).await);
+
+        let mut theirs = read_by_sdk(&wire, &servers).await;
+        let errors = theirs.split_off(scenes.len());
         for ((theirs, scene), server) in theirs.iter().zip(&scenes).zip(&servers) {
             read_the_same(&wire, scene, theirs, server).await;
         }
+        let statuses: Vec<_> = errors.iter().map(|error| error["status"].as_u64()).collect();
+        assert_eq!(statuses, [Some(401), Some(429), Some(529), None], "{errors:?}");
+        assert_eq!(errors[3]["error"], true, "{errors:?}");
     }
+}
+
+/// Three servers that answer with an error status, and one whose stream ends with an error.
+async fn failing_servers(wire: &Wire) -> Vec<Server> {
+    let mut servers = Vec::new();
+    for status in ["401 Unauthorized", "429 Too Many Requests", "529 Overloaded"] {
+        let body = (wire.complaint)("some_error", "words");
+        let script = Script::whole(status, "Content-Type: application/json\r\n", &body);
+        servers.push(Server::answering(script).await);
+    }
+    let mut events = (wire.events)(&Scene { text: vec!["Hel", "lo"], ..Scene::default() });
+    events.insert(3, (wire.error)("overloaded_error", "words"));
+    servers.push(Server::answering(Script::stream(&events)).await);
+    servers
 }
 
 async fn read_the_same(wire: &Wire, scene: &Scene, theirs: &Json, server: &Server) {
@@ -94,25 +118,6 @@ async fn read_the_same(wire: &Wire, scene: &Scene, theirs: &Json, server: &Serve
     if wire.preset == "anthropic" && !scene.reasoning.is_empty() {
         assert_eq!(theirs["signature"], SIGNATURE);
         assert!(end.own[0].json.contains(SIGNATURE));
-    }
-}
-
-#[tokio::test]
-async fn the_official_libraries_find_the_scripted_errors_to_be_errors() {
-    for wire in [OPENAI, ANTHROPIC] {
-        let mut servers = Vec::new();
-        for status in ["401 Unauthorized", "429 Too Many Requests", "529 Overloaded"] {
-            let body = (wire.complaint)("some_error", "words");
-            let script = Script::whole(status, "Content-Type: application/json\r\n", &body);
-            servers.push(Server::answering(script).await);
-        }
-        let mut events = (wire.events)(&Scene { text: vec!["Hel", "lo"], ..Scene::default() });
-        events.insert(3, (wire.error)("overloaded_error", "words"));
-        servers.push(Server::answering(Script::stream(&events)).await);
-        let theirs = read_by_sdk(&wire, &servers).await;
-        let statuses: Vec<_> = theirs.iter().map(|theirs| theirs["status"].as_u64()).collect();
-        assert_eq!(statuses, [Some(401), Some(429), Some(529), None], "{theirs:?}");
-        assert_eq!(theirs[3]["error"], true, "{theirs:?}");
     }
 }
 

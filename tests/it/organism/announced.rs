@@ -100,14 +100,14 @@ fn a_run_that_is_killed_while_it_is_announced_blocks_no_command() {
 
 #[test]
 fn no_command_starts_a_pump_while_an_organism_is_announced() {
-    let house = House::new();
+    let house = House::with_echo();
     assert_eq!(ended(send(&house, "first")).code, Some(0));
     let epochs = || house.reader().about().unwrap().epoch;
     let before = epochs();
     let announcement = Announcement::make(&house.data()).unwrap();
     let mut waiting = send(&house, "second");
     // Meanwhile, other organisms start, each of which takes as long as a start here would.
-    let elsewhere = House::new();
+    let elsewhere = House::with_echo();
     for _ in 0..3 {
         assert_eq!(ended(send(&elsewhere, "other")).code, Some(0));
         assert_eq!(waiting.try_wait().unwrap(), None, "it waits for the socket");
@@ -121,7 +121,7 @@ fn no_command_starts_a_pump_while_an_organism_is_announced() {
 
 #[test]
 fn a_run_is_refused_within_its_patience_while_another_holder_has_the_journal() {
-    let house = House::new();
+    let house = House::with_echo();
     assert_eq!(ended(send(&house, "first")).code, Some(0));
     let _lock = DirectoryLock::take(&house.data()).unwrap();
     let refused = house.organism(&["run"]);
@@ -148,7 +148,7 @@ fn a_command_names_the_holder_of_a_journal_that_takes_no_requests() {
 
 #[test]
 fn a_command_gives_up_on_an_announced_organism_that_does_not_open_its_socket() {
-    let house = House::new();
+    let house = House::with_echo();
     assert_eq!(ended(send(&house, "first")).code, Some(0));
     let before = house.reader().about().unwrap().epoch;
     let announcement = Announcement::make(&house.data()).unwrap();
@@ -181,7 +181,7 @@ fn a_run_that_cannot_start_announces_nothing() {
 
 #[test]
 fn a_run_among_many_sends_gets_ready_and_every_send_is_answered() {
-    let house = House::new();
+    let house = House::with_echo();
     let sends: Vec<_> =
         (0..6).map(|number| (number, send(&house, &format!("a{number}")))).collect();
     let mut running = run(&house, "run.log");

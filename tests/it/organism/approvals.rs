@@ -57,8 +57,11 @@ fn a_held_call_is_shown_approved_by_its_hash_and_then_done() {
     house.write("say.xml", say("hello"));
     let file = std::fs::File::open(house.path("say.xml")).unwrap();
     command.stdin(file).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let sender = command.spawn().unwrap();
-    let call = until("it is held", || held(&house).pop());
+    let mut sender = command.spawn().unwrap();
+    let call = until("it is held", || {
+        assert_eq!(sender.try_wait().unwrap(), None, "it was refused");
+        held(&house).pop()
+    });
     assert_eq!((&call["payload"], &call["to"]), (&say("hello").into(), &"echo".into()));
     assert_eq!(call["sha256"], hash(&say("hello")));
     let id = call["message"].as_str().unwrap();

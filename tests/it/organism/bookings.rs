@@ -8,7 +8,7 @@ macro_rules! booking_listeners {
     () => {
         r#"
 [listeners.hotel]
-command = ["./booker.py", "ledger"]
+command = ["./booker.pl", "ledger"]
 schema = "booking.xsd"
 accepts = ["book", "cancel"]
 replies = ["booked", "cancelled", "booking-failed"]
@@ -16,7 +16,7 @@ attempts = 1
 undo.book = { payload = "cancel", with = { number = "reply/number" } }
 
 [listeners.bank]
-command = ["./booker.py", "ledger"]
+command = ["./booker.pl", "ledger"]
 schema = "booking.xsd"
 accepts = ["charge", "notify"]
 replies = ["charge-failed", "notified"]
@@ -31,7 +31,7 @@ pub const BANK: &str = "replies = [\"charge-failed\", \"notified\"]\n";
 
 /// Copies the program of the listeners `hotel` and `bank`, and the schema of the program.
 pub fn copy_booker(house: &House) {
-    for file in ["booker.py", "booking.xsd"] {
+    for file in ["booker.pl", "booking.xsd"] {
         house.copy(file);
     }
 }

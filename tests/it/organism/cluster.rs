@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use super::kill::clients::Clients;
 use super::kill::{Choices, Tail, choices, environment, settle, start, torture};
-use super::{CONFIG, House, PATIENCE, Running, numbered, until, until_within};
+use super::{CONFIG, House, PATIENCE, Running, numbered, order_config, until, until_within};
 use crate::bus::harness::{name, script};
 use crate::bus::remote::{Kit, Meeting};
 use crate::campaign::Campaign;
@@ -26,7 +26,7 @@ const TAKEN_OVER: u64 = 5;
 /// cluster and a new journal.
 const ROUNDS_A_JOURNAL: u64 = 20;
 /// Number of recorded answers that prove the recovery from a fault.
-const ANSWERS: u64 = 20;
+const ANSWERS: u64 = 10;
 const FROZEN: Duration = Duration::from_secs(2);
 /// Maximum time until another pump, or another node, leads.
 const TAKEOVER_MAX: Duration = Duration::from_secs(40);
@@ -81,8 +81,9 @@ impl fmt::Display for Outages {
 /// An organism on a cluster. It has listeners on NATS in addition to the processes that it starts.
 fn house(cluster: &Cluster) -> House {
     let solo = "[listeners.solo]\ncommand = [\"./player.pl\", \"solo\"]";
-    assert!(CONFIG.contains(solo));
-    let config = CONFIG.replace(solo, "[listeners.solo]\nnats = true\nattempts = 100");
+    let config = order_config(2);
+    assert!(config.contains(solo));
+    let config = config.replace(solo, "[listeners.solo]\nnats = true\nattempts = 100");
     let config = config.replace("accepts = [\"order\"]", "accepts = [\"order\"]\nattempts = 20");
     let config = config.replace("accepts = [\"work\"]", "accepts = [\"work\"]\nattempts = 20");
     House::settled(&format!("{config}{}", on(cluster)))

@@ -193,7 +193,7 @@ async fn a_request_whose_kept_connection_had_ended_is_sent_again_where_that_is_s
 
 #[tokio::test]
 async fn a_client_continues_with_the_organism_that_was_started_again() {
-    let house = House::new();
+    let house = House::with_echo();
     let handshake = house.handshake();
     let running = house.run();
     let socket = SocketTransport::new(&house.data(), handshake);

@@ -4,7 +4,7 @@
 use std::process::Output;
 
 use super::proof::{answered, copy};
-use super::{CONFIG, COPIES_KEY, CommandOutput, House, say, until};
+use super::{COPIES_KEY, CommandOutput, ECHO_CONFIG, House, say, until};
 
 fn without_copies(house: &House, arguments: &[&str]) -> CommandOutput {
     let output: Output = house.command(arguments).env_remove(COPIES_KEY).output().unwrap();
@@ -38,7 +38,7 @@ fn a_record_rewritten_with_the_key_is_unproved_without_copies_and_broken_with_th
 
 #[test]
 fn a_place_that_is_not_there_is_named_and_stops_nothing() {
-    let house = House::settled(CONFIG);
+    let house = House::settled(ECHO_CONFIG);
     std::fs::remove_dir(house.copies()).unwrap();
     let named = format!("{} is not there: make it", house.copies().display());
     let checked = house.organism(&["check"]);
@@ -63,7 +63,7 @@ fn a_place_that_is_not_there_is_named_and_stops_nothing() {
 
 #[test]
 fn a_kill_between_the_state_and_the_copy_is_completed_by_the_next_start() {
-    let house = House::settled(CONFIG);
+    let house = House::settled(ECHO_CONFIG);
     house.write("hello.xml", say("hello"));
     let mut killed = house.command(&["send", "hello.xml", "--as", "desk"]);
     let killed = killed.env("ORGANISM_FAILPOINT", "after-outside-line").output().unwrap();
@@ -78,7 +78,7 @@ fn a_kill_between_the_state_and_the_copy_is_completed_by_the_next_start() {
 
 #[test]
 fn a_proof_of_a_running_organism_waits_for_its_last_copy() {
-    let house = House::settled(CONFIG);
+    let house = House::settled(ECHO_CONFIG);
     let running = house.run();
     assert_eq!(house.send_text(&say("hello"), &[]).code, Some(0));
     until("there is a checkpoint", || {
@@ -93,7 +93,7 @@ fn a_proof_of_a_running_organism_waits_for_its_last_copy() {
 fn a_place_in_data_or_state_is_a_problem_of_the_config() {
     let name = "name = \"talk\"";
     let house =
-        House::settled(&CONFIG.replace(name, &format!("{name}\ndata = \"d\"\nstate = \"s\"")));
+        House::settled(&ECHO_CONFIG.replace(name, &format!("{name}\ndata = \"d\"\nstate = \"s\"")));
     for place in ["d", "d/copies", "s/../s/copies"] {
         let mut check = house.command(&["check"]);
         let checked = CommandOutput::from(check.env(COPIES_KEY, place).output().unwrap());

@@ -22,7 +22,7 @@ fn a_config_from_elsewhere_cannot_control_the_terminal() {
 
 #[test]
 fn a_data_directory_from_elsewhere_cannot_control_the_terminal() {
-    let house = House::new();
+    let house = House::with_echo();
     assert_eq!(house.send_text(&say("hello"), &[]).code, Some(0));
     std::fs::write(house.data().join("project"), format!("/{HOSTILE}/organism.toml")).unwrap();
     let shown = house.organism(&["threads"]);
@@ -35,7 +35,7 @@ fn a_data_directory_from_elsewhere_cannot_control_the_terminal() {
 #[test]
 fn a_payload_cannot_control_the_terminal_of_send_and_of_thread_as_json() {
     let text = "a\u{9b}2J\u{202e}b\u{e0041}";
-    let house = House::new();
+    let house = House::with_echo();
     house.write("say.xml", say(text));
     let send = ["send", "say.xml", "--as", "desk"];
     let piped = house.organism(&send);

@@ -58,7 +58,7 @@ impl Tail {
 
 #[test]
 fn a_tail_shows_each_message_and_ends_with_the_organism() {
-    let house = House::new();
+    let house = House::with_echo();
     let running = house.run();
     let mut tail = Tail::start(&house);
     for text in ["first", "second", "third"] {
@@ -105,7 +105,7 @@ fn a_tail_shows_what_is_recorded_after_a_stop_has_begun() {
 
 #[test]
 fn a_tail_without_an_organism_reads_the_journal_once_and_says_so() {
-    let house = House::new();
+    let house = House::with_echo();
     assert_eq!(house.send_text(&say("first"), &[]).code, Some(0));
 
     let tail = house.organism(&["tail", "-n", "100"]);
@@ -201,7 +201,7 @@ fn recorded(position: u64) -> ServiceResponse {
 
 /// A house whose journal has a first message.
 pub fn settled() -> House {
-    let house = House::new();
+    let house = House::with_echo();
     assert_eq!(house.send_text(&say("first"), &[]).code, Some(0));
     house
 }
@@ -286,7 +286,7 @@ fn reads_of(process: &Child) -> u64 {
 #[cfg(target_os = "linux")]
 #[test]
 fn a_tail_reads_nothing_while_nothing_is_recorded() {
-    let house = House::new();
+    let house = House::with_echo();
     let running = house.run();
     let mut tail = Tail::start(&house);
     assert_eq!(house.send_text(&say("first"), &[]).code, Some(0));
@@ -312,7 +312,7 @@ fn a_tail_reads_nothing_while_nothing_is_recorded() {
 
 #[test]
 fn a_tail_whose_reader_has_left_ends_while_the_organism_runs() {
-    let house = House::new();
+    let house = House::with_echo();
     let running = house.run();
     let mut tail = Tail::start(&house);
     assert_eq!(house.send_text(&say("first"), &[]).code, Some(0));

@@ -34,7 +34,7 @@ fn ask(house: &House, name: &str, number: &str, more: &[&str]) -> CommandOutput 
 /// untouched, the lineage is proved, and no effect happens twice.
 #[test]
 fn forks_of_every_message_repeat_no_effect_and_leave_their_source_untouched() {
-    let house = House::new();
+    let house = House::with_orders();
     let running = house.run_noting();
     ask(&house, "order", "1", &["--new", "sess-source01"]);
     ask(&house, "order", "2", &["--thread", "sess-source01"]);

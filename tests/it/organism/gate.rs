@@ -19,7 +19,7 @@ fn batch(house: &House, from: &str, lines: &[u8]) -> Vec<Json> {
 
 #[test]
 fn every_line_of_a_batch_is_answered_with_rule_and_place_whatever_is_wrong_with_it() {
-    let house = House::new();
+    let house = House::with_orders();
     house.write("good.xml", say("hello"));
     house.write("invalid.xml", format!("<order xmlns=\"{TALK}\"><m/></order>"));
     house.write("cut.xml", format!("<say xmlns=\"{TALK}\">hel"));
@@ -59,7 +59,7 @@ not json
 
 #[test]
 fn the_gate_judges_by_who_it_is_that_sends() {
-    let house = House::new();
+    let house = House::with_orders();
     house.write("order.xml", super::numbered("order", "1"));
     let line = "{\"id\":1,\"file\":\"order.xml\"}\n";
     let verdict = |from: &str| batch(&house, from, line.as_bytes())[0]["verdict"].clone();
@@ -68,7 +68,7 @@ fn the_gate_judges_by_who_it_is_that_sends() {
 
 #[test]
 fn every_line_of_a_schema_batch_is_answered() {
-    let house = House::new();
+    let house = House::with_orders();
     house.write("good.xml", say("hello"));
     house.write("invalid.xml", format!("<order xmlns=\"{TALK}\"><m/></order>"));
     house.write("broken.xsd", "<schema");

@@ -27,7 +27,7 @@ use organism::ids::{MessageId, Position};
 use organism::journal::sqlite::JournalReader;
 use organism::thread::Fact;
 
-use super::{CONFIG, CommandOutput, House, PATIENCE, Running, TALK, until, until_within};
+use super::{CommandOutput, House, PATIENCE, Running, TALK, order_config, until, until_within};
 use crate::campaign::Campaign;
 use crate::nats::is_streamed;
 use clients::Clients;
@@ -91,7 +91,8 @@ enum Death {
 
 impl Death {
     fn random(choices: &mut Choices) -> Self {
-        let (messages, micros) = (10 + choices.below(400), choices.below(20_000));
+        let most = if torture() { 400 } else { 200 };
+        let (messages, micros) = (10 + choices.below(most), choices.below(20_000));
         Self::Random(messages, Duration::from_micros(micros))
     }
 
@@ -226,10 +227,11 @@ pub fn torture() -> bool {
     std::env::var_os("ORGANISM_TORTURE").is_some()
 }
 
-/// Number of kills of a campaign: the value of `KILLS`, or by default 10 on an embedded journal, 6
-/// on JetStream, and 1,000 with `ORGANISM_TORTURE`.
+/// Number of kills of a campaign: the value of `KILLS`, or by default 7 on an embedded journal, 4
+/// on JetStream, and 1,000 with `ORGANISM_TORTURE`. Every third kill is followed by a crash at a
+/// failpoint.
 fn kills() -> u64 {
-    let few = if is_streamed() { 6 } else { 10 };
+    let few = if is_streamed() { 4 } else { 7 };
     environment("KILLS").unwrap_or(if torture() { 1_000 } else { few })
 }
 
@@ -246,7 +248,7 @@ pub fn embedded_house() -> House {
 /// A config that permits 50 attempts of each call, because a delivery is often lost with its pump.
 fn often_lost() -> String {
     let replies = ["done", "worked"].map(|name| format!("replies = [\"{name}\"]\n"));
-    let allowed = replies.iter().fold(CONFIG.to_owned(), |config, replies| {
+    let allowed = replies.iter().fold(order_config(2), |config, replies| {
         config.replace(replies, &format!("{replies}attempts = 50\n"))
     });
     format!("{allowed}attempts = 50\ninstances = 2\n")

@@ -1,11 +1,11 @@
 //! Keys of hosts. They are created before the first start, and known to the other hosts of the
 //! organism.
 
-use super::{CONFIG, House, say};
+use super::{ECHO_CONFIG, House, say};
 
 #[test]
 fn the_key_of_a_host_is_made_and_shown_before_its_first_start_and_signs_after_it() {
-    let house = House::settled(CONFIG);
+    let house = House::settled(ECHO_CONFIG);
     let shown = house.organism(&["key", "show"]);
     assert_eq!(shown.code, Some(0), "{shown:?}");
     let key = shown.out.trim();
@@ -24,12 +24,12 @@ fn the_key_of_a_host_is_made_and_shown_before_its_first_start_and_signs_after_it
 
 /// A config with `line` under `[journal]`.
 fn with_known_keys(line: &str) -> String {
-    format!("{CONFIG}\n[journal]\n{line}\n")
+    format!("{ECHO_CONFIG}\n[journal]\n{line}\n")
 }
 
 #[test]
 fn a_known_key_is_at_hand_for_a_proof_and_an_unknown_one_is_named() {
-    let house = House::settled(CONFIG);
+    let house = House::settled(ECHO_CONFIG);
     let before = house.organism(&["key", "show"]).out.trim().to_owned();
     let shown = house.organism(&["key", "show", "--json"]).json();
     let id = shown[0]["id"].as_str().unwrap().to_owned();

@@ -19,7 +19,7 @@ fn open_work_at_the_end_is_logged() {
 
 #[test]
 fn an_end_without_open_work_logs_nothing() {
-    let house = House::new();
+    let house = House::with_echo();
     let sent = house.send_text(&say("hello"), &[]);
     assert_eq!(sent.out, talk_reply("hello"));
     assert_eq!(sent.err.lines().count(), 1, "the thread's id and nothing else: {}", sent.err);

@@ -10,7 +10,7 @@ use organism::thread::Input;
 
 use super::kill::torture;
 use super::proof::{answered, copy, forge, last, sql};
-use super::{CONFIG, CommandOutput, House, say};
+use super::{CommandOutput, ECHO_CONFIG, House, say};
 
 /// Removes the journal file with its log.
 fn remove_journal(house: &House) {
@@ -88,7 +88,7 @@ fn a_journal_file_that_is_gone_is_accepted_as_lost_on_record() {
 /// Without its file, a log is of no use to SQLite, and it damages a new file of the same name.
 #[test]
 fn the_write_ahead_log_of_a_journal_that_is_gone_is_kept_aside_of_its_successor() {
-    let house = House::settled(CONFIG);
+    let house = House::settled(ECHO_CONFIG);
     let running = house.run();
     let sent = house.send_text(&say("hello"), &[]);
     assert_eq!(sent.code, Some(0), "{sent:?}");
@@ -110,7 +110,7 @@ fn the_write_ahead_log_of_a_journal_that_is_gone_is_kept_aside_of_its_successor(
 
 #[test]
 fn an_empty_journal_is_not_proved() {
-    let house = House::settled(super::CONFIG);
+    let house = House::settled(super::ECHO_CONFIG);
     let (data, state) = (house.path("other/data"), house.path("other/state"));
     let other = SqliteJournal::open(&data, &state, &mut |_| Ok(())).unwrap();
     other.close(organism::clock::Time(0)).unwrap();

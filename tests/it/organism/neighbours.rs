@@ -8,7 +8,7 @@ use std::process::{Child, Stdio};
 
 use super::kill::{choices, environment, torture};
 use super::project::Projects;
-use super::{CONFIG, CommandOutput, House, Running, TALK, say, talk_reply, until};
+use super::{CommandOutput, ECHO_CONFIG, House, Running, TALK, say, talk_reply, until};
 
 const NAMES: [&str; 2] = ["one", "two"];
 const SENDS: usize = 2;
@@ -52,14 +52,14 @@ fn is_ready(projects: &Projects, project: &str, running: &mut Running) {
 
 #[test]
 fn two_projects_of_one_name_that_are_killed_under_load_never_answer_for_each_other() {
-    let projects = Projects { house: House::settled(CONFIG) };
-    NAMES.iter().for_each(|name| projects.make(name, CONFIG));
+    let projects = Projects { house: House::settled(ECHO_CONFIG) };
+    NAMES.iter().for_each(|name| projects.make(name, ECHO_CONFIG));
     assert_eq!(projects.organism("one", &["adopt", "--new"]).code, Some(0));
     assert_eq!(projects.send("one", "begun", &[]).out, talk_reply("begun"));
     assert_eq!(projects.organism("two", &["adopt", "--new"]).code, Some(0));
     let [data, _] = projects.directories("one");
     let with_data = format!("name = \"talk\"\ndata = \"{}\"", data.display());
-    projects.make("thief", &CONFIG.replace("name = \"talk\"", &with_data));
+    projects.make("thief", &ECHO_CONFIG.replace("name = \"talk\"", &with_data));
 
     let mut choices = choices();
     let rounds = environment("KILLS").unwrap_or(if torture() { 100 } else { 3 });

@@ -4,7 +4,7 @@
 
 use std::process::{Child, Command, Stdio};
 
-use super::{CONFIG, House, say, talk_reply, until};
+use super::{ECHO_CONFIG, House, say, talk_reply, until};
 
 /// Program of a listener that answers and has two child processes, one of them in a separate
 /// session.
@@ -18,7 +18,7 @@ exec ./player.pl echo
 const MARK: &str = "ORGANISM_PUMP";
 
 fn house() -> House {
-    let config = CONFIG.replace("[\"./player.pl\", \"echo\"]", "[\"sh\", \"keeper.sh\"]");
+    let config = ECHO_CONFIG.replace("[\"./player.pl\", \"echo\"]", "[\"sh\", \"keeper.sh\"]");
     let house = House::with(&config);
     house.write("keeper.sh", KEEPER);
     house
@@ -135,7 +135,7 @@ fn a_start_ends_nothing_that_does_not_name_this_journal_and_an_earlier_epoch() {
 
 #[test]
 fn a_launcher_whose_parent_is_not_the_pump_starts_nothing() {
-    let house = House::new();
+    let house = House::with_echo();
     let launched = house.organism(&["launch-listener", "1", "touch", "started"]);
     assert_eq!(launched.code, Some(69), "{launched:?}");
     assert!(!house.path("started").exists());
@@ -149,7 +149,7 @@ fn a_launcher_whose_parent_is_not_the_pump_starts_nothing() {
 /// In the session of its parent, a listener could type into the operator's shell.
 #[test]
 fn a_launched_listener_has_a_session_of_its_own() {
-    let house = House::new();
+    let house = House::with_echo();
     let own = std::process::id().to_string();
     let script = "[ $(cut -d ' ' -f 6 /proc/$$/stat) -eq $$ ] && touch apart";
     let launched = house.organism(&["launch-listener", &own, "sh", "-c", script]);
@@ -159,7 +159,7 @@ fn a_launched_listener_has_a_session_of_its_own() {
 
 #[test]
 fn a_listener_that_cannot_be_executed_is_described() {
-    let config = CONFIG.replace("[\"./player.pl\", \"echo\"]", "[\"./echo.bin\"]");
+    let config = ECHO_CONFIG.replace("[\"./player.pl\", \"echo\"]", "[\"./echo.bin\"]");
     let house = House::with(&config);
     house.write("echo.bin", "#!/etc/passwd\n");
     let executable = std::os::unix::fs::PermissionsExt::from_mode(0o755);

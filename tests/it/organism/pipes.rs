@@ -77,7 +77,7 @@ const COMMANDS: &[&[&str]] = &[
 #[test]
 fn every_command_ends_as_it_does_where_its_output_is_read() {
     let house = House::new();
-    house.write("bad.toml", CONFIG.replace("peers = [\"back\"]", "peers = [\"nobody\"]"));
+    house.write("bad.toml", CONFIG.replace("peers = [\"echo\"]", "peers = [\"nobody\"]"));
     house.write("good.xml", say("hello"));
     house.write("bad.xml", "<say>");
     assert_eq!(
@@ -106,14 +106,14 @@ fn every_command_ends_as_it_does_where_its_output_is_read() {
 
 #[test]
 fn a_tail_ends_when_its_reader_goes_away() {
-    let house = House::new();
+    let house = House::with_echo();
     assert_eq!(house.send_text(&say("first"), &[]).out, talk_reply("first"));
     assert_eq!(code_unread(house.command(&["tail"]), false), Some(0));
 }
 
 #[test]
 fn every_file_of_a_directory_is_sent_although_the_reader_has_gone() {
-    let house = House::new();
+    let house = House::with_echo();
     std::fs::create_dir(house.path("all")).unwrap();
     for number in 0..70 {
         house.write(&format!("all/{number}.xml"), say(&number.to_string()));
@@ -139,7 +139,7 @@ fn a_run_continues_although_the_reader_of_its_log_has_gone() {
 #[test]
 #[cfg(target_os = "linux")]
 fn output_that_cannot_be_written_is_an_error_and_the_work_is_done() {
-    let house = House::new();
+    let house = House::with_echo();
     house.write("good.xml", say("hello"));
     let mut send = house.command(&["send", "--as", "desk", "good.xml"]);
     let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
@@ -154,7 +154,7 @@ fn output_that_cannot_be_written_is_an_error_and_the_work_is_done() {
 #[test]
 #[cfg(target_os = "linux")]
 fn a_command_whose_output_cannot_be_written_names_it_and_does_its_work() {
-    let house = House::new();
+    let house = House::with_echo();
     assert_eq!(house.send_text(&say(&"hello ".repeat(5_000)), &[]).code, Some(0));
     let ended = |arguments: &[&str]| {
         let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();

@@ -11,7 +11,7 @@ use organism::config::directory_name;
 use organism::failpoint::PROJECT;
 use organism::service::encoding::VERSION;
 
-use super::{CONFIG, CommandOutput, House, Running, numbered, say, talk_reply, until};
+use super::{CONFIG, CommandOutput, ECHO_CONFIG, House, Running, numbered, say, talk_reply, until};
 use crate::nats::proof_code;
 
 /// Projects with the same name in a house. They share the user's directories and the servers of the
@@ -23,7 +23,7 @@ pub struct Projects {
 impl Projects {
     fn new(names: &[&str]) -> Self {
         let projects = Self { house: House::new() };
-        names.iter().for_each(|name| projects.make(name, CONFIG));
+        names.iter().for_each(|name| projects.make(name, ECHO_CONFIG));
         projects
     }
 
@@ -107,9 +107,9 @@ fn a_project_is_never_answered_by_another_one_of_its_name() {
 
 #[test]
 fn a_new_journal_begins_beside_that_of_another_project_of_its_name() {
-    let projects = Projects { house: House::settled(CONFIG) };
-    projects.make("one", CONFIG);
-    projects.make("two", CONFIG);
+    let projects = Projects { house: House::settled(ECHO_CONFIG) };
+    projects.make("one", ECHO_CONFIG);
+    projects.make("two", ECHO_CONFIG);
     assert_eq!(projects.send("one", "first", &["--key", "k"]).out, talk_reply("first"));
     let begun = projects.organism("two", &["adopt", "--new"]);
     assert_eq!(begun.code, Some(0), "{begun:?}");
@@ -118,7 +118,7 @@ fn a_new_journal_begins_beside_that_of_another_project_of_its_name() {
     assert_ne!(projects.thread_ids("one"), projects.thread_ids("two"));
 
     // With two other journals, the command needs the name of one.
-    projects.make("three", CONFIG);
+    projects.make("three", ECHO_CONFIG);
     let [one, _] = projects.directories("one");
     let [two, _] = projects.directories("two");
     let named = [&one.display().to_string(), &two.display().to_string(), "--from"];
@@ -134,7 +134,7 @@ fn a_journal_of_another_path_is_refused_to_every_command_until_it_is_adopted() {
     let projects = Projects { house: House::new() };
     let shared = projects.house.path("shared");
     let with_data = format!("name = \"talk\"\ndata = \"{}\"", shared.display());
-    let config = CONFIG.replace("name = \"talk\"", &with_data);
+    let config = ECHO_CONFIG.replace("name = \"talk\"", &with_data);
     projects.make("one", &config);
     projects.make("two", &config);
     let running = projects.run("one");
@@ -192,7 +192,7 @@ fn a_journal_of_another_path_is_refused_to_every_command_until_it_is_adopted() {
 fn a_journal_is_taken_from_a_project_that_is_still_there_only_by_its_name() {
     let projects = Projects::new(&["one"]);
     assert_eq!(projects.send("one", "first", &["--key", "k"]).out, talk_reply("first"));
-    projects.make("copy", CONFIG);
+    projects.make("copy", ECHO_CONFIG);
     let own = projects.path("copy", "organism.toml").display().to_string();
     let owner = projects.path("one", "organism.toml").display().to_string();
     let [data, _] = projects.directories("one");
@@ -220,7 +220,7 @@ fn a_journal_is_taken_from_a_project_that_is_still_there_only_by_its_name() {
 
 #[test]
 fn a_second_init_of_one_name_is_shown_how_its_project_begins() {
-    let projects = Projects { house: House::settled(CONFIG) };
+    let projects = Projects { house: House::settled(ECHO_CONFIG) };
     let runs = |directory: &str, arguments: &[&str]| -> CommandOutput {
         let mut command = projects.house.command(arguments);
         command.current_dir(projects.house.path(directory)).output().unwrap().into()
@@ -319,12 +319,12 @@ fn an_adoption_that_was_cut_short_before_its_end_is_completed_by_the_next_one() 
 /// organisms with the same name shared one directory for their state.
 #[test]
 fn two_projects_of_an_earlier_version_that_shared_their_state_keep_their_keys_when_adopted() {
-    let projects = Projects { house: House::settled(CONFIG) };
+    let projects = Projects { house: House::settled(ECHO_CONFIG) };
     let shared = projects.house.path("state").join("organism").join("talk");
     for name in ["one", "two"] {
         let data = projects.house.path(&format!("data-{name}"));
         let with_data = format!("name = \"talk\"\ndata = \"{}\"", data.display());
-        projects.make(name, &CONFIG.replace("name = \"talk\"", &with_data));
+        projects.make(name, &ECHO_CONFIG.replace("name = \"talk\"", &with_data));
         let [_, state] = projects.directories(name);
         if shared.exists() {
             fs::rename(&shared, &state).unwrap();
@@ -373,9 +373,9 @@ fn a_project_is_its_path_as_given_and_links_are_not_resolved() {
 
 #[test]
 fn of_two_projects_that_begin_in_one_directory_at_once_one_is_refused() {
-    let projects = Projects { house: House::settled(CONFIG) };
+    let projects = Projects { house: House::settled(ECHO_CONFIG) };
     let with_data = format!("name = \"talk\"\ndata = \"{}\"", projects.house.path("s").display());
-    let config = CONFIG.replace("name = \"talk\"", &with_data);
+    let config = ECHO_CONFIG.replace("name = \"talk\"", &with_data);
     for round in 0..4 {
         let names = [format!("a{round}"), format!("b{round}")];
         let starts = names.each_ref().map(|name| {
@@ -393,9 +393,9 @@ fn of_two_projects_that_begin_in_one_directory_at_once_one_is_refused() {
 
 #[test]
 fn a_project_that_finds_a_directory_free_is_refused_if_another_is_bound_to_it_first() {
-    let projects = Projects { house: House::settled(CONFIG) };
+    let projects = Projects { house: House::settled(ECHO_CONFIG) };
     let with_data = format!("name = \"talk\"\ndata = \"{}\"", projects.house.path("s").display());
-    let config = CONFIG.replace("name = \"talk\"", &with_data);
+    let config = ECHO_CONFIG.replace("name = \"talk\"", &with_data);
     for name in ["slow", "quick"] {
         projects.make(name, &config);
         fs::write(projects.path(name, "payload.xml"), say(name)).unwrap();
@@ -452,11 +452,7 @@ fn a_changed_config_stops_new_submissions_and_every_other_command_notes_it() {
     assert_eq!(house.send_text(&say("same"), &[]).out, talk_reply("same"));
     assert_eq!(house.organism(&["threads"]).err, "");
 
-    edited(
-        &house,
-        "peers = [\"echo\", \"holder\", \"front\", \"solo\"]",
-        "peers = [\"echo\", \"solo\"]",
-    );
+    edited(&house, "peers = [\"echo\", \"holder\", \"solo\"]", "peers = [\"echo\", \"solo\"]");
     let after = digest(&house);
     assert_ne!(before, after);
     let refused = house.send_text(&say("new"), &[]);
@@ -532,7 +528,7 @@ fn an_answer_of_a_person_counts_under_a_changed_config() {
 fn a_restart_takes_the_changed_config() {
     let house = House::new();
     let running = house.run();
-    edited(&house, "peers = [\"echo\", \"holder\", \"front\", \"solo\"]", "peers = [\"echo\"]");
+    edited(&house, "peers = [\"echo\", \"holder\", \"solo\"]", "peers = [\"echo\"]");
     assert_eq!(house.send_text(&say("new"), &[]).code, Some(75));
     assert_eq!(running.stop(), Some(0));
     assert_eq!(house.send_text(&say("new"), &[]).out, talk_reply("new"), "it is started with it");
@@ -544,7 +540,7 @@ fn a_restart_takes_the_changed_config() {
 #[test]
 fn a_request_of_another_project_or_of_none_is_refused_at_the_socket() {
     use std::io::{Read as _, Write as _};
-    let house = House::new();
+    let house = House::with_echo();
     let running = house.run();
     let project = house.path("organism.toml").display().to_string();
     let ask = |handshake: &str| {
@@ -619,7 +615,7 @@ fn a_socket_of_another_process_than_the_holder_of_the_journal_gets_nothing() {
 
 #[test]
 fn a_socket_that_no_holder_of_a_journal_serves_is_replaced() {
-    let house = House::new();
+    let house = House::with_echo();
     assert_eq!(house.send_text(&say("first"), &[]).out, talk_reply("first"));
     let path = house.data().join("control.sock");
     let forged = std::os::unix::net::UnixListener::bind(&path).unwrap();

@@ -7,14 +7,14 @@ use organism::failpoint;
 use serde_json::Value as Json;
 
 use super::project::Projects;
-use super::{CONFIG, House, numbered, say, talk_reply, until};
+use super::{CONFIG, House, numbered, order_config, say, talk_reply, until};
 use crate::nats::Server;
 
 /// An organism with an embedded journal and some records.
 fn embedded() -> House {
     let house = House::settled(CONFIG);
     let large = "x".repeat(200_000);
-    for (text, key) in [(say("one"), "k1"), (say(&large), "k2"), (numbered("order", "7"), "k3")] {
+    for (text, key) in [(say("one"), "k1"), (say(&large), "k2"), (numbered("ping", "7"), "k3")] {
         let sent = house.send_text(&text, &["--key", key]);
         assert_eq!(sent.code, Some(0), "{sent:?}");
     }
@@ -55,6 +55,9 @@ fn promoted(house: &House) -> Json {
 #[test]
 fn a_moved_journal_is_the_same_record_and_its_conversations_go_on() {
     let (house, server) = (embedded(), Server::start());
+    house.write("organism.toml", order_config(1));
+    let ordered = house.send_text(&numbered("order", "8"), &[]);
+    assert_eq!(ordered.code, Some(0), "{ordered:?}");
     let told = house.organism(&["promote"]);
     assert_eq!(told.code, Some(78), "{told:?}");
     assert!(told.err.contains("store = \"jetstream\""), "{told:?}");

@@ -8,11 +8,11 @@ use rusqlite::Connection;
 
 use crate::journal::attacks::put;
 
-use super::{CONFIG, COPIES_KEY, CommandOutput, House, say};
+use super::{COPIES_KEY, CommandOutput, ECHO_CONFIG, House, say};
 
 /// A stopped house whose organism has answered a request.
 pub fn answered() -> House {
-    let house = House::settled(CONFIG);
+    let house = House::settled(ECHO_CONFIG);
     let sent = house.send_text(&say("hello"), &[]);
     assert_eq!(sent.code, Some(0), "{sent:?}");
     house
@@ -240,7 +240,7 @@ fn a_blanked_payload_is_a_break_until_an_operator_records_it() {
 
 #[test]
 fn a_redacted_result_is_stated_as_redacted_to_a_client_that_repeats_its_key() {
-    let house = House::settled(CONFIG);
+    let house = House::settled(ECHO_CONFIG);
     let send = |arguments: &[&str]| {
         house.send_text(&say("hello"), &[&["--key", "k1"], arguments].concat())
     };
@@ -261,7 +261,7 @@ fn a_redacted_result_is_stated_as_redacted_to_a_client_that_repeats_its_key() {
 
 #[test]
 fn a_proof_shows_the_path_of_a_backup_on_one_line_and_without_control_characters() {
-    let house = House::new();
+    let house = House::with_echo();
     assert_eq!(house.send_text(&say("x"), &[]).code, Some(0));
     let name = "copy\u{1b}[31m\nok";
     assert_eq!(house.organism(&["backup", name]).code, Some(0));

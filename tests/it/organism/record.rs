@@ -31,7 +31,7 @@ fn a_record_is_read_although_its_organism_cannot_be_started() {
 // Law 8: config, prompts and schemas are on record by digest.
 #[test]
 fn the_schemas_an_organism_ran_on_are_in_its_journal() {
-    let house = House::new();
+    let house = House::with_echo();
     assert_eq!(house.send_text(&say("hello"), &[]).code, Some(0));
     let checked: Json = serde_json::from_str(&house.organism(&["check", "--json"]).out).unwrap();
     let digest = |text: &Json| Digest::parse(text.as_str().unwrap()).unwrap();

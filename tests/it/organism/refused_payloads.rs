@@ -1,7 +1,7 @@
 //! Refused payloads of listeners in the log. The caller does not learn why a payload was refused, so
 //! the author of the listener needs the log.
 
-use super::{CONFIG, House, TALK, numbered, say, until};
+use super::{CONFIG, House, TALK, numbered, order_config, say, until};
 
 /// A listener that answers every frame with `answer`.
 fn answering(answer: &str) -> String {
@@ -17,7 +17,8 @@ fn line_with(house: &House, text: &str) -> String {
 
 #[test]
 fn the_log_names_a_refused_payload_and_the_payloads_that_are_permitted() {
-    let config = CONFIG.replacen(r#"["./player.pl", "echo"]"#, &answering("<said>x</said>"), 1);
+    let config =
+        order_config(1).replacen(r#"["./player.pl", "echo"]"#, &answering("<said>x</said>"), 1);
     let other = answering("<gone xmlns='urn:other'/>");
     let config = config.replacen(r#"["./player.pl", "front"]"#, &other, 1);
     let house = House::with(&config);
@@ -47,7 +48,7 @@ fn the_log_names_the_refused_payload_inside_a_core_word() {
          </initial-payload></spawn-thread>"
     );
     let command = format!("{}\ncore = [\"spawn-thread\"]", answering(&spawn));
-    let house = House::with(&CONFIG.replacen(r#"["./player.pl", "front"]"#, &command, 1));
+    let house = House::with(&order_config(1).replacen(r#"["./player.pl", "front"]"#, &command, 1));
     let running = house.run();
 
     let sent = house.send_text(&numbered("order", "1"), &[]);
@@ -75,7 +76,8 @@ fn the_log_has_one_line_for_each_of_eight_refused_payloads_and_a_count_of_the_ot
 #[test]
 fn the_log_names_a_call_that_was_refused_beside_a_reply() {
     let both = format!("<work xmlns='{TALK}'><n>1</n></work><done xmlns='{TALK}'><n>1</n></done>");
-    let house = House::with(&CONFIG.replacen(r#"["./player.pl", "front"]"#, &answering(&both), 1));
+    let house =
+        House::with(&order_config(1).replacen(r#"["./player.pl", "front"]"#, &answering(&both), 1));
     let running = house.run();
 
     let sent = house.send_text(&numbered("order", "1"), &[]);

@@ -56,7 +56,7 @@ replies = ["held"]
 attempts = 1
 
 [listeners.mute]
-command = ["python3", "mute.py"]
+command = ["perl", "mute.pl"]
 schema = "talk.xsd"
 accepts = ["held"]
 "#;
@@ -88,14 +88,14 @@ text = '''<thinking>Once more.</thinking><said xmlns="urn:example:talk">again</s
 "#;
 
 const MUTE: &str = r#"
-import os
-while data := os.read(0, 65536):
-    os.write(1, b"\0" * data.count(b"\0"))
+while (sysread(STDIN, my $data, 65536)) {
+    syswrite(STDOUT, "\0" x ($data =~ tr/\0//));
+}
 "#;
 
 pub fn furnish(house: &House) {
     house.write("turns.toml", TURNS);
-    house.write("mute.py", MUTE);
+    house.write("mute.pl", MUTE);
 }
 
 /// A request of each kind, with its key and the exit code of its `send`.

@@ -9,7 +9,7 @@ use rusqlite::Connection;
 use serde_json::Value as Json;
 
 use super::try_threads::trial;
-use super::{CONFIG, CommandOutput, House, numbered, until};
+use super::{CONFIG, CommandOutput, House, numbered, order_config, until};
 use crate::web::view::operate::operating;
 
 /// A config in which a call to the holder times out after some seconds.
@@ -190,7 +190,7 @@ fn a_retry_that_may_repeat_work_shows_the_attempts_and_needs_again() {
 /// config.
 #[test]
 fn a_refused_submission_is_retried_after_the_config_changed() {
-    let house = House::with(&CONFIG.replace("\"front\", \"solo\"", "\"front\""));
+    let house = House::with(&CONFIG.replace("\"holder\", \"solo\"", "\"holder\""));
     let running = house.run_noting();
     let sent = house.send_text(&numbered("ping", "1"), &[]);
     assert_eq!(sent.code, Some(65), "{sent:?}");
@@ -232,8 +232,8 @@ fn a_refused_submission_is_retried_after_the_config_changed() {
 #[test]
 fn the_call_of_a_listener_is_retried_in_a_subthread() {
     let player = "command = [\"./player.pl\", \"back\"]";
-    let house =
-        House::with(&CONFIG.replace(player, "command = [\"sleep\", \"600\"]\ntimeout = \"1s\""));
+    let silent = "command = [\"sleep\", \"600\"]\ntimeout = \"1s\"";
+    let house = House::with(&order_config(1).replace(player, silent));
     let running = house.run_noting();
     let sent = house.send_text(&numbered("order", "1"), &["--new", "sess-source01"]);
     assert_eq!(sent.code, Some(0), "{sent:?}");
@@ -241,7 +241,7 @@ fn the_call_of_a_listener_is_retried_in_a_subthread() {
     assert_eq!(retry(&house, &["--json"]).out, "", "a caller deals with the failures of its calls");
     assert_eq!(running.stop(), Some(0));
 
-    house.write("organism.toml", CONFIG);
+    house.write("organism.toml", order_config(1));
     let running = house.run_noting();
     let retried = retry(&house, &[&work.to_string(), "--json"]).json().remove(0);
     assert_eq!(retried["thread"], "sess-source01.retry", "{retried}");
@@ -299,7 +299,7 @@ fn a_redacted_payload_cannot_be_retried() {
 #[test]
 fn a_retry_survives_kill_9_at_every_point() {
     for point in ["stepped", "before-append", "before-commit", "after-commit", "after-append"] {
-        let house = House::with(&CONFIG.replace("\"front\", \"solo\"", "\"front\""));
+        let house = House::with(&CONFIG.replace("\"holder\", \"solo\"", "\"holder\""));
         let running = house.run_noting();
         assert_eq!(house.send_text(&numbered("ping", "1"), &[]).code, Some(65));
         assert_eq!(running.stop(), Some(0));

@@ -32,7 +32,7 @@ fn a_second_pump_is_refused_at_once_with_the_holders_name() {
 /// of their own.
 #[test]
 fn files_with_payloads_are_their_owners_alone_also_in_a_directory_that_all_can_read() {
-    let house = House::new();
+    let house = House::with_echo();
     let open = std::fs::Permissions::from_mode(0o755);
     for directory in [house.data(), house.state()] {
         std::fs::create_dir_all(&directory).unwrap();
@@ -52,7 +52,7 @@ fn files_with_payloads_are_their_owners_alone_also_in_a_directory_that_all_can_r
 
 #[test]
 fn a_submission_to_a_running_organism_uses_its_socket_which_only_its_owner_can_open() {
-    let house = House::new();
+    let house = House::with_echo();
     let running = house.run();
     let socket = house.data().join("control.sock");
     let mode = std::fs::metadata(&socket).unwrap().permissions().mode();
@@ -66,7 +66,7 @@ fn a_submission_to_a_running_organism_uses_its_socket_which_only_its_owner_can_o
 
 #[test]
 fn the_socket_of_an_organism_that_died_is_replaced() {
-    let house = House::new();
+    let house = House::with_echo();
     let mut running = house.run();
     running.child.kill().unwrap();
     running.child.wait().unwrap();
@@ -155,7 +155,7 @@ fn a_listener_that_keeps_crashing_leaves_on_record_and_its_callers_get_faults() 
 
 #[test]
 fn senders_at_the_same_moment_share_the_organism_one_of_them_starts() {
-    let house = House::new();
+    let house = House::with_orders();
     let senders: Vec<_> = (0..4)
         .map(|number| {
             house.write(&format!("{number}.xml"), numbered("order", &number.to_string()));
@@ -184,7 +184,7 @@ fn a_journal_in_a_directory_with_a_long_name_has_its_socket_too() {
 
 #[test]
 fn a_directory_that_cannot_be_written_is_named() {
-    let house = House::new();
+    let house = House::with_echo();
     house.write("data", "a file where a directory should be");
     let refused = house.organism(&["run"]);
     assert_eq!(refused.code, Some(69), "{refused:?}");
@@ -197,7 +197,7 @@ fn a_directory_that_cannot_be_written_is_named() {
 /// process lives on.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_socket_that_cannot_be_opened_lets_go_of_the_journal() {
-    let house = House::new();
+    let house = House::with_echo();
     let config = || {
         let mut surroundings = organism::config::ConfigEnvironment::of_process();
         let substrate = crate::nats::substrate(&house.path("")).into_iter();

@@ -7,7 +7,7 @@ use organism::envelope::Message;
 use organism::ids::Position;
 use organism::thread::Fact;
 
-use super::{CONFIG, House, Running, say, until};
+use super::{ECHO_CONFIG, House, Running, say, until};
 use crate::web::page::Page;
 use crate::web::{address, ask, listening};
 
@@ -17,7 +17,7 @@ const HOUR_MICROS: i64 = 3_600_000_000;
 /// schedule.
 fn house(lines: &str) -> House {
     let schedule = format!("[schedules.tick]\nsend = \"tick.xml\"\nas = \"desk\"\n{lines}\n");
-    let house = House::with(&format!("{CONFIG}\n{schedule}"));
+    let house = House::with(&format!("{ECHO_CONFIG}\n{schedule}"));
     house.write("tick.xml", say("tick"));
     house.write("skew", "0");
     house
@@ -206,7 +206,7 @@ fn a_schedule_that_is_taken_out_of_the_config_is_cancelled_on_record() {
     let times = attribute(planned, "times").unwrap();
     assert_eq!(times, "at 03:00:00 on mon in Europe/Berlin");
 
-    house.write("organism.toml", CONFIG);
+    house.write("organism.toml", ECHO_CONFIG);
     assert_eq!(run(&house).stop(), Some(0));
     assert_eq!(events(&house), ["planned", "cancelled"]);
     let due = attribute(planned, "next");

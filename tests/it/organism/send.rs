@@ -6,7 +6,7 @@ use super::{House, TALK, numbered, say, talk_reply};
 
 #[test]
 fn a_result_goes_to_stdout_and_everything_about_it_to_stderr() {
-    let house = House::new();
+    let house = House::with_echo();
     house.write("hello.xml", say("hello"));
     let sent = house.organism(&["send", "--as", "desk", "hello.xml"]);
     assert_eq!((sent.code, sent.out), (Some(0), talk_reply("hello")));
@@ -18,7 +18,7 @@ fn a_result_goes_to_stdout_and_everything_about_it_to_stderr() {
 
 #[test]
 fn the_same_key_again_gets_the_recorded_answer_and_nothing_is_done_twice() {
-    let house = House::new();
+    let house = House::with_orders();
     let send = |text: &str| house.send_text(&numbered("order", text), &["--key", "k1", "--json"]);
     let (first, second) = (send("7"), send("7"));
     assert_eq!((first.code, second.code), (Some(0), Some(0)), "{second:?}");
@@ -36,7 +36,7 @@ fn the_same_key_again_gets_the_recorded_answer_and_nothing_is_done_twice() {
 
 #[test]
 fn a_key_beyond_its_limit_is_refused_and_the_longest_one_taken() {
-    let house = House::new();
+    let house = House::with_echo();
     let send = |bytes: usize| house.send_text(&say("x"), &["--key", &"k".repeat(bytes)]);
     let most = organism::limits::CLIENT_KEY_BYTES_MAX;
     assert_eq!(send(most).code, Some(0));
@@ -70,7 +70,7 @@ fn a_refused_name_is_shown_with_the_names_that_its_client_may_write() {
 // O1
 #[test]
 fn a_thread_is_continued_by_its_own_client_alone() {
-    let house = House::new();
+    let house = House::with_echo();
     let first = house.send_text(&say("one"), &["--json"]).json();
     let thread = first[0]["thread"].as_str().unwrap().to_owned();
     let second = house.send_text(&say("two"), &["--json", "--thread", &thread]);
@@ -87,7 +87,7 @@ fn a_thread_is_continued_by_its_own_client_alone() {
 // O5
 #[test]
 fn unknown_foreign_and_impossible_threads_are_answered_alike() {
-    let house = House::new();
+    let house = House::with_echo();
     let known = house.send_text(&say("one"), &["--json"]).json()[0]["thread"].clone();
     let known = known.as_str().unwrap();
     house.write("say.xml", say("two"));
@@ -117,7 +117,7 @@ fn unknown_foreign_and_impossible_threads_are_answered_alike() {
 
 #[test]
 fn a_suggested_thread_id_is_taken_or_refused_with_the_reason() {
-    let house = House::new();
+    let house = House::with_echo();
     let send = |id: &str| {
         let sent = house.send_text(&say("x"), &["--json", "--new", id]);
         let line = sent.json()[0].clone();
@@ -135,7 +135,7 @@ fn a_suggested_thread_id_is_taken_or_refused_with_the_reason() {
 
 #[test]
 fn one_bad_document_does_not_stop_the_others() {
-    let house = House::new();
+    let house = House::with_echo();
     std::fs::create_dir(house.path("in")).unwrap();
     for number in 0..5 {
         house.write(&format!("in/{number}.xml"), say(&number.to_string()));
@@ -175,7 +175,7 @@ fn one_bad_document_does_not_stop_the_others() {
 
 #[test]
 fn the_name_of_a_file_cannot_imitate_another_line_of_the_output() {
-    let house = House::new();
+    let house = House::with_echo();
     std::fs::create_dir(house.path("in")).unwrap();
     let name = "a\u{1b}[31m.xml: refused\nb.xml";
     house.write(&format!("in/{name}"), say("1"));
@@ -195,7 +195,7 @@ fn the_name_of_a_file_cannot_imitate_another_line_of_the_output() {
 
 #[test]
 fn bytes_reach_the_gate_as_they_are_over_either_transport() {
-    let house = House::new();
+    let house = House::with_echo();
     let text = b"<say xmlns=\"urn:example:talk\">caf\xe9</say>";
     let check = |sent: super::CommandOutput| {
         let refusal = sent.json()[0]["refusal"].clone();
@@ -215,7 +215,7 @@ fn bytes_reach_the_gate_as_they_are_over_either_transport() {
 
 #[test]
 fn a_payload_over_the_limit_is_refused_on_the_record_with_its_place() {
-    let house = House::new();
+    let house = House::with_echo();
     let text = say(&"x".repeat(2 << 20));
     let running = house.run();
     let sent = house.send_text(&text, &[]);
@@ -245,7 +245,7 @@ fn without_waiting_the_receipt_is_all_and_the_result_is_read_later() {
 
 #[test]
 fn each_way_to_end_has_its_exit_code() {
-    let house = House::new();
+    let house = House::with_echo();
     house.write("good.xml", say("x"));
     house.write("bad.toml", "[organism]\nnam = \"talk\"\n");
     let code = |arguments: &[&str]| house.organism(arguments).code.unwrap();
@@ -259,7 +259,7 @@ fn each_way_to_end_has_its_exit_code() {
     assert_eq!(code(&["send", "--config", "bad.toml", "good.xml"]), 78);
     assert_eq!(code(&["cancel", "sess-absent00"]), 2);
     assert_eq!(code(&["cancel", "nonsense"]), 2);
-    let elsewhere = House::new();
+    let elsewhere = House::with_echo();
     elsewhere.write("data", "a file where a directory should be");
     let refused = elsewhere.organism(&["send", "--as", "desk", "organism.toml"]);
     assert_eq!(refused.code, Some(69), "{refused:?}");
@@ -290,7 +290,7 @@ fn a_sender_whose_organism_dies_gets_advice_to_retry() {
 
 #[test]
 fn a_payload_that_is_cut_short_says_where() {
-    let house = House::new();
+    let house = House::with_echo();
     let sent = house.send_text(&format!("<say xmlns=\"{TALK}\">\n  hello"), &[]);
     assert_eq!(sent.code, Some(65));
     let expected = "refused: not-well-formed: `<say>` is not closed at line 1, column 1\n";
@@ -299,7 +299,7 @@ fn a_payload_that_is_cut_short_says_where() {
 
 #[test]
 fn send_without_a_wait_states_that_no_organism_was_running() {
-    let house = House::new();
+    let house = House::with_echo();
     let alone = house.send_text(&say("x"), &["--no-wait"]);
     assert_eq!(alone.code, Some(0), "{alone:?}");
     for part in ["one ran for this command alone", "the payload is on record", "`organism run`"] {

@@ -1,12 +1,12 @@
 //! A listener that writes each answer twice. The second answer reaches no other caller.
 
-use super::{CONFIG, House, say, talk_reply};
+use super::{ECHO_CONFIG, House, say, talk_reply};
 
 /// Sends requests of several threads at once to a listener that repeats each answer. Each caller
 /// must get only its own answer. Returns the export of the journal.
 fn export_after_repeated_answers(command: &str) -> String {
-    let config = CONFIG.replacen("[\"./player.pl\", \"echo\"]", command, 1);
-    assert_ne!(config, CONFIG);
+    let config = ECHO_CONFIG.replacen("[\"./player.pl\", \"echo\"]", command, 1);
+    assert_ne!(config, ECHO_CONFIG);
     let house = House::with(&config);
     house.copy("repeater.py");
     let running = house.run();

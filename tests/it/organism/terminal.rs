@@ -144,7 +144,7 @@ fn a_refused_text_cannot_control_the_terminal() {
 
 #[test]
 fn a_wrong_argument_cannot_control_the_terminal() {
-    let house = House::new();
+    let house = House::with_echo();
     let hostile = format!("x\u{1b}[31m{HOSTILE}");
     for arguments in [&["send", "--traceparent", &hostile, "x.xml"][..], &[&hostile]] {
         let (shown, code) = at_terminal(&house, arguments, &[]);
@@ -157,7 +157,7 @@ fn a_wrong_argument_cannot_control_the_terminal() {
 
 #[test]
 fn an_export_and_a_query_cannot_control_the_terminal_and_mean_the_same() {
-    let house = House::new();
+    let house = House::with_echo();
     assert_eq!(house.send_text(&say(HOSTILE), &[]).code, Some(0));
     let section = say("<!--\u{9b}-->b<![CDATA[\u{9b}\r\n\u{202e}<]]>");
     assert_eq!(house.send_text(&section, &[]).code, Some(0));
@@ -187,7 +187,7 @@ fn an_export_and_a_query_cannot_control_the_terminal_and_mean_the_same() {
 
 #[test]
 fn a_dumb_terminal_gets_no_colours() {
-    let house = House::new();
+    let house = House::with_echo();
     house.write("bad.toml", "[organism]\nnam = \"talk\"\n");
     let thread = house.send_text(&say("x"), &["--json"]).json()[0]["thread"].clone();
     let thread = thread.as_str().unwrap();

@@ -14,7 +14,7 @@ fn talkative(house: &House) -> Running {
 
 #[test]
 fn a_given_trace_reaches_every_listener_and_the_log_and_is_on_record() {
-    let house = House::new();
+    let house = House::with_orders();
     let running = talkative(&house);
     let sent = house.send_text(&numbered("order", "7"), &["--traceparent", GIVEN]);
     assert_eq!(sent.code, Some(0), "{sent:?}");
@@ -59,7 +59,7 @@ fn thread(house: &House) -> String {
 
 #[test]
 fn the_environments_trace_holds_where_none_is_given_and_a_bad_one_is_as_none() {
-    let house = House::new();
+    let house = House::with_echo();
     let running = talkative(&house);
     let send = |trace: &str| {
         house.write("say.xml", say("hello"));

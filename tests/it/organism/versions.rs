@@ -21,7 +21,7 @@ fn exchange(house: &House, line: impl AsRef<[u8]>) -> String {
 
 #[test]
 fn a_request_of_another_version_is_refused_with_both_versions() {
-    let house = House::new();
+    let house = House::with_echo();
     let running = house.run();
     let ours = format!("this organism speaks version {VERSION}");
 
@@ -59,7 +59,7 @@ fn the_long_version_of_the_program_states_its_formats() {
 
 #[test]
 fn bytes_that_are_not_utf8_get_a_response_that_says_so() {
-    let house = House::new();
+    let house = House::with_echo();
     let running = house.run();
 
     for garbage in [&b"\xff\xfe"[..], b"{\"do\":\"\xc3\"}"] {

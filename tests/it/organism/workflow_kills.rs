@@ -130,14 +130,17 @@ fn send(house: &House, more: &[&str]) -> CommandOutput {
     house.send_text(REQUEST, &[&base[..], more].concat())
 }
 
-/// Whether the result of the run is on record.
-fn is_over(house: &House) -> bool {
-    let records = || {
+/// Whether the result of the run is among the records after `read`. Moves `read` to the last
+/// record, so that each check reads only the new ones.
+fn is_over(house: &House, read: &mut Position) -> bool {
+    let mut new_records = || {
         let reader = JournalReader::open(&house.data()).ok()?;
         let last = reader.last().ok()?;
-        reader.records(Position(1), last).ok()
+        let records = reader.records(Position(read.0 + 1), last).ok()?;
+        *read = last;
+        Some(records)
     };
-    let facts = records().into_iter().flatten().flat_map(|sealed| sealed.record.facts);
+    let facts = new_records().into_iter().flatten().flat_map(|sealed| sealed.record.facts);
     let is_output = |fact: Fact| matches!(fact, Fact::Accepted { message, .. } if *message.name.local == *"grand-output");
     facts.into_iter().any(is_output)
 }
@@ -162,9 +165,10 @@ fn outlives_run(house: &House, failpoint: &str) -> Option<Running> {
     }
 
     send(house, &["--no-wait"]);
+    let mut read = Position(0);
     let is_gone = until("it dies, or the run ends", || {
         let is_gone = running.child.try_wait().unwrap().is_some();
-        if is_gone { Some(true) } else { is_over(house).then_some(false) }
+        if is_gone { Some(true) } else { is_over(house, &mut read).then_some(false) }
     });
     (!is_gone).then_some(running)
 }

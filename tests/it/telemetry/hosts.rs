@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::{Collector, Mood, paths, with_collector};
 use crate::nats::{Server, Settings};
-use crate::organism::{CONFIG, House, numbered};
+use crate::organism::{House, numbered, order_config};
 
 const GIVEN: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 
@@ -13,8 +13,9 @@ fn a_trace_crosses_from_the_host_it_comes_in_to_the_one_that_pumps_it() {
     let collector = Collector::start(Mood::Takes);
     let server = Server::start_with(Settings { jetstream: Some(""), more: "" });
     let address = server.address();
+    let config = order_config(1);
     let config = format!(
-        "{CONFIG}\n[journal]\nstore = \"jetstream\"\npartitions = 2\ndurability = \"lazy\"\n\n\
+        "{config}\n[journal]\nstore = \"jetstream\"\npartitions = 2\ndurability = \"lazy\"\n\n\
          [nats]\nurl = \"{address}\"\n"
     );
     let hosts = ["east", "west"].map(|service| {

@@ -14,7 +14,7 @@ use crate::model::server::{KEY, Script, Server};
 use crate::model::wires::{OPENAI, Scene};
 use crate::nats::{self, Settings};
 use crate::organism::hosted::Hosting;
-use crate::organism::{CONFIG, CommandOutput, House, numbered, say};
+use crate::organism::{CONFIG, CommandOutput, House, numbered, order_config, say};
 
 const GIVEN: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 
@@ -31,7 +31,9 @@ fn nested_agents_house(
     collector: &Collector,
     place: &str,
 ) -> House {
-    let (_, processes) = CONFIG.split_once("[listeners.front]").unwrap();
+    let config = order_config(1);
+    let (_, processes) = config.split_once("[listeners.front]").unwrap();
+    let (processes, _) = processes.split_once("[listeners.solo]").unwrap();
     let config = format!(
         r#"
 [organism]
@@ -321,7 +323,7 @@ fn assert_no_payload_exported(collector: &Collector, house: &House) {
 #[test]
 fn a_tree_without_a_trace_begins_one_and_keeps_it_after_a_restart() {
     let collector = Collector::start(Mood::Takes);
-    let house = house(&collector);
+    let house = House::with(&with_collector(&order_config(1), &collector, ""));
     let running = house.run();
     let sent = house.send_text(&numbered("order", "7"), &["--new", "sess-abcdefgh"]);
     assert_eq!(sent.code, Some(0), "{sent:?}");

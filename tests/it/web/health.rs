@@ -64,7 +64,7 @@ fn a_request_with_another_agents_name_gets_no_response() {
 
 #[test]
 fn nothing_listens_unless_the_config_says_so() {
-    let house = House::new();
+    let house = House::with_echo();
     let running = house.run();
     let listens = std::fs::read_to_string(format!("/proc/{}/net/tcp", running.child.id()));
     let own = std::fs::read_dir(format!("/proc/{}/fd", running.child.id()));

@@ -2,8 +2,9 @@
 //! which this process requests the forks. Each fork must have the result of its source, and must do
 //! no work again.
 //!
-//! Each message has a fork point. Forks at the same point are equal, so one fork is made for each
-//! point, and for one in four points of a fork; `ORGANISM_TORTURE=1` makes one for each message.
+//! Each message has a fork point. Forks at the same point are equal, so one fork is made for one in
+//! two points of a run, and for one in eight points of a fork; `ORGANISM_TORTURE=1` makes one for
+//! each message.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -212,13 +213,13 @@ impl ForkedExample {
         for source in &sources {
             let before = forked.records(source);
             let result = forked.result(source);
-            let of_source = forked.fork_all(source, &result, 1).await;
+            let of_source = forked.fork_all(source, &result, 2).await;
             assert!(of_source.len() > 1, "{of_source:?}");
             assert_eq!(forked.records(source), before, "the source is untouched");
             forks.extend(of_source.into_iter().map(|fork| (fork, result.clone())));
         }
         let (middle, result) = &forks[forks.len() / 2];
-        let again = forked.fork_all(middle, result, 4).await;
+        let again = forked.fork_all(middle, result, 8).await;
         for fork in forks.iter().map(|(fork, _)| fork).chain(&again) {
             forked.has_no_effect(fork);
         }

@@ -21,7 +21,14 @@ use tokio::sync::oneshot;
 use super::super::numbered;
 use super::{House, PATIENCE, torture};
 
-const CLIENTS: usize = 50;
+/// Number of clients of a short run. They keep more messages in flight than a kill needs: the
+/// clients of a long run only raise the load.
+const CLIENTS: usize = 16;
+/// Number of clients of a short run that waits for events which do not depend on the load, and the
+/// pause of each client after a result. Usually at least one of them has a submission in flight.
+const FEW_CLIENTS: usize = 5;
+const FEW_PAUSE: Duration = Duration::from_millis(200);
+const TORTURE_CLIENTS: usize = 50;
 /// One submission in this many continues the thread of the previous submission.
 const GOES_ON_EVERY: usize = 2;
 /// Minimum number of submissions of each client. One of them continues the thread of an earlier
@@ -53,6 +60,15 @@ pub struct Clients {
 
 impl Clients {
     pub fn start(house: &House) -> Self {
+        Self::start_some(house, CLIENTS, Duration::ZERO)
+    }
+
+    /// As [`Self::start`], with a lower load in a short run.
+    pub fn start_few(house: &House) -> Self {
+        Self::start_some(house, FEW_CLIENTS, FEW_PAUSE)
+    }
+
+    fn start_some(house: &House, count: usize, pause: Duration) -> Self {
         let mut runtime = tokio::runtime::Builder::new_multi_thread();
         let runtime = runtime.worker_threads(2).enable_all().build().unwrap();
         let (entries, inbox) = channel();
@@ -60,9 +76,11 @@ impl Clients {
         std::thread::spawn(move || keep(file, &inbox));
         let stop = Arc::new(AtomicBool::new(false));
         let handshake = house.handshake();
-        let tasks = (0..CLIENTS).map(|number| {
+        let count = if torture() { TORTURE_CLIENTS } else { count };
+        let pause = if torture() { Duration::ZERO } else { pause };
+        let tasks = (0..count).map(|number| {
             let (handshake, entries) = (handshake.clone(), entries.clone());
-            let desk = LoadClient { number, data: house.data(), handshake, entries };
+            let desk = LoadClient { number, data: house.data(), handshake, entries, pause };
             runtime.spawn(desk.work(Arc::clone(&stop)))
         });
         let tasks = tasks.collect();
@@ -100,6 +118,7 @@ struct LoadClient {
     data: PathBuf,
     handshake: Handshake,
     entries: Sender<Entry>,
+    pause: Duration,
 }
 
 impl LoadClient {
@@ -120,6 +139,7 @@ impl LoadClient {
             let seen = self.submit(&key, count, last.take()).await;
             last = seen.thread.clone();
             ledger.insert(key, seen);
+            tokio::time::sleep(self.pause).await;
         }
         ledger
     }

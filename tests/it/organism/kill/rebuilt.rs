@@ -2,7 +2,7 @@
 //! decisions from the same inputs.
 
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Once};
 
 use organism::config::{self, Config, ConfigEnvironment};
 use organism::ids::Position;
@@ -19,10 +19,13 @@ pub fn assert_rebuilt_state_is_live_state(house: &House) {
     assert_eq!(deviation(&config, &records), None);
     let replayed = house.organism(&["replay"]);
     assert_eq!(replayed.code, Some(0), "{replayed:?}");
-    // Tests the check itself: it must find a difference.
-    let last = records.iter().rposition(|record| record.facts.len() > 1).unwrap();
-    records[last].facts.pop();
-    assert!(deviation(&config, &records).is_some(), "a lost fact was not noticed");
+    // Tests the check itself once: it must find a difference.
+    static CHECK: Once = Once::new();
+    CHECK.call_once(|| {
+        let last = records.iter().rposition(|record| record.facts.len() > 1).unwrap();
+        records[last].facts.pop();
+        assert!(deviation(&config, &records).is_some(), "a lost fact was not noticed");
+    });
 }
 
 fn config(house: &House) -> Config {

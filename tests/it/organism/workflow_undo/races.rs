@@ -12,7 +12,7 @@ use super::{CONFIG, CommandOutput, RECORDING, cancellations, house, ledger, send
 fn with_goals(goals: &str) -> String {
     let (config, _) = CONFIG.split_once("[workflows.trip.goals]\n").unwrap();
     let config = config.replace("accepts = [\"charge\", \"notify\"]", "accepts = [\"charge\"]");
-    let till = "\n[listeners.till]\ncommand = [\"./booker.py\", \"ledger\"]\nschema = \"booking.xsd\"\n\
+    let till = "\n[listeners.till]\ncommand = [\"./booker.pl\", \"ledger\"]\nschema = \"booking.xsd\"\n\
                 accepts = [\"notify\"]\nreplies = [\"notified\", \"booking-failed\"]\n";
     format!("{config}[workflows.trip.goals]\n{goals}{till}")
 }
