@@ -23,10 +23,18 @@ impl<A: FromArgMatches> FromArgMatches for DeferredArgs<A> {
 
 impl<A: clap::Args> clap::Args for DeferredArgs<A> {
     fn augment_args(command: Command) -> Command {
-        command.defer(A::augment_args)
+        command.defer(|command| with_own_texts(command, A::augment_args))
     }
 
     fn augment_args_for_update(command: Command) -> Command {
-        command.defer(A::augment_args_for_update)
+        command.defer(|command| with_own_texts(command, A::augment_args_for_update))
     }
+}
+
+/// Declares arguments with `declare`, and keeps the command's own description. The types of shared
+/// arguments have descriptions, too, which would replace it.
+fn with_own_texts(command: Command, declare: fn(Command) -> Command) -> Command {
+    let about = command.get_about().cloned();
+    let long_about = command.get_long_about().cloned();
+    declare(command).about(about).long_about(long_about)
 }

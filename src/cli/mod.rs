@@ -397,7 +397,19 @@ fn log() {
 
 #[cfg(test)]
 mod tests {
-    use super::visible_log;
+    use super::*;
+
+    #[test]
+    fn a_command_has_the_same_description_in_the_list_and_in_its_own_help() {
+        let listed = CommandLine::command();
+        let mut built = listed.clone();
+        built.build();
+        for command in listed.get_subcommands() {
+            let own = built.find_subcommand(command.get_name()).unwrap();
+            assert_eq!(own.get_about(), command.get_about(), "{}", command.get_name());
+            assert_eq!(own.get_long_about(), command.get_long_about(), "{}", command.get_name());
+        }
+    }
 
     #[test]
     fn a_log_line_keeps_its_colours_and_shows_what_would_rewrite_it() {
