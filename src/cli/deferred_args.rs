@@ -1,6 +1,7 @@
 //! Arguments of a command that are declared only when the command line names the command. All
 //! commands together have hundreds of arguments, and each start of the program would declare them.
 
+use clap::builder::Resettable;
 use clap::{ArgMatches, Command, Error, FromArgMatches};
 
 /// The arguments `A` of a command. Clap declares them when it parses or describes this command.
@@ -36,5 +37,5 @@ impl<A: clap::Args> clap::Args for DeferredArgs<A> {
 fn with_own_texts(command: Command, declare: fn(Command) -> Command) -> Command {
     let about = command.get_about().cloned();
     let long_about = command.get_long_about().cloned();
-    declare(command).about(about).long_about(long_about)
+    declare(command).about(Resettable::from(about)).long_about(Resettable::from(long_about))
 }
