@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::clock::Time;
-use crate::envelope::{AttemptFailure, Message, RefusalRule, Turn};
+use crate::envelope::{AttemptFailure, Disposition, Message, RefusalRule, Turn};
 use crate::ids::{
     Attempt, CallId, Digest, ListenerName, MessageId, Position, ScheduleName, ThreadId, TimerId,
 };
@@ -389,9 +389,23 @@ impl Record {
 
     /// Whether `call` ends in this record.
     pub fn closes(&self, call: CallId) -> bool {
-        let is_end =
-            |fact: &Fact| matches!(fact, Fact::CallClosed { call: closed, .. } if *closed == call);
-        self.facts.iter().any(is_end)
+        self.closing_of(call).is_some()
+    }
+
+    /// Returns the way in which `call` ends in this record; `None` if it does not end here.
+    pub fn closing_of(&self, call: CallId) -> Option<Closing> {
+        self.facts.iter().find_map(|fact| match fact {
+            Fact::CallClosed { call: closed, how } if *closed == call => Some(*how),
+            _ => None,
+        })
+    }
+
+    /// Returns the ids of the messages that no listener handles any more from this record on.
+    pub fn unhandled_messages(&self) -> impl Iterator<Item = MessageId> {
+        self.facts.iter().filter_map(|fact| match fact {
+            Fact::Disposed { message, how } if *how != Disposition::Handled => Some(*message),
+            _ => None,
+        })
     }
 
     /// Returns all payloads of this record, in order.

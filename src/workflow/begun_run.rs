@@ -4,9 +4,9 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use crate::envelope::{Disposition, Message, MessageKind};
+use crate::envelope::{Message, MessageKind};
 use crate::ids::{ListenerName, MessageId};
-use crate::thread::Fact;
+use crate::thread::Record;
 
 use super::call_fold::{CallFold, UndoSource};
 use super::definition::{GoalId, WorkflowDefinition};
@@ -110,11 +110,7 @@ impl<'a> RunBasis<'a> {
         // After a reply of the run itself, earlier messages can no longer have an effect.
         if let Some(undo) = self.undo.filter(|_| result.kind == MessageKind::System) {
             let records = undo.archive.tree_records(undo.up_to).map_err(BeginError::Unreadable)?;
-            let facts = records.iter().flat_map(|record| &record.facts);
-            unhandled.extend(facts.filter_map(|fact| match fact {
-                Fact::Disposed { message, how } if *how != Disposition::Handled => Some(*message),
-                _ => None,
-            }));
+            unhandled.extend(records.iter().flat_map(Record::unhandled_messages));
         }
         Ok(unhandled)
     }

@@ -135,8 +135,6 @@ pub struct CallFold<'a> {
     uncounted: UncountedTimes<'a>,
     /// Reason why the records for an undo could not be read, if reading them failed.
     unread: Option<String>,
-    /// Whether failures have no effect on the goals ([`CallFold::take_unhandled`]).
-    ignores_failures: bool,
 }
 
 impl<'a> CallFold<'a> {
@@ -190,7 +188,6 @@ impl<'a> CallFold<'a> {
             undo: None,
             uncounted: UncountedTimes::None,
             unread: None,
-            ignores_failures: false,
         }
     }
 
@@ -305,13 +302,13 @@ impl<'a> CallFold<'a> {
         requests
     }
 
-    /// Applies a message of the run's call that the run did not handle before its call ended. If
-    /// the message reports a failure, it has no effect on the goals, because the run has applied no
-    /// policy to this failure. The goal stays under way.
+    /// Applies a message of the run's call that the run did not handle before its call ended. The
+    /// run has applied no policy because of this message. So a goal that fails because of it stays
+    /// under way, such as a loop after its last pass.
     pub fn take_unhandled(&mut self, message: &Message) {
-        self.ignores_failures = true;
+        self.run.set_ignores_failures(true);
         self.take(message);
-        self.ignores_failures = false;
+        self.run.set_ignores_failures(false);
     }
 
     /// Ends a run whose call has ended. Goals that are under way count as cancelled.
@@ -334,12 +331,16 @@ impl<'a> CallFold<'a> {
         }
     }
 
-    /// Returns the time limit of the run if the run is not over, and has reached this limit at the
-    /// time of `message`. Returns `None` otherwise. If it is unknown which times do not count,
-    /// `message` must also be the result of a thread that has timed out.
+    /// Returns the time limit of the run if the run has reached this limit at the time of
+    /// `message`. Returns `None` before that time, and also if the run has no limit, if the run is
+    /// over, or while failures have no effect on the run's goals.
+    ///
+    /// If the uncounted time of the run is unknown, all its time is compared with the limit, and
+    /// the method returns the limit only for the result of a thread that has timed out.
     fn time_over(&self, message: &Message) -> Option<Duration> {
         let limit = self.definition.timeout?;
-        let is_over = self.threads.clock.elapsed() >= limit && !self.run.is_over();
+        let can_end = !self.run.is_over() && !self.run.ignores_failures();
+        let is_over = self.threads.clock.elapsed() >= limit && can_end;
         let is_known = !matches!(self.uncounted, UncountedTimes::Unknown);
         (is_over && (is_known || has_timed_out(message))).then_some(limit)
     }
@@ -581,10 +582,6 @@ impl<'a> CallFold<'a> {
 
     /// Applies an event of the run. Returns the requests that the run sends because of it.
     fn apply(&mut self, event: RunEvent) -> Vec<RunRequest> {
-        if self.ignores_failures && matches!(event, RunEvent::Failed { .. }) {
-            return Vec::new();
-        }
-
         let steps = self.run.step(event);
         self.requests(steps)
     }

@@ -701,8 +701,8 @@ mod tests {
     use crate::thread::UncountedTotal;
     use crate::workflow::definition::examples::{goal, name, placed, workflow};
     use crate::workflow::{
-        AskForm, FailurePolicy, GoalForm, GoalOutput, GoalPhase, GoalTarget, IdentifiedDefinition,
-        Mapping, RunRules, compile,
+        AskForm, FailurePolicy, GoalCondition, GoalForm, GoalId, GoalOutput, GoalPhase, GoalTarget,
+        IdentifiedDefinition, LoopEnd, Mapping, RunRules, compile,
     };
 
     fn handler(timeout: Option<Duration>) -> WorkflowHandler {
@@ -941,6 +941,35 @@ mod tests {
         };
         assert_eq!(phase(RunRules::Present), GoalPhase::Waiting);
         assert_eq!(phase(RunRules::UnhandledFailures), GoalPhase::Skipped);
+    }
+
+    #[test]
+    fn a_retry_applies_no_policy_because_of_an_output_that_its_run_did_not_handle() {
+        let writer = || placed(name("writer"));
+        let prompt = || placed("Write.".to_owned());
+        let work = GoalForm::Loop {
+            members: vec![placed(GoalId::parse("draft").unwrap())],
+            until: GoalCondition::XPath(placed("false()".to_owned())),
+            max: 1,
+            at_max: LoopEnd::Fail,
+        };
+        let draft = GoalForm::Run(GoalTarget::Agent { agent: writer(), prompt: prompt() });
+        let last = GoalForm::Run(GoalTarget::Agent { agent: writer(), prompt: prompt() });
+        let goals = [("work", work), ("draft", draft), ("last", last)];
+        let mut definition = workflow(goals.map(|(id, form)| goal(id, form)).into());
+        definition.goals[0].on_failure = Some(FailurePolicy::Skip);
+        let handler = handler_of(definition, &Contracts::default());
+        let phase = |result| {
+            let mut messages = ended();
+            let spawned = "assigned_id=\"sess-aaaaaaaa.draft_1\" parent_id=\"sess-aaaaaaaa\"";
+            messages[1] = core(2, "thread-spawned", spawned, "");
+            let ended = "thread_id=\"sess-aaaaaaaa.draft_1\" status=\"completed\"";
+            messages[3] = core(5, "thread-result", ended, "<report>long</report>");
+            let result = core(result, "system-error", "code=\"cancelled\"", "x");
+            phase_in_retry(&handler, messages, Message::clone(&result), RunRules::Present)
+        };
+        assert_eq!(phase(4), GoalPhase::Waiting, "the run has not ended the loop");
+        assert_eq!(phase(6), GoalPhase::Skipped, "the run itself has skipped the loop");
     }
 
     /// Returns the message with which a run records its definition. The sequence number of the

@@ -196,6 +196,9 @@ pub struct WorkflowRun<'a> {
     unstartable: VecDeque<(GoalRun, GoalFailure)>,
     /// Loops that are ready to start their next pass.
     next_passes: VecDeque<usize>,
+    /// Whether failures have no effect: a goal that fails stays under way, and neither its policy
+    /// nor a retry is applied.
+    ignores_failures: bool,
     state: RunState,
 }
 
@@ -355,6 +358,7 @@ impl<'a> WorkflowRun<'a> {
             steps: Vec::new(),
             unstartable: VecDeque::new(),
             next_passes: VecDeque::new(),
+            ignores_failures: false,
             state,
         }
     }
@@ -362,6 +366,15 @@ impl<'a> WorkflowRun<'a> {
     /// Sets the rules that the run follows.
     pub(super) fn set_rules(&mut self, rules: RunRules) {
         self.state.rules = rules;
+    }
+
+    /// Sets whether failures have no effect. A goal that fails then stays under way.
+    pub(super) fn set_ignores_failures(&mut self, ignores_failures: bool) {
+        self.ignores_failures = ignores_failures;
+    }
+
+    pub(super) fn ignores_failures(&self) -> bool {
+        self.ignores_failures
     }
 
     /// Whether `has-word` searches its first argument as one text, which is so for a run that began
@@ -487,6 +500,7 @@ impl<'a> WorkflowRun<'a> {
                     self.completed(&run, output);
                 }
             }
+            RunEvent::Failed { .. } if self.ignores_failures => {}
             RunEvent::Failed { run, failure, is_final } => {
                 if self.close(&run) {
                     self.failed(&run, failure, is_final);

@@ -121,6 +121,8 @@ struct ThreadNode {
 pub struct RunTree<'a> {
     watch: RunWatch<'a>,
     run: Option<(ThreadId, CallId)>,
+    /// All messages of the run's call, in order. Empty after the end of the run.
+    messages: Vec<Arc<Message>>,
     goals: Vec<GoalStatus>,
     /// The clock of each goal, by the number of the goal.
     times: BTreeMap<usize, GoalClock>,
@@ -146,6 +148,7 @@ impl<'a> RunTree<'a> {
             watch: RunWatch::new(definition, graph, once),
             delegating: delegating.collect(),
             run: None,
+            messages: Vec::new(),
             goals: Vec::new(),
             times: BTreeMap::new(),
             threads: BTreeMap::new(),
@@ -183,7 +186,7 @@ impl<'a> RunTree<'a> {
     pub fn take(&mut self, record: &Record) -> bool {
         let Some((run, call)) = self.run.clone() else { return false };
         let is_end = record.closes(call);
-        let mut is_of_run = is_end;
+        let known = self.messages.len();
         let mut is_changed = false;
         for fact in &record.facts {
             if let Fact::Accepted { message, .. } = fact
@@ -191,19 +194,18 @@ impl<'a> RunTree<'a> {
                 && message.call == Some(call)
                 && message.to != ListenerName::core()
             {
+                self.messages.push(Arc::clone(message));
                 if is_end {
                     self.watch.take_unhandled(message);
                 } else {
                     self.watch.take(message);
                 }
-                is_of_run = true;
             }
             is_changed |= self.take_fact(fact, record, &run);
         }
         if is_end {
-            self.watch.end();
-        }
-        if !is_of_run {
+            self.end_run(record, known);
+        } else if self.messages.len() == known {
             return is_changed;
         }
 
@@ -217,6 +219,32 @@ impl<'a> RunTree<'a> {
         self.goals = goals;
         self.note_times(record.time);
         is_changed
+    }
+
+    /// Ends the run, whose call ends in `record`. The first `known` messages of the run were
+    /// recorded before. If the run has not handled one of them, computes the state anew without the
+    /// policies that were applied because of it.
+    fn end_run(&mut self, record: &Record, known: usize) {
+        let messages = std::mem::take(&mut self.messages);
+        let mut unhandled: HashSet<_> = record.unhandled_messages().collect();
+        if messages.iter().take(known).any(|message| unhandled.contains(&message.id)) {
+            unhandled.extend(messages.iter().skip(known).map(|message| message.id));
+            self.watch.take_again(&messages, &unhandled);
+            self.watch.end();
+            return self.forget_unstarted();
+        }
+        self.watch.end();
+    }
+
+    /// Removes the clocks of goals that were shown as running, although the run never started them.
+    fn forget_unstarted(&mut self) {
+        let skipped =
+            self.watch.goals().into_iter().filter(|goal| goal.phase == GoalPhase::Skipped);
+        let skipped: HashSet<_> = skipped.map(|goal| goal.number).collect();
+        let shown = self.goals.iter().filter(|goal| goal.phase == GoalPhase::Running);
+        for goal in shown.filter(|goal| skipped.contains(&goal.number)) {
+            self.times.remove(&goal.number);
+        }
     }
 
     /// Applies a fact of a record. Returns whether the fact has changed the row of a delegated task

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use crate::envelope::Message;
-use crate::ids::{ListenerName, ThreadId};
+use crate::ids::{ListenerName, MessageId, ThreadId};
 
 use super::begun_run::RunBasis;
 use super::call_fold::{CallFold, RunRequest, UndoSource};
@@ -103,8 +103,7 @@ impl<'a> RunWatch<'a> {
             None if self.has_begun => return,
             None => {
                 self.has_begun = true;
-                let earlier = std::mem::take(&mut self.earlier);
-                self.fold = self.begun(message, &earlier);
+                self.fold = self.begun(message);
                 // Threads of earlier runs are not new threads of a retry.
                 self.threads = self.fold.as_ref().map_or(0, |fold| fold.threads_after(0).count());
                 self.fold.as_mut().map(CallFold::start).unwrap_or_default()
@@ -119,13 +118,30 @@ impl<'a> RunWatch<'a> {
         }
     }
 
-    /// Applies a message that was recorded together with the end of the run's call, so that the run
-    /// did not handle it. If the message reports a failure, it has no effect on the goals.
+    /// Applies a message that the run did not handle before its call ended. A goal that fails
+    /// because of the message stays under way.
     pub fn take_unhandled(&mut self, message: &Message) {
         match &mut self.fold {
             Some(fold) => fold.take_unhandled(message),
             None => self.take(message),
         }
+    }
+
+    /// Computes the state anew from all messages of the run's call, beginning with the run's
+    /// request. `unhandled` contains those that the run did not handle.
+    pub fn take_again(&mut self, messages: &[Arc<Message>], unhandled: &HashSet<MessageId>) {
+        let threads = self.threads;
+        self.fold = None;
+        self.failed = None;
+        self.has_begun = false;
+        for message in messages {
+            if unhandled.contains(&message.id) {
+                self.take_unhandled(message);
+            } else {
+                self.take(message);
+            }
+        }
+        self.threads = threads;
     }
 
     /// Ends the run, because its call has ended. Goals that are still under way are then cancelled.
@@ -137,10 +153,10 @@ impl<'a> RunWatch<'a> {
 
     /// Creates the initial state of the run that `request` begins. Returns `None` if the request is
     /// not valid, or if the earlier run of a retry cannot be found or read.
-    fn begun(&self, request: &Message, earlier: &[Arc<Message>]) -> Option<CallFold<'a>> {
+    fn begun(&self, request: &Message) -> Option<CallFold<'a>> {
         let Self { definition, graph, once, undo, rules, .. } = *self;
         let basis = RunBasis { definition, graph, once, undo, rules };
-        let fold = basis.begin(request, earlier).ok()?;
+        let fold = basis.begin(request, &self.earlier).ok()?;
         Some(fold.with_uncounted(UncountedTimes::Unknown))
     }
 

@@ -20,9 +20,9 @@ pub struct PlannedUndo {
     pub left: Vec<LeftCall>,
 }
 
-/// Lists the calls that an undo of the run `request` would cover. Reads the records up to the
-/// position `up_to` of `undo`. If the run is a retry, includes the calls of the runs that it
-/// retries. `messages` are all messages of the run's thread.
+/// Lists the calls that an undo of the run `request` would cover. Reads no record after the
+/// position `undo.up_to`. If the run is a retry, includes the calls of the runs that it retries.
+/// `messages` are all messages of the run's thread.
 ///
 /// # Errors
 ///

@@ -7,9 +7,11 @@ use std::sync::Arc;
 use super::call_paths::CallPaths;
 use crate::contract::{Contracts, Role, goal_name, read_goal};
 use crate::envelope::{Message, Refusal};
-use crate::ids::{CallId, ListenerName};
-use crate::thread::{Fact, Record};
-use crate::workflow::{GoalGraph, GoalStatus, RunWatch, WorkflowDefinition, run_rules_of};
+use crate::ids::{CallId, ListenerName, MessageId};
+use crate::thread::{Closing, Fact, Record};
+use crate::workflow::{
+    GoalGraph, GoalPhase, GoalStatus, RunWatch, WorkflowDefinition, run_rules_of,
+};
 
 /// The record of one workflow run.
 pub struct CaseRecord {
@@ -19,9 +21,11 @@ pub struct CaseRecord {
     pub refused: Vec<RefusedPayload>,
     /// The messages of the call that started the run. The first message is the request of the run.
     messages: Vec<Arc<Message>>,
-    /// Number of `messages` that were recorded before the record in which the run's call ended;
-    /// `None` if the call is open.
-    before_end: Option<usize>,
+    /// Ids of messages that the run did not handle before its call ended. Messages of other calls
+    /// may be included.
+    unhandled: HashSet<MessageId>,
+    /// The way in which the run's call ended; `None` if the call is open.
+    end: Option<Closing>,
 }
 
 /// A call, with its path and its request.
@@ -54,7 +58,8 @@ impl CaseRecord {
         let mut calls: Vec<CaseCall> = Vec::new();
         let mut refused = Vec::new();
         let mut messages: Vec<Arc<Message>> = Vec::new();
-        let mut before_end = None;
+        let mut unhandled = HashSet::new();
+        let mut end = None;
         let is_workflow = |name: &ListenerName| {
             contracts.get(name).is_some_and(|contract| contract.role == Role::Workflow)
         };
@@ -89,12 +94,15 @@ impl CaseRecord {
                     calls.push(CaseCall { path, request: Arc::clone(message) });
                 }
             }
-            if messages.first().is_some_and(|request| record.closes(CallId(request.id))) {
-                before_end.get_or_insert(known);
+            unhandled.extend(record.unhandled_messages());
+            let run = messages.first().map(|request| CallId(request.id));
+            end = end.or_else(|| run.and_then(|run| record.closing_of(run)));
+            if end.is_some() {
+                unhandled.extend(messages.iter().skip(known).map(|message| message.id));
             }
         }
 
-        Self { calls, refused, messages, before_end }
+        Self { calls, refused, messages, unhandled, end }
     }
 
     /// Returns the request of the run; `None` if the tree has no run.
@@ -115,17 +123,28 @@ impl CaseRecord {
         let (graph, _) = GoalGraph::new(definition);
         let watch = RunWatch::new(definition, &graph, once);
         let mut watch = watch.with_rules(run_rules_of(&self.messages));
-        let before_end = self.before_end.unwrap_or(self.messages.len());
-        for (position, message) in self.messages.iter().enumerate() {
-            if position < before_end {
-                watch.take(message);
-            } else {
-                watch.take_unhandled(message);
-            }
-        }
-        if self.before_end.is_some() {
+        watch.take_again(&self.messages, &self.unhandled);
+        if self.end.is_some() {
             watch.end();
         }
         watch.goals()
+    }
+
+    /// Returns those states of [`Self::goals`] that the run of a case reaches again. The states of
+    /// goals that were under way are left out if the run ended without a reply of its own: in the
+    /// case, the run handles the failures of these goals.
+    pub fn repeatable_goals(
+        &self,
+        definition: &WorkflowDefinition,
+        once: &HashSet<ListenerName>,
+    ) -> Vec<GoalStatus> {
+        let mut goals = self.goals(definition, once);
+        let has_own_end = self.end == Some(Closing::Completed);
+        goals.retain(|status| match status.phase {
+            GoalPhase::Waiting => false,
+            GoalPhase::Cancelled => has_own_end,
+            _ => true,
+        });
+        goals
     }
 }

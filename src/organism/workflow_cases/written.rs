@@ -15,8 +15,8 @@ use crate::organism::{Error, with_core_words};
 use crate::system;
 use crate::thread::{Closing, Decision, Fact, Input, Record};
 use crate::workflow::{
-    GoalPhase, WorkflowDefinition, called_once, failed_name, fit_children, input_payload,
-    is_undo_report, output_name,
+    WorkflowDefinition, called_once, failed_name, fit_children, input_payload, is_undo_report,
+    output_name,
 };
 use crate::xml::element::Element;
 
@@ -95,12 +95,14 @@ pub fn write_case(config: &Config, records: &[Record]) -> Result<String, CaseWri
 
     out.push_str("\n[case.expect]\n");
     out.push_str(&result_of(definition, &reply));
-    let goals = record.goals(definition, &called_once(&config.contracts));
-    let reached = goals.iter().filter(|status| status.phase != GoalPhase::Waiting);
-    let goals = reached.map(|status| {
+    let goals = record.repeatable_goals(definition, &called_once(&config.contracts));
+    let goals = goals.iter().map(|status| {
         format!("{} = {}", key_of(status.goal.as_str()), text_of(status.phase.as_str()))
     });
-    let _ = writeln!(out, "goals = {{ {} }}", goals.collect::<Vec<_>>().join(", "));
+    let goals: Vec<_> = goals.collect();
+    if !goals.is_empty() {
+        let _ = writeln!(out, "goals = {{ {} }}", goals.join(", "));
+    }
     Ok(out)
 }
 

@@ -113,8 +113,13 @@ impl WorkflowRun<'_> {
         }
     }
 
-    /// Applies the failure policy of a goal that has failed and is not retried.
+    /// Applies the failure policy of a goal that has failed and is not retried. If the run ignores
+    /// failures, the goal stays under way instead.
     pub(super) fn fail(&mut self, number: usize, failure: GoalFailure) {
+        if self.ignores_failures {
+            return;
+        }
+
         self.cancel_open(number);
         let Some(goal) = self.graph.goal(number) else { return };
         match goal.on_failure.as_ref().unwrap_or(&self.definition.on_failure) {

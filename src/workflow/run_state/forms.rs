@@ -128,8 +128,13 @@ impl WorkflowRun<'_> {
         }
     }
 
-    /// Handles the result of a part of a goal: of one agent, of one item, or of the whole goal.
+    /// Handles the result of a part of a goal: of one agent, of one item, or of the whole goal. If
+    /// the run ignores failures, a failed part stays without a result.
     pub(super) fn end_part(&mut self, run: &GoalRun, result: PartResult) {
+        if self.ignores_failures && matches!(result, PartResult::Failed(_)) {
+            return;
+        }
+
         let number = run.goal;
         let Some(goal) = self.graph.goal(number) else { return };
         let position = match run.part {

@@ -2,7 +2,7 @@
 //! no time left. A listener holds the calls of these goals.
 
 use std::collections::BTreeSet;
-use std::process::Stdio;
+use std::process::{Child, Stdio};
 
 use serde_json::Value as Json;
 
@@ -99,7 +99,19 @@ const RUN: &[&str] = &[
     "item=8",
 ];
 
-/// Returns the last state of each goal in the JSON lines that a command wrote.
+/// Starts the run, and shows its goals as JSON lines.
+fn shown_run(house: &House) -> Child {
+    let mut command = house.command(&[RUN, &["--json"]].concat());
+    command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+}
+
+fn reload(house: &House, limits: &str, goals: &str) {
+    house.write("organism.toml", config(limits, goals));
+    let reloaded = house.organism(&["reload"]);
+    assert_eq!(reloaded.code, Some(0), "{reloaded:?}");
+}
+
+/// Checks the last state of each goal in the JSON lines that a command wrote.
 #[track_caller]
 fn assert_last_states(goals: &[(&str, &str)], lines: &str) {
     let lines: Vec<Json> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
@@ -140,8 +152,7 @@ beneath = { needs = ["kept"], workflow = "leg", with = { n = "input/n" }, on_fai
 "#;
     let house = house("", &format!("[workflows.trip.goals]{ENDED}{under_way}"));
     let running = house.run();
-    let mut command = house.command(&[RUN, &["--json"]].concat());
-    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let child = shown_run(&house);
     until("all calls are under way", || (messages(&house, "notify").len() == 12).then_some(()));
     until("a person has both questions", || {
         (house.organism(&["answer", "--json"]).json().len() == 2).then_some(())
@@ -172,21 +183,26 @@ beneath = { needs = ["kept"], workflow = "leg", with = { n = "input/n" }, on_fai
 #[test]
 fn a_retry_runs_the_goals_that_were_under_way_when_the_time_of_the_tree_was_over() {
     let goals = r#"
-lone = { listener = "bank", payload = "notify", with = { n = "input/n" }, on_failure = "skip" }
-gathered = { needs = ["kept"], each = "input/item", listener = "bank", payload = "notify", with = { n = "item" }, on_item_failure = "collect" }
+lone = { needs = ["gone"], listener = "bank", payload = "notify", with = { n = "input/n" }, on_failure = "skip" }
+gathered = { needs = ["gone", "kept"], each = "input/item", listener = "bank", payload = "notify", with = { n = "item" }, on_item_failure = "collect" }
 "#;
     let goals = format!(
         "output = {{ lone = \"lone\", items = \"gathered/item/n\", failed = \"gathered/failed\" }}\n\
          [workflows.trip.goals]{ENDED}{goals}"
     );
-    let house = house("limits.wall_time = \"4s\"", &goals);
-    let ended = house.organism(&[RUN, &["--json"]].concat());
+    let long = "limits.wall_time = \"100s\"";
+    let house = house(long, &goals);
+    let running = house.run();
+    let child = shown_run(&house);
+    until("all calls are under way", || (messages(&house, "notify").len() == 3).then_some(()));
+    reload(&house, "limits.wall_time = \"1s\"", &goals);
+    let ended = CommandOutput::from(child.wait_with_output().unwrap());
     assert!(ended.out.contains("budget-spent"), "{ended:?}");
     let states =
         [("gone", "skipped"), ("kept", "done"), ("lone", "cancelled"), ("gathered", "cancelled")];
     assert_last_states(&states, &ended.out);
 
-    house.write("organism.toml", config("limits.wall_time = \"100s\"", &goals));
+    reload(&house, long, &goals);
     std::fs::remove_file(house.path("hold-notify-7")).unwrap();
     let retried = house.organism(&["workflow", "retry", "sess-travel00", "--quiet"]);
     assert_eq!(retried.code, Some(0), "{retried:?}");
@@ -195,5 +211,74 @@ gathered = { needs = ["kept"], each = "input/item", listener = "bank", payload =
     assert!(retried.out.contains("<lone>"), "{retried:?}");
     let ended = ledger(&house).into_iter().filter(|line| !line.starts_with("notify"));
     assert_eq!(ended.collect::<Vec<_>>(), ["charge 7", "book 7"]);
+    assert_eq!(running.stop(), Some(0));
     house.verified();
+}
+
+#[test]
+fn results_that_a_paused_run_did_not_handle_end_no_goal() {
+    let goals = r#"
+lost = { listener = "hotel", payload = "book", with = { n = "input/n" }, on_failure = "skip" }
+work = { needs = [], loop = ["step"], until = "false()", max = 1, on_failure = "skip" }
+step = { listener = "bank", payload = "notify", with = { n = "input/n" } }
+after = { needs = ["lost", "work"], each = "input/item", listener = "bank", payload = "charge", with = { n = "item" } }
+"#;
+    let house = house("", &format!("[workflows.trip.goals]{goals}"));
+    for file in ["hold-book-7", "refuse-book", "accept-charge"] {
+        house.write(file, "");
+    }
+    let running = house.run();
+    let child = shown_run(&house);
+    until("both calls are under way", || (ledger(&house).len() == 2).then_some(()));
+    assert_eq!(house.organism(&["pause", "all"]).code, Some(0));
+    for file in ["hold-book-7", "hold-notify-7"] {
+        std::fs::remove_file(house.path(file)).unwrap();
+    }
+    until("both threads have ended", || {
+        (messages(&house, "thread-result").len() == 2).then_some(())
+    });
+    assert_eq!(house.organism(&["cancel", "sess-travel00"]).code, Some(0));
+    let shown = CommandOutput::from(child.wait_with_output().unwrap());
+    let states =
+        [("lost", "cancelled"), ("work", "cancelled"), ("step", "done"), ("after", "skipped")];
+    assert_last_states(&states, &shown.out);
+
+    assert_eq!(house.organism(&["resume", "all"]).code, Some(0));
+    std::fs::remove_file(house.path("refuse-book")).unwrap();
+    let retry = ["workflow", "retry", "sess-travel00", "--again", "--quiet"];
+    let retried = house.organism(&retry);
+    assert_eq!(retried.code, Some(0), "{retried:?}");
+    let mut called = ledger(&house);
+    called.sort();
+    assert_eq!(called, ["book 7", "book 7", "charge 7", "charge 8", "notify 7", "notify 7"]);
+    assert_eq!(running.stop(), Some(0));
+    house.verified();
+}
+
+#[test]
+fn a_cancelled_run_becomes_a_case_that_passes() {
+    let goals = r#"
+kept = { listener = "hotel", payload = "book", with = { n = "input/n" } }
+round = { needs = ["kept"], loop = ["step"], until = "true()", max = 1 }
+step = { listener = "bank", payload = "notify", with = { n = "input/n" } }
+after = { needs = ["round"], each = "input/item", listener = "bank", payload = "charge", with = { n = "item" } }
+"#;
+    let house = house("", &format!("[workflows.trip.goals]{goals}"));
+    let running = house.run();
+    let child = shown_run(&house);
+    until("the last call is under way", || (ledger(&house).len() == 2).then_some(()));
+    assert_eq!(house.organism(&["cancel", "sess-travel00"]).code, Some(0));
+    let shown = CommandOutput::from(child.wait_with_output().unwrap());
+    assert_last_states(&[("step", "cancelled"), ("after", "skipped")], &shown.out);
+    std::fs::remove_file(house.path("hold-notify-7")).unwrap();
+    assert_eq!(running.stop(), Some(0));
+
+    let written = house.organism(&["workflow", "test", "--from", "sess-travel00", "cases.toml"]);
+    assert_eq!(written.code, Some(0), "{written:?}");
+    let case = std::fs::read_to_string(house.path("cases.toml")).unwrap();
+    assert!(case.contains("\nstep_1 = { fail = \"cancelled\" }\n"), "{case}");
+    assert!(case.contains("\nfailed = \"cancelled\"\n"), "{case}");
+    assert!(case.contains("\ngoals = { kept = \"done\", after = \"skipped\" }\n"), "{case}");
+    let tested = house.organism(&["workflow", "test", "cases.toml"]);
+    assert_eq!(tested.code, Some(0), "{tested:?}\n{case}");
 }
