@@ -94,8 +94,10 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
 
     if !written.dropped.is_empty() {
+        let directory = options.directory.display();
         note!(
-            "accounts.conf was written anew, without these users, which were added by hand: {}",
+            "accounts.conf was written anew, without these users, which were added by hand, or \
+             whose seeds are not in {directory}: {}; the servers refuse them after the reload",
             written.dropped.join(", ")
         );
     }

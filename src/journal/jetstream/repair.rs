@@ -117,9 +117,17 @@ fn compare_while_pumped(
     holder: String,
 ) -> Result<Option<StreamRepair>, Error> {
     let stream = options.stream();
-    let info = api.info(&stream).map_err(|failed| {
-        creation_failed(api.link.server(), &format!("the stream {stream}"), failed)
-    })?;
+    let info = match api.info(&stream) {
+        Ok(info) => info,
+        // The pump ends as soon as it notices that the stream is gone.
+        Err(failed) if failed.is(code::STREAM_NOT_FOUND) => {
+            return Err(Error::InUse { path: stream, holder });
+        }
+        Err(failed) => {
+            let what = format!("the stream {stream}");
+            return Err(creation_failed(api.link.server(), &what, failed));
+        }
+    };
     let reading = StreamReading::of(api, options, host, lease, info.state.last_seq)?;
     if reading.is_whole {
         return Ok(None);

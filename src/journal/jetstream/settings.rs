@@ -96,15 +96,18 @@ pub fn fault(options: &Options, config: &Value) -> Option<String> {
 
     let advice = if replicas < configured {
         format!(
-            "Raise the number of the stream's replicas, or write `replicas = {replicas}` under \
-             [journal] (docs/OPERATIONS.md, Change `replicas`); then start again"
+            "Raise the number of the stream's replicas, or start with `replicas = {replicas}` \
+             under [journal] (docs/OPERATIONS.md, Change `replicas`)"
         )
     } else {
-        "Put the settings of the stream right, then start again".to_owned()
+        "Put the settings of the stream right".to_owned()
     };
 
     let differences = differences.join("; ");
-    Some(format!("the stream {stream} may lose records: {differences}. {advice}"))
+    Some(format!(
+        "the stream {stream} may lose records: {differences}. {advice}; a pump that waits then \
+         continues by itself, and one that has ended must be started again"
+    ))
 }
 
 /// Returns the settings of a stream that differ from the settings that a journal needs.
@@ -292,7 +295,7 @@ mod tests {
         assert_eq!(fault_of(5), None);
 
         let fault = fault_of(1).unwrap();
-        for part in ["`num_replicas` is 1, not 3", "`replicas = 1`", "then start again"] {
+        for part in ["`num_replicas` is 1, not 3", "`replicas = 1`", "must be started again"] {
             assert!(fault.contains(part), "{part}: {fault}");
         }
     }

@@ -84,14 +84,17 @@ impl SeedFolder {
         }
     }
 
-    /// Returns the users in the written `accounts.conf` that this program has not made: the names of
-    /// users with a password, and the public keys whose seeds are not in this directory.
+    /// Returns the users in the written `accounts.conf` that have no seed in this directory: the
+    /// names of users with a password, and public keys. A person has added these users, or the
+    /// seeds were removed.
     pub fn foreign_users(&self) -> Vec<String> {
         let accounts = std::fs::read_to_string(self.directory.join("accounts.conf"));
         let accounts = accounts.unwrap_or_default();
+        // The name of the account before its users may be a keyword, such as `user`.
+        let (_, users) = accounts.split_once("users: [").unwrap_or_default();
         let seeds = std::fs::read_dir(&self.directory).into_iter().flatten().flatten();
         let own: Vec<_> = seeds.filter_map(|seed| public(&seed.path()).ok()).collect();
-        let lines = accounts.lines().filter(|line| !line.trim_start().starts_with('#'));
+        let lines = users.lines().filter(|line| !line.trim_start().starts_with('#'));
         let is_separator = |c: char| c.is_whitespace() || "{}[],:=\"'".contains(c);
         let words: Vec<_> = lines.flat_map(|line| line.split(is_separator)).collect();
         let mut words = words.into_iter().filter(|word| !word.is_empty());
@@ -183,5 +186,29 @@ fn public(path: &Path) -> Result<String, KeyError> {
     match pair.key_pair_type() {
         KeyPairType::User => Ok(pair.public_key()),
         other => Err(wrong(format!("it is that of another kind, {other:?}"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::organism::nats_config::rights::SubjectRights;
+    use crate::organism::nats_config::server;
+
+    #[test]
+    fn the_name_of_the_organism_is_no_user_and_a_key_without_a_seed_is_named() {
+        let directory = tempfile::tempdir().unwrap();
+        let folder = SeedFolder::open(directory.path()).unwrap();
+        for organism in ["user", "username", "nkey"] {
+            let keys = folder.of("pump").unwrap();
+            let rights = SubjectRights { publish: Vec::new(), subscribe: Vec::new() };
+            let users = [("pump".to_owned(), keys.clone(), rights)];
+            let accounts = server::accounts(organism, &users);
+            std::fs::write(directory.path().join("accounts.conf"), accounts).unwrap();
+            assert!(folder.foreign_users().is_empty(), "{organism}: {:?}", folder.foreign_users());
+
+            std::fs::remove_file(folder.path("pump")).unwrap();
+            assert_eq!(folder.foreign_users(), keys);
+        }
     }
 }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Instant;
 
+use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::sleep;
 
@@ -146,9 +147,11 @@ impl PartitionWorker {
         let map = Arc::clone(&self.map);
         let partition = self.partition;
         let in_force = self.reloader.config();
+        let runtime = Handle::current();
         let wait = move || {
-            let waiting =
-                LeaseWait { config: &config, in_force, released: &released, map: &map, partition };
+            let released = &released;
+            let map = &map;
+            let waiting = LeaseWait { config, in_force, released, map, partition, runtime };
             sender.send(waiting.wait_for_turn()).ok();
         };
 
@@ -353,8 +356,12 @@ fn after_term(partition: u32, error: journal::Error, is_stop: bool) -> Result<bo
     Ok(is_stop)
 }
 
-/// Returns the location of a partition whose pump cannot run in this process because of the
-/// temporary journal error `error`.
+/// Translates the temporary journal error `error`, which keeps this process from running the pump
+/// of a partition, into a location of the partition.
+///
+/// - If another process has the partition, returns `Elsewhere`, with the name of that process if
+///   `error` contains it.
+/// - Otherwise, returns `Waiting`, with the obstacle and the text of `error`.
 fn location_after(error: &journal::Error) -> PartitionLocation {
     use journal::Error;
     let obstacle = match error {
@@ -384,16 +391,19 @@ fn is_disk_full(error: &journal::Error) -> bool {
 /// A standby's wait for the lease, on an OS thread of its own. The wait ends when the lease is
 /// acquired, or when the channel `released` closes.
 struct LeaseWait<'a> {
-    config: &'a Config,
+    config: Arc<Config>,
     in_force: watch::Receiver<Arc<Config>>,
     released: &'a Receiver<()>,
     map: &'a PartitionMap,
     partition: u32,
+    /// The runtime on which alert commands run.
+    runtime: Handle,
 }
 
 impl LeaseWait<'_> {
     fn wait_for_turn(&self) -> Result<Option<AcquiredJournal>, Error> {
         let mut warned = String::new();
+        let mut reported = String::new();
         loop {
             let begun = Instant::now();
             let error = match self.follow() {
@@ -413,10 +423,21 @@ impl LeaseWait<'_> {
                 }
                 _ => limits::STANDBY_RETRY,
             };
+            if is_of_server(&error) && error.to_string() != reported {
+                reported = error.to_string();
+                self.report(error);
+            }
             if self.is_released_within(pause) {
                 return Ok(None);
             }
         }
+    }
+
+    /// Starts the alert command for `error`, and does not wait for its end. No pump of the
+    /// partition runs that could report the error.
+    fn report(&self, error: journal::Error) {
+        let config = Arc::clone(&self.config);
+        self.runtime.spawn(async move { report_failed_start(&config, &error).await });
     }
 
     /// Whether the partition waits until an operator has made its server or stream safe again. A
@@ -428,11 +449,11 @@ impl LeaseWait<'_> {
     /// Follows the stream until the lease is free, and then takes the lease. Returns `None` if the
     /// wait was stopped, or if a reload changed the config during the wait.
     fn follow(&self) -> Result<Option<AcquiredJournal>, Error> {
-        let Config { data, state, storage, .. } = self.config;
+        let Config { data, state, storage, .. } = &*self.config;
         let StorageConfig::JetStream { servers, journal } = storage else { return Ok(None) };
         // This core is the standby's state. An error discards it: the next attempt begins with the
         // newest snapshot of the projection.
-        let mut core = core(self.config);
+        let mut core = core(&self.config);
         self.map.set_ready(self.partition, false);
         let mut standby = Standby::begin(servers, journal, data, state)?;
         // The begin has compared the number of partitions with that of the journal.

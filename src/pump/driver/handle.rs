@@ -581,8 +581,8 @@ impl Handle {
         self.event(Event::NotTaken { listener, call, attempt, detail }).ok();
     }
 
-    /// Fails the attempt of `delivery`. The delivery contains the message `redacted`, whose payload
-    /// was redacted, so no host got it. The attempt is not repeated.
+    /// Fails the attempt of `delivery`. The pump does not hand this delivery over to a host,
+    /// because the payload of its message `redacted` is redacted. The attempt is not repeated.
     pub(super) fn withheld(&self, delivery: &Delivery, redacted: MessageId) {
         let failure = AttemptFailure::withheld(redacted);
         let call = delivery.call;

@@ -246,7 +246,7 @@ fn a_user_that_a_person_has_added_is_named_when_it_is_dropped() {
 
     let made = house.organism(&["nats-config", "--renew", "pump"]);
     assert_eq!(made.code, Some(0), "{made:?}");
-    let dropped = "without these users, which were added by hand: neighbour, spy, overseer";
+    let dropped = "are not in nats: neighbour, spy, overseer; the servers refuse them";
     assert!(made.err.contains(dropped), "{made:?}");
     let again = house.organism(&["nats-config", "--retire", "pump"]);
     assert_eq!(again.code, Some(0), "{again:?}");

@@ -13,6 +13,7 @@ use organism::service::{
 
 use super::{ask, ask_in, ask_until_served, config, host, numbered, run, until};
 use crate::nats::{Server, Settings};
+use crate::organism::alerts::{NOTIFY, event, events, write_notify};
 use crate::organism::{CommandOutput, House};
 
 /// A way to a server that a test can cut.
@@ -161,4 +162,38 @@ fn a_partition_whose_stream_becomes_unsafe_waits_until_its_settings_are_right_ag
     let sent = ask_until_served(&house, 0, 0);
     assert_eq!(sent.code, Some(0), "{sent:?}");
     assert_eq!(running.stop(), Some(0));
+}
+
+/// A host whose takeover is refused raises the alert, because no pump of the partition runs.
+#[test]
+fn a_takeover_that_an_unsafe_stream_prevents_raises_one_alert_until_the_pump_runs() {
+    let server = Server::start();
+    let alerts = "[alerts]\ncommand = \"./notify\"\non = [\"record\"]\n";
+    let config = format!("{}\n{alerts}", config(&server, super::PARTITIONS));
+    let hosts = [(); 2].map(|()| House::settled(&config));
+    let [first, second] = &hosts;
+    write_notify(first, NOTIFY);
+    write_notify(second, NOTIFY);
+    let mut pumping = run(first, "0");
+    let running = run(second, "0");
+    let standing_by = "pumps none of 4 partitions, stands by for 0";
+    until("it stands by", || second.log().contains(standing_by).then_some(()));
+
+    pumping.child.kill().unwrap();
+    pumping.child.wait().unwrap();
+    let admin = server.admin();
+    let set_discard = |value: &str| {
+        let mut config = admin.info("ORGANISM-talk-0")["config"].clone();
+        config["discard"] = value.into();
+        admin.must("STREAM.UPDATE.ORGANISM-talk-0", &config);
+    };
+    set_discard("old");
+    let reported = || events(second, "record", "journal");
+    until("it is raised", || (!reported().is_empty()).then_some(()));
+    set_discard("new");
+    let sent = ask_until_served(second, 0, 0);
+    assert_eq!(sent.code, Some(0), "{sent:?}");
+    until("it is over", || (reported().len() > 1).then_some(()));
+    assert_eq!(running.stop(), Some(0));
+    assert_eq!(reported(), [event("raised", 1), event("ended", 1)]);
 }

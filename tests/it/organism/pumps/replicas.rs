@@ -8,7 +8,7 @@ use crate::organism::{CONFIG, House, until_within};
 
 const PATIENCE: std::time::Duration = std::time::Duration::from_secs(60);
 const MORE: &str = "has 3 replicas, and the config says 1";
-const ADVICE: &str = "Raise the number of the stream's replicas, or write `replicas = 1`";
+const ADVICE: &str = "Raise the number of the stream's replicas, or start with `replicas = 1`";
 
 fn config(urls: &str, stream: &str, replicas: u32) -> String {
     format!(
@@ -81,7 +81,11 @@ fn a_stream_that_is_made_unsafe_under_a_pump_is_put_right_without_a_repair() {
     let admin = shared().admin();
     let journal = format!("{name}-0");
     set(&admin, &journal, "discard", json!("old"));
-    assert_refused(&house, running, "Put the settings of the stream right, then start again");
+    assert_refused(
+        &house,
+        running,
+        "Put the settings of the stream right; a pump that waits then continues by itself",
+    );
     set(&admin, &journal, "discard", json!("new"));
     let running = house.run();
     ask(&house, "2");

@@ -5,6 +5,7 @@
 //! `SEED=…` repeats the choices.
 
 use std::path::Path;
+use std::process::Stdio;
 
 use organism::failpoint::REPAIR;
 
@@ -12,7 +13,7 @@ use super::{House, Server, ask, host, stream};
 use crate::campaign::Campaign;
 use crate::organism::kill::{choices, environment, torture};
 use crate::organism::proof::last;
-use crate::organism::{CommandOutput, Running};
+use crate::organism::{CommandOutput, Running, until};
 
 /// Number of recorded repairs.
 fn repairs(house: &House) -> usize {
@@ -212,6 +213,45 @@ fn a_repair_shows_both_sides_while_another_host_pumps_and_changes_nothing() {
     assert_eq!(nothing.code, Some(0), "{nothing:?}");
     assert!(nothing.out.contains("nothing was done"), "{nothing:?}");
     assert_eq!(running.stop(), Some(0));
+}
+
+/// The first record of a pump that leads the shorter stream differs from the record that was lost.
+#[test]
+fn a_repair_shows_the_fork_as_soon_as_another_host_pumps_the_shorter_stream() {
+    let server = Server::start();
+    let name = stream("just-pumped");
+    let (house, other) = (host(&server, &name), host(&server, &name));
+    goes_back(&server, &house);
+    let running = other.run();
+    let refused = house.organism(&["repair"]);
+    assert_eq!(refused.code, Some(4), "{refused:?}");
+    assert!(refused.err.contains("is forked at record"), "{refused:?}");
+    assert!(refused.err.contains(", and is pumped by process "), "{refused:?}");
+    assert_eq!(running.stop(), Some(0));
+}
+
+/// Here, the process that holds the lease is itself a repair, so the test has all the time it needs.
+#[test]
+fn a_repair_of_a_stream_that_is_gone_waits_for_the_process_that_holds_its_lease() {
+    let server = Server::start();
+    let name = stream("gone");
+    let (house, other) = (host(&server, &name), host(&server, &name));
+    goes_back(&server, &house);
+    let [noted, ..] = REPAIR;
+    let mut command = house.command(&["repair"]);
+    command.env("ORGANISM_FAILPOINT", noted);
+    command.env("ORGANISM_FAILPOINT_UNTIL", house.path("go-on"));
+    command.stdout(Stdio::null()).stderr(Stdio::null());
+    let holder = Running { child: command.spawn().unwrap() };
+    let journal = format!("{name}-0");
+    let note = house.state().join(format!("{journal}.repair"));
+    until("the repair is noted", || note.exists().then_some(()));
+
+    server.admin().delete(&journal);
+    let refused = other.organism(&["repair"]);
+    assert_eq!(refused.code, Some(75), "{refused:?}");
+    assert!(refused.err.contains("is in use by process "), "{refused:?}");
+    kill_pump(holder);
 }
 
 /// An operator who keeps the stream without stopping its pump throws the other copy away.
