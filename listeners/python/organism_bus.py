@@ -13,6 +13,7 @@ import re
 import secrets
 import signal
 import ssl
+import sys
 import threading
 import time
 import traceback
@@ -37,6 +38,24 @@ _VERSION = "0.1.0"
 _GRACE = 5
 _PERMISSION = re.compile(r'permissions violation for (publish|subscription) to "([^"]+)"', re.I)
 _GONE = (499, "its caller was gone before it was begun")
+
+
+class _Log:
+    """Standard output of the handlers. A log that nothing reads any more is no reason to fail a delivery."""
+
+    def __init__(self, stream):
+        self._stream = stream
+
+    def __getattr__(self, name):
+        return getattr(self._stream, name)
+
+    def write(self, text):
+        try:
+            return self._stream.write(text)
+        except OSError:
+            # What the stream keeps in its buffer has to go somewhere, at the latest at the end of the program.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+            return len(text)
 
 
 class Task:
@@ -121,6 +140,7 @@ class Bus:
         return f"{subject}.{token}" if token else subject
 
     def serve(self):
+        sys.stdout = _Log(sys.stdout)
         asyncio.run(self._serve())
 
     async def _serve(self):

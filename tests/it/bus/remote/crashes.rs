@@ -50,6 +50,9 @@ async fn a_kit_whose_log_has_no_reader_answers_every_delivery(language: KitLangu
         matches!(&failed, SinkEvent::Failed(n, AttemptFailure::Garbage { .. }) if *n == number),
         "{failed:?}"
     );
+    for _ in 0..2 {
+        ear.ask("print into a closed log").await;
+    }
     assert_eq!(ear.ask("echo still here").await, "still here");
     let ended = tokio::task::spawn_blocking(move || kit.terminate()).await.unwrap();
     assert!(ended.success(), "{ended}");
