@@ -101,7 +101,7 @@ fn a_write_that_fails_or_is_cut_short_under_load_loses_nothing() {
         let tracer = Tracer::attach(&house, pid, &format!("pwrite64:{fault}:when={nth}+20"));
         // The organism continues after a lack of space, and stops after an error of the disk.
         tail.in_flight(&house);
-        let enough = tail.messages + 50;
+        let enough = tail.messages + if torture() { 100 } else { 50 };
         until_within(PATIENCE, "enough has happened, or it stops", || {
             tail.in_flight(&house);
             let over = running.child.try_wait().unwrap();

@@ -121,7 +121,7 @@ impl Stage {
     fn wait_for_answers(&mut self, what: &str) -> Duration {
         let begun = Instant::now();
         self.tail.in_flight(&self.house);
-        let enough = self.tail.answers + ANSWERS;
+        let enough = self.tail.answers + if torture() { 2 * ANSWERS } else { ANSWERS };
         until_within(3 * PATIENCE, "work goes on", || {
             self.tail.in_flight(&self.house);
             let told = || format!("{what}\n{}", self.house.log());

@@ -18,7 +18,7 @@ use super::world::{World, client, core, listener, word};
 use crate::campaign::Campaign;
 
 /// Number of seeds of a short run. `make torture` runs more.
-const SEEDS: u64 = 8;
+const SEEDS: u64 = 12;
 /// A further seed of a short run. In this one, a call expires.
 const SEED_THAT_EXPIRES: u64 = 34;
 const STEPS: usize = 70;

@@ -84,14 +84,14 @@ impl ForkedExample {
     }
 
     /// Forks at the fork points of all messages of a tree, or in a short run at one in `step` fork
-    /// points. Each fork must have this result. Returns the forks.
+    /// points, and at least at two. Each fork must have this result. Returns the forks.
     async fn fork_all(&self, root: &ThreadId, result: &str, step: usize) -> Vec<ThreadId> {
         let mut places = self.places(root);
         if !torture() {
             let mut seen = BTreeSet::new();
             places.retain(|(_, point)| seen.insert(point.source.message));
         }
-        let step = if torture() { 1 } else { step };
+        let step = if torture() { 1 } else { step.min(places.len() / 2).max(1) };
         let mut forks = Vec::new();
         for (_, point) in places.iter().step_by(step) {
             forks.push(self.fork(point, result).await);

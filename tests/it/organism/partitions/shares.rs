@@ -9,6 +9,7 @@ use organism::journal::HashedRecord;
 use organism::journal::sqlite::JournalReader;
 use organism::thread::Input;
 
+use super::super::kill::torture;
 use super::super::{CommandOutput, House, Running, numbered, until, until_within};
 use super::load::Load;
 use super::{
@@ -56,7 +57,7 @@ fn processes_that_come_and_die_under_load_have_half_each_and_nothing_is_lost_or_
     let server = Server::start();
     let (one, other) = (host(&server), host(&server));
     let mut first = run(&one, "0,1,2,3");
-    let load = Load::start(&[&other], 2);
+    let load = Load::start(&[&other], if torture() { 4 } else { 2 });
     load.has_done(10);
     let second = run(&other, "0,1,2,3");
     share(&[&one, &other], &[2, 2]);
@@ -80,7 +81,7 @@ fn a_rolling_restart_under_load_ends_with_half_each_and_fails_no_message() {
     let (one, other) = (host(&server), host(&server));
     let mut running: [Option<Running>; 2] = [&one, &other].map(|at| Some(run(at, "0,1,2,3")));
     share(&[&one, &other], &[2, 2]);
-    let load = Load::start(&[&one, &other], 1);
+    let load = Load::start(&[&one, &other], if torture() { 3 } else { 2 });
     load.has_done(10);
     for (at, house) in [&one, &other].into_iter().enumerate() {
         assert_eq!(running[at].take().unwrap().stop(), Some(0));

@@ -149,6 +149,7 @@ fn a_decision_that_came_second_is_shown_with_its_operator_on_each_page() {
         assert!(!text.contains("signature unproved"), "{path}: {text}");
     }
     assert_eq!(running.stop(), Some(0));
+    house.verified();
 }
 
 #[test]
