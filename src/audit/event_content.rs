@@ -301,7 +301,8 @@ fn without_attributes(payload: &str, attributes: &[&str]) -> String {
     payload.to_xml()
 }
 
-/// Returns the note of a turn as text, without its environment and its measured values.
+/// Returns the text of the note `payload` of a turn, without the parts that may differ each time
+/// the same turn is taken, such as measured values, ids of calls and the turn's environment.
 fn turn_text(payload: &str) -> String {
     let Some(mut note) = Element::read(payload) else { return payload.to_owned() };
     let nonce = note.attribute("nonce").unwrap_or_default().to_owned();

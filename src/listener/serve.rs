@@ -252,8 +252,8 @@ pub(super) fn log_failure_after_cancel(reason: &str) {
     let _ = writeln!(io::stderr(), "failed after its call was cancelled: {reason}");
 }
 
-/// Converts the value that a handler returned to an answer. Returns the failure if the handler
-/// returned an error, or a value that cannot be written as an answer.
+/// Makes an answer from `returned`, the return value of a handler. Fails if `returned` is an error,
+/// or a value that cannot be written as an answer.
 fn reply_of<R: IntoReply, E: Display>(returned: Result<R, E>) -> Result<Reply, HandlerFailure> {
     let returned = returned.map_err(|e| HandlerFailure::Failed(e.to_string()))?;
     returned.into_reply().map_err(HandlerFailure::UnwritableAnswer)

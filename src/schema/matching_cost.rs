@@ -431,7 +431,8 @@ mod tests {
         }
     }
 
-    /// libxml2 repeats the first group before it tries the second one, so it never goes back.
+    /// After a repeated group, libxml2 tries a following group last, so inside the following group
+    /// no alternative is left to try.
     #[test]
     fn a_group_of_counted_repetitions_after_a_repeated_group_costs_little() {
         for pattern in ["(a{4})*(a{2}b|a{3}c)?", "(a{4})+(a{2}b|a{3}c)", r"([a-z]+\.)+([a-z]{2})"] {

@@ -376,9 +376,9 @@ fn probe_timeout(has_response: bool) -> Duration {
     if has_response { limits::SOCKET_PROBE_LATER_TIMEOUT } else { limits::SOCKET_PROBE_TIMEOUT }
 }
 
-/// Reads why the organism has closed a connection without taking the request, and passes the reason
-/// on. Returns false if the organism gave no reason, for example because it has ended. Fails if the
-/// organism speaks another version of the service protocol.
+/// Reads the reason for which the organism has closed a connection without taking the request, and
+/// sends this reason to `responses`. Returns false if the organism gave no reason, for example
+/// because it has ended. Fails if the organism speaks another version of the service protocol.
 async fn pass_on_reason(
     connection: &mut BufReader<UnixStream>,
     responses: &ResponseSender,

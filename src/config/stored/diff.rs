@@ -37,9 +37,9 @@ pub struct ComparedConfig {
     pub digest: Digest,
     /// Values of the effective config by their keys.
     values: BTreeMap<String, String>,
-    /// Values of the sections and settings that the effective config leaves out, by their keys.
-    /// `None` if the config was recorded by a boot of an early version, which stored only the
-    /// effective config.
+    /// Values that the config file sets and the effective config does not contain, by their keys in
+    /// the file. `None` if the config was recorded by a boot of an early version, which stored only
+    /// the effective config.
     values_apart: Option<BTreeMap<String, String>>,
     /// Texts of the config by their digests. Texts that are missing from the journal are left out.
     texts: BTreeMap<Digest, String>,
@@ -215,8 +215,8 @@ fn effective_values(effective: &str) -> BTreeMap<String, String> {
     values
 }
 
-/// Returns the values of the sections and settings that the effective config leaves out, by their
-/// keys. `toml` is the TOML text of the config.
+/// Returns those values of the config file `toml` that the effective config does not contain, by
+/// their keys in the file, such as `clients.NAME.secret_env`.
 fn values_apart(toml: &str) -> BTreeMap<String, String> {
     let mut values = BTreeMap::new();
     for (name, section) in toml.parse::<toml::Table>().into_iter().flatten() {

@@ -97,9 +97,13 @@ impl RecordProver {
         Self { data, options, state: Mutex::default() }
     }
 
-    /// Begins a proof of all journals, on an OS thread of its own. Does nothing if a proof is under
-    /// way, if the last proof is younger than [`limits::WEB_PROOF_AGE`] and not outdated, or if no
-    /// journal exists yet.
+    /// Begins to prove that all journals are intact, on an OS thread of its own. Does nothing in
+    /// these cases:
+    ///
+    /// - A proof is under way.
+    /// - The last proof ended less than [`limits::WEB_PROOF_AGE`] ago, and none of its journals was
+    ///   removed or put back since that proof began.
+    /// - No proof has ended with a result yet, and no journal exists.
     pub fn begin(self: &Arc<Self>) {
         if !self.claim() {
             return;
