@@ -6,6 +6,7 @@ threads of their own; ORGANISM_BUS_WORKERS sets their number, which is 1 by defa
 """
 
 import asyncio
+import contextlib
 import json
 import os
 import queue
@@ -50,12 +51,23 @@ class _Log:
         return getattr(self._stream, name)
 
     def write(self, text):
+        with self._kept():
+            self._stream.write(text)
+        return len(text)
+
+    def flush(self):
+        with self._kept():
+            self._stream.flush()
+
+    @contextlib.contextmanager
+    def _kept(self):
         try:
-            return self._stream.write(text)
-        except OSError:
+            yield
+        except BrokenPipeError:
             # What the stream keeps in its buffer has to go somewhere, at the latest at the end of the program.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-            return len(text)
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, self._stream.fileno())
+            os.close(nowhere)
 
 
 class Task:
@@ -140,7 +152,8 @@ class Bus:
         return f"{subject}.{token}" if token else subject
 
     def serve(self):
-        sys.stdout = _Log(sys.stdout)
+        if sys.stdout is not None:
+            sys.stdout = _Log(sys.stdout)
         asyncio.run(self._serve())
 
     async def _serve(self):

@@ -403,7 +403,7 @@ struct LeaseWait<'a> {
 impl LeaseWait<'_> {
     fn wait_for_turn(&self) -> Result<Option<AcquiredJournal>, Error> {
         let mut warned = String::new();
-        let mut reported = String::new();
+        let mut is_reported = false;
         loop {
             let begun = Instant::now();
             let error = match self.follow() {
@@ -423,9 +423,9 @@ impl LeaseWait<'_> {
                 }
                 _ => limits::STANDBY_RETRY,
             };
-            if is_of_server(&error) && error.to_string() != reported {
-                reported = error.to_string();
-                self.report(error);
+            if is_of_server(&error) && !is_reported {
+                is_reported = true;
+                self.report(&error);
             }
             if self.is_released_within(pause) {
                 return Ok(None);
@@ -433,11 +433,11 @@ impl LeaseWait<'_> {
         }
     }
 
-    /// Starts the alert command for `error`, and does not wait for its end. No pump of the
-    /// partition runs that could report the error.
-    fn report(&self, error: journal::Error) {
-        let config = Arc::clone(&self.config);
-        self.runtime.spawn(async move { report_failed_start(&config, &error).await });
+    /// Runs the alert command for `error`, because no pump of the partition runs that could report
+    /// it. Waits for its end: the next pump reads then that an alert is open, and ends it. The text
+    /// of an error names the server of the connection, so a wait reports its first error only.
+    fn report(&self, error: &journal::Error) {
+        self.runtime.block_on(report_failed_start(&self.config, error));
     }
 
     /// Whether the partition waits until an operator has made its server or stream safe again. A
