@@ -135,7 +135,7 @@ fn add_stand_ins(mut element: Element, path: &str, parameters: &[PayloadParamete
 
 /// Puts the children of a payload into the order and the namespaces of their schema. If the schema
 /// permits children of several repeated names only in turns, puts these children into the order of
-/// [`alternate_children`].
+/// `alternate_children`.
 pub fn fit_children(schemas: &Schemas, mut payload: Element) -> Element {
     let name = PayloadName::from(&payload.name);
     let parameters = schemas.describe(&name).parameters;
