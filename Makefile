@@ -19,10 +19,10 @@ endif
 # Begins the search for `python3` with the link that setup has made.
 WITH_PYTHON = PATH="$(CURDIR)/target/python:$$PATH"
 
-.PHONY: help needs setup vocabularies sdks nats browser build install demo check test conformance torture elders bench bench-large lint fmt doc
+.PHONY: help needs setup vocabularies sdks nats browser build install demo check test conformance torture old-servers bench bench-large lint fmt doc
 
 help: ## what there is to make
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-13s%s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 needs:
 	@.ci/setup
@@ -71,25 +71,22 @@ test: setup sdks nats browser ## everything, in debug
 conformance: needs sdks nats ## what an organism promises, on JetStream as on SQLite
 	@$(WITH_PYTHON) .ci/conformance
 
-# What there is to make larger: SEEDS of the simulations, FUZZ seconds for each target, KILLS
-# under load, ROUNDS of a cluster. What each campaign went through ends up in target/torture.txt, a line each.
+# What there is to make larger: SEEDS of the simulations, FUZZ seconds for each target, KILLS of each
+# campaign (which has its own number otherwise), ROUNDS of a cluster. What each campaign went through ends up in
+# target/torture.txt, a line each.
 torture: setup sdks nats browser ## the same tests with larger numbers, such as SEEDS=10000
+	@for version in $(OLD_SERVERS); do .ci/nats $$version || true; done
 	@rm -f target/torture.txt
-	@ORGANISM_TORTURE=1 ORGANISM_CAMPAIGNS=$(CURDIR)/target/torture.txt \
-		SIMULATION_SEEDS=$(or $(SEEDS),10000) FUZZ_SECONDS=$(or $(FUZZ),60) KILLS=$(or $(KILLS),1000) \
+	@export ORGANISM_TORTURE=1 ORGANISM_CAMPAIGNS="$(CURDIR)/target/torture.txt"; \
+		SIMULATION_SEEDS=$(or $(SEEDS),10000) FUZZ_SECONDS=$(or $(FUZZ),60) \
 		ROUNDS=$(or $(ROUNDS),100) $(WITH_PYTHON) $(CARGO) test --locked --workspace --no-fail-fast; \
-		status=$$?; $(MAKE) --no-print-directory conformance elders ORGANISM_TORTURE=1 || status=1; \
+		status=$$?; $(MAKE) --no-print-directory --keep-going conformance old-servers || status=1; \
 		echo; sort target/torture.txt; exit $$status
 
 # The newest server is the one of `make test`.
-ELDERS = 2.9.10 2.12.8
-elders: needs sdks nats ## what an organism promises, and the journal's suite, on older servers
-	@for version in $(ELDERS); do .ci/nats $$version || exit 1; done
-	@status=0; for version in $(ELDERS); do echo "on NATS $$version"; \
-		export NATS_SERVER=$(CURDIR)/target/nats-$$version/bin/nats-server; \
-		$(MAKE) --no-print-directory conformance || status=1; \
-		$(WITH_PYTHON) $(CARGO) test --locked --workspace --test it -- journal:: organism::pumps:: \
-			organism::promote:: bus::remote:: || status=1; done; exit $$status
+OLD_SERVERS = 2.9.10 2.12.8
+old-servers: needs sdks nats ## what an organism promises, and the journal's suite, on older servers
+	@$(WITH_PYTHON) .ci/old-servers $(OLD_SERVERS)
 
 bench: needs nats ## how fast it is on this machine
 	$(CARGO) bench --locked --package organism --bench bench

@@ -1,7 +1,7 @@
 //! Register of the child processes that this program starts, each with the listener that it runs,
 //! if any. The module also reads the status of any process.
 //!
-//! Every child is started through [`spawn`], and the code that called [`spawn`] collects its exit
+//! Every child is started through [`spawn`], and the caller of [`spawn`] collects the child's exit
 //! code. As a subreaper, this program also becomes the parent of processes that a listener
 //! detached. [`reap_orphans`] collects the exit codes of these detached processes only. This module
 //! must not know the tasks of the children.

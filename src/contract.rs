@@ -98,9 +98,9 @@ pub struct Contract {
     pub replies: Vec<PayloadName>,
     #[serde(rename = "peers")]
     pub peers: Vec<ListenerName>,
-    /// Whether the listener forwards answers. If true, an answer becomes a call if its name is in
-    /// `replies` and a peer accepts this name. The result of this call becomes the result of the
-    /// listener.
+    /// Whether the listener forwards answers. If true, an answer becomes a call to the peers that
+    /// accept the answer's name, provided that `replies` contains this name. The result of the call
+    /// becomes the result of the listener.
     #[serde(rename = "forward")]
     pub forward: bool,
     #[serde(rename = "gather")]

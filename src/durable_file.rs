@@ -1,7 +1,7 @@
 //! Reads, writes, durably replaces and removes small files.
 
 use std::fs::{File, Metadata, OpenOptions};
-use std::io::{Error, ErrorKind, Read as _, Result, Seek as _, SeekFrom, Write as _};
+use std::io::{Error, ErrorKind, Read as _, Result, Write as _};
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
@@ -65,20 +65,6 @@ pub fn read_regular(path: &Path) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
     open_regular(path)?.read_to_end(&mut bytes)?;
     Ok(bytes)
-}
-
-/// Reads at most the last `bytes` of a file; `None` if it does not exist.
-pub fn read_end(path: &Path, bytes: u64) -> Result<Option<Vec<u8>>> {
-    let mut file = match File::open(path) {
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-        opened => opened?,
-    };
-
-    let size = file.metadata()?.len();
-    file.seek(SeekFrom::Start(size.saturating_sub(bytes)))?;
-    let mut end = Vec::new();
-    file.read_to_end(&mut end)?;
-    Ok(Some(end))
 }
 
 /// Removes a file, if it exists.
@@ -148,15 +134,13 @@ pub fn sync_parent(path: &Path) -> Result<()> {
 mod tests {
     use std::os::fd::AsRawFd as _;
 
-    use rustix::fs::FileType;
-
     use super::*;
 
     #[test]
     fn a_named_pipe_is_refused_without_waiting_for_its_writer() {
         let directory = tempfile::tempdir().unwrap();
         let pipe = directory.path().join("pipe");
-        rustix::fs::mknodat(rustix::fs::CWD, &pipe, FileType::Fifo, Mode::RUSR, 0).unwrap();
+        assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
         for path in [&*pipe, directory.path(), Path::new("/dev/zero")] {
             let error = read_regular(path).unwrap_err();
             assert_eq!(error.to_string(), "it is not a regular file", "{}", path.display());

@@ -2,10 +2,12 @@
 //! set.
 
 mod index;
+mod schema;
 
 use std::time::Duration;
 
 pub use index::*;
+pub use schema::*;
 
 // Text at the gate.
 /// Maximum bytes of a message with its envelope.
@@ -52,73 +54,13 @@ pub const INPUTS_REMEMBERED_MAX: usize = 10_000;
 /// Maximum total bytes that all unsuccessful searches for close tags in one turn may read. Beyond
 /// this number, the rest of the turn is not parsed.
 pub const LOOKAHEAD_BYTES_MAX: usize = 16 << 20;
+/// Maximum unknown elements without a namespace in one turn whose refusals the agent gets one by
+/// one, if one further refusal states the number of the others. That refusal replaces at least two,
+/// so the agent may get one more of them one by one. The same applies to the findings of a protocol
+/// in the feedback on one turn.
+pub const TURN_REFUSALS_MAX: usize = 16;
 /// Maximum names of unknown root elements in one turn that the parser of model text remembers.
 pub const UNKNOWN_ROOTS_MAX: usize = 64;
-
-// Schemas.
-pub const SCHEMA_BYTES_MAX: usize = 4 << 20;
-pub const SCHEMA_DOCUMENTS_MAX: usize = 64;
-/// Maximum processor time of one schema compilation.
-pub const SCHEMA_COMPILE_TIMEOUT: Duration = Duration::from_secs(2);
-/// Maximum wall time of one schema compilation. On a busy machine, a compilation may reach this
-/// limit although it uses little processor time.
-pub const SCHEMA_COMPILE_WALL_TIMEOUT: Duration = Duration::from_secs(10);
-/// Maximum memory of the child process that compiles schemas, in KiB.
-pub const SCHEMA_COMPILE_MEMORY_KIB: u64 = 1 << 20;
-/// Maximum processor time of the child process that compiles schemas, in seconds.
-pub const SCHEMA_COMPILE_CPU_SECONDS: u64 = 30;
-/// Number of schemas that one child process compiles before a new child process replaces it.
-pub const SCHEMAS_PER_CHILD_MAX: usize = 64;
-/// Maximum particles of one content model, after all group references are expanded.
-pub const SCHEMA_PARTICLES_MAX: u64 = 20_000;
-/// Maximum product of the `maxOccurs` values of particles that are nested in one content model.
-/// Unbounded values do not count.
-pub const SCHEMA_OCCURS_MAX: u64 = 1_000_000;
-pub const PATTERN_BYTES_MAX: usize = 16 << 10;
-pub const PATTERN_DEPTH_MAX: usize = 64;
-/// Maximum product of the counts of repetitions, such as `{2,5}`, that are nested in one pattern
-/// facet.
-pub const PATTERN_REPEATS_MAX: u64 = 10_000;
-/// Maximum total steps that libxml2 may need to match all values of one payload against costly
-/// patterns. This number of steps takes about 0.3 s.
-pub const PATTERN_STEPS_MAX: u64 = 20_000_000;
-/// Maximum work that organism spends on one payload to compute how many steps libxml2 needs to
-/// match the payload's values. This amount of work takes about 0.5 s.
-pub const PATTERN_COMPARISON_WORK_MAX: usize = 60_000_000;
-/// Maximum nesting of types that refer to one another, for the computation of how many steps
-/// libxml2 needs to match a value.
-pub const COMPARED_TYPES_DEPTH_MAX: usize = 200;
-/// Length of values, in characters, for which every pattern must be cheap to match. A pattern is
-/// refused as too costly if matching a value of this length, or a shorter one, may take more than
-/// [`PATTERN_STEPS_MAX`] steps.
-pub const PATTERN_LENGTH_MIN: usize = 64;
-/// Maximum length of values, in characters, for which the analysis of a pattern computes the steps
-/// for each length separately.
-pub const PATTERN_LENGTHS_MAX: usize = 1 << 16;
-/// Maximum size of a counted repetition that the analysis of a pattern expands into copies: the
-/// size of the repeated part, times the count.
-pub const PATTERN_REPEATS_WRITTEN_OUT: usize = 256;
-pub const PATTERN_STATES_MAX: usize = 20_000;
-pub const PATTERN_TRANSITIONS_MAX: usize = 200_000;
-/// Maximum work of one analysis of a pattern. This amount of work takes about 0.1 s.
-pub const PATTERN_WORK_MAX: usize = 3_000_000;
-/// Maximum work of the analysis of all patterns of a schema.
-pub const SCHEMA_PATTERN_WORK_MAX: usize = 12_000_000;
-/// Bytes that one libxml2 parser context reads before a new context replaces it. A context keeps
-/// every name that it has read, so its memory grows.
-pub const PARSER_BYTES: usize = 4 << 20;
-/// Maximum compiled schemas that one OS thread keeps.
-pub const GRAMMARS_MAX: usize = 1_024;
-/// Maximum elements of an example payload that is generated from a schema.
-pub const EXAMPLE_ELEMENTS_MAX: usize = 2_000;
-/// Maximum depth to which descriptions and examples of a schema follow nested types.
-pub const OUTLINE_DEPTH_MAX: usize = 24;
-/// Maximum bytes of an example that a prompt shows for a payload.
-pub const EXAMPLE_BYTES_MAX: usize = 4 << 10;
-/// Maximum bytes of an outline that a prompt shows for a payload.
-pub const OUTLINE_BYTES_MAX: usize = 12 << 10;
-/// Maximum bytes of the JSON Schema that describes a payload for native tool calls.
-pub const TOOL_SCHEMA_BYTES_MAX: usize = 16 << 10;
 
 // Expressions of workflows.
 pub const XPATH_BYTES_MAX: usize = 4 << 10;
@@ -234,16 +176,17 @@ pub const HEARTBEAT_EXTENDS: Duration = Duration::from_secs(30);
 pub const RESTARTS_MAX: u32 = 5;
 pub const RESTART_WINDOW: Duration = Duration::from_secs(60);
 /// Time for which a listener's process is not started after its program was missing, or after
-/// [`RESTARTS_MAX`] restarts. This time is at most half of [`TIMEOUT_DEFAULT`], so a call with this
-/// time-out that waits for the start keeps at least half of the time-out.
+/// [`RESTARTS_MAX`] restarts. This time is at most half of [`TIMEOUT_DEFAULT`]. So if a call with
+/// the default time-out waits for the start, at least half of its time-out remains.
 pub const RESTART_REST: Duration = Duration::from_secs(30);
 /// Default maximum number of consecutive failed rounds of one call. A round is the set of results,
 /// for example of further calls, that one delivery gives to the call's listener. A round has failed
 /// if every result in it is a failure.
 pub const ROUNDS_FAILED_DEFAULT: u32 = 20;
 pub const ROUNDS_FAILED_CEILING: u32 = 10_000;
-/// Number of consecutive failed rounds of a call after which organism delays further deliveries of
-/// results to the call's listener. This does not apply to agents.
+/// Number of consecutive failed rounds of a call (see [`ROUNDS_FAILED_DEFAULT`]). After this
+/// number, organism delays further deliveries of results to the call's listener. This does not
+/// apply to agents.
 pub const ROUNDS_FAILED_BACKOFF: u32 = 3;
 pub const BACKOFF_FIRST: Duration = Duration::from_millis(100);
 pub const BACKOFF_MAX: Duration = Duration::from_secs(10);
@@ -257,9 +200,9 @@ pub const PROBE_MAX: Duration = Duration::from_secs(5);
 /// probe counts as accepted if it is not returned as undeliverable within this time.
 pub const ABSENT_PROBE_TIMEOUT: Duration = Duration::from_secs(1);
 pub const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
-/// Maximum time for the agents of a pump that is stopped to report what their interrupted model
-/// calls have used. Also the maximum time in which the cancellations of this pump's unfinished
-/// deliveries must reach the NATS server.
+/// Maximum time that a stopping pump waits until its agents have reported what their interrupted
+/// model calls have used. Also the maximum time in which the cancellations of this pump's
+/// unfinished deliveries must reach the NATS server.
 pub const STOPPED_TURNS_TIMEOUT: Duration = Duration::from_secs(2);
 /// Maximum time for which a listener may continue to handle a call that was cancelled.
 pub const CANCEL_GRACE: Duration = Duration::from_secs(5);
@@ -272,10 +215,10 @@ pub const EXIT_GRACE: Duration = Duration::from_secs(2);
 /// that have become children of this program. An orphan that has ended stays a zombie until this
 /// search.
 pub const ORPHAN_REAP_DELAY: Duration = Duration::from_millis(100);
-/// Time that a child process has to exit after unsolicited output, before the process is killed. If
-/// the process exits in time, its exit code and its last line on standard error describe the
-/// failure. The time is enough for an interpreted program that printed an error, and hardly delays
-/// the replacement of a program that keeps running.
+/// Time in which a child process may exit by itself after unsolicited output. Then it is killed.
+/// If the process exits in time, its exit code and its last line on standard error describe
+/// the failure. The time is enough for an interpreted program that printed an error, and hardly
+/// delays the replacement of a program that keeps running.
 pub const UNSOLICITED_EXIT_GRACE: Duration = Duration::from_millis(100);
 /// Number of stray answers at which a child process is replaced, or an attempt on NATS counts as
 /// crashed. An attempt is one hand-over of a call.
@@ -361,7 +304,7 @@ pub const KEY_BYTES_HIDDEN_IN_ANSWERS: usize = 16;
 pub const KEY_BYTES_HIDDEN_IN_ERRORS: usize = 4;
 /// Maximum tokens of the answer to a test call of `organism models --try`. The number leaves room
 /// for the reasoning before a short answer, because OpenAI refuses a call whose reasoning alone
-/// reaches the maximum.
+/// reaches the maximum. The model's setting `thinking_tokens` adds its tokens.
 pub const PROBE_ANSWER_TOKENS_MAX: u32 = 1_024;
 /// Default maximum tokens of an answer, for wire formats that require a maximum.
 pub const ANSWER_TOKENS_DEFAULT: u32 = 8_192;
@@ -459,9 +402,9 @@ pub const SOCKET_SILENCE_MAX: Duration = Duration::from_secs(30);
 /// this time counts as stopped.
 pub const SOCKET_PROBE_TIMEOUT: Duration = Duration::from_secs(7);
 /// Time-out of a check of whether the organism still responds, if the organism has already
-/// responded to the command's request. The organism may then have accepted the request, so this
-/// time-out is longer than `SOCKET_PROBE_TIMEOUT`. A machine may stand still for some time, for
-/// example for a backup.
+/// responded to the command's request. The organism may then have accepted the request. So this
+/// time-out is longer than `SOCKET_PROBE_TIMEOUT`, and allows for a machine that stands still for
+/// some time, for example for a backup.
 pub const SOCKET_PROBE_LATER_TIMEOUT: Duration = Duration::from_secs(60);
 /// Maximum time to read why the organism has closed a control connection without taking the
 /// request. A connection that has broken contains no reason.
@@ -523,8 +466,22 @@ pub const CHECKPOINT_INTERVAL: Duration = Duration::from_secs(10);
 /// Time after which a pump stops if its journal's file was moved away from its path, removed or
 /// replaced, and is not back by then.
 pub const JOURNAL_DISPLACED_AFTER: Duration = Duration::from_secs(2);
-/// Maximum bytes that are read to find the last line of a checkpoint file. No line is longer.
+/// Maximum checkpoints that a reader of a journal's records keeps in memory to compare with them.
+pub const INNER_CHECKPOINTS_READ: usize = 1_000;
+/// Maximum bytes of a line in a checkpoint file. The bytes of a line after these are dropped, so a
+/// longer line counts as damaged or blank.
 pub const CHECKPOINT_LINE_BYTES_MAX: u64 = 4_096;
+/// Bytes of a checkpoint file that are read at once.
+pub const CHECKPOINT_BLOCK_BYTES: usize = 64 * 1024;
+/// Maximum bytes that a start reads from the end of a file with copied checkpoints. They contain
+/// some 2,600 checkpoints.
+pub const CHECKPOINT_COPIES_END_BYTES: u64 = 1024 * 1024;
+/// Total time that a start waits for the copied checkpoints before the end of their file. After this
+/// time, it does not compare the journal with the rest of them.
+pub const EARLIER_COPIES_TIMEOUT: Duration = Duration::from_secs(30);
+/// Maximum copied checkpoints after the end of a projection that are kept in memory. They are
+/// compared with the records while the projection catches up with its stream.
+pub const COPIES_AHEAD_MAX: usize = 10_000;
 /// Delay after a failure to copy a checkpoint, before the copy is tried again.
 pub const CHECKPOINT_COPY_RETRY: Duration = Duration::from_secs(10);
 /// Maximum time to wait for the copies of checkpoints when a journal is closed, or when a journal
@@ -558,11 +515,11 @@ pub const SCAN_CHUNK_RECORDS: u64 = 128;
 pub const SCAN_CHUNKS_AHEAD: usize = 8;
 pub const SCAN_WORKERS_MAX: usize = 8;
 
-/// Maximum reports about waiting calls that are queued for one client. A client gets these reports
-/// while it waits for a call of the same tree. Further reports are dropped.
+/// Maximum queued reports to one client about waiting calls of a tree. A client gets such reports
+/// while it waits for a call of this tree. Further reports are dropped.
 pub const CALL_WAITS_MAX: usize = 64;
-/// Time for which a model call must be in the same state before it is reported to the clients that
-/// wait for a call of the same tree.
+/// Minimum time that a model call is in one state before the pump reports this state to clients.
+/// The report goes to the clients that wait for a call of the tree to which the model call belongs.
 pub const CALL_WAIT_REPORT_AFTER: Duration = Duration::from_secs(2);
 /// Delay before the pump first checks for stalled calls: calls that are ready but not handed over.
 /// The pump reports stalled calls to the waiting clients. The delay doubles with each check, up to
@@ -586,8 +543,8 @@ pub const LIVE_SHOWN_BYTES: usize = 4 << 10;
 /// Interval at which the view of a run is redrawn while events arrive.
 pub const RUN_VIEW_INTERVAL: Duration = Duration::from_millis(100);
 /// Maximum time that a reader of the live channel waits for each further event after the organism
-/// has ended. The constant has a second use: it is the maximum time by which an agent's host delays
-/// an answer in order to send the model's queued texts first.
+/// has ended. Also the maximum time by which an agent's host delays an answer in order to send the
+/// model's queued texts first.
 pub const LIVE_DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 /// Maximum delay before a reader of the live channel repeats a subscription that the pump of a
 /// partition refused.
@@ -619,15 +576,15 @@ pub const HTTP_HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 /// room in the send buffer. The time is long, because a full buffer has room only after the client
 /// has taken about a third of it.
 pub const HTTP_WRITE_TIMEOUT: Duration = Duration::from_secs(60);
-/// Maximum time for which the operating system of a client may acknowledge no bytes from the HTTP
-/// server or the web view, or have no room for them. After this time, the connection ends, because
-/// the client's network may be gone. The time is not less than [`HTTP_WRITE_TIMEOUT`], because a
-/// client that takes bytes slowly has no room for long.
+/// Maximum time for which bytes from the HTTP server or the web view may stay unacknowledged, or
+/// wait for room on the client's machine. After this time, the connection ends, because the
+/// client's network may be gone. The time is not less than [`HTTP_WRITE_TIMEOUT`], because the
+/// machine of a slow client may have no room for that long.
 pub const HTTP_ACK_TIMEOUT: Duration = HTTP_WRITE_TIMEOUT;
 /// Maximum concurrent queries of the web view to indexes; further queries wait.
 pub const WEB_QUERIES_MAX: usize = 4;
-/// Maximum number of calls that may precede a page of the web view's list of waiting calls. The web
-/// view cannot show calls further down the list.
+/// Maximum number of calls that the web view skips to show a later page of its list of waiting
+/// calls. The web view cannot show calls further down the list.
 pub const WEB_WAITING_MAX: usize = 1_000_000;
 /// Default number of rows of a list in the web view; the URL may state another number.
 pub const WEB_PAGE_ROWS: usize = 100;
@@ -676,7 +633,7 @@ pub const WEB_RECEIPT_LINKS: usize = 5;
 pub const WEB_TURN_REFUSALS: usize = 3;
 /// Maximum refusals that the page of the listeners shows.
 pub const WEB_LAST_REFUSALS: usize = 20;
-/// Maximum number of branches that the tree of threads on a page of the web view shows expanded.
+/// Maximum number of expanded branches in a tree of threads on a page of the web view.
 pub const WEB_OPEN_BRANCHES: usize = 50;
 /// Maximum number of goals of a workflow that the web view draws as a graph. For a workflow with
 /// more goals, the page shows only the table of goals.
@@ -696,8 +653,6 @@ pub const WEB_RAW_CHARS: usize = 100_000;
 /// Maximum number of calls waiting for a person that the web view counts. If at least this many
 /// calls wait, the frame of each page shows `99+`.
 pub const WEB_WAITING_COUNTED: u64 = 100;
-/// Maximum time that a page of the web view waits for the search for a running organism.
-pub const WEB_LOOK_TIMEOUT: Duration = Duration::from_millis(250);
 /// Minimum interval at which the web view looks for an organism on the same machine.
 pub const WEB_LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// Maximum records of a tree for three views: an earlier state of a thread, a graph of goals, and a
@@ -758,7 +713,7 @@ pub const WEB_ACTION_BYTES_MAX: usize = 4 << 20;
 /// more fields, a person must write XML.
 pub const WEB_FORM_FIELDS_MAX: usize = 200;
 /// Maximum actions that wait for a confirmation in the web view. Beyond this number, the oldest
-/// action is dropped.
+/// action of the browser that has the most of them is dropped.
 pub const WEB_PENDING_ACTIONS_MAX: usize = 32;
 /// Time for which an action in the web view waits for its confirmation.
 pub const WEB_CONFIRMATION_VALIDITY: Duration = Duration::from_secs(30 * 60);
@@ -768,6 +723,9 @@ pub const WEB_CONFIRMATION_VALIDITY: Duration = Duration::from_secs(30 * 60);
 pub const SPANS_QUEUED_MAX: usize = 8_192;
 /// Maximum spans in one request to the trace collector.
 pub const SPANS_SENT_MAX: usize = 512;
+/// Number of full requests that a trace collector must accept before the next requests have twice
+/// as many spans. Where the larger ones are always too large, only few requests are refused.
+pub const SPANS_GROWTH_AFTER: usize = 16;
 /// Maximum time that the first span of an export request waits for more spans.
 pub const SPANS_WAIT: Duration = Duration::from_secs(1);
 /// Timeout for name resolution, TCP and TLS handshake with the trace collector.
@@ -916,9 +874,9 @@ pub const NATS_LEASE: Duration = Duration::from_secs(5);
 /// Shortest lease that a replica on NATS may announce.
 pub const NATS_LEASE_MIN: Duration = Duration::from_secs(1);
 /// Time for which the host of a listener on NATS collects the lease lengths that the replicas
-/// announce. The host begins to collect, with a ping to the replicas, when a replica announces a
-/// shorter lease than the longest known one. After this time, the longest lease that the host has
-/// collected applies.
+/// announce. The host begins to collect when a replica announces a shorter lease than the longest
+/// known one. It then pings the replicas, so that all of them announce their leases. After this
+/// time, the longest lease that the host has collected applies.
 pub const NATS_LEASE_SURVEY: Duration = Duration::from_secs(60);
 /// Maximum recent permission errors kept for each NATS connection.
 pub const NATS_DENIALS_MAX: usize = 64;
@@ -927,16 +885,19 @@ pub const NATS_DENIALS_MAX: usize = 64;
 pub const NATS_DENIED_OPERATIONS_MAX: usize = 8;
 /// Maximum bytes of the subject in a report of a denied operation.
 pub const NATS_DENIED_SUBJECT_BYTES_MAX: usize = 256;
-/// Timeout of a round trip to the NATS server. Once a round trip is complete, the permission errors
-/// of all earlier operations of the connection have arrived.
+/// Timeout of a round trip to the NATS server, with which a client waits for the permission errors
+/// of all its earlier operations.
 pub const NATS_ROUND_TRIP: Duration = Duration::from_secs(2);
+/// Pause between the messages of a round trip to the NATS server. A permission error that arrived
+/// before a message is recorded in this time.
+pub const NATS_SETTLE_PAUSE: Duration = Duration::from_millis(5);
 /// Interval at which a process repeats a subscription that the servers deny.
 pub const SUBSCRIBE_RETRY: Duration = Duration::from_secs(5);
 /// Time for which a NATS connection does not publish to a subject after a permission error for that
 /// subject.
 pub const NATS_DENIED_PAUSE: Duration = Duration::from_secs(60);
-/// Maximum number of ended attempts of one NATS listener that the pump remembers. The pump
-/// recognizes late answers to these attempts only.
+/// Maximum number of ended attempts that the pump remembers for one NATS listener: this many without
+/// an answer, and this many that were answered. The pump recognizes late and repeated answers to these attempts only.
 pub const NATS_LATE_MAX: usize = 1_000;
 
 // Agents in separate processes.
@@ -1005,8 +966,9 @@ pub const STREAM_CHECK_INTERVAL: Duration = Duration::from_millis(700);
 /// Time for which a stream must be missing before it counts as lost. The servers of a cluster that
 /// is starting may not know the stream yet.
 pub const STREAM_GONE_AFTER: Duration = Duration::from_secs(2);
-/// Maximum time to wait for the lower bounds that other processes know for the length of a stream.
-/// Also the maximum time to read the copied checkpoints, of which the last is such a bound.
+/// Maximum time to wait until other processes report the last records of their projections. Each
+/// report is a lower bound for the length of a stream. Also the maximum time to read a block of the
+/// copied checkpoints; the last of them is a lower bound, too.
 pub const BOUNDS_TIMEOUT: Duration = Duration::from_secs(2);
 /// Approximate size in bytes of a message with which `organism promote` copies records of a journal
 /// into a stream.
@@ -1080,12 +1042,12 @@ pub const SERVICE_FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
 pub const SIGNATURE_VALIDITY: Duration = Duration::from_secs(5 * 60);
 /// Maximum time by which the clock of an operator's machine may be ahead of the pump's clock.
 pub const SIGNATURE_AHEAD_MAX: Duration = Duration::from_secs(60);
-/// Smallest difference at which the pump's clock counts as ahead of the host's clock. The pump then
-/// judges the time of a signature by the host's clock; below this difference, by its own clock.
+/// Smallest difference at which the pump's clock counts as ahead of the host's clock. If it is
+/// ahead, the pump judges the time of a signature by the host's clock; otherwise, by its own clock.
 pub const CLOCK_DIFFERENCE_MIN: Duration = Duration::from_secs(1);
 /// Number of used signatures above which a pump forgets the expired ones. Up to this number, the
-/// pump also remembers expired signatures: if the host's clock is set back, such a signature could
-/// be accepted a second time.
+/// pump also remembers expired signatures. Otherwise, it could accept such a signature a second
+/// time after the host's clock is set back.
 pub const USED_SIGNATURES_KEPT: usize = 1_000;
 /// Minimum characters of the passphrase that encrypts an operator's key.
 pub const PASSPHRASE_CHARS_MIN: usize = 8;

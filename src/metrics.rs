@@ -1,5 +1,5 @@
-//! Counters, gauges and histograms. One module updates a metric, and another module reads it. Also
-//! the Prometheus text format, in which metrics are written.
+//! Metrics (counters, gauges and histograms), and the Prometheus text format in which they are
+//! written. One module updates a metric, and another module reads it.
 //!
 //! Counting neither locks nor allocates. This module must not know the meaning of a metric.
 

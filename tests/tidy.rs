@@ -26,6 +26,8 @@ mod names;
 mod pins;
 #[path = "tidy/plain.rs"]
 mod plain;
+#[path = "tidy/portable.rs"]
+mod portable;
 #[path = "tidy/ratchet.rs"]
 mod ratchet;
 #[path = "tidy/requirements.rs"]
@@ -41,7 +43,7 @@ mod tree;
 #[path = "tidy/wire.rs"]
 mod wire;
 
-/// Fails with all violations, one line each.
+/// Fails if `wrong` contains violations of `rule`. The message lists all of them, one per line.
 #[track_caller]
 fn nothing(wrong: Vec<String>, rule: &str) {
     assert!(wrong.is_empty(), "{rule}:\n  {}\n", wrong.join("\n  "));

@@ -15,7 +15,8 @@ class Book:
 
     def __init__(self, path):
         os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
-        self._file = open(path, "a+b")
+        # A buffer would keep the line of a failed write, and write it again with the next one.
+        self._file = open(path, "a+b", buffering=0)
         self._lock(path)
         self.entries = self._load()
         self._by_message = {entry["message"]: entry for entry in self.entries}
@@ -25,20 +26,39 @@ class Book:
         return self._by_message.get(message)
 
     def enter(self, message, **fields):
-        """The entry of a message, made now unless it was there."""
+        """The entry of a message, made now unless it was there.
+
+        An OSError, such as of a full disk, leaves the book without the entry.
+        """
         entry = self.entered(message)
         if entry is None:
             entry = {"entry": len(self.entries) + 1, "message": message, **fields}
             line = json.dumps(entry, ensure_ascii=False) + "\n"
-            self._file.write(line.encode())
-            self._file.flush()
-            os.fsync(self._file.fileno())
+            self._append(line.encode())
             self.entries.append(entry)
             self._by_message[message] = entry
         return entry
 
     def close(self):
         self._file.close()
+
+    def _append(self, line):
+        length = os.fstat(self._file.fileno()).st_size
+        try:
+            while line:
+                line = line[self._file.write(line):]
+            os.fsync(self._file.fileno())
+        except OSError:
+            self._shorten(length)
+            raise
+
+    def _shorten(self, length):
+        try:
+            self._file.truncate(length)
+        except OSError as error:
+            # The file and `entries` differ now. Another process reads the file anew.
+            print(f"cannot take back an unfinished entry: {error}", file=sys.stderr, flush=True)
+            os._exit(1)
 
     def _lock(self, path):
         try:
@@ -55,4 +75,6 @@ class Book:
         if torn:
             # A crash in mid-write: nobody has been told of this entry.
             self._file.truncate(len(whole) + len(newline))
+        # An earlier process may have ended before its last line, or its removal, was on the disk.
+        os.fsync(self._file.fileno())
         return [json.loads(line) for line in whole.splitlines()]

@@ -9,6 +9,7 @@ UBL = f"{_BASE}Invoice-2"
 CAC = f"{_BASE}CommonAggregateComponents-2"
 CBC = f"{_BASE}CommonBasicComponents-2"
 INVOICE = f"{{{UBL}}}Invoice"
+_XSI_TYPE = "{http://www.w3.org/2001/XMLSchema-instance}type"
 
 #: Digits behind the point, where they are not two.
 _MINOR_DIGITS = {
@@ -16,7 +17,8 @@ _MINOR_DIGITS = {
     **dict.fromkeys("BHD IQD JOD KWD LYD OMR TND".split(), 3),
 }
 
-for _prefix, _namespace in (("", UBL), ("cac", CAC), ("cbc", CBC)):
+# No default namespace: an extension may hold elements without a namespace.
+for _prefix, _namespace in (("ubl", UBL), ("cac", CAC), ("cbc", CBC)):
     ET.register_namespace(_prefix, _namespace)
 
 
@@ -100,7 +102,13 @@ class Invoice(Node):
         return _MINOR_DIGITS.get(self.currency, 2)
 
 
-def written(element):
-    """An invoice as one element of text, its prefixes declared once."""
+def handed_on(element):
+    """An invoice to return from a handler: a text that declares each namespace once.
+
+    The kit declares a namespace at each element that changes it, which can double the size. But only
+    the kit keeps the prefixes in values, so an invoice that names types is returned as its element.
+    """
+    if any(_XSI_TYPE in node.attrib for node in element.iter()):
+        return element
     element.tail = None
-    return ET.tostring(element, encoding="unicode")
+    return ET.tostring(element, encoding="unicode").replace("\r", "&#13;")

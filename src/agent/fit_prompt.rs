@@ -1,7 +1,7 @@
 //! Fits a model request into the context window of the model. Short placeholders replace whole
-//! messages until the request fits; no message is shortened. If a turn needs a new placeholder, it
-//! is the last turn of its call, and the notice at the end of its model request states this. The
-//! record of the turn lists the replaced messages.
+//! messages until the request fits; no message is shortened. A turn that needs a new placeholder is
+//! the last turn of its call, and the notice in its model request states this. The record of the
+//! turn lists the replaced messages.
 
 use std::sync::Arc;
 
@@ -15,6 +15,22 @@ use super::RendererVersion;
 use super::history::MemoryItem;
 use super::protocol::render;
 
+/// The model request of a turn, in the form for each provider that may get it.
+pub(super) struct RequestForms {
+    /// The form for the provider of the agent's first route.
+    pub request: ModelRequest,
+    /// The forms for other providers. Empty if all providers get the same form, or if the model has
+    /// no context window.
+    pub others: Vec<ModelRequest>,
+}
+
+impl RequestForms {
+    /// Returns the largest size of a form.
+    fn largest(&self, size: impl Fn(&ModelRequest) -> u64) -> u64 {
+        self.others.iter().map(&size).fold(size(&self.request), u64::max)
+    }
+}
+
 /// A model request that fits into the context window, perhaps with placeholders for some messages.
 pub(super) struct FittedRequest {
     pub request: ModelRequest,
@@ -27,7 +43,8 @@ pub(super) struct FittedRequest {
 /// turn of `agent`, and then messages before that turn. In each of these two groups, replaces
 /// larger messages first. Never replaces the agent's own text. Replaces a request to `agent` only
 /// if the call of this request ended before the agent took a turn in the call. `render` makes the
-/// model request; its `bool` argument states whether `fit` has added a placeholder.
+/// model request; its `bool` argument states whether `fit` has added a placeholder. The request
+/// fits if each of its forms fits.
 ///
 /// # Errors
 ///
@@ -38,21 +55,23 @@ pub(super) fn fit(
     agent: &ListenerName,
     terms: &ModelTerms,
     version: RendererVersion,
-    mut render: impl FnMut(&[MemoryItem], bool) -> ModelRequest,
+    mut render: impl FnMut(&[MemoryItem], bool) -> RequestForms,
 ) -> Result<FittedRequest, AttemptFailure> {
     let mut left_out = Vec::new();
-    let mut request = render(items, false);
-    let Some(room) = terms.room() else { return Ok(FittedRequest { request, left_out }) };
-    if tokens::at_most(&request) <= room {
-        return Ok(FittedRequest { request, left_out });
+    let mut forms = render(items, false);
+    let Some(room) = terms.room() else {
+        return Ok(FittedRequest { request: forms.request, left_out });
+    };
+    if forms.largest(tokens::at_most) <= room {
+        return Ok(FittedRequest { request: forms.request, left_out });
     }
 
     let mut found = None;
 
     loop {
-        let size = terms.size(&request, None).total();
+        let size = forms.largest(|form| terms.size(form, None).total());
         if size <= room {
-            return Ok(FittedRequest { request, left_out });
+            return Ok(FittedRequest { request: forms.request, left_out });
         }
         let mut excess = size - room;
         let before = left_out.len();
@@ -72,7 +91,7 @@ pub(super) fn fit(
         if left_out.len() == before {
             return Err(too_large(size, room, terms));
         }
-        request = render(items, true);
+        forms = render(items, true);
     }
 }
 

@@ -19,8 +19,8 @@ use super::protocol::render;
 use super::turn_note::PastTurn;
 use super::{MemoryScope, RendererVersion};
 
-/// The inputs of a turn's model request that the journal stores for the turn. They do not include
-/// the thread. The rest of the request can be rebuilt from the recorded thread.
+/// Those inputs of a turn's model request that the journal stores under a digest. The thread is not
+/// among them. The rest of the request can be rebuilt from the recorded thread.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TurnInputs {
     /// Version of the renderer that wrote the turn's prompt.
@@ -173,8 +173,8 @@ impl SentDigests {
     }
 }
 
-/// Returns the digest of a request in the form that older versions of the program recorded, which
-/// did not store the inputs of requests. The digest covers all parts of the request except its
+/// Returns the digest of a request as older versions of the program recorded it. These versions did
+/// not store the inputs of requests. The digest covers all parts of the request except its
 /// settings. In the digested text, a zero byte ends each part; no part contains a zero byte.
 pub(super) fn older_digest(request: &ModelRequest) -> Digest {
     let tools = request

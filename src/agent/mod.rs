@@ -64,8 +64,8 @@ pub enum ActionTransport {
     #[serde(rename = "native")]
     Native,
     /// Actions are native calls. The model writes its final report, or a whole final payload as
-    /// XML, into a slot. A slot is an element in the model's text whose name is valid in one turn
-    /// only.
+    /// XML, into a slot. A slot is an element of the model's text, and its name is valid in one
+    /// turn only.
     #[serde(rename = "xml-final")]
     XmlFinal,
 }

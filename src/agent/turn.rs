@@ -17,11 +17,12 @@ use crate::limits;
 use crate::memory::ThreadHistory;
 use crate::model::tokens::RequestSize;
 use crate::model::{
-    ModelRequest, ModelRoute, ModelTerms, RequestOrigin, SharedModel, ToolChoice, WireSettings,
+    ModelRequest, ModelRoute, ModelTerms, ModelTool, RequestOrigin, SharedModel, ToolChoice,
+    WireSettings,
 };
 use crate::schema::Schemas;
 
-use super::fit_prompt::{self, FittedRequest};
+use super::fit_prompt::{self, FittedRequest, RequestForms};
 use super::history::{AgentMemories, AgentMemory, MemoryItem, ThreadMemory};
 use super::inputs::{SentDigests, TurnInputs, append_notice, older_digest};
 use super::protocol::render::ConversationForm;
@@ -402,18 +403,15 @@ impl ModelAgent {
         let system = system_prompt::system(protocol, &self.options.sections, &environment);
         let mut render = |items: &[MemoryItem], window_full: bool| {
             let tools = protocol.tools(window_full);
-            // Some providers refuse a request that contains native calls and results but offers no
-            // tools.
-            let plain = window_full && tools.is_empty();
-            let native = self.options.transport.is_native() && !plain;
             let form = ConversationForm {
                 viewer: name.clone(),
-                provider: native.then(|| self.model.route().provider),
+                provider: self.native_provider(window_full, &tools),
                 version: self.options.version,
             };
             let mut messages = rendered.render(items, &form);
-            notice(window_full).into_iter().for_each(|text| append_notice(&mut messages, text));
-            ModelRequest {
+            let notice = notice(window_full);
+            notice.clone().into_iter().for_each(|text| append_notice(&mut messages, text));
+            let request = ModelRequest {
                 origin: origin.clone(),
                 system: system.clone(),
                 messages,
@@ -422,7 +420,10 @@ impl ModelAgent {
                 tools,
                 max_tokens: self.options.max_tokens,
                 default_max_tokens: self.options.terms.bound(),
-            }
+            };
+            let first = form.provider.as_deref();
+            let others = self.other_forms(&request, items, notice.as_deref(), first);
+            RequestForms { request, others }
         };
 
         let own_names = self.own_names(fold, delivery);
@@ -432,10 +433,7 @@ impl ModelAgent {
         let FittedRequest { request, left_out } = fitted;
 
         let notice = notice(!left_out.is_empty());
-        let plain = !left_out.is_empty() && request.tools.is_empty();
-
-        let native = self.options.transport.is_native() && !plain;
-        let native = native.then(|| self.model.route().provider);
+        let native = self.native_provider(!left_out.is_empty(), &request.tools);
 
         Ok(RenderedTurn {
             request,
@@ -448,6 +446,16 @@ impl ModelAgent {
             native,
             left_out,
         })
+    }
+
+    /// Returns the provider of the first route if the turn's request contains native calls. Returns
+    /// `None` if all native calls become XML: with the transport `xml`, or if the context window is
+    /// full and the request offers no `tools`. Some providers refuse a request that contains native
+    /// calls and results but offers no tools.
+    fn native_provider(&self, window_full: bool, tools: &[ModelTool]) -> Option<String> {
+        let is_plain = window_full && tools.is_empty();
+        let is_native = self.options.transport.is_native() && !is_plain;
+        is_native.then(|| self.model.route().provider)
     }
 
     fn meaning(&self, name: &PayloadName) -> Option<&Meaning> {

@@ -45,7 +45,8 @@ pub struct TurnNote<'a> {
     /// The model's text, byte for byte.
     pub raw: &'a str,
     /// The turn's native calls, each with the digest of the payload that was made from the call. A
-    /// refused native call has the digest of its own text instead.
+    /// refused native call has the digest of its own text instead. The payload or refusal may be
+    /// missing in the record if the turn exceeded its limits.
     pub calls: &'a [ParsedToolCall],
     /// Blocks of the answer in the provider's own format, verbatim. Only the provider can read
     /// them.
@@ -66,8 +67,8 @@ pub struct TurnNote<'a> {
     pub answered_by: Option<&'a str>,
     /// Earlier requests of the model call, which failed before the answer arrived.
     pub tries: &'a [RouteTry],
-    /// Id of the note of a turn in the source of the fork, if this turn used the recorded answer of
-    /// that turn instead of calling a model. `None` if a model answered.
+    /// Id of a note from the source of the fork. This note belongs to the turn whose recorded
+    /// answer the present turn has used instead of calling a model. `None` if a model answered.
     pub recorded: Option<MessageId>,
 }
 

@@ -62,8 +62,8 @@ word_enum! {
         ///   that the clearing keeps.
         /// - If the agent calls a `first` group, a later reply of another peer of the group is not
         ///   shown.
-        /// - If the agent opened a call from another thread and the core sends the result, this
-        ///   result is shown as a message of the core, and not as the result of an action.
+        /// - If the agent opened a call in this thread from another thread, a result from the core
+        ///   is shown as a message of the core. It is not shown as the result of an action.
         /// - The payloads about threads are not offered to an agent without a payload that can be
         ///   sent to a thread.
         /// - The attribute `money` of `spawn-thread` is not mentioned if a model that may be called

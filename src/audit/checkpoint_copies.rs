@@ -28,7 +28,10 @@ const LOOK: std::time::Duration = std::time::Duration::from_millis(20);
 #[derive(Debug)]
 struct CopyFile {
     path: PathBuf,
+    /// Copies that were not yet equal to a checkpoint in the journal when the file was read.
     lines: Vec<Checkpoint>,
+    /// Positions of the copies that are equal to checkpoints in the journal.
+    equal: BTreeSet<Position>,
     /// Whether the file is outside the directories of the journal and of its key.
     is_elsewhere: bool,
     /// Whether copies in the file can prove the journal. False for the file in a state directory
@@ -114,6 +117,53 @@ struct LaterCopy {
     is_elsewhere: bool,
 }
 
+/// The checkpoints in a journal with which the lines of each file of copies are compared while the
+/// file is read. A file of copies grows as long as the journal does, so its lines are not kept.
+#[derive(Debug)]
+pub(super) struct ComparedJournal<'c> {
+    pub journal: Uuid,
+    /// Checkpoints in the journal itself, in order of position.
+    pub inside: &'c [Checkpoint],
+    /// Last record, if the journal is a backup. Copies for later positions do not count then.
+    pub end: Option<Position>,
+}
+
+/// Copies that were read from one file.
+#[derive(Debug, Default)]
+struct ReadCopies {
+    lines: Vec<Checkpoint>,
+    equal: BTreeSet<Position>,
+    /// Public keys of all copies in the file.
+    keys: BTreeSet<String>,
+}
+
+impl ReadCopies {
+    /// Compares the next copy with the journal. Keeps the copy only if the journal has no equal
+    /// checkpoint.
+    fn take(&mut self, line: Checkpoint, compared: &ComparedJournal<'_>) {
+        if !self.keys.contains(&line.key) {
+            self.keys.insert(line.key.clone());
+        }
+
+        if checkpoint_at(compared.inside, line.position) == Some(&line) {
+            self.equal.insert(line.position);
+        } else if compared.end.is_none_or(|end| line.position <= end) {
+            self.lines.push(line);
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.keys.is_empty()
+    }
+}
+
+/// Returns the checkpoint of the journal at `position`. `inside` are its checkpoints in order of
+/// position.
+fn checkpoint_at(inside: &[Checkpoint], position: Position) -> Option<&Checkpoint> {
+    let found = inside.binary_search_by_key(&position, |inside| inside.position);
+    inside.get(found.ok()?)
+}
+
 /// All copies of the journal's checkpoints that were read.
 #[derive(Debug, Default)]
 pub(super) struct CopyEvidence {
@@ -135,9 +185,10 @@ pub(super) struct CopyEvidence {
     /// Copies of checkpoints that are newer than the journal's last checkpoint, newest first.
     later: Vec<LaterCopy>,
     later_differences: Vec<CopyDifference>,
-    /// Keys that signed the copies of checkpoints that are newer than the journal's last checkpoint
-    /// and agree with the journal's records. These keys are kept separate from the keys of the
-    /// journal's checkpoints, so that a copy cannot add a trusted key.
+    /// Keys that signed newer copies: copies of checkpoints after the journal's last checkpoint.
+    /// Contains only keys of copies that agree with the journal's records. These keys are kept
+    /// separate from the keys of the journal's checkpoints, so that a copy cannot add a trusted
+    /// key.
     pub later_signers: CheckpointSigners,
     /// Reasons why some or all copies in the named files and directories cannot serve as proof.
     pub unread: Vec<String>,
@@ -146,28 +197,27 @@ pub(super) struct CopyEvidence {
 }
 
 impl CopyEvidence {
-    /// Reads the copies of checkpoints that the options name. `journal` is the id of the journal,
-    /// and `data` is its directory. `due` is the position of the last checkpoint in the journal
-    /// itself.
+    /// Reads the copies of checkpoints that the options name. `data` is the directory of the
+    /// journal.
     pub fn read(
         data: &Path,
         options: &VerifyOptions,
-        journal: Uuid,
-        due: Position,
+        compared: &ComparedJournal<'_>,
     ) -> Result<Self, Error> {
+        let due = compared.inside.last().map(|line| line.position).unwrap_or_default();
         let mut copies = Self { due, has_state: options.state.is_some(), ..Self::default() };
         for path in &options.copies {
-            copies.add_named(data, options, journal, path)?;
+            copies.add_named(data, options, compared, path)?;
         }
 
         if let Some(directory) = &options.checkpoints {
-            copies.add_directory(data, directory, journal);
+            copies.add_directory(data, directory, compared);
         }
 
         if let Some(state) = &options.state {
-            let outside = CheckpointFile::new(state, journal);
-            let (lines, unread) = read_lines(&outside);
-            copies.add(outside.path(), lines, false, !options.distrust_state);
+            let outside = CheckpointFile::new(state, compared.journal);
+            let (read, unread) = read_lines(&outside, compared, &|_| true);
+            copies.add(outside.path(), read, false, !options.distrust_state);
             // The auditor expects no proof from a state directory that is distrusted.
             copies.unread.extend(unread.filter(|_| !options.distrust_state));
         }
@@ -175,28 +225,32 @@ impl CopyEvidence {
         Ok(copies)
     }
 
-    fn add(&mut self, path: &Path, lines: Vec<Checkpoint>, is_elsewhere: bool, counts: bool) {
-        if lines.is_empty() {
+    fn add(&mut self, path: &Path, read: ReadCopies, is_elsewhere: bool, counts: bool) {
+        if read.is_empty() {
             return;
         }
-        self.files.push(CopyFile { path: path.to_owned(), lines, is_elsewhere, counts });
+
+        let ReadCopies { lines, equal, .. } = read;
+        let path = path.to_owned();
+        self.files.push(CopyFile { path, lines, equal, is_elsewhere, counts });
     }
 
     fn add_named(
         &mut self,
         data: &Path,
         options: &VerifyOptions,
-        journal: Uuid,
+        compared: &ComparedJournal<'_>,
         path: &Path,
     ) -> Result<(), Error> {
-        let (mut lines, unread) = read_lines(&CheckpointFile::at(path));
-        lines.retain(|line| line.journal == journal);
+        let journal = compared.journal;
+        let is_of_journal = |line: &Checkpoint| line.journal == journal;
+        let (read, unread) = read_lines(&CheckpointFile::at(path), compared, &is_of_journal);
         let is_whole = unread.is_none();
         self.unread.extend(unread);
-        if lines.is_empty() && !is_whole {
+        if read.is_empty() && !is_whole {
             return Ok(());
         }
-        if lines.is_empty() {
+        if read.is_empty() {
             let detail = format!(
                 "{} contains no checkpoint of the journal {journal}: either the journal or the \
                  copy is another one",
@@ -214,44 +268,50 @@ impl CopyEvidence {
                 path.display()
             ));
         } else {
-            self.pinned_keys.extend(lines.iter().map(|line| line.key.clone()));
+            self.pinned_keys.extend(read.keys.iter().cloned());
         }
 
-        self.add(path, lines, !is_own, true);
+        self.add(path, read, !is_own, true);
         Ok(())
     }
 
     /// Reads the copies in a directory. If a running pump has not copied the journal's last
     /// checkpoint to the directory yet, waits for this copy for a limited time.
-    fn add_directory(&mut self, data: &Path, directory: &Path, journal: Uuid) {
-        let until = Instant::now() + limits::CHECKPOINT_COPY_TIMEOUT;
-        loop {
-            match CheckpointCopies::read(directory, journal) {
-                Ok(copies) => {
-                    let is_late = copies.last() < self.due && require_free(data).is_err();
-                    if is_late && Instant::now() < until {
-                        std::thread::sleep(LOOK);
-                        continue;
-                    }
-
-                    let damage = copies.damage.map(|damage| not_compared(&copies.file, &damage));
-                    self.unread.extend(damage);
-                    if copies.lines.is_empty() {
-                        let none = || {
-                            format!("{} contains no copy of the checkpoints", directory.display())
-                        };
-                        self.lacking = directory_problem(directory).or_else(|| Some(none()));
-                    }
-
-                    self.add(&copies.file, copies.lines, true, true);
-                }
-                Err(reason) => {
-                    let directory = directory.display();
-                    let text = format!("the copies in {directory} cannot be read: {reason}");
-                    self.unread.push(text);
+    fn add_directory(&mut self, data: &Path, directory: &Path, compared: &ComparedJournal<'_>) {
+        self.wait_for_copy(data, directory, compared.journal);
+        let file = CheckpointCopies::file_in(directory, compared.journal);
+        let mut read = ReadCopies::default();
+        let visit = &mut |line| read.take(line, compared);
+        match CheckpointCopies::visit(directory, compared.journal, visit) {
+            Ok(damage) => {
+                self.unread.extend(damage.map(|damage| not_compared(&file, &damage)));
+                if read.is_empty() {
+                    let none =
+                        || format!("{} contains no copy of the checkpoints", directory.display());
+                    self.lacking = directory_problem(directory).or_else(|| Some(none()));
                 }
             }
-            return;
+            Err(reason) => {
+                let directory = directory.display();
+                let text = format!("the copies in {directory} cannot be read: {reason}");
+                self.unread.push(text);
+            }
+        }
+
+        self.add(&file, read, true, true);
+    }
+
+    /// Waits for the copy of the journal's last checkpoint in `directory`, as long as a pump runs
+    /// that has not made this copy yet, at most for [`limits::CHECKPOINT_COPY_TIMEOUT`]. Returns at
+    /// once if the copies cannot be read.
+    fn wait_for_copy(&self, data: &Path, directory: &Path, journal: Uuid) {
+        let until = Instant::now() + limits::CHECKPOINT_COPY_TIMEOUT;
+        let is_late = || {
+            let copies = CheckpointCopies::read(directory, journal);
+            copies.is_ok_and(|copies| copies.last() < self.due) && require_free(data).is_err()
+        };
+        while is_late() && Instant::now() < until {
+            std::thread::sleep(LOOK);
         }
     }
 
@@ -269,20 +329,22 @@ impl CopyEvidence {
         }
         self.later.sort_by_key(|later| std::cmp::Reverse(later.line.position));
         let is_compared = |file: &CopyFile| self.later.iter().any(|later| later.file == file.path);
-        self.files.retain(|file| !file.lines.is_empty() || is_compared(file));
+        let is_used =
+            |file: &CopyFile| !file.lines.is_empty() || !file.equal.is_empty() || is_compared(file);
+        self.files.retain(is_used);
     }
 
-    /// Compares the copies of checkpoints that are newer than the journal's last checkpoint with
-    /// `heads`, the heads of all trees after the records read so far.
-    /// [`CopyEvidence::set_later_aside`] has kept these copies. Handles each of them whose position
-    /// is not after the last record read. A copy agrees if all of this is true:
+    /// Compares the copies that [`CopyEvidence::set_later_aside`] has kept with `heads`, the heads
+    /// of all trees after the records read so far. These copies are newer than the journal's last
+    /// checkpoint. Handles only copies at or before the last record read. A copy agrees if all of
+    /// this is true:
     /// - The copy is genuine.
     /// - Its position is that of the last record read.
     /// - It has the same Merkle root as `heads`.
     ///
     /// Any other copy becomes a difference. An agreeing copy proves the records up to its position
     /// if the copy is outside the directories of the journal and of the journal's key. If a trusted
-    /// key signed the copy, the copy also covers these records, as a checkpoint in the journal
+    /// key signed such a copy, the copy also covers these records, as a checkpoint in the journal
     /// does.
     pub fn compare_later(&mut self, heads: &mut TreeHeads) {
         let position = heads.last();
@@ -320,23 +382,26 @@ impl CopyEvidence {
     }
 
     /// Returns the copies that differ from `inside`, the checkpoints in the journal itself. `last`
-    /// is the position of the journal's last record. A copy that does not differ proves all records
-    /// up to its position, if this copy is outside the directories of the journal and of the
-    /// journal's key.
+    /// is the position of the journal's last record. Any other copy proves all records up to its
+    /// position, if this copy is outside the directories of the journal and of the journal's key.
     pub fn differences(&mut self, inside: &[Checkpoint], last: Position) -> Vec<CopyDifference> {
         let mut differences = Vec::new();
-        for file in &self.files {
+        for file in &mut self.files {
+            let is_proof = file.is_elsewhere || mutant("trust-the-state");
+            if is_proof {
+                self.agreeing.append(&mut file.equal);
+            }
+
             for line in &file.lines {
                 let position = line.position;
-                let found = inside.binary_search_by_key(&position, |inside| inside.position);
-                let found = found.ok().and_then(|at| inside.get(at));
+                let found = checkpoint_at(inside, position);
                 if found != Some(line) {
                     let has_other = found.is_some();
                     let path = &file.path;
                     let difference =
                         CopyDifference::of_journal(line, path, has_other, last, self.due);
                     differences.push(difference);
-                } else if file.is_elsewhere || mutant("trust-the-state") {
+                } else if is_proof {
                     self.agreeing.insert(position);
                 }
             }
@@ -402,15 +467,24 @@ impl CopyEvidence {
     }
 }
 
-/// Reads the intact copies in `file`. Also returns the reason why some copies cannot be compared
-/// with the journal, or `None` if all copies can be compared.
-fn read_lines(file: &CheckpointFile) -> (Vec<Checkpoint>, Option<String>) {
-    match file.read_intact() {
-        Ok((lines, damage)) => (lines, damage.map(|damage| not_compared(file.path(), &damage))),
-        Err(error) => {
-            (Vec::new(), Some(format!("the copies of checkpoints were not compared: {error}")))
+/// Reads the intact copies in `file` for which `is_used` is true. Also returns the reason why some
+/// copies cannot be compared with the journal, or `None` if all copies can be compared.
+fn read_lines(
+    file: &CheckpointFile,
+    compared: &ComparedJournal<'_>,
+    is_used: &dyn Fn(&Checkpoint) -> bool,
+) -> (ReadCopies, Option<String>) {
+    let mut read = ReadCopies::default();
+    let damage = file.visit_intact(&mut |line| {
+        if is_used(&line) {
+            read.take(line, compared);
         }
-    }
+    });
+    let unread = match damage {
+        Ok(damage) => damage.map(|damage| not_compared(file.path(), &damage)),
+        Err(error) => Some(format!("the copies of checkpoints were not compared: {error}")),
+    };
+    (read, unread)
 }
 
 /// Returns a sentence which states why some copies in `file` cannot be compared with the journal.

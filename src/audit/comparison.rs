@@ -2,12 +2,14 @@
 //! content, and the differences are listed in order.
 
 use std::collections::{HashMap, VecDeque};
+use std::ops::Range;
 use std::time::Instant;
 
 use serde::{Serialize, Serializer};
 use similar::{Algorithm, DiffOp, capture_diff_slices_deadline};
 
 use super::event_content::{ContentReader, EventContent};
+use super::event_scope::{EventScope, recorded_of};
 use super::finals::{last_results, messages_of};
 use super::threads::{ThreadPhase, is_open_phase};
 use super::timeline::{ThreadTimeline, TimelineEntry, TimelineEvent};
@@ -39,9 +41,11 @@ pub struct ThreadComparison {
 /// that only one of the threads has.
 #[derive(Debug, Clone, Serialize)]
 pub struct ThreadDifference {
-    /// Position by which differences are sorted. This is the position of the left thread's event.
-    /// If the left thread lacks the event, it is the position of the event that comes next in the
-    /// left thread, or the highest position if no event follows.
+    /// Position by which differences are sorted. This is the position of the left thread's event,
+    /// or of the first compared event beneath it if it is a subthread. If the left thread lacks the
+    /// event, it is the position of the left thread's event before which the difference is listed:
+    /// the first one whose counterpart comes later in the right thread, or the first one after
+    /// everything that corresponds. The highest position if there is no such event.
     #[serde(skip)]
     pub order: Position,
     #[serde(rename = "a")]
@@ -102,8 +106,8 @@ pub struct ThreadTotals {
     pub thread: ThreadId,
     #[serde(rename = "status")]
     pub status: ThreadPhase,
-    /// Payloads of all replies and faults that are the result of the latest request to the thread.
-    /// A redacted payload is `None`.
+    /// Payloads of the replies and faults that are the result of a request to the thread. This
+    /// request is the latest one that has a result. A redacted payload is `None`.
     #[serde(rename = "result", serialize_with = "serialize_results")]
     pub results: Vec<Option<String>>,
     /// Digest of the workflow definition; `None` if the thread is no run of a workflow.
@@ -145,8 +149,10 @@ fn serialize_results<S: Serializer>(
 /// Compares the events and prompts of two threads, including everything beneath the threads.
 pub fn compare_threads(left: &ThreadTimeline, right: &ThreadTimeline) -> ThreadComparison {
     let mut comparer = ThreadComparer {
-        left: ContentReader::new(left),
-        right: ContentReader::new(right),
+        left: ContentReader::beside(left, right),
+        right: ContentReader::beside(right, left),
+        left_scope: EventScope::of(left, right),
+        right_scope: EventScope::of(right, left),
         // The deadline limits threads without common events, which would otherwise take quadratic
         // time.
         deadline: Instant::now() + limits::COMPARISON_TIME,
@@ -154,10 +160,12 @@ pub fn compare_threads(left: &ThreadTimeline, right: &ThreadTimeline) -> ThreadC
         equal: 0,
         prompts: Vec::new(),
     };
-    comparer.compare(left, right);
+    comparer.compare(left, right, Position(u64::MAX));
 
     let ThreadComparer { left: left_ids, right: right_ids, mut differences, mut prompts, .. } =
         comparer;
+    // The sort is stable: an event that only the right thread has stays before the event whose
+    // position it has.
     differences.sort_by_key(|difference| difference.order);
     prompts.sort_by_key(|pair| pair.order);
     ThreadComparison {
@@ -202,8 +210,20 @@ impl ThreadComparison {
     /// Returns the pairs of turns whose prompts differ and which come before the first event that
     /// differs between the threads. That event cannot be the reason why their prompts differ.
     pub fn prompts_before_difference(&self) -> impl Iterator<Item = &PromptPair> {
-        let first = self.differences.first().map(|difference| difference.order);
-        self.prompts.iter().take_while(move |pair| first.is_none_or(|first| pair.order <= first))
+        let first = self.differences.first();
+        let is_before = move |pair: &&PromptPair| {
+            first.is_none_or(|first| match &first.left {
+                // The turn of the pair may be the event that differs.
+                Some(_) => pair.order <= first.order,
+                // The event that only the right thread has may be a consequence of the turn.
+                None => {
+                    let right = first.right.as_ref();
+                    pair.order <= first.order
+                        && right.is_some_and(|right| pair.right.position <= right.position)
+                }
+            })
+        };
+        self.prompts.iter().take_while(is_before)
     }
 
     /// Returns the requests of the two turns in a form that can be compared. Ids are replaced by
@@ -220,9 +240,11 @@ impl ThreadComparison {
     }
 }
 
-struct ThreadComparer {
+struct ThreadComparer<'t> {
     left: ContentReader,
     right: ContentReader,
+    left_scope: EventScope<'t>,
+    right_scope: EventScope<'t>,
     deadline: Instant,
     differences: Vec<ThreadDifference>,
     equal: u64,
@@ -236,13 +258,18 @@ struct EventOf<'t> {
     /// Content of the event; `None` for a subthread, which is compared event by event.
     content: Option<EventContent>,
     key: Digest,
+    /// Position by which the events of a thread are sorted: that of the event, or for a subthread,
+    /// that of the first compared event beneath it. A subthread that a fork has taken over was
+    /// opened elsewhere than in the source.
+    order: Position,
 }
 
-impl ThreadComparer {
-    /// Compares the events of two threads in order. Subthreads are compared in pairs.
-    fn compare(&mut self, left: &ThreadTimeline, right: &ThreadTimeline) {
-        let before = events_of(left, &self.left, right);
-        let after = events_of(right, &self.right, left);
+impl<'t> ThreadComparer<'t> {
+    /// Compares the events of two threads in order. Subthreads are compared in pairs. `end` is the
+    /// position by which events that only the right thread has at its end are sorted.
+    fn compare(&mut self, left: &'t ThreadTimeline, right: &'t ThreadTimeline, end: Position) {
+        let before = events_of(left, &self.left, &self.left_scope);
+        let after = events_of(right, &self.right, &self.right_scope);
         let keys =
             |events: &[EventOf<'_>]| events.iter().map(|event| event.key).collect::<Vec<_>>();
         let operations = capture_diff_slices_deadline(
@@ -254,28 +281,32 @@ impl ThreadComparer {
 
         for operation in operations {
             let (_, old, new) = operation.as_tag_tuple();
-            // Events that only the right side has at the end come after everything beneath the left
-            // one.
-            let next = before.get(old.end).map(|event| event.entry.position);
-            let order = next.unwrap_or(Position(u64::MAX));
-            let old = before.get(old).unwrap_or_default();
             let new = after.get(new).unwrap_or_default();
             match operation {
                 DiffOp::Equal { .. } => {
-                    old.iter().zip(new).for_each(|(old, new)| self.compare_pair(old, new));
+                    for (at, new) in old.zip(new) {
+                        self.compare_pair((&before, end), at, new);
+                    }
                 }
-                _ => self.compare_ranges(order, old, new),
+                _ => self.compare_ranges((&before, end), old, new),
             }
         }
     }
 
-    /// Compares two corresponding events. For two subthreads, compares their events. For the notes
-    /// of two turns, compares the prompts of the turns.
-    fn compare_pair(&mut self, left: &EventOf<'_>, right: &EventOf<'_>) {
+    /// Compares two corresponding events: the event `at` of the left thread's events `before`, and
+    /// `right`. For two subthreads, compares their events. For the notes of two turns, compares the
+    /// prompts of the turns.
+    fn compare_pair(
+        &mut self,
+        (before, end): (&[EventOf<'t>], Position),
+        at: usize,
+        right: &EventOf<'t>,
+    ) {
+        let Some(left) = before.get(at) else { return };
         match (&left.entry.what, &right.entry.what) {
-            (TimelineEvent::Subthread(left), TimelineEvent::Subthread(right)) => {
+            (TimelineEvent::Subthread(one), TimelineEvent::Subthread(other)) => {
                 // The recursion is bounded, because the depth of threads is bounded.
-                self.compare(left, right);
+                self.compare(one, other, end_beneath((before, end), at));
             }
             (TimelineEvent::Message(one), TimelineEvent::Message(other)) => {
                 self.equal += 1;
@@ -286,24 +317,35 @@ impl ThreadComparer {
     }
 
     /// Compares two ranges of events, in which the diff of the threads has found no equal events:
-    /// `old` of the left thread, and `new` of the right thread. Pairs events with the same title,
-    /// in their order. If both events of a pair are subthreads, these are compared event by event.
-    /// Every other pair, and every event without a partner, is a difference. `order` is the
-    /// position by which events that only the right thread has are sorted.
-    fn compare_ranges(&mut self, order: Position, old: &[EventOf<'_>], new: &[EventOf<'_>]) {
-        let mut by_title: HashMap<&str, VecDeque<(usize, &EventOf<'_>)>> = HashMap::new();
-        for (number, right) in new.iter().enumerate() {
-            by_title.entry(right.title()).or_default().push_back((number, right));
-        }
-        for left in old {
-            let pair = by_title.get_mut(left.title()).and_then(VecDeque::pop_front);
-            let Some((_, right)) = pair else {
-                self.add(left.entry.position, Some(left), None);
+    /// `old` of the left thread's events `before`, and `new` of the right thread. Pairs events with
+    /// the same title, in their order. If both events of a pair are subthreads, these are compared
+    /// event by event. Every other pair, and every event without a partner, is a difference. An
+    /// event that only the right thread has is listed before the left events whose partners follow
+    /// it. If there is none, it is listed before the left event that comes after the range, or
+    /// sorted by `end`.
+    fn compare_ranges(
+        &mut self,
+        (before, end): (&[EventOf<'t>], Position),
+        old: Range<usize>,
+        new: &[EventOf<'t>],
+    ) {
+        let after_range = before.get(old.end).map_or(end, |event| event.order);
+        let (partners, only_right) =
+            pair_by_title(before.get(old.clone()).unwrap_or_default(), new);
+        let mut only_right = only_right.into_iter().peekable();
+
+        for ((number, at), right) in old.enumerate().zip(partners) {
+            let Some(left) = before.get(at) else { continue };
+            while let Some((_, added)) = only_right.next_if(|(next, _)| *next <= number) {
+                self.add(left.order, None, Some(added));
+            }
+            let Some(right) = right else {
+                self.add(left.order, Some(left), None);
                 continue;
             };
             match (&left.entry.what, &right.entry.what) {
-                (TimelineEvent::Subthread(left), TimelineEvent::Subthread(right)) => {
-                    self.compare(left, right);
+                (TimelineEvent::Subthread(one), TimelineEvent::Subthread(other)) => {
+                    self.compare(one, other, end_beneath((before, end), at));
                     continue;
                 }
                 (TimelineEvent::Message(one), TimelineEvent::Message(other)) => {
@@ -311,14 +353,11 @@ impl ThreadComparer {
                 }
                 _ => {}
             }
-            self.add(left.entry.position, Some(left), Some(right));
+            self.add(left.order, Some(left), Some(right));
         }
 
-        let mut rest: Vec<_> = by_title.into_values().flatten().collect();
-        // Events of one record have the same position, so only their numbers are an order.
-        rest.sort_by_key(|(number, _)| *number);
-        for (_, right) in rest {
-            self.add(order, None, Some(right));
+        for (_, added) in only_right {
+            self.add(after_range, None, Some(added));
         }
     }
 
@@ -372,56 +411,129 @@ impl EventOf<'_> {
     }
 }
 
-/// Returns the events of the thread itself, with each subthread as one event. Leaves out events
-/// without content, such as counts of submissions that were refused as `busy`. If the thread
-/// belongs to a fork, also leaves out each subthread in which nothing has happened since the fork
-/// began. If the thread `other` belongs to a fork of this thread, leaves out the failed attempts of
-/// the calls whose results `other` got from the record: the fork has not attempted these calls.
+/// An event that only the right thread has, after the number of the left event before which it is
+/// listed.
+type AddedEvent<'e, 't> = (usize, &'e EventOf<'t>);
+
+/// Pairs events that have the same title, in their order. Returns the partner of each left event,
+/// or `None` for a left event without a partner. Also returns the right events without a partner,
+/// in their order, each with the number of a left event: the first one whose partner follows the
+/// right event. This number is the number of all left events if no partner follows.
+fn pair_by_title<'e, 't>(
+    left: &[EventOf<'t>],
+    right: &'e [EventOf<'t>],
+) -> (Vec<Option<&'e EventOf<'t>>>, Vec<AddedEvent<'e, 't>>) {
+    let mut by_title: HashMap<&str, VecDeque<usize>> = HashMap::new();
+    for (number, event) in right.iter().enumerate() {
+        by_title.entry(event.title()).or_default().push_back(number);
+    }
+    let take = |event: &EventOf<'t>| by_title.get_mut(event.title()).and_then(VecDeque::pop_front);
+    let partners: Vec<Option<usize>> = left.iter().map(take).collect();
+
+    let paired = partners.iter().enumerate();
+    let paired: HashMap<usize, usize> =
+        paired.filter_map(|(number, partner)| Some(((*partner)?, number))).collect();
+    let mut next = left.len();
+    let mut added = Vec::new();
+    for (number, event) in right.iter().enumerate().rev() {
+        match paired.get(&number) {
+            Some(partner) => next = next.min(*partner),
+            None => added.push((next, event)),
+        }
+    }
+    added.reverse();
+
+    let partners = partners.into_iter().map(|partner| right.get(partner?)).collect();
+    (partners, added)
+}
+
+/// Returns the position by which events are sorted that only the right side has at the end of a
+/// subthread. `at` is the place of the left subthread among the events `before` of its parent. The
+/// returned position is that of the parent's next event after everything beneath the subthread, or
+/// `end` if there is no such event.
+fn end_beneath((before, end): (&[EventOf<'_>], Position), at: usize) -> Position {
+    let mut events = before.iter().skip(at);
+    let last = match events.next().map(|event| &event.entry.what) {
+        Some(TimelineEvent::Subthread(child)) => last_position(child),
+        _ => Position(0),
+    };
+    events.map(|event| event.order).find(|position| *position >= last).unwrap_or(end)
+}
+
+/// Returns the position of the last event of a thread and of everything beneath it; 0 if there is
+/// no event.
+fn last_position(timeline: &ThreadTimeline) -> Position {
+    let positions = timeline.items.iter().map(|item| match &item.what {
+        // The recursion is bounded, because the depth of threads is bounded.
+        TimelineEvent::Subthread(child) => last_position(child).max(item.position),
+        _ => item.position,
+    });
+    positions.max().unwrap_or_default()
+}
+
+/// Returns the events of the thread itself that are in the scope, with each subthread as one event,
+/// at the place of the first compared event beneath it. Leaves out events without content, such as
+/// counts of submissions that were refused as `busy`.
 fn events_of<'t>(
     timeline: &'t ThreadTimeline,
     reader: &ContentReader,
-    other: &ThreadTimeline,
+    scope: &EventScope<'t>,
 ) -> Vec<EventOf<'t>> {
-    let is_recalled = |event: &TimelineEvent| match event {
-        TimelineEvent::AttemptFailed { call, .. } => other.recalled.contains(call),
-        _ => false,
-    };
-    let events = timeline.items.iter().filter(|entry| !is_recalled(&entry.what));
-    let events = events.filter_map(|entry| {
+    let events = scope.events(timeline).filter_map(|entry| {
         let content = reader.read(&entry.what);
         let named = match (&entry.what, &content) {
-            (TimelineEvent::Subthread(child), _) if is_untouched(child) => return None,
-            (TimelineEvent::Subthread(child), _) => opening(child, reader),
+            (TimelineEvent::Subthread(child), _) => opening(child, reader, scope),
             (_, Some(content)) => format!("{}\0{}", content.title, content.text),
             _ => return None,
         };
         let key = Digest::of(named.as_bytes());
-        Some(EventOf { thread: &timeline.thread, entry, content, key })
+        let order = first_position(entry, reader, scope).unwrap_or(entry.position);
+        Some(EventOf { thread: &timeline.thread, entry, content, key, order })
     });
-    events.collect()
+
+    let mut events: Vec<EventOf<'t>> = events.collect();
+    events.sort_by_cached_key(|event| match &event.entry.what {
+        // At one position, the subthreads come last, in the order in which they were opened. The
+        // number in a longer place is higher.
+        TimelineEvent::Subthread(child) => {
+            let place = reader.place(&child.thread).unwrap_or_default();
+            (event.order, place.len(), place.to_owned())
+        }
+        _ => (event.order, 0, String::new()),
+    });
+    events
 }
 
-/// Whether the thread and all threads beneath it have no events of their own.
-fn is_untouched(timeline: &ThreadTimeline) -> bool {
-    timeline.items.iter().all(|item| match &item.what {
-        // The recursion is bounded, because the depth of threads is bounded.
-        TimelineEvent::Subthread(child) => is_untouched(child),
-        _ => false,
-    })
+/// Returns the position of the event, or of the first compared event beneath it if it is a
+/// subthread. Returns `None` if there is no content.
+fn first_position<'t>(
+    entry: &'t TimelineEntry,
+    reader: &ContentReader,
+    scope: &EventScope<'t>,
+) -> Option<Position> {
+    let TimelineEvent::Subthread(child) = &entry.what else {
+        return reader.has_content(&entry.what).then_some(entry.position);
+    };
+    // The recursion is bounded, because the depth of threads is bounded.
+    scope.events(child).filter_map(|item| first_position(item, reader, scope)).min()
 }
 
 /// Returns the key by which subthreads are paired: the listener that opened the subthread, and the
 /// subthread's first event.
-fn opening(timeline: &ThreadTimeline, reader: &ContentReader) -> String {
-    let first = timeline.items.iter().find_map(|item| reader.read(&item.what));
+fn opening<'t>(
+    timeline: &'t ThreadTimeline,
+    reader: &ContentReader,
+    scope: &EventScope<'t>,
+) -> String {
+    let first = scope.events(timeline).find_map(|item| reader.read(&item.what));
     let text = first.map(|first| format!("{}\0{}", first.title, first.text)).unwrap_or_default();
     format!("subthread\0{}\0{text}", timeline.opened_by)
 }
 
-/// Whether the latest requests to the two threads have the same results. If only one of the threads
-/// is a fork with a result, the other thread may have results of peers that have no result in the
-/// fork. These results are ignored, because a call that ended before the fork began has its result
-/// only in the source.
+/// Whether the latest requests with a result have the same results in the two threads. If only one
+/// of the threads is a fork, and the fork has a result, some results of the other thread are
+/// ignored: those of peers without a result in the fork. The reason is that a call that ended
+/// before the fork began has its result only in the source.
 fn has_same_results(
     (left, left_ids): (&ThreadTimeline, &ContentReader),
     (right, right_ids): (&ThreadTimeline, &ContentReader),
@@ -462,14 +574,6 @@ fn turn_of(message: &MessageView) -> Option<ComparedTurn> {
         prompt: Digest::parse(note.attribute("prompt")?).ok()?,
         environment: note.child("environment").map(Element::text),
     })
-}
-
-/// If a turn of a fork has used the recorded answer of a turn in the fork's source, returns the id
-/// of the note of the source's turn. `message` is the note of the fork's turn. Returns `None` if a
-/// model answered, or if `message` is no note of a turn.
-fn recorded_of(message: &MessageView) -> Option<String> {
-    let note = Element::head(message.payload.as_deref()?)?;
-    note.attribute("recorded").map(str::to_owned)
 }
 
 impl ThreadTotals {
@@ -529,9 +633,14 @@ impl ThreadTotals {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use super::super::fork_origin::TreeOrigin;
+    use super::super::views::RefusalView;
     use super::*;
-    use crate::envelope::{AttemptFailure, MessageKind};
+    use crate::envelope::{AttemptFailure, MessageKind, Refusal, RefusalRule};
     use crate::ids::{Attempt, CallId};
+    use crate::thread::{DecisionOrigin, ForkSource};
 
     /// Returns a thread with two messages of the core: about a timer, and about an approval.
     fn timed(thread: &str, timer: u128, time: &str, label: &str) -> ThreadTimeline {
@@ -699,8 +808,9 @@ mod tests {
         }
     }
 
-    /// Returns a thread in which the workflow `flow` has a run. If `waiting` names a listener, this
-    /// listener waits. Then two messages follow, and the second contains the id of the first.
+    /// Returns a thread in which the workflow `flow` has a run. Two messages end the thread, and
+    /// the second contains the id of the first. If `waiting` names a listener, this listener waits
+    /// before these two messages.
     fn run_of_flow(waiting: Option<&str>) -> ThreadTimeline {
         let name = |name: &str| ListenerName::parse(name).unwrap();
         let thread = ThreadId::parse("sess-abcdefgh").unwrap();
@@ -725,6 +835,111 @@ mod tests {
         let ack = format!("<ack xmlns=\"{}\" about=\"{about}\"/>", system::NAMESPACE);
         add_message(&mut timeline, (Position(3), 5), "ack", ack);
         timeline
+    }
+
+    /// Returns a thread with one message of the core for each pair of a position and a name.
+    fn thread_of(thread: &str, messages: &[(u64, &str, &str)]) -> ThreadTimeline {
+        let thread = ThreadId::parse(thread).unwrap();
+        let mut timeline = ThreadTimeline::new(thread, ListenerName::core(), Time(0));
+        for (seq, (position, word, text)) in (1..).zip(messages) {
+            let payload = format!("<{word} xmlns=\"{}\">{text}</{word}>", system::NAMESPACE);
+            add_message(&mut timeline, (Position(*position), seq), word, payload);
+        }
+        timeline
+    }
+
+    /// Returns the titles of all differences in their order, each with the sides that have it.
+    fn listed(left: &ThreadTimeline, right: &ThreadTimeline) -> Vec<String> {
+        let side = |event: &Option<ComparedEvent>| {
+            event.as_ref().and_then(|event| event.title.rsplit(' ').next().map(str::to_owned))
+        };
+        let differences = compare_threads(left, right).differences;
+        let listed = differences.iter().map(|one| match (side(&one.left), side(&one.right)) {
+            (Some(title), None) => format!("{title} -"),
+            (None, Some(title)) => format!("- {title}"),
+            (Some(title), Some(_)) => title,
+            (None, None) => String::new(),
+        });
+        listed.collect()
+    }
+
+    #[test]
+    fn an_event_that_only_one_thread_has_comes_before_what_it_changed() {
+        let short = thread_of("sess-abcdefgh", &[(1, "call", ""), (2, "reply", "1")]);
+        let events = [(1, "call", ""), (2, "failed", ""), (3, "reply", "2"), (3, "other", "")];
+        let long = thread_of("sess-ijklmnop", &events);
+        assert_eq!(listed(&short, &long), ["- failed", "reply", "- other"]);
+        assert_eq!(listed(&long, &short), ["failed -", "reply", "other -"]);
+    }
+
+    /// The parent opens both subthreads before one of them ends.
+    #[test]
+    fn an_event_at_the_end_of_one_subthread_comes_before_the_next_event_of_its_parent() {
+        let subthread = |name: &str, added: Option<(u64, &str, &str)>| {
+            let own = [(3, "ask", name), (6, "answer", name)];
+            thread_of(name, &own.into_iter().chain(added).collect::<Vec<_>>())
+        };
+        let tree = |added: Option<(u64, &'static str, &'static str)>, result: &str| {
+            let all = [(1, "call", ""), (8, "reply", result), (9, "end", result)];
+            let mut timeline = thread_of("sess-abcdefgh", &all);
+            let children =
+                [subthread("sess-abcdefgh.a", added), subthread("sess-abcdefgh.b", None)];
+            let entries = (2..).zip(children).map(|(position, child)| TimelineEntry {
+                position: Position(position),
+                at: Time(0),
+                seq: 1,
+                what: TimelineEvent::Subthread(child),
+            });
+            timeline.items.splice(1..1, entries);
+            timeline
+        };
+
+        let short = tree(None, "1");
+        let long = tree(Some((7, "extra", "")), "2");
+        assert_eq!(listed(&short, &long), ["- extra", "reply", "end"]);
+        assert_eq!(listed(&long, &short), ["extra -", "reply", "end"]);
+    }
+
+    #[test]
+    fn a_prompt_after_an_added_event_is_not_listed_before_this_event() {
+        let turn = |prompt: &str, raw: &str| {
+            let digest = Digest::of(prompt.as_bytes());
+            let name = system::MODEL_TURN;
+            format!(
+                "<{name} xmlns=\"{}\" turn=\"1\" prompt=\"{digest}\"><raw>{raw}</raw></{name}>",
+                system::NAMESPACE
+            )
+        };
+        let with_turn = |messages: &[(u64, &str, &str)], prompt: &str| {
+            let mut timeline = thread_of("sess-abcdefgh", messages);
+            let payload = turn(prompt, "yes");
+            add_message(&mut timeline, (Position(5), 5), system::MODEL_TURN, payload);
+            timeline
+        };
+        let left = with_turn(&[(1, "call", "")], "one");
+        let right = with_turn(&[(1, "call", ""), (2, "added", "")], "other");
+        let comparison = compare_threads(&left, &right);
+        assert_eq!(comparison.prompts.len(), 1);
+        assert_eq!(comparison.prompts_before_difference().count(), 0);
+
+        // The record of the turn contains the added event, so that the prompt comes first.
+        let with_result = |added: &[&str]| {
+            let mut timeline =
+                with_turn(&[(1, "call", "")], if added.is_empty() { "one" } else { "other" });
+            for (seq, word) in (6..).zip(added.iter().chain(&["result"])) {
+                let payload = format!("<{word} xmlns=\"{}\"/>", system::NAMESPACE);
+                add_message(&mut timeline, (Position(5), seq), word, payload);
+            }
+            timeline
+        };
+        let comparison = compare_threads(&with_result(&[]), &with_result(&["added"]));
+        assert_eq!(comparison.differences.len(), 1);
+        assert_eq!(comparison.prompts_before_difference().count(), 1);
+
+        // Without the added event, the prompt is the first difference.
+        let right = with_turn(&[(1, "call", "")], "other");
+        let comparison = compare_threads(&left, &right);
+        assert_eq!(comparison.prompts_before_difference().count(), 1);
     }
 
     #[test]
@@ -756,6 +971,180 @@ mod tests {
         fork.recalled.insert(call);
         assert_eq!(compare_threads(&source, &fork).differences.len(), 0);
         assert_eq!(compare_threads(&fork, &source).differences.len(), 0);
+    }
+
+    /// Makes `timeline` a fork of the thread `source`, of which it has taken over the records up to
+    /// `history`. In a trial, `journal` is the journal of the source.
+    fn make_fork(
+        timeline: &mut ThreadTimeline,
+        source: &ThreadTimeline,
+        (history, journal): (u64, Option<uuid::Uuid>),
+        copies: &[(MessageId, MessageId)],
+    ) {
+        let source = ForkSource {
+            thread: source.thread.clone(),
+            message: MessageId(uuid::Uuid::now_v7()),
+            seq: 1,
+            record: Position(history + 1),
+            hash: Digest::ZERO,
+            history: Position(history),
+            unpinned: false,
+            journal,
+        };
+        let copies = copies.iter().copied().collect();
+        timeline.origin = Some(Arc::new(TreeOrigin { source, copies }));
+    }
+
+    #[test]
+    fn the_history_that_a_fork_has_taken_over_is_no_difference() {
+        let own = [(1, "call", ""), (2, "open", ""), (3, "early", ""), (4, "late", "")];
+        let mut source = thread_of("sess-abcdefgh", &own);
+        let mut fork = thread_of("sess-ijklmnop", &[(9, "open", ""), (10, "late", "")]);
+        let child = thread_of("sess-abcdefgh.done", &[(2, "call", ""), (3, "reply", "")]);
+        let what = TimelineEvent::Subthread(child);
+        let entry = TimelineEntry { position: Position(2), at: Time(0), seq: 2, what };
+        source.items.insert(2, entry);
+
+        let id_at = |timeline: &ThreadTimeline, position: u64| {
+            let mut messages = messages_of(timeline);
+            messages.find(|message| message.position == Position(position)).unwrap().id
+        };
+        let copy = (id_at(&fork, 9), id_at(&source, 2));
+        // The last message of each thread names a message of the history and a later one.
+        for (timeline, open, late) in [(&mut source, 2, 4), (&mut fork, 9, 10)] {
+            let named = [open, late].map(|position| id_at(timeline, position).to_string());
+            let payload = format!("<end xmlns=\"urn:t\">{}</end>", named.join(" "));
+            add_message(timeline, (Position(20), 5), "end", payload);
+        }
+        assert!(!listed(&source, &fork).is_empty());
+
+        make_fork(&mut fork, &source, (3, None), &[copy]);
+        assert_eq!(listed(&source, &fork), [""; 0]);
+        assert_eq!(listed(&fork, &source), [""; 0]);
+        assert_eq!(compare_threads(&source, &fork).equal, 2);
+    }
+
+    /// A fork has no message that opened a subthread of its history, so each such subthread stands
+    /// behind the first record of the fork, sorted by its name.
+    #[test]
+    fn a_subthread_that_a_fork_continues_stands_where_it_goes_on() {
+        let subthread = |root: &str, label: &str, opened: u64, asked: &[u64]| {
+            let events: Vec<_> = asked.iter().map(|position| (*position, "ask", label)).collect();
+            let child = thread_of(&format!("{root}.{label}"), &events);
+            let what = TimelineEvent::Subthread(child);
+            TimelineEntry { position: Position(opened), at: Time(0), seq: 1, what }
+        };
+        // The subthreads continue in one record, and in two.
+        for apart in [0, 1] {
+            let events = [(1, "call", "1"), (10, "call", "2"), (15, "end", "")];
+            let mut source = thread_of("sess-abcdefgh", &events);
+            let root = "sess-abcdefgh";
+            let opened =
+                [subthread(root, "b", 2, &[3, 12]), subthread(root, "a", 4, &[5, 12 + apart])];
+            source.items.splice(1..1, opened);
+            let mut fork = thread_of("sess-ijklmnop", &[(20, "call", "2"), (25, "end", "")]);
+            let root = "sess-ijklmnop";
+            let opened = [subthread(root, "a", 20, &[22 + apart]), subthread(root, "b", 20, &[22])];
+            fork.items.splice(1..1, opened);
+
+            make_fork(&mut fork, &source, (9, None), &[]);
+            assert_eq!(listed(&source, &fork), [""; 0]);
+            assert_eq!(listed(&fork, &source), [""; 0]);
+            assert_eq!(compare_threads(&source, &fork).equal, 4);
+
+            // A fork with another request continues no subthread.
+            let mut edited = thread_of("sess-ijklmnop", &[(20, "call", "3"), (25, "end", "3")]);
+            make_fork(&mut edited, &source, (9, None), &[]);
+            assert_eq!(listed(&source, &edited), ["call", "core -", "core -", "end"]);
+        }
+    }
+
+    /// The core informs the caller of an approval, and states what an operator did.
+    #[test]
+    fn notes_about_decisions_are_no_difference_between_a_thread_and_its_trial() {
+        let notes =
+            ["approval-requested", "approval-granted", "approval-refused", "operator-action"];
+        let mut source = thread_of("sess-abcdefgh", &[(1, "call", "")]);
+        let mut trial = source.clone();
+        for (seq, word) in (2..).zip(notes) {
+            let payload = format!("<{word} xmlns=\"{}\"/>", system::NAMESPACE);
+            add_message(&mut source, (Position(seq), seq), word, payload);
+        }
+        // The last message names the one before it, by the same place in both threads.
+        for timeline in [&mut source, &mut trial] {
+            add_message(timeline, (Position(6), 6), "late", "<late xmlns=\"urn:t\"/>".to_owned());
+            let late = last_message(timeline).id;
+            let payload = format!("<end xmlns=\"urn:t\">{late}</end>");
+            add_message(timeline, (Position(7), 7), "end", payload);
+        }
+        assert_eq!(listed(&source, &trial).len(), 5);
+
+        make_fork(&mut trial, &source, (0, Some(uuid::Uuid::now_v7())), &[]);
+        assert_eq!(listed(&source, &trial), [""; 0]);
+        assert_eq!(listed(&trial, &source), [""; 0]);
+    }
+
+    /// A trial sends the accepted requests of a client, and people decide nothing in it. A turn
+    /// that it has from the record stands for all attempts at this turn.
+    #[test]
+    fn events_that_no_trial_can_repeat_are_no_difference() {
+        let call = CallId(MessageId(uuid::Uuid::now_v7()));
+        let note = |timeline: &mut ThreadTimeline, position: u64, recorded: Option<MessageId>| {
+            let recorded = recorded.map(|id| format!(" recorded=\"{id}\"")).unwrap_or_default();
+            let word = system::MODEL_TURN;
+            let namespace = system::NAMESPACE;
+            let payload = format!("<{word} xmlns=\"{namespace}\" call=\"{}\"{recorded}/>", call.0);
+            add_message(timeline, (Position(position), 1), word, payload);
+            last_message(timeline).id
+        };
+        let failed = |position: u64| {
+            let what = TimelineEvent::AttemptFailed {
+                call,
+                listener: None,
+                attempt: Attempt { epoch: 1, n: 1 },
+                failure: AttemptFailure::Crashed { detail: "it was killed".to_owned() },
+            };
+            TimelineEntry { position: Position(position), at: Time(0), seq: 1, what }
+        };
+
+        let mut source = thread_of("sess-abcdefgh", &[(1, "call", "")]);
+        let refusal = Refusal::new(RefusalRule::SchemaInvalid, "no".to_owned(), b"<x/>");
+        let sender = source.opened_by.clone();
+        let refused = RefusalView::new(Position(2), Time(0), &sender, None, &refusal);
+        let decision = TimelineEvent::Decision {
+            verb: "cancel",
+            by: ListenerName::operator(),
+            origin: DecisionOrigin::default(),
+            signed: None,
+        };
+        let operator = ListenerName::operator();
+        let not_waiting = Refusal::new(RefusalRule::NotWaiting, "ended".to_owned(), b"");
+        let undecided = RefusalView::new(Position(3), Time(0), &operator, None, &not_waiting);
+        let [refused, undecided] = [refused, undecided].map(TimelineEvent::Refused);
+        for (position, what) in [(2, refused), (3, decision), (3, undecided)] {
+            let position = Position(position);
+            source.items.push(TimelineEntry { position, at: Time(0), seq: 1, what });
+        }
+        source.items.push(failed(3));
+        let first = note(&mut source, 4, None);
+
+        let mut trial = thread_of("sess-abcdefgh", &[(1, "call", "")]);
+        note(&mut trial, 2, Some(first));
+        assert_eq!(listed(&source, &trial).len(), 4);
+        make_fork(&mut trial, &source, (0, Some(uuid::Uuid::now_v7())), &[]);
+        assert_eq!(listed(&source, &trial), [""; 0]);
+        assert_eq!(listed(&trial, &source), [""; 0]);
+
+        // In a fork of the same journal, people decide and clients send what they want.
+        make_fork(&mut trial, &source, (0, None), &[]);
+        assert_eq!(listed(&source, &trial).len(), 3);
+
+        // A model of the trial takes the next turn, so the failed attempt is a difference.
+        make_fork(&mut trial, &source, (0, Some(uuid::Uuid::now_v7())), &[]);
+        source.items.push(failed(5));
+        note(&mut source, 6, None);
+        note(&mut trial, 7, None);
+        assert_eq!(listed(&source, &trial), ["failed -"]);
     }
 
     #[test]

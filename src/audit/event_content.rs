@@ -3,11 +3,13 @@
 
 use std::collections::{BTreeSet, HashMap};
 
+use super::event_scope::{is_trial_of, origin_in};
+use super::fork_origin::TreeOrigin;
 use super::payload_lines::{leave_out, lines, take_children};
 use super::timeline::{ThreadTimeline, TimelineEvent};
 use super::views::MessageView;
 use crate::contract::run_definition_name;
-use crate::ids::ListenerName;
+use crate::ids::{ListenerName, Position, ThreadId};
 use crate::system;
 use crate::xml::element::{Element, Node};
 
@@ -42,6 +44,10 @@ const TIMES: [(&str, &[&str]); 3] = [
     ("schedule-event", &["due", "until", "next"]),
 ];
 
+/// Names of the core's payloads about decisions of people.
+const DECISION_NOTES: [&str; 4] =
+    ["approval-requested", "approval-granted", "approval-refused", "operator-action"];
+
 /// Title and text of one event, without ids, times and measured values.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct EventContent {
@@ -69,21 +75,36 @@ pub(super) struct ContentReader {
     times: BTreeSet<String>,
     /// The workflows that have a run in the tree.
     workflows: BTreeSet<ListenerName>,
+    /// For each numbered thread, the numbers of its messages and of its subthreads.
+    counts: HashMap<ThreadId, (usize, usize)>,
+    /// Whether the tree is compared with a trial of it, in which people decide nothing.
+    is_tried: bool,
 }
 
 impl ContentReader {
-    pub fn new(timeline: &ThreadTimeline) -> Self {
-        let root = timeline.thread.root().as_str().to_owned();
+    /// Creates the reader of a tree that is compared with the tree of `other`. If the tree is a
+    /// fork of the other one, its numbers continue those of the history that it has taken over. So
+    /// an event has the same place in both trees.
+    pub fn beside(timeline: &ThreadTimeline, other: &ThreadTimeline) -> Self {
         let mut reader = Self {
-            root,
+            root: timeline.thread.root().as_str().to_owned(),
             threads: HashMap::new(),
             messages: HashMap::new(),
             timers: HashMap::new(),
             times: BTreeSet::new(),
             workflows: BTreeSet::new(),
+            counts: HashMap::new(),
+            is_tried: is_trial_of(other, timeline),
         };
+        let origin = origin_in(timeline, other);
+        let place = || "thread".to_owned();
+
         reader.add_workflows(timeline);
-        reader.number(timeline, "thread".to_owned());
+        if let Some(origin) = origin {
+            reader.add_workflows(other);
+            reader.number(other, place(), None, origin.source.history);
+        }
+        reader.number(timeline, place(), origin, Position(u64::MAX));
         reader
     }
 
@@ -102,27 +123,50 @@ impl ContentReader {
         }
     }
 
-    /// Numbers the messages, timers and subthreads of a thread. The subthreads are numbered in the
-    /// order in which they were opened. `name` is the thread's place in the tree.
-    fn number(&mut self, timeline: &ThreadTimeline, name: String) {
-        let mut opened = 0;
-        let mut count = 0;
-        for item in &timeline.items {
+    /// Numbers the messages, timers and subthreads of a thread, up to the record at `last`. The
+    /// subthreads are numbered in the order in which they were opened. `name` is the thread's place
+    /// in the tree. In a fork, `origin` is its origin, whose history must be numbered before.
+    fn number(
+        &mut self,
+        timeline: &ThreadTimeline,
+        name: String,
+        origin: Option<&TreeOrigin>,
+        last: Position,
+    ) {
+        let in_source = |thread: &ThreadId| thread.under(&origin?.source.thread);
+        let inherited = in_source(&timeline.thread);
+        let inherited = inherited.and_then(|thread| self.counts.get(&thread).copied());
+        let (mut count, mut opened) = inherited.unwrap_or_default();
+
+        for item in timeline.items.iter().filter(|item| item.position <= last) {
             match &item.what {
                 TimelineEvent::Message(message) if self.is_content(message) => {
-                    count += 1;
-                    let place = format!("{name}#{count}");
+                    let copied = origin.and_then(|origin| origin.copies.get(&message.id));
+                    let place = match copied {
+                        Some(copied) => self.messages.get(&copied.to_string()).cloned(),
+                        None => None,
+                    };
+                    let place = place.unwrap_or_else(|| {
+                        count += 1;
+                        format!("{name}#{count}")
+                    });
                     self.messages.insert(message.id.to_string(), place);
                     self.take_times(message);
                 }
                 TimelineEvent::Subthread(child) => {
-                    opened += 1;
+                    let known = in_source(&child.thread);
+                    let known = known.and_then(|known| self.threads.get(known.as_str()).cloned());
+                    let place = known.unwrap_or_else(|| {
+                        opened += 1;
+                        format!("{name}.{opened}")
+                    });
                     // The recursion is bounded, because the depth of threads is bounded.
-                    self.number(child, format!("{name}.{opened}"));
+                    self.number(child, place, origin, last);
                 }
                 _ => {}
             }
         }
+        self.counts.insert(timeline.thread.clone(), (count, opened));
         self.threads.insert(timeline.thread.as_str().to_owned(), name);
     }
 
@@ -138,13 +182,30 @@ impl ContentReader {
         self.times.extend(times.filter(|time| !time.is_empty()).map(str::to_owned));
     }
 
-    /// Returns the content of an event; `None` for a subthread or an event without content.
-    pub fn read(&self, event: &TimelineEvent) -> Option<EventContent> {
-        let (title, text) = match event {
-            TimelineEvent::Message(message) if !self.is_content(message) => return None,
+    /// Returns the place of a thread of this tree, such as `thread.1`; `None` if the thread is not
+    /// numbered.
+    pub fn place(&self, thread: &ThreadId) -> Option<&str> {
+        self.threads.get(thread.as_str()).map(String::as_str)
+    }
+
+    /// Whether an event has content. False for a subthread.
+    pub fn has_content(&self, event: &TimelineEvent) -> bool {
+        match event {
+            TimelineEvent::Message(message) => self.is_content(message),
             // The record that a thread is a fork is no content, so that a fork can equal its
             // source.
-            TimelineEvent::Decision { verb: "fork", .. } => return None,
+            TimelineEvent::Decision { verb, .. } => *verb != "fork",
+            TimelineEvent::Subthread(_) | TimelineEvent::Busy(_) => false,
+            _ => true,
+        }
+    }
+
+    /// Returns the content of an event; `None` for a subthread or an event without content.
+    pub fn read(&self, event: &TimelineEvent) -> Option<EventContent> {
+        if !self.has_content(event) {
+            return None;
+        }
+        let (title, text) = match event {
             TimelineEvent::Message(message) => return Some(self.message(message)),
             TimelineEvent::Subthread(_) | TimelineEvent::Busy(_) => return None,
             TimelineEvent::Refused(refused) => {
@@ -171,10 +232,14 @@ impl ContentReader {
         Some(EventContent { title, text: self.without_ids(&text) })
     }
 
-    /// Whether a message is content. False for the notes that state that the thread is a fork, and
-    /// for each `wait` of a workflow with the core's answer. A workflow waits at the end of each
-    /// delivery, and the number of its deliveries depends on when the results arrived. The `wait`
-    /// of an agent is content, because the agent's model has decided to wait.
+    /// Whether a message is content. False for:
+    /// - the notes that state that the thread is a fork,
+    /// - in a tree that is compared with a trial of it, the notes about decisions of people,
+    /// - each `wait` of a workflow, and the core's answer to it.
+    ///
+    /// A workflow waits at the end of each delivery, and the number of its deliveries depends on
+    /// when the results arrived. The `wait` of an agent is content, because the agent's model has
+    /// decided to wait.
     fn is_content(&self, message: &MessageView) -> bool {
         let is_core = &*message.name.namespace == system::NAMESPACE;
         let is_workflow_wait = match &*message.name.local {
@@ -182,7 +247,8 @@ impl ContentReader {
             "waiting" => is_core && self.workflows.contains(&message.to),
             _ => false,
         };
-        !is_workflow_wait && !is_lineage(message)
+        let is_left_out = self.is_tried && is_decision_note(message);
+        !is_workflow_wait && !is_left_out && !is_lineage(message)
     }
 
     pub fn message(&self, message: &MessageView) -> EventContent {
@@ -214,16 +280,16 @@ impl ContentReader {
         self.without_ids(&text)
     }
 
-    /// Replaces each id of a thread or message of this tree in `text` by the place of that thread
-    /// or message, and each id of a timer by the number of that timer.
+    /// Replaces the ids of this tree in `text`. The id of a thread or message becomes the place of
+    /// that thread or message. The id of a timer becomes the number of that timer.
     pub fn without_ids(&self, text: &str) -> String {
         self.replace_ids(text, false)
     }
 
     /// Replaces each id of a thread or message of this tree in `text` by the place of that thread
-    /// or message. If `is_core` is true, `text` is a payload of the core: all its other UUIDs, such
-    /// as ids of calls and timers, are replaced by the word `id`. Otherwise, each id of a timer is
-    /// replaced by the number of that timer.
+    /// or message. If `is_core` is true, `text` is a payload of the core. Each further UUID in it,
+    /// such as the id of a call or timer, is then replaced by the word `id`. Otherwise, each id of
+    /// a timer is replaced by the number of that timer.
     fn replace_ids(&self, text: &str, is_core: bool) -> String {
         let mut out = String::with_capacity(text.len());
         let mut rest = text;
@@ -278,6 +344,13 @@ pub(super) fn is_lineage(message: &MessageView) -> bool {
         message.name == system::name("operator-action") && payload.contains(" action=\"fork\"")
     };
     message.from.is_core() && (message.name == system::name("fork") || is_action())
+}
+
+/// Whether the message is a note of the core about a decision of a person: about an approval that
+/// was requested, granted or refused, or about an action of an operator.
+pub(super) fn is_decision_note(message: &MessageView) -> bool {
+    let is_core = message.from.is_core() && &*message.name.namespace == system::NAMESPACE;
+    is_core && DECISION_NOTES.contains(&&*message.name.local)
 }
 
 fn is_uuid(text: &str) -> bool {
@@ -353,6 +426,8 @@ mod tests {
             timers: HashMap::new(),
             times: BTreeSet::new(),
             workflows: BTreeSet::new(),
+            counts: HashMap::new(),
+            is_tried: false,
         };
         let text = format!("sess-abcdefgh.draft.x, `sess-abcdefgh` é {id}{}", &id[..8]);
         assert_eq!(reader.without_ids(&text), "thread.1.x, `thread` é thread#301a2097f");

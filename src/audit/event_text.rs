@@ -30,8 +30,8 @@ pub fn charge_text(reserved: &Spending) -> String {
 }
 
 /// States who signed a decision, and whether the signature is valid. For a refused decision, the
-/// record does not state the owner of the key, so the text names only the key. The text then states
-/// nothing about the right to decide, because the key may still belong to an operator.
+/// record does not state the owner of the key, so the text names only the key. The text then does
+/// not state whether the signer had the right to decide, because the key may belong to an operator.
 pub fn signature_text(signed: &SignedBy) -> String {
     let SignedBy { operator, key, holds } = signed;
     let verdict = if *holds { "valid" } else { "INVALID" };

@@ -74,8 +74,8 @@ pub fn export(
 struct ExportSource<'r> {
     reader: &'r JournalReader,
     tree: Option<&'r ThreadId>,
-    /// Position of the last record of the tree that the filter names. If the filter names no tree,
-    /// position of the last record of the journal.
+    /// Position of the last record of the tree that the filter names, or of the journal if the
+    /// filter names no tree.
     head: Position,
     /// Position of the first record to write.
     first: Position,

@@ -5,21 +5,20 @@ use std::collections::{BTreeSet, HashMap};
 
 use serde_json::Value as Json;
 
-use super::event_content::{ContentReader, is_lineage};
+use super::event_content::{ContentReader, is_decision_note, is_lineage};
 use super::timeline::{ThreadTimeline, TimelineEvent};
 use super::views::MessageView;
 use crate::envelope::MessageKind;
 use crate::ids::ListenerName;
 use crate::schema::Schemas;
-use crate::system;
 use crate::xml::element::{Element, ElementOrigin, Node};
 
 /// Whether clients of the two threads got the same results in the same order. Results are compared
 /// by the values that the schema gives them. Differences in white space between elements, in the
 /// order of attributes, in prefixes, and in notations of numbers are ignored.
 pub fn has_equal_finals(left: &ThreadTimeline, right: &ThreadTimeline, schemas: &Schemas) -> bool {
-    let left_ids = ContentReader::new(left);
-    let right_ids = ContentReader::new(right);
+    let left_ids = ContentReader::beside(left, right);
+    let right_ids = ContentReader::beside(right, left);
     let before = finals(left);
     let after = finals(right);
     let mut pairs = before.iter().zip(&after);
@@ -46,10 +45,11 @@ pub(super) fn messages_of(timeline: &ThreadTimeline) -> impl Iterator<Item = &Me
     })
 }
 
-/// Returns the results of the latest request to a thread from outside, as pairs: the message to a
-/// peer, and the reply or fault with which this peer's call ended. If the request went to several
-/// peers, returns the results of all peers, in the order of the messages to them. If the first
-/// reply of any peer is the result of the request, and a peer has replied, leaves out the faults.
+/// Returns the results of a request that a thread got from outside: of the latest request that has
+/// a result. Each result is a pair: the message to a peer, and the reply or fault with which this
+/// peer's call ended. If the request went to several peers, returns the results of all peers, in
+/// the order of the messages to them. If the first reply of any peer is the result of the request,
+/// and a peer has replied, leaves out the faults.
 pub(super) fn last_results(timeline: &ThreadTimeline) -> Vec<(&MessageView, &MessageView)> {
     let requests = messages_of(timeline).filter(|message| message.kind == MessageKind::Call);
     let requests: HashMap<_, _> = requests.map(|request| (request.id, request)).collect();
@@ -85,18 +85,12 @@ pub(super) fn finals(timeline: &ThreadTimeline) -> Vec<&MessageView> {
         requests().map(|request| &request.from).filter(|from| !called.contains(from)).collect();
     let is_final = |message: &&MessageView| {
         let is_result = matches!(message.kind, MessageKind::Reply | MessageKind::System);
-        is_result && clients.contains(&message.to) && !is_about_approval(message)
+        is_result && clients.contains(&message.to) && !is_decision_note(message)
     };
     let orders: HashMap<_, _> = requests().map(|request| (request.id, request.seq)).collect();
     let mut finals: Vec<_> = messages.iter().copied().filter(is_final).collect();
     finals.sort_by_key(|message| message.cause.and_then(|cause| orders.get(&cause).copied()));
     finals
-}
-
-/// Whether the message informs a client about the approval of a call. If so, the message is no
-/// result.
-fn is_about_approval(message: &MessageView) -> bool {
-    &*message.name.namespace == system::NAMESPACE && message.name.local.starts_with("approval-")
 }
 
 fn has_same_content(
@@ -127,8 +121,8 @@ fn has_same_values(schemas: &Schemas, message: &MessageView, left: &str, right: 
 }
 
 /// Whether two JSON values, converted from XML with the same schema, are equal. A string also
-/// equals a number or flag with the same value, because the conversion writes a number or flag as a
-/// string if its notation in XML is not valid in JSON.
+/// equals a number or flag with the same value. The reason: if the notation of a number or flag in
+/// XML is not valid in JSON, the conversion writes a string.
 fn is_same_json(left: &Json, right: &Json) -> bool {
     match (left, right) {
         (Json::Object(left), Json::Object(right)) => {

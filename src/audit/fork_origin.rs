@@ -1,5 +1,7 @@
 //! The history that a thread of a fork has taken over from the fork's source.
 
+use std::collections::HashMap;
+
 use crate::ids::{MessageId, Position, ThreadId};
 use crate::thread::{Fact, ForkSource, Record};
 
@@ -51,5 +53,31 @@ impl ForkOrigin {
             position: record.position,
             recorded: messages.collect(),
         })
+    }
+}
+
+/// The origin of a fork's tree: the place in the source at which the fork begins, and the messages
+/// of the source that the fork has recorded again.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TreeOrigin {
+    pub source: ForkSource,
+    /// Messages of the calls that were open where the fork begins, by their ids in the fork. The
+    /// values are the ids of the same messages in the source.
+    pub copies: HashMap<MessageId, MessageId>,
+}
+
+impl TreeOrigin {
+    /// Reads the origin from `record`. Returns `None` if `record` is not the first record of a
+    /// fork.
+    pub fn of(record: &Record) -> Option<Self> {
+        let source = record.facts.iter().find_map(|fact| match fact {
+            Fact::Forked { source, .. } => Some(source.clone()),
+            _ => None,
+        })?;
+        let reopened = record.facts.iter().filter_map(|fact| match fact {
+            Fact::Reopened(call) => Some(call.messages()),
+            _ => None,
+        });
+        Some(Self { source, copies: reopened.flatten().collect() })
     }
 }

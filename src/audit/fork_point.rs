@@ -87,7 +87,7 @@ impl PointRequest {
 #[derive(Debug, Clone)]
 pub struct PointTurn {
     pub agent: ListenerName,
-    /// The call in the source in which the agent took the turn.
+    /// The source's call in which the agent took the turn.
     pub call: CallId,
 }
 
@@ -237,11 +237,13 @@ impl ForkPoint {
         }))
     }
 
-    /// Returns the listener that keeps a fork from taking this point's turn again: the turn is
+    /// Returns the listener that prevents a fork from taking this point's turn again. The turn is
     /// inside a call to this listener, and a fork answers this call with its recorded result. If
-    /// several of these calls contain the turn, returns the listener of the innermost one. Returns
-    /// `None` if there is no such listener, if this point has no turn, or if this point is not at
-    /// the last of `records`.
+    /// the turn is inside several such calls, returns the listener of the innermost one. Returns
+    /// `None` if:
+    /// - there is no such listener,
+    /// - this point has no turn, or
+    /// - this point is not at the last of `records`.
     fn answered_above(
         &self,
         records: &[HashedRecord],
@@ -578,8 +580,9 @@ pub fn client_calls(record: &Record) -> impl Iterator<Item = (&ListenerName, &Me
     })
 }
 
-/// Whether `record` opens the call `message` as one of several calls of the same request. Versions
-/// of the core before 21 recorded no group for the calls of a client's request.
+/// Whether `record` opens the call `message` as one of several calls of the same request. A
+/// client's request is recognized by the number of its calls, because versions of the core before
+/// 21 recorded no group for them.
 fn opens_leg(record: &Record, message: MessageId) -> bool {
     let is_of_several = client_calls(record).nth(1).is_some();
     record.facts.iter().any(|fact| match fact {
@@ -594,8 +597,8 @@ fn opens_leg(record: &Record, message: MessageId) -> bool {
 /// Returns the retry that an operator began with `record`, if no client can send the retried
 /// message again as a request. This is so for three kinds of retries:
 /// - the retry of one leg of a group, which goes to the recipient of this leg alone,
-/// - the retry of a listener's call, which has a thread of its own,
-/// - the retry of a retry of these kinds.
+/// - the retry of a listener's call: this retry runs in a subthread,
+/// - the retry of a retry that is of one of these kinds.
 ///
 /// Returns `None` for any other record. `records` are the records of the tree.
 pub fn retry_of_one_call<'a>(
@@ -616,9 +619,10 @@ pub fn retry_of_one_call<'a>(
     is_of_one_call.then_some(&**action)
 }
 
-/// Returns why no fork can begin at `message`: the message replaced the turn at which a recorded
-/// fork began, or an operator's retry sent the message to one listener alone. Returns `None` if
-/// `record`, which contains `message`, shows neither. `records` are the records of the tree.
+/// Returns why no fork can begin at `message`, which is in `record`. There are two reasons: the
+/// message replaced the turn at which a recorded fork began, or an operator's retry sent the
+/// message to one listener alone. Returns `None` if neither is true. `records` are the records of
+/// the tree.
 fn obstacle_at(
     records: &[HashedRecord],
     record: &Record,

@@ -80,11 +80,13 @@ pub struct HeldCall {
     /// Beginning of the wait, in RFC 3339, so that the texts sort by time.
     #[serde(rename = "since")]
     pub since: String,
-    /// Deadline at which the wait ends without a decision. `None` if there is no deadline. Also
+    /// Deadline at which the wait ends without a decision; `None` if there is no deadline. Also
     /// `None` while a pause covers the call, because its waiting time does not run during the
-    /// pause. When a pause ends, the pump moves the deadline. If no pump answers, this is the
-    /// deadline from the beginning of the wait, and pauses that have ended have not moved it. It
-    /// then includes the time limit of the call's own thread, but not those of the threads above.
+    /// pause. When a pause ends, the pump moves the deadline.
+    ///
+    /// If no pump answers, the value comes from the record. It is the deadline from the beginning
+    /// of the wait, and does not account for pauses that have ended. It includes the time limit of
+    /// the call's own thread, but not those of the threads above.
     #[serde(rename = "until", default, skip_serializing_if = "Option::is_none")]
     pub until: Option<String>,
     /// The preview of the call; `None` if the listener of the call declares no previews.
@@ -188,8 +190,8 @@ impl HeldPage {
 }
 
 /// Returns the held calls that wait for a decision of the kind `hold`: all of them, or the `most`
-/// oldest ones. Reads only the trees that contain such calls, each tree from its first waiting call
-/// on.
+/// oldest ones. Reads only the trees that contain such calls. Reads each of these trees from its
+/// first waiting call on.
 pub fn held_in(index: &IndexReader, hold: Hold, most: usize) -> Result<HeldPage, index::Error> {
     let (calls, all) = index.waiting_calls(hold, most)?;
     let placed = index.read_in_shares(&calls, limits::SHARE_PATIENCE, IndexReader::trees_of)?;

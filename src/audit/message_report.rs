@@ -53,8 +53,8 @@ pub struct MessageReport {
     pub turn: Option<IndexedTurn>,
     #[serde(rename = "config")]
     pub config: Option<RecordedConfig>,
-    /// Schemas that declare the payload. Empty if the journal does not store them. This is so if
-    /// the program contains the schema, if the program generates it from the config, or if the
+    /// Schemas that declare the payload. Empty if the journal does not store them, for one of these
+    /// reasons: the program contains the schema, the program generates it from the config, or the
     /// journal is older than stored configs.
     #[serde(rename = "schemas")]
     pub schemas: Vec<RecordedSchema>,

@@ -9,6 +9,7 @@ mod checkpoint_copies;
 mod comparison;
 pub mod core_words;
 mod event_content;
+mod event_scope;
 pub mod event_text;
 mod export;
 mod finals;
@@ -47,7 +48,7 @@ pub use comparison::{
 };
 pub use export::{ExportFilter, ExportFormat, export};
 pub use finals::has_equal_finals;
-pub use fork_origin::ForkOrigin;
+pub use fork_origin::{ForkOrigin, TreeOrigin};
 pub use fork_point::{
     ForkObstacle, ForkPoint, PointRequest, PointTurn, answered_listeners, client_calls,
     is_answered_from_record, retry_of_one_call,

@@ -73,8 +73,8 @@ fn time_of(text: &str, zoned: Result<Zoned, jiff::Error>) -> Result<Time, String
     }
 }
 
-/// Whether a text begins like a date, such as `2023-02-29`. Only then does the error of the parser
-/// explain more than the accepted forms.
+/// Whether a text begins like a date, such as `2023-02-29`. If so, the parser's error explains the
+/// mistake, and the message for the user quotes this error.
 fn begins_with_date(text: &str) -> bool {
     text.get(..10).is_some_and(|date| {
         let mut characters = date.char_indices();

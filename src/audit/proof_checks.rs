@@ -27,9 +27,10 @@ pub fn watermark_damage(state: &Path, journal: Uuid) -> Result<Option<String>, E
     }))
 }
 
-/// Returns the actions of operators on the organism that are recorded after `end`, newest first.
-/// These records form their own tree, and only the hash chain of this tree verifies them. If a
-/// record of this tree is missing or broken, all older actions are left out.
+/// Returns the actions that operators took on the organism and that are recorded after `end`,
+/// newest first. The records of such actions form a tree of their own. Only the hash chain of this
+/// tree verifies them. If a record of this tree is missing or broken, all older actions are left
+/// out.
 pub fn actions_behind(reader: &JournalReader, end: Position) -> Vec<OperatorAction> {
     let mut actions = Vec::new();
     let head = reader.head(&ThreadId::organism()).ok().flatten().unwrap_or_default();

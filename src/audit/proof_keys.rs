@@ -17,8 +17,8 @@ pub(super) struct ProofKeys<'p> {
     pub of_copies: &'p BTreeSet<String>,
     /// Keys that signed checkpoints in the journal.
     pub signers: &'p CheckpointSigners,
-    /// Keys that signed copies that are newer than the journal's last checkpoint, and that agree
-    /// with the journal.
+    /// Keys that signed newer copies: copies of checkpoints after the journal's last checkpoint.
+    /// Contains only keys of copies that agree with the journal.
     pub later_signers: &'p CheckpointSigners,
 }
 
@@ -45,7 +45,8 @@ impl<'p> ProofKeys<'p> {
     }
 
     /// Returns the ids of the keys that signed checkpoints or made MACs, but are not trusted to do
-    /// so. `foreign` are the ids of the keys of other hosts that made MACs.
+    /// so. `foreign` contains the ids of other hosts' keys that made MACs. The result includes
+    /// these ids, except those of trusted keys.
     pub fn unknown(&self, foreign: &BTreeSet<KeyId>) -> BTreeSet<String> {
         let known = self.known();
         let known_later = self.known_later();
@@ -64,9 +65,9 @@ impl<'p> ProofKeys<'p> {
         self.trusted(|_| true)
     }
 
-    /// Returns the keys whose newer copies of checkpoints count. A key that is in the copies alone
-    /// counts only if it also signed the journal's last checkpoint, because the writer of a copy
-    /// chooses the copy's key.
+    /// Returns the keys whose newer copies of checkpoints count. The writer of a copy chooses the
+    /// copy's key. Therefore, a key that is trusted only because a copy contains it must also have
+    /// signed the journal's last checkpoint.
     fn known_later(&self) -> BTreeSet<&'p str> {
         self.trusted(|key| Some(key) == self.present)
     }

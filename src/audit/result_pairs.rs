@@ -51,8 +51,8 @@ pub fn pair_results(
     right: &ThreadTimeline,
     schemas: &Schemas,
 ) -> Result<Vec<ResultPair>, UnpairedResults> {
-    let left_ids = ContentReader::new(left);
-    let right_ids = ContentReader::new(right);
+    let left_ids = ContentReader::beside(left, right);
+    let right_ids = ContentReader::beside(right, left);
     let results = finals(left);
     let others = finals(right);
     if results.len() != others.len() {

@@ -144,7 +144,7 @@ fn matches_payload(
 }
 
 /// Whether an XPath expression is true for a payload. False if the payload is not XML. `None` if
-/// the evaluation exceeds a bound, which is no error, because the expression may still match other
+/// the evaluation exceeds a bound. This is no error, because the expression may still match other
 /// payloads.
 fn evaluate_for(expression: &str, payload: &str) -> Result<Option<bool>, XPathError> {
     use XPathError::{TooManyNodes, TooManyOperations, TooMuchText};

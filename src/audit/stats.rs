@@ -217,7 +217,7 @@ impl Groups<'_> {
     ) -> rusqlite::Result<()> {
         let sql = "SELECT time, agent, coalesce(answered_by, model), failovers, tokens_in, \
                    tokens_out, cost, latency FROM turn_row \
-                   WHERE n BETWEEN ?3 AND ?4 AND time >= ?1 AND time < ?2";
+                   WHERE n BETWEEN ?3 AND ?4 AND time >= ?1 AND time < ?2 AND recorded = 0";
         Self::each_row(db, (part, rows), sql, |row| {
             let names = EventNames::of_turn(row.get(1)?, row.get(2)?);
             let turn = TurnUsage {

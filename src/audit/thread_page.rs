@@ -1,7 +1,7 @@
 //! A page of a thread: a limited number of messages, and the events between them. Only the records
 //! of the page are read. A subthread is shown with its totals, but without its events.
 
-use crate::ids::{CallId, ListenerName, ThreadId};
+use crate::ids::{CallId, ListenerName, Position, ThreadId};
 use crate::index::{Error, IndexReader, ThreadPageRows};
 use crate::thread::{Fact, Input, Record};
 
@@ -12,6 +12,8 @@ use super::timeline::{ThreadTimeline, TimelineBuilder, TimelineEntry, TimelineEv
 #[derive(Debug, Clone)]
 pub struct ThreadPage {
     pub timeline: ThreadTimeline,
+    /// Position of the record that opened the thread.
+    pub opened_at: Position,
     /// The `seq` of the message at which the page begins; 0 for the first page.
     pub from_seq: u64,
     pub previous_seq: Option<u64>,
@@ -66,6 +68,7 @@ pub fn thread_page(
     let fork = ForkOrigin::of(&opening, thread);
     Ok(Some(ThreadPage {
         timeline,
+        opened_at: rows.opened_at,
         from_seq,
         previous_seq,
         next_seq,
@@ -97,9 +100,9 @@ fn opened_by(record: &Record, thread: &ThreadId) -> ListenerName {
     opened.unwrap_or_else(ListenerName::core)
 }
 
-/// Returns the call that the input of a record names, or `None` if the input names none. If the
-/// record belongs to the tree of this call, the thread of the call is the thread of the record. A
-/// decision on a call that is over belongs to [`ThreadId::ORGANISM`].
+/// Returns the call that the input of a record names, or `None` if the input names none. The record
+/// may belong to another tree than the call: a decision on a call that is over belongs to
+/// [`ThreadId::ORGANISM`].
 const fn call_of(record: &Record) -> Option<CallId> {
     match &record.input {
         Input::Outcome { call, .. }

@@ -21,7 +21,8 @@ word_enum! {
     /// Phase of a thread, derived from the calls in the thread and beneath it.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
     pub enum ThreadPhase {
-        /// No call has been opened in the thread yet.
+        /// No call has been opened in the thread yet. In the root thread of a fork, the calls of
+        /// the source that have ended do not count.
         #[serde(rename = "idle")]
         Idle,
         #[serde(rename = "running")]
@@ -49,8 +50,8 @@ impl From<Closing> for ThreadPhase {
 }
 
 /// Returns the state of a thread in words. If the thread is open and calls in it wait for people,
-/// the state is the kind of decision for which they wait, or `waits for a person` if the kinds
-/// differ. Otherwise, the state is the phase of the thread.
+/// the state names the kind of decision for which they wait. If the kinds differ, the state is
+/// `waits for a person`. In all other cases, the state is the phase of the thread.
 pub fn thread_state(phase: &str, waits: HoldCount) -> &str {
     match waits {
         HoldCount { calls: 0, .. } => phase,
@@ -97,8 +98,8 @@ struct OpenTreeCall {
     /// How the results are gathered, if the call belongs to a request to several peers.
     gather: Option<Gather>,
     has_replied: bool,
-    /// Whether the call is in a root thread, and a workflow has replied to it that its run failed.
-    /// The call itself completes, but its thread counts as failed.
+    /// Whether the call is in a root thread, and the workflow's reply to the call reports a failed
+    /// run. The call itself completes, but its thread counts as failed.
     is_failed_run: bool,
 }
 
@@ -175,8 +176,8 @@ impl TreeCalls {
     }
 }
 
-/// Whether `message` is a reply in a root thread with which a workflow reports that its run failed.
-/// False for a message that is delivered in a call.
+/// Whether `message` is a workflow's reply in a root thread, and reports that a run of this
+/// workflow failed. False for a message that is delivered in a call.
 fn is_failed_run(message: &Message) -> bool {
     message.kind == MessageKind::Reply
         && message.call.is_none()

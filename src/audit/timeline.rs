@@ -2,6 +2,7 @@
 //! place where it was spawned.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 use serde::{Serialize, Serializer};
 
@@ -18,6 +19,7 @@ use crate::thread::{
 };
 use crate::xml::findings::Finding;
 
+use super::fork_origin::TreeOrigin;
 use super::threads::{ThreadPhase, TreeCalls};
 use super::timeline_page::TimelineRest;
 use super::views::{BusyRefusals, MessageView, RefusalView};
@@ -65,6 +67,10 @@ pub struct ThreadTimeline {
     /// Empty if the thread belongs to no fork, or if the timeline comes from the index.
     #[serde(skip)]
     pub recalled: HashSet<CallId>,
+    /// The origin of the tree that contains the thread. `None` if the tree is no fork, or if the
+    /// timeline comes from the index. Also `None` for subthreads in `items`.
+    #[serde(skip)]
+    pub origin: Option<Arc<TreeOrigin>>,
 }
 
 impl ThreadTimeline {
@@ -84,6 +90,7 @@ impl ThreadTimeline {
             rest: None,
             first_requests: HashSet::new(),
             recalled: HashSet::new(),
+            origin: None,
         }
     }
 
@@ -157,6 +164,8 @@ pub enum TimelineEvent {
     /// that was reserved for the call.
     #[serde(rename = "charged")]
     Charged {
+        #[serde(skip)]
+        call: CallId,
         #[serde(rename = "listener")]
         listener: ListenerName,
         #[serde(rename = "attempt")]
@@ -240,13 +249,17 @@ pub fn thread_timeline(
         |record: &Record| matches!(up_to, Some(RecordedMoment::Time(time)) if record.time > time);
 
     let mut builder = TimelineBuilder::default();
+    let mut origin = None;
     for HashedRecord { record, .. } in reader.tree(&thread.root(), position)? {
         if is_later(&record) {
             break;
         }
+        if origin.is_none() {
+            origin = TreeOrigin::of(&record).map(Arc::new);
+        }
         builder.take(&record);
     }
-    Ok(builder.take_timeline(thread))
+    Ok(builder.take_timeline(thread).map(|timeline| ThreadTimeline { origin, ..timeline }))
 }
 
 #[derive(Default)]
@@ -397,12 +410,14 @@ impl TimelineBuilder {
                 let currency = record.turn_currency();
                 self.spend(&thread, currency.as_deref(), Spending { tokens, money: *money });
             }
-            Fact::Charged { attempt, agent, spending, .. } => {
+            Fact::Charged { call, attempt, agent, spending } => {
                 self.spend(thread, None, *spending);
+                let call = *call;
                 let listener = agent.clone();
                 let attempt = *attempt;
                 let spending = *spending;
-                self.add(thread, record, TimelineEvent::Charged { listener, attempt, spending });
+                let event = TimelineEvent::Charged { call, listener, attempt, spending };
+                self.add(thread, record, event);
             }
             Fact::TimerEnded { timer, how } => {
                 self.add(thread, record, TimelineEvent::TimerEnded { timer: *timer, how: *how });
@@ -442,8 +457,8 @@ impl TimelineBuilder {
         self.timelines.entry(thread.clone()).or_insert_with(timeline);
     }
 
-    /// Adds an event to the timeline of a thread, and returns the index of the event. If no record
-    /// states that the thread was opened, the timeline does not exist yet and is created.
+    /// Adds an event to the timeline of a thread, and returns the index of the event. Creates the
+    /// timeline if it does not exist, because no record states that the thread was opened.
     fn add(&mut self, thread: &ThreadId, record: &Record, what: TimelineEvent) -> usize {
         self.open(thread, &ListenerName::core(), record.time);
         let Some(timeline) = self.timelines.get_mut(thread) else { return 0 };

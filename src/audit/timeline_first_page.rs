@@ -65,8 +65,9 @@ impl FirstPage<'_> {
         self.index.message_at(thread, last.min(self.limit as u64))
     }
 
-    /// Returns a thread whose events on the page were not all read. Returns `None` if there is no
-    /// such thread. `room` is the number of events that still fit on the page.
+    /// Finds an incomplete thread on the page: some of its events belong on the page, but were not
+    /// read yet. Returns `None` if there is no such thread. `room` is the number of events that
+    /// still fit on the page.
     fn incomplete(
         &self,
         timeline: &ThreadTimeline,

@@ -102,8 +102,9 @@ impl TreePage {
 }
 
 /// Returns the partition whose first remaining tree changed last; `None` if no trees remain. The
-/// trees within one partition keep their order and are never sorted by time, because a cursor
-/// consists of positions, and the clock of a host may have been set back.
+/// trees within one partition keep the order of their positions, because a cursor consists of
+/// positions. A sort by time could change this order, because the clock of a host may have been set
+/// back.
 fn partition_with_newest(
     partitions: &mut [(u32, VecDeque<ListedTree>)],
 ) -> Option<&mut (u32, VecDeque<ListedTree>)> {
@@ -125,7 +126,7 @@ mod tests {
     use crate::envelope::{CurrencyTotals, Money};
     use crate::index::HoldCount;
 
-    /// A tree whose last record is at `head`, with the time `updated`.
+    /// Makes a tree whose last record is at `head`, with the time `updated`.
     fn tree(head: u64, updated: i64) -> ListedTree {
         ListedTree {
             thread: format!("sess-updated{updated:03}"),
@@ -167,7 +168,7 @@ mod tests {
         TreePage::merge(found.collect::<Vec<_>>(), cursor.clone(), limit)
     }
 
-    /// The times of the trees on all pages of `limit` trees, in the order of the pages.
+    /// Returns the times of the trees on all pages of `limit` trees, in the order of the pages.
     fn paged(partitions: &[Vec<ListedTree>; 2], limit: usize) -> Vec<i64> {
         let mut times = Vec::new();
         let mut next = Some(PageCursor::default());

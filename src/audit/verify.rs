@@ -18,7 +18,7 @@ use crate::limits;
 use crate::mutant::mutant;
 use crate::thread::{Fact, Input, OperatorAction, OperatorVerb};
 
-use super::checkpoint_copies::{CopyDifference, CopyEvidence};
+use super::checkpoint_copies::{ComparedJournal, CopyDifference, CopyEvidence};
 use super::fork_point::RecordedFork;
 use super::ledger::MessageLedger;
 use super::mac_ranges::{MacRange, accepted_records, add_mac, is_key_named_after};
@@ -50,8 +50,8 @@ pub struct VerifyOptions {
     /// Whether the journal to verify is a backup. For a backup, copies of checkpoints may be newer
     /// than the last checkpoint in the journal.
     pub is_backup: bool,
-    /// Public keys of pumps on other machines that the proof trusts, too. Ignored if `keys` is
-    /// given.
+    /// Further public keys that the proof trusts: those of pumps on other machines. Ignored if
+    /// `keys` is given.
     pub known_keys: Vec<String>,
     /// The only public keys that the proof trusts. If this list is empty, the proof trusts the key
     /// in `state`, `known_keys`, and the keys in `copies`. A key that only `copies` names is
@@ -119,8 +119,8 @@ impl std::fmt::Display for BlobUse {
 struct JournalProof {
     journal: Uuid,
     epoch: u32,
-    /// Version of the core that wrote the record that was read last, as the last boot or reload up
-    /// to this record states it.
+    /// Version of the core that wrote the last record that was read. The last boot or reload up to
+    /// this record states the version.
     core_version: u32,
     heads: TreeHeads,
     ledger: MessageLedger,
@@ -182,9 +182,7 @@ impl JournalProof {
 
         self.select_keys(options)?;
 
-        let due = JournalReader::open(data)?.checkpoints()?.pop().map(|line| line.position);
-        let due = due.unwrap_or_default();
-        self.copies = CopyEvidence::read(data, options, self.journal, due)?;
+        self.read_copies(data, options)?;
 
         self.is_pinned = !options.keys.is_empty();
 
@@ -202,7 +200,7 @@ impl JournalProof {
         // result.
         let (structure, records) = std::thread::scope(|scope| {
             let check = scope.spawn(|| JournalReader::open(data)?.check_structure());
-            let records = self.read_all(data, last, mark, &checkpoints, progress);
+            let records = self.read_all(&reader, last, mark, &checkpoints, progress);
             (check.join(), records)
         });
         let structure = structure.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
@@ -277,7 +275,7 @@ impl JournalProof {
 
     fn read_all(
         &mut self,
-        data: &Path,
+        reader: &JournalReader,
         last: Position,
         mark: (Position, Digest),
         checkpoints: &[Checkpoint],
@@ -313,12 +311,12 @@ impl JournalProof {
             Ok(())
         };
 
-        let result = match scan(data, last, &mut heads, &mut visit) {
+        let result = match scan(reader, last, &mut heads, &mut visit) {
             // A scan visits no record of a chunk with a broken record. Those before the broken one
             // are visited now.
             Err(Error::Broken { position, detail }) if heads.last().0 + 1 < position => {
                 let before = Position(position - 1);
-                let visited = scan(data, before, &mut heads, &mut visit);
+                let visited = scan(reader, before, &mut heads, &mut visit);
                 visited.and(Err(Error::Broken { position, detail }))
             }
             result => result,
@@ -392,6 +390,17 @@ impl JournalProof {
         self.losses.iter().copied().chain(later).collect()
     }
 
+    /// Reads the copies of checkpoints, and compares them with the checkpoints that the journal has
+    /// now.
+    fn read_copies(&mut self, data: &Path, options: &VerifyOptions) -> Result<(), Error> {
+        let reader = JournalReader::open(data)?;
+        let inside = &reader.checkpoints()?;
+        let end = if options.is_backup { Some(reader.last()?) } else { None };
+        let compared = ComparedJournal { journal: self.journal, inside, end };
+        self.copies = CopyEvidence::read(data, options, &compared)?;
+        Ok(())
+    }
+
     /// Reports a violation if a copy of a checkpoint contradicts the journal. If an operator has
     /// accepted the loss of the records that the copy covers, this is no violation, but the journal
     /// counts as not proved.
@@ -431,15 +440,16 @@ impl JournalProof {
     }
 
     /// Reports a violation in these cases:
-    /// - Records have a wrong MAC.
+    /// - A MAC of the available key is wrong, and no later MAC of this key is right.
     /// - A MAC covers earlier records, but no MAC covers the last records. A pump never leaves its
     ///   last records without a MAC.
     /// - The journal has no MAC at all, and `mark` is not 0.
     ///
     /// `mark` is the position of the last acknowledged record, or 0 if it is unknown. If `is_read`
-    /// is false, not all records were read, and only wrong MACs of the records that were read are
-    /// violations. A wrong MAC is no violation if a later record states that an operator has
-    /// accepted the records.
+    /// is false, not all records were read, and only a wrong MAC among the records that were read
+    /// is a violation. Exception: a record that was not read may state that an operator has
+    /// accepted the records that a wrong MAC should cover. Then the MAC is no violation, but the
+    /// journal is not proved.
     fn judge_macs(&mut self, mark: Position, is_read: bool) -> Result<(), Error> {
         let covered = self.coverage.covered();
         let last = self.heads.last();
@@ -554,8 +564,9 @@ impl JournalProof {
         Ok(())
     }
 
-    /// Returns the position up to which an available key covers every record, by a MAC or by the
-    /// signature of a checkpoint in the journal or of a newer copy.
+    /// Returns the position up to which an available key covers every record. A key covers records
+    /// by a MAC, by signing a checkpoint in the journal, or by signing a newer copy of a
+    /// checkpoint.
     fn covered(&self) -> Position {
         self.keys().signed().max(self.coverage.covered())
     }

@@ -145,7 +145,8 @@ pub(super) const UNSOLICITED_HEARTBEAT: &str =
 pub(super) const UNSOLICITED_ANSWER: &str =
     "an answer, without a delivery at hand; answer each delivery once";
 
-/// Suffix of the name of an attempt in a stray answer, if the attempt was answered before.
+/// Added after the attempt's name in a text about a stray answer, if the listener has already
+/// answered this attempt.
 pub(crate) const ALREADY_ANSWERED: &str = " (already answered)";
 
 /// Returns a description of output that a program wrote while it had no delivery to answer. The

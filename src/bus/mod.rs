@@ -147,10 +147,10 @@ pub trait Sink: Send + Sync + 'static {
     }
     /// Reports that the handler is alive, which extends the deadline of the attempt.
     fn heartbeat(&self, listener: &ListenerName, call: CallId, attempt: Attempt);
-    /// Reserves the cost of the next request of a model call. Returns a receiver, which gets the
-    /// permission when the reservation is durable, or else a refusal. If the pump has stopped, or
-    /// if this sink supports no budgets, the receiver gets no answer, and the request must not be
-    /// sent.
+    /// Reserves the cost of the next request of a model call. Returns a receiver. If the
+    /// reservation is accepted, the receiver gets the permission as soon as the reservation is
+    /// durable. Otherwise, the receiver gets a refusal. If the pump has stopped, or if this sink
+    /// supports no budgets, the receiver gets no answer, and the request must not be sent.
     fn reserve(&self, call: CallId, attempt: Attempt, reservation: Reservation) -> Reserved {
         let _ = (call, attempt, reservation);
         oneshot::channel().1

@@ -235,7 +235,8 @@ impl HandlerContext {
 /// so does not delay the queue.
 pub struct NativeHost {
     runtime: runtime::Handle,
-    /// Number of worker threads of the runtime.
+    /// Maximum number of tasks that take deliveries from the queue: the number of worker threads of
+    /// the runtime.
     workers_max: usize,
     drain_timeout: Duration,
     shared: Arc<NativeShared>,

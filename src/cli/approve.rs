@@ -108,10 +108,9 @@ fn waits_for_none(message: MessageId) -> String {
 }
 
 /// Returns a refusal if a hash in the approval is not a whole digest. The function `whole` has
-/// already completed each hash that is a long enough beginning of the expected digest. So a hash
-/// that is still incomplete matches nothing. An approval with such a hash could not be signed,
-/// because a signature covers only whole digests, and the pump would refuse the approval as
-/// unsigned.
+/// already completed each hash that is long enough and matches the beginning of the expected
+/// digest. So a hash that is still incomplete matches nothing. A signature covers only whole
+/// digests, so the pump would refuse the approval as unsigned.
 fn refusal_of_part(what: &Decision<SubmittedAnswer>) -> Option<Refusal> {
     let Decision::Approve { hash, preview } = what else { return None };
     let hashes = [("payload", Some(hash)), ("preview", preview.as_ref())];

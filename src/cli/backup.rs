@@ -6,13 +6,13 @@ use std::process::ExitCode;
 use serde_json::json;
 
 use crate::journal::jetstream::identity;
-use crate::journal::sqlite::{BackedUp, back_up};
+use crate::journal::sqlite::{BackedUp, DirectoryLock, back_up, make_directory};
 use crate::journal::{Error, may_have_journal, partition_in, partitions_in};
 use crate::organism::{self, project};
 
 use super::exit::{self, CommandExit, CommandFailure};
 use super::journal_target::{self, JournalTarget};
-use super::missing_partitions::missing_in;
+use super::missing_partitions::{missing_in, note_partition_count};
 use super::render::{count, put, put_json};
 
 #[derive(Debug, clap::Args)]
@@ -43,26 +43,56 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let copies: Vec<_> = copies.collect();
     refuse_taken(&args.directory, copies.iter().map(|(_, _, to)| to))?;
     note_missing(&from_data, &from_state)?;
-    for (copied, (partition, journal, to)) in copies.into_iter().enumerate() {
+    let _lock = lock(&args.directory, &state).map_err(journal_target::failed)?;
+    // Another backup may have ended while this one waited for the lock.
+    refuse_taken(&args.directory, copies.iter().map(|(_, _, to)| to))?;
+    let mut unnamed = Vec::new();
+    for (partition, journal, to) in copies {
         let copy = back_up(&journal, &from_state, &to, &state);
-        let copy = copy.map_err(|error| incomplete(error, copied, &args.directory))?;
-        print_backup(partition, &copy, args.json)?;
+        unnamed.push((partition, copy.map_err(journal_target::failed)?));
     }
 
-    if data.exists() {
-        project::copy_stored(&from_data, &data).map_err(organism::Error::from)?;
-        identity::copy_notes(&from_state, &state).map_err(journal_target::failed)?;
+    project::copy_stored(&from_data, &data).map_err(organism::Error::from)?;
+    identity::copy_notes(&from_state, &state).map_err(journal_target::failed)?;
+    if unnamed.iter().any(|(partition, _)| partition.is_some()) {
+        note_partition_count(&from_data, &data)?;
+    }
+
+    // Ordering rule: the journals get their names last, so that an attempt that ends before can be
+    // repeated, and a directory with journals has all files beside them.
+    let mut finished = Vec::new();
+    for (partition, copy) in unnamed {
+        let copied = copy.finish();
+        let copied = copied.map_err(|error| incomplete(error, finished.len(), &args.directory))?;
+        finished.push((partition, copied));
+    }
+
+    for (partition, copied) in &finished {
+        print_backup(*partition, copied, args.json)?;
     }
 
     Ok(CommandExit::Done.into())
 }
 
-/// Makes the error of a failed backup. `error` is the cause, and `copied` the number of partitions
-/// whose journals were copied before the failure. If `copied` is not 0, the message advises the
-/// user to remove the incomplete copy in `directory` before the next backup.
-fn incomplete(error: Error, copied: usize, directory: &Path) -> anyhow::Error {
+/// Takes a lock for the whole backup into `directory`, so that no other backup writes there.
+/// `state` is the state directory of the copy. Creates this directory if it is missing.
+fn lock(directory: &Path, state: &Path) -> Result<DirectoryLock, Error> {
+    make_directory(state)?;
+    DirectoryLock::take_state(state).map_err(|error| match error {
+        Error::StateInUse { holder, .. } => {
+            Error::InUse { path: directory.display().to_string(), holder }
+        }
+        error => error,
+    })
+}
+
+/// Makes the error of a backup that failed while the copied journals got their names. `error` is
+/// the cause, and `named` the number of partitions whose journals have their names. If `named` is
+/// not 0, the message advises the user to remove the incomplete copy in `directory` before the next
+/// backup.
+fn incomplete(error: Error, named: usize, directory: &Path) -> anyhow::Error {
     let failed = journal_target::failed(error);
-    if copied == 0 {
+    if named == 0 {
         return failed;
     }
 
@@ -70,14 +100,13 @@ fn incomplete(error: Error, copied: usize, directory: &Path) -> anyhow::Error {
     let text = format!(
         "{failed}; {} holds the journals of {} only: remove it before the next attempt",
         directory.display(),
-        count(copied as u64, "partition")
+        count(named as u64, "partition")
     );
     CommandFailure::new(exit, text).into()
 }
 
-/// Fails if this host once had the journal of any partition and has lost it. Otherwise, prints a
-/// note for each partition that the backup leaves out, because this host has no journal of the
-/// partition.
+/// Fails if this host has lost the journal of any partition. Otherwise, prints a note for each
+/// partition that the backup leaves out because this host never had the partition's journal.
 fn note_missing(data: &Path, state: &Path) -> anyhow::Result<()> {
     let missing = missing_in(data, Some(state))?;
     if let Some(lost) = missing.iter().find(|missing| missing.lost.is_some()) {

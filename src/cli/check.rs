@@ -313,7 +313,7 @@ fn schedule(schedule: &Schedule) -> String {
 }
 
 /// Describes which payloads a listener accepts. If the contract lists no payloads, only workflows
-/// call the listener. They send questions to a person, and goals to any other listener.
+/// call the listener. Workflows send questions to a person, and goals to any other listener.
 fn takes(contract: &Contract) -> String {
     if contract.accepts.is_empty() {
         let calls = if contract.role == Role::Human { "questions" } else { "goals" };

@@ -1,4 +1,5 @@
-//! The client with which a command uses an organism that it may have started itself.
+//! The client with which a command uses an organism. The command may have started this organism
+//! itself.
 //!
 //! An organism that one command has started also serves other commands. A signal that stops the
 //! first command must not break the calls of the other commands. Therefore, the signal drains the

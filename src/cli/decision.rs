@@ -249,8 +249,8 @@ pub(super) fn require_journal(data: &Path) -> anyhow::Result<()> {
 }
 
 /// Returns the oldest calls that wait for an approval, at most `most` of them. While an organism
-/// runs, first waits for the requested but still missing previews of all calls for which
-/// `is_wanted` returns true. A preview describes the effects of a call.
+/// runs, first waits for previews that were requested but have not arrived: those of the calls for
+/// which `is_wanted` returns true. A preview describes the effects of a call.
 pub(super) fn waiting_with_previews(
     data: &Path,
     most: usize,
@@ -276,8 +276,8 @@ pub(super) fn waiting_with_previews(
 }
 
 /// Waits until the journal of any partition has a new record. Returns false if no organism runs any
-/// more. `positions` contains the position of the last known record of each journal, and is
-/// updated.
+/// more. Updates `positions`, which contains for each journal the position of the last known
+/// record.
 ///
 /// With several partitions, returns true after [`limits::PARTITIONED_WAIT_MAX`] at the latest,
 /// because this machine may not see all new records. `is_answered` states whether a pump answered

@@ -1,5 +1,6 @@
-//! Arguments of a command that are declared only when the command line names the command. All
-//! commands together have hundreds of arguments, and each start of the program would declare them.
+//! Arguments of a command that are declared only when the command line names the command.
+//! Otherwise, each start of the program would declare the arguments of all commands: hundreds of
+//! them.
 
 use clap::builder::Resettable;
 use clap::{ArgMatches, Command, Error, FromArgMatches};
@@ -32,8 +33,9 @@ impl<A: clap::Args> clap::Args for DeferredArgs<A> {
     }
 }
 
-/// Declares arguments with `declare`, and keeps the command's own description. The types of shared
-/// arguments have descriptions, too, which would replace it.
+/// Declares arguments with `declare`, and keeps the command's own description. Without this
+/// function, the description of a shared argument type would replace the description of the
+/// command.
 fn with_own_texts(command: Command, declare: fn(Command) -> Command) -> Command {
     let about = command.get_about().cloned();
     let long_about = command.get_long_about().cloned();

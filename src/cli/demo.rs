@@ -16,8 +16,8 @@ use crate::ids::{ListenerName, Position, ThreadId};
 use crate::journal::CheckpointCopies;
 use crate::journal::sqlite::JournalReader;
 use crate::organism::Organism;
-use crate::service::{SubmitRequest, SubmitUpdate};
-use crate::{audit, thread};
+use crate::service::{SubmitRequest, SubmitUpdate, socket_path};
+use crate::{audit, limits, thread};
 
 use super::command_organism::CommandOrganism;
 use super::exit::CommandFailure;
@@ -90,14 +90,25 @@ fn source_tree(program: &Path) -> Option<&Path> {
 /// Creates a directory for the journal of this run. The directory stays, so that a person can
 /// inspect the journal later.
 fn tempfile_directory() -> anyhow::Result<PathBuf> {
-    let name = format!("organism-demo-{}", uuid::Uuid::now_v7().simple());
-    let path = std::env::temp_dir().join(name);
+    let path = run_directory(&std::env::temp_dir(), cfg!(target_os = "linux"));
     for directory in [path.clone(), path.join("copies")] {
         std::fs::create_dir(&directory)
             .with_context(|| format!("making {}", directory.display()))?;
     }
 
     Ok(path)
+}
+
+/// Returns a new path for the directory of a run. The directory is in `temporary` or, if the path
+/// of the control socket would be too long there, in `/tmp`. macOS gives each user a long path for
+/// temporary files. If `has_long_names` is true, no path is too long, because the operating system
+/// can name a directory by a file descriptor.
+fn run_directory(temporary: &Path, has_long_names: bool) -> PathBuf {
+    let name = format!("organism-demo-{}", uuid::Uuid::now_v7().simple());
+    let path = temporary.join(&name);
+    let socket = socket_path(&path.join("data"));
+    let fits = has_long_names || socket.as_os_str().len() <= limits::SOCKET_NAME_BYTES;
+    if fits { path } else { Path::new("/tmp").join(name) }
 }
 
 fn load(
@@ -291,5 +302,19 @@ mod tests {
         assert_eq!(source_tree(built), Some(Path::new("/src/organism")));
         assert_eq!(source_tree(Path::new("/opt/me/.cargo/bin/organism")), None);
         assert_eq!(source_tree(Path::new("/usr/bin/organism")), None);
+    }
+
+    #[test]
+    fn a_demo_runs_in_the_temporary_directory_unless_the_path_of_its_socket_is_too_long_there() {
+        let of_macos = "/var/folders/zz/zyxvpxvq6csfxvn_n0000000000000/T";
+        for (temporary, parent) in [("/var/tmp", "/var/tmp"), (of_macos, "/tmp")] {
+            let on_linux = run_directory(Path::new(temporary), true);
+            assert_eq!(on_linux.parent(), Some(Path::new(temporary)));
+
+            let directory = run_directory(Path::new(temporary), false);
+            assert_eq!(directory.parent(), Some(Path::new(parent)));
+            let socket = socket_path(&directory.join("data"));
+            assert!(socket.as_os_str().len() <= limits::SOCKET_NAME_BYTES);
+        }
     }
 }

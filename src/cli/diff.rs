@@ -7,8 +7,8 @@ use std::time::Instant;
 use serde::Serialize;
 
 use crate::audit::{
-    ComparedEvent, ComparedTurn, ThreadComparison, ThreadDifference, ThreadTimeline, ThreadTotals,
-    compare_threads, thread_timeline,
+    ComparedEvent, ComparedTurn, RecordedMoment, ThreadComparison, ThreadDifference,
+    ThreadTimeline, ThreadTotals, compare_threads, thread_timeline,
 };
 use crate::ids::{Digest, ListenerName, ThreadId};
 use crate::limits;
@@ -60,7 +60,7 @@ pub(super) enum FirstDifference {
     Event(ThreadDifference),
 }
 
-/// Two different model requests that the two compared threads made at the same place.
+/// The model requests of two corresponding turns, one of each compared thread. The requests differ.
 #[derive(Debug, Serialize)]
 pub(super) struct PromptDifference {
     #[serde(rename = "a")]
@@ -93,8 +93,8 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
             state: args.place.state.clone(),
         },
     };
-    let left = timeline(&args.place, &args.left)?;
-    let right = timeline(&other, &args.right)?;
+    let left = timeline(&args.place, &args.left, None)?;
+    let right = timeline(&other, &args.right, None)?;
     let comparison = compare_threads(&left, &right);
 
     let mut uncompared = 0;
@@ -150,11 +150,16 @@ pub(super) fn first_difference(
     prompt.map(FirstDifference::Prompt).or_else(event)
 }
 
-/// Reads all events of a thread and of the threads beneath it.
-pub(super) fn timeline(place: &JournalTarget, id: &str) -> anyhow::Result<ThreadTimeline> {
+/// Reads the events of a thread and of the threads beneath it up to the moment `up_to`, or all
+/// events if `up_to` is `None`.
+pub(super) fn timeline(
+    place: &JournalTarget,
+    id: &str,
+    up_to: Option<RecordedMoment>,
+) -> anyhow::Result<ThreadTimeline> {
     let thread = known(id)?;
     for reader in readers_of(place, &thread)? {
-        let found = thread_timeline(&reader, &thread, None);
+        let found = thread_timeline(&reader, &thread, up_to);
         if let Some(timeline) = found.map_err(|error| failed_in(&reader, error))? {
             return Ok(timeline);
         }
@@ -306,9 +311,9 @@ fn totals(output: &RenderOutput, sides: [&ThreadTotals; 2]) -> String {
     table(output, &["", left, right], &rows)
 }
 
-/// Returns the first line of the payload with the index `at` in a thread's result. For a result
-/// without payloads, returns `none` at index 0. Returns an empty text at any other index that the
-/// result lacks.
+/// Returns the first line of the payload with the index `at` in a thread's result, or `[redacted]`
+/// for a redacted payload. If there is no such payload, returns `none` at index 0, and an empty
+/// text at any other index.
 fn result_line(side: &ThreadTotals, at: usize) -> String {
     match side.results.get(at) {
         Some(Some(payload)) => {

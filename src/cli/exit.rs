@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use super::config_error_carets;
 use super::stop_signals::DrainSignal;
-use crate::{journal, organism, service};
+use crate::{index, journal, organism, service};
 
 /// The result of a command. Its number is the exit code of the process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -114,6 +114,7 @@ fn of_organism(error: &organism::Error) -> CommandExit {
     use organism::Error;
     match error {
         Error::Journal(error) => of_journal(error),
+        Error::IndexWithRedactedWords(error) => of_index(error),
         Error::Service(error) => of_service(error),
         Error::Keys(_) | Error::Project(_) => CommandExit::Config,
         Error::Io { source, .. } => of_io(source),
@@ -140,6 +141,7 @@ pub fn of_service(error: &service::Error) -> CommandExit {
         Error::Lost
         | Error::NotReady { .. }
         | Error::Undecided { .. }
+        | Error::ResultsRefused { .. }
         | Error::Unanswered { .. }
         | Error::NoPump { .. }
         | Error::ConfigChanged { .. } => CommandExit::TryAgain,
@@ -163,6 +165,23 @@ pub fn of_written_file(error: &std::io::Error) -> CommandExit {
     }
 }
 
+/// Returns the exit code of a command that failed with this error of an index.
+pub fn of_index(error: &index::Error) -> CommandExit {
+    use index::Error;
+    match error {
+        Error::Journal(error) => of_journal(error),
+        Error::Query { .. } => CommandExit::Usage,
+        Error::Building { .. } | Error::TimedOut { .. } => CommandExit::TryAgain,
+        Error::Io { source, .. } => of_io(source),
+        Error::Sqlite { source, .. }
+            if source.sqlite_error_code() == Some(rusqlite::ErrorCode::DiskFull) =>
+        {
+            CommandExit::TryAgain
+        }
+        _ => CommandExit::Unavailable,
+    }
+}
+
 /// Returns the exit code of a command that failed with this error of its journal.
 pub fn of_journal(error: &journal::Error) -> CommandExit {
     use journal::Error;
@@ -174,6 +193,8 @@ pub fn of_journal(error: &journal::Error) -> CommandExit {
         | Error::UnprovedStream { .. }
         | Error::StreamShorter { .. }
         | Error::OtherHostAhead { .. }
+        | Error::RepairPending { .. }
+        | Error::PayloadInStream { .. }
         | Error::StreamForked { .. } => CommandExit::ChainBroken,
         Error::OtherKey { .. } => CommandExit::NotProved,
         Error::WithoutMac { .. } => CommandExit::Config,
@@ -185,14 +206,7 @@ pub fn of_journal(error: &journal::Error) -> CommandExit {
         | Error::StateInUse { .. }
         | Error::Full { .. }
         | Error::Unavailable { .. } => CommandExit::TryAgain,
-        Error::Io { source, .. } if source.kind() == std::io::ErrorKind::StorageFull => {
-            CommandExit::TryAgain
-        }
-        Error::Sqlite { source, .. }
-            if source.sqlite_error_code() == Some(rusqlite::ErrorCode::DiskFull) =>
-        {
-            CommandExit::TryAgain
-        }
+        error if error.is_disk_full() => CommandExit::TryAgain,
         Error::Partitions { .. } | Error::OtherJournal { .. } => CommandExit::Config,
         Error::PositionMismatch { .. } => CommandExit::Bug,
         _ => CommandExit::Unavailable,

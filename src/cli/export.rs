@@ -48,8 +48,9 @@ enum OutputFormat {
 }
 
 impl OutputFormat {
-    /// Returns the function that replaces hidden characters for a terminal. A parser of this format
-    /// reads the same data from its output.
+    /// Returns the function that makes hidden characters visible in output to a terminal. The
+    /// function depends on the format: after the replacement, a parser of the format must still
+    /// read the same data.
     fn visible(self) -> Box<dyn FnMut(&str) -> String> {
         match self {
             Self::Xml => {

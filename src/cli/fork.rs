@@ -15,7 +15,7 @@ use crate::envelope::MessageKind;
 use crate::ids::{CallId, ListenerName, MessageId, PayloadName, Position, ThreadId};
 use crate::organism::operator;
 use crate::service::signing::OperatorSigner;
-use crate::service::{ForkRequest, OpenedFork};
+use crate::service::{BearerSecret, ForkRequest, OpenedFork};
 use crate::thread::{Allotment, DecisionOrigin};
 
 use super::command_organism::{CommandOrganism, remaining_work};
@@ -241,6 +241,7 @@ async fn fork(
     permitted: &[PayloadName],
     args: &Args,
 ) -> anyhow::Result<ExitCode> {
+    let secret = config.secret_of(&request.client).as_ref().map(BearerSecret::of);
     let organism = CommandOrganism::open(config).await?;
     let thread = organism.fork_id(&request.source);
     request.thread = thread.clone();
@@ -251,6 +252,7 @@ async fn fork(
     let mut exit = CommandExit::Done;
     let forking = async {
         let forked = organism.fork(request, signer).await;
+        let forked = forked.map(|ruled| ruled.map(|forked| OpenedFork { secret, ..forked }));
         let waited = match &forked {
             Ok(Ok(forked)) => {
                 print_fork(forked, &source, (message, position), args.json)?;
@@ -293,7 +295,7 @@ fn print_fork(
     (message, position): (MessageId, Position),
     is_json: bool,
 ) -> anyhow::Result<()> {
-    let OpenedFork { thread, calls } = forked;
+    let OpenedFork { thread, calls, .. } = forked;
     if is_json {
         put_line!(
             "{}",

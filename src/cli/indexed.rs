@@ -12,7 +12,7 @@ use crate::journal::partitions_in;
 use crate::locks::locked;
 use crate::thread::PauseTarget;
 
-use super::exit::{CommandExit, CommandFailure};
+use super::exit::{self, CommandFailure};
 use super::journal_target::{self, JournalTarget};
 use super::missing_partitions::noted_partitions_in;
 use super::render::{clean, progress_bar};
@@ -163,18 +163,8 @@ pub fn moment(text: &str) -> anyhow::Result<Time> {
 }
 
 fn failed(place: &JournalTarget, data: &Path, error: index::Error) -> anyhow::Error {
-    let exit = match &error {
-        index::Error::Query { .. } => CommandExit::Usage,
-        index::Error::Building { .. } | index::Error::TimedOut { .. } => CommandExit::TryAgain,
-        index::Error::Sqlite { source, .. }
-            if source.sqlite_error_code() == Some(rusqlite::ErrorCode::DiskFull) =>
-        {
-            CommandExit::TryAgain
-        }
-        _ => CommandExit::Unavailable,
-    };
     match error {
         index::Error::Journal(error) => journal_target::lost(place, data, error),
-        other => CommandFailure::new(exit, other.to_string()).into(),
+        other => CommandFailure::new(exit::of_index(&other), other.to_string()).into(),
     }
 }

@@ -9,8 +9,8 @@ use tracing_subscriber::EnvFilter;
 /// and each config that a reload has put in force.
 ///
 /// The NATS client logs a message at each attempt to connect. These messages are hidden, because
-/// the module `nats` logs the same errors once, with advice. The reason for which the client leaves
-/// a server, such as a malformed message, is shown, because only the client logs it. This log line
+/// the module `nats` logs the same errors once, with advice. If the client leaves a server, for
+/// example after a malformed message, only the client logs the reason. This log line is shown; it
 /// has the field `error`.
 const DEFAULT_LEVELS: &str = "warn,listener=info,config=info,async_nats=off,\
                               async_nats[{error}]=debug,async_nats::connector=off";

@@ -6,8 +6,10 @@ use std::sync::Mutex;
 
 use uuid::Uuid;
 
+use crate::durable_file;
 use crate::ids::Position;
-use crate::journal::{may_have_journal, partition_in, partitions_in, replaced};
+use crate::journal::{Error, may_have_journal, partition_in, partitions_in, replaced};
+use crate::limits;
 use crate::locks::locked;
 
 use super::journal_target;
@@ -16,8 +18,8 @@ use super::organism_reach::partitioned_config;
 /// A partition without a journal on this host.
 pub(super) struct MissingPartition {
     pub partition: u32,
-    /// Id and last acknowledged record of the journal of this partition that this host once had.
-    /// `None` if the state directory notes no such journal.
+    /// The journal of this partition that this host once had: its id, and the position of its last
+    /// acknowledged record. `None` if the state directory notes no such journal.
     pub lost: Option<(Uuid, Position)>,
 }
 
@@ -54,9 +56,37 @@ pub(super) fn missing_in(
     missing.collect()
 }
 
-/// Returns the numbers of the partitions without a journal in `data`. Without a config of the
-/// organism, considers only the partitions up to the highest one with a journal in `data`. Returns
-/// an empty list if the journal in `data` is not divided into partitions.
+/// File in a copy's data directory that contains the number of partitions of the copied journal.
+const COUNT_FILE: &str = "partitions";
+
+/// Writes the number of partitions of the journal in `data`, if it is known, into the data
+/// directory `copy`, so that a partition that is missing there is noticed without a config.
+pub(super) fn note_partition_count(data: &Path, copy: &Path) -> anyhow::Result<()> {
+    let Some(count) = known_partition_count(data) else { return Ok(()) };
+    let path = copy.join(COUNT_FILE);
+    let line = format!("{count}\n");
+    let unfinished = copy.join(format!("{COUNT_FILE}.new"));
+    let noted = durable_file::replace(&path, &unfinished, line.as_bytes());
+    noted.map_err(|source| {
+        let context = path.display().to_string();
+        journal_target::failed(Error::Io { context, source })
+    })
+}
+
+/// Returns the number of partitions of the journal in `data`: from the organism's config or, in a
+/// copy, from the note of the backup. Returns `None` without both.
+fn known_partition_count(data: &Path) -> Option<u32> {
+    if let Some(config) = partitioned_config(data) {
+        return Some(config.partitions());
+    }
+
+    let noted = std::fs::read_to_string(data.join(COUNT_FILE)).ok()?;
+    noted.trim().parse().ok().filter(|count| *count <= limits::PARTITIONS_MAX)
+}
+
+/// Returns the numbers of the partitions without a journal in `data`. If the number of partitions
+/// is not known, the list ends before the highest partition with a journal. Returns an empty list
+/// if the journal in `data` is not divided into partitions.
 fn missing_numbers(data: &Path) -> Vec<u32> {
     if may_have_journal(data) {
         return Vec::new();
@@ -64,9 +94,8 @@ fn missing_numbers(data: &Path) -> Vec<u32> {
 
     let journals = partitions_in(data).into_iter();
     let present: BTreeSet<u32> = journals.filter_map(|(partition, _)| partition).collect();
-    let configured = partitioned_config(data).map(|config| config.partitions());
-    let count = configured.or(present.last().map(|last| last + 1)).unwrap_or_default();
-    (0..count).filter(|partition| !present.contains(partition)).collect()
+    let end = known_partition_count(data).or(present.last().copied()).unwrap_or(0);
+    (0..end).filter(|partition| !present.contains(partition)).collect()
 }
 
 /// Returns the partition and the directory of each journal in `data`, as [`partitions_in`] does.

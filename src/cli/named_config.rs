@@ -33,14 +33,14 @@ pub fn given() -> Option<&'static Path> {
     GIVEN.get().map(Path::new)
 }
 
-/// Returns the option `--config` of this command, after a space. Returns an empty text if the
-/// command line has no such option.
+/// Returns a space and the option `--config` of this command. Returns an empty text if [`given`]
+/// returns `None`.
 pub fn option() -> String {
     GIVEN.get().map(|path| option_of("config", path)).unwrap_or_default()
 }
 
-/// Returns an option, after a space, with which another command reaches the same journal as this
-/// command. If `data` is given, this option is `--data`. Otherwise, it is the result of [`option`].
+/// Returns a space and the option that makes another command use the journal of this command. If
+/// `data` is given, this option is `--data`. Otherwise, returns the result of [`option`].
 pub fn option_or_data(data: Option<&Path>) -> String {
     data.map_or_else(option, |data| option_of("data", &data.display().to_string()))
 }

@@ -121,8 +121,8 @@ pub(super) fn handshake_in(data: &Path) -> anyhow::Result<Handshake> {
     Ok(project.as_deref().map(Handshake::of_path).unwrap_or_default())
 }
 
-/// Prints a note, unless this process has printed the same note before. Otherwise, a command that
-/// queries the pumps several times would repeat its notes.
+/// Prints a note if this process has not printed the same note before. So a command that queries
+/// the pumps several times does not repeat its notes.
 pub(super) fn note_once(text: String) {
     // The lock is held while the note is printed, so that no other thread prints the same note.
     static NOTED: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());

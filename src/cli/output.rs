@@ -54,8 +54,8 @@ pub fn put_json_line(json: &str) {
 }
 
 /// Writes a line for people to standard error. Adds the `--config` of this command to the commands
-/// that the line recommends. Replaces each character that a screen would hide or interpret by its
-/// code point, because the line may contain text from a payload or from the command line.
+/// that the line recommends. The line may contain text from a payload or from the command line.
+/// Therefore, each character that a screen would hide or interpret is replaced by its code point.
 pub fn note_line(line: Arguments<'_>) {
     let line = line.to_string();
     note(format_args!("{}\n", show_hidden(&named_config::with_option(&line))));

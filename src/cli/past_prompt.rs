@@ -50,9 +50,9 @@ pub fn past_prompt(
     Err(CommandFailure::usage(text).into())
 }
 
-/// Returns the source thread whose history `thread` continues, if `thread` belongs to a fork. Also
-/// returns the position at which this history ends. Returns `None` if the thread belongs to no
-/// fork, or to a fork of a thread in another journal.
+/// If `thread` belongs to a fork, returns the source thread whose history `thread` continues, and
+/// the position at which this history ends. Returns `None` if the thread belongs to no fork, or to
+/// a fork of a thread in another journal.
 fn inherited_from(
     place: &JournalTarget,
     thread: &ThreadId,

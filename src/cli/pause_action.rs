@@ -262,7 +262,8 @@ fn outcome(
     Err(CommandFailure::new(exit, summary + advice(exit)).into())
 }
 
-/// Returns the advice to repeat the command if `exit` states that the reason may pass.
+/// If `exit` states that the failure may be temporary, returns the advice to repeat the command.
+/// Otherwise, returns an empty text.
 fn advice(exit: CommandExit) -> &'static str {
     if exit == CommandExit::TryAgain { "; the command can be repeated" } else { "" }
 }

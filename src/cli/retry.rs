@@ -225,8 +225,8 @@ struct RetrySession<'a> {
     left_out: u64,
     /// Whether the organism has accepted at least one retry.
     has_retried: bool,
-    /// Whether the organism is certainly another program, to which every further request would
-    /// fail. If true, no further retry is sent.
+    /// Whether a response has shown that the organism runs another program version than this
+    /// command, so that every further request would fail. If true, no further retry is sent.
     is_other_program: bool,
 }
 
@@ -268,7 +268,8 @@ impl<'a> RetrySession<'a> {
         Ok(self.exit)
     }
 
-    /// Retries the messages one after another. Ends early if the organism is another program.
+    /// Retries the messages one after another. Ends early if a response shows that the organism
+    /// runs another program version than this command.
     async fn retry_all(&mut self, named: &[NamedMessage]) -> anyhow::Result<()> {
         for message in named {
             let result = self.retry(message).await?;

@@ -217,10 +217,10 @@ async fn send_each(
     Ok(exit.into())
 }
 
-/// Maximum number of files of a directory that are in progress at the same time. The same number of
-/// further files may wait for a person meanwhile. Both together take fewer connections than one
-/// hosted listener may have, and at most a quarter of the connections that an organism serves. So
-/// the person's commands can still connect.
+/// Maximum number of files of a directory that are in progress at the same time, not counting files
+/// that have waited for a person. Including these files, the maximum is twice this number. The
+/// double is less than the connections of one hosted listener, and at most a quarter of the
+/// connections that an organism serves. The person's commands can therefore still connect.
 const IN_PARALLEL: usize = 30;
 const _: () = assert!(IN_PARALLEL * 2 < limits::LISTENER_CONNECTIONS_MAX);
 
@@ -249,8 +249,8 @@ impl SendWindow {
         self.unanswered.update(|count| count + 1);
     }
 
-    /// Counts an update from a pump. `begins_hold` states that the file of this update begins to
-    /// wait for a person.
+    /// Counts an update from a pump. `begins_hold` states whether the file of this update now waits
+    /// for a person for the first time.
     fn count_update(&self, begins_hold: bool) {
         self.unanswered.set(0);
         if begins_hold {
@@ -342,7 +342,7 @@ struct SendTally {
 }
 
 impl SendTally {
-    /// Counts a file whose updates have the exit code `exit`.
+    /// Counts a file whose updates have the exit code `exit`. `None` counts as success.
     fn count(&mut self, exit: Option<CommandExit>) {
         match exit.unwrap_or(CommandExit::Done) {
             CommandExit::Done => self.done += 1,
@@ -434,7 +434,8 @@ fn file_name(path: &Path) -> String {
     path.file_name().unwrap_or_default().display().to_string()
 }
 
-/// Prints a note if the work of a file waits, for a person or for anything else that is missing.
+/// If the work of a file makes no progress, prints a note with the reason, such as a missing
+/// approval or a slow model.
 fn note_wait(file: &str, sent: &SubmitUpdate, wait: bool) {
     match sent {
         SubmitUpdate::Accepted { thread, held: true, .. } if wait => {

@@ -1,18 +1,22 @@
 //! `organism sql`: queries the index of the journal with SQL.
 
+mod row_writer;
+
 use std::collections::HashSet;
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::{Map, Number, Value};
 
-use crate::index::{SqlValue, run_sql};
+use crate::index::{self, SqlValue, run_sql};
+use crate::limits;
 
 use super::exit::{CommandExit, CommandFailure};
 use super::indexed;
 use super::journal_target::{self, JournalTarget};
 use super::output::recorded;
-use super::render::{RenderOutput, one_line, put, put_visible_json, table};
+use super::render::{RenderOutput, one_line, put, table, visible_json_line};
+use row_writer::RowWriter;
 
 #[derive(Debug, clap::Args)]
 #[command(
@@ -43,13 +47,18 @@ pub struct Args {
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let data = journal_target::data_dir(&args.place)?;
     let data = indexed::one_journal(&data, args.partition)?;
-    let mut rows = SqlRows::new(args.json, args.csv);
+    let mut rows = SqlRows::new(args.json, args.csv, args.timeout)?;
     let time = Duration::from_secs(args.timeout);
 
-    indexed::read(&args.place, &data, &mut |reader| {
-        rows.clear();
+    let answer = indexed::read(&args.place, &data, &mut |reader| {
+        rows.begin();
         run_sql(reader, &args.query, time, &mut |columns, row| rows.take(columns, row))
-    })?;
+    });
+    if let Err(error) = answer {
+        // Rows from before the error are written whole, unless the reader of the output is blocked.
+        rows.writer.finish(Instant::now().checked_add(limits::SQL_OUTPUT_GRACE));
+        return Err(error);
+    }
     rows.finish()?;
     Ok(CommandExit::Done.into())
 }
@@ -61,23 +70,30 @@ struct SqlRows {
     csv: bool,
     columns: Vec<String>,
     table: Vec<Vec<String>>,
-    /// Whether at least one row was already written to standard output.
-    written: bool,
+    writer: RowWriter,
+    /// Time limit of the query, in seconds.
+    seconds: u64,
+    /// End of the time limit; `None` for a time limit beyond the range of the clock.
+    until: Option<Instant>,
     failure: Option<anyhow::Error>,
 }
 
 impl SqlRows {
-    fn new(json: bool, csv: bool) -> Self {
+    fn new(json: bool, csv: bool, seconds: u64) -> anyhow::Result<Self> {
         let columns = Vec::new();
-        Self { json, csv, columns, table: Vec::new(), written: false, failure: None }
+        let table = Vec::new();
+        let writer = RowWriter::start()?;
+        Ok(Self { json, csv, columns, table, writer, seconds, until: None, failure: None })
     }
 
-    /// Discards the rows that are not written yet, because the index from which they come is
-    /// damaged. If some rows are already written, makes the command fail with the advice to discard
-    /// its output.
-    fn clear(&mut self) {
+    /// Prepares for the rows of a query. If an earlier query has failed because its index was
+    /// damaged, discards the rows that are not written yet. If some rows are already written, makes
+    /// the command fail with the advice to discard its output.
+    fn begin(&mut self) {
+        self.until = Instant::now().checked_add(Duration::from_secs(self.seconds));
         self.table.clear();
-        if self.written {
+        self.writer.clear();
+        if self.writer.has_begun() {
             let text = "the index proved damaged and was made anew; discard this output, and run \
                         the command again";
             self.failure = Some(CommandFailure::new(CommandExit::TryAgain, text).into());
@@ -94,7 +110,6 @@ impl SqlRows {
     }
 
     fn put(&mut self, columns: &[String], row: Option<Vec<SqlValue>>) -> anyhow::Result<()> {
-        self.written |= self.csv || (self.json && row.is_some());
         match row {
             None => {
                 self.columns = columns.to_vec();
@@ -102,11 +117,14 @@ impl SqlRows {
                     only_once(columns)?;
                 }
                 let header = columns.iter().map(|name| csv_field(name));
-                if self.csv { put(&csv_line(header)) } else { Ok(()) }
+                if self.csv { self.write(&csv_line(header)) } else { Ok(()) }
             }
-            Some(row) if self.json => put_visible_json(&json_row(columns, &row)),
+            Some(row) if self.json => {
+                let line = visible_json_line(&json_row(columns, &row))?;
+                self.write(&line)
+            }
             Some(row) if self.csv => {
-                put(&csv_line(row.iter().map(|value| csv_field(&text(value)))))
+                self.write(&csv_line(row.iter().map(|value| csv_field(&text(value)))))
             }
             Some(_) if self.table.len() == TABLE_ROWS_MAX => {
                 let text = format!(
@@ -121,12 +139,23 @@ impl SqlRows {
         }
     }
 
+    /// Adds a row to the output. Fails at the end of the time limit if the reader of the output takes
+    /// no more rows. The query then ends, because an open query keeps SQLite from reusing the index's
+    /// write-ahead log.
+    fn write(&mut self, row: &str) -> anyhow::Result<()> {
+        if self.writer.add(row, self.until) { Ok(()) } else { Err(too_slow(self.seconds)) }
+    }
+
     fn finish(self) -> anyhow::Result<()> {
         if let Some(failure) = self.failure {
             return Err(failure);
         }
         if self.json || self.csv {
-            return Ok(());
+            // The query may have ended just before its time limit.
+            let grace = Instant::now().checked_add(limits::SQL_OUTPUT_GRACE);
+            let until = self.until.and_then(|until| grace.map(|grace| until.max(grace)));
+            let is_written = self.writer.finish(until);
+            return if is_written { Ok(()) } else { Err(too_slow(self.seconds)) };
         }
 
         let is_number = |at: usize| {
@@ -139,6 +168,13 @@ impl SqlRows {
         let headers: Vec<&str> = headers.iter().map(String::as_str).collect();
         put(&table(&RenderOutput::stdout(false), &headers, &self.table))
     }
+}
+
+/// Returns the error for a reader of the output that has not taken all rows within the time limit.
+fn too_slow(seconds: u64) -> anyhow::Error {
+    let text = index::Error::TimedOut { seconds }.to_string();
+    let text = format!("the output is incomplete, because its reader is too slow: {text}");
+    CommandFailure::new(CommandExit::TryAgain, text).into()
 }
 
 /// Maximum rows of a table. A table is kept in memory, because the widths of its columns are known

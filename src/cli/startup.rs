@@ -46,9 +46,10 @@ fn loaded<T>(given: Option<&Path>, load: LoadConfig<T>) -> anyhow::Result<T> {
 /// Loads a config that an argument other than `--config` names, such as the changed config of
 /// `organism try`.
 ///
-/// If the config loads, the commands that this program recommends to the user do not name it. If it
-/// does not load, these commands name it with `--config`. Exception: if this program has already
-/// loaded a config that `--config` names, the commands name that config.
+/// If this config does not load, the command ends. The commands that it then recommends to the user
+/// name this config with `--config`. Exception: if the command has already loaded the config of its
+/// own `--config`, they name that config. If the present config loads, no recommended command names
+/// it.
 pub(super) fn other_config(path: &Path) -> anyhow::Result<Config> {
     load_or_report(Some(path), config::load_without_keys)
 }

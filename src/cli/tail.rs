@@ -51,7 +51,7 @@ pub struct Args {
     no_follow: bool,
     /// Also show what model calls do now, and the text of models as it streams. The command waits
     /// until an organism runs, and ends with the organism or, with --thread, when the thread is
-    /// over. Permitted for operators, and for clients in threads of their own.
+    /// over. Permitted for operators, and for clients in trees that they have opened.
     #[arg(long, conflicts_with = "no_follow")]
     live: bool,
     /// Client in whose name the command watches. The client must have opened the tree of the

@@ -29,7 +29,7 @@ const FILTERS: [&str; 9] = [
     "until",
 ];
 
-/// A parsed query.
+/// A parsed query, which selects recorded threads by their ids or by a filter.
 #[derive(Debug)]
 pub enum ThreadQuery {
     Ids(Vec<ThreadId>),

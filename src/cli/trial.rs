@@ -36,7 +36,12 @@ pub struct Args {
     threads: String,
     /// Maximum number of threads that the trial runs. If the query finds more, the trial runs those
     /// with the newest records.
-    #[arg(long, value_name = "N", default_value_t = limits::TRIAL_THREADS_DEFAULT)]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = limits::TRIAL_THREADS_DEFAULT,
+        value_parser = startup::at_least_one,
+    )]
     max: usize,
     /// Let every agent use this model of the changed config.
     #[arg(long, value_name = "MODEL")]
@@ -227,8 +232,9 @@ fn compare(
     let mut report = TrialReport::default();
     for TrialThread { thread, .. } in threads {
         match outcomes.get(thread) {
-            Some(TrialOutcome::Ran(judgement)) => {
-                report.compare((&args.place, &own), thread, schemas, judgement.clone())?;
+            Some(TrialOutcome::Ran { judgement, last }) => {
+                let read = (thread, *last);
+                report.compare((&args.place, &own), read, schemas, judgement.clone())?;
             }
             Some(TrialOutcome::NotTried(reason)) => report.add_not_tried(thread, reason.clone()),
             None => {}

@@ -79,8 +79,9 @@ impl ViewArgs {
     /// Returns the person that `--as` names, and the token of the view. If the person is a client
     /// that has a secret in the config, the token is this secret.
     ///
-    /// For any other person, the token is `None`, and the caller generates one and shows it on the
-    /// terminal. Therefore, fails for such a person if standard output is no terminal.
+    /// For any other person, the token is `None`. The caller must then generate a token and show it
+    /// on the terminal. Therefore, returns an error if there is no secret and standard output is no
+    /// terminal.
     pub fn person(
         &self,
         config: Option<&Config>,
@@ -106,7 +107,8 @@ impl ViewArgs {
     }
 
     /// Opens the view and prints its address. The address contains the token if the token was
-    /// generated. `option` is the option of the command that names the address.
+    /// generated. `option` is the name of the command's option for the address, such as `--listen`,
+    /// for error messages.
     pub fn open(
         &self,
         listen: SocketAddr,

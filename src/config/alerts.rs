@@ -36,7 +36,7 @@ pub struct AlertRulesConfig {
     /// An alert is raised when this number of calls to one listener has failed within `window`.
     pub failures: u64,
     /// Period in which refusals and failures are counted. An alert about refusals or failures ends
-    /// when no further one occurs for a period of this length.
+    /// when no further refusal or failure of its cause occurs for a period of this length.
     pub window: Duration,
     /// An alert is raised when a call has waited for a person for this time.
     pub waiting: Duration,

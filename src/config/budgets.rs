@@ -42,15 +42,15 @@ pub(super) fn note_of_zero(key: &str, money: Option<Money>) -> Option<String> {
     is_zero.then(|| format!("{key} is 0, so only models whose prices are 0 can be called"))
 }
 
-/// A budget of money of a workflow or of one of its goals.
+/// The money budget of a workflow, or of a goal of a workflow.
 pub(super) struct WorkflowBudget<'a> {
     pub place: &'a SourceRange,
     /// The listeners that can be called beneath the workflow or the goal.
     pub beneath: BTreeSet<&'a ListenerName>,
 }
 
-/// Checks the budgets of money of workflows and goals. Does not report a model that [`check`]
-/// already reports.
+/// Checks the money budgets of workflows and goals. Does not report a model that [`check`] already
+/// reports.
 pub(super) fn check_workflows(
     budgets: &[WorkflowBudget<'_>],
     sections: &DeclaredSections,
@@ -65,7 +65,7 @@ pub(super) fn check_workflows(
     }
 }
 
-/// Checks the budgets of money of the organism and of its agents. Returns the names of the reported
+/// Checks the money budgets of the organism and of its agents. Returns the names of the reported
 /// models.
 fn check_members<'s>(
     sections: &'s DeclaredSections,

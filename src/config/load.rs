@@ -24,17 +24,18 @@ use super::{
 };
 
 /// Reads the sections of the config file, with overrides from the environment. Each section is
-/// checked separately.
+/// checked separately. `is_stored` states whether the config comes from a journal.
 pub(super) fn read(
     path: &Path,
     around: &ConfigEnvironment,
+    is_stored: bool,
     problems: &mut ConfigProblems,
 ) -> Result<(DeclaredSections, Arc<ConfigSource>), ConfigProblems> {
     let text = file::read(path, around)?;
     let shown = path.display().to_string();
     let (mut root, source) = tree::parse(&shown, &text, around, problems)?;
     overrides::apply(&mut root, around, problems);
-    let mut sections = sections::read(&root, &source, problems);
+    let mut sections = sections::read(&root, &source, is_stored, problems);
     sections.workflows = root.take(keys::WORKFLOWS.name);
     sections.root = root;
     Ok((sections, source))
@@ -48,7 +49,7 @@ pub fn directories(
     around: &ConfigEnvironment,
 ) -> Result<ProjectFolders, ConfigProblems> {
     let mut problems = ConfigProblems::default();
-    let (sections, source) = read(path, around, &mut problems)?;
+    let (sections, source) = read(path, around, false, &mut problems)?;
     match (&sections.name, sections.places_unread) {
         (Some(name), false) => sections
             .directories(name, path, around)
@@ -61,7 +62,7 @@ pub fn directories(
 /// about storage are invalid, `Err` contains every problem of the config.
 pub fn storage(path: &Path, around: &ConfigEnvironment) -> Result<StorageConfig, ConfigProblems> {
     let mut problems = ConfigProblems::default();
-    let (sections, _) = read(path, around, &mut problems)?;
+    let (sections, _) = read(path, around, false, &mut problems)?;
     let directory = file::directory(path, around);
     storage_of(&sections, &directory, around, &mut problems).ok_or(problems)
 }
@@ -178,7 +179,8 @@ fn read_as(
     keys: KeyRequirement,
     problems: &mut ConfigProblems,
 ) -> Result<DeclaredSections, ConfigProblems> {
-    let (mut sections, source) = read(path, around, problems)?;
+    let is_stored = keys == KeyRequirement::Stored;
+    let (mut sections, source) = read(path, around, is_stored, problems)?;
     if keys == KeyRequirement::Own || keys.needs_no_keys() {
         sections.storage.forget_whom();
     }
@@ -187,13 +189,13 @@ fn read_as(
         sections.storage.forget_who_asks();
     }
 
-    if keys == KeyRequirement::Stored {
+    if is_stored {
         sections.telemetry.forget_headers();
         sections.storage.forget_authority();
     }
 
     check_sections(&mut sections, &source, path, around, problems);
-    if keys != KeyRequirement::Stored {
+    if !is_stored {
         transports::check_thinking(&sections, problems);
     }
     Ok(sections)

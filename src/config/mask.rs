@@ -1,4 +1,4 @@
-//! Finds the private ranges in a config's text, which error messages must not quote.
+//! Finds the private ranges in a config's text. Error messages must not quote these ranges.
 
 use std::ops::Range;
 

@@ -65,7 +65,7 @@ pub(super) struct DeclaredMember {
     /// Names of the primitives, such as `wait`, that the member may use; `None` if the config does
     /// not list them.
     pub core: Option<Vec<String>>,
-    /// Range of the setting in the config's text that puts the listener on NATS; `None` if the
+    /// Range of the key that puts the listener on NATS, in the config's text. `None` if the
     /// listener is not on NATS.
     pub nats: Option<SourceRange>,
     pub agent: Option<DeclaredAgent>,
@@ -270,8 +270,8 @@ pub(super) enum SchemaSource {
     File,
     /// Payloads are declared in the listener's own `schema`, or in the section `payloads`.
     FileOrSection,
-    /// Payloads may be declared in the listener's own `schema` or in the section `payloads`. An
-    /// agent or a human without the key `accepts` accepts only payloads that workflows declare.
+    /// Payloads may be declared in the listener's own `schema` or in the section `payloads`. If an
+    /// agent or a human has no key `accepts`, only workflows declare its payloads.
     Workflows,
 }
 
@@ -348,7 +348,7 @@ pub(super) fn listener(
 enum HostKind {
     /// The listener runs as child processes of this program.
     Here(DeclaredProcess),
-    /// The listener is a program that its operator starts and that connects over NATS.
+    /// The listener is a program that connects over NATS. An operator starts this program.
     OnNats { concurrency: u32, place: SourceRange },
 }
 

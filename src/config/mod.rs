@@ -107,6 +107,7 @@ pub use stored::{
 pub use telemetry::TelemetryConfig;
 pub use trial_source::TrialSource;
 pub use withheld::PASSPHRASE_FILE;
+pub(crate) use withheld::hides_same;
 
 /// A valid config.
 #[derive(Clone)]
@@ -184,7 +185,8 @@ pub struct Config {
     /// that program nor on `PATH`.
     pub launcher: Option<PathBuf>,
     /// The effective config as JSON: defaults, overrides, texts of prompts, and digests of schemas
-    /// and recordings. Contains no secrets and no paths of this machine.
+    /// and recordings. Contains no secrets. Schema files and their folders have portable names,
+    /// which are valid on every machine.
     pub text: String,
     /// The config in the form that the journal stores, and that can be loaded again.
     pub stored: Arc<StoredConfig>,

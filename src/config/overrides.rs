@@ -2,7 +2,7 @@
 //!
 //! Names are written in capitals, with `_` for `-`. An override may change a member that the file
 //! declares, such as an agent, but adds no member. Two parts of the config are more restricted: the
-//! section `[payloads]`, and keys with a structure of their own, such as `goals` of a workflow and
+//! section `[payloads]`, and keys with nested tables or lists, such as `goals` of a workflow and
 //! `undo` of a listener. There, an override only replaces an existing value. An override that
 //! matches nothing is reported as a problem, so that typos are noticed.
 

@@ -158,9 +158,9 @@ impl PayloadResolver {
         }
     }
 
-    /// Returns the contracts of all members, with resolved payload names, and the contracts in
-    /// `workflows`. Leaves out the contract of each member whose declaration has a problem. Returns
-    /// `None` if the contracts do not fit together.
+    /// Resolves the payload names of all members. Returns the contracts of the members, together
+    /// with the contracts in `workflows`. Leaves out the contract of each member whose declaration
+    /// has a problem. Returns `None` if the contracts do not fit together.
     pub fn contracts(
         &mut self,
         sections: &DeclaredSections,
@@ -193,9 +193,9 @@ impl PayloadResolver {
     }
 
     /// Resolves the payload names of a member, and builds its contract. `is_valid` states whether
-    /// the member's declaration has no problem so far. Returns `None` if the contract is unknown,
-    /// because `is_valid` is false or a name cannot be resolved. For a stored config, builds the
-    /// contract in any case.
+    /// the member's declaration has no problem so far. Returns `None` if `is_valid` is false or a
+    /// name cannot be resolved, because the contract is then unknown. For a stored config, returns
+    /// the contract even then.
     fn resolve<'d>(
         &mut self,
         member: &'d DeclaredMember,

@@ -109,7 +109,7 @@ pub fn proof_settings(
     around: &ConfigEnvironment,
 ) -> Result<ProofSettings, ConfigProblems> {
     let mut problems = ConfigProblems::default();
-    let (sections, _) = super::load::read(path, around, &mut problems)?;
+    let (sections, _) = super::load::read(path, around, false, &mut problems)?;
     let proof = &sections.storage.proof;
     let checkpoints = proof.checkpoints(&file::directory(path, around));
     Ok(ProofSettings { known_keys: proof.known_keys.clone(), checkpoints })

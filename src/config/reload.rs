@@ -111,8 +111,8 @@ fn secret_changes(before: &Config, after: &Config) -> Vec<ConfigChange> {
     changes
 }
 
-/// Returns a change for each agent whose `timeout` is set in only one of the two configs, although
-/// the resulting duration is the same. The effective configs do not show this difference.
+/// Returns a change for each agent whose `timeout` is set in only one of the two configs, and whose
+/// resulting time-out is the same in both. The effective configs do not show this difference.
 fn default_timeout_changes(before: &Config, after: &Config) -> Vec<ConfigChange> {
     let timeout = |config: &Config, name: &ListenerName| {
         config.contracts.get(name).map(|contract| contract.timeout)

@@ -43,7 +43,7 @@ pub(super) struct DeclaredSections {
     pub telemetry: telemetry::DeclaredTelemetry,
     pub alerts: Option<DeclaredAlerts>,
     pub limits: TreeLimits,
-    /// Range of the key `money` of the section of limits in the config's text; without this key,
+    /// Range of the key `money` in the section `[limits]` of the config's text. Without this key,
     /// the range of the key `per_request_money`. `None` if the config sets neither key.
     pub money: Option<SourceRange>,
     pub payload_bytes: usize,
@@ -134,10 +134,12 @@ pub(super) fn check_directories(
     );
 }
 
-/// Reads every section of the config. `root` is the table that contains the sections.
+/// Reads every section of the config. `root` is the table that contains the sections. `is_stored`
+/// states whether the config comes from a journal.
 pub(super) fn read(
     root: &TomlTable,
     source: &Arc<ConfigSource>,
+    is_stored: bool,
     problems: &mut ConfigProblems,
 ) -> DeclaredSections {
     unknown_sections(root, problems);
@@ -153,7 +155,7 @@ pub(super) fn read(
     let LimitsSection { tree, money, payload_bytes } = limits_of(root, source, problems);
 
     let mut declared = Vec::new();
-    let payloads = short_types::read(root, problems);
+    let payloads = short_types::read(root, is_stored, problems);
     let source_of = match (root.get(keys::WORKFLOWS.name), &payloads.place) {
         (Some(_), _) => SchemaSource::Workflows,
         (None, Some(_)) => SchemaSource::FileOrSection,

@@ -22,7 +22,13 @@ pub(super) struct DeclaredPayloads {
 }
 
 /// Reads the section `[payloads]` from `root`, the table of the whole config.
-pub(super) fn read(root: &TomlTable, problems: &mut ConfigProblems) -> DeclaredPayloads {
+/// `is_stored` states whether the config comes from a journal. Such a config may have words that a
+/// config in a file may not have, because earlier versions permitted them.
+pub(super) fn read(
+    root: &TomlTable,
+    is_stored: bool,
+    problems: &mut ConfigProblems,
+) -> DeclaredPayloads {
     let section = keys::PAYLOADS.name;
     let Some(entry) = root.entries.iter().find(|entry| entry.key.value == section) else {
         return DeclaredPayloads::default();
@@ -36,20 +42,22 @@ pub(super) fn read(root: &TomlTable, problems: &mut ConfigProblems) -> DeclaredP
         return DeclaredPayloads { types: Vec::new(), place, has_unread: true };
     };
 
-    let mut reader = ShortTypeReader { problems };
+    let mut reader = ShortTypeReader { is_stored, problems };
     let types = reader.named_types(table, "payload");
     let has_unread = types.len() < table.entries.len();
     DeclaredPayloads { types, place, has_unread }
 }
 
 /// Reads the type in `node` for an element that must occur exactly once. If the type is invalid,
-/// optional or a list, reports a problem and returns `None`.
+/// optional or a list, reports a problem and returns `None`. `is_stored` states whether the config
+/// comes from a journal.
 pub(super) fn of_table(
     node: &TomlNode,
     what: &str,
+    is_stored: bool,
     problems: &mut ConfigProblems,
 ) -> Option<ShortType> {
-    let mut reader = ShortTypeReader { problems };
+    let mut reader = ShortTypeReader { is_stored, problems };
     let (occurs, short_type) = reader.field(node, what)?;
     if occurs != FieldCount::Once {
         let message = format!("{what} is one element, neither a list nor optional");
@@ -63,6 +71,8 @@ pub(super) fn of_table(
 
 /// Reader of types that reports each problem at the place of the faulty value.
 struct ShortTypeReader<'a> {
+    /// Whether the config comes from a journal.
+    is_stored: bool,
     problems: &'a mut ConfigProblems,
 }
 
@@ -191,16 +201,21 @@ impl ShortTypeReader<'_> {
 
     fn words(&mut self, node: &TomlNode, written: &str, what: &str) -> Option<ShortType> {
         let words: Vec<_> = written.split('|').map(|word| word.trim().to_owned()).collect();
+        let is_type = |word: &str| ShortType::named(word).is_some();
         let fault = |(at, word): (usize, &String)| match word {
             word if word.is_empty() => Some("an empty word"),
             word if word.contains(char::is_whitespace) => Some("a word with a blank in it"),
             word if !word.chars().all(is_xml_char) => Some("a word that XML cannot hold"),
             word if words.iter().take(at).any(|before| before == word) => Some("a word twice"),
+            word if !self.is_stored && is_type(word) => Some("the name of a type among them"),
+            word if !self.is_stored && word.ends_with('?') => Some("a word that ends in `?`"),
             _ => None,
         };
         if let Some(reason) = words.iter().enumerate().find_map(fault) {
             let message = format!("the words of {what} have {reason}");
-            let help = "write words without blanks, each once, such as \"ship | revise\"";
+            let help = "write one type, or words without blanks, each once, such as \
+                        \"ship | revise\"; `?` stands once, at the end; a word such as `text` needs \
+                        an XSD";
             self.report(node, message, help.to_owned());
             return None;
         }

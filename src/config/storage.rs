@@ -168,8 +168,8 @@ impl DeclaredStorage {
         }
     }
 
-    /// Drops the credentials of the system account. With these, the program checks that the NATS
-    /// servers sync each message to disk before they acknowledge the message.
+    /// Drops the credentials of the system account. The program needs these credentials only to
+    /// check that the NATS servers sync each message to disk before they acknowledge the message.
     pub fn forget_who_asks(&mut self) {
         if let Some(nats) = &mut self.nats {
             nats.system_nkey_file = None;

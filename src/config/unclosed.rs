@@ -37,7 +37,7 @@ pub(super) fn unclosed_part(text: &str) -> Option<UnclosedPart> {
     scanner.innermost().map(|part| string.unwrap_or(part))
 }
 
-/// Scanner that knows which brackets are open.
+/// Scans a TOML text line by line, and keeps track of the brackets and quotes that are open.
 #[derive(Default)]
 struct BracketScanner {
     /// Lists and inline tables that are open, outermost first.
@@ -119,10 +119,10 @@ impl BracketScanner {
 
     /// Whether the line shows that the innermost open list or table lacks its closing bracket.
     /// `text` is the rest of the source from this line on.
-    /// - The header of a section shows this for a list and for a table.
-    /// - A setting (`key = value`) shows this for a list that no later line closes. If a later line
+    /// - For a list, returns true if the line is the header of a section. Also returns true if the
+    ///   line is a setting (`key = value`) and no later line closes the list. If a later line
     ///   closes the list, the setting is an inline table that lacks its braces.
-    /// - A setting never shows this for a table.
+    /// - For a table, returns true only if the line is the header of a section.
     fn is_interrupted_by(&self, line: &str, text: &str) -> bool {
         match self.innermost() {
             Some(UnclosedPart::List(_)) => {

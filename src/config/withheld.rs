@@ -1,5 +1,6 @@
 //! Environment variables that are hidden from the processes of listeners.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use super::sections::DeclaredSections;
@@ -13,7 +14,7 @@ pub const PASSPHRASE_FILE: &str = "ORGANISM_PASSPHRASE_FILE";
 /// Returns the names of variables that are hidden from listeners: keys of models and of the
 /// collector, the password of NATS, secrets of clients, keys of operators, and overrides with
 /// private values. Always includes [`PASSPHRASE_FILE`]. A listener gets such a variable only if its
-/// own config section passes the variable on.
+/// own config section passes the variable on. The names are sorted, and each occurs once.
 pub(super) fn withheld(
     sections: &DeclaredSections,
     models: &[ModelSpec],
@@ -29,7 +30,16 @@ pub(super) fn withheld(
     let operators = sections.operators.variables.iter().cloned();
     let overrides = around.variables.keys().filter(|name| is_private_override(name)).cloned();
     let passphrase = std::iter::once(PASSPHRASE_FILE.to_owned());
-    own.chain(collector).chain(operators).chain(overrides).chain(passphrase).collect()
+    let names = own.chain(collector).chain(operators).chain(overrides).chain(passphrase);
+    names.collect::<BTreeSet<_>>().into_iter().collect()
+}
+
+/// Whether a child process inherits the same variables of this process if the variables `before`
+/// are hidden from it, and if the variables `after` are hidden. A hidden variable makes a
+/// difference only if this process has it. Both lists must be sorted, without repeated names.
+pub fn hides_same(before: &[String], after: &[String]) -> bool {
+    let is_set = |name: &&String| std::env::var_os(name).is_some();
+    before.iter().filter(is_set).eq(after.iter().filter(is_set))
 }
 
 /// Whether `variable` overrides a value in a private table of the config: `env` of a listener,
@@ -62,7 +72,16 @@ fn password_variable(servers: &nats::Options) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::is_private_override;
+    use super::{hides_same, is_private_override};
+
+    #[test]
+    fn only_variables_of_this_process_change_what_a_child_process_inherits() {
+        let list = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+        let path = list(&["PATH"]);
+        assert!(hides_same(&path, &list(&["ABSENT_KEY", "PATH"])));
+        assert!(!hides_same(&path, &list(&["ABSENT_KEY"])));
+        assert!(!hides_same(&[], &path));
+    }
 
     #[test]
     fn only_overrides_of_private_tables_are_withheld() {

@@ -7,13 +7,18 @@ use crate::system::Primitive;
 
 impl Contract {
     /// Whether the listener works on at most one call of a thread at a time. The next call of the
-    /// thread waits until this call has ended.
+    /// thread waits until the call in progress has ended.
     ///
-    /// Two calls can block each other: the new call would wait for the present one, while the
-    /// present call waits, directly or indirectly, for the sender of the new call. In this case,
-    /// the pump refuses the new call.
+    /// Such a wait could never end if the call in progress already waits, directly or indirectly,
+    /// for the sender of the next call. In this case, the pump refuses the next call.
     pub fn is_serial(&self) -> bool {
         self.role == Role::Agent
+    }
+
+    /// Whether both contracts describe the same kind of listener. The state of a call with a
+    /// delivery in flight depends on this kind.
+    pub fn is_same_kind(&self, other: &Self) -> bool {
+        self.role == other.role && self.serial_per_thread == other.serial_per_thread
     }
 
     /// Returns the names of the primitives that the listener may use. If the config has a list for

@@ -63,8 +63,8 @@ impl Vocabulary {
         self.names.get(name)
     }
 
-    /// Removes each listener for which `is_kept` returns false from the calls in this vocabulary.
-    /// Then removes the payload names that no remaining listener accepts.
+    /// Removes listeners from the calls in this vocabulary: each listener for which `is_kept`
+    /// returns false. Then removes the payload names that no remaining listener accepts.
     pub(super) fn retain_callees(&mut self, is_kept: impl Fn(&PayloadName, &ListenerName) -> bool) {
         self.names.retain(|name, meaning| match meaning {
             Meaning::Call { peers, .. } => {

@@ -46,7 +46,8 @@ word_enum! {
         #[serde(rename = "budget-spent")]
         BudgetSpent,
         // The pump checks the rules from here on, after the gate.
-        /// The outcome already contains the maximum number of actions.
+        /// The outcome already contains the maximum number of actions, or the turn contains more
+        /// parts than its limits permit.
         #[serde(rename = "excess-action")]
         ExcessAction,
         /// The goal of the workflow has used up its delegations.
@@ -145,6 +146,7 @@ impl RefusalRule {
             | "unknown-param" | "final-format" | "final-status" | "final-empty"
             | "final-invalid" => Self::SchemaInvalid,
             "unknown-action" | "unknown-tool" => Self::UnknownAction,
+            "turn-excess" => Self::ExcessAction,
             _ => Self::MalformedAction,
         }
     }

@@ -22,7 +22,7 @@ pub struct CurrencyTotals {
 /// An amount of money with its currency, if this is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 struct CurrencyAmount<'c> {
-    /// `None` if the currency is unknown.
+    /// Currency of the amount; `None` if the currency is unknown.
     #[serde(rename = "currency")]
     currency: Option<&'c str>,
     #[serde(rename = "money")]

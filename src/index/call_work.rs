@@ -36,7 +36,8 @@ pub struct CallWork {
     pub turns: Vec<TurnWork>,
     /// Whether the call has more attempts than a page shows.
     pub is_cut: bool,
-    /// Number of attempts within the shown page of the thread that repeat a failed or lost attempt.
+    /// Number of attempts that repeat a failed or lost attempt. Counts only attempts within the
+    /// shown page of the thread.
     pub retries: u64,
     /// Number of failed model requests after which a later request of the same model call was
     /// answered.

@@ -135,7 +135,7 @@ impl<'d> IndexWriter<'d> {
             Ok(())
         };
         if reads_ahead {
-            in_order(journal.data(), first, last, WordedRecord::new, &mut take)?;
+            in_order(journal, first, last, WordedRecord::new, &mut take)?;
         } else {
             in_order_alone(journal, first, last, WordedRecord::new, &mut take)?;
         }

@@ -93,8 +93,8 @@ fn count_subthread(
 }
 
 /// Whether the timeline entries for the input of a record count as work of the thread. Entries
-/// about the findings of a turn, or about a cancellation, do. All other entries for inputs are
-/// about actions of persons, or refusals.
+/// about the findings of a turn, and about a cancellation, count as work. All other entries for
+/// inputs do not, because they are about actions of persons or about refusals.
 fn is_work_of_input(record: &Record) -> bool {
     match &record.input {
         Input::Outcome { .. } => true,

@@ -1,8 +1,9 @@
 //! The file of an index: its creation, removal, and the checks before its use.
 
+use std::fmt::Display;
 use std::fs::{File, OpenOptions};
 use std::io::ErrorKind;
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, fchown};
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -13,7 +14,7 @@ use rusqlite::{Connection, OpenFlags, OptionalExtension as _};
 use crate::durable_file;
 use crate::file_lock::lock_within;
 use crate::ids::{Digest, Position};
-use crate::journal::sqlite::{JournalReader, keep_plans};
+use crate::journal::sqlite::{DATABASE as JOURNAL_DATABASE, JournalReader, keep_plans};
 use crate::limits;
 
 use super::{Error, FORMAT_VERSION, SCHEMA, SCHEMA_VERSION, WORDS_SCHEMA, hours, views};
@@ -39,7 +40,7 @@ pub enum LockResult {
     Locked(IndexLock),
     /// Another process writes the index.
     Busy,
-    /// This process has no permission to write in the directory of the index.
+    /// This process has no permission to create the lock's file, or to write to it.
     ReadOnly,
 }
 
@@ -52,8 +53,7 @@ impl IndexLock {
         is_enough: &mut dyn FnMut() -> bool,
     ) -> Result<LockResult, Error> {
         let path = data.join(INDEX_LOCK);
-        let file = OpenOptions::new().create(true).append(true).mode(0o600).open(&path);
-        let file = match file {
+        let file = match open_or_create(&path) {
             Ok(file) => file,
             Err(error) if may_not_write(&error) => return Ok(LockResult::ReadOnly),
             Err(error) => return Err(io(&path)(error)),
@@ -64,7 +64,38 @@ impl IndexLock {
     }
 }
 
-fn may_not_write(error: &std::io::Error) -> bool {
+/// Opens a file for appending, and creates it if it is missing.
+fn open_or_create(path: &Path) -> std::io::Result<File> {
+    let open = || OpenOptions::new().append(true).open(path);
+    match open() {
+        Err(error) if error.kind() == ErrorKind::NotFound => match create_new(path) {
+            // Another process has created the file meanwhile.
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => open(),
+            created => created,
+        },
+        opened => opened,
+    }
+}
+
+/// Creates an empty file that only its owner may read and write. A file that root creates gets the
+/// owner of the journal in the same directory, because the user of the organism could not write the
+/// index otherwise.
+fn create_new(path: &Path) -> std::io::Result<File> {
+    let file = OpenOptions::new().append(true).create_new(true).mode(0o600).open(path)?;
+    let journal = path.with_file_name(JOURNAL_DATABASE).metadata();
+    if let Ok(journal) = journal
+        && rustix::process::geteuid().is_root()
+        // Changed through the handle, because a path could be replaced by a link meanwhile.
+        && let Err(error) = fchown(&file, Some(journal.uid()), Some(journal.gid()))
+    {
+        let path = path.display();
+        tracing::debug!("{path} does not get the owner of the journal: {error}");
+    }
+    Ok(file)
+}
+
+/// Whether `error` states that this process may not write a file or its directory.
+pub fn may_not_write(error: &std::io::Error) -> bool {
     matches!(error.kind(), ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem)
 }
 
@@ -90,7 +121,7 @@ pub fn open_usable(path: &Path, journal: &JournalReader) -> Result<Option<Connec
     if !path.exists() {
         // Otherwise SQLite would take the pages of a deleted index for pages of its successor.
         remove_logs(path)?;
-    } else if is_empty(path) {
+    } else if is_empty(path) || is_denied(path) {
         // Opening an empty file for writing sets its journal mode. A process that still has the
         // former content open would block this.
         remove(path)?;
@@ -114,6 +145,14 @@ fn is_empty(path: &Path) -> bool {
     path.metadata().is_ok_and(|file| file.len() == 0)
 }
 
+/// Whether this process may not read and write the file at `path`, for example because another user
+/// has created it. Opens no file, because closing it would release the locks of all connections
+/// that this process has to the database.
+fn is_denied(path: &Path) -> bool {
+    let access = rustix::fs::Access::READ_OK | rustix::fs::Access::WRITE_OK;
+    rustix::fs::access(path, access) == Err(rustix::io::Errno::ACCESS)
+}
+
 /// Creates an empty index of `journal`.
 pub fn create_at(path: &Path, journal: &JournalReader) -> Result<Connection, Error> {
     create_private(path)?;
@@ -125,7 +164,10 @@ pub fn create_at(path: &Path, journal: &JournalReader) -> Result<Connection, Err
 /// Creates an empty file that only its owner may read, because an index contains words of payloads.
 /// Leaves an existing file as it is.
 pub fn create_private(path: &Path) -> Result<(), Error> {
-    durable_file::create_private(path).map_err(io(path))
+    match create_new(path) {
+        Err(error) if error.kind() != ErrorKind::AlreadyExists => Err(io(path)(error)),
+        _ => Ok(()),
+    }
 }
 
 /// Creates an index in a temporary file. SQLite deletes the file when the connection is closed.
@@ -190,6 +232,11 @@ pub fn configure_words(db: &Connection) -> rusqlite::Result<()> {
     Ok(())
 }
 
+/// Whether `db` has any table. An index that is being created has none for a moment.
+pub fn has_tables(db: &Connection) -> rusqlite::Result<bool> {
+    db.query_row("SELECT EXISTS (SELECT 1 FROM sqlite_schema)", [], |row| row.get(0))
+}
+
 pub fn meta(db: &Connection, key: &str) -> rusqlite::Result<Option<String>> {
     let mut find = db.prepare_cached("SELECT value FROM meta WHERE key = ?1")?;
     find.query_row([key], |row| row.get(0)).optional()
@@ -224,6 +271,31 @@ pub fn is_of(path: &Path, db: &Connection, journal: &JournalReader) -> Result<bo
 
     let end = end(db).map_err(failed(path))?;
     Ok(is_end_of(&end, journal)? && is_sound(path, db).map_err(failed(path))?)
+}
+
+/// Returns the version of the index `db` if it differs from the version that this program makes.
+/// Returns `None` if the versions are equal, or if the version cannot be read.
+pub fn other_version(db: &Connection) -> Option<String> {
+    let read = |key: &str| meta(db, key).ok().flatten();
+    let found = version(read("format")?, read("schema")?);
+    (found != own_version()).then_some(found)
+}
+
+/// Whether `found`, the version of an index, is higher than the version that this program makes.
+pub fn is_higher_version(found: &str) -> bool {
+    let numbers = |version: &str| -> Vec<u64> {
+        version.split('.').map(|number| number.parse().unwrap_or_default()).collect()
+    };
+    numbers(found) > numbers(&own_version())
+}
+
+/// Returns the version of the indexes that this program makes.
+pub fn own_version() -> String {
+    version(FORMAT_VERSION, SCHEMA_VERSION)
+}
+
+fn version(format: impl Display, schema: impl Display) -> String {
+    format!("{format}.{schema}")
 }
 
 /// The last record in an index.
@@ -300,9 +372,10 @@ type IndexCatalogue = Vec<(String, Option<String>)>;
 /// Digest of [`CATALOGUE`]. The function [`check`] compares the digest of an index's own catalogue
 /// with this digest. The digest is a constant, because computing [`CATALOGUE`] needs a temporary
 /// database.
-const CATALOGUE_DIGEST: &str = "7a24fadca814dde950a211e5d1fa4b2b7bb887826531f6e0b1525eb031b1a77b";
+const CATALOGUE_DIGEST: &str = "37a72b121b2f51ae12c1f9aee047465988355df8e5c6d011078d87f9d5ce5de9";
 
-/// Names and definitions of the tables, indexes and views of an index that this program creates.
+/// Names and definitions of the tables, SQL indexes and views that this program creates in an
+/// index.
 static CATALOGUE: LazyLock<IndexCatalogue> = LazyLock::new(|| {
     let made = || -> rusqlite::Result<IndexCatalogue> {
         let db = Connection::open_in_memory()?;
@@ -347,6 +420,9 @@ pub fn building_words(path: &Path) -> PathBuf {
 /// Renames the complete database of a first build to `path`, so that it becomes the index.
 pub fn publish_building(path: &Path) -> Result<(), Error> {
     remove_logs(path)?;
+    // Ordering rule: before the new index can be found. A request from before concerns an earlier
+    // index.
+    durable_file::remove(&with_suffix(path, REBUILD_REQUEST)).map_err(io(path))?;
     let publish = std::fs::rename(building(path), path);
     publish.map_err(io(path))?;
     remove_building(path)
@@ -410,6 +486,21 @@ pub fn is_rebuild_requested(path: &Path) -> bool {
     with_suffix(path, REBUILD_REQUEST).exists()
 }
 
+/// Deletes the index of the journal in `data`, and the files of an unfinished build. An operator who
+/// has taken payloads out of the journal calls this function, because these files contain the words
+/// of the payloads.
+///
+/// # Errors
+///
+/// Returns [`Error::Building`] if another process writes the index.
+pub fn remove_index(data: &Path) -> Result<(), Error> {
+    match IndexLock::take(data, limits::INDEX_WAIT, &mut || false)? {
+        LockResult::Locked(_lock) => remove(&data.join(INDEX_DATABASE)),
+        LockResult::Busy => Err(Error::building(data)),
+        LockResult::ReadOnly => Err(Error::lock_denied(data)),
+    }
+}
+
 /// Deletes an index. The caller must hold the lock of the index.
 pub fn remove(path: &Path) -> Result<(), Error> {
     // Ordering rule: the database file is removed first, because a reader must never find it
@@ -436,5 +527,17 @@ mod tests {
     #[test]
     fn the_digest_of_the_catalogue_is_that_of_the_schema() {
         assert_eq!(catalogue_digest(&CATALOGUE).to_string(), CATALOGUE_DIGEST);
+    }
+
+    #[test]
+    fn the_advice_about_an_index_of_another_version_depends_on_which_version_is_higher() {
+        let text = |found: String| {
+            let path = PathBuf::from(INDEX_DATABASE);
+            Error::OtherVersion { path, found }.to_string()
+        };
+        let lower = text(version(9, SCHEMA_VERSION));
+        assert!(lower.contains("restart it with the version of this program"), "{lower}");
+        let higher = text(version(FORMAT_VERSION + 1, 0));
+        assert!(higher.contains("run the command with the version of that process"), "{higher}");
     }
 }

@@ -38,7 +38,9 @@ const SORTED_LATER: [&str; 7] =
     ["message_row", "call_row", "thread_row", "tree_row", "turn_row", "refusal_row", "error_row"];
 
 /// Builds the index of `journal` at `path`, up to the record at `last`. The caller must hold the
-/// lock of the index.
+/// lock of the index. If the disk of the index has no room for the build, deletes the files of the
+/// build, so that the organism gets their space back. After any other error, the next build
+/// continues with these files.
 ///
 /// During the reading of records, calls `next` repeatedly with the position that the build has
 /// reached, and stops if `next` returns `None`. After the last record is read, stops when
@@ -51,6 +53,65 @@ pub fn build(
     next: &mut NextPosition<'_>,
 ) -> Result<BuildEnd, Error> {
     let _progress = NotedProgress { path };
+    let filled = match fill(path, journal, last, next) {
+        Ok(Some(filled)) => filled,
+        Ok(None) => return Ok(BuildEnd::Stopped),
+        Err(error) => {
+            if error.is_disk_full() {
+                give_back_space(path);
+            }
+            return Err(error);
+        }
+    };
+    if is_stopped() {
+        return Ok(BuildEnd::Stopped);
+    }
+
+    let result = complete_and_publish(path, filled, is_stopped);
+    if let Err(error) = &result
+        && error.is_disk_full()
+        && lacks_room(path)
+    {
+        give_back_space(path);
+    }
+    result
+}
+
+/// Deletes the files of a build. Logs an error instead of returning it, because the caller returns
+/// the earlier error of the build.
+fn give_back_space(path: &Path) {
+    if let Err(error) = file::remove_building(path) {
+        tracing::warn!("the files of an unfinished index stay: {error}");
+    }
+}
+
+/// Whether the disk of the index has too little room for completing a build. Completing takes at most
+/// as much room as the files of the build have. With more room, the directory for temporary files was
+/// full, where SQLite sorts rows.
+fn lacks_room(path: &Path) -> bool {
+    let rows = file::building(path);
+    let files = [&rows, &file::building_words(path)];
+    let bytes: u64 =
+        files.iter().filter_map(|file| file.metadata().ok()).map(|file| file.len()).sum();
+    let disk = rustix::fs::statvfs(&rows);
+    disk.is_ok_and(|disk| disk.f_bavail.saturating_mul(disk.f_frsize) < bytes)
+}
+
+/// A build that has the rows of all records.
+struct FilledBuild {
+    db: Connection,
+    word_thread: WordThread,
+    interrupts: [InterruptHandle; 2],
+}
+
+/// Writes the rows of all records up to `last` into the files of a build. Returns `None` if `next`
+/// has stopped the build.
+fn fill(
+    path: &Path,
+    journal: &JournalReader,
+    last: Position,
+    next: &mut NextPosition<'_>,
+) -> Result<Option<FilledBuild>, Error> {
     let rows = file::building(path);
     let words = file::building_words(path);
     let (db, open_words) = match open(&rows, &words, journal)? {
@@ -74,17 +135,25 @@ pub fn build(
         }
         if next(reached).is_none() {
             writer.commit()?;
-            return Ok(BuildEnd::Stopped);
+            return Ok(None);
         }
         let round = Position(last.0.min(reached.0 + limits::INDEX_COMMIT_RECORDS));
         writer.add(round, &mut |_, _| {})?;
     }
     writer.commit()?;
-
-    if is_stopped() {
-        return Ok(BuildEnd::Stopped);
-    }
     let word_thread = writer.into_words().expect("a first build has a thread of words");
+    Ok(Some(FilledBuild { db, word_thread, interrupts }))
+}
+
+/// Completes a build and makes it the index, unless `is_stopped` returns true meanwhile.
+fn complete_and_publish(
+    path: &Path,
+    filled: FilledBuild,
+    is_stopped: &mut dyn FnMut() -> bool,
+) -> Result<BuildEnd, Error> {
+    let FilledBuild { db, word_thread, interrupts } = filled;
+    let rows = file::building(path);
+    let words = file::building_words(path);
     let work = || complete(db, word_thread, [&rows, &words]);
     match unless_stopped(is_stopped, &interrupts, work) {
         Err(Error::Sqlite { source, .. })
@@ -174,7 +243,7 @@ type OpenBuild = (Connection, (Connection, i64));
 /// Opens the databases of an interrupted build, so that the build can continue. Returns `None` if
 /// the build must begin anew:
 ///
-/// - a database is missing or damaged
+/// - a database is missing or damaged, or this process may not open or write it
 /// - the two databases end with different messages or refusals
 /// - the build has another format, or belongs to another journal
 fn open(rows: &Path, words: &Path, journal: &JournalReader) -> Result<Option<OpenBuild>, Error> {
@@ -192,7 +261,7 @@ fn open(rows: &Path, words: &Path, journal: &JournalReader) -> Result<Option<Ope
         Ok(is_ours.then_some((db, words_db)))
     };
     match open() {
-        Err(error) if error.is_damage() => Ok(None),
+        Err(error) if error.is_damage() || error.is_denied() => Ok(None),
         other => other,
     }
 }

@@ -462,10 +462,10 @@ impl<'d> IndexFold<'d> {
         self.count_error(record, thread)
     }
 
-    /// Adds a row to the full-text table for the message or refusal with the number `n`. The row
-    /// contains the words of this message or refusal, which are the next of the record's texts. If
-    /// `thread` is set, the row also contains a word that stands for the tree of this thread, so
-    /// that a search can be limited to the tree.
+    /// Adds a row to the full-text table for the message or refusal with the number `n`. Takes the
+    /// words of this message or refusal from the present record's texts: they are the first text
+    /// that is not added yet. If `thread` is set, the row also contains a word that stands for the
+    /// tree of this thread, so that a search can be limited to the tree.
     fn add_text(&mut self, n: i64, thread: Option<i64>) -> rusqlite::Result<()> {
         let mut text = self.texts.next().expect("each message and refusal has its words");
         let tree = match thread {

@@ -59,10 +59,7 @@ pub fn follow(
     let _lock = match IndexLock::take(data, limits::INDEX_WAIT, is_stopped)? {
         LockResult::Locked(lock) => lock,
         LockResult::Busy => return Ok(FollowResult::Busy),
-        LockResult::ReadOnly => {
-            let source = std::io::ErrorKind::PermissionDenied.into();
-            return Err(Error::Io { path, source });
-        }
+        LockResult::ReadOnly => return Err(Error::lock_denied(data)),
     };
 
     let mut was_damaged = false;

@@ -12,7 +12,7 @@ use super::{Error, IndexReader};
 ///
 /// - The call is open, and was not handed over since it became ready. A delivery that no listener
 ///   accepted does not count.
-/// - It does not wait for a person, or for a call that it opened in its own thread.
+/// - The call does not wait for a person, or for a call that it opened in its own thread.
 /// - One of the newest 1,000 messages of the thread is an undelivered message of the call. If the
 ///   call waits for subthreads or timers, this message must be the result of a subthread or a fired
 ///   timer.

@@ -300,10 +300,10 @@ impl IndexReader {
         self.first_cause(of, "k.name = (SELECT n FROM name WHERE text = ?3)", &[&name])
     }
 
-    /// Returns the earliest message in the chain of causes of the message `of` for which the SQL
-    /// expression `condition` is true. The chain includes `of` itself. In the expression, `k`
-    /// stands for a message of the chain. Returns `None` if the expression is true for no message,
-    /// or if the chain has at least [`limits::CAUSES_MAX`] causes.
+    /// Searches the chain of causes of the message `of`; the chain includes `of` itself. Returns
+    /// the earliest message of the chain that meets the SQL expression `condition`. In the
+    /// expression, `k` stands for a message of the chain. Returns `None` if no message meets the
+    /// expression, or if the chain has at least [`limits::CAUSES_MAX`] causes.
     fn first_cause(
         &self,
         of: MessageId,
@@ -438,9 +438,8 @@ impl IndexReader {
     /// its position, and whether the organism carried it out. The second value is the number of all
     /// decisions.
     ///
-    /// At most [`limits::MESSAGE_ROWS_MAX`] decisions are returned. If there are more, the
-    /// decisions that were not carried out are left out first. Among equals, the oldest are left
-    /// out first.
+    /// At most [`limits::MESSAGE_ROWS_MAX`] decisions are returned. If there are more, leaves out
+    /// the oldest decisions that were not carried out, and then the oldest that were carried out.
     pub fn decisions(&self, of: &IndexedMessage) -> Result<(Vec<(Position, bool)>, u64), Error> {
         let id = of.id.0.as_bytes().as_slice();
         let made = "FROM action_row WHERE message = ?1 \
@@ -477,6 +476,18 @@ impl IndexReader {
         let sql = "SELECT position FROM config_row WHERE position <= ?1 \
                    ORDER BY position DESC LIMIT 1";
         Ok(self.rows(sql, &[&position.0], |row| row.get(0).map(Position))?.pop())
+    }
+
+    /// Returns the time of the pump's last start; `None` if the pump has not started yet. Reloads
+    /// of the config do not count.
+    ///
+    /// # Errors
+    ///
+    /// Returns errors of the index.
+    pub fn last_start(&self) -> Result<Option<Time>, Error> {
+        let sql = "SELECT time FROM config_row WHERE epoch = (SELECT max(epoch) FROM config_row) \
+                   ORDER BY position LIMIT 1";
+        Ok(self.rows(sql, &[], |row| row.get(0).map(Time))?.pop())
     }
 
     pub(super) fn rows<T>(

@@ -86,7 +86,8 @@ impl<'d> MessageRows<'d> {
         Ok(self.stored(id)?.map(|(_, thread)| thread))
     }
 
-    /// Returns the number of a message; `None` if the message is not on record.
+    /// Returns the number of a message. Returns `None` if the message is not on record or, during a
+    /// first build of the index, not in memory.
     pub fn number_of(&self, id: MessageId) -> rusqlite::Result<Option<i64>> {
         if let Some(row) = self.new_by_id.get(&id).and_then(|at| self.new.get(*at)) {
             return Ok(Some(row.n));

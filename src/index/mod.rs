@@ -29,6 +29,7 @@ mod listener_load;
 mod lookup;
 mod messages;
 mod names;
+mod open_alerts;
 mod open_work;
 mod overview;
 mod pauses;
@@ -54,7 +55,7 @@ pub use branches::ThreadBranch;
 pub use call_work::{CallWork, TurnWork, WorkKind, WorkSpan};
 pub use called_peers::{CalledPeer, CountedCalls};
 pub use duration_histogram::DurationHistogram;
-pub use file::{INDEX_DATABASE, INDEX_LOCK};
+pub use file::{INDEX_DATABASE, INDEX_LOCK, remove_index};
 pub use follow::{FollowResult, follow};
 pub use hours::{
     AttemptTimes, EventNames, EventTotals, HOUR_MICROS, NO_NAME, TurnUsage, hour_of, hour_span,
@@ -68,7 +69,7 @@ pub use lookup::{
 pub use open_work::{OpenWorkCounts, WorkFilter};
 pub use overview::{ErrorCount, ListedAction, ListedError};
 pub use pauses::{IndexedPause, PausedPart};
-pub use reader::{IndexReader, read, read_if_current};
+pub use reader::{IndexReader, read, read_as_is, read_if_current};
 pub use reader_pool::IndexReaderPool;
 pub use retryable::{RetryCandidate, RetryCursor, RetryFilter};
 pub use search::{HitCount, SearchFilter, SearchHit};
@@ -86,7 +87,7 @@ use crate::ids::Position;
 use crate::journal;
 
 /// Version of the tables. An index with a different version is rebuilt.
-const FORMAT_VERSION: u32 = 18;
+const FORMAT_VERSION: u32 = 19;
 
 const SCHEMA: &str = include_str!("schema.sql");
 /// SQL statement that creates the full-text table.
@@ -112,6 +113,19 @@ pub enum Error {
         path.display(), read_so_far(*progress)
     )]
     Building { path: PathBuf, progress: Option<[Position; 2]> },
+    /// The process that writes the index is of another version of this program.
+    #[error(
+        "the index {} has the version {found}, and this program needs {}: the process that writes \
+         it just now, such as `organism run`, is of {}",
+        path.display(), file::own_version(), version_advice(found)
+    )]
+    OtherVersion { path: PathBuf, found: String },
+    #[error(
+        "no permission to write {}, the lock of the index; if another user has created this file, \
+         delete it together with the index (docs/AUDIT.md, The index)",
+        path.display()
+    )]
+    LockDenied { path: PathBuf },
     /// A person entered one of these: a wrong or forbidden SQL statement, a wrong search text, or a
     /// wrong number.
     #[error("{detail}")]
@@ -119,6 +133,15 @@ pub enum Error {
     /// The SQL statement that a person entered took too long.
     #[error("the query was stopped after {seconds} s; narrow it, or pass a longer --timeout")]
     TimedOut { seconds: u64 },
+}
+
+/// States whether the version `found` is higher than that of this program, and what to do.
+fn version_advice(found: &str) -> &'static str {
+    if file::is_higher_version(found) {
+        "a later version; run the command with the version of that process"
+    } else {
+        "an earlier version; restart it with the version of this program"
+    }
 }
 
 fn read_so_far(progress: Option<[Position; 2]>) -> String {
@@ -133,6 +156,31 @@ impl Error {
         let path = data.join(INDEX_DATABASE);
         let progress = file::noted_progress(&path);
         Self::Building { path, progress }
+    }
+
+    /// Returns the error for an index in the directory `data` whose lock this process may not take.
+    pub(super) fn lock_denied(data: &Path) -> Self {
+        Self::LockDenied { path: data.join(INDEX_LOCK) }
+    }
+
+    /// Whether this process could not open a file of the index, or may not write it or the
+    /// directory.
+    fn is_denied(&self) -> bool {
+        use rusqlite::ErrorCode;
+        match self {
+            Self::Sqlite { source, .. } => matches!(
+                source.sqlite_error_code(),
+                Some(ErrorCode::CannotOpen | ErrorCode::ReadOnly | ErrorCode::PermissionDenied)
+            ),
+            Self::Io { source, .. } => file::may_not_write(source),
+            _ => false,
+        }
+    }
+
+    /// Whether a disk is full: that of the index, or that of SQLite's temporary files.
+    fn is_disk_full(&self) -> bool {
+        let Self::Sqlite { source, .. } = self else { return false };
+        source.sqlite_error_code() == Some(rusqlite::ErrorCode::DiskFull)
     }
 
     /// Whether this error shows that the index must be rebuilt: the index is damaged or has another

@@ -29,8 +29,9 @@ pub(super) const IS_FAILURE: &str = "NOT EXISTS (SELECT 1 FROM error_row a INDEX
 /// details. Details of more than `chars` characters are cut, and end with `…`. `thread` is an SQL
 /// expression for the number of the thread.
 ///
-/// Only calls that a client or another thread opened are examined, and only the newest 100 of these
-/// that failed. Failed workflow runs count as failed: their calls have completed, but have a fault.
+/// The query examines only failed calls that a client or another thread opened, and of these only
+/// the newest 100. A failed workflow run counts as a failed call: its call has completed, but has a
+/// fault.
 pub(super) fn last_failure(thread: &str, chars: u32) -> String {
     format!(
         "SELECT k.local || ': ' || CASE WHEN length(e.detail) > {chars} \

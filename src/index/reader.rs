@@ -78,13 +78,41 @@ impl IndexReader {
     /// index. Returns `None` if the index is temporary, because only this reader can read a
     /// temporary index.
     pub(super) fn source(&self) -> Option<ReaderSource> {
-        let is_temporary = self.db.path().is_none_or(str::is_empty);
-        (!is_temporary).then(|| ReaderSource {
+        (!self.is_temporary()).then(|| ReaderSource {
             path: self.path.clone(),
             data: self.journal.data().to_owned(),
             files: self.files,
             last: self.last,
         })
+    }
+
+    /// Whether the index is temporary: only this reader can read it, and only this reader brings it
+    /// up to date.
+    pub(super) fn is_temporary(&self) -> bool {
+        self.db.path().is_none_or(str::is_empty)
+    }
+
+    /// Brings a temporary index up to date, and prepares this reader for the next query. Returns
+    /// false if the index lacks more than `records_max` records, or is not of the present journal.
+    /// After an error, the index must not be used again.
+    pub(super) fn update_temporary(&mut self, records_max: u64) -> Result<bool, Error> {
+        let [_, own_journal] = self.files;
+        let [_, present_journal] = files(&self.path, &self.journal);
+        let last = self.journal.last()?;
+        let known = file::position(&self.db).map_err(failed(&self.path))?;
+        let is_far = last.0.saturating_sub(known.0) > records_max;
+        if own_journal.is_none() || own_journal != present_journal || is_far {
+            return Ok(false);
+        }
+
+        self.set_read_only(false)?;
+        catch_up(&self.path, &self.db, &self.journal, last, &mut |_, _| {})?;
+        self.set_read_only(true)?;
+        self.move_to(last)
+    }
+
+    fn set_read_only(&self, is_read_only: bool) -> Result<(), Error> {
+        self.db.pragma_update(None, "query_only", is_read_only).map_err(failed(&self.path))
     }
 
     /// Converts an error that SQLite reported for a query. If a value in the query is wrong,
@@ -107,9 +135,9 @@ pub(super) struct ReaderSource {
 }
 
 impl ReaderSource {
-    /// Opens a reader of the index without bringing the index up to date. Returns `None` if a file
-    /// of the index cannot be opened, or is no longer the file that was open in the reader from
-    /// which this source was made.
+    /// Opens a reader of the index without bringing the index up to date. This source was made from
+    /// an earlier reader. Returns `None` if a file cannot be opened, or if it was replaced after
+    /// the earlier reader had opened it.
     pub(super) fn open(&self) -> Option<IndexReader> {
         let journal = JournalReader::open(&self.data).ok()?;
         let db = connect(&self.path).ok()?;
@@ -133,12 +161,24 @@ pub fn read<T>(
     progress: &mut dyn FnMut(u64, u64),
     query: &mut dyn FnMut(&mut IndexReader) -> Result<T, Error>,
 ) -> Result<T, Error> {
-    let first =
-        open(data, limits::INDEX_NEAR_WAIT, progress).and_then(|mut reader| query(&mut reader));
-    match first {
+    with_reader(data, progress, &mut |mut reader| query(&mut reader))
+}
+
+/// Opens the index as [`read`] does.
+pub(super) fn open_updated(data: &Path) -> Result<IndexReader, Error> {
+    with_reader(data, &mut |_, _| {}, &mut Ok)
+}
+
+fn with_reader<T>(
+    data: &Path,
+    progress: &mut dyn FnMut(u64, u64),
+    query: &mut dyn FnMut(IndexReader) -> Result<T, Error>,
+) -> Result<T, Error> {
+    let present = index_file(data);
+    match open(data, limits::INDEX_NEAR_WAIT, progress).and_then(&mut *query) {
         Err(error) if error.is_damage() => {
-            discard(data)?;
-            open(data, limits::INDEX_NEAR_WAIT, progress).and_then(|mut reader| query(&mut reader))
+            discard(data, present)?;
+            open(data, limits::INDEX_NEAR_WAIT, progress).and_then(query)
         }
         other => other,
     }
@@ -161,13 +201,32 @@ pub fn read_if_current<T>(
     }
 }
 
+/// Answers a query about the records up to `last` from the index as it is: neither updates the
+/// index nor waits for another process. Returns `None` if the index is missing or unusable, or
+/// lacks one of these records.
+///
+/// # Errors
+///
+/// Returns errors of the journal, of the index's file, and of `query`.
+pub fn read_as_is<T>(
+    data: &Path,
+    last: Position,
+    query: &mut dyn FnMut(&mut IndexReader) -> Result<T, Error>,
+) -> Result<Option<T>, Error> {
+    let journal = JournalReader::open(data)?;
+    let path = data.join(INDEX_DATABASE);
+    let Some(db) = current(&path, &journal, last)? else { return Ok(None) };
+    let mut reader = finish(db, journal, last, path)?;
+    query(&mut reader).map(Some)
+}
+
 /// Opens the index in each of these cases:
 ///
 /// - The index is complete or lacks few records.
 /// - Another process writes the index.
-/// - This process may not write in the directory of the index.
 ///
-/// Returns `None` in any other case. The caller must then make or update the index.
+/// Returns `None` in any other case. The caller must then make or update the index. If this process
+/// may not write in the directory of the index, the caller makes a temporary index.
 pub(super) fn open_unless_far(data: &Path) -> Result<Option<IndexReader>, Error> {
     match open_if_near(data) {
         Ok(None) => open_if_another_writes(data),
@@ -175,30 +234,27 @@ pub(super) fn open_unless_far(data: &Path) -> Result<Option<IndexReader>, Error>
     }
 }
 
-/// If `answer` is an error that shows a damaged index, discards the index and returns `Ok(None)`.
-/// The caller must then rebuild the index. Returns any other `answer` unchanged.
+/// If `answer` is an error that shows a damaged index, discards the index as [`discard`] does, and
+/// returns `Ok(None)`. The caller must then rebuild the index. Returns any other `answer` unchanged.
 pub(super) fn discard_if_damaged<T>(
     data: &Path,
+    queried: Option<FileId>,
     answer: Result<Option<T>, Error>,
 ) -> Result<Option<T>, Error> {
     match answer {
         Err(error) if error.is_damage() => {
-            discard(data)?;
+            discard(data, queried)?;
             Ok(None)
         }
         other => other,
     }
 }
 
-/// Opens the index if this process cannot write it: another process holds the lock of the index, or
-/// this process may not write in its directory. Otherwise, returns `None`, and this process can
-/// write the index.
+/// Opens the index if another process holds the lock of the index. Otherwise, returns `None`.
 fn open_if_another_writes(data: &Path) -> Result<Option<IndexReader>, Error> {
     match IndexLock::take(data, Duration::ZERO, &mut || false)? {
-        LockResult::Locked(_) => Ok(None),
-        LockResult::Busy | LockResult::ReadOnly => {
-            open(data, limits::INDEX_WAIT, &mut |_, _| {}).map(Some)
-        }
+        LockResult::Locked(_) | LockResult::ReadOnly => Ok(None),
+        LockResult::Busy => open(data, limits::INDEX_WAIT, &mut |_, _| {}).map(Some),
     }
 }
 
@@ -215,21 +271,36 @@ fn open_if_near(data: &Path) -> Result<Option<IndexReader>, Error> {
         return finish(db, journal, last, path).map(Some);
     }
 
-    let db = connect(&path)?;
-    let known = file::position(&db).map_err(failed(&path))?;
-    if !lacks_few(known, last) || !file::check(&path, &db, &journal)? {
-        return Ok(None);
-    }
-
+    let Some(db) = near(&path, &journal, last)? else { return Ok(None) };
     let lock = IndexLock::take(data, limits::INDEX_WAIT, &mut || has_reached(&db, last))?;
     drop(db);
     match lock {
-        LockResult::Locked(_lock) => update(&path, &journal, last, &mut |_, _| {})?,
+        LockResult::Locked(_lock) => match update(&path, &journal, last, &mut |_, _| {}) {
+            Err(error) if error.is_denied() => return Ok(None),
+            updated => updated?,
+        },
         LockResult::Busy | LockResult::ReadOnly => {}
     }
     match current(&path, &journal, last)? {
         Some(db) => finish(db, journal, last, path).map(Some),
         None => Ok(None),
+    }
+}
+
+/// Returns a connection to a usable index that lacks only few records; `None` if there is no such
+/// index, if this process cannot open it, or if another process is just creating it.
+fn near(path: &Path, journal: &JournalReader, last: Position) -> Result<Option<Connection>, Error> {
+    let checked = connect(path).and_then(|db| {
+        if !file::has_tables(&db).map_err(failed(path))? {
+            return Ok(None);
+        }
+        let known = file::position(&db).map_err(failed(path))?;
+        Ok((lacks_few(known, last) && file::check(path, &db, journal)?).then_some(db))
+    });
+    match checked {
+        // A reader that may not open the index makes a temporary one.
+        Err(error) if error.is_denied() => Ok(None),
+        other => other,
     }
 }
 
@@ -253,27 +324,43 @@ fn open(
     let wait = if is_near { near_wait } else { limits::INDEX_WAIT };
     let mut is_enough = || waiting.as_ref().is_some_and(|db| has_reached(db, last));
     match IndexLock::take(data, wait, &mut is_enough)? {
-        LockResult::Locked(lock) => {
-            update(&path, &journal, last, progress)?;
-            drop(lock);
-            let db = connect(&path)?;
-            finish(db, journal, last, path)
-        }
+        LockResult::Locked(lock) => match update(&path, &journal, last, progress) {
+            Ok(()) => {
+                drop(lock);
+                let db = connect(&path)?;
+                finish(db, journal, last, path)
+            }
+            // This process may write the lock's file, but not the directory of the index.
+            Err(error) if error.is_denied() => open_temporary(path, journal, last, progress),
+            Err(error) => Err(error),
+        },
         LockResult::Busy => {
             // The file may have been replaced while this reader waited.
             let db = connect(&path).ok();
-            let db = db.filter(|db| file::check(&path, db, &journal).unwrap_or(false));
+            let is_usable =
+                db.as_ref().is_some_and(|db| file::check(&path, db, &journal).unwrap_or(false));
             match db {
-                Some(db) => finish(db, journal, last, path),
-                None => Err(Error::building(data)),
+                Some(db) if is_usable => finish(db, journal, last, path),
+                db => match db.as_ref().and_then(file::other_version) {
+                    Some(found) => Err(Error::OtherVersion { path, found }),
+                    None => Err(Error::building(data)),
+                },
             }
         }
-        LockResult::ReadOnly => {
-            let db = file::open_temporary(&journal)?;
-            catch_up(&path, &db, &journal, last, progress)?;
-            finish(db, journal, last, path)
-        }
+        LockResult::ReadOnly => open_temporary(path, journal, last, progress),
     }
+}
+
+/// Makes a temporary index, for a process that may not write the index at `path`.
+fn open_temporary(
+    path: PathBuf,
+    journal: JournalReader,
+    last: Position,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<IndexReader, Error> {
+    let db = file::open_temporary(&journal)?;
+    catch_up(&path, &db, &journal, last, progress)?;
+    finish(db, journal, last, path)
 }
 
 /// Returns a connection to the index; `None` if the index is missing or unusable, or is not
@@ -351,27 +438,42 @@ fn value_problem(error: &rusqlite::Error) -> Option<String> {
 }
 
 /// Device and inode of a file.
-type FileId = (u64, u64);
+pub(super) type FileId = (u64, u64);
+
+/// Returns the identity of the file that is now the index of the journal in `data`; `None` if there
+/// is no index.
+pub(super) fn index_file(data: &Path) -> Option<FileId> {
+    file_id(&data.join(INDEX_DATABASE))
+}
+
+fn file_id(path: &Path) -> Option<FileId> {
+    path.metadata().ok().map(|file| (file.dev(), file.ino()))
+}
 
 /// Returns the device and inode of the index's file and of the journal's file. `None` stands for a
 /// file without readable metadata.
 fn files(index: &Path, journal: &JournalReader) -> [Option<FileId>; 2] {
     let journal = journal.data().join(JOURNAL_DATABASE);
-    [index, &journal].map(|path| path.metadata().ok().map(|file| (file.dev(), file.ino())))
+    [index, &journal].map(file_id)
 }
 
-/// Deletes a damaged index. If another process has the lock of the index, requests a rebuild of the
-/// index from that process, and returns an error. If this process may not write in the directory of
-/// the index, does nothing.
-fn discard(data: &Path) -> Result<(), Error> {
+/// Deletes a damaged index. `queried` is the file that was the index before the query that found the
+/// damage. If another file is the index by now, leaves that file as it is. If another process has
+/// the lock of the index, requests a rebuild of the index from that process, and returns an error.
+/// If this process may not write in the directory of the index, does nothing.
+fn discard(data: &Path, queried: Option<FileId>) -> Result<(), Error> {
     let path = data.join(INDEX_DATABASE);
-    match IndexLock::take(data, limits::INDEX_WAIT, &mut || false)? {
-        LockResult::Locked(_lock) => file::remove(&path),
+    let lock = IndexLock::take(data, limits::INDEX_WAIT, &mut || false)?;
+    let is_present = queried.is_some() && index_file(data) == queried;
+    match lock {
+        LockResult::Locked(_lock) if is_present => file::remove(&path),
+        LockResult::Locked(_) | LockResult::ReadOnly => Ok(()),
         LockResult::Busy => {
-            file::request_rebuild(&path)?;
+            if is_present {
+                file::request_rebuild(&path)?;
+            }
             Err(Error::building(data))
         }
-        LockResult::ReadOnly => Ok(()),
     }
 }
 

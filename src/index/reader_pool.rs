@@ -1,8 +1,9 @@
 //! Keeps readers of indexes open between the queries of a web view, because opening a reader takes
 //! longer than most queries.
 
-use std::path::Path;
-use std::sync::Mutex;
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::reader::{self, IndexReader};
@@ -16,12 +17,19 @@ pub struct IndexReaderPool {
     /// Readers that no query uses now. The lock is held only to take or add a reader, never during
     /// a query.
     free: Mutex<Vec<IndexReader>>,
+    /// The reader of the temporary index of each journal whose directory this process may not write.
+    /// The lock of the map is held only to find an entry. The lock of an entry is held during a
+    /// query, because a temporary index has only this reader.
+    temporary: Mutex<HashMap<PathBuf, TemporaryReader>>,
 }
+
+/// The reader of a temporary index; `None` until the index is made, and while it is made again.
+type TemporaryReader = Arc<Mutex<Option<IndexReader>>>;
 
 impl IndexReaderPool {
     /// Answers a query from the index of the journal in `data`, like [`read`](super::read). Returns
     /// `None` if this process would first have to make the index or add many records to it; the
-    /// caller must then use [`read`](super::read).
+    /// caller must then call [`Self::build`]. A query must not query this pool.
     ///
     /// # Errors
     ///
@@ -31,9 +39,8 @@ impl IndexReaderPool {
         data: &Path,
         query: &mut dyn FnMut(&mut IndexReader) -> Result<T, Error>,
     ) -> Result<Option<T>, Error> {
-        let kept = self.take(data);
-        let kept = kept.and_then(|mut reader| renew(&mut reader).then_some(reader));
-        let opened = match kept {
+        let present = reader::index_file(data);
+        let opened = match self.take_renewed(data) {
             Some(reader) => Ok(Some(reader)),
             None => reader::open_unless_far(data),
         };
@@ -43,9 +50,74 @@ impl IndexReaderPool {
                 self.add(reader);
                 Some(answer)
             }),
-            other => other.map(|_| None),
+            Ok(None) => return self.read_temporary(data, query),
+            Err(error) => Err(error),
         };
-        reader::discard_if_damaged(data, answer)
+        reader::discard_if_damaged(data, present, answer)
+    }
+
+    /// Makes the index of the journal in `data`, or brings it up to date, as [`read`](super::read)
+    /// does. Keeps a temporary index for the next queries.
+    ///
+    /// # Errors
+    ///
+    /// Returns errors of the journal and of the index's file.
+    pub fn build(&self, data: &Path) -> Result<(), Error> {
+        let temporary = self.temporary(data);
+        // Ordering rule: taken out during the work, so that queries do not wait for it.
+        let mut kept = locked(&temporary).take();
+        kept.take_if(|reader| !reader.update_temporary(u64::MAX).is_ok_and(|is_usable| is_usable));
+        let reader = match kept {
+            Some(reader) => reader,
+            None => reader::open_updated(data)?,
+        };
+        if reader.is_temporary() {
+            *locked(&temporary) = Some(reader);
+        }
+        Ok(())
+    }
+
+    /// Answers a query from the temporary index of the journal in `data`. Returns `None` if there is
+    /// no such index, or if it lacks many records.
+    fn read_temporary<T>(
+        &self,
+        data: &Path,
+        query: &mut dyn FnMut(&mut IndexReader) -> Result<T, Error>,
+    ) -> Result<Option<T>, Error> {
+        let temporary = self.temporary(data);
+        let mut kept = locked(&temporary);
+        let Some(reader) = kept.as_mut() else { return Ok(None) };
+        match reader.update_temporary(limits::INDEX_NEAR_RECORDS) {
+            Ok(true) => {}
+            Ok(false) => return Ok(None),
+            Err(_) => {
+                *kept = None;
+                return Ok(None);
+            }
+        }
+
+        let answer = query(reader);
+        if answer.as_ref().is_err_and(Error::is_damage) {
+            *kept = None;
+            return Ok(None);
+        }
+        answer.map(Some)
+    }
+
+    fn temporary(&self, data: &Path) -> TemporaryReader {
+        Arc::clone(locked(&self.temporary).entry(data.to_owned()).or_default())
+    }
+
+    /// Returns a kept reader that is ready for another query. If a kept reader cannot be used again,
+    /// closes all kept readers of the same index, because a deleted file occupies the disk for as
+    /// long as any reader has it open.
+    fn take_renewed(&self, data: &Path) -> Option<IndexReader> {
+        let mut reader = self.take(data)?;
+        if renew(&mut reader) {
+            return Some(reader);
+        }
+        while self.take(data).is_some() {}
+        None
     }
 
     fn take(&self, data: &Path) -> Option<IndexReader> {
@@ -55,6 +127,9 @@ impl IndexReaderPool {
     }
 
     fn add(&self, reader: IndexReader) {
+        if reader.is_temporary() || !reader.has_present_files() {
+            return;
+        }
         let mut free = locked(&self.free);
         if free.len() < limits::INDEX_READERS_KEPT {
             free.push(reader);

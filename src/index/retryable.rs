@@ -11,7 +11,7 @@ use crate::limits;
 use super::lookup::id;
 use super::{Error, IndexReader, MessageSelector};
 
-/// A request of a client that failed or was refused.
+/// A client's request that failed or was refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RetryCandidate {
     /// Number of the request among all messages and refusals, in the order of the journal. Zero for
@@ -148,8 +148,8 @@ impl IndexReader {
 }
 
 /// Returns an SQL list of string literals: the codes of those rules under which every retry of a
-/// request would be refused, whatever the config is. Such a rule depends only on the refused text,
-/// or on the client, which is unknown.
+/// request would be refused, whatever the config is. Under such a rule, either only the refused
+/// text decides, or the client of the request is unknown.
 fn lasting_rules() -> String {
     let is_lasting = |rule: &RefusalRule| rule.is_of_text() || rule.has_no_client();
     let rules = RefusalRule::ALL.into_iter().filter(is_lasting);

@@ -198,7 +198,10 @@ CREATE TABLE turn_row(
   -- Requests that failed before the answer.
   failovers INTEGER,
   prompt BLOB,
-  inputs BLOB
+  inputs BLOB,
+  -- Whether the turn of a fork has an answer from the record of the source, so that no model was
+  -- called.
+  recorded INTEGER NOT NULL
 ) STRICT;
 
 CREATE INDEX turn_thread ON turn_row(thread, agent);

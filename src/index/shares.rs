@@ -13,11 +13,11 @@ impl IndexReader {
     /// Divides `items` into shares, applies `read` to each share, and returns the results in the
     /// order of the shares.
     ///
-    /// This reader reads a small first share alone. If that takes longer than `patience`, and many
-    /// items are left, several OS threads then read the remaining shares in parallel, each with its
-    /// own reader. Otherwise, this reader reads all remaining items as one share, because opening
-    /// further readers would take longer. A temporary index is always read by this reader alone,
-    /// because no other reader can open it.
+    /// The index reader on which the method is called reads a small first share alone. If that
+    /// takes longer than `patience`, and many items are left, several OS threads then read the
+    /// remaining shares in parallel, each with its own reader. Otherwise, this reader reads all
+    /// remaining items as one share, because opening further readers would take longer. A temporary
+    /// index is always read by this reader alone, because no other reader can open it.
     ///
     /// # Errors
     ///

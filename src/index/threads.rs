@@ -78,7 +78,8 @@ impl RowTotals {
     }
 }
 
-/// The first call of a thread.
+/// The first call of a thread. The caller, the listener and the payload name of the request are
+/// numbers from the index's table of names. `words` are the first words of the request.
 #[derive(Debug, Clone)]
 pub struct FirstCall {
     pub requested_by: i64,
@@ -300,8 +301,9 @@ impl<'d> ThreadRows<'d> {
         Ok(())
     }
 
-    /// Counts a message in the row of its thread. If the message states that the thread was
-    /// cancelled, and no call was opened in the thread before, also stores this end of the thread.
+    /// Counts a message in the row of its thread. The message may state that the thread was
+    /// cancelled. If so, and if no call was opened in the thread before, also stores the
+    /// cancellation as the end of the thread.
     pub fn count_message(
         &mut self,
         n: i64,
@@ -386,8 +388,8 @@ impl<'d> ThreadRows<'d> {
     }
 
     /// Stores the end of the call `id`, which a client or another thread has opened, as the end of
-    /// the thread `n`. If the call belongs to a request to several peers, stores the common end of
-    /// the calls of this request that have ended so far.
+    /// the thread `n`. If the call belongs to a request to several peers, stores one common end. It
+    /// follows from those calls of the request that have ended so far.
     pub fn end_call(
         &mut self,
         n: i64,
@@ -517,7 +519,8 @@ impl IndexedTree {
     }
 }
 
-/// Returns the phase of a root thread.
+/// Returns the phase of a root thread: `running`, `idle`, `draining`, or the way in which the
+/// thread ended. A thread that has ended is `draining` while calls in threads beneath it are open.
 fn status<'r>(root: &'r IndexedThread, tree: &IndexedTree) -> &'r str {
     if root.totals.open_calls > 0 {
         return "running";

@@ -82,9 +82,9 @@ impl IndexReader {
         Ok(Some(TimelineSummary { status, messages, updated, events_beneath, spent, waits }))
     }
 
-    /// Returns the summary of the calls that wait for a person in a thread and beneath it: their
-    /// number, which is `calls`, and the kind of decision for which they wait. Examines only the
-    /// first 100 calls for this kind.
+    /// Returns the summary of the calls that wait for a person in a thread and beneath it. `calls`
+    /// is the number of these calls. Determines the kind of decision for which they wait from the
+    /// first 100 calls only.
     pub(super) fn hold_count(&self, thread: &str, calls: u64) -> Result<HoldCount, Error> {
         if calls == 0 {
             return Ok(HoldCount::default());

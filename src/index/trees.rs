@@ -71,15 +71,15 @@ pub struct ListedTree {
     pub tokens_in: u64,
     pub tokens_out: u64,
     pub tokens_charged: u64,
-    /// Cost of the tree's model calls, by which trees are sorted and selected. Amounts in different
+    /// Cost of the tree's model calls. Filters and sorting use this number. Amounts in different
     /// currencies are added up as plain numbers.
     pub cost: Money,
     /// Cost of the tree's model calls in each currency.
     pub costs: CurrencyTotals,
     pub opened: Time,
     pub updated: Time,
-    /// Time of the last record that is work. A refusal, or a decision of a person, is no work. For
-    /// a settled tree, this is the end of the time that the tree took.
+    /// Time of the last record that is work. A refusal, or a decision of a person, is no work. The
+    /// duration of a settled tree ends at this time.
     pub worked: Time,
     pub requested_by: Option<String>,
     pub request: Option<String>,
@@ -146,8 +146,8 @@ const FAULT_CHARS: u32 = 160;
 /// which it was opened, and the position of its first record.
 const FIRST_OPENED: &str = "SELECT n, opened, first FROM tree_row WHERE n >= ?1 ORDER BY n LIMIT 1";
 
-/// SQL statement that selects the first tree whose last record is at or after a position, which is
-/// the parameter. The columns are those that `first_at` requires: a key, a time and a position. The
+/// SQL statement that selects the first tree whose last record is at or after the position in the
+/// parameter. The columns are those that `first_at` requires: a key, a time and a position. The
 /// position of the last record is both the key and the position.
 const FIRST_CHANGED: &str = "SELECT head, updated, head FROM tree_row INDEXED BY tree_head \
                              WHERE head >= ?1 ORDER BY head LIMIT 1";
@@ -287,9 +287,9 @@ impl IndexReader {
         Ok(vec![long, TreeRange { index, conditions: others }])
     }
 
-    /// Finds the first tree whose time, of its opening or its last change, is at or after `time`,
-    /// with a binary search over the trees' keys. Returns the key and the position of this tree;
-    /// `None` if there is no such tree.
+    /// Finds the first tree whose time in `sql` is at or after `time`: the time of its opening, or
+    /// of its last change. Uses a binary search over the trees' keys. Returns the key and the
+    /// position of this tree; `None` if there is no such tree.
     ///
     /// The SQL statement `sql` must select the first tree whose key is at or above the parameter.
     /// Its columns must be three: the tree's key, the tree's time, and the position of either the

@@ -15,8 +15,9 @@ use super::threads::TreeNameRole;
 
 const INSERT: &str = "INSERT INTO turn_row(n, thread, call, position, time, agent, turn, provider, \
                       model, answered_by, stop, tokens_in, tokens_out, estimated, cost, currency, \
-                      latency, failovers, prompt, inputs) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, \
-                      ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20)";
+                      latency, failovers, prompt, inputs, recorded) VALUES (?1, ?2, ?3, ?4, \
+                      ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, \
+                      ?21)";
 
 /// Name that stands for the model of a turn whose note was redacted, so that sums by model include
 /// the turn.
@@ -103,8 +104,11 @@ pub fn add(
         cost_nano: values.text("cost").map_or(0, billionths),
         latency: (!is_redacted).then_some(latency),
     };
-    let names = EventNames::of_turn(agent, answered_by.or(model));
-    fold.hours.add_turn(record.time.0, n, names, numbers);
+    let is_recorded = values.text("recorded").is_some();
+    if !is_recorded {
+        let names = EventNames::of_turn(agent, answered_by.or(model));
+        fold.hours.add_turn(record.time.0, n, names, numbers);
+    }
 
     fold.db.prepare_cached(INSERT)?.execute(params![
         n,
@@ -126,7 +130,8 @@ pub fn add(
         numbers.latency,
         (!is_redacted).then_some(numbers.failovers),
         prompt.as_ref().map(|digest| digest.0.as_slice()),
-        inputs.as_ref().map(|digest| digest.0.as_slice())
+        inputs.as_ref().map(|digest| digest.0.as_slice()),
+        is_recorded
     ])?;
     fold.threads.add(thread, record, |sums| sums.turns += 1)
 }

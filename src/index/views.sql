@@ -61,8 +61,8 @@ CREATE VIEW turn(id, thread, call, position, time, time_us, agent, turn, provide
     prompt_digest, inputs_digest) AS
   SELECT @uuid(m.id), t.id, @uuid(u.call), u.position, @time(u.time), u.time, a.text, u.turn,
     @name(u.provider), @name(u.model), @name(u.answered_by), @name(u.stop), u.tokens_in,
-    u.tokens_out, u.estimated, u.cost, @name(u.currency), u.latency, u.failovers, @hex(u.prompt),
-    @hex(u.inputs)
+    u.tokens_out, u.estimated, u.cost, @name(u.currency),
+    CASE WHEN u.recorded = 0 THEN u.latency END, u.failovers, @hex(u.prompt), @hex(u.inputs)
   FROM turn_row u JOIN message_row m ON m.n = u.n JOIN thread_row t ON t.n = u.thread
     JOIN name a ON a.n = u.agent;
 

@@ -21,7 +21,7 @@ pub struct WaitingTree {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WaitingMessage {
     pub message: MessageId,
-    /// Time at which the call began to wait for the person.
+    /// Time of the call's request.
     pub since: Time,
     pub root: ThreadId,
     /// Position of the record that opened the call.
@@ -57,8 +57,8 @@ impl HoldCount {
 }
 
 impl IndexReader {
-    /// Returns the calls that wait for an approval or an answer, at most `most`. The call that has
-    /// waited longest comes first. The second value is the number of all waiting calls, without
+    /// Returns the calls that wait for an approval or an answer, at most `most`. The call with the
+    /// oldest request comes first. The second value is the number of all waiting calls, without
     /// this limit.
     pub fn waiting_messages(&self, most: usize) -> Result<(Vec<WaitingMessage>, u64), Error> {
         let count = "SELECT count(*) FROM hold_row INDEXED BY hold_open WHERE ended IS NULL";
@@ -90,8 +90,8 @@ impl IndexReader {
         Ok(self.rows(sql, &[&call.0.as_bytes().as_slice()], waiting)?.pop())
     }
 
-    /// Returns the kind of decision that a call waits for; `None` if the call does not wait for a
-    /// person.
+    /// Returns the kind of decision that a call waits for. Returns `None` if the call does not wait
+    /// for a person, or if the index stores a kind that this program does not know.
     pub fn open_hold(&self, call: MessageId) -> Result<Option<Hold>, Error> {
         let sql = "SELECT h.hold FROM message_row m CROSS JOIN hold_row h INDEXED BY hold_open \
                    ON h.call = m.n AND h.ended IS NULL WHERE m.id = ?1";
@@ -121,9 +121,9 @@ impl IndexReader {
     }
 
     /// Returns the numbers of the first `most` calls that wait for a decision of the kind `hold`,
-    /// in the order in which the calls were opened. Also returns the calls after these, if they
-    /// began to wait at the same time as the last of these. The second value is the count of all
-    /// calls that wait for a decision of this kind.
+    /// in the order in which the calls were opened. If the next calls began to wait at the same
+    /// time as the last of these, the list contains them, too. The second value is the number of
+    /// all calls that wait for a decision of this kind.
     pub fn waiting_calls(&self, hold: Hold, most: usize) -> Result<(Vec<i64>, u64), Error> {
         let sql = "SELECT call, since FROM hold_row INDEXED BY hold_open \
                    WHERE ended IS NULL AND hold = ?1 ORDER BY call";

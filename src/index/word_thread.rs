@@ -101,7 +101,7 @@ impl WordThread {
         }
     }
 
-    /// Waits until all added words are committed.
+    /// Commits all added words, and waits for the result.
     pub fn commit(&mut self) -> rusqlite::Result<()> {
         self.send_batch();
         let (sender, receiver) = channel();

@@ -356,7 +356,10 @@ mod tests {
         table.execute_batch("BEGIN").unwrap();
         // A sign in a script without spaces, such as `฿`, is part of a group whatever SQLite does.
         let is_exact = |char: &char| !is_unspaced(*char) || is_word_char(*char) || is_mark(*char);
-        let chars: Vec<char> = ('\0'..=char::MAX).filter(is_exact).collect();
+        // Beyond the assigned planes, all characters have the same properties but for a few tags.
+        let assigned = ('\0'..='\u{3ffff}').chain('\u{e0000}'..='\u{e0fff}');
+        let unassigned = ('\u{40000}'..=char::MAX).step_by(251);
+        let chars: Vec<char> = assigned.chain(unassigned).filter(is_exact).collect();
         let blocks: Vec<&[char]> = chars.chunks(256).collect();
         let mut expected = Vec::new();
         for (row, block) in blocks.iter().enumerate() {
@@ -429,13 +432,14 @@ mod tests {
         assert_eq!(found(&table, "BC"), [1]);
     }
 
-    /// If each `&` caused a search through the whole rest of the text for the end of a reference,
-    /// this text would take a quarter of an hour.
+    /// Adds the words of texts with two million `&`, none of which begins a reference. The test
+    /// must end in seconds. If each `&` caused a search through the whole rest of the text for the
+    /// end of a reference, the test would take minutes.
     #[test]
     fn many_ampersands_take_linear_time() {
         let mut words = String::new();
-        add_words(&"&".repeat(5_000_000), &mut words);
-        add_words(&"&#".repeat(5_000_000), &mut words);
+        add_words(&"&".repeat(2_000_000), &mut words);
+        add_words(&"&#".repeat(2_000_000), &mut words);
         assert!(words.bytes().all(|byte| b" &#".contains(&byte)));
     }
 }

@@ -11,6 +11,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::Duration;
 
 use uuid::Uuid;
 
@@ -22,6 +23,8 @@ use crate::mutant::mutant;
 use crate::owned_tasks::JoinOnDrop;
 use crate::thread::AcceptedLoss;
 
+use super::checkpoint_copies::ReadPatience;
+use super::earlier_copies::ComparedRecords;
 use super::external_marks::{ExternalMarks, agree};
 use super::judge::OperatorAcceptance;
 use super::mac::{MacKey, StoredCoverage};
@@ -52,6 +55,17 @@ pub struct ProofProgress {
     /// The error with which the background verification has failed. `None` if it has not failed, or
     /// after the journal's writer has fetched the error.
     failure: Mutex<Option<Error>>,
+    copied: Mutex<CopiedEnd>,
+}
+
+/// State shared by the proof of a projection and the pump that catches up with its stream.
+#[derive(Debug, Default)]
+struct CopiedEnd {
+    /// Whether the projection has caught up.
+    is_caught_up: bool,
+    /// Highest position of a copied checkpoint after the records that the projection had when the
+    /// copies were compared; 0 if there is none.
+    position: Position,
 }
 
 impl ProofProgress {
@@ -69,7 +83,26 @@ impl ProofProgress {
             has_ended,
             ended,
             failure: Mutex::default(),
+            copied: Mutex::default(),
         }
+    }
+
+    /// Notes the highest position of a copied checkpoint after the end of the projection. Returns
+    /// whether the projection has caught up with its stream. If not, the pump compares `position`
+    /// with the end of the stream.
+    fn is_caught_up_after(&self, position: Position) -> bool {
+        // Lock: whichever of proof and pump takes it later compares the position.
+        let mut copied = locked(&self.copied);
+        copied.position = position;
+        copied.is_caught_up
+    }
+
+    /// Notes that the projection has caught up with its stream. Returns the highest position of a
+    /// copied checkpoint that the proof has noted; 0 if it has noted none.
+    pub(super) fn catch_up(&self) -> Position {
+        let mut copied = locked(&self.copied);
+        copied.is_caught_up = true;
+        copied.position
     }
 
     /// Waits until the background verification has ended, or until `is_stopped` returns true.
@@ -145,6 +178,9 @@ pub(super) struct ProofClaim {
     pub redactions: RedactedRecords,
     /// Losses of records that operators accepted in recorded actions.
     pub losses: Vec<AcceptedLoss>,
+    /// Whether the file has all records of the journal. False for a projection, which may still
+    /// catch up with its stream.
+    pub is_whole: bool,
 }
 
 /// The OS thread that verifies the records before a snapshot. Dropping this value ends the OS
@@ -252,9 +288,29 @@ impl ProofClaim {
         }
 
         known.accept_losses(&self.losses);
-        // The start itself has compared the marks of later records.
+        // The start has compared the last copies with the records after the snapshot. All earlier
+        // copies are compared here, also those for positions after the snapshot.
+        let last = reader.last()?;
+        let is_behind = !self.is_whole;
+        let inside = |position| reader.checkpoint_at(position);
+        let compared = ComparedRecords { inside: &inside, last, is_behind };
+        let patience = ReadPatience { total: Duration::MAX, is_stopped: &has_to_end };
+        known.compare_earlier(&compared, &patience, false)?;
+        if has_to_end() {
+            return Ok(false);
+        }
+
+        let copied = known.copies.earlier_beyond;
+        if self.is_whole {
+            // The pump may have appended records since `last` was read. They excuse no copy.
+            known.check_copied_end(last, copied)?;
+        } else if progress.is_caught_up_after(copied) {
+            known.check_copied_end(reader.last()?, copied)?;
+        }
+
         known.forgive(known.acknowledged().max(position));
         known.disagreement()?;
+        known.check_missing()?;
         redactions.add_accepted(&self.redactions);
         refuse_blanked(redactions.unrecorded().next(), OperatorAcceptance::default())?;
         Ok(true)

@@ -17,6 +17,7 @@ use crate::ids::{Digest, Position};
 use crate::limits;
 
 use super::Error;
+use super::checkpoint_lines::{LastLines, end_of_last_line, visit_lines};
 use super::mac::{KeyId, MacKey};
 use super::sqlite::make_directory;
 
@@ -184,39 +185,39 @@ impl CheckpointFile {
     /// damaged, returns an error that names the first such line and gives advice.
     pub fn read(&self) -> Result<Vec<Checkpoint>, Error> {
         let (lines, damage) = self.read_intact()?;
-        match damage {
-            Some(damage) => Err(Error::io(self.shown())(std::io::Error::other(format!(
-                "{damage}: move the file away; the journal itself has its checkpoints \
-                 (docs/OPERATIONS.md, Repair)"
-            )))),
-            None => Ok(lines),
-        }
+        self.refuse_damage(damage)?;
+        Ok(lines)
+    }
+
+    fn refuse_damage(&self, damage: Option<String>) -> Result<(), Error> {
+        let Some(damage) = damage else { return Ok(()) };
+        Err(Error::io(self.shown())(std::io::Error::other(format!(
+            "{damage}: move the file away; the journal itself has its checkpoints \
+             (docs/OPERATIONS.md, Repair)"
+        ))))
     }
 
     /// Returns the intact checkpoints of the file, oldest first, and a description of the first
     /// damaged line. The description is `None` if all lines are intact. Like
     /// [`CheckpointFile::read`], ignores an incomplete last line.
     pub fn read_intact(&self) -> Result<(Vec<Checkpoint>, Option<String>), Error> {
-        let bytes = durable_file::read(&self.path).map_err(Error::io(self.shown()))?;
-        let bytes = bytes.unwrap_or_default();
-        let end = memchr::memrchr(b'\n', &bytes).unwrap_or_default();
-        let whole = bytes.get(..end).unwrap_or_default();
-
-        let lines = (1_u64..).zip(whole.split(|byte| *byte == b'\n'));
         let mut intact = Vec::new();
-        let mut damage = None;
-        for (number, line) in lines.filter(|(_, line)| !line.trim_ascii().is_empty()) {
-            match serde_json::from_slice(line) {
-                Ok(line) => intact.push(line),
-                Err(error) if damage.is_none() => {
-                    let column = error.column();
-                    damage = Some(format!("line {number} is damaged at column {column}"));
-                }
-                Err(_) => {}
-            }
-        }
-
+        let damage = self.visit_intact(&mut |line| intact.push(line))?;
         Ok((intact, damage))
+    }
+
+    /// Calls `visit` with each intact checkpoint of the file, oldest first. Holds only one of them
+    /// in memory at a time. Returns a description of the first damaged line; `None` if all lines
+    /// are intact. Like [`CheckpointFile::read`], ignores an incomplete last line.
+    pub fn visit_intact(&self, visit: &mut dyn FnMut(Checkpoint)) -> Result<Option<String>, Error> {
+        visit_lines(&self.path, visit).map_err(Error::io(self.shown()))
+    }
+
+    /// Returns the lines at the end of the file, at most [`limits::CHECKPOINT_BLOCK_BYTES`]. If
+    /// none of them is intact, returns lines before these.
+    pub fn last_intact(&self) -> Result<LastLines, Error> {
+        let end = LastLines::read(&self.path, limits::CHECKPOINT_BLOCK_BYTES as u64, &mut || {});
+        end.map_err(Error::io(self.shown()))
     }
 
     /// Returns the name of the checkpoint file for error messages.
@@ -226,22 +227,24 @@ impl CheckpointFile {
 
     /// Returns the last checkpoint of the file; `None` if the file contains no checkpoint. Reads
     /// only the end of the file, because the file of an old journal is long.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if a line at the end of the file is damaged. Damage in an earlier line is
+    /// not noticed.
     pub fn last(&self) -> Result<Option<Checkpoint>, Error> {
-        let end = durable_file::read_end(&self.path, limits::CHECKPOINT_LINE_BYTES_MAX);
-        let end = end.map_err(Error::io(self.shown()))?.unwrap_or_default();
-        let whole = memchr::memrchr(b'\n', &end).and_then(|at| end.get(..at)).unwrap_or_default();
-        // Ignores empty lines at the end, as `read` does.
-        let whole = whole.trim_ascii_end();
-        // If the bytes read contain no earlier line end, the last line may be longer than these
-        // bytes.
-        match memchr::memrchr(b'\n', whole).and_then(|at| whole.get(at + 1..)) {
-            Some(line) => match serde_json::from_slice(line) {
-                Ok(line) => Ok(Some(line)),
-                // The error of `read` names the number of the line.
-                Err(_) => Ok(self.read()?.pop()),
-            },
-            None => Ok(self.read()?.pop()),
+        let end = self.last_intact()?;
+        let is_found = end.damage.is_none() && !end.checkpoints.is_empty();
+        if is_found || end.from == 0 {
+            self.refuse_damage(end.damage)?;
+            return Ok(end.checkpoints.into_iter().next_back());
         }
+
+        // The error names the number of the damaged line in the whole file.
+        let mut last = None;
+        let damage = self.visit_intact(&mut |line| last = Some(line))?;
+        self.refuse_damage(damage)?;
+        Ok(last)
     }
 
     /// Removes the checkpoints after `last`. First saves a copy of the whole file under an unused
@@ -302,22 +305,17 @@ fn drop_cut_line(file: &mut File) -> std::io::Result<()> {
         return Ok(());
     }
 
-    let mut bytes = Vec::new();
-    file.seek(SeekFrom::Start(0))?;
-    file.read_to_end(&mut bytes)?;
-    let whole = memchr::memrchr(b'\n', &bytes).map_or(0, |end| end + 1);
-    file.set_len(whole as u64)
+    let whole = end_of_last_line(file)?;
+    file.set_len(whole)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn an_error_names_the_damaged_line_of_a_checkpoint_file() {
-        let directory = tempfile::tempdir().unwrap();
-        let file = CheckpointFile::new(directory.path(), Uuid::nil());
-        let line = Checkpoint {
+    /// Returns a checkpoint at the first record, without a signature.
+    fn unsigned() -> Checkpoint {
+        Checkpoint {
             journal: Uuid::nil(),
             position: Position(1),
             count: 1,
@@ -326,7 +324,14 @@ mod tests {
             proved_from: None,
             key: String::new(),
             signature: String::new(),
-        };
+        }
+    }
+
+    #[test]
+    fn an_error_names_the_damaged_line_of_a_checkpoint_file() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = CheckpointFile::new(directory.path(), Uuid::nil());
+        let line = unsigned();
         file.append(&[line.clone(), line.clone()]).unwrap();
         assert_eq!(file.read().unwrap().len(), 2);
 
@@ -340,5 +345,19 @@ mod tests {
         let (intact, damage) = file.read_intact().unwrap();
         assert_eq!(intact.len(), 3);
         assert_eq!(damage.as_deref(), Some("line 3 is damaged at column 1"));
+    }
+
+    #[test]
+    fn damage_longer_than_a_line_hides_no_line_after_it_and_is_cut_off_at_the_end() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = CheckpointFile::new(directory.path(), Uuid::nil());
+        let long = vec![b' '; 3 * limits::CHECKPOINT_BLOCK_BYTES];
+        std::fs::write(file.path(), [long.as_slice(), b"x\n", &long].concat()).unwrap();
+        let line = unsigned();
+        file.append(std::slice::from_ref(&line)).unwrap();
+
+        let bytes = std::fs::metadata(file.path()).unwrap().len();
+        assert!(bytes < 2 * long.len() as u64, "the incomplete last line is removed: {bytes}");
+        assert_eq!(file.last().unwrap(), Some(line));
     }
 }

@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::Duration;
 
 use rustix::fs::Access;
 use uuid::Uuid;
@@ -21,16 +22,43 @@ use crate::limits;
 
 use super::Checkpoint;
 use super::checkpoint::CheckpointFile;
+use super::checkpoint_lines::{LastLines, TimedLineReader, no_response, unreadable};
 
-/// Copies of the checkpoints of one journal, as read from a directory.
+/// Copies of the checkpoints of one journal, as read from the end of their file in a directory. The
+/// file grows as long as the journal does, so a start keeps only its last lines in memory, and
+/// compares the earlier lines with the journal while it reads them.
 #[derive(Debug, Default)]
 pub struct CheckpointCopies {
     /// Path of the file with the copies of this journal's checkpoints.
     pub file: PathBuf,
-    /// Copied checkpoints in order of position. Contains only those in intact lines.
+    /// The last copied checkpoints in order of position. Contains only those in intact lines.
     pub lines: Vec<Checkpoint>,
-    /// Description of the first damaged line of the file; `None` if all lines are intact.
+    /// Description of the first damaged line among the last lines; `None` if they are intact.
     pub damage: Option<String>,
+    /// Reason why the copies cannot be read; `None` if they were read.
+    pub unread: Option<String>,
+    /// Highest position of an earlier line that the journal does not reach; 0 if there is none, or
+    /// if the earlier lines were not compared.
+    pub earlier_beyond: Position,
+    journal: Uuid,
+    /// Offset of the last lines in the file; 0 if they are all lines of the file.
+    from: u64,
+    /// Length of the part of the file that must still be compared with the journal.
+    uncompared: u64,
+}
+
+/// Limits of a read of all copied checkpoints. The default has no limits.
+pub struct ReadPatience<'r> {
+    /// Total time to wait for the file.
+    pub total: Duration,
+    /// Returns true once the copies are not needed any more.
+    pub is_stopped: &'r dyn Fn() -> bool,
+}
+
+impl Default for ReadPatience<'_> {
+    fn default() -> Self {
+        Self { total: Duration::MAX, is_stopped: &|| false }
+    }
 }
 
 impl CheckpointCopies {
@@ -39,41 +67,169 @@ impl CheckpointCopies {
         CheckpointFile::new(directory, journal).path().to_owned()
     }
 
-    /// Reads the copied checkpoints of `journal` from their file in `directory`. Returns no copies
-    /// if this file does not exist yet, and leaves out damaged lines. `Err` explains why the copies
-    /// cannot be read, or states that the read took longer than [`limits::BOUNDS_TIMEOUT`].
+    /// Returns no copies, because they cannot be read for the given reason.
+    pub fn unread(reason: String) -> Self {
+        Self { unread: Some(reason), ..Self::default() }
+    }
+
+    /// Reads the last copied checkpoints of `journal` from their file in `directory`, at most
+    /// [`limits::CHECKPOINT_COPIES_END_BYTES`]. If these bytes contain no intact line, reads those
+    /// before them. Returns no copies if this file does not exist yet, and leaves out damaged lines.
+    /// `Err` explains why the copies cannot be read, or states that a part of this length took
+    /// longer than [`limits::BOUNDS_TIMEOUT`].
     pub fn read(directory: &Path, journal: Uuid) -> Result<Self, String> {
         let file = Self::file_in(directory, journal);
         let (sender, receiver) = channel();
-        let outside = CheckpointFile::at(&file);
+        let path = file.clone();
         let reader = std::thread::Builder::new().name("checkpoint-copies".to_owned());
         // On its own thread, because a file on an unreachable server may block forever.
-        let reader = reader.spawn(move || sender.send(outside.read_intact()).ok());
+        let reader = reader.spawn(move || {
+            let mut alive = || drop(sender.send(None));
+            let end = LastLines::read(&path, limits::CHECKPOINT_COPIES_END_BYTES, &mut alive);
+            sender.send(Some(end)).ok();
+        });
         reader.map_err(|error| error.to_string())?;
-        let (lines, damage) = match receiver.recv_timeout(limits::BOUNDS_TIMEOUT) {
-            Ok(read) => read.map_err(|error| error.to_string())?,
-            Err(_) => {
-                let seconds = limits::BOUNDS_TIMEOUT.as_secs();
-                return Err(format!("{} gave nothing within {seconds} s", file.display()));
+        let end = loop {
+            let received = receiver.recv_timeout(limits::BOUNDS_TIMEOUT);
+            if let Some(end) = received.map_err(|_| no_response(&file))? {
+                break end;
             }
         };
+        let end = end.map_err(|error| unreadable(&file, &error))?;
 
-        let mut lines: Vec<_> = lines.into_iter().filter(|line| line.journal == journal).collect();
+        let LastLines { checkpoints, from, damage } = end;
+        let mut lines = checkpoints;
+        lines.retain(|line| line.journal == journal);
         lines.sort_by_key(|line| line.position);
-        Ok(Self { file, lines, damage })
+        let uncompared = from;
+        Ok(Self { file, lines, damage, journal, from, uncompared, ..Self::default() })
     }
 
-    /// Returns the position of the last copied checkpoint; 0 if no checkpoint is copied.
+    /// Calls `visit` with each copied checkpoint of `journal` in `directory`, oldest first. Visits
+    /// nothing if their file does not exist yet. Returns a description of the first damaged line;
+    /// `None` if all lines are intact. `Err` explains why the copies cannot be read, or states that
+    /// a block of their file took longer than [`limits::BOUNDS_TIMEOUT`].
+    pub fn visit(
+        directory: &Path,
+        journal: Uuid,
+        visit: &mut dyn FnMut(Checkpoint),
+    ) -> Result<Option<String>, String> {
+        let file = Self::file_in(directory, journal);
+        Self::visit_start_of(&file, u64::MAX, journal, &ReadPatience::default(), visit)
+    }
+
+    /// Visits copied checkpoints as [`CheckpointCopies::visit`] does, but only those in the first
+    /// `bytes` bytes of `file`, and only within the limits of `patience`.
+    fn visit_start_of(
+        file: &Path,
+        bytes: u64,
+        journal: Uuid,
+        patience: &ReadPatience<'_>,
+        visit: &mut dyn FnMut(Checkpoint),
+    ) -> Result<Option<String>, String> {
+        let reader = TimedLineReader::start(file, bytes, patience.total);
+        let mut reader = reader.map_err(|error| error.to_string())?;
+        while let Some(line) = reader.next_checkpoint()? {
+            if (patience.is_stopped)() {
+                return Ok(None);
+            }
+            if line.journal == journal {
+                visit(line);
+            }
+        }
+
+        Ok(reader.damage().map(str::to_owned))
+    }
+
+    /// Reads the lines before the last lines of the file into `lines`, too. Needs memory for all
+    /// lines, so it is called only if an operator accepts a loss of records.
+    pub fn read_earlier(&mut self) -> Result<(), String> {
+        if self.from == 0 {
+            return Ok(());
+        }
+
+        let mut earlier = Vec::new();
+        let push = &mut |line| earlier.push(line);
+        let damage = Self::visit_start_of(
+            &self.file,
+            self.from,
+            self.journal,
+            &ReadPatience::default(),
+            push,
+        )?;
+        earlier.append(&mut self.lines);
+        earlier.sort_by_key(|line| line.position);
+        self.lines = earlier;
+        self.damage = damage.or(self.damage.take());
+        self.from = 0;
+        Ok(())
+    }
+
+    /// Calls `visit` with each copied checkpoint before the last lines of the file, in the order of
+    /// the file, unless a call has done so before. If `visit` returns false, the next call visits
+    /// them again. If some of them cannot be read within the limits of `patience`, logs this.
+    pub fn visit_earlier(
+        &mut self,
+        patience: &ReadPatience<'_>,
+        visit: &mut dyn FnMut(Checkpoint) -> bool,
+    ) {
+        let mut is_done = true;
+        let visit = &mut |line| is_done &= visit(line);
+        let bytes = self.uncompared;
+        let read = Self::visit_start_of(&self.file, bytes, self.journal, patience, visit);
+        if let Err(reason) | Ok(Some(reason)) = read {
+            let file = self.file.display();
+            tracing::warn!("the journal is not compared with all copies in {file}: {reason}");
+        }
+
+        if is_done {
+            self.uncompared = 0;
+        }
+    }
+
+    /// Whether a part of the file before the last lines must still be compared with the journal.
+    pub fn has_uncompared(&self) -> bool {
+        self.uncompared > 0
+    }
+
+    /// Whether the file has lines before the last ones.
+    pub fn has_earlier(&self) -> bool {
+        self.from > 0
+    }
+
+    /// Compares only the last lines of the file, for a start that does not read the records before
+    /// its snapshot. The proof behind the snapshot compares the earlier lines.
+    pub fn skip_earlier(&mut self) {
+        self.uncompared = 0;
+    }
+
+    /// Keeps further copied checkpoints among the last ones.
+    pub fn keep(&mut self, lines: Vec<Checkpoint>) {
+        self.lines.extend(lines);
+        self.lines.sort_by_key(|line| line.position);
+    }
+
+    /// Returns the highest position of a copied checkpoint; 0 if no checkpoint is copied. Considers
+    /// only the last lines of the file, and those earlier lines that were compared.
     pub fn last(&self) -> Position {
-        self.lines.last().map(|line| line.position).unwrap_or_default()
+        let last = self.lines.last().map(|line| line.position).unwrap_or_default();
+        last.max(self.earlier_beyond)
     }
 
-    /// Returns the copied checkpoints at one position. There are several if the journal was
-    /// rewritten after a checkpoint at this position was copied.
+    /// Returns those of the last copied checkpoints that are at one position. There are several if
+    /// the journal was rewritten after a checkpoint at this position was copied.
     pub fn at(&self, position: Position) -> &[Checkpoint] {
         let from = self.lines.partition_point(|line| line.position < position);
         let to = self.lines.partition_point(|line| line.position <= position);
         self.lines.get(from..to).unwrap_or_default()
+    }
+
+    /// Whether `line`, a checkpoint of the journal, needs no copy, because it is copied, or because
+    /// its position is before those of the last copied checkpoints.
+    pub fn is_copied(&self, line: &Checkpoint) -> bool {
+        let first = self.lines.first().filter(|_| self.from > 0);
+        let is_earlier = first.is_some_and(|first| line.position < first.position);
+        is_earlier || self.at(line.position).contains(line)
     }
 }
 
@@ -288,7 +444,7 @@ mod tests {
         let journal = Uuid::now_v7();
         let copier = CheckpointCopier::start(&directory, journal).unwrap();
         copier.copy(line(journal, 1));
-        let until = std::time::Instant::now() + std::time::Duration::from_secs(30);
+        let until = std::time::Instant::now() + Duration::from_secs(30);
         while copier.counts().failures == 0 && std::time::Instant::now() < until {
             std::thread::yield_now();
         }
@@ -313,6 +469,53 @@ mod tests {
         let copies = CheckpointCopies::read(home.path(), journal).unwrap();
         assert_eq!(copies.lines, [line(journal, 1)]);
         assert_eq!(copies.damage.as_deref(), Some("line 1 is damaged at column 1"));
+    }
+
+    #[test]
+    fn a_start_reads_only_the_end_of_a_long_file_and_compares_the_rest_with_the_records() {
+        let home = tempfile::tempdir().unwrap();
+        let journal = Uuid::now_v7();
+        let file = CheckpointFile::new(home.path(), journal);
+        let all: Vec<_> = (1..=20_000).map(|position| line(journal, position)).collect();
+        file.append(&all).unwrap();
+        let bytes = std::fs::metadata(file.path()).unwrap().len();
+        assert!(bytes > 2 * limits::CHECKPOINT_COPIES_END_BYTES, "{bytes}");
+
+        let mut copies = CheckpointCopies::read(home.path(), journal).unwrap();
+        assert_eq!(copies.last(), Position(20_000));
+        let read = copies.lines.len() as u64;
+        assert!(read * bytes < 20_000 * limits::CHECKPOINT_COPIES_END_BYTES, "{read}");
+        let first = copies.lines.first().unwrap().position;
+        assert_eq!(first.0 + read, 20_001, "no line is left out");
+        assert!(copies.is_copied(&line(journal, 1)));
+        assert!(copies.is_copied(&line(journal, 20_000)));
+        assert!(!copies.is_copied(&line(journal, 20_001)));
+
+        let mut found = Vec::new();
+        copies.visit_earlier(&ReadPatience::default(), &mut |line| {
+            found.push(line);
+            true
+        });
+        assert_eq!([found, copies.lines.clone()].concat(), all);
+        assert!(!copies.has_uncompared());
+        copies.read_earlier().unwrap();
+        assert_eq!(copies.lines, all);
+    }
+
+    #[test]
+    fn blank_lines_at_the_end_of_the_file_hide_no_copy() {
+        let home = tempfile::tempdir().unwrap();
+        let journal = Uuid::now_v7();
+        let file = CheckpointFile::new(home.path(), journal);
+        file.append(&[line(journal, 7)]).unwrap();
+        for filler in ["\n", "x", " \n"] {
+            let count = 3 * limits::CHECKPOINT_COPIES_END_BYTES as usize / filler.len();
+            let blank = filler.repeat(count);
+            let text = [std::fs::read_to_string(file.path()).unwrap(), blank].concat();
+            std::fs::write(file.path(), text).unwrap();
+            let copies = CheckpointCopies::read(home.path(), journal).unwrap();
+            assert_eq!(copies.last(), Position(7));
+        }
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Copies the checkpoints of a journal into the directory that the config names.
 
+use std::collections::HashSet;
 use std::path::PathBuf;
 
 use uuid::Uuid;
@@ -21,11 +22,16 @@ impl UncopiedCheckpoints {
     /// checkpoint.
     /// - If `line` is already copied, empties the list, because only checkpoints after the last
     ///   copied one need a copy.
-    /// - Otherwise, adds `line` to the list if its Merkle root is that of `heads`.
+    /// - Otherwise, adds `line` to the list if its Merkle root is that of `heads`. If the copies
+    ///   cannot be read, keeps only `line`: it covers all records before it, and the earlier
+    ///   checkpoints may be copied already.
     pub fn take(&mut self, line: &Checkpoint, copies: &CheckpointCopies, heads: &mut TreeHeads) {
-        if copies.at(line.position).contains(line) {
+        if copies.is_copied(line) {
             self.lines.clear();
         } else if line.merkle_root == heads.merkle_root() {
+            if copies.unread.is_some() {
+                self.lines.clear();
+            }
             self.lines.push(line.clone());
         }
     }
@@ -83,7 +89,7 @@ impl CopyDirectory {
     /// `journal`, because they cover lost records. First saves a copy of this file under another
     /// name.
     pub fn put_aside_given_up(&mut self, journal: Uuid) {
-        let given_up = std::mem::take(&mut self.given_up);
+        let given_up: HashSet<_> = std::mem::take(&mut self.given_up).into_iter().collect();
         let Some(directory) = self.directory.as_ref().filter(|_| !given_up.is_empty()) else {
             return;
         };

@@ -3,6 +3,7 @@
 //! the checkpoints. If a journal contradicts one of these marks, a pump starts on it only if a
 //! recorded action of an operator accepts the loss.
 
+use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
 
 use uuid::Uuid;
@@ -13,7 +14,9 @@ use crate::mutant::mutant;
 use crate::thread::{AcceptedLoss, Input};
 
 use super::checkpoint::CheckpointFile;
+use super::checkpoint_copies::ReadPatience;
 use super::commit_watermark::{CommitWatermark, damaged_watermark, warn_of_damaged_watermark};
+use super::earlier_copies::{ComparedRecords, EarlierFindings};
 use super::signers::CheckpointSigners;
 use super::sqlite::{DATABASE, noted_journal};
 use super::{Checkpoint, CheckpointCopies, Error, HashedRecord, TreeHeads, partition_in};
@@ -39,7 +42,7 @@ const COPIED_AGAIN: &str = "`organism run` copies it again from its stream";
 /// compares the journal with these marks when it starts.
 #[derive(Debug, Default)]
 pub(super) struct ExternalMarks {
-    /// Whether the journal may be older than the introduction of MACs. True if the state directory
+    /// Whether the journal may have been written before MACs existed. True if the state directory
     /// has no watermark of the journal. In this case, this host has never acknowledged a record of
     /// the journal, and does not know the journal's age.
     pub is_old: bool,
@@ -60,8 +63,15 @@ pub(super) struct ExternalMarks {
     pub with_key: bool,
     /// Copied checkpoints, as read from the directory for copies that the config names.
     pub copies: CheckpointCopies,
-    /// Copied checkpoints that contradict the records of the journal.
+    /// Copied checkpoints that contradict the records of the journal. Contains those of the last
+    /// lines of their file, and of the earlier lines only those that matter.
     differing: Vec<Checkpoint>,
+    /// Position of the first copied checkpoint before the last lines that the journal lacks,
+    /// although it has its records.
+    missing: Option<Position>,
+    /// Merkle roots of the records up to the last record, and up to those checkpoints in the
+    /// journal that contradict the records.
+    roots: BTreeMap<Position, Digest>,
     /// Copied checkpoints that cover lost records. A recorded action of an operator accepts this
     /// loss.
     pub forgiven: Vec<Checkpoint>,
@@ -76,7 +86,8 @@ impl ExternalMarks {
     /// Reads the marks that show which records `journal` had: the watermark and the latest
     /// checkpoint from `state`, and the copied checkpoints from `copies`. `data` contains the
     /// journal's file. If the watermark or a copied checkpoint is damaged, or the copied
-    /// checkpoints cannot be read, logs this and leaves out the marks concerned.
+    /// checkpoints cannot be read, logs this and leaves out the marks concerned. Reads only the
+    /// ends of the files with checkpoints, so that a start does not take longer as they grow.
     pub fn read(
         data: &Path,
         state: &Path,
@@ -86,7 +97,7 @@ impl ExternalMarks {
         warn_of_damaged_watermark(state, journal)?;
         let noted = CommitWatermark::read(state, journal)?;
         let mark = noted.or(CommitWatermark::read_beside(data)?).unwrap_or_default();
-        let latest = CheckpointFile::new(state, journal).read()?.pop();
+        let latest = CheckpointFile::new(state, journal).last()?;
         let before = replaced(data, state, journal)?;
         let copies = copies.filter(|_| !mutant("trust-no-copy"));
         let copies = copies.map(|directory| read_copies(directory, journal)).unwrap_or_default();
@@ -113,6 +124,7 @@ impl ExternalMarks {
             return Err(Error::broken(position.0, "it is not the record that was acknowledged"));
         }
 
+        self.copies.skip_earlier();
         self.losses = losses;
         Ok(())
     }
@@ -130,6 +142,14 @@ impl ExternalMarks {
 
     pub fn latest_position(&self) -> Position {
         self.latest.as_ref().map(|latest| latest.position).unwrap_or_default()
+    }
+
+    /// Returns the lowest position whose checkpoint a start compares with one outside the journal:
+    /// with the latest checkpoint in the state directory, or with the last copied one. Returns 0 if
+    /// the state directory has no checkpoint, because all checkpoints must be written there then.
+    pub fn first_compared(&self) -> Position {
+        let latest = self.latest_position();
+        self.copies.lines.last().map_or(latest, |copied| copied.position.min(latest))
     }
 
     /// Returns the highest position that the watermark, the latest checkpoint in the state
@@ -150,8 +170,7 @@ impl ExternalMarks {
         let refuse = |known, how| refuse_cut_tail(last, known, how, self.with_key);
         refuse(self.mark.0, "acknowledged")?;
         refuse(self.latest_position(), "signed in a checkpoint outside")?;
-        let copied = format!("signed in a checkpoint in {}", self.copied());
-        refuse(self.copies.last(), &copied)?;
+        self.check_copied_end(last, self.copies.last())?;
         refuse(self.inside, "signed in a checkpoint of its own")
     }
 
@@ -178,7 +197,7 @@ impl ExternalMarks {
 
     /// Returns an error if a copy of the checkpoint at `position` contradicts the records up to
     /// that position.
-    pub fn check_copies(&self, position: Position, heads: &mut TreeHeads) -> Result<(), Error> {
+    pub fn check_copies(&mut self, position: Position, heads: &mut TreeHeads) -> Result<(), Error> {
         if self.differing_copies(position, heads).is_empty() {
             Ok(())
         } else {
@@ -186,10 +205,10 @@ impl ExternalMarks {
         }
     }
 
-    fn differing_copies(&self, position: Position, heads: &mut TreeHeads) -> Vec<Checkpoint> {
-        let copies = self.copies.at(position).iter();
-        let differs = |line: &&Checkpoint| line.merkle_root != heads.merkle_root();
-        copies.filter(differs).cloned().collect()
+    fn differing_copies(&mut self, position: Position, heads: &mut TreeHeads) -> Vec<Checkpoint> {
+        let mut copies = self.copies.at(position).to_vec();
+        copies.retain(|line| line.merkle_root != heads.merkle_root());
+        copies
     }
 
     fn copy_differs(&self, position: Position) -> Error {
@@ -204,7 +223,9 @@ impl ExternalMarks {
 
     /// Checks a record as [`ExternalMarks::check`] does, but keeps the error for
     /// [`ExternalMarks::disagreement`] instead of returning it. The whole journal must be read
-    /// first, because an operator may accept the contradiction in a later record.
+    /// first, because a later record may contain an operator's action that accepts the
+    /// contradiction. Also collects copies that contradict the record, and losses that the record
+    /// accepts.
     pub fn take(&mut self, sealed: &HashedRecord, heads: &mut TreeHeads) {
         if let Err(error) = self.check(sealed, heads) {
             self.disagreement.get_or_insert(error);
@@ -219,6 +240,75 @@ impl ExternalMarks {
         self.signers.take_record(&sealed.record);
     }
 
+    /// Keeps the Merkle root of `heads` if `line`, the checkpoint of the journal at this position,
+    /// contradicts the records.
+    pub fn take_inner(&mut self, line: &Checkpoint, heads: &mut TreeHeads) {
+        if self.copies.has_earlier() {
+            let root = heads.merkle_root();
+            if line.merkle_root != root {
+                self.roots.insert(line.position, root);
+            }
+        }
+    }
+
+    /// Keeps the Merkle root of all records, which `heads` has.
+    pub fn take_last(&mut self, heads: &mut TreeHeads) {
+        self.roots.insert(heads.last(), heads.merkle_root());
+    }
+
+    /// Adds the Merkle roots that another reader of the same journal has kept.
+    pub fn add_roots(&mut self, other: &Self) {
+        self.roots.extend(&other.roots);
+    }
+
+    /// Compares the copied checkpoints before the last lines of their file with the records of
+    /// `journal`. The losses that operators accepted must be known. If `keeps_lost`, also collects
+    /// copies of lost records. Does nothing if all copies were compared before. Returns an error if
+    /// the checkpoints of `journal` cannot be read.
+    pub fn compare_earlier(
+        &mut self,
+        journal: &ComparedRecords<'_>,
+        patience: &ReadPatience<'_>,
+        keeps_lost: bool,
+    ) -> Result<(), Error> {
+        if !self.copies.has_uncompared() {
+            return Ok(());
+        }
+
+        let mut found = EarlierFindings::default();
+        let roots = &self.roots;
+        let losses = &self.losses;
+        let compare = &mut |line| found.compare(line, journal, roots, losses, keeps_lost);
+        self.copies.visit_earlier(patience, compare);
+        found.unread.map_or(Ok(()), Err)?;
+
+        self.copies.earlier_beyond = found.beyond;
+        self.copies.keep(found.ahead);
+        self.missing = found.missing;
+        self.differing.extend(found.lost);
+        self.differing.extend(found.differing);
+        Ok(())
+    }
+
+    /// Returns an error if a copied checkpoint before the last lines of their file is missing in
+    /// the journal.
+    pub fn check_missing(&self) -> Result<(), Error> {
+        let Some(position) = self.missing else { return Ok(()) };
+        let detail = format!(
+            "the checkpoint in {} over the records up to here is not in the journal; restore a \
+             backup, or put it back with `organism repair --accept-loss`",
+            self.copied()
+        );
+        Err(Error::broken(position.0, detail))
+    }
+
+    /// Returns an error if a copied checkpoint names a record after `last`, the last record of the
+    /// journal.
+    pub fn check_copied_end(&self, last: Position, copied: Position) -> Result<(), Error> {
+        let how = format!("signed in a checkpoint in {}", self.copied());
+        refuse_cut_tail(last, copied, &how, self.with_key)
+    }
+
     /// Removes from memory those marks that name lost records, if a recorded action of an operator
     /// accepts the loss. Such a mark may be the watermark, the latest checkpoint, a copied
     /// checkpoint, or the note of a replaced journal. If the watermark or the latest checkpoint was
@@ -231,10 +321,11 @@ impl ExternalMarks {
         let mut kept = None;
         let losses = &self.losses;
         let is_lost = |line: &mut Checkpoint| losses.iter().any(|loss| loss.covers(line.position));
-        let differing = &self.differing;
+        let differing: HashSet<_> = self.differing.iter().collect();
         let is_wrong = |line: &Checkpoint| line.position > last || differing.contains(line);
-        let copies = &mut self.copies.lines;
-        self.forgiven = copies.extract_if(.., |line| is_wrong(line) && is_lost(line)).collect();
+        let is_forgiven = |line: &mut Checkpoint| is_wrong(line) && is_lost(line);
+
+        self.forgiven = self.copies.lines.extract_if(.., is_forgiven).collect();
         self.differing.retain_mut(|line| !is_lost(line));
 
         for loss in &self.losses {
@@ -320,29 +411,42 @@ impl ExternalMarks {
     }
 }
 
-/// Reads the copied checkpoints of `journal` from `directory`. If they cannot be read, logs the
-/// reason and returns no copies. If a line is damaged, logs this, and leaves the line out.
-fn read_copies(directory: &Path, journal: Uuid) -> CheckpointCopies {
-    let copies = CheckpointCopies::read(directory, journal).inspect(|copies| {
-        if let Some(damage) = &copies.damage {
-            let file = copies.file.display();
-            tracing::warn!("the journal is not compared with all copies in {file}: {damage}");
-        }
-    });
-    copies.unwrap_or_else(|reason| {
-        let directory = directory.display();
-        tracing::warn!(
-            "the copies of checkpoints in {directory} cannot be read, so the journal is not \
-             compared with them: {reason}"
-        );
-        CheckpointCopies::default()
-    })
+/// Reads all copied checkpoints into memory, not only the last ones. If this is not possible, logs
+/// the reason.
+pub(super) fn read_earlier(copies: &mut CheckpointCopies) {
+    if let Err(reason) = copies.read_earlier() {
+        let file = copies.file.display();
+        tracing::warn!("the journal is not compared with all copies in {file}: {reason}");
+    }
 }
 
-/// Returns the earlier journal that was in `data` before `journal`, and the last record of the
-/// earlier journal that is known to be acknowledged. Returns `None` if there was no earlier
-/// journal, or if it had no acknowledged records. If the watermark or the checkpoint file of the
-/// earlier journal is damaged, at least one record of the earlier journal counts as acknowledged.
+/// Reads the last copied checkpoints of `journal` from `directory`. If they cannot be read, logs
+/// the reason and returns no copies. If a line is damaged, logs this, and leaves the line out.
+fn read_copies(directory: &Path, journal: Uuid) -> CheckpointCopies {
+    let copies = match CheckpointCopies::read(directory, journal) {
+        Ok(copies) => copies,
+        Err(reason) => {
+            let directory = directory.display();
+            tracing::warn!(
+                "the copies of checkpoints in {directory} cannot be read, so the journal is not \
+                 compared with them: {reason}"
+            );
+            return CheckpointCopies::unread(reason);
+        }
+    };
+
+    if let Some(damage) = &copies.damage {
+        let file = copies.file.display();
+        tracing::warn!("the journal is not compared with all copies in {file}: {damage}");
+    }
+
+    copies
+}
+
+/// Returns the earlier journal that was in `data` before `journal`, and the last of its records
+/// that is known to be acknowledged. Returns `None` if there was no earlier journal, or if it had
+/// no acknowledged records. If the watermark or the checkpoint file of the earlier journal is
+/// damaged, at least one record of the earlier journal counts as acknowledged.
 pub fn replaced(
     data: &Path,
     state: &Path,
@@ -351,10 +455,10 @@ pub fn replaced(
     let noted = noted_journal(data, state).filter(|noted| *noted != journal);
     let Some(noted) = noted else { return Ok(None) };
     let mark = CommitWatermark::read(state, noted)?.unwrap_or_default();
-    let (lines, damage) = CheckpointFile::new(state, noted).read_intact()?;
-    let latest = lines.last().map(|line| line.position).unwrap_or_default();
+    let outside = CheckpointFile::new(state, noted).last_intact()?;
+    let latest = outside.checkpoints.last().map(|line| line.position).unwrap_or_default();
     // A damaged file shows that the journal had records, but not how many.
-    let is_damaged = damage.is_some() || damaged_watermark(state, noted)?.is_some();
+    let is_damaged = outside.damage.is_some() || damaged_watermark(state, noted)?.is_some();
     let least = Position(u64::from(is_damaged));
     let records = mark.0.max(latest).max(least);
     let is_lost = records > Position(0) && !mutant("trust-any-journal");

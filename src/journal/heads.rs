@@ -432,8 +432,8 @@ impl TreeHeads {
         self.unsaved.push(root);
     }
 
-    /// Passes the heads that changed since the last call of [`TreeHeads::saved`] to `visit`. If so
-    /// many heads changed that no list of them was kept, passes all heads.
+    /// Calls `visit` for each head that changed since the last call of [`TreeHeads::saved`]. If so
+    /// many heads changed that no list of them was kept, calls `visit` for every head.
     pub(super) fn each_unsaved(
         &self,
         visit: &mut dyn FnMut(&TreeHead) -> Result<(), Error>,

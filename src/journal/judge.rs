@@ -5,11 +5,14 @@
 use std::path::Path;
 
 use crate::ids::Position;
+use crate::limits;
 use crate::mutant::mutant;
 use crate::thread::AcceptedLoss;
 
 use super::checkpoint::{CheckpointFile, CheckpointKey};
-use super::external_marks::ExternalMarks;
+use super::checkpoint_copies::ReadPatience;
+use super::earlier_copies::ComparedRecords;
+use super::external_marks::{ExternalMarks, read_earlier};
 use super::mac::MacCoverage;
 use super::sqlite::{JournalMetadata, TableRepair};
 use super::{Checkpoint, Error, RedactedRecords, TreeHeads};
@@ -25,8 +28,8 @@ pub(super) enum OpenPurpose {
     Follow,
 }
 
-/// Damage of a journal that an operator accepts. Without this acceptance, no pump starts on the
-/// damaged journal.
+/// Kinds of damage that an operator accepts in a journal. Without this acceptance, no pump starts
+/// on the damaged journal.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct OperatorAcceptance {
     /// Accepts a journal that was written before MACs existed.
@@ -67,8 +70,8 @@ pub(super) struct ProvedFile {
     /// Position of the last record that the `tree` table includes. This table stores the first and
     /// the last record of each tree.
     pub refreshed: Position,
-    /// Last record that remained when an operator accepted a loss of records; `None` if no loss was
-    /// accepted.
+    /// Last record before the loss, if an operator accepts a loss of records now, or accepted it in
+    /// a recorded action. Otherwise, `None`.
     pub kept: Option<Position>,
 }
 
@@ -90,8 +93,23 @@ impl ProvedFile {
         }
 
         let mut loss = AcceptedLoss { kept: last, acknowledged: last, ..AcceptedLoss::default() };
+        let is_behind = purpose == OpenPurpose::Follow;
+        let lookup = |position| Ok(inside_at(&inside, position).cloned());
+        let compared = ComparedRecords { inside: &lookup, last, is_behind };
+        self.known.take_last(&mut self.heads);
+        let total = limits::EARLIER_COPIES_TIMEOUT;
+        let patience = ReadPatience { total, ..ReadPatience::default() };
+        self.known.compare_earlier(&compared, &patience, accept.loss)?;
+        if accept.loss {
+            // The repair takes any of the copies out of their file, and puts any of them back into
+            // the journal.
+            read_earlier(&mut self.known.copies);
+        }
         self.kept = self.known.forgive(last);
-        let lines = CheckpointFile::new(state, self.about.journal).read()?;
+        // Other starts need only the last line, because the file grows as long as the journal does.
+        let needs_lines = self.kept.is_some() || accept.loss;
+        let outside = CheckpointFile::new(state, self.about.journal);
+        let lines = if needs_lines { outside.read()? } else { Vec::new() };
         if let Some(kept) = self.kept {
             self.known.latest = lines.iter().rfind(|line| line.position <= kept).cloned();
         }
@@ -106,6 +124,9 @@ impl ProvedFile {
         }
 
         self.known.disagreement()?;
+        if !accept.loss {
+            self.known.check_missing()?;
+        }
         let mut mend = TableRepair::default();
         if accept.loss {
             mend.cut = Some(Position(last.0 + 1));
@@ -113,7 +134,7 @@ impl ProvedFile {
             let lines = lines.iter().chain(&self.known.copies.lines);
             let lines = lines.filter(|line| line.position <= end);
             mend.put_back =
-                lines.filter(|line| checkpoint_at(&inside, line).is_none()).cloned().collect();
+                lines.filter(|line| inside_at(&inside, line.position).is_none()).cloned().collect();
             mend.put_back.sort_by_key(|line| line.position);
             mend.put_back.dedup_by_key(|line| line.position);
         }
@@ -147,7 +168,7 @@ impl ProvedFile {
             (copies.lines.last(), copied()),
         ] {
             let Some(latest) = latest else { continue };
-            let detail = match checkpoint_at(inside, latest) {
+            let detail = match inside_at(inside, latest.position) {
                 Some(line) if line == latest => continue,
                 Some(_) => format!("{what} is not the one in the journal; restore a backup"),
                 None if accept.loss || mutant("miss-no-checkpoint") => continue,
@@ -202,10 +223,9 @@ impl ProvedFile {
     }
 }
 
-/// Returns the checkpoint of the journal at the same position as `line`, a checkpoint from outside
-/// the journal; `None` if the journal has no checkpoint there. `inside` contains the journal's
-/// checkpoints, sorted by position.
-fn checkpoint_at<'c>(inside: &'c [Checkpoint], line: &Checkpoint) -> Option<&'c Checkpoint> {
-    let at = inside.binary_search_by_key(&line.position, |it| it.position).ok()?;
+/// Returns the checkpoint of the journal at `position`; `None` if the journal has none there.
+/// `inside` contains the journal's checkpoints, sorted by position.
+fn inside_at(inside: &[Checkpoint], position: Position) -> Option<&Checkpoint> {
+    let at = inside.binary_search_by_key(&position, |line| line.position).ok()?;
     inside.get(at)
 }

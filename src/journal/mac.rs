@@ -326,9 +326,9 @@ impl MacCoverage {
         self.last.is_some_and(|(at, mac)| Some(mac.key()) == own && self.covered != at)
     }
 
-    /// Returns the first record of the last series of wrong MACs of this host's key; `None` if no
-    /// MAC of this key is wrong. A right MAC of this key ends a series, and a later wrong one
-    /// begins a new series. The last series counts even if a right MAC has ended it.
+    /// Considers only MACs of this host's key. Wrong MACs without a right one between them form a
+    /// series. Returns the record with the first wrong MAC of the latest series, even if right MACs
+    /// follow the series. Returns `None` if every MAC is right.
     pub fn wrong(&self) -> Option<Position> {
         self.wrong
     }
@@ -354,7 +354,7 @@ impl MacCoverage {
         }
     }
 
-    /// Returns the ids of the keys of other hosts with which MACs of this journal were made.
+    /// Returns the ids of other hosts' keys with which MACs of this journal were made.
     pub fn foreign(&self) -> &BTreeSet<KeyId> {
         &self.foreign
     }

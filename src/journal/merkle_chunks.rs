@@ -23,8 +23,8 @@ pub struct MerkleChunks {
 #[derive(Debug, Default, Clone)]
 struct MerkleChunk {
     tree: MerkleTree,
-    /// Number of calls of [`MerkleChunks::hold`] for this chunk without a matching call of
-    /// [`MerkleChunks::release`] so far.
+    /// Number of calls of [`MerkleChunks::hold`] for this chunk whose effect no call of
+    /// [`MerkleChunks::release`] has ended yet.
     holders: usize,
     /// Whether a leaf of this chunk changed since the last call of [`MerkleChunks::stored`].
     is_changed: bool,

@@ -7,9 +7,11 @@
 mod background_proof;
 pub mod checkpoint;
 mod checkpoint_copies;
+mod checkpoint_lines;
 mod checkpoint_signer;
 mod commit_watermark;
 mod copy_directory;
+mod earlier_copies;
 mod external_marks;
 mod hash_chain;
 mod heads;
@@ -28,6 +30,8 @@ mod signers;
 pub mod sqlite;
 mod writer;
 
+use std::io::ErrorKind;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -261,7 +265,8 @@ pub enum Error {
     )]
     StreamShorter { stream: String, end: String, sources: String },
     /// A repair on this host was refused, because another host has later records of the stream, or
-    /// may have them.
+    /// may have them, or because the stream lacks more than an interrupted repair gives up, or
+    /// because an interrupted repair with another choice must end first.
     #[error(
         "the stream {stream} was not repaired on this host: {reason} \
          (docs/errors/stream-shorter.md)"
@@ -275,6 +280,20 @@ pub enum Error {
          `organism repair` shows both sides and takes the choice"
     )]
     StreamForked { stream: String, position: Position, sources: String },
+    /// This host has a repair of the stream that has not ended: its file `note` is still there.
+    #[error(
+        "a repair of the stream {stream} has not ended on this host, as {} shows: run `organism \
+         repair` first, which continues it and puts it on record. If another host pumps the stream, \
+         stop the organism there first, or see docs/errors/stream-forked.md", note.display()
+    )]
+    RepairPending { stream: String, note: PathBuf },
+    /// A payload that is blanked in the projection in `data` is still in the stream.
+    #[error(
+        "the payload of record {position} is blanked in {}, but not in the stream {stream}, which \
+         every host copies; nothing was recorded. Take it out of the stream first: \
+         docs/OPERATIONS.md, Taking a payload out", data.display()
+    )]
+    PayloadInStream { stream: String, position: Position, data: PathBuf },
     /// The journal was written before MACs existed.
     #[error(
         "the journal {path} has {records} records and no MAC, as before this version, so it is \
@@ -333,6 +352,18 @@ impl Error {
         matches!(self, Self::Full { .. } | Self::Unavailable { .. } | Self::Denied(_))
     }
 
+    /// Whether the disk had no room for the journal, or for a small file beside it.
+    pub fn is_disk_full(&self) -> bool {
+        match self {
+            Self::Full { .. } => true,
+            Self::Io { source, .. } => {
+                matches!(source.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded)
+            }
+            Self::Sqlite { source, .. } => sqlite::is_disk_full(source),
+            _ => false,
+        }
+    }
+
     /// Adds the name of the journal to an error about a broken journal. The name is the journal's
     /// directory or stream.
     pub fn in_journal(self, journal: impl std::fmt::Display) -> Self {
@@ -388,11 +419,12 @@ fn flags(lost: bool) -> &'static str {
     if lost { "--accept-loss --accept-key" } else { "--accept-key" }
 }
 
-/// Returns advice for a journal in which no MAC covers the records from `first` on. If `first` is
-/// the journal's first record, the operator must restore a backup or accept the records. `lost`
-/// states whether the command for this must also accept a loss of records. If `first` is a later
-/// record, the operator can remove these records, and the journal continues after the last covered
-/// record.
+/// Returns advice for a journal in which no MAC covers the records from `first` on.
+///
+/// - If `first` is the journal's first record, the operator must restore a backup or accept the
+///   records. If `lost` is set, the command that accepts them must also accept a loss of records.
+/// - If `first` is a later record, the operator can remove these records. The journal then
+///   continues after the last covered record.
 fn way_on(first: Position, lost: bool) -> String {
     match first {
         Position(..=1) => format!(

@@ -35,6 +35,11 @@ impl RedactedRecords {
         }
     }
 
+    /// Returns the positions of all records with blanked payloads.
+    pub fn blanked(&self) -> &BTreeSet<Position> {
+        &self.blanked
+    }
+
     /// Whether a payload of any record was blanked.
     pub fn has_any(&self) -> bool {
         !self.blanked.is_empty()
@@ -53,17 +58,18 @@ impl RedactedRecords {
     }
 
     /// Refuses a journal with a blanked payload that no operator accepted in a recorded action.
-    /// Exception: if `accept` states that an operator accepts damage of any kind now, refuses
-    /// nothing. So the operator can accept one kind of damage after another.
+    /// `accept` contains the kinds of damage that an operator accepts with the present command. If
+    /// there is at least one, no journal is refused, so that the operator can accept one kind of
+    /// damage after another.
     pub fn judge(&self, accept: OperatorAcceptance) -> Result<(), Error> {
         refuse_blanked(self.unrecorded().next(), accept)
     }
 }
 
 /// Refuses a journal with blanked payloads that no operator accepted in a recorded action. `first`
-/// is the first record with such a payload, or `None`. Exception: if `accept` states that an
-/// operator accepts damage of any kind now, refuses nothing. So the operator can accept one kind of
-/// damage after another.
+/// is the first record with such a payload, or `None`. `accept` contains the kinds of damage that
+/// an operator accepts with the present command. If there is at least one, no journal is refused,
+/// so that the operator can accept one kind of damage after another.
 pub fn refuse_blanked(first: Option<Position>, accept: OperatorAcceptance) -> Result<(), Error> {
     match first {
         Some(at) if accept == OperatorAcceptance::default() && !mutant("trust-blank-payloads") => {

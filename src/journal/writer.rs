@@ -58,8 +58,8 @@ pub struct JournalWriter<L> {
 #[derive(Debug)]
 pub(super) struct JournalRecovery {
     pub found: FoundJournal,
-    /// Position of the last record before a loss of records that an operator accepted; `None` if no
-    /// loss was accepted.
+    /// Position of the last record before the loss, if an operator accepted a loss of records.
+    /// Otherwise, `None`.
     pub kept: Option<Position>,
     /// Whether the next commit must contain the action by which the operator accepts damage.
     pub awaits_action: bool,
@@ -205,10 +205,10 @@ impl<L: Log> JournalWriter<L> {
         Ok(())
     }
 
-    /// Signs and appends a checkpoint if one is due, and returns true if this checkpoint was
-    /// appended. If `is_last` is true, a checkpoint is also due if the previous one does not cover
-    /// all records. If the log is full or unreachable, or denies a permission, returns false. The
-    /// records stay durable, and a later call appends the checkpoint.
+    /// If a checkpoint is due, signs and appends it, and returns true. If `is_last` is true, a
+    /// checkpoint is also due whenever the previous one does not cover all records. If the log is
+    /// full or unreachable, or denies a permission, returns false. The records stay durable then,
+    /// and a later call appends the checkpoint.
     pub(super) fn checkpoint(&mut self, now: Time, is_last: bool) -> Result<bool, Error> {
         let mut appended = self.append_owed();
         if appended.is_ok() {

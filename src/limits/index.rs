@@ -113,6 +113,12 @@ pub const INDEX_FOLLOWER_NICENESS: i32 = 10;
 /// Size of an index in bytes up to which the structure of the index is checked before use. In a
 /// larger index, damage is found only when the damaged page is read.
 pub const INDEX_CHECKED_BYTES_MAX: u64 = 8 << 20;
+/// Bytes of rows that `organism sql` collects while the reader of its output is busy. With more rows,
+/// the query waits for the reader.
+pub const SQL_OUTPUT_BYTES: usize = 64 << 10;
+/// Minimum time that the reader of the output of `organism sql` has after the end of the query.
+/// After a failed query, also the maximum.
+pub const SQL_OUTPUT_GRACE: Duration = Duration::from_secs(1);
 /// Number up to which a search counts its results exactly.
 pub const SEARCH_COUNT_MAX: u64 = 10_000;
 /// Number of newest rows that a search in a tree reads first, in the case that very many rows

@@ -363,7 +363,7 @@ impl ListenerTrial {
         self.answered(request, judge).await
     }
 
-    /// Kills the program of the host, and starts the program over pipes alone.
+    /// Kills the program that the host runs, and starts the program again over pipes alone.
     async fn start_on_pipes<'j>(
         &mut self,
         judge: PayloadJudge<'j>,

@@ -137,7 +137,7 @@ impl KitConnection {
     }
 
     /// Writes an answer that contains, in place of payloads, the reason why this program cannot
-    /// answer the call. The pump refuses such an answer, because it has text outside of payloads,
+    /// answer the call. This reason is text outside of payloads. So the pump refuses the answer,
     /// and does not retry the call.
     pub fn answer_with_reason(
         &self,
@@ -220,7 +220,7 @@ impl FrameInput {
 pub(super) struct FrameOutput(Arc<Mutex<File>>);
 
 impl FrameOutput {
-    /// Writes the parts and the end mark as one frame.
+    /// Writes `parts`, one after another, as one frame. Adds the NUL that ends the frame.
     pub fn write<'a>(&self, parts: impl Iterator<Item = &'a str>) -> io::Result<()> {
         let mut frame = Vec::new();
         parts.for_each(|part| frame.extend_from_slice(part.as_bytes()));

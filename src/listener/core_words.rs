@@ -12,7 +12,7 @@ use super::request::{Received, Request};
 impl Reply {
     /// Adds a request to this answer: the core opens a thread with the label `label` beneath the
     /// thread of the answered call, and `payload` opens the first call in the new thread. The new
-    /// thread continues when the answered call ends.
+    /// thread goes on after the answered call has ended.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! Typed payloads: the XML element of a Rust type, and the encoding of answers.
+//! Typed payloads, which are Rust types that stand for XML elements, and the encoding of answers.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;

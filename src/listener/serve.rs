@@ -100,8 +100,8 @@ impl Listener {
         self
     }
 
-    /// Sets the handler for previews, which shows what a call would do while the call waits for a
-    /// person. This handler must change nothing. A listener needs this handler if its config
+    /// Sets the handler for previews. While a call waits for a person, this handler shows what the
+    /// call would do. This handler must change nothing. A listener needs this handler if its config
     /// declares `previews = true`. The handler that carries out the call must check
     /// [`Request::holds`] before it acts.
     pub fn on_preview<E: Display>(

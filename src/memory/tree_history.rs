@@ -1,5 +1,5 @@
 //! Reads whole trees. For a fork, the records of the fork's source up to the fork point come first,
-//! changed as if the fork had recorded them. The own records of the fork follow.
+//! changed as if the fork had recorded them. The fork's own records follow.
 
 use crate::ids::Position;
 use crate::journal::Error;

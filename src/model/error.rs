@@ -25,8 +25,8 @@ pub enum Error {
          --money, {route} answers"
     )]
     NotOnRecord { route: ModelRoute, agent: String, turn: u32 },
-    /// No connection was made. `advice` is advice against this failure; `None` if the failure needs
-    /// no advice of its own.
+    /// No connection was made. `advice` is special advice for this failure; `None` if the general
+    /// advice applies, which is to check the server and its address.
     #[error("{route}: no connection to {host}: {detail}; {}", advice.unwrap_or(CHECK_SERVER))]
     Connect { route: ModelRoute, host: String, detail: String, advice: Option<&'static str> },
     /// The connection carried no complete head of an HTTP response. `detail` states what the server

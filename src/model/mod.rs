@@ -54,8 +54,8 @@ pub trait CallAdmission: Send + Sync {
     fn admit<'a>(&'a self, route: ModelRoute, name: String, most: u32) -> AdmissionFuture<'a>;
 
     /// Returns the call's request in the form for `provider`; `None` if the request already has
-    /// this form. If the conversation contains native calls, the form depends on the provider: only
-    /// the provider that wrote a native call gets this call as a block of its API.
+    /// this form. If the conversation contains native calls, the form depends on the provider. A
+    /// native call is written as a block of the provider's API only if this provider made the call.
     fn request_for(&self, provider: &str) -> Option<ModelRequest> {
         let _ = provider;
         None

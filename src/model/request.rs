@@ -91,8 +91,9 @@ impl ModelRequest {
         bound.or(self.default_max_tokens)
     }
 
-    /// Returns the maximum number of tokens that this request permits for the answer; `None` if the
-    /// request sets no maximum. Only for a model for which the config sets no maximum.
+    /// Returns the maximum tokens of the answer as the request alone sets it: `max_tokens`, or
+    /// `default_max_tokens` if `max_tokens` is `None`. Ignores any maximum that the config sets for
+    /// the model.
     pub fn answer_bound(&self) -> Option<u32> {
         self.most(None)
     }
@@ -132,8 +133,8 @@ pub enum ChatBlock {
         text: String,
         failed: bool,
     },
-    /// An opaque block, such as signed reasoning, that only the provider that wrote it can read.
-    /// The block is sent back only to this provider.
+    /// An opaque block, such as signed reasoning. Only the provider that wrote the block can read
+    /// the block, so the block is sent back only to this provider.
     Own(OwnBlock),
 }
 

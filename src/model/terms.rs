@@ -79,17 +79,17 @@ impl ModelTerms {
     }
 
     /// Returns the maximum tokens of an answer: the highest maximum of all routes of the model. If
-    /// the config sets no maximum for a route, its maximum is the default or half of the context
-    /// window, whichever is smaller.
+    /// the config sets no maximum for a route, the maximum of the route is
+    /// `limits::ANSWER_TOKENS_DEFAULT` or half of the context window, whichever is smaller.
     pub fn answer(&self) -> u64 {
         let unbounded = self.unbounded();
         let longest = self.0.iter().map(|term| term.max_tokens.map_or(unbounded, u64::from));
         longest.max().unwrap_or(unbounded)
     }
 
-    /// Returns the maximum tokens of an answer on a route for which the config sets no maximum: the
-    /// default, or half of the context window if that is smaller. Returns `None` if the config sets
-    /// a maximum for every route, or states no context window.
+    /// Returns the maximum tokens of an answer on a route for which the config sets no maximum:
+    /// `limits::ANSWER_TOKENS_DEFAULT`, or half of the context window if that is smaller. Returns
+    /// `None` if the config sets a maximum for every route, or states no context window.
     pub fn bound(&self) -> Option<u32> {
         self.window()?;
         let open = self.0.iter().any(|term| term.max_tokens.is_none());

@@ -27,8 +27,8 @@ pub struct WireSettings {
 }
 
 impl WireSettings {
-    /// Returns the maximum tokens of the answer that the body for `request` states, including
-    /// reasoning. Returns `None` if the body states no maximum.
+    /// Returns the maximum that the body for `request` states for the tokens of the answer and its
+    /// reasoning together. Returns `None` if the body states no maximum.
     pub fn max_tokens(&self, request: &ModelRequest) -> Option<u32> {
         match self.wire {
             WireFormat::OpenAi(_) => request.most(self.answer.max_tokens),
@@ -45,8 +45,8 @@ impl WireSettings {
     }
 }
 
-/// Returns a request to a model that uses no network as one JSON text. Such a request has no HTTP
-/// body.
+/// Writes `request` as one JSON text. Needed for a model without a network, because a request to
+/// such a model has no HTTP body.
 pub fn plain_body(request: &ModelRequest, model: &str) -> String {
     let ModelRequest { system, messages, tools, tool_choice, one_call, .. } = request;
     let messages = messages.iter().map(|message| {

@@ -226,11 +226,12 @@ pub async fn flush_and_await_denials(client: &Client, denials: &PermissionErrors
         loop {
             tokio::select! {
                 // A message to itself may overtake a permission error, which another task records.
-                // So several messages make the round trip.
+                // So several messages make the round trip, with pauses in which that task can run.
                 message = messages.next() => match round {
                     ROUNDS_TO_SETTLE => return message,
                     _ => {
                         round += 1;
+                        tokio::time::sleep(limits::NATS_SETTLE_PAUSE).await;
                         client.publish(token.clone(), "".into()).await.ok()?;
                     }
                 },

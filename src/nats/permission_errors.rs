@@ -160,7 +160,7 @@ impl PermissionErrors {
         found.map(|(_, denied)| denied.clone())
     }
 
-    /// Returns the last permission error for a publish to `subject` that a server reported at the
+    /// Returns the last permission error that a server reported for a publish to `subject` at the
     /// time `since` or later. Returns `None` if there is no such error.
     pub fn publish_denied(&self, subject: &str, since: Instant) -> Option<PermissionError> {
         self.last(|at, what| {
@@ -174,8 +174,8 @@ impl PermissionErrors {
         self.last(|_, what| matches!(what, DeniedOperation::Publish(denied) if denied.starts_with(prefix)))
     }
 
-    /// Returns every permission error later than `after` for a publish to a subject that begins
-    /// with `prefix`, the oldest first.
+    /// Returns the permission errors for publishes to subjects that begin with `prefix`. Returns
+    /// only errors that were reported later than `after`, the oldest first.
     pub fn publishes_denied_below(
         &self,
         prefix: &str,
@@ -204,7 +204,7 @@ impl PermissionErrors {
         })
     }
 
-    /// Returns the last permission error for a subscription to `subject` that a server reported at
+    /// Returns the last permission error that a server reported for a subscription to `subject` at
     /// the time `since` or later. Returns `None` if there is no such error.
     pub fn subscription_denied_since(
         &self,

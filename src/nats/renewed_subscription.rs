@@ -182,8 +182,8 @@ mod tests {
         }
     }
 
-    /// Tests a member of a group that waits for the next announcement, but cancels each wait after
-    /// 500 ms.
+    /// Cancels three waits for a message while an attempt to subscribe again is under way. The
+    /// attempt must continue, and a later wait must return the message of the new subscription.
     #[tokio::test]
     async fn an_attempt_to_subscribe_again_outlasts_callers_that_stop_waiting() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -21,8 +21,8 @@ pub struct SharedRuntime {
 
 #[derive(Default)]
 struct RuntimeShared {
-    /// Number of blocking calls begun so far. The background thread compares the numbers before and
-    /// after its sleep, to notice a call that began and ended during the sleep.
+    /// Number of blocking calls begun so far. The background thread reads this number before and
+    /// after its sleep, and so notices a call that began and ended during the sleep.
     begun: AtomicUsize,
     /// Number of blocking calls that are waiting now.
     waiting: AtomicUsize,

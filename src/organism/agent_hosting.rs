@@ -305,7 +305,7 @@ fn relay(config: &Config, name: &ListenerName, client: Client) -> RemoteSink {
     RemoteSink::new(client, ListenerSubjects::new(&config.name, name), runtime::Handle::current())
 }
 
-/// Factory for the hosts of the agents of one config. A host runs one agent in this process.
+/// Factory that makes the hosts of agents for one config. A host runs one agent in this process.
 struct HostedAgentFactory<'c> {
     config: &'c Config,
     models: ConfiguredModels,

@@ -240,8 +240,9 @@ impl ControlServer {
     /// journal's lock, which proves that no other pump runs.
     pub fn open(path: &Path, context: ControlContext) -> io::Result<Self> {
         // The socket gets its final name only when it is accessible to its owner alone, so that no
-        // other user can connect before that.
-        let unready = path.with_extension("new");
+        // other user can connect before that. Both names have one length, because the operating
+        // system limits the length of a socket's path.
+        let unready = path.with_extension("next");
         match std::fs::remove_file(&unready) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
@@ -401,7 +402,7 @@ async fn serve(
 struct ControlConnection {
     read: RequestReader,
     writer: ResponseWriter,
-    /// Sender that lasts as long as the connection is served. An orderly stop of the server waits
+    /// Sender that exists while the connection is served. An orderly stop of the server waits
     /// until this sender is dropped. `None` if the stop must not wait for this connection.
     serving: Option<mpsc::Sender<()>>,
     /// True once the socket is closed. From then on, the connection reads no further request.
@@ -493,7 +494,7 @@ fn try_again(request: &ServiceRequest, why: &str) -> ServiceResponse {
 /// Makes the response that reports a refusal of a request.
 pub(super) fn refused(request: &ServiceRequest, refusal: Refusal) -> ServiceResponse {
     match request {
-        ServiceRequest::Submit(_) => {
+        ServiceRequest::Submit(_) | ServiceRequest::AwaitResults(_) => {
             ServiceResponse::SubmitUpdate(SubmitUpdate::Refused { refusal, retry_after_ms: None })
         }
         ServiceRequest::Decide(_)
@@ -502,8 +503,7 @@ pub(super) fn refused(request: &ServiceRequest, refusal: Refusal) -> ServiceResp
         | ServiceRequest::Fork(_)
         | ServiceRequest::Retry(_)
         | ServiceRequest::Reload { .. } => ServiceResponse::Ruled(Some(Box::new(refusal))),
-        ServiceRequest::AwaitResults(_)
-        | ServiceRequest::HeldThread { .. }
+        ServiceRequest::HeldThread { .. }
         | ServiceRequest::HeldCalls { .. }
         | ServiceRequest::JournalId { .. }
         | ServiceRequest::FollowJournals
@@ -618,8 +618,8 @@ impl RequestReader {
         }
     }
 
-    /// Whether the client has disconnected. Asks the operating system, because this process may not
-    /// have noticed the disconnect yet.
+    /// Whether the client has disconnected. Queries the operating system, because this process may
+    /// not have noticed the disconnect yet.
     fn has_left(&self) -> bool {
         let stream: &UnixStream = self.read.as_ref();
         let mut polled = [PollFd::new(stream, PollFlags::HUP)];

@@ -69,7 +69,8 @@ type SameCalls = HashMap<(ListenerName, Digest), Vec<CallId>>;
 #[derive(Clone, PartialEq, Eq)]
 struct TimerKey {
     listener: ListenerName,
-    /// The thread of the timer, under a root that all trees share.
+    /// Id of the timer's thread, with one fixed id in place of the id of the root thread. So the
+    /// key does not depend on the tree. `None` if the resulting id would be too long.
     thread: Option<ThreadId>,
     /// Time from the setting of the timer to its firing, in microseconds; `None` for a timer that
     /// was set for a time of day.
@@ -119,8 +120,8 @@ struct SourceSearch {
     trees: BoundedCache<(PathBuf, ThreadId, Position), SearchedTree>,
 }
 
-/// Opens a reader of the journal, among `sources`, that contains the tree of `root`. Returns `None`
-/// if no journal contains the tree.
+/// Searches the journals `sources` for the tree of `root`. Opens a reader of the journal that
+/// contains this tree, or returns `None` if no journal contains it.
 pub(super) fn source_reader(
     sources: &[PathBuf],
     root: &ThreadId,
@@ -158,7 +159,7 @@ impl SourceSearch {
 
     /// Finds the timer of the fork's source that corresponds to a timer of the fork. Returns the
     /// position of the record in which the source's timer fired. Returns `None` if the source has
-    /// no such timer, or if its timer has not fired.
+    /// no such timer, or if that timer has not fired.
     fn find_firing(&mut self, search: &TimerSearch) -> Result<Option<Position>, Error> {
         let reader = JournalReader::open(&self.data)?;
         let own = self.tree(&reader, &search.fork, Position(0))?;
@@ -310,14 +311,14 @@ impl SearchedTree {
 /// Approximate number of bytes that one call or timer takes in memory.
 const CALL_BYTES: usize = 400;
 
-/// Whether `record` is an operator's cancellation of a whole tree that also ended the call of
-/// `opener`. Then no listener has handled the results in the record. If only a part of a tree was
-/// cancelled, the caller of this part has handled its end.
+/// Whether `record` is an operator's cancellation of a whole tree, and also ended the call that
+/// `opener` names. If so, no listener has handled the results in the record, and a fork must not
+/// get them. If only a part of a tree was cancelled, the call that had opened this part has handled
+/// the end of the part.
 fn is_cancelled_with(record: &Record, opener: &Opener) -> bool {
     let Opener::Call { call, .. } = opener else { return false };
     let is_whole = matches!(&record.input, Input::Cancel { thread, .. } if thread.is_root());
-    let ended = Fact::CallClosed { call: *call, how: Closing::Cancelled };
-    is_whole && record.facts.contains(&ended)
+    is_whole && record.closing_of(*call) == Some(Closing::Cancelled)
 }
 
 /// Reads the result of a call from the record that closed it. Returns `None` if the record contains
@@ -328,10 +329,7 @@ fn recollection(
     call: CallId,
     opener: &Opener,
 ) -> Option<CallRecollection> {
-    let how = record.facts.iter().find_map(|fact| match fact {
-        Fact::CallClosed { call: closed, how } if *closed == call => Some(*how),
-        _ => None,
-    })?;
+    let how = record.closing_of(call)?;
     if is_cancelled_with(record, opener) {
         return None;
     }

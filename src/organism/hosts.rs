@@ -15,7 +15,7 @@ use crate::bus::native_host::NativeHost;
 use crate::bus::nats::PromptConfig;
 use crate::bus::process::{Options, ProcessHost, PumpMark};
 use crate::bus::{Host, Sink};
-use crate::config::{Config, ProcessSpec};
+use crate::config::{Config, ProcessSpec, hides_same};
 use crate::contract::{Contract, Contracts};
 use crate::ids::ListenerName;
 use crate::locks::locked;
@@ -40,8 +40,8 @@ pub(super) struct HostFactory {
     pub presence: Arc<HostPresence>,
 }
 
-/// The hosts that the pump uses at present. A reload replaces them. `None` once the pump has taken
-/// the hosts in order to end them.
+/// The hosts that the pump uses at present. A reload replaces them. The field `hosts` is `None`
+/// once the pump has taken the hosts in order to end them.
 #[derive(Clone, Default)]
 pub(super) struct SharedHosts {
     hosts: Arc<Mutex<Option<Vec<HostedListener>>>>,
@@ -130,8 +130,8 @@ impl HostFactory {
         hosts
     }
 
-    /// Makes a host for each workflow. A new host can continue a workflow run, because the state of
-    /// the run follows from its definition and the messages of its call.
+    /// Makes a host for each workflow. A new host can continue an earlier run of the workflow. The
+    /// state of the run follows from the run's definition and from the messages of the run's call.
     pub fn workflows(
         &self,
         config: &Config,
@@ -152,9 +152,12 @@ impl HostFactory {
         hosts.collect()
     }
 
-    /// Makes the hosts for a reload from the config `before` to the config `after`. Keeps the
-    /// present host of a listener that runs as a child process with the same settings in both
-    /// configs, and of a listener or agent on NATS.
+    /// Makes the hosts for a reload from the config `before` to the config `after`. Keeps these
+    /// present hosts:
+    ///
+    /// - the host of each child process that has the same settings in both configs, unless the
+    ///   configs hide different variables of this process from listeners,
+    /// - the host of each listener or agent on NATS.
     pub fn hosts_after(
         &self,
         before: &Config,
@@ -167,7 +170,7 @@ impl HostFactory {
         let is_kept = |spec: &ProcessSpec| {
             before.processes.contains(spec)
                 && before.directory == after.directory
-                && before.withheld == after.withheld
+                && hides_same(&before.withheld, &after.withheld)
         };
         for spec in &after.processes {
             let kept = if is_kept(spec) { hosts.of(&spec.name) } else { None };

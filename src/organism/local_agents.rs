@@ -55,9 +55,9 @@ pub(super) fn agents(
 pub(super) struct RemoteMemorySource {
     pub agent: ListenerName,
     pub memory: Arc<JournalMemory>,
-    /// Id of this run of the pump. A process that hosts the agent on another machine uses its copy
-    /// of a thread only in the run in which it downloaded the copy. Between two runs, an operator
-    /// may have redacted payloads or restored a backup.
+    /// Id of this run of the pump. The process that hosts `agent` downloads copies of threads, and
+    /// uses each copy only in the run in which it was downloaded. Between two runs, an operator may
+    /// have redacted payloads or restored a backup.
     pub run: Uuid,
 }
 

@@ -48,8 +48,9 @@ use crate::bus::{Host, Sink};
 use crate::config::{Config, ConfigProblems, StorageConfig};
 use crate::contract::goal_schema;
 use crate::ids::{ListenerName, ScheduleName};
+use crate::index;
 use crate::journal::jetstream::{self, JoiningHost};
-use crate::journal::{self, Journal, sqlite};
+use crate::journal::{self, Journal, OperatorAcceptance, sqlite};
 use crate::nats;
 use crate::owned_tasks::AbortOnDrop;
 use crate::pump::ResidentCore;
@@ -94,6 +95,8 @@ pub use workflow_runs::JournalRuns;
 pub enum Error {
     #[error(transparent)]
     Journal(#[from] journal::Error),
+    #[error("the index has words of redacted payloads: {0}")]
+    IndexWithRedactedWords(#[source] index::Error),
     #[error(transparent)]
     Project(project::Error),
     #[error("{context}: {source}")]
@@ -410,39 +413,54 @@ fn add_runs(config: &mut Config) -> Result<(), Vec<SchemaProblem>> {
     Ok(())
 }
 
-fn open_journal(config: &Config, core: &mut ResidentCore) -> Result<Box<dyn Journal>, Error> {
-    open_journal_as(config, None, core)
+/// The way in which a process opens a journal.
+#[derive(Debug, Clone, Copy, Default)]
+struct JournalOpening {
+    /// Id of a journal on JetStream that an operator adopts, although another machine or project
+    /// began it; `None` if no journal is adopted.
+    accepts: Option<Uuid>,
+    /// Damage that an operator accepts in a stream.
+    damage: OperatorAcceptance,
+    /// Whether an operator's command opens the journal to record an action, so that no pump starts.
+    is_offline: bool,
 }
 
-/// Opens the journal. `accepts` is the id of a journal on JetStream that an operator adopts,
-/// although another machine or project began it; `None` if no journal is adopted.
+impl JournalOpening {
+    fn offline(accepts: Option<Uuid>, damage: OperatorAcceptance) -> Self {
+        Self { accepts, damage, is_offline: true }
+    }
+}
+
+/// Opens the journal for a pump.
+fn open_journal(config: &Config, core: &mut ResidentCore) -> Result<Box<dyn Journal>, Error> {
+    open_journal_as(config, JournalOpening::default(), core)
+}
+
 fn open_journal_as(
     config: &Config,
-    accepts: Option<Uuid>,
+    opening: JournalOpening,
     core: &mut ResidentCore,
 ) -> Result<Box<dyn Journal>, Error> {
     let Config { data, state, checkpoints, .. } = config;
     let opened: Result<Box<dyn Journal>, journal::Error> = match &config.storage {
         StorageConfig::Embedded => {
-            let accept = journal::OperatorAcceptance::default();
+            let accept = OperatorAcceptance::default();
             let copies = checkpoints.as_deref();
             sqlite::SqliteJournal::open_recovering(data, state, copies, accept, core)
                 .map(|journal| Box::new(journal) as Box<dyn Journal>)
         }
         StorageConfig::JetStream { .. } => {
-            let accept = journal::OperatorAcceptance::default();
-            return Ok(Box::new(open_stream(config, accepts, accept, core)?));
+            return Ok(Box::new(open_stream(config, opening, core)?));
         }
     };
 
     Ok(opened.map_err(|error| error.in_journal(config.journal_name()))?)
 }
 
-/// Opens the journal on JetStream. `damage` is the damage that an operator accepts in the stream.
+/// Opens the journal on JetStream.
 fn open_stream(
     config: &Config,
-    accepts: Option<Uuid>,
-    damage: journal::OperatorAcceptance,
+    opening: JournalOpening,
     core: &mut ResidentCore,
 ) -> Result<jetstream::StreamJournal, Error> {
     let Config { data, state, storage, .. } = config;
@@ -450,7 +468,8 @@ fn open_stream(
         return Err(Error::NotOnJetStream);
     };
 
-    let member = JoiningHost { accepts, damage, ..JoiningHost::new(data, state) };
+    let JournalOpening { accepts, damage, is_offline } = opening;
+    let member = JoiningHost { data, state, accepts, damage, is_offline };
     let opened = jetstream::StreamJournal::open_recovering(servers, journal, &member, core);
     Ok(opened.map_err(|error| error.in_journal(config.journal_name()))?)
 }

@@ -18,6 +18,7 @@ use crate::model::{
 struct AgentModelCounters {
     answered: Counter,
     failed: Counter,
+    cancelled: Counter,
     tokens_in: Counter,
     tokens_out: Counter,
     /// Cost in each currency, in billionths of the currency's unit. There are several currencies if
@@ -34,6 +35,7 @@ impl AgentModelCounters {
         Self {
             answered: Counter::default(),
             failed: Counter::default(),
+            cancelled: Counter::default(),
             tokens_in: Counter::default(),
             tokens_out: Counter::default(),
             costs: Mutex::new(currency.into_iter().map(|currency| (currency, 0)).collect()),
@@ -103,7 +105,12 @@ impl ModelCounts {
         let mut calls = page
             .counters("organism_model_calls_total", "Model calls, by agent, model and outcome.");
         for (agent, model, own) in &self.rows {
-            for (outcome, count) in [("answered", &own.answered), ("failed", &own.failed)] {
+            let outcomes = [
+                ("answered", &own.answered),
+                ("failed", &own.failed),
+                ("cancelled", &own.cancelled),
+            ];
+            for (outcome, count) in outcomes {
                 let labels = [("agent", agent.as_str()), ("model", model), ("outcome", outcome)];
                 calls.counter(&labels, count);
             }
@@ -134,8 +141,10 @@ impl ModelCounts {
             }
         }
 
-        let mut took =
-            page.histograms("organism_model_call_seconds", "From request to answer or failure.");
+        let mut took = page.histograms(
+            "organism_model_call_seconds",
+            "From request to answer, failure or cancellation.",
+        );
         for (agent, model, own) in &self.rows {
             let labels = [("agent", agent.as_str()), ("model", model)];
             took.histogram(&labels, &own.took, MetricUnit::Seconds);
@@ -152,23 +161,50 @@ struct MeteredModel {
     counts: Arc<ModelCounts>,
 }
 
+/// Guard for the counters of one model call. If the guard is dropped before the model call has
+/// ended, the guard counts the model call as cancelled.
+struct CallCountGuard<'a> {
+    counters: &'a AgentModelCounters,
+    /// Counter of the outcome.
+    outcome: &'a Counter,
+    started: Instant,
+}
+
+impl<'a> CallCountGuard<'a> {
+    fn new(counters: &'a AgentModelCounters) -> Self {
+        Self { counters, outcome: &counters.cancelled, started: Instant::now() }
+    }
+
+    /// Counts the model call under `outcome`.
+    fn end(mut self, outcome: &'a Counter) {
+        self.outcome = outcome;
+    }
+}
+
+impl Drop for CallCountGuard<'_> {
+    fn drop(&mut self) {
+        self.counters.took.took(self.started.elapsed());
+        self.outcome.increment();
+    }
+}
+
 impl model::ModelProvider for MeteredModel {
     fn call<'a>(&'a self, request: &'a ModelRequest, on_chunk: OnChunk<'a>) -> CallFuture<'a> {
         Box::pin(async move {
-            let started = Instant::now();
+            let guard = self.counts.of(&self.name, &request.origin.agent).map(CallCountGuard::new);
             let answered = self.model.call(request, on_chunk).await;
-            if let Some(own) = self.counts.of(&self.name, &request.origin.agent) {
-                own.took.took(started.elapsed());
+            if let Some(guard) = guard {
+                let own = guard.counters;
                 match &answered {
                     Ok(end) => {
-                        own.answered.increment();
+                        guard.end(&own.answered);
                         own.tokens_in.add(end.usage.tokens_in);
                         own.tokens_out.add(end.usage.tokens_out);
                         if let Some(currency) = self.terms.currency() {
                             own.add_cost(currency, self.terms.cost(&end.route, &end.usage));
                         }
                     }
-                    Err(_) => own.failed.increment(),
+                    Err(_) => guard.end(&own.failed),
                 }
             }
             answered

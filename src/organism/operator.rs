@@ -7,7 +7,7 @@ use uuid::Uuid;
 
 use super::repair::{AcceptedDamage, RepairedJournal};
 use super::repair_stream::damage_actions;
-use super::{Error, core, open_journal_as, open_stream};
+use super::{Error, JournalOpening, core, open_journal_as, open_stream};
 use crate::clock::Time;
 use crate::config::{Config, StorageConfig};
 use crate::ids::{ListenerName, Position};
@@ -75,7 +75,7 @@ pub fn record_offline(
         }
         (StorageConfig::JetStream { .. }, OperatorVerb::Adopt) => {
             let accept = OperatorAcceptance { without_mac: true, ..accepted.acceptance() };
-            let journal = open_stream(config, accepts, accept, &mut core)?;
+            let journal = open_stream(config, JournalOpening::offline(accepts, accept), &mut core)?;
             let damage = journal.damage();
             actions = damage_actions(damage, accepted, &action.note, journal.public_key())?;
             if let Some(last) = damage.without_mac {
@@ -84,7 +84,10 @@ pub fn record_offline(
             }
             Box::new(journal)
         }
-        _ => open_journal_as(config, accepts, &mut core)?,
+        _ => {
+            let opening = JournalOpening::offline(accepts, OperatorAcceptance::default());
+            open_journal_as(config, opening, &mut core)?
+        }
     };
 
     actions.push(action);

@@ -114,7 +114,7 @@ fn listed(earlier: &[EarlierDirectory]) -> String {
 }
 
 /// Returns advice for a project that has no journal yet, although there are journals of organisms
-/// with the same name. `earlier` are the directories of these journals.
+/// with the name of its organism. `earlier` are the directories of these journals.
 fn choice(earlier: &[EarlierDirectory]) -> String {
     let is_owned =
         |directory: &EarlierDirectory| directory.project.as_deref().is_some_and(is_config_present);
@@ -158,9 +158,9 @@ pub fn check(directories: &ProjectFolders) -> Result<(), Error> {
     is_bound(directories).map(drop)
 }
 
-/// Refuses directories as [`check`] does. Also refuses directories without a journal if there are
-/// journals of organisms with the same name. If the project was moved, one of these may be the
-/// journal that a command looks for.
+/// Refuses directories as [`check`] does. Also refuses directories without a journal if other
+/// directories contain journals of organisms with the same name as the project's organism. If the
+/// project was moved, one of these may be the journal that a command looks for.
 pub fn check_to_read(directories: &ProjectFolders) -> Result<(), Error> {
     if is_bound(directories)? {
         return Ok(());
@@ -195,8 +195,8 @@ fn is_bound(directories: &ProjectFolders) -> Result<bool, Error> {
 }
 
 /// Binds the directories to their project before a start. Does nothing if they are already bound to
-/// this project. Fails if [`check`] refuses the directories. Also fails if a new journal would
-/// begin, `anew` is false, and journals of other organisms with the same name exist.
+/// this project. Fails if [`check`] refuses the directories. Also fails if `anew` is false, a new
+/// journal would begin, and journals of organisms with the name of this project's organism exist.
 pub fn begin(directories: &ProjectFolders, anew: bool) -> Result<(), Error> {
     // Another project may bind the directories at any moment before the lock is taken, so the
     // binding is read once here.
@@ -309,8 +309,8 @@ pub struct AdoptedProject {
 /// further call of this function completes the adoption.
 ///
 /// - `from` is the directory of the journal, or the absolute path of the config of the project that
-///   has the journal. It is required if several journals could be adopted, or if this config still
-///   exists.
+///   has the journal. `from` is required if several journals could be adopted, or if the config of
+///   that other project still exists.
 /// - `accepted` lists the kinds of damage to accept. Each kind is recorded as a separate action, in
 ///   the same commit as the adoption. A start would refuse a journal with damage that is not
 ///   accepted.

@@ -1,4 +1,4 @@
-//! Previews the prompt of the next turn of a thread, or of an agent's first turn for an example
+//! Previews a prompt: for the next turn in a thread, or for an agent's first turn with an example
 //! task. The example task is made from the agent's schema. The same code renders previews and real
 //! prompts. No process is started, and no model is called.
 
@@ -58,7 +58,7 @@ pub struct PromptPreview {
     pub comparison: Option<PromptComparison>,
 }
 
-/// Result of a comparison of two requests of one past turn: the request that was sent, and the
+/// Result of comparing two requests for the same past turn: the request that was sent, and the
 /// request that this program now renders with the turn's stored config.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PromptComparison {
@@ -95,10 +95,10 @@ pub fn preview(
     }
 }
 
-/// Renders the first turn of `agent` for one example of each kind of task: the first payload that
-/// the agent accepts, and each kind of goal that a workflow can give the agent. The kinds of goals
+/// Renders first prompts of `agent`, each for an example task: one for the first payload that the
+/// agent accepts, and one for each kind of goal that a workflow can give it. The kinds of goals
 /// differ in the payload that must answer them, and in the tasks that the agent may delegate.
-/// `config` has the core words, see [`with_core_words`].
+/// `config` must already have the schemas that [`with_core_words`] adds.
 ///
 /// # Errors
 ///

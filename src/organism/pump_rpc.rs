@@ -5,6 +5,7 @@
 mod projection_positions;
 mod server;
 
+use futures_util::future::join_all;
 use serde::Serialize;
 
 use super::Error;
@@ -59,10 +60,10 @@ impl PumpRpc {
         let mut subjects: Vec<String> = partitions.iter().map(subject).collect();
         subjects.push(self.transport.subject(MEMBERS));
 
-        for subject in subjects {
+        let checks = subjects.into_iter().map(|subject| self.subscribe(subject));
+        for checked in join_all(checks).await {
             // The worker of a partition reports every other error.
-            if let Err(denied @ Error::Nats(nats::Error::Denied(_))) = self.subscribe(subject).await
-            {
+            if let Err(denied @ Error::Nats(nats::Error::Denied(_))) = checked {
                 return Err(denied);
             }
         }

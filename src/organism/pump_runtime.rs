@@ -243,7 +243,7 @@ impl PumpRuntime {
         self.join().await
     }
 
-    /// Stops the turns of agents in flight, and waits for a limited time until the agents have
+    /// Stops the running turns of agents, and waits for a limited time until the agents have
     /// reported what their model calls have used.
     ///
     /// **Ordering rule:** called before the pump is stopped. The reports are then in the pump's
@@ -327,8 +327,8 @@ fn store_texts(config: &Config, journal: &mut dyn Journal) -> Result<Vec<Digest>
 }
 
 impl PumpHealth {
-    /// Makes the watch for alerts of the pump behind `handle`. Adds the metrics of this watch to
-    /// the health of the pump.
+    /// Makes the watch for the alerts of a pump. `handle` reaches the pump. Adds the metrics of the
+    /// watch to this health of the pump.
     fn alert_watch(
         &mut self,
         config: &Config,
@@ -398,8 +398,8 @@ fn show_presence(config: &Config) -> Result<HostPresence, Error> {
 }
 
 /// Kills processes that an earlier pump of this journal has left running, so that they do not run
-/// beside the processes of the present pump. Returns the mark of the present pump, which now writes
-/// `journal`.
+/// beside the processes of the present pump. Returns the mark that the present pump gives to each
+/// process that it starts. `journal` is the journal of both pumps.
 fn end_earlier_processes(journal: &dyn Journal) -> PumpMark {
     let mark = PumpMark::of_this_process(journal.id(), journal.epoch());
     let ended = end_leftovers(&mark);

@@ -5,6 +5,7 @@ use std::path::Path;
 use crate::clock::Time;
 use crate::config::{Config, StorageConfig};
 use crate::ids::Position;
+use crate::index;
 use crate::journal::sqlite::{self, FoundJournal, JournalReader, TakenOut};
 use crate::journal::{
     OperatorAcceptance, RedactedRecords, TreeHeads, may_have_journal, refuse_lost_file,
@@ -56,8 +57,7 @@ impl AcceptedDamage {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RepairedJournal {
     pub found: FoundJournal,
-    /// Positions of the redacted payloads that the repair accepted. One repair accepts at most
-    /// [`limits::ACTION_DETAILS_MAX`].
+    /// Positions of the records with redacted payloads that the repair accepted.
     pub redacted: Vec<Position>,
 }
 
@@ -65,7 +65,8 @@ pub struct RepairedJournal {
 /// action. All actions take effect together, because they are in one commit. Then writes a
 /// checkpoint. If the journal has no damage of the accepted kinds, records nothing and returns
 /// `None`. A repair that accepts redactions also writes the journal's file anew, so that the file
-/// contains no old copies of the redacted payloads.
+/// contains no old copies of the redacted payloads, and deletes the index, which contains their
+/// words.
 pub fn repair(
     config: &Config,
     accepted: AcceptedDamage,
@@ -90,10 +91,13 @@ pub fn repair(
         // Ordering rule: before the record. A repair that ends in between records nothing, so the
         // next start still demands a repair. A repair without a new redaction does it, too, because
         // earlier versions left old copies of what they recorded as redacted.
+        // The index comes first, because writing the file anew takes long, and the index may be in
+        // use.
+        remove_words(data)?;
         journal.rewrite_file()?;
     }
 
-    let redacted = redactions.unrecorded().take(limits::ACTION_DETAILS_MAX).collect();
+    let redacted = redactions.unrecorded().collect();
     let repaired = RepairedJournal { found: journal.found().clone(), redacted };
     let actions = repaired.actions(accepted, note, journal.public_key())?;
     if actions.is_empty() {
@@ -130,21 +134,36 @@ pub fn trust_key(config: &Config, key: &str, note: &str) -> Result<(), Error> {
     Ok(())
 }
 
+/// Deletes the index of the journal in `data`, because it contains words of redacted payloads.
+pub(super) fn remove_words(data: &Path) -> Result<(), Error> {
+    index::remove_index(data).map_err(Error::IndexWithRedactedWords)
+}
+
 /// Finds the payloads whose bytes were overwritten, and the recorded actions in which operators
 /// accepted the overwriting.
-fn redactions(data: &Path) -> Result<RedactedRecords, Error> {
+pub(super) fn redactions(data: &Path) -> Result<RedactedRecords, Error> {
     let reader = JournalReader::open(data)?;
     let last = reader.last()?;
     let mut redactions = RedactedRecords::default();
-    sqlite::scan(data, last, &mut TreeHeads::default(), &mut |sealed, _| {
+    sqlite::scan(&reader, last, &mut TreeHeads::default(), &mut |sealed, _| {
         redactions.take(&sealed);
         Ok(())
     })?;
     Ok(redactions)
 }
 
+/// Returns the details of the actions that record the redaction of the records at `positions`: one
+/// list for each action. One action has at most [`limits::ACTION_DETAILS_MAX`] details.
+pub(super) fn redaction_details(positions: &[Position]) -> Vec<Vec<ActionDetail>> {
+    let of_action = |positions: &[Position]| {
+        positions.iter().map(|at| ActionDetail::new("redacted", at)).collect()
+    };
+    positions.chunks(limits::ACTION_DETAILS_MAX).map(of_action).collect()
+}
+
 impl RepairedJournal {
-    /// Makes one action for each kind of damage that was found and that the operator accepts.
+    /// Makes one action for each kind of damage that was found and that the operator accepts, or
+    /// several for many redactions.
     pub(super) fn actions(
         &self,
         accepted: AcceptedDamage,
@@ -152,8 +171,8 @@ impl RepairedJournal {
         key: &str,
     ) -> Result<Vec<OperatorAction>, Error> {
         let kinds = self.kinds(accepted);
-        let action = |kind| operator::action(OperatorVerb::Repair, note, self.details(kind, key));
-        kinds.map(action).collect()
+        let details = kinds.flat_map(|kind| self.details(kind, key));
+        details.map(|details| operator::action(OperatorVerb::Repair, note, details)).collect()
     }
 
     /// Returns the kinds of damage that were found and that the operator accepts.
@@ -173,7 +192,8 @@ impl RepairedJournal {
         }
     }
 
-    fn details(&self, kind: AcceptedKind, key: &str) -> Vec<ActionDetail> {
+    /// Returns the details of each action that records the accepted damage of this kind.
+    fn details(&self, kind: AcceptedKind, key: &str) -> Vec<Vec<ActionDetail>> {
         let FoundJournal { covered, last, loss, taken_out, put_back, set_aside, .. } = &self.found;
         let mut details = Vec::new();
         match kind {
@@ -192,10 +212,7 @@ impl RepairedJournal {
                     details.push(ActionDetail::new("set-aside", file.display()));
                 }
             }
-            AcceptedKind::Redaction => {
-                let each = self.redacted.iter().map(|at| ActionDetail::new("redacted", at));
-                details.extend(each);
-            }
+            AcceptedKind::Redaction => return redaction_details(&self.redacted),
             AcceptedKind::Key => {
                 details.push(ActionDetail::new("accepted", "key"));
                 details.push(ActionDetail::new("key-before", &self.found.key));
@@ -205,6 +222,6 @@ impl RepairedJournal {
             }
         }
 
-        details
+        vec![details]
     }
 }

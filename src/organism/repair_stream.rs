@@ -5,18 +5,20 @@ use crate::clock::Time;
 use crate::config::{Config, StorageConfig};
 use crate::ids::Position;
 use crate::journal::jetstream::{self, RepairSource, StreamContent, StreamDamage, StreamRepair};
+use crate::journal::{RedactedRecords, may_have_journal};
 use crate::thread::{ActionDetail, OperatorAction, OperatorVerb};
 
 use super::access::refuse_hosted_start;
-use super::repair::AcceptedDamage;
-use super::{Error, core, open_stream, operator};
+use super::repair::{AcceptedDamage, redaction_details, redactions, remove_words};
+use super::{Error, JournalOpening, core, open_stream, operator};
 
-/// Result of the repair of one partition's stream.
+/// Result of a repair, or of the acceptance of damage, in one partition's stream.
 #[derive(Debug)]
-pub struct PartitionRepair {
+pub struct StreamResult<T> {
     pub stream: String,
-    /// The repair, which is on record; or the error that prevented the repair or its record.
-    pub result: Result<StreamRepair, Error>,
+    /// The repair or the accepted damage, which is on record; or the error that prevented it or its
+    /// record.
+    pub result: Result<T, Error>,
 }
 
 /// Repairs the streams of `partitions` that need a repair, and records each repair as an action. If
@@ -34,7 +36,7 @@ pub fn repair_stream(
     partitions: &[u32],
     from: Option<RepairSource>,
     note: &str,
-) -> Result<Vec<PartitionRepair>, Error> {
+) -> Result<Vec<StreamResult<StreamRepair>>, Error> {
     refuse_hosted_start(config)?;
     let mut due = Vec::new();
     for partition in partitions {
@@ -54,14 +56,14 @@ pub fn repair_stream(
     for (partition, stream, result) in due {
         let config = config.of_partition(partition);
         let result = result.and_then(|repair| record(&config, repair, note));
-        repairs.push(PartitionRepair { stream, result });
+        repairs.push(StreamResult { stream, result });
     }
 
     Ok(repairs)
 }
 
-/// Records a finished repair in the journal of a partition. Then removes the file in the state
-/// directory that notes the repair.
+/// Records a finished repair in the journal of a partition. Then removes the note of the repair, a
+/// file in the state directory.
 fn record(config: &Config, repair: StreamRepair, note: &str) -> Result<StreamRepair, Error> {
     let StorageConfig::JetStream { journal, .. } = &config.storage else {
         return Err(Error::NotOnJetStream);
@@ -73,21 +75,18 @@ fn record(config: &Config, repair: StreamRepair, note: &str) -> Result<StreamRep
     Ok(repair)
 }
 
-/// Damage in one partition's stream that an operator has accepted by a recorded action.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct AcceptedPartition {
-    pub stream: String,
-    pub damage: StreamDamage,
-}
-
-/// Accepts the damage that makes a start refuse a stream. In each damaged partition, records an
-/// action that names the unproved records, and writes a checkpoint. Removes no records, because a
-/// stream does not permit the removal. Returns the partitions with damage of the accepted kinds.
+/// Accepts the damage that makes a start refuse a stream. In each damaged partition, records
+/// actions that name the unproved records, and writes a checkpoint. Removes no records, because a
+/// stream does not permit the removal. A partition that fails does not prevent the acceptance in
+/// the others. The result omits partitions without damage of the accepted kinds.
+///
+/// A redaction is accepted only if the payload is blanked in the stream, too. Also deletes the
+/// index, and writes the projection's file anew, as the repair of an embedded journal does.
 pub fn accept_stream_damage(
     config: &Config,
     accepted: AcceptedDamage,
     note: &str,
-) -> Result<Vec<AcceptedPartition>, Error> {
+) -> Result<Vec<StreamResult<StreamDamage>>, Error> {
     refuse_hosted_start(config)?;
     if accepted.loss {
         return Err(Error::NotEmbedded);
@@ -96,26 +95,59 @@ pub fn accept_stream_damage(
     let mut partitions = Vec::new();
     for partition in 0..config.partitions() {
         let config = config.of_partition(partition);
-        let StorageConfig::JetStream { servers, journal } = &config.storage else {
+        let StorageConfig::JetStream { journal, .. } = &config.storage else {
             return Err(Error::NotOnJetStream);
         };
-        if jetstream::stream_content(servers, journal)? == StreamContent::NoRecords {
-            continue;
-        }
-
         let stream = journal.stream();
-        let mut core = core(&config);
-        let mut journal = open_stream(&config, None, accepted.acceptance(), &mut core)?;
-        let damage = journal.damage().clone();
-        let actions = damage_actions(&damage, accepted, note, journal.public_key())?;
-        if !actions.is_empty() {
-            operator::append_actions(&mut core, &mut journal, &config.texts(), actions)?;
-            partitions.push(AcceptedPartition { stream, damage });
-        }
-        journal.close(Time::now())?;
+        let result = accept_in_partition(&config, accepted, note).transpose();
+        partitions.extend(result.map(|result| StreamResult { stream, result }));
     }
 
     Ok(partitions)
+}
+
+/// Accepts the damage of one partition, and records it. Returns `None` if there is no damage of the
+/// accepted kinds.
+fn accept_in_partition(
+    config: &Config,
+    accepted: AcceptedDamage,
+    note: &str,
+) -> Result<Option<StreamDamage>, Error> {
+    let StorageConfig::JetStream { servers, journal: options } = &config.storage else {
+        return Err(Error::NotOnJetStream);
+    };
+    if jetstream::stream_content(servers, options)? == StreamContent::NoRecords {
+        return Ok(None);
+    }
+
+    let redactions = if accepted.redaction && may_have_journal(&config.data) {
+        redactions(&config.data)?
+    } else {
+        RedactedRecords::default()
+    };
+    // Ordering rule: before the journal is opened, because that writes to the stream.
+    jetstream::refuse_payloads_in_stream(servers, options, &config.data, redactions.blanked())?;
+
+    let mut core = core(config);
+    let opening = JournalOpening::offline(None, accepted.acceptance());
+    let mut journal = open_stream(config, opening, &mut core)?;
+    if accepted.redaction {
+        // Ordering rule: before the record, so that a repair that ends in between is demanded
+        // again.
+        remove_words(&config.data)?;
+    }
+    if redactions.has_any() {
+        journal.rewrite_file()?;
+    }
+
+    let damage = journal.damage().clone();
+    let actions = damage_actions(&damage, accepted, note, journal.public_key())?;
+    let is_damaged = !actions.is_empty();
+    if is_damaged {
+        operator::append_actions(&mut core, &mut journal, &config.texts(), actions)?;
+    }
+    journal.close(Time::now())?;
+    Ok(is_damaged.then_some(damage))
 }
 
 /// Makes the actions that record the accepted damage of a stream.
@@ -136,17 +168,17 @@ pub(super) fn damage_actions(
         actions.push(operator::action(OperatorVerb::Repair, note, details)?);
     }
 
-    if accepted.redaction && !damage.redacted.is_empty() {
-        let redacted = damage.redacted.iter();
-        let details = redacted.map(|at| ActionDetail::new("redacted", at)).collect();
-        actions.push(operator::action(OperatorVerb::Repair, note, details)?);
+    if accepted.redaction {
+        for details in redaction_details(&damage.redacted) {
+            actions.push(operator::action(OperatorVerb::Repair, note, details)?);
+        }
     }
 
     Ok(actions)
 }
 
 fn details(repair: &StreamRepair) -> Vec<ActionDetail> {
-    let StreamRepair { from, kept, acknowledged, forked_at, aside } = repair;
+    let StreamRepair { from, kept, acknowledged, forked_at, aside, .. } = repair;
     let first = Position(kept.0 + 1);
     let mut details = Vec::new();
 
@@ -173,4 +205,21 @@ fn details(repair: &StreamRepair) -> Vec<ActionDetail> {
     }
 
     details
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn redactions_beyond_the_details_of_one_action_are_recorded_by_further_actions() {
+        let redacted: Vec<_> = (1..=100).map(Position).collect();
+        let damage = StreamDamage { redacted: redacted.clone(), ..StreamDamage::default() };
+        let accepted = AcceptedDamage { redaction: true, ..AcceptedDamage::default() };
+        let actions = damage_actions(&damage, accepted, "privacy", "key").unwrap();
+        let shortened = actions.into_iter().map(OperatorAction::shortened);
+        let recorded: Vec<_> =
+            shortened.flat_map(|action| action.redacted().collect::<Vec<_>>()).collect();
+        assert_eq!(recorded, redacted);
+    }
 }

@@ -61,8 +61,8 @@ impl TurnOnRecord {
         Ok(None)
     }
 
-    /// Finds the turn of `agent` whose answer is the record at `position`. Returns `None` if this
-    /// record contains no turn of `agent`.
+    /// Finds the turn of `agent` whose answer the record at `position` contains. Returns `None` if
+    /// this record contains no turn of `agent`.
     pub fn at(
         reader: JournalReader,
         agent: &ListenerName,
@@ -247,8 +247,8 @@ impl TurnOnRecord {
     }
 
     /// Compares `digest`, the digest of the rebuilt request, with the digest that the turn
-    /// recorded. If they differ, returns an error that states the reason `why`. A turn without a
-    /// recorded digest passes.
+    /// recorded. If they differ, returns an error that states the reason `why`. Accepts any request
+    /// if the turn recorded no digest.
     fn check(&self, digest: Digest, why: &str) -> Result<(), Error> {
         let PastTurn { agent, turn, prompt, .. } = &self.note;
         match prompt {

@@ -222,9 +222,9 @@ impl Gate {
         }
     }
 
-    /// Returns an example of the payload `name` for a refusal; `None` if there is no example. If a
-    /// payload `name` must contain another payload, as a `spawn-thread` does, the example contains
-    /// a payload that `sender` may send.
+    /// Returns an example of the payload `name` for a refusal; `None` if there is no example. If
+    /// the example contains another payload, as that of a `spawn-thread` does, the contained
+    /// payload is one that `sender` may send.
     fn expected(&self, sender: &ListenerName, name: &PayloadName) -> Option<String> {
         if &*name.namespace != system::NAMESPACE {
             return self.example(name);

@@ -41,7 +41,7 @@ pub struct SnapshotMaker {
     announced: Position,
 }
 
-/// Which journal a pump makes snapshots of, and how often.
+/// Settings for the snapshots of a pump, such as the journal and the interval.
 #[derive(Debug)]
 pub struct SnapshotPlan {
     pub data: PathBuf,
@@ -157,9 +157,10 @@ impl SnapshotPlan {
         let Some(key) = CheckpointKey::read(&self.state)? else { return Ok(None) };
         let place = self.place(&key);
         let reader = JournalReader::open(&self.data)?;
-        let inside = reader.checkpoints()?;
-        let is_due = |line: &&Checkpoint| line.position == position && line.key == key.public();
-        let Some(checkpoint) = inside.iter().find(is_due).cloned() else { return Ok(None) };
+        let checkpoint = reader.checkpoint_at(position)?;
+        let Some(checkpoint) = checkpoint.filter(|line| line.key == key.public()) else {
+            return Ok(None);
+        };
 
         let draft = place.draft(&|line, hash| {
             line.position < position && reader.has_checkpoint(line, hash).unwrap_or(false)
@@ -167,7 +168,7 @@ impl SnapshotPlan {
         let SnapshotDraft { files, generation, base } = draft;
         let mut rebuilt =
             RebuiltState::begin(base, self.journal, &key).inspect_err(|_| place.remove())?;
-        let due = InnerCheckpoints::after(rebuilt.heads.last(), inside);
+        let due = InnerCheckpoints::between(reader, rebuilt.heads.last(), position);
         if !rebuilt.follow(&self.data, position, due, has_to_end)? {
             return Ok(None);
         }

@@ -1,7 +1,8 @@
 //! Searches the documents of a schema for an attribute that a payload can contain.
 //!
-//! A safety rule depends on the result. In doubt, the search therefore finds the attribute: it
-//! compares only local names, and a wildcard stands for everything that the schema declares.
+//! A safety rule depends on the result. So if the search cannot decide, the attribute counts as
+//! found. For example, the search compares only local names, and a wildcard stands for everything
+//! that the schema declares.
 
 use std::collections::{HashMap, HashSet};
 
@@ -29,8 +30,8 @@ pub fn declared_attributes(documents: &[SchemaDocument]) -> HashSet<String> {
 }
 
 /// Whether an instance of the global element `payload` can contain the attribute `attribute`, at
-/// any depth. `documents` are all documents of the schema. `attribute` is one of their
-/// [`declared_attributes`]; otherwise, no payload can contain it.
+/// any depth. `documents` are all documents of the schema. `attribute` must be one of their
+/// [`declared_attributes`]: no payload can contain any other attribute.
 ///
 /// Takes into account elements of a substitution group, and types that an instance chooses by
 /// `xsi:type`. Ignores namespaces. An element with a wildcard, or of the type `xs:anyType`, can
@@ -239,7 +240,7 @@ mod tests {
 
     const FLAG: &str = "<xs:attribute name='flag' type='xs:string'/>";
 
-    /// Whether the payload `run` of a schema with these global components can contain `flag`.
+    /// Whether the payload `run` can contain `flag`, if its schema has these global components.
     fn finds(components: &str) -> bool {
         let text = format!(
             "<xs:schema xmlns:xs='http://www.w3.org/2001/XMLSchema' xmlns='urn:t' \

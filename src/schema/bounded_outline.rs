@@ -2,9 +2,9 @@
 //! how much of the payload it leaves out.
 
 use super::describe::{
-    DEPTH_MAX, DescribedModel, DescribedTypes, PARAMETERS_MAX, PayloadDescription,
-    PayloadParameter, TextContent,
+    DEPTH_MAX, DescribedModel, PARAMETERS_MAX, PayloadDescription, PayloadParameter, TextContent,
 };
+use super::described_types::DescribedTypes;
 use super::model::SchemaModel;
 use crate::ids::PayloadName;
 use crate::limits;

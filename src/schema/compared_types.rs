@@ -25,8 +25,8 @@ const OTHER_FACETS: [&str; 10] = [
     "totalDigits",
 ];
 
-/// A named component of a schema whose values can be compared with patterns. The text is the local
-/// name of the component.
+/// A named component of a schema: a type, an element or an attribute. The text is its local name.
+/// Values of the component can be compared with patterns.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum ValueOwner {
     Type(String),
@@ -35,8 +35,8 @@ pub enum ValueOwner {
 }
 
 impl ValueOwner {
-    /// Returns the component that an XML element of a schema document defines or declares. Returns
-    /// `None` if the element defines or declares no component with such values.
+    /// Returns the type, element or attribute that an XML element of a schema document defines or
+    /// declares by name. Returns `None` if the XML element does neither.
     pub fn of(element: &Element) -> Option<Self> {
         let name = element.attribute("name")?.trim().to_owned();
         if element.is("simpleType") || element.is("complexType") {
@@ -132,7 +132,8 @@ pub struct TypeCandidates {
     pub indices: Vec<usize>,
     /// Whether the reference is to a built-in type of XML Schema that permits every text.
     pub permits_all: bool,
-    /// The white space of a built-in type of XML Schema; `None` for any other type.
+    /// How libxml2 changes the white space of values, if the reference is to a built-in type of XML
+    /// Schema; otherwise `None`.
     white_space: Option<WhiteSpace>,
 }
 
@@ -150,7 +151,8 @@ pub struct ComparedType {
     /// Whether a value that matches the patterns can still be invalid because of another facet.
     pub has_other_facets: bool,
     own_white_space: Option<WhiteSpace>,
-    /// The white space of the type. `None` until the white space of the base type is known.
+    /// How libxml2 changes the white space of values of the type. `None` until this is known for
+    /// the base type.
     white_space: Option<WhiteSpace>,
     /// Whether libxml2 may match values of the type against a costly pattern, either of the type
     /// itself or of one of its parts.
@@ -230,10 +232,10 @@ impl ComparedTypes {
         self.types.get(index)
     }
 
-    /// Returns the indices of all components with the kind and the local name of `owner` whose
-    /// namespace is `namespace` or unknown. The namespace is unknown if the component's schema
-    /// document has no target namespace, because documents with any namespace may include it. If
-    /// `namespace` is empty, returns the components of all namespaces.
+    /// Returns the indices of all components that have the kind and the local name of `owner`, and
+    /// whose namespace is `namespace` or unknown. The namespace is unknown if the component's
+    /// schema document has no target namespace, because documents with any namespace may include
+    /// it. If `namespace` is empty, returns the components of all namespaces.
     fn named(&self, owner: &ValueOwner, namespace: &str) -> Vec<usize> {
         let named = self.by_owner.get(owner).into_iter().flatten();
         let is_possible =
@@ -421,7 +423,8 @@ fn first_of<'a>(element: &'a Element, names: &[&str]) -> Option<&'a Element> {
     element.children().find(|child| names.iter().any(|name| child.is(name)))
 }
 
-/// Returns the reference that `name` means. `name` is a name in an attribute value of `element`.
+/// Resolves `name`, which is written in an attribute of `element`, to a reference. `owner_of` makes
+/// the referenced component from its local name.
 fn reference(
     element: &Element,
     name: &str,

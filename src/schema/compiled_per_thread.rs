@@ -23,8 +23,8 @@ thread_local! {
     static COMPILED: RefCell<CompiledSchemas> = RefCell::default();
 }
 
-/// Returns the compiled schemas of `bundle` for the present OS thread. Compiles them at the first
-/// use on this OS thread.
+/// Returns the compiled schema of `bundle` for the present OS thread. Compiles the schema at its
+/// first use on this OS thread.
 pub fn schema_of(bundle: &SchemaBundle) -> Result<ThreadSchema, Vec<SchemaProblem>> {
     COMPILED.with_borrow_mut(|all| {
         if let Some(schema) = all.get(&bundle.digest) {

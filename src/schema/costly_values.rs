@@ -1,11 +1,11 @@
-//! Finds costly patterns, which libxml2 may need many steps to match, and refuses payloads with
+//! Finds costly patterns: patterns that libxml2 may need many steps to match. Refuses payloads with
 //! values for which libxml2 could need too many steps.
 //!
 //! If a pattern is too costly even for a short text, this is a problem of the schema. Other costly
 //! patterns take long only for some long values. So for each payload, this module computes the most
-//! steps that libxml2 can need for its values, in time that grows with the length of the values. To
-//! find the patterns of a value without libxml2, it finds elements and attributes by their local
-//! names. If a value may have several types, the costliest type counts.
+//! steps that libxml2 can need for its values. The time for this computation grows with the length
+//! of the values. To find the patterns of a value without libxml2, the module finds elements and
+//! attributes by their local names. If a value may have several types, the costliest type counts.
 
 use std::collections::HashMap;
 
@@ -23,7 +23,7 @@ use crate::shorten::shorten;
 use crate::xml::element::Element;
 use crate::xml::findings::{Finding, TextLocation};
 
-/// Maximum length, in characters, of a pattern in a message.
+/// An error text shows at most this number of characters of a pattern.
 const SHOWN_MAX: usize = 120;
 
 /// The types and patterns of a schema, for finding the values that are compared with costly
@@ -37,8 +37,8 @@ pub struct CostlyValues {
 }
 
 impl CostlyValues {
-    /// Returns the costly values of a schema. Also returns a problem for each pattern that is too
-    /// costly even for a short text, except the patterns that `pattern_cost::check` refuses. If
+    /// Analyses the types and patterns of a schema. Also returns a problem for each pattern that is
+    /// too costly even for a short text, except the patterns that `pattern_cost::check` refuses. If
     /// several types have the same pattern, only the first of them gets a problem.
     pub fn of(sources: &[SchemaDocument]) -> (Self, Vec<SchemaProblem>) {
         let mut search = PatternSearch {
@@ -100,7 +100,14 @@ impl CostlyValues {
     }
 }
 
-/// The value of a payload for which libxml2 needs the most steps.
+/// Whether matching `pattern` can take too long even for a short text. The analysis reduces `work`,
+/// the work that it may do. Returns false if the work does not suffice for the analysis.
+pub fn is_too_costly(pattern: &str, work: &mut usize) -> bool {
+    let cost = MatchingCost::of(pattern, work);
+    cost.is_some_and(|cost| cost.can_exceed(limits::PATTERN_LENGTH_MIN))
+}
+
+/// The costliest value of a payload: the one for which libxml2 needs the most steps.
 struct CostliestValue {
     steps: u64,
     /// Local name of the element or attribute that has the value.
@@ -157,7 +164,7 @@ impl CostSum<'_> {
     }
 }
 
-/// A pattern of a schema that could be analysed.
+/// An analysed pattern of a schema.
 struct AnalysedPattern {
     value: String,
     automaton: PatternAutomaton,
@@ -226,12 +233,8 @@ impl PatternSearch {
     fn refusal(&mut self, value: &str, place: &str) -> String {
         let groups = parse(value).map(|parsed| parsed.repeated_groups).unwrap_or_default();
         let mut groups = groups.into_iter().filter_map(|range| value.get(range));
-        let mut is_too_costly = |group: &&str| {
-            let cost = MatchingCost::of(group, &mut self.work);
-            cost.is_some_and(|cost| cost.can_exceed(limits::PATTERN_LENGTH_MIN))
-        };
 
-        let cause = match groups.find(|group| is_too_costly(group)) {
+        let cause = match groups.find(|group| is_too_costly(group, &mut self.work)) {
             Some(group) => {
                 format!("`{}` can match the same text in very many ways", shorten(group, SHOWN_MAX))
             }
@@ -392,7 +395,7 @@ mod tests {
         }
         let phones =
             named_type(".+@.+[.].+") + &element_of("<xs:union memberTypes='note xs:string'/>");
-        let phones_payload = "<i>+43 660 123 45 67 89 000</i>".repeat(10_000);
+        let phones_payload = "<i>+43 660 123 45 67 89 000</i>".repeat(5_000);
         let phones_payload = format!("<p xmlns='urn:t'>{phones_payload}</p>");
         assert_eq!(check(&phones, &phones_payload), None);
     }
@@ -424,7 +427,7 @@ mod tests {
 
     #[test]
     fn a_schema_may_have_many_costly_patterns() {
-        let patterns = (0..200).map(|number| {
+        let patterns = (0..100).map(|number| {
             format!(
                 "<xs:simpleType name='t{number}'><xs:restriction base='xs:string'>\
                  <xs:pattern value='.*word{number}.*'/></xs:restriction></xs:simpleType>"

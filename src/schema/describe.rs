@@ -1,12 +1,13 @@
 //! Describes a payload for prompts, help and docs.
 
-use std::cell::{Cell, RefCell};
-use std::collections::{HashMap, HashSet};
+use std::cell::Cell;
+use std::collections::HashSet;
 use std::fmt;
-use std::rc::Rc;
 
-use super::model::{ContentParticle, ElementDecl, ParticleTerm, SchemaModel, TypeRef};
+use super::described_types::DescribedTypes;
+use super::model::{ContentParticle, ElementDecl, ParticleTerm, SchemaModel};
 use super::outline::{ElementOutline, SimpleTypeOutline};
+use super::part_coverage::PartCoverage;
 use super::particle_place::{ChoiceBranch, ParticlePlace};
 use super::sample;
 use super::sample_time;
@@ -36,6 +37,9 @@ pub struct PayloadDescription {
     pub text: Option<TextContent>,
     #[serde(rename = "parameters")]
     pub parameters: Vec<PayloadParameter>,
+    /// Whether `parameters` contains all attributes and children that the payload may have.
+    #[serde(skip)]
+    pub coverage: PartCoverage,
     /// Sentences that state which parts an outline leaves out; `None` if there are no such parts.
     #[serde(rename = "left_out", skip_serializing_if = "Option::is_none")]
     pub left_out: Option<String>,
@@ -92,6 +96,10 @@ pub struct PayloadParameter {
     /// Whether the parameter may occur more than once.
     #[serde(rename = "repeated")]
     pub repeated: bool,
+    /// Whether the parameter belongs to a repeated group of several elements. Its occurrences may
+    /// then stand between those of the other elements of the group.
+    #[serde(skip)]
+    pub interleaved: bool,
     /// Whether the parameter belongs to a choice, so that a payload may contain another branch of
     /// this choice instead.
     #[serde(rename = "alternative")]
@@ -112,6 +120,9 @@ pub struct PayloadParameter {
     pub fixed: bool,
     #[serde(rename = "parameters", skip_serializing_if = "Vec::is_empty")]
     pub parameters: Vec<PayloadParameter>,
+    /// Whether `parameters` contains all attributes and children that the element may have.
+    #[serde(skip)]
+    pub coverage: PartCoverage,
     /// The attributes and children of this parameter that are only listed by name.
     #[serde(flatten)]
     pub undescribed: UndescribedParts,
@@ -180,41 +191,6 @@ pub fn early_payload(model: &SchemaModel, name: &PayloadName) -> PayloadDescript
     DescribedModel { is_early: true, ..within }.payload(name)
 }
 
-/// The types of a schema model. Each type is resolved only once.
-pub struct DescribedTypes<'a> {
-    model: &'a SchemaModel,
-    named: RefCell<HashMap<QName, Rc<DescribedType>>>,
-}
-
-/// A type with the names of the attributes and children that it permits.
-pub struct DescribedType {
-    pub outline: ElementOutline,
-    pub parts: UndescribedParts,
-}
-
-impl<'a> DescribedTypes<'a> {
-    pub fn new(model: &'a SchemaModel) -> Self {
-        Self { model, named: RefCell::default() }
-    }
-
-    pub fn get(&self, kind: &TypeRef) -> Rc<DescribedType> {
-        let TypeRef::Named(name) = kind else { return Rc::new(self.resolved(kind)) };
-        if let Some(known) = self.named.borrow().get(name) {
-            return Rc::clone(known);
-        }
-
-        let resolved = Rc::new(self.resolved(kind));
-        self.named.borrow_mut().insert(name.clone(), Rc::clone(&resolved));
-        resolved
-    }
-
-    fn resolved(&self, kind: &TypeRef) -> DescribedType {
-        let outline = self.model.outline(kind);
-        let parts = parts_of(self.model, &outline);
-        DescribedType { outline, parts }
-    }
-}
-
 /// A describer of the elements of a schema model, down to a limited depth.
 pub struct DescribedModel<'a> {
     types: &'a DescribedTypes<'a>,
@@ -240,12 +216,13 @@ impl<'a> DescribedModel<'a> {
     }
 
     pub fn payload(&self, name: &PayloadName) -> PayloadDescription {
-        let Some(element) = self.types.model.element(name) else {
+        let Some(element) = self.types.model().element(name) else {
             return PayloadDescription {
                 name: name.clone(),
                 doc: String::new(),
                 text: None,
                 parameters: Vec::new(),
+                coverage: PartCoverage::Partial,
                 left_out: None,
             };
         };
@@ -258,6 +235,7 @@ impl<'a> DescribedModel<'a> {
             doc: doc.unwrap_or_default(),
             text: outline.is_text().then(|| self.content(outline)),
             parameters: parameters(self, outline, &mut vec![element.name.clone()]),
+            coverage: kind.coverage,
             left_out: None,
         }
     }
@@ -336,6 +314,7 @@ fn parameters(
         attribute: true,
         required: a.required,
         repeated: false,
+        interleaved: false,
         alternative: false,
         choice: None,
         content: within.of_value(&a.value),
@@ -343,6 +322,7 @@ fn parameters(
         default: a.fixed.clone().or_else(|| a.default.clone()),
         fixed: a.fixed.is_some(),
         parameters: Vec::new(),
+        coverage: PartCoverage::Complete,
         undescribed: UndescribedParts::default(),
     });
     let mut out: Vec<PayloadParameter> = attributes.collect();
@@ -357,12 +337,13 @@ fn particles(
     above: &mut Vec<QName>,
     out: &mut Vec<PayloadParameter>,
 ) {
+    let model = within.types.model();
     for particle in particles_here {
-        let place = place.of_particle(particle, particles_here.len());
+        let place = place.of_particle(model, particle, particles_here.len());
         match &particle.term {
             ParticleTerm::Element(element) => out.push(parameter(within, element, place, above)),
             ParticleTerm::ElementRef(name) => {
-                let all = within.types.model.standing_for(name);
+                let all = model.standing_for(name);
                 let place = if all.len() > 1 { place.one_of(out) } else { place };
                 for element in &all {
                     let place = place.next_branch(out);
@@ -380,9 +361,7 @@ fn particles(
                 }
             }
             ParticleTerm::GroupRef(name) => {
-                if let Some(inner) =
-                    within.types.model.groups.get(name).filter(|_| above.len() < 32)
-                {
+                if let Some(inner) = model.groups.get(name).filter(|_| above.len() < 32) {
                     above.push(name.clone());
                     particles(within, inner, place, above, out);
                     above.pop();
@@ -394,6 +373,7 @@ fn particles(
                 attribute: false,
                 required: place.required,
                 repeated: place.repeated,
+                interleaved: place.interleaved,
                 alternative: place.alternative,
                 choice: place.choice,
                 content: plain("any element"),
@@ -401,6 +381,7 @@ fn particles(
                 default: None,
                 fixed: false,
                 parameters: Vec::new(),
+                coverage: PartCoverage::Complete,
                 undescribed: UndescribedParts::default(),
             }),
         }
@@ -417,6 +398,8 @@ fn parameter(
     let outline = &kind.outline;
     let again = above.contains(&element.name);
     let is_too_deep = above.len() >= within.depth || within.is_spent();
+    let has_parts = !outline.attributes.is_empty() || !outline.content.is_empty();
+    let is_left_out = has_parts && (again || is_too_deep);
     within.left.set(within.left.get().saturating_sub(1));
     let mut inner = Vec::new();
     let mut undescribed = UndescribedParts::default();
@@ -436,6 +419,7 @@ fn parameter(
         attribute: false,
         required: place.required,
         repeated: place.repeated,
+        interleaved: place.interleaved,
         alternative: place.alternative,
         choice: place.choice,
         content: within.content(outline),
@@ -443,6 +427,7 @@ fn parameter(
         default: element.fixed.clone().or_else(|| element.default.clone()),
         fixed: element.fixed.is_some(),
         parameters: inner,
+        coverage: if is_left_out { PartCoverage::Partial } else { kind.coverage },
         undescribed,
     }
 }

@@ -76,9 +76,13 @@ impl ExampleBuilder<'_> {
         Some(node)
     }
 
-    /// Chooses a concrete type for an example if the type `kind` is abstract. Returns `Some(None)`
-    /// if `kind` is not abstract, because the example can then use `kind` itself. Returns `None` if
-    /// `kind` is abstract and the schema has no concrete type for it.
+    /// Chooses the concrete type with which an example replaces the type `kind`, if `kind` is
+    /// abstract:
+    ///
+    /// - If `kind` is not abstract, returns `Some(None)`, because the example can use `kind`
+    ///   itself.
+    /// - If the schema has a concrete type for `kind`, returns this type in `Some(Some(_))`.
+    /// - If the schema has no concrete type for `kind`, returns `None`.
     fn concrete(&self, kind: &TypeRef) -> Option<Option<TypeRef>> {
         match (self.model.type_of(kind), kind) {
             (Some(SchemaType::Complex(complex)), TypeRef::Named(name)) if complex.is_abstract => {

@@ -85,15 +85,31 @@ impl SchemaFile {
             return Self::shipped(name);
         }
 
-        let mut file = Self::checked(compiler, SchemaBundle::open(path, compiler.catalogue())?)?;
-        let (costly, problems) = CostlyValues::of(&file.bundle.sources);
+        let file = Self::checked(compiler, SchemaBundle::open(path, compiler.catalogue())?)?;
+        let mut file = file.with_costly_values(compiler)?;
+        file.warnings.extend(lint::check(&file.bundle));
+        Ok(file)
+    }
+
+    /// Loads the text of a schema that a person will save as a file. Refuses each text that
+    /// [`Self::open`] would refuse. Such a schema is not linted.
+    pub fn draft(
+        compiler: &mut SchemaCompiler,
+        label: &str,
+        text: &str,
+    ) -> Result<Self, Vec<SchemaProblem>> {
+        Self::generated(compiler, label, text)?.with_costly_values(compiler)
+    }
+
+    /// Analyses the patterns of the schema. Returns a problem for each pattern that is too costly
+    /// even for a short text, unless `compiler` permits such patterns.
+    fn with_costly_values(self, compiler: &SchemaCompiler) -> Result<Self, Vec<SchemaProblem>> {
+        let (costly, problems) = CostlyValues::of(&self.bundle.sources);
         if !problems.is_empty() && !compiler.permits_costly_patterns() {
             return Err(problems);
         }
 
-        file.costly = costly;
-        file.warnings.extend(lint::check(&file.bundle));
-        Ok(file)
+        Ok(Self { costly, ..self })
     }
 
     /// Loads a schema that is part of the program.
@@ -224,7 +240,7 @@ impl SchemaFile {
                 let mut findings = libxml2_messages::invalid(text, &diagnostics, &self.namespaces);
                 let (namespace, local) = document.root();
                 let name = PayloadName::new(&namespace, &local);
-                required::complete(&mut findings, || self.describe(&name));
+                required::complete(&mut findings, text, || self.describe(&name));
                 SchemaVerdict::Invalid(findings)
             }
         }

@@ -5,6 +5,7 @@
 use std::collections::HashSet;
 
 use super::describe::{BOOLEAN_WORDS, PayloadDescription, PayloadParameter, TextContent};
+use super::part_coverage::PartCoverage;
 use crate::xml::element::Element;
 use crate::xml::escape::is_xml_char;
 use crate::xml::shape::QName;
@@ -19,10 +20,10 @@ pub struct FormField<'a> {
     pub attribute: bool,
     pub content: &'a TextContent,
     pub doc: Option<&'a str>,
-    /// Whether a value is required. If not, an empty answer leaves the value out.
+    /// Whether the value is required. If not, an empty answer leaves the value out.
     pub required: bool,
-    /// Default of the value. If a value is required, an empty answer stands for the default.
-    /// Otherwise, a left-out value has the default.
+    /// Default of the value. If the value is required, an empty answer stands for the default.
+    /// Otherwise, the default applies if the value is left out.
     pub default: Option<&'a str>,
     /// Reason why the previous answer to the same question was not accepted; `None` at first.
     pub again: Option<&'static str>,
@@ -253,13 +254,21 @@ fn choice_label(number: usize) -> Option<String> {
     (number > 0).then(|| format!("choice {}", number + 1))
 }
 
-/// Whether a form can express every payload with these parameters. It cannot in the following
+/// Whether a form can express the payloads that `description` describes. It cannot in the following
 /// cases:
 ///
-/// - A choice may be repeated.
+/// - A choice may be repeated, or a group of several elements may be repeated.
 /// - A branch of a choice is more than one element, such as a sequence, or may be any element.
 /// - Two alternatives within one element have the same name, even in different choices.
-pub fn has_form(parameters: &[PayloadParameter]) -> bool {
+/// - The payload must contain an element of any name.
+/// - The description leaves out parts of an element, because the element is nested too deep or in
+///   an element of the same name, may have any content, or has an abstract type.
+pub fn has_form(description: &PayloadDescription) -> bool {
+    description.coverage != PartCoverage::Partial && are_expressible(&description.parameters)
+}
+
+/// Whether a form can express all these parameters of an element, see [`has_form`].
+fn are_expressible(parameters: &[PayloadParameter]) -> bool {
     let mut branches = HashSet::new();
     let mut names = HashSet::new();
     parameters.iter().all(|parameter| {
@@ -268,7 +277,10 @@ pub fn has_form(parameters: &[PayloadParameter]) -> bool {
             let is_single = is_new && !own.is_choice_repeated && parameter.name != "*";
             is_single && names.insert(parameter.name.as_str())
         });
-        is_alone && has_form(&parameter.parameters)
+        let is_needed_wildcard = parameter.name == "*" && parameter.is_needed();
+        let is_whole = parameter.coverage != PartCoverage::Partial;
+        let has_fields = is_whole && !parameter.interleaved && !is_needed_wildcard;
+        is_alone && has_fields && are_expressible(&parameter.parameters)
     })
 }
 

@@ -55,8 +55,8 @@ const CODES: &[(u32, &str)] = &[
     (c::xmlParserErrors_XML_SCHEMAV_CVC_WILDCARD, "schema-wildcard"),
 ];
 
-/// Maximum number of digits of a number, without the zeros before it. `None` if libxml2 reads
-/// numbers of any length, as from version 2.13 on.
+/// Maximum number of digits of a number, without leading zeros. `None` from version 2.13 of libxml2
+/// on, which reads numbers of any length.
 const NUMBER_DIGITS_MAX: Option<usize> = if c::LIBXML_VERSION < 21_300 { Some(24) } else { None };
 
 /// Types of XSD whose values are integers of any length.

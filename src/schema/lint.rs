@@ -3,11 +3,11 @@
 //! libxml2 deviates from XSD in four known cases, and this module warns about each:
 //!
 //! - libxml2 ignores `fixed` on a reference to an attribute.
-//! - libxml2 accepts child elements where an element of mixed content is `fixed`.
+//! - libxml2 accepts child elements in an element with mixed content and a `fixed` value.
 //! - libxml2 does not check that a restriction permits only what its base permits.
 //! - libxml2 refuses white space around the values of some number and date types, although XSD
-//!   permits it. Almost every schema has such types, so there is a warning only where such a value
-//!   is the text of an element with attributes.
+//!   permits it. Almost every schema has such types. So there is a warning only where a value of
+//!   such a type is the text of an element with attributes.
 
 use std::collections::{HashMap, HashSet};
 
@@ -98,8 +98,8 @@ impl<'a> SchemaComponent<'a> {
     }
 }
 
-/// Returns a warning if libxml2 does not check the type of this component as XSD requires. Returns
-/// `None` if it does.
+/// Returns a warning if libxml2 does not check the type of this component as XSD requires, and
+/// otherwise `None`.
 fn doubt_about_types<'a>(
     definitions: &Definitions<'a>,
     component: SchemaComponent<'a>,

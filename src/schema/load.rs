@@ -62,7 +62,7 @@ impl SchemaBundle {
 
     /// Loads a schema that is part of the program.
     pub fn builtin(label: &str, text: &str) -> Result<Self, Vec<SchemaProblem>> {
-        let first = SchemaDocument::parse(text.as_bytes(), label, None).map_err(|p| vec![p])?;
+        let first = SchemaDocument::builtin(text, label).map_err(|p| vec![p])?;
         BundleLoader::new(None, PathBuf::new()).load(first)
     }
 
@@ -250,8 +250,9 @@ impl BundleLoader {
         Ok(index)
     }
 
-    /// Returns the real path of `location`. However `location` is written, refuses a path outside
-    /// the folder of the first document and the folders of the catalogue.
+    /// Returns the real path of the file that `location` names. If `location` is an address or
+    /// leads elsewhere, uses the file of the same name in the catalogue folders. Refuses a path
+    /// outside the folder of the first document and the catalogue folders.
     fn inside(
         &self,
         from: &SchemaDocument,

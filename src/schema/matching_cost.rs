@@ -2,8 +2,8 @@
 //!
 //! libxml2 follows one way through its automaton after another. If a text can take several ways,
 //! libxml2 tries them until one matches. Each transition that libxml2 tries is a step. A way may
-//! fail after any beginning of the text, so the steps of all beginnings count as well as those of
-//! the whole text. For each length, this module counts the steps for the worst text of this length.
+//! fail after any prefix of the text. So the steps for all prefixes count, as well as those for the
+//! whole text. For each length, this module counts the steps for the worst text of this length.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -98,8 +98,8 @@ impl MatchingCost {
     }
 }
 
-/// The states that libxml2 can have reached after one beginning of a text, or after several
-/// beginnings that are explored together.
+/// The states that libxml2 can have reached after one prefix of a text, or after several prefixes
+/// that are explored together.
 struct WorstRuns {
     /// For each state, the maximum number of ways that lead into it.
     ways: BTreeMap<usize, u64>,
@@ -420,8 +420,8 @@ mod tests {
         assert!((200..500).contains(&cubic), "{cubic}");
     }
 
-    /// After each character sequence with the maximum count, libxml2 also tries to repeat the
-    /// group.
+    /// Near the end of the counted repetition, libxml2 also tries to repeat the group. These
+    /// additional ways make the patterns costly.
     #[test]
     fn a_counted_repetition_after_a_repeated_group_is_costly_for_some_hundred_characters() {
         let length = cost(r"(([a-z0-9-]+\.)+[a-z]{2,6})(/.*)?").length_max();
@@ -431,8 +431,8 @@ mod tests {
         }
     }
 
-    /// After a repeated group, libxml2 tries a following group last, so inside the following group
-    /// no alternative is left to try.
+    /// If another group follows a repeated group, libxml2 tries the following group last. So inside
+    /// the following group, no alternative is left to try.
     #[test]
     fn a_group_of_counted_repetitions_after_a_repeated_group_costs_little() {
         for pattern in ["(a{4})*(a{2}b|a{3}c)?", "(a{4})+(a{2}b|a{3}c)", r"([a-z]+\.)+([a-z]{2})"] {

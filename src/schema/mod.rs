@@ -8,9 +8,11 @@ mod bounded_outline;
 mod bounds;
 mod character_set;
 mod compared_types;
+mod compile_cost;
 mod compiled_per_thread;
 mod costly_values;
 mod describe;
+mod described_types;
 mod example;
 mod file;
 mod form;
@@ -25,6 +27,7 @@ mod load;
 mod matching_cost;
 mod model;
 mod outline;
+mod part_coverage;
 mod particle_place;
 mod pattern;
 mod pattern_automaton;
@@ -55,6 +58,7 @@ pub use from::{
     ConversionError, ConvertedSchema, SchemaOrigin, convert as convert_schema, origin_of,
 };
 pub use json::{COMMENT as LEFT_OUT, JsonSchemaForm, UnsupportedPart, members, repeated_member};
+pub use part_coverage::PartCoverage;
 pub use schema_problem::SchemaProblem;
 pub use short_form::{FieldCount, ShortField, ShortType, is_element_name, xsd as short_form_xsd};
 pub use trial_compile::{COMPILE_ARGUMENTS, SchemaCompiler, serve as serve_compiler};
@@ -246,6 +250,7 @@ impl Schemas {
                 doc: String::new(),
                 text: None,
                 parameters: Vec::new(),
+                coverage: PartCoverage::Partial,
                 left_out: None,
             },
         }

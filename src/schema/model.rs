@@ -171,6 +171,26 @@ pub struct ElementWildcard {
     pub strict: bool,
 }
 
+impl TypeDerivation {
+    /// Returns the base type; `None` for a type that is not derived from another type.
+    pub fn base(&self) -> Option<&TypeRef> {
+        match self {
+            Self::Extends(base)
+            | Self::Restricts(base)
+            | Self::SimpleExtends(base)
+            | Self::SimpleRestricts(base, ..) => Some(base),
+            Self::None => None,
+        }
+    }
+}
+
+impl ContentParticle {
+    /// Whether the particle may occur more than once.
+    pub fn is_repeated(&self) -> bool {
+        self.max.is_none_or(|max| max > 1)
+    }
+}
+
 impl SchemaModel {
     /// Returns the element declaration of a payload; `None` if the schema does not declare it.
     pub fn element(&self, name: &PayloadName) -> Option<&Arc<ElementDecl>> {
@@ -223,14 +243,7 @@ impl SchemaModel {
     }
 
     fn is_derived_from(&self, complex: &ComplexType, wanted: &QName, depth: usize) -> bool {
-        let base = match &complex.derivation {
-            TypeDerivation::Extends(base)
-            | TypeDerivation::Restricts(base)
-            | TypeDerivation::SimpleExtends(base)
-            | TypeDerivation::SimpleRestricts(base, ..) => base,
-            TypeDerivation::None => return false,
-        };
-
+        let Some(base) = complex.derivation.base() else { return false };
         if matches!(base, TypeRef::Named(name) if name == wanted) {
             return true;
         }

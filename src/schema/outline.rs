@@ -21,6 +21,8 @@ pub struct ElementOutline {
     pub mixed: bool,
     pub content: Vec<ContentParticle>,
     pub attributes: Vec<OutlineAttribute>,
+    /// Whether attributes beyond `attributes` are permitted.
+    pub any_attribute: bool,
     /// Whether any well-formed content is permitted.
     pub anything: bool,
     pub notes: AnnotationText,
@@ -87,7 +89,7 @@ impl SchemaModel {
             Some(SchemaType::Complex(complex)) => {
                 let mut outline = self.derived(&complex.derivation, &complex.content, depth);
                 outline.mixed = complex.mixed || (outline.mixed && complex.content.is_empty());
-                self.add_attributes(&mut outline.attributes, &complex.attributes, depth);
+                self.add_attributes(&mut outline, &complex.attributes, depth);
                 outline.notes = complex.notes.clone();
                 outline
             }
@@ -133,7 +135,9 @@ impl SchemaModel {
         }
     }
 
-    fn add_attributes(&self, all: &mut Vec<OutlineAttribute>, new: &AttributeUses, depth: usize) {
+    fn add_attributes(&self, outline: &mut ElementOutline, new: &AttributeUses, depth: usize) {
+        outline.any_attribute |= new.open;
+        let all = &mut outline.attributes;
         for usage in &new.uses {
             let Some(declared) = self.declared(usage) else { continue };
             all.retain(|a| a.name != declared.name);
@@ -144,7 +148,7 @@ impl SchemaModel {
 
         for group in new.groups.iter().filter_map(|name| self.attribute_groups.get(name)) {
             if depth < limits::OUTLINE_DEPTH_MAX {
-                self.add_attributes(all, group, depth + 1);
+                self.add_attributes(outline, group, depth + 1);
             }
         }
     }
@@ -236,6 +240,16 @@ impl SchemaModel {
         let mut found = (Vec::new(), false);
         self.gather(particles, &mut found, 0);
         found
+    }
+
+    /// Whether `particle` is a repeated group of several elements, or refers to one.
+    pub fn repeats_several(&self, particle: &ContentParticle) -> bool {
+        if !particle.is_repeated() {
+            return false;
+        }
+
+        let (elements, has_wildcard) = self.elements_in(std::slice::from_ref(particle));
+        elements.len() + usize::from(has_wildcard) > 1
     }
 
     fn gather(

@@ -2,7 +2,7 @@
 //! the choice to which the particle belongs.
 
 use super::describe::PayloadParameter;
-use super::model::ContentParticle;
+use super::model::{ContentParticle, SchemaModel};
 
 /// The branch of a choice to which an alternative belongs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,6 +27,8 @@ pub struct ParticlePlace {
     pub required: bool,
     pub repeated: bool,
     pub alternative: bool,
+    /// Whether the particle belongs to a repeated group of several elements.
+    pub interleaved: bool,
     pub choice: Option<ChoiceBranch>,
     /// Whether the particle is the only content of its branch of `choice`.
     is_whole_branch: bool,
@@ -38,19 +40,26 @@ impl ParticlePlace {
         required: true,
         repeated: false,
         alternative: false,
+        interleaved: false,
         choice: None,
         is_whole_branch: false,
     };
 
     /// Returns the place of `particle`, which is one of `count` particles that together stand at
     /// this place.
-    pub fn of_particle(self, particle: &ContentParticle, count: usize) -> Self {
+    pub fn of_particle(
+        self,
+        model: &SchemaModel,
+        particle: &ContentParticle,
+        count: usize,
+    ) -> Self {
         let is_required = particle.min > 0;
         let in_branch =
             |own: ChoiceBranch| ChoiceBranch { is_needed: own.is_needed && is_required, ..own };
         Self {
             required: self.required && is_required,
-            repeated: self.repeated || particle.max.is_none_or(|max| max > 1),
+            repeated: self.repeated || particle.is_repeated(),
+            interleaved: self.interleaved || model.repeats_several(particle),
             choice: self.choice.map(in_branch),
             is_whole_branch: self.is_whole_branch && count == 1,
             ..self

@@ -70,7 +70,8 @@ impl PatternAutomaton {
         self.sets.get(state).copied()
     }
 
-    /// Whether libxml2 certainly accepts a text if it is in `state` at the end of the text.
+    /// Whether libxml2 certainly accepts a text if the automaton is in `state` at the end of the
+    /// text.
     pub fn is_end(&self, state: usize) -> bool {
         self.is_reliable && self.last.contains(&state)
     }
@@ -117,7 +118,7 @@ struct AutomatonFragment {
     again: Vec<usize>,
     /// If the term can begin with a counted repetition, the states directly before the last
     /// character of this repetition. From these states, libxml2 also tries those alternatives to
-    /// the repetition that come later in its order.
+    /// the repetition that come later in the order that `append` describes.
     retried: Vec<usize>,
     /// Those `retried` states of the term's parts from which libxml2 can skip the rest of the term.
     /// From these states, libxml2 also tries each way into the part of the pattern that follows the

@@ -88,6 +88,16 @@ impl SchemaDocument {
             return Err(problem(&place, "schema-not-well-formed", message));
         }
 
+        Self::of_text(text, label, path)
+    }
+
+    /// Reads a document that is part of the program. The tests of the program make the checks of
+    /// [`SchemaDocument::parse`] on it, so that a start need not repeat them.
+    pub fn builtin(text: &str, label: &str) -> Result<Self, SchemaProblem> {
+        Self::of_text(decode(text.as_bytes()).unwrap_or_default(), label, None)
+    }
+
+    fn of_text(text: String, label: &str, path: Option<PathBuf>) -> Result<Self, SchemaProblem> {
         let root = Element::read_document(&text).ok_or_else(|| {
             let message = "the schema could not be read as XML 1.0 with namespaces";
             SchemaProblem::new(label, 1, "schema-not-well-formed", message)

@@ -1,5 +1,6 @@
 //! Trial compilation of schemas in a child process. The child process may time out, run out of
-//! memory or crash without harm to this process.
+//! memory or crash without harm to this process. Only small schemas are compiled without a child
+//! process.
 //!
 //! The child is a hidden command of this program. It reads one schema from each line of its
 //! standard input, and writes one verdict on each line of its standard output. A program that
@@ -14,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
+use super::compile_cost;
 use super::libxml2::CompiledSchema;
 use super::libxml2_diagnostic::{Diagnostic, DiagnosticDomain, DiagnosticLevel};
 use super::libxml2_messages;
@@ -26,8 +28,8 @@ use crate::limits;
 /// the library.
 pub const PROGRAM_VARIABLE: &str = "ORGANISM_BIN";
 
-/// Arguments with which the `organism` command runs as the child process that compiles schemas.
-/// Hidden from its help.
+/// Arguments with which the `organism` command runs as the child process that compiles schemas. The
+/// help of the command does not show them.
 pub const COMPILE_ARGUMENTS: [&str; 2] = ["schema", "compile"];
 
 /// The child process's verdict on one schema.
@@ -116,7 +118,8 @@ impl SchemaCompiler {
     }
 
     /// Checks that the schema `bundle` compiles within the time limit. Returns the warnings about
-    /// the schema or, if it does not compile, its problems.
+    /// the schema or, if it does not compile, its problems. A small schema is compiled in this
+    /// process, because starting a child process takes longer than compiling most of these.
     pub fn check(
         &mut self,
         bundle: &SchemaBundle,
@@ -124,6 +127,9 @@ impl SchemaCompiler {
         let label = bundle.main().map_or("schema", |s| s.label.as_str());
         let refuse =
             |code: &str, message: String| Err(vec![SchemaProblem::new(label, 1, code, message)]);
+        if compile_cost::is_small(&bundle.sources) {
+            return problems_of(bundle, verdict(&bundle.compiled));
+        }
 
         match self.ask(bundle) {
             Ok(verdict) => problems_of(bundle, verdict),
@@ -178,10 +184,10 @@ impl CompileChild {
     }
 
     /// Waits for the answer of the child process. Returns an error if the child ends first, or if
-    /// it exceeds its limit of processor time or the limit of elapsed time. The latter limit is
-    /// much higher, so that good schemas do not fail on a busy machine. `before` is the processor
-    /// time that the child had used before this schema. If the used processor time is unknown,
-    /// elapsed time counts instead.
+    /// it exceeds its limit of processor time or the limit of elapsed time. The limit of elapsed
+    /// time is much higher, so that good schemas do not fail on a busy machine. `before` is the
+    /// processor time that the child had used before this schema. If the used processor time is
+    /// unknown, the elapsed time must stay within the limit of processor time, too.
     fn wait(&self, before: Option<Duration>) -> Result<String, CompileFailure> {
         let started = Instant::now();
         loop {
@@ -347,7 +353,7 @@ fn watched(bundle: &SchemaBundle) -> Result<CompileVerdict, CompileFailure> {
 /// - the path of the command in the folder of this program
 /// - the path of the command in the parent of this folder, where test programs find it
 ///
-/// Returns `None` if none of these exists.
+/// Returns `None` if no path is configured and none of the other paths exists.
 fn program() -> Option<PathBuf> {
     if let Some(configured) = std::env::var_os(PROGRAM_VARIABLE) {
         return Some(configured.into());

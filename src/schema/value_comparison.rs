@@ -18,7 +18,7 @@ use crate::limits;
 /// The characters that are white space in XML.
 const BLANKS: [char; 4] = [' ', '\t', '\n', '\r'];
 
-/// The comparisons of the values of one payload.
+/// Computes the steps for comparing the values of one payload with patterns.
 pub struct ValueComparison<'a> {
     types: &'a ComparedTypes,
     automata: &'a [PatternAutomaton],

@@ -214,7 +214,8 @@ fn checked(expression: &str) -> Result<CString, XPathError> {
 }
 
 /// Returns a copy of `element` with all names reduced to local names. Of several attributes with
-/// the same local name, keeps the one without a namespace or, if all have one, the first.
+/// the same local name, keeps the one without a namespace. If all of them have namespaces, keeps
+/// the first.
 fn without_namespaces(element: &Element) -> Element {
     let mut copy = Element::local(element.local_name());
     let (bare, prefixed): (Vec<_>, Vec<_>) =

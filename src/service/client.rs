@@ -68,9 +68,9 @@ impl ServiceClient {
         Self { data: data.to_owned(), transports }
     }
 
-    /// Creates a client of the organism that `socket` reaches, without its config. Determines the
-    /// number of partitions, so that the client can address all of them. The organism's journals
-    /// are in `data`.
+    /// Creates a client of the organism that `socket` reaches. Needs no config of this organism.
+    /// Determines the number of partitions, so that the client can address all of them. The
+    /// organism's journals are in `data`.
     pub async fn of_running(data: &Path, socket: SocketTransport) -> Result<Self, Error> {
         // A journal that is not divided has a single pump.
         let is_undivided = may_have_journal(data);

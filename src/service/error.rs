@@ -34,6 +34,13 @@ pub enum Error {
          it: nothing is then done twice"
     )]
     Undecided { detail: String },
+    /// The pump has accepted the request, but refuses its results to this command, because the
+    /// command did not prove its client.
+    #[error(
+        "the request is on record and is carried out, but its results are refused here ({detail}); \
+         `organism thread {thread}` shows them"
+    )]
+    ResultsRefused { thread: ThreadId, detail: String },
     /// No pump of the partition gave a result. Either no pump responded in time, or the client sent
     /// the request again, and this failed, for example because a pump refused the request. A pump
     /// may have accepted an earlier attempt of the request.
@@ -84,7 +91,7 @@ pub enum Error {
     )]
     OtherVersion { theirs: u32, ours: u32 },
     /// The organism and the command state the same version of the service protocol, but are
-    /// different programs. The request may have been carried out, unless it only reads.
+    /// different programs. The request may have been carried out, unless the request only reads.
     #[error(
         "the running organism sent a response that this command cannot read ({detail}), although \
          both speak version {version} of the service protocol, so they are different programs. \
@@ -142,9 +149,9 @@ impl Error {
         Self::Failed { detail: detail.to_string() }
     }
 
-    /// Converts the error with which a repeated request to `partition` failed, if an earlier
-    /// attempt of the request may have been carried out. The returned error leaves open whether the
-    /// request was carried out.
+    /// Converts an error of a repeated request to `partition` into an error that leaves open
+    /// whether the request was carried out. Call only if an earlier attempt of the request may have
+    /// been carried out.
     pub(super) fn undecided(self, partition: u32) -> Self {
         if matches!(self, Self::Lost | Self::Undecided { .. } | Self::Unanswered { .. }) {
             return self;

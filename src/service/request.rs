@@ -331,11 +331,11 @@ pub struct ResultsRequest {
     #[serde(rename = "calls")]
     pub calls: Vec<CallId>,
     /// The client that waits for the results. The pump sends a client only the results of the
-    /// client's own threads. `None` if an operator waits, for example for the results of a fork.
+    /// client's own threads. `None` only in requests of earlier versions of the command.
     #[serde(rename = "client", default, skip_serializing_if = "Option::is_none")]
     pub client: Option<ListenerName>,
     /// The secret with which the client proves its identity. `None` if the client has no secret or
-    /// is identified in another way, or if an operator waits.
+    /// is identified in another way.
     #[serde(rename = "secret", default, skip_serializing_if = "Option::is_none")]
     pub secret: Option<BearerSecret>,
 }

@@ -134,8 +134,8 @@ pub struct PauseReport {
     /// Whether the action was recorded. False if the target was already in the requested state.
     #[serde(rename = "changed")]
     pub is_changed: bool,
-    /// Number of deliveries for calls of the target that were in flight when the target was paused
-    /// or resumed.
+    /// Number of deliveries in flight when the target was paused or resumed. Only deliveries for
+    /// calls of the target count.
     #[serde(rename = "in_flight")]
     pub in_flight: u32,
 }

@@ -38,19 +38,47 @@ struct ShortSocketPath {
 }
 
 impl ShortSocketPath {
+    /// Returns a short name for the socket at `path`.
+    ///
+    /// # Errors
+    ///
+    /// Fails with [`io::ErrorKind::InvalidFilename`] if the path is too long and the operating
+    /// system cannot name the directory by a file descriptor. Also fails if the directory cannot be
+    /// opened.
     fn of(path: &Path) -> io::Result<Self> {
+        Self::by_descriptor(path, Path::new("/proc/self/fd"))
+    }
+
+    /// Returns a short name as [`ShortSocketPath::of`] does. `descriptors` is the directory in which
+    /// the operating system shows the open file descriptors of this process, if it does so.
+    fn by_descriptor(path: &Path, descriptors: &Path) -> io::Result<Self> {
         let parent = path.parent().filter(|_| path.as_os_str().len() > limits::SOCKET_NAME_BYTES);
         let (Some(parent), Some(socket)) = (parent, path.file_name()) else {
             return Ok(Self { name: path.to_owned(), _directory: None });
         };
 
+        if !descriptors.is_dir() {
+            return Err(name_too_long(path));
+        }
         let directory = File::open(parent)?;
-        let name = Path::new("/proc/self/fd").join(directory.as_raw_fd().to_string()).join(socket);
+        let name = descriptors.join(directory.as_raw_fd().to_string()).join(socket);
         Ok(Self { name, _directory: Some(directory) })
     }
 }
 
-/// Binds a socket. The path may be longer than the limit of the operating system.
+fn name_too_long(path: &Path) -> io::Error {
+    let text = format!(
+        "the path of the socket `{}` has {} bytes, and this system takes at most {}; put the \
+         journal into a directory with a shorter path (`data` in the config)",
+        path.display(),
+        path.as_os_str().len(),
+        limits::SOCKET_NAME_BYTES
+    );
+    io::Error::new(io::ErrorKind::InvalidFilename, text)
+}
+
+/// Binds a socket. On Linux, the path may be longer than the limit of the operating system.
+/// Elsewhere, the error for a longer path has the kind [`io::ErrorKind::InvalidFilename`].
 pub fn bind_socket(path: &Path) -> io::Result<UnixListener> {
     UnixListener::bind(&ShortSocketPath::of(path)?.name)
 }
@@ -333,6 +361,13 @@ impl SocketTransport {
             let stream = match connected {
                 Ok(stream) => stream,
                 Err(error) if is_absent(&error) => return Ok(None),
+                // No organism can open a socket with this name, but a command may read the journal.
+                Err(error)
+                    if error.kind() == io::ErrorKind::InvalidFilename
+                        && lock_holder(&self.data) == LockHolder::Nobody =>
+                {
+                    return Ok(None);
+                }
                 Err(error) if is_queue_full(&error) => {
                     if Instant::now() >= until {
                         return Err(Error::NotReady { detail: QUEUE_FULL.to_owned() });
@@ -420,4 +455,26 @@ fn is_queue_full(error: &io::Error) -> bool {
 fn server_of(stream: &UnixStream) -> Option<u32> {
     let pid = stream.peer_cred().ok()?.pid()?;
     u32::try_from(pid).ok().filter(|pid| *pid > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_socket_path_that_no_short_name_replaces_is_refused_with_the_limit() {
+        let directory = tempfile::tempdir().unwrap();
+        let missing = directory.path().join("fd");
+        let path =
+            directory.path().join("x".repeat(limits::SOCKET_NAME_BYTES)).join("control.sock");
+        let error = ShortSocketPath::by_descriptor(&path, &missing).err().unwrap();
+        assert_eq!(error.kind(), io::ErrorKind::InvalidFilename);
+        let text = error.to_string();
+        assert!(text.contains(&format!("`{}`", path.display())), "{text}");
+        assert!(text.contains("at most 100; put the journal into a directory"), "{text}");
+
+        let short = Path::new("/data/control.sock");
+        let kept = ShortSocketPath::by_descriptor(short, &missing).unwrap();
+        assert_eq!(kept.name, short);
+    }
 }

@@ -206,9 +206,8 @@ impl TreeWatch {
     }
 }
 
-/// Creates the client's report about a stalled call, which is a call that is ready but not handed
-/// over to its listener. Returns `None` if the call of `stalled` is not stalled, but waits for
-/// another reason.
+/// Creates the client's report about `stalled`, if this call is ready but not handed over to its
+/// listener. Returns `None` if the call waits for another reason.
 fn stall_report(stalled: &CallWait) -> Option<TreeWait> {
     let CallWait { thread, listener, reason: CallWaitReason::Stalled(reason), .. } = stalled else {
         return None;

@@ -13,15 +13,22 @@ use crate::pump::driver::{CallCompletion, Handle, PumpStopped};
 /// One query to the pump for the completion of a call. All waiters of the call share this query.
 type SharedCompletion = Shared<BoxFuture<'static, Result<Option<CallCompletion>, PumpStopped>>>;
 
-/// The clients that wait for calls of one pump, by call. All clients that wait for the same call
-/// share one query to the pump. The query ends when the last of these clients has left.
+/// A call, and the root of the thread in which a client waits for the call.
+type AwaitedKey = (ThreadId, CallId);
+
+/// The clients that wait for calls of one pump, by tree and call. All clients that wait for the same
+/// call in the same tree share one query to the pump. The query ends when the last of these clients
+/// has left.
+///
+/// The pump checks in each query that the tree contains the call. A client proves only its right to
+/// the tree, so a client that names another tree must not share the query.
 ///
 /// The table of clients is concurrent, because each client registers and leaves in a task of its
 /// own.
 #[derive(Clone)]
 pub struct CallWaiters {
     pump: Handle,
-    calls: Arc<DashMap<CallId, AwaitedCall>>,
+    calls: Arc<DashMap<AwaitedKey, AwaitedCall>>,
 }
 
 struct AwaitedCall {
@@ -56,18 +63,20 @@ impl CallWaiters {
             async move { pump.completion(thread, call).await }.boxed().shared()
         };
 
+        let key = (thread.root(), call);
+
         // Lock: the shard of the table stays locked to the end of this block. Otherwise, a client
         // that leaves meanwhile could remove the query that this client is about to share.
         let mut awaited = self
             .calls
-            .entry(call)
+            .entry(key.clone())
             .or_insert_with(|| AwaitedCall { clients: 0, completion: query() });
         awaited.clients += 1;
 
-        (awaited.completion.clone(), RegisteredWaiter { table: self, call })
+        (awaited.completion.clone(), RegisteredWaiter { table: self, key })
     }
 
-    /// Returns the number of calls for which clients wait.
+    /// Returns the number of shared queries, one for each tree and call for which clients wait.
     pub fn len(&self) -> usize {
         self.calls.len()
     }
@@ -80,12 +89,12 @@ impl CallWaiters {
 /// The registration of one client as a waiter. Dropping it removes the client from the waiters.
 struct RegisteredWaiter<'t> {
     table: &'t CallWaiters,
-    call: CallId,
+    key: AwaitedKey,
 }
 
 impl Drop for RegisteredWaiter<'_> {
     fn drop(&mut self) {
-        self.table.calls.remove_if_mut(&self.call, |_, awaited| {
+        self.table.calls.remove_if_mut(&self.key, |_, awaited| {
             awaited.clients -= 1;
             awaited.clients == 0
         });

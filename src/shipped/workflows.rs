@@ -133,7 +133,8 @@ impl WorkflowProject {
         own.chain(of_listener).collect()
     }
 
-    /// Returns the text of a file without references to the source tree.
+    /// Removes the references to the source tree from `text`, which is the text of a file. Adds the
+    /// lines for real models (`MODEL_LINES`) to the config.
     fn without_source_tree(&self, text: &str) -> String {
         let name = self.name;
         let mut text = text

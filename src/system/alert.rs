@@ -10,6 +10,11 @@ use crate::envelope::Payload;
 use crate::ids::{Position, ThreadId};
 use crate::word_enum::word_enum;
 
+/// Subject of a collective alert, which stands for many alerts of one kind. The collective alert is
+/// raised if too many alerts of the kind were raised within the time window of the config. While
+/// the collective alert is open, a further alert of the kind only increases its count.
+pub const ALL_OTHERS: &str = "all-others";
+
 word_enum! {
     /// The kind of an alert's cause. The list of kinds is closed.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -33,9 +38,9 @@ word_enum! {
 }
 
 word_enum! {
-    /// An event in the life of an alert. Either the cause of the alert began or ended, or the
-    /// command that the config section `[alerts]` names accepted a report of the alert, or failed
-    /// to accept it.
+    /// An event in the life of an alert. The cause of the alert began or ended, or the alert
+    /// command accepted a report of the alert or failed to accept it. The config section `[alerts]`
+    /// names the alert command.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
     pub enum AlertEvent {
         /// The cause of the alert began.
@@ -64,8 +69,8 @@ impl AlertEvent {
 
 /// Id of an alert. Each cause has an alert with an id of its own.
 ///
-/// No record began the cause of an alert about the journal as a whole. Its `cause` is 0, and the
-/// time at which the cause began distinguishes it from other such alerts.
+/// The cause of an alert about the journal as a whole does not begin with a record. In the id of
+/// such an alert, `cause` is 0, and `since` distinguishes the alert from others of this kind.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AlertId {
     pub kind: AlertKind,
@@ -75,8 +80,9 @@ pub struct AlertId {
     pub since: Option<Time>,
 }
 
-/// Formats the id for a command or a person, such as `failures/search/120`. An id without a record
-/// has the microseconds since 1970 in place of the record, such as `record/journal/1764435217000000`.
+/// Formats the id for a command or a person, such as `failures/search/120`. If no record began the
+/// cause, the id ends with the time at which the cause began, in microseconds since 1970. An
+/// example is `record/journal/1764435217000000`.
 impl fmt::Display for AlertId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}/", self.kind.as_str(), self.subject)?;

@@ -13,7 +13,7 @@ mod primitive;
 mod schedule_event;
 
 pub use action::ActionReport;
-pub use alert::{AlertEvent, AlertId, AlertKind, AlertReport};
+pub use alert::{ALL_OTHERS, AlertEvent, AlertId, AlertKind, AlertReport};
 pub use core_payloads::{CorePayload, DecisionPayload, ThreadStatus};
 pub use errors::ErrorCode;
 pub use examples::{EXAMPLES, example};

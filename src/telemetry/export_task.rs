@@ -20,9 +20,13 @@ pub(super) struct ExportTask {
     counts: Arc<SpanCounts>,
     /// Spans that were taken from the queue and not exported yet, oldest first.
     batch: Vec<Span>,
-    /// Maximum number of spans in a request. Reduced when the collector refuses a request because
-    /// of its size.
+    /// Maximum number of spans in a request. Halved when the collector refuses a request because of
+    /// its size. Doubled again, up to [`limits::SPANS_SENT_MAX`], when it has accepted
+    /// [`limits::SPANS_GROWTH_AFTER`] requests with this number of spans.
     at_once: usize,
+    /// Number of requests with `at_once` spans that the collector has accepted since `at_once` last
+    /// changed.
+    full_requests: usize,
     backoff: Duration,
     /// Whether the log contains a warning that the collector accepts no spans. The next export that
     /// needs no retry sets this flag to false.
@@ -45,6 +49,7 @@ impl ExportTask {
             counts,
             batch: Vec::new(),
             at_once: limits::SPANS_SENT_MAX,
+            full_requests: 0,
             backoff: limits::COLLECTOR_BACKOFF_FIRST,
             warned: false,
             is_rejection_logged: false,
@@ -141,9 +146,15 @@ impl ExportTask {
                 if rejected > 0 {
                     self.count_rejected(rejected, &why);
                 }
+                if sent == self.at_once {
+                    self.full_requests += 1;
+                }
+                if self.full_requests == limits::SPANS_GROWTH_AFTER {
+                    self.set_at_once((2 * self.at_once).min(limits::SPANS_SENT_MAX));
+                }
                 self.done(sent);
             }
-            ExportVerdict::TooLarge if sent > 1 => self.at_once = sent / 2,
+            ExportVerdict::TooLarge if sent > 1 => self.set_at_once(sent / 2),
             ExportVerdict::TooLarge => {
                 self.count_rejected(1, "it answers HTTP 413");
                 self.done(sent);
@@ -156,6 +167,11 @@ impl ExportTask {
         }
 
         None
+    }
+
+    fn set_at_once(&mut self, spans: usize) {
+        self.at_once = spans;
+        self.full_requests = 0;
     }
 
     /// Removes the `sent` oldest spans from the batch.

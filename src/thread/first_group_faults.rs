@@ -15,9 +15,9 @@ use crate::envelope::{Message, MessageKind};
 use crate::ids::CallId;
 
 impl Call {
-    /// Returns the call's group if it is a `first` group whose faults the tree keeps. Otherwise,
-    /// returns `None`. The result of a `first` group is the first reply to any of its calls. If a
-    /// call in the same thread opened the group, that call keeps the faults, and not the tree.
+    /// Returns the call's group if it is a `first` group whose faults the tree keeps; otherwise
+    /// `None`. The result of a `first` group is the first reply to any of its calls. If a call in
+    /// the same thread opened the group, this opener keeps the faults instead of the tree.
     pub fn fault_group(&self) -> Option<CallId> {
         let Some((group, Gather::First)) = self.opening.group else { return None };
         let is_nested = matches!(&self.opening.opener,

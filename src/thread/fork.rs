@@ -18,8 +18,9 @@ use crate::clock::Time;
 use crate::envelope::Spending;
 use crate::ids::{CallId, Digest, ListenerName, MessageId, Position, ThreadId};
 
-/// First core version in which the threads of the source do not count toward a fork's limits of
-/// threads and children. Earlier versions counted them, except for the children of the root thread.
+/// First core version that does not count the threads of the source against a fork's limits of
+/// threads and children. Earlier versions counted these threads. Only the limit on the children of
+/// the root thread left them out.
 const OWN_COUNTS_SINCE: u32 = 61;
 
 /// The origin of a fork: a message in another tree, with the record that contains the message.
@@ -265,8 +266,8 @@ impl Record {
         })
     }
 
-    /// Returns the new ids of messages and calls of the source in the fork that begins with this
-    /// record. Returns no ids if the record begins no fork.
+    /// If this record begins a fork, returns the ids that the fork gives to reopened messages and
+    /// calls of its source. Otherwise, returns no ids.
     pub fn reopened_names(&self) -> ReopenedNames {
         ReopenedNames::of(self.facts.iter().filter_map(|fact| match fact {
             Fact::Reopened(call) => Some(&**call),

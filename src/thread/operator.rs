@@ -122,6 +122,7 @@ pub struct AcceptedLoss {
 
 impl AcceptedLoss {
     /// Whether the operator has accepted the loss of the record at `position` of this journal.
+    /// Always false if the lost records belong to a previous journal.
     pub fn covers(&self, position: Position) -> bool {
         self.journal.is_none() && self.kept < position && position <= self.acknowledged
     }
@@ -146,8 +147,8 @@ impl AcceptedLoss {
 }
 
 impl OperatorAction {
-    /// Name of the [`ActionDetail`] whose value is the position of the first record that a repair
-    /// of a forked stream gave up. The journal has a different record at this position.
+    /// Name of the [`ActionDetail`] whose value is a position. From this position on, a repair gave
+    /// up the records of a forked stream. The journal has a different record at this position.
     pub const GIVEN_UP_FROM: &'static str = "given-up-from";
 
     /// Returns the loss of records that this action accepts; `None` for any other action.
@@ -186,8 +187,8 @@ impl OperatorAction {
     /// a journal accepts records without a MAC.
     pub const WITHOUT_MAC_UP_TO: &'static str = "without-mac-up-to";
 
-    /// Returns the position range, first and last, of the records that this action accepts without
-    /// a valid MAC; `None` if it accepts no such records.
+    /// Returns the first and the last position of the records that this action accepts without a
+    /// valid MAC; `None` if it accepts no such records.
     pub fn accepted_records(&self) -> Option<(Position, Position)> {
         let value = |name: &str| {
             let detail = self.details.iter().find(|detail| detail.name == name);

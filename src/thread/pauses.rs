@@ -2,9 +2,9 @@
 //! during a pause.
 //!
 //! A pause keeps the calls that it covers from being handed over. It does not affect a call that a
-//! listener already has. While a pause keeps a call from being handed over, these deadlines do not
-//! run: the deadlines of the call, the time limits of the call's tree, and the time limits of each
-//! spawned thread that contains the call.
+//! listener already has. While a pause keeps a call from being handed over, the deadlines of the
+//! call do not run. Neither do the time limits of the call's thread and of the threads above it. If
+//! nothing else in the tree can continue, the wall time of the tree does not run, either.
 
 use std::fmt;
 use std::time::Duration;

@@ -31,9 +31,9 @@ pub enum Verdict {
     Refused(Digest),
 }
 
-/// The result of a call in the source of a fork, in the form of the input [`Input::Recalled`]. The
-/// field `payloads` contains only digests. The payloads themselves are in the messages of the same
-/// record.
+/// The result that the source of a fork has for a call, as the input [`Input::Recalled`] records
+/// it. The field `payloads` contains only the digests of the payloads. The payloads themselves are
+/// in the messages of the same record.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RecalledResult {
     /// The call in the source of the fork. Its recorded result becomes the result of the call in
@@ -400,7 +400,8 @@ impl Record {
         })
     }
 
-    /// Returns the ids of the messages that no listener handles any more from this record on.
+    /// Returns the ids of the messages that this record settles with any disposition other than
+    /// `handled`. No listener handles these messages any more.
     pub fn unhandled_messages(&self) -> impl Iterator<Item = MessageId> {
         self.facts.iter().filter_map(|fact| match fact {
             Fact::Disposed { message, how } if *how != Disposition::Handled => Some(*message),

@@ -134,6 +134,11 @@ impl TreeReservations {
         (of_all.spending(), of_agent.spending())
     }
 
+    /// Returns the number of attempts with a reservation. Leaves out the attempt `own`.
+    fn count_beside(&self, own: (CallId, Attempt)) -> usize {
+        self.attempts.len() - usize::from(self.attempts.contains_key(&own))
+    }
+
     /// Returns the sum of the reservations in `thread` and its subthreads, without the reservation
     /// of the attempt `own`.
     fn sum_in_beside(&self, own: (CallId, Attempt), thread: &ThreadId) -> Spending {
@@ -180,6 +185,13 @@ impl Tree {
         self.reserved.iter().flat_map(|reserved| reserved.attempts.values())
     }
 
+    /// Returns the number of running model calls of the tree. Leaves out the model call of the
+    /// attempt `attempt` of `call`.
+    pub fn model_calls_beside(&self, call: CallId, attempt: Attempt) -> u64 {
+        let own = (call, attempt);
+        self.reserved.as_ref().map_or(0, |reserved| reserved.count_beside(own) as u64)
+    }
+
     /// Returns two sums of reservations in the tree: the sum for all agents, and the sum for
     /// `agent`. Neither sum contains the reservation of the attempt `attempt` of `call`.
     pub fn reserved_beside(
@@ -195,8 +207,8 @@ impl Tree {
         sums
     }
 
-    /// Returns the sum of the reservations in `thread` and its subthreads, except the reservation
-    /// of `attempt` of `call`. `thread` must have an allotment.
+    /// Returns the sum of the reservations in `thread` and its subthreads, without the reservation
+    /// of the attempt `attempt` of `call`. `thread` must have an allotment.
     pub fn reserved_in_beside(
         &self,
         call: CallId,

@@ -53,13 +53,13 @@ pub fn has_reply(messages: &[&Message]) -> bool {
 }
 
 impl Closing {
-    /// Returns how a request to several peers has ended so far. One of its calls has just ended
-    /// with the value `self`. `earlier` is the result of this function for the calls that ended
-    /// before; `None` if this call is the first. `has_reply` states whether the result of this call
-    /// contains a reply.
+    /// Returns how a request to several peers has ended so far, after one more of its calls has
+    /// ended. `self` states how this call has ended. `earlier` is the result of this function for
+    /// the calls that ended before, and `None` for the first call. `has_reply` states whether the
+    /// result of this call contains a reply.
     ///
-    /// - If the first reply is the result of the request, and this call has replied, the request
-    ///   ends as this call has ended.
+    /// - If `gather` makes the first reply the result of the request, and this call has replied,
+    ///   the request ends as this call has ended.
     /// - Otherwise, the request has failed if any call has failed. If no call has failed, but one
     ///   was cancelled, the request is cancelled. If all calls have completed, the request has
     ///   completed.
@@ -81,10 +81,7 @@ impl Record {
     /// not close the call. Notes, and messages that the callee received during the call, do not
     /// belong to the result.
     pub fn result_of(&self, call: CallId) -> Option<(Closing, Vec<&Message>)> {
-        let how = self.facts.iter().find_map(|fact| match fact {
-            Fact::CallClosed { call: closed, how } if *closed == call => Some(*how),
-            _ => None,
-        })?;
+        let how = self.closing_of(call)?;
         let is_part = |message: &Message| {
             let is_result = matches!(message.kind, MessageKind::Reply | MessageKind::System);
             let is_last = is_result && message.call.is_none();

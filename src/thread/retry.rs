@@ -18,8 +18,8 @@ pub struct RetryAction {
     /// Root of the tree that has the record of the retried message or submission.
     #[serde(rename = "source")]
     pub source: ThreadId,
-    /// Root of the tree that gets the new message. It is equal to `source`, except for a submission
-    /// that was refused before it had a thread: its retry begins a new tree.
+    /// Root of the tree that gets the new message. Usually equal to `source`. If a submission was
+    /// refused before it had a thread, its retry begins a new tree with this root.
     #[serde(rename = "thread")]
     pub thread: ThreadId,
     /// Id of the new message that the retry makes.

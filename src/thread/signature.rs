@@ -241,10 +241,9 @@ pub struct DecisionSignature {
     pub nonce: Uuid,
     #[serde(rename = "signature", with = "in_base64")]
     signature: [u8; 64],
-    /// Time of the host's clock when the pump checked the signature. `None` if this time agrees
-    /// with the time of the record. Record time never goes back, so it is ahead of the host's clock
-    /// after this clock was set back. The pump sets this field itself, and the signature does not
-    /// cover it.
+    /// Time of the host's clock when the pump checked the signature. `None` if this clock agreed
+    /// with the time of the record. Record time never goes back, so it is ahead of a clock that was
+    /// set back. The pump sets this field itself, and the signature does not cover it.
     #[serde(rename = "judged_at", default, skip_serializing_if = "Option::is_none")]
     pub judged_at: Option<Time>,
 }

@@ -68,8 +68,8 @@ pub struct State {
 
 /// The sum of the periods in which the pump stood still since this process started. A tree outside
 /// memory misses such periods. When the tree returns to memory, its deadlines are extended by the
-/// sum of the missed periods. All values compare as equal, because they are not part of the
-/// recorded state.
+/// sum of the missed periods. All values of this type compare as equal, because they are not part
+/// of the recorded state.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct StandstillTime(pub Duration);
 
@@ -148,7 +148,7 @@ pub struct Tree {
     #[serde(rename = "warned", default, skip_serializing_if = "SmallSet::is_empty")]
     pub warned: SmallSet<String>,
     /// Faults of calls in `first` groups, in the order of their arrival. The result of a `first`
-    /// group is the first reply to any of its calls, so the group's opener does not receive a fault
+    /// group is the first reply to any of its calls. So the group's opener does not receive a fault
     /// while another call of the group may still reply.
     #[serde(rename = "kept_faults", default, skip_serializing_if = "RareList::is_empty")]
     pub kept_faults: RareList<KeptFault>,
@@ -378,14 +378,15 @@ pub struct Call {
     /// Actions of the call's latest outcome that still await answers.
     #[serde(rename = "awaiting", default, skip_serializing_if = "Vec::is_empty")]
     pub awaiting: Vec<AwaitedAction>,
-    /// Number for the next awaited answer. The answers to an outcome are ordered by these numbers,
-    /// which begin at 0 with each outcome of the listener. A payload of the outcome takes a number
-    /// if it opens calls, or if the core answers it, for example with the confirmation of a new
-    /// timer.
+    /// The number that the next awaited answer gets. The numbers give the order of the answers, and
+    /// begin at 0 with each outcome of the listener. A payload of the outcome takes a number in two
+    /// cases:
+    /// - It opens calls.
+    /// - The core answers it, for example with the confirmation of a new timer.
     #[serde(rename = "next_slot", default, skip_serializing_if = "is_default")]
     pub next_slot: u32,
-    /// The actions of the latest outcome that the listener has forwarded, each by its number among
-    /// the awaited answers. Their results become the result of this call. Usually empty.
+    /// Numbers of the forwarded actions among the awaited answers of the latest outcome. The
+    /// results of these actions become the result of this call. Usually empty.
     #[serde(rename = "forwarded", default, skip_serializing_if = "RareList::is_empty")]
     pub forwarded: RareList<u32>,
     /// Open calls that this call has opened in other threads.
@@ -414,8 +415,8 @@ pub struct Call {
     /// A round is one delivery of results to the listener.
     #[serde(rename = "failed_rounds", default, skip_serializing_if = "is_default")]
     pub failed_rounds: u32,
-    /// Number of delegated tasks of the goal that this call gave to an agent. Includes tasks that
-    /// were delegated further.
+    /// Number of delegations of the goal that this call gave to an agent. Includes the further
+    /// delegations of delegated tasks.
     #[serde(rename = "delegations", default, skip_serializing_if = "is_default")]
     pub delegations: u32,
     /// The attempt that is handed over to the listener; `None` if no attempt is handed over. If the

@@ -1,8 +1,8 @@
 //! Time that does not count against the time limit of a workflow run: periods in which a pause kept
 //! work of the run from being handed over, and forward steps of the system clock.
 //!
-//! The core itself stops and moves the time limits of threads. But a workflow measures the time of
-//! its run by the times of its messages, so it must know which part of that time does not count.
+//! For the time limits of threads, the core itself leaves this time out. But a workflow measures
+//! the time of its run by the times of its messages, so it must know which part does not count.
 
 use std::time::Duration;
 
@@ -11,11 +11,11 @@ use serde::{Deserialize, Serialize};
 use super::Call;
 use crate::clock::Time;
 
-/// The time of an open call that does not count.
+/// The time that does not count for an open call.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UncountedTime {
-    /// Beginning of the part of a pause that is not in `totals` yet. When the call receives a
-    /// message, the time up to this message is added to `totals`. `None` if no pause keeps the
+    /// Beginning of the part of a pause that `totals` does not include yet. When the call receives
+    /// a message, the time up to this message is added to `totals`. `None` if no pause keeps the
     /// call, or a call beneath it, from being handed over.
     #[serde(rename = "still_since", default, skip_serializing_if = "Option::is_none")]
     still_since: Option<Time>,
@@ -23,12 +23,12 @@ pub struct UncountedTime {
     totals: Vec<UncountedTotal>,
 }
 
-/// The total uncounted time of a call. It applies to the call's messages that are later than
-/// `after`.
+/// A running total of a call's uncounted time. For each message of the call, the last total whose
+/// `after` is earlier than the message applies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UncountedTotal {
     /// Time of the latest message that the call had received when the total changed. The total
-    /// applies to all later messages.
+    /// applies only to later messages.
     #[serde(rename = "after")]
     pub after: Time,
     #[serde(rename = "total")]
@@ -36,7 +36,7 @@ pub struct UncountedTotal {
 }
 
 /// Returns the uncounted time of a call up to a message whose time is `time`. `totals` are the
-/// totals of the call, oldest first.
+/// running totals of the call's uncounted time, oldest first.
 pub fn uncounted_at(totals: &[UncountedTotal], time: Time) -> Duration {
     let found = totals.iter().rev().find(|total| total.after < time);
     found.map_or(Duration::ZERO, |found| found.total)
@@ -53,8 +53,8 @@ impl UncountedTime {
         }
     }
 
-    /// Adds the part of a pause that lies before `time` to the total. `time` is the time of the
-    /// call's next message.
+    /// If a pause is in force, adds the part of it that `totals` does not include yet, up to
+    /// `time`. `time` is the time of the call's next message.
     fn pass_to_message(&mut self, time: Time, latest: Time) {
         if let Some(since) = self.still_since.replace(time) {
             self.add(time.since(since), latest);
@@ -88,7 +88,8 @@ impl UncountedTime {
 pub(super) const UNCOUNTED_SINCE: u32 = 58;
 
 impl Call {
-    /// Returns the totals of the time that does not count for the call, oldest first.
+    /// Returns the running totals of the call's uncounted time, each as of a later moment than the
+    /// one before.
     pub fn uncounted_totals(&self) -> &[UncountedTotal] {
         self.uncounted.as_deref().map_or(&[], |uncounted| &uncounted.totals)
     }
@@ -106,7 +107,7 @@ impl Call {
         }
     }
 
-    /// Adds the part of a pause that lies before `time` to the call's uncounted time. This method
+    /// If a pause is in force, adds its time up to `time` to the call's uncounted time. This method
     /// must run before the call receives a message whose time is `time`.
     pub(super) fn pass_to_message(&mut self, time: Time) {
         if self.uncounted.as_ref().is_some_and(|uncounted| uncounted.still_since.is_some()) {

@@ -96,9 +96,10 @@ impl<'a> RunBasis<'a> {
         Ok(fold.with_rules(rules))
     }
 
-    /// Returns messages of an ended run that the run did not handle, because its call ended before.
-    /// All these messages are included, and messages of other calls may be, too. If the new run
-    /// follows earlier rules, returns an empty set, so that all messages count as handled.
+    /// Returns the ids of the messages that an ended run did not handle, because its call ended
+    /// before. May also contain ids of messages of other calls. If the rules of the new run are
+    /// older than [`RunRules::Present`], returns an empty set, so that all messages count as
+    /// handled.
     fn unhandled(&self, run: &EarlierRun) -> Result<HashSet<MessageId>, BeginError> {
         if self.rules < RunRules::Present {
             return Ok(HashSet::new());

@@ -16,7 +16,7 @@ use crate::system::{self, ThreadStatus};
 use crate::xml::element::Element;
 use crate::xml::shape::QName;
 
-use super::calls_beneath::{NestedCall, calls_beneath};
+use super::calls_beneath::{NestedCall, calls_beneath, update_hand_overs};
 use super::definition::{FailurePolicy, WorkflowDefinition};
 use super::graph::GoalGraph;
 use super::payloads;
@@ -36,7 +36,8 @@ pub enum RunRequest {
     Step(Box<RunStep>),
     /// The run requests the cancellation of this thread.
     CancelThread(ThreadId),
-    /// The next action of the undo, which takes back the completed calls of the failed run.
+    /// The run requests the next action of its undo. The undo takes back the completed calls of the
+    /// failed run.
     Undo(UndoStep),
 }
 
@@ -93,12 +94,25 @@ pub struct UndoSource<'a> {
     pub up_to: Position,
 }
 
+/// The records in which the hand-overs of the calls beneath a run are searched.
+#[derive(Clone, Copy)]
+enum HandOverRecords {
+    /// The records of the run's own tree, up to the latest message. `was_handed_over` is false for
+    /// a call whose hand-over is recorded in another tree.
+    OwnTree,
+    /// The records of all trees, up to the latest message.
+    AllTrees,
+    /// The records of all trees, up to the last one that may be read. Holds are searched in these
+    /// records, too.
+    Present,
+}
+
 impl UndoSource<'_> {
-    /// Sets `was_handed_over` for calls whose hand-over is recorded in another tree. A hand-over is
-    /// recorded there if the listener was busy, and became free when a call of the other tree
-    /// ended. Checks only calls for which [`UndoRules::depends_on_hand_over`] returns true. The
-    /// hand-over of a call that a fork has reopened is not found, because the records contain the
-    /// ids of the fork's source.
+    /// Sets `was_handed_over` for calls whose hand-over is recorded in another tree. This happens
+    /// if the listener is busy with a call of the other tree, and becomes free when that call ends.
+    /// Checks only calls for which [`UndoRules::depends_on_hand_over`] returns true. Does not find
+    /// the hand-over of a call that a fork has reopened, because the records contain the ids of the
+    /// fork's source.
     pub(super) fn mark_handed_over(
         &self,
         calls: &mut [NestedCall],
@@ -303,8 +317,8 @@ impl<'a> CallFold<'a> {
     }
 
     /// Applies a message of the run's call that the run did not handle before its call ended. The
-    /// run has applied no policy because of this message. So a goal that fails because of it stays
-    /// under way, such as a loop after its last pass.
+    /// run has applied no failure policy because of the message. So if the message makes a goal
+    /// fail, such as a loop after its last pass, this goal stays under way.
     pub fn take_unhandled(&mut self, message: &Message) {
         self.run.set_ignores_failures(true);
         self.take(message);
@@ -332,11 +346,12 @@ impl<'a> CallFold<'a> {
     }
 
     /// Returns the time limit of the run if the run has reached this limit at the time of
-    /// `message`. Returns `None` before that time, and also if the run has no limit, if the run is
-    /// over, or while failures have no effect on the run's goals.
+    /// `message`. Returns `None` if the run has not reached its limit, and in these cases:
+    /// - The run has no limit, or is over.
+    /// - Failures have no effect on the run's goals at present.
     ///
-    /// If the uncounted time of the run is unknown, all its time is compared with the limit, and
-    /// the method returns the limit only for the result of a thread that has timed out.
+    /// If it is unknown which time does not count, all time of the run counts. The run then reaches
+    /// its limit only if `message` is the result of a thread that has timed out.
     fn time_over(&self, message: &Message) -> Option<Duration> {
         let limit = self.definition.timeout?;
         let can_end = !self.run.is_over() && !self.run.ignores_failures();
@@ -395,9 +410,15 @@ impl<'a> CallFold<'a> {
         requests
     }
 
-    /// Returns the goal runs whose threads must stay open although the run has failed, because the
-    /// undo waits for an open call in or beneath these threads. Such a call can be undone, or
-    /// undoes another call. Returns an empty set if no step in `steps` begins an undo.
+    /// Returns the goal runs whose threads must stay open although the workflow run has failed,
+    /// because the undo waits for an open call in or beneath them ([`UndoRules::has_open`]).
+    /// Returns an empty set if `steps` begin no undo, or cancel no thread.
+    ///
+    /// Holds and hand-overs count as they are now, after the latest record that may be read. So a
+    /// call that was approved and handed over after the failure is not cancelled in flight.
+    ///
+    /// The result decides only which requests the run sends now, and has no effect on its state. So
+    /// a run that an earlier version of the program began has the same state by the present rules.
     fn undone_calls_under_way(&mut self, steps: &[RunStep]) -> HashSet<GoalRun> {
         let is_undo = |step: &RunStep| matches!(step, RunStep::Fail { is_undone: true, .. });
         let is_cancel = |step: &RunStep| matches!(step, RunStep::Cancel { .. });
@@ -408,29 +429,15 @@ impl<'a> CallFold<'a> {
             return HashSet::new();
         }
 
-        let calls = self.calls();
+        let calls = self.calls(HandOverRecords::Present);
         let kept = self.threads.runs.iter();
         let kept = kept.filter(|(thread, _)| undo.rules.has_open(&calls, thread));
         kept.map(|(_, run)| run.clone()).collect()
     }
 
-    /// Returns the calls beneath the run, up to the latest message. Does not read the records of
-    /// other trees, so `was_handed_over` is false for a call whose hand-over is recorded in another
-    /// tree.
-    fn calls(&mut self) -> Vec<NestedCall> {
-        self.calls_with(|_, _, _| Ok(()))
-    }
-
-    /// Returns the calls beneath the run, up to the latest message. Also searches the records of
-    /// other trees for the hand-overs of these calls to their listeners.
-    fn calls_with_hand_overs(&mut self) -> Vec<NestedCall> {
-        self.calls_with(|undo, calls, up_to| undo.mark_handed_over(calls, up_to))
-    }
-
-    fn calls_with(
-        &mut self,
-        complete: impl Fn(&UndoSource<'_>, &mut [NestedCall], Position) -> Result<(), String>,
-    ) -> Vec<NestedCall> {
+    /// Returns the calls beneath the run, up to the latest message. `hand_overs` selects the
+    /// records in which the hand-overs of these calls to their listeners are searched.
+    fn calls(&mut self, hand_overs: HandOverRecords) -> Vec<NestedCall> {
         let latest = self.threads.latest.filter(|_| !self.threads.all.is_empty());
         let (Some(undo), Some(latest)) = (self.undo, latest) else { return Vec::new() };
         let threads: Vec<_> = self.threads.all.iter().map(|opened| &opened.thread).collect();
@@ -438,7 +445,14 @@ impl<'a> CallFold<'a> {
             let calls = calls_beneath(&records, &threads, Some(latest));
             let missing = || format!("the record of the run does not hold message {latest}");
             let (mut calls, up_to) = calls.ok_or_else(missing)?;
-            complete(&undo, calls.as_mut_slice(), up_to)?;
+            match hand_overs {
+                HandOverRecords::OwnTree => {}
+                HandOverRecords::AllTrees => undo.mark_handed_over(&mut calls, up_to)?,
+                HandOverRecords::Present => {
+                    update_hand_overs(&mut calls, &records, &threads);
+                    undo.mark_handed_over(&mut calls, undo.up_to)?;
+                }
+            }
             Ok(calls)
         });
         found.unwrap_or_else(|problem| {
@@ -457,7 +471,7 @@ impl<'a> CallFold<'a> {
             return Vec::new();
         }
 
-        let calls = self.calls();
+        let calls = self.calls(HandOverRecords::OwnTree);
         let undone = calls.iter().filter(|call| {
             let label = label_of(call.id);
             undoing.iter().any(|thread| thread.label().starts_with(&label))
@@ -474,7 +488,7 @@ impl<'a> CallFold<'a> {
     fn begin_undo(&mut self) -> Option<RunRequest> {
         let is_quiet = self.threads.runs.is_empty() && self.threads.requested.is_empty();
         let rules = self.undo.filter(|_| is_quiet && self.is_settling())?.rules;
-        let calls = self.calls_with_hand_overs();
+        let calls = self.calls(HandOverRecords::AllTrees);
         let undo = self.threads.undo.as_mut()?;
         undo.begin(&calls, rules, self.definition.report_to.is_some()).map(RunRequest::Undo)
     }

@@ -29,6 +29,9 @@ pub struct NestedCall {
     /// Whether the call was handed over to its listener. If so, the listener may have acted on the
     /// call.
     pub was_handed_over: bool,
+    /// Whether the call is open and waits for the decision of a person. False for a hold in the
+    /// history of a fork, because the fork holds the call again if necessary.
+    pub is_held: bool,
     pub end: CallEnd,
 }
 
@@ -145,6 +148,21 @@ pub fn calls_beneath(
     Some((found.calls, up_to))
 }
 
+/// Sets `is_held` and `was_handed_over` of `calls` to their values after the last of `records`.
+/// [`calls_beneath`] must have found the calls in the same records, in and beneath the same
+/// threads. Changes no call that has closed since then.
+pub fn update_hand_overs(calls: &mut [NestedCall], records: &[Record], threads: &[&ThreadId]) {
+    let Some((latest, _)) = calls_beneath(records, threads, None) else { return };
+    // Both lists have the order of the requests, so the later one begins with the same calls.
+    for (call, latest) in calls.iter_mut().zip(latest) {
+        debug_assert_eq!(call.id, latest.id);
+        if matches!(latest.end, CallEnd::Open) {
+            call.is_held = latest.is_held;
+        }
+        call.was_handed_over = latest.was_handed_over;
+    }
+}
+
 /// Returns the workflows that have a run in these records. A listener is a workflow if it recorded
 /// a definition, because only a workflow can record one.
 fn workflows(records: &[Record]) -> HashSet<&ListenerName> {
@@ -175,7 +193,19 @@ impl NestedCalls<'_> {
         self.calls.get_mut(*number)
     }
 
+    fn set_held(&mut self, call: CallId, is_held: bool) {
+        if let Some(call) = self.call(call) {
+            call.is_held = is_held;
+        }
+    }
+
     fn read(&mut self, record: &Record) {
+        if record.fork_source().is_some() {
+            for call in &mut self.calls {
+                call.is_held = false;
+            }
+        }
+
         let mut results: HashMap<CallId, Arc<Message>> = HashMap::new();
         for fact in &record.facts {
             match fact {
@@ -187,6 +217,8 @@ impl NestedCalls<'_> {
                         results.entry(CallId(cause)).or_insert_with(|| Arc::clone(message));
                     }
                 }
+                Fact::Held { call, .. } => self.set_held(*call, true),
+                Fact::Released { call, .. } => self.set_held(*call, false),
                 _ => self.hand_overs.read(fact, |call| self.numbers.contains_key(&call)),
             }
         }
@@ -195,6 +227,7 @@ impl NestedCalls<'_> {
             if let Fact::CallClosed { call, how } = fact {
                 let result = results.remove(call);
                 if let Some(call) = self.call(*call) {
+                    call.is_held = false;
                     call.end = end_of(*how, result, record.position);
                 }
             }
@@ -224,6 +257,7 @@ impl NestedCalls<'_> {
             request: Arc::clone(message),
             opened: position,
             was_handed_over: false,
+            is_held: false,
             end: CallEnd::Open,
         });
     }

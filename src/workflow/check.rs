@@ -26,10 +26,10 @@ pub enum DefinitionFault {
     /// A goal or a branch that can never run.
     Unreachable,
     UnknownGoal,
-    /// One of two faults of lists of members. A goal such as a loop has such a list, and its
-    /// members run only as parts of this goal:
+    /// A fault of the lists in which goals name their members. For example, a loop has such a list,
+    /// and its members run only as parts of the loop. There are two such faults:
     /// - Two lists contain the same member.
-    /// - A goal needs a member of a list that does not contain the goal itself.
+    /// - A goal that is not in a list needs a member of this list.
     Membership,
     /// A name for which the config declares no agent, listener, human or workflow of the required
     /// kind.
@@ -75,9 +75,9 @@ pub struct DefinitionContext<'a> {
     /// Names whose definitions in the config could not be read. The checks do not report references
     /// to these names.
     pub unread: Vec<String>,
-    /// Whether the definition may lack a part that could not be read, such as a goal. If so, that
-    /// part may use a value or declare a name. So the checks then do not report such a value as
-    /// unused or such a name as undeclared.
+    /// Whether the definition may lack a part that could not be read, such as a goal. If this part
+    /// may use a value or declare a name, the checks do not report the value as unused or the name
+    /// as undeclared.
     pub is_partial: bool,
     /// Whether the config is a stored one. If so, the checks do not report problems that an earlier
     /// version of the program accepted, because that version may have run the config.

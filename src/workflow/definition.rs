@@ -87,8 +87,8 @@ impl WorkflowDefinition {
 /// The input that a run of the workflow requires.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum WorkflowInput {
-    /// A payload whose schema the program generates. The payload has the name of the workflow, and
-    /// children of the types in this value.
+    /// A payload whose schema the program generates. The payload has the name of the workflow. This
+    /// value states the children of the payload and their types.
     Types(ShortType),
     /// A payload that the workflow's own schema declares.
     Payload(Placed<PayloadName>),
@@ -230,9 +230,10 @@ impl GoalTarget {
 pub enum Mapping {
     /// The name of each child and attribute of the payload, with the expression that selects its
     /// value. Names of attributes begin with `@`. The config later puts the entries into the order
-    /// of the payload's schema. It also adds namespaces to names, as `{NAMESPACE}name`. It does so
-    /// for attributes that have a namespace, and for children whose namespace differs from that of
-    /// the payload.
+    /// of the payload's schema. It also adds the namespace to a name, as `{NAMESPACE}name`, in two
+    /// cases:
+    /// - The name is that of an attribute with a namespace.
+    /// - The name is that of a child whose namespace differs from that of the payload.
     Fields(Vec<(String, Placed<String>)>),
     /// The payload is the element that this expression selects.
     Element(Placed<String>),
@@ -326,7 +327,7 @@ pub enum AskForm {
 pub enum GoalOutput {
     Text,
     /// A payload whose schema the program generates. The payload has the id of the goal as its
-    /// name, and children of the types in this value.
+    /// name. This value states the children of the payload and their types.
     Types(ShortType),
     /// A payload that the workflow's own schema declares.
     Payload(Placed<PayloadName>),

@@ -8,8 +8,8 @@ use super::definition::{
 };
 use super::graph::GoalGraph;
 
-/// Draws the goals as a tree in plain text, with one line for each goal. Goals that run as a part
-/// of another goal, such as a loop, are beneath that goal.
+/// Draws the goals as a tree in plain text, with one line for each goal. The members of a loop or a
+/// choice are beneath it. The verifier and the fallback of a goal are beneath this goal.
 pub fn text(definition: &WorkflowDefinition) -> String {
     let (graph, _) = GoalGraph::new(definition);
     let mut out = format!("{}\n", definition.name.value);

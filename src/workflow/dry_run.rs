@@ -18,6 +18,7 @@ use super::definition::{
 use super::document::{ContextEntry, GoalDocument, IterationEntry, LoopPass, TaskDocument};
 use super::expression;
 use super::graph::{GoalGraph, MemberKind};
+use super::input::has_stand_in;
 use super::shapes::labels;
 use super::template;
 use super::typed_outputs::prompt_of;
@@ -159,10 +160,10 @@ impl DryRun<'_> {
         self.item = None;
     }
 
-    /// If the input contains the items of the list, returns a view for each item, at most
-    /// `max_items` of them. Returns no view if the predicates of the expression exclude all items
-    /// that the input contains. Otherwise, returns one `None`, which stands for an item that is not
-    /// known.
+    /// Returns the views of the items for which documents are shown:
+    /// - If the input contains the items of the list: a view for each item, at most `max_items` of
+    ///   them. There is no view if the predicates of the expression exclude all items.
+    /// - Otherwise: one `None`, which stands for an item that is not known.
     fn item_views(&self, each: &EachItem) -> Vec<Option<RunView>> {
         let expression = each.items.value.as_str();
         let report = expression::read(expression, &ValueShape::Open);
@@ -389,13 +390,12 @@ fn without_predicates(expression: &str) -> String {
     kept
 }
 
-/// Whether a person gave an item of the input. False for a stand-in, as
-/// [`with_stand_ins`](super::with_stand_ins) writes it.
+/// Whether an item of the input is a value that a person gave. False if the item contains a
+/// stand-in, which [`with_stand_ins`](super::with_stand_ins) writes for a missing value.
 fn is_given(item: &ViewValue) -> bool {
-    let is_stand_in = |text: &str| text.contains("[input/");
     match item {
-        ViewValue::Text(text) => !is_stand_in(text),
-        ViewValue::Payload(payload) => !is_stand_in(&payload.to_xml()),
+        ViewValue::Text(text) => !has_stand_in(text),
+        ViewValue::Payload(payload) => !has_stand_in(&payload.to_xml()),
         ViewValue::Several(_) | ViewValue::Elements(_) => true,
     }
 }

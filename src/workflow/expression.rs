@@ -9,7 +9,7 @@ use std::collections::HashSet;
 use std::ops::Range;
 
 use super::function_arguments::{WrongCall, wrong_call};
-use super::value_shape::ValueShape;
+use super::value_shape::{ANY_ATTRIBUTE, ValueShape};
 
 /// The names to which an expression refers, and the faults of the expression.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -25,10 +25,12 @@ pub struct ExpressionReport {
     /// None)`. If the children of `a` are known, it also gives the entry `(a, Some(b))`.
     pub references: Vec<(String, Option<String>)>,
     pub has_variable: bool,
-    /// Comparisons of paths with literals, if the compared value can have only certain texts.
+    /// Comparisons of paths with literals. Contains only those whose compared value can have only
+    /// certain texts.
     pub comparisons: Vec<LiteralComparison>,
-    /// Paths of values of the type boolean that XPath converts to truth values. The conversion
-    /// gives true for each path that selects a node, even if the text of this node is `false`.
+    /// Paths whose values have the type boolean, and are converted by XPath to truth values. The
+    /// conversion gives true for each path that selects a node, even if the text of this node is
+    /// `false`.
     pub converted_booleans: Vec<String>,
 }
 
@@ -463,8 +465,9 @@ impl ExpressionReader {
         self.report.wrong_calls.extend(wrong_call(name, &arguments));
     }
 
-    /// Reads the rest of a path, whose beginning selects `from`: predicates and further steps.
-    /// Returns the shapes of the nodes that the whole path selects.
+    /// Reads the rest of a path: predicates and further steps. `from` has the shapes of the nodes
+    /// that the beginning of the path selects. Returns the shapes of the nodes that the whole path
+    /// selects.
     fn rest_of_path<'s>(&mut self, from: ShapeSet<'s>) -> ShapeSet<'s> {
         let mut value = from;
         loop {
@@ -544,7 +547,7 @@ impl ExpressionReader {
                 }
                 _ => Vec::new(),
             });
-            let known = known.collect();
+            let known = known.filter(|known| known != ANY_ATTRIBUTE).collect();
             self.report.missing.push(MissingName { path: from.path.join("/"), name, known });
             return ShapeSet::open();
         }

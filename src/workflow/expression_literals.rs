@@ -244,10 +244,10 @@ fn of_payload(comparison: Comparison, literal: &str) -> Option<FutileLiteral> {
     Some(FutileLiteral::new(literal, message, help))
 }
 
-/// Checks a literal that is compared with a truth value. Returns the literal if the comparison
-/// means the opposite of what it seems to mean. The comparison does so if it compares 'false', 'no'
-/// or '0' by `=` or `!=`, because XPath converts every text that is not empty to true. Returns
-/// `None` for any other literal or comparison.
+/// Checks a literal that is compared with a truth value. Returns the literal if it is 'false', 'no'
+/// or '0', and is compared by `=` or `!=`. This comparison means the opposite of what it seems to
+/// mean, because XPath converts every text that is not empty to true. Returns `None` for any other
+/// literal or comparison.
 fn of_has_word(comparison: Comparison, literal: &str) -> Option<FutileLiteral> {
     let converts = matches!(comparison, Comparison::Equal | Comparison::Unequal);
     let word = literal.trim().to_lowercase();
@@ -265,8 +265,8 @@ fn of_has_word(comparison: Comparison, literal: &str) -> Option<FutileLiteral> {
 
 /// Checks a literal that is compared with the text of a truth value, such as the value of
 /// `string(has-word(x, 'WORD'))`. Returns the literal if it is compared by `=` or `!=`, and is
-/// neither 'true' nor 'false', because the text of a truth value never equals such a literal.
-/// Returns `None` for any other literal or comparison.
+/// neither 'true' nor 'false'. The text of a truth value never equals such a literal. Returns
+/// `None` for any other literal or comparison.
 fn of_has_word_as_text(comparison: Comparison, literal: &str) -> Option<FutileLiteral> {
     let compares_whole = matches!(comparison, Comparison::Equal | Comparison::Unequal);
     if !compares_whole || ["true", "false"].contains(&literal) {

@@ -269,8 +269,8 @@ impl<'a> GoalGraph<'a> {
         needs
     }
 
-    /// Returns all members of a goal, such as a loop or a choice, and the members of these members,
-    /// at any depth.
+    /// Returns the goals that a goal's definition names as members, and the members of these goals,
+    /// at any depth. For example, loops and choices have members.
     fn lists_of(&self, number: usize) -> Vec<usize> {
         let mut found = Vec::new();
         let mut pending = vec![number];
@@ -363,8 +363,8 @@ impl<'a> GoalGraph<'a> {
     }
 
     /// Returns cycles of goals that wait for each other. Each goal in a cycle waits for the next
-    /// one, and the last goal waits for the first. The result is complete: if the last goal of each
-    /// returned cycle did not wait for the first one, no cycle would be left.
+    /// one, and the last goal waits for the first. Does not return every cycle. But if the last
+    /// goal of each returned cycle did not wait for the first one, no cycle would be left.
     pub fn cycles(&self) -> Vec<Vec<usize>> {
         let mut cycles = Vec::new();
         let mut ended = HashSet::new();

@@ -64,7 +64,7 @@ struct RememberedRun {
     threads: RunThreads,
 }
 
-/// The definition of a run.
+/// The definition with which a run continues, and its digest.
 struct RunDefinition {
     digest: Digest,
     definition: Arc<WorkflowDefinition>,
@@ -371,12 +371,15 @@ impl WorkflowHandler {
             return Ok((fold.with_undo(undo).with_uncounted(uncounted), known));
         }
 
-        let is_retry = RunRetry::read(request, &self.workflow).is_some();
-        let thread = if is_retry {
-            self.archive.messages(&request.thread).map_err(FoldError::unreadable)?
-        } else {
-            Vec::new()
+        let retry = RunRetry::read(request, &self.workflow).transpose()?;
+        let thread = match &retry {
+            Some(_) => self.archive.messages(&request.thread).map_err(FoldError::unreadable)?,
+            None => Vec::new(),
         };
+        // A retry that has begun goes on, also one that an earlier version of the program began.
+        if let Some(retry) = retry.filter(|_| known == 0) {
+            retry.check_first(request, &thread)?;
+        }
         let fold = basis.begin(request, &thread)?;
         Ok((fold.with_undo(undo).with_uncounted(uncounted), 0))
     }
@@ -913,7 +916,7 @@ mod tests {
         let cause = Some(run.0);
         let (from, to) = (name("flow"), name("desk"));
         thread.push(Arc::new(Message { from, to, cause, ..result }));
-        let request = RunRetry { run, from: None }.write(&name("flow")).to_xml();
+        let request = RunRetry { run, from: None, again: false }.write(&name("flow")).to_xml();
         let retry = message(9, crate::contract::retry_name(&name("flow")), &request);
         let (kind, from) = (MessageKind::Call, name("desk"));
         let retry = Message { kind, from, ..Message::clone(&retry) };

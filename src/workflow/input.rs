@@ -32,8 +32,8 @@ struct InputField {
 
 /// Builds the payload that begins a run of a workflow. Each pair in `values` is the name of an
 /// input and a value for this input. A name that begins with `@` is that of an attribute. With
-/// `stand_ins`, each input without a value gets a stand-in: the name of the input in brackets. An
-/// input with children gets no stand-in here, but in [`with_stand_ins`].
+/// `stand_ins`, each input without a value gets a stand-in: its path in brackets, such as
+/// `[input/topic]`. An input with children gets no stand-in here, but in [`with_stand_ins`].
 ///
 /// # Errors
 ///
@@ -114,6 +114,12 @@ pub fn with_stand_ins(schemas: &Schemas, payload: Element) -> Result<Element, In
     Ok(add_stand_ins(payload, "input", parameters))
 }
 
+/// Whether `text` contains the stand-in of a child or an attribute, as [`input_payload`] and
+/// [`with_stand_ins`] write it.
+pub(super) fn has_stand_in(text: &str) -> bool {
+    text.contains("[input/")
+}
+
 /// Adds stand-ins for the missing `parameters` of `element`. `path` is the path of the element.
 fn add_stand_ins(mut element: Element, path: &str, parameters: &[PayloadParameter]) -> Element {
     for parameter in parameters.iter().filter(|parameter| !parameter.is_any_element()) {
@@ -133,9 +139,9 @@ fn add_stand_ins(mut element: Element, path: &str, parameters: &[PayloadParamete
     element
 }
 
-/// Puts the children of a payload into the order and the namespaces of their schema. If the schema
-/// permits children of several repeated names only in turns, puts these children into the order of
-/// `alternate_children`.
+/// Puts the children of a payload into the order of its schema, and gives them the namespaces of
+/// the schema. If the schema requires that children of several repeated names alternate, puts these
+/// children into the order of `alternate_children`.
 pub fn fit_children(schemas: &Schemas, mut payload: Element) -> Element {
     let name = PayloadName::from(&payload.name);
     let parameters = schemas.describe(&name).parameters;

@@ -57,6 +57,8 @@ pub use check::{
     computed_decimals, listeners_beneath,
 };
 pub use compile::{CompiledWorkflow, compile, peers_of, peers_of_goal};
+#[cfg(test)]
+pub use definition::examples as definition_examples;
 pub use definition::{
     AskForm, ChooseBranch, DelegatedRoles, EachItem, FailurePolicy, GoalCondition, GoalDefinition,
     GoalForm, GoalId, GoalOutput, GoalTarget, ItemFailure, ItemVerification, LoopEnd, Mapping,

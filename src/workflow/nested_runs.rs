@@ -9,10 +9,9 @@ use super::graph::{GoalGraph, MemberKind};
 use super::run_size::{called_workflow, definition_of};
 use super::typed_outputs::has_judge;
 
-/// Returns a sentence about one of two problems; `None` if there is neither:
+/// Returns a sentence about the first of these problems that exists; `None` if there is neither:
 /// - Every run of `definition` calls the same workflow again, so that no run completes.
-/// - The threads beneath a run can have more than `most` levels, the limit for a tree. The sentence
-///   is about this problem only if there is not also the first one.
+/// - The threads beneath a run can have more than `most` levels, the limit for a tree.
 ///
 /// `all` are the definitions of all workflows.
 pub fn nesting_note(
@@ -73,7 +72,7 @@ impl<'a> RunLevels<'a> {
 }
 
 /// Whether each run of `definition` calls the same workflow again, directly or through other
-/// workflows, unless the run fails before.
+/// workflows. Runs that fail before this call do not count.
 fn always_calls_itself(definition: &WorkflowDefinition, all: &[&WorkflowDefinition]) -> bool {
     let mut seen = HashSet::new();
     let mut open = vec![definition];

@@ -53,7 +53,8 @@ pub fn run_schema(name: &ListenerName) -> String {
         let retry = format!(
             "  <xs:element name=\"{}\"><xs:complexType><xs:attribute name=\"run\" \
              type=\"xs:string\" use=\"required\"/><xs:attribute name=\"from\" \
-             type=\"xs:string\"/></xs:complexType></xs:element>\n",
+             type=\"xs:string\"/><xs:attribute name=\"again\" type=\"xs:boolean\"/>\
+             </xs:complexType></xs:element>\n",
             retry_name(name).local
         );
         text.insert_str(end, &format!("{}{retry}", open_element(&format!("{name}{OUTPUT}"), "")));
@@ -160,9 +161,9 @@ pub fn failed(workflow: &ListenerName, goal: &str, failure: &GoalFailure) -> Str
     out
 }
 
-/// Name of a child in the reply of a failed run. If its content is [`LISTENER`], a listener chose
-/// the failure code for its own reply. A workflow that gets the reply may then retry. The child is
-/// written only for codes after which workflows otherwise do not retry.
+/// Name of a child in the reply of a failed run. The content [`LISTENER`] states that a listener
+/// chose the failure code for its own reply, so that a calling workflow may retry. The child is
+/// written only if the code would otherwise forbid the retry.
 const BY: &str = "by";
 const LISTENER: &str = "listener";
 

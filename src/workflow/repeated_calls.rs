@@ -9,28 +9,31 @@ use crate::envelope::{Message, Payload};
 use crate::ids::{CallId, ListenerName, ThreadId};
 
 use super::begun_run::{BeginError, RunBasis};
-use super::call_fold::UndoSource;
-use super::calls_beneath::CallEnd;
+use super::call_fold::{CallFold, UndoSource};
+use super::calls_beneath::{CallEnd, NestedCall};
 use super::definition::{GoalId, WorkflowDefinition};
 use super::graph::GoalGraph;
 use super::run_definition::RunRules;
 use super::run_retry::RunRetry;
 use super::run_state::GoalPhase;
 use super::undo::plan;
-use super::undo_plan::covered_calls;
+use super::undo_plan::{covered_calls, runs_of, sent_again};
 
 /// Completed calls that a retry would make again: all calls that one goal made to one listener.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RepeatedCalls {
-    pub goal: GoalId,
+    /// The goal; `None` if the calls belong to an earlier run whose goals cannot be compared with
+    /// those of the retry.
+    pub goal: Option<GoalId>,
     pub listener: ListenerName,
     pub count: usize,
 }
 
 /// Lists the completed calls that `retry` would make again, although their listeners have
 /// `attempts = 1`. Lists only calls that were not undone, in goals that begin anew. Includes the
-/// calls of earlier runs, if the run itself is a retry. Returns an empty list if the retry would
-/// fail at its beginning.
+/// calls of earlier runs, if the run itself is a retry, or if an operator has sent the request of an
+/// earlier run again. If such a run has another definition or a redacted request, lists its calls
+/// in all goals. Returns an empty list if the retry would fail at its beginning.
 ///
 /// `request` is the request of the run to retry, and `messages` are all messages of its thread.
 /// `once` contains the listeners to which a call must not be repeated after a time-out.
@@ -59,36 +62,65 @@ pub fn repeated_calls(
         let (phase, ..) = fold.run().status(graph.outermost_owner(*goal));
         !matches!(phase, GoalPhase::Done | GoalPhase::Skipped)
     };
-    let threads = fold.threads_after(0).filter_map(|(thread, goal, _)| Some((thread, goal?)));
-    let threads: Vec<(ThreadId, usize)> = threads.filter(|(_, goal)| begins_anew(goal)).collect();
-    if threads.is_empty() {
-        return Ok(Vec::new());
+    let threads_of = |fold: &CallFold<'_>| -> Vec<(ThreadId, usize)> {
+        let opened = fold.threads_after(0).filter_map(|(thread, goal, _)| Some((thread, goal?)));
+        opened.filter(|(_, goal)| begins_anew(goal)).collect()
+    };
+
+    let mut threads = threads_of(&fold);
+    let mut runs = runs_of(request, messages);
+    let mut unclear = Vec::new();
+    for other in sent_again(request, messages) {
+        let retry = RunRetry { run: CallId(other.id), from: None, again: true };
+        match basis.begin(&opening_of(&retry, other, messages), messages) {
+            Ok(fold) => {
+                threads.extend(threads_of(&fold));
+                runs.extend(runs_of(other, messages));
+            }
+            // The run has another definition, or its request is redacted. So the goals of its calls
+            // are not known, and each completed call may be made again.
+            Err(_) => unclear.extend(runs_of(other, messages)),
+        }
     }
 
-    let calls = covered_calls(request, messages, undo)?;
-    let (targets, left) = plan(&calls, undo.rules);
-    let targets = targets.into_iter().map(|target| target.call);
-    let in_effect: HashSet<CallId> = targets.chain(left).map(|call| call.call).collect();
+    unclear.retain(|run| !runs.contains(run));
+    if threads.is_empty() && unclear.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut unclear_calls = HashSet::new();
+    if !unclear.is_empty() {
+        unclear_calls.extend(covered_calls(&unclear, undo)?.into_iter().map(|call| call.id));
+    }
+
+    runs.extend(unclear);
     let mut repeated: Vec<RepeatedCalls> = Vec::new();
-    for call in calls {
-        let has_completed = matches!(call.end, CallEnd::Completed { .. });
-        if !has_completed || !undo.rules.is_once(&call.listener) || !in_effect.contains(&call.id) {
+    for call in calls_in_effect(&runs, undo)? {
+        let found = threads.iter().find(|(thread, _)| call.thread.is_within(thread));
+        let goal = found.and_then(|(_, goal)| graph.goal(*goal)).map(|goal| goal.id.value.clone());
+        if goal.is_none() && !unclear_calls.contains(&call.id) {
             continue;
         }
-        let is_in = |thread: &ThreadId| call.thread.is_within(thread);
-        let found = threads.iter().find(|(thread, _)| is_in(thread));
-        let Some(goal) = found.and_then(|(_, goal)| graph.goal(*goal)) else { continue };
-        let goal = &goal.id.value;
+
         let mut known = repeated.iter_mut();
-        match known.find(|known| known.goal == *goal && known.listener == call.listener) {
+        match known.find(|known| known.goal == goal && known.listener == call.listener) {
             Some(known) => known.count += 1,
-            None => {
-                let goal = goal.clone();
-                repeated.push(RepeatedCalls { goal, listener: call.listener, count: 1 });
-            }
+            None => repeated.push(RepeatedCalls { goal, listener: call.listener, count: 1 }),
         }
     }
     Ok(repeated)
+}
+
+/// Returns the completed calls beneath `runs` to listeners with `attempts = 1` that were not undone.
+fn calls_in_effect(runs: &[CallId], undo: UndoSource<'_>) -> Result<Vec<NestedCall>, String> {
+    let mut calls = covered_calls(runs, undo)?;
+    let (targets, left) = plan(&calls, undo.rules);
+    let targets = targets.into_iter().map(|target| target.call);
+    let in_effect: HashSet<CallId> = targets.chain(left).map(|call| call.call).collect();
+    calls.retain(|call| {
+        let has_completed = matches!(call.end, CallEnd::Completed { .. });
+        has_completed && undo.rules.is_once(&call.listener) && in_effect.contains(&call.id)
+    });
+    Ok(calls)
 }
 
 /// Makes the request with which `retry` would begin, as the next message of the thread.

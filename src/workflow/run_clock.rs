@@ -30,8 +30,9 @@ pub enum UncountedTimes<'a> {
     /// The totals of the uncounted time of an open run, oldest first.
     Known(&'a [UncountedTotal]),
     /// It is unknown which time does not count. In this case, the run reaches its time limit only
-    /// if one of its threads has timed out, and if all its time, including time that may not count,
-    /// reaches the limit.
+    /// if both conditions are met:
+    /// - One of the run's threads has timed out.
+    /// - All time of the run, including time that may not count, reaches the limit.
     Unknown,
 }
 

@@ -56,13 +56,13 @@ const ONCE: &str = "once";
 const STOPPED: &str = "stopped";
 const FINAL: &str = "final";
 
-/// Name and value of the XML attribute that is set if an item of a list is the selected element
-/// itself. It is missing in a run that follows [`RunRules::TextItems`] or earlier rules.
+/// Name and value of the XML attribute that is set if each item of a list is the selected element,
+/// not only its text. Runs that follow [`RunRules::TextItems`] or earlier rules lack it.
 const ITEMS: &str = "items";
 const ELEMENTS: &str = "elements";
 
-/// Name and value of the XML attribute that is set if the run follows [`RunRules::Present`], by
-/// which a retry leaves out failures that the earlier run did not handle.
+/// Name and value of the XML attribute that is set if the run follows [`RunRules::Present`]. By
+/// these rules, a retry leaves out failures that the earlier run did not handle.
 const FAILURES: &str = "failures";
 const HANDLED: &str = "handled";
 
@@ -74,14 +74,14 @@ pub enum RunRules {
     /// If `with` selects several nodes, only the first one counts. A person's answer counts as a
     /// failure if it has one of the names for failures. The rules of [`Self::TextItems`] hold, too.
     Early,
-    /// The rules of versions of the program before core version 64. An item of a list that is an
-    /// element without children and attributes is only the text of this element. `has-word`
-    /// searches its first argument as one text. A vote without a majority is not repeated. The
-    /// rules of [`Self::UnhandledFailures`] hold, too.
+    /// The rules of versions of the program before core version 64. If an item of a list is an
+    /// element without children and attributes, the item is only the text of this element.
+    /// `has-word` searches its first argument as one text. A vote without a majority is not
+    /// repeated. The rules of [`Self::UnhandledFailures`] hold, too.
     TextItems,
     /// The rules of versions of the program before core version 67. A retry applies the policies of
-    /// the goals also to failures that the earlier run did not handle, such as the cancellations of
-    /// its calls at its own end.
+    /// the goals also to failures that the earlier run did not handle, such as cancellations of
+    /// calls at the end of the earlier run.
     UnhandledFailures,
     #[default]
     Present,

@@ -10,11 +10,13 @@ use std::sync::Arc;
 use crate::contract::retry_name;
 use crate::envelope::{Message, MessageKind};
 use crate::ids::{CallId, Digest, ListenerName, MessageId, Position, ThreadId};
+use crate::system;
 use crate::thread::Record;
 use crate::xml::element::Element;
 use crate::xml::shape::QName;
 
 use super::definition::{GoalId, WorkflowDefinition};
+use super::run_definition::recorded_definition;
 use super::run_state::GoalFailure;
 
 /// Access to those messages, definitions and records in the journal that a workflow run needs in
@@ -46,8 +48,8 @@ pub trait RunArchive: Send + Sync {
 
     /// Returns the calls in `calls` that were handed over to their listeners. Reads the records of
     /// all trees from `from` to `up_to`, both included, because the hand-over of a call may be
-    /// recorded in another tree. A call that a fork has answered with a result of the fork's source
-    /// counts as handed over if the same call in the source was handed over.
+    /// recorded in another tree. A call that a fork answered with a result from its source counts
+    /// as handed over if the source handed it over.
     ///
     /// # Errors
     ///
@@ -68,6 +70,9 @@ pub struct RunRetry {
     /// A goal that the retry runs again, with every goal that depends on it. In addition, the retry
     /// always runs every goal that has not ended, and every goal whose calls were undone.
     pub from: Option<GoalId>,
+    /// Whether the sender confirms that the work of an earlier retry of the same run may be done
+    /// again.
+    pub again: bool,
 }
 
 /// An ended run that is retried.
@@ -98,7 +103,9 @@ impl RunRetry {
             Some((_, Some(goal))) => Some(goal),
             Some((text, None)) => return Some(Err(unknown_goal(text))),
         };
-        Some(Ok(Self { run: CallId(MessageId(run)), from }))
+        let again = payload.as_ref().and_then(|payload| payload.attribute("again"));
+        let again = again.is_some_and(|again| matches!(again.trim(), "true" | "1"));
+        Some(Ok(Self { run: CallId(MessageId(run)), from, again }))
     }
 
     /// Builds the payload that requests this retry from `workflow`, the workflow of the earlier
@@ -106,9 +113,53 @@ impl RunRetry {
     pub fn write(&self, workflow: &ListenerName) -> Element {
         let mut request = Element::new(QName::from(&retry_name(workflow)));
         request = request.with_attribute("run", self.run.0.to_string());
-        match &self.from {
-            Some(goal) => request.with_attribute("from", goal.as_str()),
-            None => request,
+        if let Some(goal) = &self.from {
+            request = request.with_attribute("from", goal.as_str());
+        }
+        if self.again {
+            request = request.with_attribute("again", "true");
+        }
+        request
+    }
+
+    /// Refuses a retry of a run that an earlier request in the thread has already retried. Without
+    /// this check, two commands of a client that retry a run at once would run its goals twice. A retry
+    /// that confirms the repetition passes. If an operator sends an earlier request again, that
+    /// earlier request does not count.
+    ///
+    /// `request` is the request for this retry, and `messages` are all messages of the thread. Must
+    /// be called only before the retry begins, because the answer depends on messages after
+    /// `request`.
+    ///
+    /// # Errors
+    ///
+    /// Fails if another retry of the same run comes before `request`.
+    pub fn check_first(
+        &self,
+        request: &Message,
+        messages: &[Arc<Message>],
+    ) -> Result<(), GoalFailure> {
+        if self.again {
+            return Ok(());
+        }
+
+        let repeated = retried_by_operators(request, messages);
+        let mut run = self.run;
+        let mut before = request.seq;
+        loop {
+            let mut others = earlier_retries(request, messages, run);
+            if let Some(other) = others.find(|other| !repeated.contains(&other.id)) {
+                return Err(already_retried(other.id));
+            }
+
+            // A refused retry is no run of its own, so this retry goes on from the run before it.
+            let opened = messages.iter().find(|message| message.id == run.0);
+            let is_refused =
+                |opened: &&Arc<Message>| opened.seq < before && !has_begun(opened, messages);
+            let Some(refused) = opened.filter(is_refused) else { return Ok(()) };
+            let Some(Ok(earlier)) = Self::read(refused, &refused.to) else { return Ok(()) };
+            run = earlier.run;
+            before = refused.seq;
         }
     }
 
@@ -135,17 +186,96 @@ impl RunRetry {
             return Err(unknown_run());
         }
 
-        let result = before().find(|message| {
-            message.to == request.from
-                && message.cause == Some(opened.id)
-                && matches!(message.kind, MessageKind::Reply | MessageKind::System)
-        });
+        let result = before().find(|message| is_result(message, opened));
         let Some(result) = result.cloned() else {
             let reason = "the run has not ended; wait for its end, or cancel it";
             return Err(GoalFailure::new("run-not-ended", reason));
         };
         Ok(EarlierRun { messages: run, result })
     }
+}
+
+/// Returns the requests before `request` that retry `run` for the same caller. These are requests
+/// that name `run`, and requests with which an operator sent the request of `run` again. Leaves out
+/// requests that ended before they began a run, because these were refused.
+fn earlier_retries<'m>(
+    request: &'m Message,
+    messages: &'m [Arc<Message>],
+    run: CallId,
+) -> impl Iterator<Item = &'m Arc<Message>> {
+    let is_retry = move |message: &&Arc<Message>| {
+        let is_earlier = message.kind == MessageKind::Call && message.seq < request.seq;
+        let is_alike = message.from == request.from && message.to == request.to;
+        if !is_earlier || !is_alike {
+            return false;
+        }
+
+        let retry = RunRetry::read(message, &message.to);
+        let is_named = retry.is_some_and(|retry| retry.is_ok_and(|retry| retry.run == run));
+        is_named || retried_by_operators(message, messages).contains(&run.0)
+    };
+    let was_refused =
+        |message: &Message| has_result(message, messages) && !has_begun(message, messages);
+    messages.iter().filter(is_retry).filter(move |message| !was_refused(message))
+}
+
+/// Whether the run that `request` requests has recorded its definition.
+fn has_begun(request: &Message, messages: &[Arc<Message>]) -> bool {
+    let call = Some(CallId(request.id));
+    let mut own = messages.iter().filter(|message| message.call == call);
+    own.any(|message| recorded_definition(message, &request.to).is_some())
+}
+
+fn has_result(request: &Message, messages: &[Arc<Message>]) -> bool {
+    let ends_call = |message: &Message| {
+        message.kind == MessageKind::Reply || matches!(&*message.name.local, "ack" | "system-error")
+    };
+    messages.iter().any(|message| is_result(message, request) && ends_call(message))
+}
+
+/// Whether `message` is the result of the run that `request` requested, or a part of this result.
+fn is_result(message: &Message, request: &Message) -> bool {
+    message.to == request.from
+        && message.cause == Some(request.id)
+        && matches!(message.kind, MessageKind::Reply | MessageKind::System)
+}
+
+/// Returns the messages that operators have sent again with `request`, the latest first. The list
+/// is empty if a client sent `request` itself.
+pub(super) fn retried_by_operators(request: &Message, messages: &[Arc<Message>]) -> Vec<MessageId> {
+    let by_id = |id: MessageId| messages.iter().find(|message| message.id == id);
+    let mut retried = Vec::new();
+    let mut latest = Some(request);
+    while let Some(id) = latest.and_then(|latest| retried_by_operator(latest, messages)) {
+        if retried.contains(&id) {
+            break;
+        }
+        retried.push(id);
+        latest = by_id(id).map(|message| &**message);
+    }
+    retried
+}
+
+/// Returns the message that an operator has sent again with `request`. Returns `None` if a client
+/// sent `request` itself.
+fn retried_by_operator(request: &Message, messages: &[Arc<Message>]) -> Option<MessageId> {
+    let note = messages.iter().find(|message| Some(message.id) == request.cause)?;
+    if *note.name.namespace != *system::NAMESPACE || *note.name.local != *"operator-action" {
+        return None;
+    }
+
+    let note = Element::read(note.payload.as_str())?;
+    let mut details = note.children().filter(|child| child.local_name() == "detail");
+    let message = details.find(|detail| detail.attribute("name") == Some("message"))?;
+    message.text().trim().parse().ok().map(MessageId)
+}
+
+fn already_retried(other: MessageId) -> GoalFailure {
+    let reason = format!(
+        "the request {other} retries this run already, so no goal was run a second time; wait \
+         for its end, and if it fails, retry it in turn with `organism workflow retry`"
+    );
+    GoalFailure::new("already-retried", reason)
 }
 
 pub fn unknown_run() -> GoalFailure {

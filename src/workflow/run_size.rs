@@ -113,8 +113,8 @@ impl<'a> RunSizes<'a> {
         goals.map(|(number, goal)| goal_size(&graph, number, goal, self.called_run(goal))).collect()
     }
 
-    /// Counts the threads that a run of the workflow which `goal` calls can open. The size is empty
-    /// if the goal calls no workflow.
+    /// Counts the threads that a run of a called workflow can open. `goal` is the goal that calls
+    /// the workflow. If `goal` calls no workflow, the size is empty.
     fn called_run(&mut self, goal: &'a GoalDefinition) -> RunSize {
         let Some(name) = called_workflow(goal) else { return RunSize::default() };
         if let Some(known) = self.known.get(name) {
@@ -185,8 +185,8 @@ fn can_be_undone(goal: &GoalDefinition, contracts: &Contracts) -> bool {
 struct RunSize {
     /// Number of threads that are children of the run's own thread.
     threads: u64,
-    /// Number of threads beneath these children: of delegated tasks, and of the goals of workflows
-    /// that the run calls.
+    /// Number of threads beneath those that `threads` counts: threads of delegated tasks, and
+    /// threads of goals in the workflows that the run calls.
     beneath: u64,
     /// Number of threads that belong to agents; `threads` and `beneath` include them. Each of these
     /// threads makes at least one model call.

@@ -377,8 +377,8 @@ impl<'a> WorkflowRun<'a> {
         self.ignores_failures
     }
 
-    /// Whether `has-word` searches its first argument as one text, which is so for a run that began
-    /// before core version 64.
+    /// Whether `has-word` searches its first argument as one text. True for a run that began before
+    /// core version 64.
     fn joins_texts(&self) -> bool {
         self.state.rules <= RunRules::TextItems
     }

@@ -222,18 +222,20 @@ impl<'a> RunTree<'a> {
     }
 
     /// Ends the run, whose call ends in `record`. The first `known` messages of the run were
-    /// recorded before. If the run has not handled one of them, computes the state anew without the
-    /// policies that were applied because of it.
+    /// recorded before, and are already part of the state. If the run has not handled one of them,
+    /// computes the state anew, without the failure policies that this message triggered.
     fn end_run(&mut self, record: &Record, known: usize) {
         let messages = std::mem::take(&mut self.messages);
         let mut unhandled: HashSet<_> = record.unhandled_messages().collect();
-        if messages.iter().take(known).any(|message| unhandled.contains(&message.id)) {
+        let was_ahead = messages.iter().take(known).any(|message| unhandled.contains(&message.id));
+        if was_ahead {
             unhandled.extend(messages.iter().skip(known).map(|message| message.id));
             self.watch.take_again(&messages, &unhandled);
-            self.watch.end();
-            return self.forget_unstarted();
         }
         self.watch.end();
+        if was_ahead {
+            self.forget_unstarted();
+        }
     }
 
     /// Removes the clocks of goals that were shown as running, although the run never started them.
@@ -303,9 +305,8 @@ impl<'a> RunTree<'a> {
     }
 
     /// Handles a reply that reports the failure of a call. If the call is the first one in its
-    /// thread, notes that the thread has failed in this way. Returns true if such a failure is
-    /// noted for the call's thread, and the thread has a row. Returns false otherwise, and for any
-    /// other message.
+    /// thread, marks the thread as failed. Returns whether the thread is marked and has a row.
+    /// Returns false for any other message.
     fn take_reply(&mut self, message: &Message) -> bool {
         if message.kind != MessageKind::Reply || !is_failure(&message.name.local) {
             return false;

@@ -196,8 +196,9 @@ impl<'a> RunWatch<'a> {
     }
 
     /// Returns the numbers of the goals that failed at the end of the run. These are the goal whose
-    /// failure ended the run, and the goals around it that were running then, such as loops. If the
-    /// run has no output, the run's failure names its last goal, but this goal has not failed.
+    /// failure ended the run, and the goals around it that were running then, such as loops. A run
+    /// that has no output fails, too, and its failure names the last goal of the definition. This
+    /// goal is not returned if it has not failed itself.
     fn failed_goals(&self, fold: &CallFold<'_>) -> HashSet<usize> {
         let mut failed = HashSet::new();
         let named = self.failed.as_ref().and_then(|goal| self.graph.number(goal));

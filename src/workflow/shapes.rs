@@ -28,7 +28,7 @@ pub struct ShapeSource<'a> {
     /// Definitions of the workflows that goals call. The output of any other workflow has an
     /// unknown shape.
     pub definitions: &'a [&'a WorkflowDefinition],
-    /// The shapes of outputs of workflows that were computed so far.
+    /// The shapes computed so far for the outputs of workflows, by the name of the workflow.
     outputs: RefCell<HashMap<ListenerName, ValueShape>>,
 }
 
@@ -84,7 +84,7 @@ impl<'a> ShapeSource<'a> {
         }
     }
 
-    /// Returns the shape of the output of one run of the goal. `target` carries out the goal.
+    /// Returns the shape of the output that one run of `goal` has if `target` carries it out.
     pub fn target(&self, goal: &GoalDefinition, target: &GoalTarget) -> ValueShape {
         match target {
             GoalTarget::Agent { .. } => self.output(goal),
@@ -93,8 +93,8 @@ impl<'a> ShapeSource<'a> {
         }
     }
 
-    /// Returns the shape of the reply of a completed run of a workflow. Computes it only once for
-    /// each workflow.
+    /// Returns the shape of the reply with which a run of the workflow `name` completes. Computes
+    /// it only once for each workflow.
     fn workflow_output(&self, name: &ListenerName) -> ValueShape {
         if let Some(known) = self.outputs.borrow().get(name) {
             return known.clone();
@@ -105,9 +105,9 @@ impl<'a> ShapeSource<'a> {
         shape
     }
 
-    /// Computes the shape of the reply of a completed run of a workflow. Does not follow the
-    /// outputs of further workflows that this run calls, because workflows can call each other in a
-    /// circle.
+    /// Computes the shape of the reply with which a run of the workflow `name` completes. Does not
+    /// follow the outputs of further workflows that this run calls, because workflows can call each
+    /// other in a circle.
     fn computed_output(&self, name: &ListenerName) -> ValueShape {
         let Some(definition) = definition_of(name, self.definitions) else {
             return ValueShape::Open;
@@ -153,10 +153,11 @@ impl<'a> ShapeSource<'a> {
         }
 
         let description = self.schemas.describe(name);
-        if description.parameters.is_empty() && description.text.is_none() {
+        let has_no_parts = description.parameters.is_empty() && description.text.is_none();
+        if has_no_parts {
             ValueShape::Open
         } else {
-            ValueShape::of_parameters(&description.parameters)
+            ValueShape::of_parameters(&description.parameters, description.coverage)
         }
     }
 
@@ -185,9 +186,9 @@ impl<'a> ShapeSource<'a> {
     }
 }
 
-/// Returns the shape of the element in which the output of a run contains the value of
-/// `expression`. The names of elements that are copied into that element are not known. `root` is
-/// the shape of the document from which the expression selects the value.
+/// Returns the shape of the element that contains the value of `expression` in the output of a run.
+/// If the value may contain elements, the shape is open, because their names are not known. `root`
+/// is the shape of the document from which the expression selects the value.
 fn content_shape(expression: &str, root: &ValueShape) -> ValueShape {
     if expression::is_value(expression) || expression::selected(expression, root).is_text() {
         ValueShape::Leaf
@@ -251,6 +252,89 @@ pub fn labels(agents: &[Placed<ListenerName>]) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::schema::SchemaCompiler;
+
+    const SCHEMA: &str = "<xs:schema xmlns:xs='http://www.w3.org/2001/XMLSchema' \
+        targetNamespace='urn:s' xmlns='urn:s' elementFormDefault='qualified'>\
+        <xs:complexType name='animal'><xs:sequence><xs:element name='name' type='xs:string'/>\
+        </xs:sequence></xs:complexType>\
+        <xs:complexType name='dog'><xs:complexContent><xs:extension base='animal'><xs:sequence>\
+        <xs:element name='breed' type='xs:string'/></xs:sequence></xs:extension>\
+        </xs:complexContent></xs:complexType>\
+        <xs:complexType name='plant' abstract='true'><xs:sequence>\
+        <xs:element name='height' type='xs:string'/></xs:sequence></xs:complexType>\
+        <xs:complexType name='open'><xs:sequence><xs:element name='note' type='xs:string'/>\
+        </xs:sequence><xs:anyAttribute processContents='skip'/></xs:complexType>\
+        <xs:complexType name='priced'><xs:simpleContent><xs:extension base='xs:string'>\
+        <xs:attribute name='currency'/></xs:extension></xs:simpleContent></xs:complexType>\
+        <xs:element name='comment'><xs:complexType><xs:sequence>\
+        <xs:element name='text' type='xs:string'/><xs:element ref='comment' minOccurs='0'/>\
+        </xs:sequence></xs:complexType></xs:element>\
+        <xs:element name='line'><xs:complexType><xs:sequence>\
+        <xs:element name='fee' type='xs:string'/></xs:sequence></xs:complexType></xs:element>\
+        <xs:group name='line'><xs:sequence><xs:element ref='line'/></xs:sequence></xs:group>\
+        <xs:element name='r'><xs:complexType><xs:sequence>DEEP\
+        <xs:element ref='comment'/><xs:element name='pet' type='animal'/>\
+        <xs:element name='plant' type='plant'/><xs:element name='open' type='open'/>\
+        <xs:group ref='line'/></xs:sequence></xs:complexType></xs:element>\
+        <xs:element name='flower' type='plant'/></xs:schema>";
+
+    /// Elements `a` to `f`, each in the one before it. The element `d` also has an attribute
+    /// `unit`.
+    fn nested() -> String {
+        let mut nested = "<xs:element name='f' type='xs:string'/>".to_owned();
+        for name in ["e", "d", "c", "b", "a"] {
+            let unit = if name == "d" { "<xs:attribute name='unit'/>" } else { "" };
+            let leaf = "<xs:element name='leaf' type='xs:string'/>";
+            nested = format!(
+                "<xs:element name='{name}'><xs:complexType><xs:sequence>{leaf}{nested}\
+                 </xs:sequence>{unit}</xs:complexType></xs:element>"
+            );
+        }
+
+        nested
+    }
+
+    #[test]
+    fn a_path_to_parts_that_a_description_leaves_out_may_select_something() {
+        let mut schemas = Schemas::default();
+        let text = SCHEMA.replace("DEEP", &nested());
+        let compiler = &mut SchemaCompiler::default();
+        let names = schemas.add_generated(compiler, "s.xsd", &text).unwrap();
+        let source = ShapeSource::new(&schemas, None, &[]);
+        let is_reported = |payload: &str, path: &str| {
+            let name = names.iter().find(|name| &*name.local == payload).unwrap();
+            let input = ("input".to_owned(), source.payload(name));
+            let root = ValueShape::Children(vec![input]);
+            !expression::read(path, &root).missing.is_empty()
+        };
+
+        for path in [
+            "input/a/b/c/d/e/f",
+            "input/a/b/c/d/@unit",
+            "input/comment/comment/text",
+            "input/pet/breed",
+            "input/plant/rings",
+            "input/open/@other",
+            "input/open/note",
+            "input/line/fee",
+        ] {
+            assert!(!is_reported("r", path), "{path}");
+        }
+        assert!(!is_reported("flower", "input/petals"));
+
+        for path in [
+            "input/typo",
+            "input/a/b/typo",
+            "input/a/b/c/typo",
+            "input/a/b/c/leaf/typo",
+            "input/comment/typo",
+            "input/open/typo",
+            "input/open/note/typo",
+        ] {
+            assert!(is_reported("r", path), "{path}");
+        }
+    }
 
     #[test]
     fn a_label_may_have_a_number_and_be_shorter_for_it() {

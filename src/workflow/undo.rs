@@ -65,8 +65,7 @@ impl UndoRules {
         is_judged_by_it && self.has_effects(call) && !self.is_undoing(call)
     }
 
-    /// Whether the call may have had effects, which an undo has to take back or to report to a
-    /// person.
+    /// Whether the call may have had effects that an undo must reverse or report to a person.
     fn has_effects(&self, call: &NestedCall) -> bool {
         self.rule(call).is_some() || self.is_once(&call.listener)
     }
@@ -77,17 +76,23 @@ impl UndoRules {
     }
 
     /// Whether an undo has to wait for an open call in or beneath `thread`. Such a call undoes
-    /// another call, or can itself be undone after its completion.
+    /// another call, or can itself be undone after its completion. The undo does not wait for a
+    /// call that waits for an approval and was never handed over, because a cancellation of this
+    /// call leaves no effect.
     pub fn has_open(&self, calls: &[NestedCall], thread: &ThreadId) -> bool {
         let is_in = |call: &NestedCall| call.thread.is_within(thread);
         let is_open = |call: &NestedCall| matches!(call.end, CallEnd::Open);
-        let is_waited_for = |call: &NestedCall| self.rule(call).is_some() || self.is_undoing(call);
+        let can_have_effects = |call: &NestedCall| {
+            let was_kept_back = call.is_held && !call.was_handed_over;
+            self.rule(call).is_some() && !was_kept_back
+        };
+        let is_waited_for = |call: &NestedCall| self.is_undoing(call) || can_have_effects(call);
         calls.iter().any(|call| is_in(call) && is_open(call) && is_waited_for(call))
     }
 
     fn is_undoing(&self, call: &NestedCall) -> bool {
-        let is_own = call.is_by_workflow && call.thread.label().starts_with(LABEL);
-        is_own || self.undoing.contains(&(call.listener.clone(), call.request.name.clone()))
+        is_of_undo(call)
+            || self.undoing.contains(&(call.listener.clone(), call.request.name.clone()))
     }
 }
 
@@ -98,6 +103,10 @@ const NOTHING_SELECTED: &str = "nothing-selected";
 /// Reason code of a completed call that was not undone: an expression of its undo rule selects
 /// several nodes for one value.
 const SEVERAL_SELECTED: &str = "several-selected";
+
+/// Reason code of a completed call that was not undone: its undo has failed, or it is unknown
+/// whether the call was undone.
+const UNDO_FAILED: &str = "undo-failed";
 
 /// Code of a failed call whose outcome is unknown: the listener may have acted on the call, even if
 /// no hand-over is recorded.
@@ -113,6 +122,12 @@ pub const REPORT_LABEL: &str = "undo-report";
 /// Whether a thread with this label undoes a call.
 pub fn is_undo_label(label: &str) -> bool {
     label.starts_with(LABEL)
+}
+
+/// Whether a workflow made the call in order to undo another one. The label alone does not show
+/// this, because an agent may give its thread any label.
+fn is_of_undo(call: &NestedCall) -> bool {
+    call.is_by_workflow && is_undo_label(call.thread.label())
 }
 
 pub fn label_of(call: CallId) -> String {
@@ -158,6 +173,9 @@ pub(super) fn plan(calls: &[NestedCall], rules: &UndoRules) -> (Vec<UndoTarget>,
             CallFate::Nothing => {}
             CallFate::Undo(..) if mutant("forget-an-undo") => {}
             CallFate::Undo(payload, position) if own.take(call, &payload, position) => {}
+            CallFate::Undo(_, position) if own.may_undo(call, position, rules) => {
+                left.push(left_call(call, UNDO_FAILED));
+            }
             CallFate::Undo(payload, position) => {
                 targets.push(UndoTarget { call: left_call(call, ""), payload, position });
             }
@@ -172,17 +190,19 @@ pub(super) fn plan(calls: &[NestedCall], rules: &UndoRules) -> (Vec<UndoTarget>,
 /// Completed calls with which an agent or a goal undid other calls before the run failed. Does not
 /// include the calls of the undo that follows the failure.
 struct OwnUndos<'a> {
-    calls: Vec<(&'a NestedCall, Element, Position)>,
+    /// The calls, each with its payload and the position at which it completed. The payload is
+    /// `None` if it was redacted.
+    calls: Vec<(&'a NestedCall, Option<Element>, Position)>,
 }
 
 impl<'a> OwnUndos<'a> {
     fn new(calls: &'a [NestedCall], rules: &UndoRules) -> Self {
-        let is_labelled = |call: &NestedCall| call.thread.label().starts_with(LABEL);
-        let own = calls.iter().filter(|call| rules.is_undoing(call) && !is_labelled(call));
+        let own = calls.iter().filter(|call| rules.is_undoing(call) && !is_of_undo(call));
         let own = own.filter(|call| is_done(&call.end)).filter_map(|call| {
             let CallEnd::Completed { position, .. } = call.end else { return None };
-            let request = Element::read_document(call.request.payload.as_str())?;
-            Some((call, request, position))
+            let payload = &call.request.payload;
+            let request = Element::read_document(payload.as_str());
+            (request.is_some() || payload.is_redacted()).then_some((call, request, position))
         });
         Self { calls: own.collect() }
     }
@@ -192,9 +212,20 @@ impl<'a> OwnUndos<'a> {
     /// completed. Removes the undoing call from this list, because it can undo only one call.
     fn take(&mut self, call: &NestedCall, payload: &Element, completed: Position) -> bool {
         let at = self.calls.iter().position(|(own, request, position)| {
-            own.listener == call.listener && *position > completed && has_same(request, payload)
+            let has_payload = request.as_ref().is_some_and(|request| has_same(request, payload));
+            own.listener == call.listener && *position > completed && has_payload
         });
         at.map(|at| self.calls.remove(at)).is_some()
+    }
+
+    /// Whether a call whose payload was redacted may have undone `call`, which completed at the
+    /// position `completed`.
+    fn may_undo(&self, call: &NestedCall, completed: Position, rules: &UndoRules) -> bool {
+        let Some(rule) = rules.rule(call) else { return false };
+        self.calls.iter().any(|(own, request, position)| {
+            let is_alike = own.listener == call.listener && own.request.name == rule.payload;
+            is_alike && *position > completed && request.is_none()
+        })
     }
 }
 
@@ -247,7 +278,7 @@ fn judge(call: &NestedCall, earlier: Option<&NestedCall>, rules: &UndoRules) -> 
         }
         CallEnd::Completed { reply, position } => match (rule, earlier) {
             (Some(_), Some(earlier)) if is_done(&earlier.end) => CallFate::Nothing,
-            (Some(_), Some(_)) => left("undo-failed"),
+            (Some(_), Some(_)) => left(UNDO_FAILED),
             (Some(rule), None) => {
                 let reply = reply.as_deref();
                 match undo_payload(rule, &call.request, reply, &rules.schemas) {
@@ -279,8 +310,9 @@ fn is_done(end: &CallEnd) -> bool {
 ///
 /// # Errors
 ///
-/// Returns a reason code if the call cannot be undone, because an expression selects
-/// nothing, or selects several nodes for a value that may occur only once.
+/// Returns a reason code in two cases:
+/// - An expression selects nothing, or a payload of the call cannot be read.
+/// - An expression selects several nodes for a value that may occur only once.
 fn undo_payload(
     rule: &UndoRule,
     request: &Message,
@@ -370,8 +402,8 @@ struct UndoQueue {
 /// An action that an undo requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum UndoStep {
-    /// Open a thread with this label, in which the call `payload` undoes another call. The core
-    /// cancels the thread when the call of the workflow's run closes.
+    /// Open a thread with this label. In this thread, a call with this payload undoes another call.
+    /// The core cancels the thread when the call of the workflow's run closes.
     Undo { label: String, payload: Element },
     /// Send a person the list of calls that were not undone, as a question.
     Report { goal: GoalId, failure: GoalFailure, left: Vec<LeftCall> },
@@ -494,10 +526,11 @@ impl RunUndo {
     }
 
     /// Whether the refusal `message` ends the current undo. True in two cases:
-    /// - The core has refused the thread of the undo, or the call in this thread.
-    /// - The core has refused a `wait`, which shows that no thread is open. While the thread of the
-    ///   undo is not open yet, the first refused `wait` does not count, because the run may have
-    ///   sent this `wait` before the undo.
+    /// - The core refused to open the thread of the undo, or refused the call in this thread.
+    /// - The core refused a `wait`, because no thread is open.
+    ///
+    /// Before the thread of the undo opens, the first refused `wait` is ignored, because the run
+    /// may have sent this `wait` before the undo.
     fn concerns_current(&mut self, message: &Message, element: &Element) -> bool {
         let UndoPhase::Undoing(queue) = &mut self.phase else { return false };
         // A refused wait means that nothing is open, so the current undo is not open either. The
@@ -519,7 +552,7 @@ impl RunUndo {
         let Some(call) = queue.current.take() else { return };
         queue.pending.retain(|target| target.call.call != call.call);
         if !is_done {
-            self.left.push(LeftCall { reason: "undo-failed".to_owned(), ..call });
+            self.left.push(LeftCall { reason: UNDO_FAILED.to_owned(), ..call });
         }
     }
 
@@ -560,6 +593,8 @@ fn is_about_wait(refusal: &Element) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use uuid::Uuid;
 
     use super::*;
@@ -653,6 +688,88 @@ mod tests {
             panic!("the run waits for ever")
         };
         assert_eq!(left, [LeftCall { reason: "undo-failed".to_owned(), ..call }]);
+    }
+
+    /// A completed call to `hotel`. The number is that of its request, and its end is at the same
+    /// position.
+    fn completed(number: u128, thread: &str, payload: &str) -> NestedCall {
+        let message = core("", "", "");
+        let local = if payload.contains("book") { "book" } else { "cancel" };
+        let request = Message {
+            id: id(number),
+            name: PayloadName::new("urn:b", local),
+            payload: Payload::new(payload),
+            ..message
+        };
+        NestedCall {
+            id: CallId(request.id),
+            is_by_workflow: false,
+            listener: ListenerName::parse("hotel").unwrap(),
+            thread: ThreadId::parse(thread).unwrap(),
+            request: Arc::new(request),
+            opened: Position(0),
+            was_handed_over: true,
+            is_held: false,
+            end: CallEnd::Completed {
+                reply: None,
+                position: Position(u64::try_from(number).unwrap()),
+            },
+        }
+    }
+
+    fn rules() -> UndoRules {
+        let hotel = ListenerName::parse("hotel").unwrap();
+        let rule = UndoRule {
+            request: PayloadName::new("urn:b", "book"),
+            payload: PayloadName::new("urn:b", "cancel"),
+            with: vec![("number".to_owned(), "request/number".to_owned())],
+        };
+        UndoRules {
+            undoing: HashSet::from([(hotel.clone(), rule.payload.clone())]),
+            rules: HashMap::from([((hotel, rule.request.clone()), rule)]),
+            ..UndoRules::default()
+        }
+    }
+
+    const BOOK: &str = "<book xmlns=\"urn:b\"><number>1</number></book>";
+    const OTHER: &str = "<book xmlns=\"urn:b\"><number>2</number></book>";
+    const UNDONE: &str = "<cancel xmlns=\"urn:b\"><number>1</number></cancel>";
+
+    /// Numbers of the calls that are undone, and of those that are left with their reasons.
+    fn planned(calls: &[NestedCall]) -> (Vec<u128>, Vec<(u128, String)>) {
+        let (targets, left) = plan(calls, &rules());
+        let number = |call: &LeftCall| call.call.0.0.as_u128();
+        let targets = targets.iter().map(|target| number(&target.call)).collect();
+        (targets, left.iter().map(|call| (number(call), call.reason.clone())).collect())
+    }
+
+    #[test]
+    fn an_undo_of_an_agent_counts_whatever_label_the_agent_gives_its_thread() {
+        let booked = completed(1, "sess-aaaaaaaa.trip", BOOK);
+        let undone = completed(2, "sess-aaaaaaaa.trip.undo_hotel", UNDONE);
+        assert_eq!(planned(&[booked.clone(), undone.clone()]), (vec![], vec![]));
+
+        let by_workflow = NestedCall { is_by_workflow: true, ..undone };
+        assert_eq!(planned(&[booked, by_workflow]), (vec![1], vec![]));
+    }
+
+    #[test]
+    fn a_call_that_a_redacted_call_may_have_undone_is_left_to_a_person() {
+        let booked = completed(1, "sess-aaaaaaaa.trip", BOOK);
+        let other = completed(2, "sess-aaaaaaaa.trip", OTHER);
+        let mut redacted = completed(3, "sess-aaaaaaaa.trip", UNDONE);
+        let mut request = (*redacted.request).clone();
+        assert!(request.payload.restore(&"\0".repeat(request.payload.len())));
+        redacted.request = Arc::new(request);
+        let later = completed(4, "sess-aaaaaaaa.trip", BOOK);
+
+        let failed = |number: u128| (number, "undo-failed".to_owned());
+        let calls = [booked, other, redacted, later];
+        assert_eq!(planned(&calls), (vec![4], vec![failed(1), failed(2)]));
+
+        let undone = completed(5, "sess-aaaaaaaa.trip", UNDONE);
+        let calls = [&calls[..], &[undone]].concat();
+        assert_eq!(planned(&calls), (vec![4], vec![failed(2)]), "the first is undone for certain");
     }
 
     const CANCEL: &str = "<xs:schema xmlns:xs=\"http://www.w3.org/2001/XMLSchema\" \

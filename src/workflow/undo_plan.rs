@@ -8,7 +8,7 @@ use crate::thread::Fact;
 
 use super::call_fold::UndoSource;
 use super::calls_beneath::{NestedCall, calls_beneath};
-use super::run_retry::RunRetry;
+use super::run_retry::{RunRetry, retried_by_operators};
 use super::undo::{LeftCall, UndoTarget, plan};
 
 /// The calls beneath a run that an undo of the run would cover.
@@ -32,21 +32,23 @@ pub fn planned_undo(
     messages: &[Arc<Message>],
     undo: UndoSource<'_>,
 ) -> Result<PlannedUndo, String> {
-    let calls = covered_calls(request, messages, undo)?;
+    let calls = covered_calls(&runs_of(request, messages), undo)?;
     let (mut targets, left) = plan(&calls, undo.rules);
     targets.reverse();
     Ok(PlannedUndo { targets, left })
 }
 
-/// Returns all calls beneath the run `request`, in the order of their requests. Takes the same
-/// parameters as [`planned_undo`], and includes the calls of the same runs.
+/// Returns all calls beneath the runs that the calls `runs` began, in the order of their requests.
+/// All runs must be of one tree. Reads no record after the position `undo.up_to`.
+///
+/// # Errors
+///
+/// Returns the reason why the journal cannot be read.
 pub(super) fn covered_calls(
-    request: &Message,
-    messages: &[Arc<Message>],
+    runs: &[CallId],
     undo: UndoSource<'_>,
 ) -> Result<Vec<NestedCall>, String> {
     let records = undo.archive.tree_records(undo.up_to)?;
-    let runs = runs_of(request, messages);
     let facts = records.iter().flat_map(|record| &record.facts);
     let threads = facts.filter_map(|fact| match fact {
         Fact::ThreadOpened { thread, bound: Some(call), .. } if runs.contains(call) => Some(thread),
@@ -62,7 +64,8 @@ pub(super) fn covered_calls(
 }
 
 /// Returns the call of the run that `request` opened, and the calls of the runs that it retries.
-fn runs_of(request: &Message, messages: &[Arc<Message>]) -> Vec<CallId> {
+/// `messages` are all messages of the run's thread.
+pub(super) fn runs_of(request: &Message, messages: &[Arc<Message>]) -> Vec<CallId> {
     let mut runs = vec![CallId(request.id)];
     let mut request = request;
     while let Some(Ok(retry)) = RunRetry::read(request, &request.to) {
@@ -72,4 +75,26 @@ fn runs_of(request: &Message, messages: &[Arc<Message>]) -> Vec<CallId> {
         request = earlier;
     }
     runs
+}
+
+/// Returns the requests of earlier runs of which an operator has sent the request again. Begins with
+/// the run that `request` opened, and with the runs that it retries. Leaves out these runs.
+/// `messages` are all messages of the run's thread.
+pub(super) fn sent_again<'m>(request: &Message, messages: &'m [Arc<Message>]) -> Vec<&'m Message> {
+    let request_of = |run: CallId| messages.iter().find(|message| message.id == run.0);
+    let mut runs = runs_of(request, messages);
+    let mut found = Vec::new();
+    let mut next = 0;
+    while let Some(run) = runs.get(next) {
+        next += 1;
+        let Some(request) = request_of(*run) else { continue };
+        for earlier in retried_by_operators(request, messages).into_iter().map(CallId) {
+            let Some(original) = request_of(earlier).filter(|_| !runs.contains(&earlier)) else {
+                continue;
+            };
+            found.push(&**original);
+            runs.extend(runs_of(original, messages));
+        }
+    }
+    found
 }

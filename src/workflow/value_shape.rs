@@ -1,6 +1,6 @@
 //! The shapes of values: the elements, attributes and texts that a value can have.
 
-use crate::schema::{BOOLEAN_WORDS, PayloadParameter, ShortType};
+use crate::schema::{BOOLEAN_WORDS, PartCoverage, PayloadParameter, ShortType};
 
 /// The shape of a value: which child elements and attributes the value may have.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -16,9 +16,12 @@ pub enum ValueShape {
     /// The value has only text, and this text is one of these words.
     Words(Vec<String>),
     /// The value may have exactly these children and attributes. Names of attributes begin with
-    /// `@`.
+    /// `@`. The name [`ANY_ATTRIBUTE`] stands for attributes of any other name.
     Children(Vec<(String, Self)>),
 }
+
+/// Name that stands for attributes of any name.
+pub const ANY_ATTRIBUTE: &str = "@*";
 
 impl ValueShape {
     pub fn of_type(short_type: &ShortType) -> Self {
@@ -57,29 +60,33 @@ impl ValueShape {
         }
     }
 
-    /// Returns the shape of an element. `parameters` are the children and attributes that the
-    /// element may have.
-    pub fn of_parameters(parameters: &[PayloadParameter]) -> Self {
-        if parameters.iter().any(PayloadParameter::is_any_element) {
+    /// Returns the shape of an element. `parameters` are the children and attributes in its
+    /// description. `coverage` states whether the element may have others.
+    pub fn of_parameters(parameters: &[PayloadParameter], coverage: PartCoverage) -> Self {
+        let is_open = matches!(coverage, PartCoverage::DeclaredType | PartCoverage::Partial);
+        if is_open || parameters.iter().any(PayloadParameter::is_any_element) {
             return Self::Open;
         }
 
         let children = parameters.iter().map(|parameter| {
-            let shape = match parameter.content.kind.as_str() {
-                "anything" => Self::Open,
-                BOOLEAN_WORDS if parameter.parameters.is_empty() => Self::Boolean,
-                _ => Self::of_parameters(&parameter.parameters),
+            let shape = match Self::of_parameters(&parameter.parameters, parameter.coverage) {
+                Self::Leaf if parameter.content.kind == BOOLEAN_WORDS => Self::Boolean,
+                shape => shape,
             };
             (parameter.key(), shape)
         });
-        let children: Vec<_> = children.collect();
+        let has_any_attribute = coverage == PartCoverage::AnyAttribute;
+        let any_attribute = has_any_attribute.then(|| (ANY_ATTRIBUTE.to_owned(), Self::Leaf));
+        let children: Vec<_> = children.chain(any_attribute).collect();
         if children.is_empty() { Self::Leaf } else { Self::Children(children) }
     }
 
     pub(super) fn child(&self, name: &str) -> Option<&Self> {
         match self {
             Self::Children(children) => {
-                children.iter().find(|(known, _)| known == name).map(|(_, shape)| shape)
+                let named = |wanted: &str| children.iter().find(|(known, _)| known == wanted);
+                let any = if name.starts_with('@') { named(ANY_ATTRIBUTE) } else { None };
+                named(name).or(any).map(|(_, shape)| shape)
             }
             Self::Open | Self::Leaf | Self::Boolean | Self::Words(_) => None,
         }

@@ -254,8 +254,8 @@ fn value_of(
     }
 }
 
-/// Name of the element that stands for a selected node that is not an element, such as an
-/// attribute, in the output of a run. The element contains the text of the node.
+/// Name of an element in the output of a run. The element stands for a selected node that is not an
+/// element, such as an attribute, and contains the text of this node.
 pub(super) const ITEM: &str = "item";
 
 /// Returns a copy of the element of a node. A node that is no element becomes an element `item`
@@ -295,8 +295,9 @@ fn element_of(entry: &ViewEntry) -> Element {
 }
 
 /// Converts an entry of the view to an element, as [`element_of`] does, but keeps payloads
-/// unchanged, with their namespaces. Each child has the same position in both results. So the
-/// position of a node that an expression selects in the view also locates the original element.
+/// unchanged, with their namespaces. Each child has the same position in both results. So if an
+/// expression selects a node in the view, the position of this node also locates the original
+/// element.
 fn original_of(entry: &ViewEntry) -> Element {
     let element = Element::local(&entry.name);
     match &entry.value {

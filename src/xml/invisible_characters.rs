@@ -215,8 +215,8 @@ mod tests {
         assert_eq!(visible_line("a\n\tb\u{202e} \\n"), "a\\u{a}\\u{9}b\\u{202e} \\n");
     }
 
-    /// Returns all characters that match `pattern`, a character class of a regular expression. The
-    /// tables of characters come from another crate.
+    /// Returns all characters that match `pattern`, a character class of a regular expression. Uses
+    /// the character tables of another crate, to check the tables of this module.
     fn class(pattern: &str) -> Vec<char> {
         let parsed = regex_syntax::parse(pattern).unwrap().into_kind();
         let HirKind::Class(Class::Unicode(class)) = parsed else { panic!("{pattern}") };

@@ -23,7 +23,7 @@ use super::relay::listener;
 use super::workflows::{Shape, chain_of, each_of, organism_of, run_once};
 
 const GOALS: usize = 2_000;
-/// Number of goals of the short run. Its cost per goal is the floor for the long run.
+/// Number of goals of the short run, whose cost per goal is the floor for the run of `GOALS` goals.
 const FEW_GOALS: usize = 200;
 
 /// Adds two figures. Each is the engine's processor time per goal in a run of 2,000 goals, compared

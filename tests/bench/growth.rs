@@ -21,8 +21,8 @@ pub fn threads(bench: &mut Bench) {
 }
 
 /// Adds the speed of the relay on a long journal as a figure, with the speed on a short journal as
-/// its floor. The runs on the two journals alternate, so that changes of the disk affect both
-/// alike.
+/// its floor. The runs on the two journals alternate, so that changes in the disk's speed affect
+/// both alike.
 fn grown(bench: &mut Bench, name: &str, records: [usize; 2], rounds: usize) {
     if bench.quick {
         return;

@@ -1,8 +1,8 @@
 //! Processor time and journal bytes of one hop: `bench hop native|process SECONDS`.
 //!
-//! To compare two builds, alternate runs of the first and the second build, so that changes of the
-//! machine affect both alike. The index follower is stopped, because its work is no part of the
-//! message path. Processor time is user and system time of this program and of the listener
+//! To compare two builds, alternate runs of the first and the second build, so that changes in the
+//! machine's speed affect both alike. The index follower is stopped, because its work is no part of
+//! the message path. Processor time is user and system time of this program and of the listener
 //! processes.
 
 use std::path::Path;

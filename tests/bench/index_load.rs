@@ -18,9 +18,12 @@ const THREADS: usize = 64;
 /// Time between two samples of the lag.
 const SAMPLE: Duration = Duration::from_millis(20);
 
-/// Adds two figures: the speed of the relay at half load with the index follower, compared with the
-/// speed without it, and the greatest lag of the index. Runs with and without the follower
-/// alternate.
+/// Adds two figures:
+/// - the speed of the relay at half load with the index follower, compared with the speed without
+///   the follower;
+/// - the greatest lag of the index.
+///
+/// Runs with and without the follower alternate.
 pub fn half_load(bench: &mut Bench) {
     let full = relay::native_without_index(&directory("relay"), THREADS, bench.span, None);
     let calls_per_second = full.hops_per_second() / 2.0 / relay::HOPS as f64;

@@ -58,7 +58,7 @@ pub fn streams(bench: &mut Bench) {
 }
 
 const STREAMS: usize = 100;
-/// Number of pieces of text in every stream, of about a KB each.
+/// Number of pieces of text in every stream. Each piece has about 1 KB.
 const PIECES: usize = 64;
 
 const SLOW: &str = r#"

@@ -1,5 +1,6 @@
-//! Open runs of workflows: the memory of a thousand simultaneous runs, and the time from a start
-//! after a kill to the next step of a run.
+//! Open runs of workflows: the memory of a thousand simultaneous runs, and the time in which a run
+//! continues after a kill. This is the time from the new start of the organism to the next step of
+//! the run.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -65,8 +66,8 @@ pub fn open() {
     });
 }
 
-/// Milliseconds from the start of an organism to the next step of a run whose process was killed
-/// during a turn of a model. The journal has 100,000 messages.
+/// Milliseconds from the new start of an organism to the next step of a run. The organism was
+/// killed during a turn of a model in this run. The journal has 100,000 messages.
 pub fn resume_after_kill(bench: &mut Bench) {
     let place = directory("resumed");
     start::fill(&place, MESSAGES, ROUNDS);

@@ -1,4 +1,4 @@
-//! A loop over the bytes of a text. It is the floor of the figures for parsers.
+//! A loop over the bytes of a text. Its time is the lower bound for the figures of parsers.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};

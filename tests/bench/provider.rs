@@ -55,7 +55,7 @@ fn reads(bench: &mut Bench, name: &str, wire: &Wire) {
 }
 
 /// Cost of turns with extraction of actions, compared with turns without extraction. The two kinds
-/// of turns alternate, so that changes of the machine affect both alike.
+/// of turns alternate, so that changes in the machine's speed affect both alike.
 pub fn extract_share(bench: &mut Bench) {
     let (grammar, tokens) = turns::reply(TOKENS);
     let classes = [OPENAI, ANTHROPIC].map(|wire| {

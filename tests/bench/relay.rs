@@ -146,8 +146,8 @@ pub fn listener(name: &str) -> ListenerName {
     ListenerName::parse(name).unwrap()
 }
 
-/// Returns the host of `ping`, which sends the task repeatedly, or of `pong`, which returns the
-/// task.
+/// Returns the host of `ping` or of `pong`. `ping` sends the task to `pong` repeatedly, and `pong`
+/// returns it.
 fn player(name: &str, hops: Arc<AtomicU64>, threads: usize) -> NativeHostBuilder {
     let (listener, pings) = (listener(name), name == "ping");
     let answer = move |delivery: &Delivery| -> Result<Outcome, AttemptFailure> {

@@ -1,5 +1,5 @@
-//! The relay on NATS. The journal is a stream, and both listeners are separate programs. The floor
-//! of each hop is a bare forwarder on the same server.
+//! The relay on NATS. The journal is a stream, and both listeners are separate programs. For
+//! comparison, a bare forwarder on the same server shows the lower bound of a hop.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};

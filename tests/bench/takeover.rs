@@ -68,7 +68,7 @@ fn host(name: &str, server: &Server, stream: &str) -> Config {
     relay::config(&place, &relay::commanded(&["true".to_owned()], THREADS), &journal)
 }
 
-/// A standby, and the core with the state of the records that the standby has followed.
+/// A standby, and a core whose state results from the records that the standby has followed.
 struct FollowingHost {
     core: ResidentCore,
     standby: Standby,

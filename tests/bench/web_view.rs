@@ -245,8 +245,8 @@ fn read_live(view: &BenchedView, path: &str, has_ended: &AtomicBool) -> usize {
         if lines.read_line(&mut line).is_err() {
             continue;
         }
-        let version = line.strip_prefix("data: {\"version\":");
-        if let Some(version) = version.and_then(|rest| rest.trim_end().strip_suffix('}')) {
+        let version = line.strip_prefix("data: {\"version\":\"");
+        if let Some(version) = version.and_then(|rest| rest.trim_end().strip_suffix("\"}")) {
             pages.answer(path, &format!("X-Live-Version: {version}\r\n"));
             loads += 1;
         }

@@ -67,8 +67,8 @@ impl Server {
         Self { url, address, serving }
     }
 
-    /// Reads the bytes of the answer without parsing them. The time for this is the floor of the
-    /// figures.
+    /// Reads the bytes of the answer without parsing them. The time for this is the lower bound for
+    /// the figures.
     pub fn read(&self) {
         let mut stream = TcpStream::connect(self.address).unwrap();
         stream.write_all(b"POST / HTTP/1.1\r\nContent-Length: 0\r\n\r\n").unwrap();

@@ -125,8 +125,8 @@ fn finder() -> Natives {
     HashMap::from([(listener("finder"), build)])
 }
 
-/// Waits for `delays` time-outs of the timer, one after the other. Returns the median total
-/// duration in milliseconds.
+/// Waits `DELAY` with a timer, `delays` times, one after the other. Repeats this, and returns the
+/// median of the total durations in milliseconds.
 fn millis_of(delays: u32) -> f64 {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     median(CALLS / 4, || {

@@ -131,8 +131,8 @@ fn the_compose_files_name_what_there_is_and_publish_nothing() {
     }
 }
 
-/// Another machine is refused for good until it has the note that the README names. From then on it
-/// waits for the lease.
+/// Another machine is refused with an exit code after which systemd does not restart it. With the
+/// note that the README names, the machine waits for the lease instead.
 #[test]
 fn another_machine_joins_with_the_note_that_the_readme_names() {
     const STREAM: &str = "ORGANISM-talk";

@@ -1,11 +1,13 @@
 //! The index beside a journal: its rows, damage to it, and queries on it.
 
+mod access;
 mod damage;
-mod first_build;
+pub mod first_build;
 mod follower;
 mod hours;
 mod json_outputs;
 mod message;
+mod open_alerts;
 mod queries;
 mod reader_pool;
 mod retries;

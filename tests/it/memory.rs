@@ -1,5 +1,5 @@
-//! The memory of listeners: a thread that is read step by step equals the same thread read at once,
-//! and the payloads of other threads are not read.
+//! The memory of listeners: a thread that is read in parts equals the same thread read at once, and
+//! the payloads of other threads are not read.
 
 mod growing;
 

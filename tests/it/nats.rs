@@ -253,7 +253,7 @@ fn write_rights(directory: &Path, denied: &str) {
     std::fs::write(directory.join("rights.conf"), text).unwrap();
 }
 
-fn copy_directory(from: &Path, to: &Path) {
+pub fn copy_directory(from: &Path, to: &Path) {
     let copied = Command::new("cp").arg("-a").args([from, to]).status().unwrap();
     assert!(copied.success());
 }

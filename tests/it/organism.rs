@@ -1,12 +1,14 @@
 //! The whole product: the real command with real child processes and real files.
 
 mod access;
+mod alert_restarts;
 pub mod alerts;
 mod announced;
 mod answers;
 mod approvals;
 mod asleep;
 pub mod auditor_questions;
+mod backups;
 mod blobs;
 mod bookings;
 mod budgets;
@@ -121,7 +123,8 @@ use crate::json_schemas::assert_described;
 /// Usual time-out of a wait in these tests. It is long enough for a machine that stands still for a
 /// minute.
 pub const PATIENCE: Duration = Duration::from_secs(120);
-/// Longest wait of a test while a rule is broken, because many a guard fails only by its time-out.
+/// Maximum time of a wait while a mutant breaks a rule. Many guards fail only when this time is
+/// over.
 const GUARD_PATIENCE: Duration = Duration::from_secs(30);
 /// Shortest pause between two checks of the condition that a test waits for. The longest pause is
 /// `POLL_MAX`.
@@ -197,8 +200,8 @@ accepts = ["ping"]
 replies = ["pong"]
 "#;
 
-/// Returns `CONFIG` with two more listeners, `front`, which calls `back`. Each has `instances`
-/// processes.
+/// Returns `CONFIG` with two more listeners: `back`, and `front`, which calls `back`. Each of the
+/// two has `instances` processes.
 pub fn order_config(instances: u8) -> String {
     let added = format!(
         r#"
@@ -267,7 +270,8 @@ impl CommandOutput {
             || self.err.contains("another process makes the index")
     }
 
-    /// Whether a command ended without any effect, because the index may not have its message yet.
+    /// Whether a command ended without any effect, because the index lacks the message that the
+    /// command names. The index may be behind the record.
     fn lacks_message(&self) -> bool {
         self.code == Some(75) && self.err.contains("has no message")
     }
@@ -402,8 +406,9 @@ impl House {
         command
     }
 
-    /// Runs a command until it exits. Repeats a query of the index until its answer covers every
-    /// record, because the writer of the index gets little time on a busy machine.
+    /// Runs a command until it exits. If the command queries the index, repeats it until the answer
+    /// covers every record. If the index lacks the message of a command, repeats the command, too.
+    /// The reason is that the writer of the index gets little time on a busy machine.
     pub fn organism(&self, arguments: &[&str]) -> CommandOutput {
         let is_query = arguments.first().is_some_and(|name| QUERIES.contains(name));
         until("the index has caught up", || {

@@ -806,6 +806,7 @@ three = { listener = "svc", with = "draft" }
 four = { workflow = "inner", with = "input" }
 five = { listener = "svc", with = "made | plan/job" }
 six = { listener = "svc", with = "one/item" }
+child = { listener = "svc", with = "three/number" }
 seven = { listener = "svc", with = "plan/*" }
 eight = { workflow = "inner", with = { k = "input/k", row = "plan/job" } }
 nine = { each = "plan/job", agent = "writer", prompt = "{{item}}", output = "job", verify = "ten", accept = "string(ten) = 'x'" }
@@ -822,6 +823,7 @@ ten = { listener = "svc", with = "nine" }
         ("draft", "`{}draft`".to_owned(), "svc", job),
         ("input", of_workflow("outer}outer"), "inner", inner.as_str()),
         ("one/item", replies.to_owned(), "svc", job),
+        ("three/number", job.replace("job", "number"), "svc", job),
     ];
     for (expression, selected, listener, taken) in &cases {
         let message = format!(

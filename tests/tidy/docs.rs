@@ -254,3 +254,18 @@ fn decisions_are_numbered_without_a_gap_and_say_what_they_cost() {
     }
     nothing(wrong, "decisions");
 }
+
+#[test]
+fn the_buttons_of_live_pages_have_the_names_in_the_docs() {
+    let page = read("docs/AUDIT.md");
+    let section = page.split("### Live pages\n").nth(1).unwrap().split("\n### ").next().unwrap();
+    // The name of the button `N new` begins with a number.
+    let names = section.split('`').skip(1).step_by(2).filter(|name| *name != "N new");
+    let names: BTreeSet<_> =
+        names.filter(|name| name.starts_with(|first: char| first.is_ascii_uppercase())).collect();
+    assert!(names.len() > 1, "the names were found");
+    let shown = read("src/web/view/view.js") + &read("src/web/view/layout.rs");
+    let missing = names.into_iter().filter(|name| !shown.contains(&format!("\"{name}\"")));
+    let missing = missing.map(str::to_owned).collect();
+    nothing(missing, "buttons and pages that the section Live pages names, and no page has");
+}

@@ -156,6 +156,8 @@ pub struct Function<'a> {
 /// Every function in blanked code.
 pub fn functions(code: &str) -> Vec<Function<'_>> {
     let mut found = Vec::new();
+    let mut line = 1;
+    let mut counted = 0;
     for start in words(code, "fn") {
         let rest = &code[start + 2..];
         let name = rest.trim_start();
@@ -165,7 +167,9 @@ pub fn functions(code: &str) -> Vec<Function<'_>> {
             continue;
         }
         let end = closing(code, open);
-        let line = line_of(code, start);
+        // Counted on from the function before, because long files have many functions.
+        line += line_of(&code[counted..], start - counted) - 1;
+        counted = start;
         let lines = code[start..end].lines().filter(|line| !line.trim().is_empty()).count();
         found.push(Function { name, line, lines, start, end });
     }

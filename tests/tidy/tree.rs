@@ -77,20 +77,66 @@ fn paths() -> Vec<String> {
 }
 
 fn walked() -> Vec<String> {
+    let patterns = read(".gitignore");
     let mut found = Vec::new();
     let mut open: Vec<PathBuf> = vec![root().to_owned()];
     while let Some(folder) = open.pop() {
         for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
-            let (path, name) = (entry.path(), entry.file_name());
-            if name == "target" || name == ".git" {
+            let path = entry.path();
+            let Ok(relative) = path.strip_prefix(root()) else { continue };
+            let relative = relative.to_string_lossy().replace('\\', "/");
+            if relative == ".git" || is_ignored(&patterns, &relative) {
                 continue;
             }
             if path.is_dir() {
                 open.push(path);
-            } else if let Ok(path) = path.strip_prefix(root()) {
-                found.push(path.to_string_lossy().replace('\\', "/"));
+            } else {
+                found.push(relative);
             }
         }
     }
     found
+}
+
+/// Whether `patterns`, the text of `.gitignore`, names the file or directory `path`. Reads the three
+/// kinds of patterns that this file contains: `/PATH`, `NAME/` and `*.END`.
+fn is_ignored(patterns: &str, path: &str) -> bool {
+    let name = path.rsplit('/').next().unwrap_or(path);
+    patterns.lines().map(|pattern| pattern.trim_end_matches('/')).any(|pattern| {
+        let anchored = pattern.strip_prefix('/');
+        let end = pattern.strip_prefix('*');
+        anchored == Some(path) || end.is_some_and(|end| name.ends_with(end)) || pattern == name
+    })
+}
+
+/// Files and directories that appear in the repository when a user follows its READMEs.
+const MADE_BY_USERS: [&str; 8] = [
+    "hello",
+    "try-it",
+    "listeners/python/build",
+    "listeners/python/organism_listener.egg-info",
+    "listeners/python/__pycache__",
+    "listeners/typescript/dist",
+    "listeners/typescript/node_modules",
+    "listeners/typescript/organism-listener-0.1.0.tgz",
+];
+
+#[test]
+fn files_that_a_user_makes_after_the_readmes_are_not_files_of_the_repository() {
+    let patterns = read(".gitignore");
+    let is_kept = |path: &&str| !is_ignored(&patterns, path);
+    let kept: Vec<_> = MADE_BY_USERS.into_iter().filter(is_kept).collect();
+    assert_eq!(kept, Vec::<&str>::new(), "add them to .gitignore");
+    assert!(!is_ignored(&patterns, "listeners/typescript/src"));
+
+    // A pattern that ends with `/` matches directories only, and these do not exist here.
+    let paths = MADE_BY_USERS.map(|path| format!("{path}/file"));
+    let mut check = Command::new("git");
+    check.args(["check-ignore", "--no-index"]).args(&paths).current_dir(root());
+    let Ok(checked) = check.output() else { return };
+    // 128: the files are in no repository of git, such as those of an archive.
+    if checked.status.code() != Some(128) {
+        let ignored = String::from_utf8(checked.stdout).expect("names of files");
+        assert_eq!(ignored.lines().collect::<Vec<_>>(), paths);
+    }
 }

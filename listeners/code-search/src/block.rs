@@ -206,15 +206,15 @@ fn headings_end(lines: &[&str], start: usize) -> usize {
 /// Scans Markdown line by line, and tracks whether a fenced block is open.
 #[derive(Default)]
 struct FenceScanner {
-    /// The mark of the open block, and the number of times that the first line of the block repeats
-    /// this mark. `None` outside of a block.
+    /// The character of the mark that opened the block, and the length of this mark. `None` outside
+    /// of a block.
     open: Option<(char, usize)>,
 }
 
 impl FenceScanner {
-    /// Scans a line. Returns whether the line belongs to a fenced block, as one of its fences or
-    /// between them. A block ends with a line that repeats the same mark at least as often and
-    /// contains nothing after it.
+    /// Scans a line. Returns whether the line is a fence, or is inside a fenced block. The first
+    /// line of a block begins with a mark: three or more backticks, or three or more tildes. The
+    /// last line contains only this mark, at least as long as in the first line.
     fn line(&mut self, line: &str) -> bool {
         let text = line.trim();
         let mark = text.chars().next().filter(|mark| matches!(mark, '`' | '~'));

@@ -2,13 +2,15 @@
 
 use std::time::Duration;
 
-/// Maximum time of one search or query. The answer then contains the matches so far.
+/// Maximum time of one search or query. After this time, the answer contains the matches found so
+/// far.
 pub const SEARCH_TIME_MAX: Duration = Duration::from_secs(30);
 /// Maximum time for which a search or query sends heartbeats. Afterwards, the time-out ends the
-/// call. This is needed because one regular expression may take very long for one very long line.
+/// call. The limit is needed because a regular expression may take very long for one very long
+/// line.
 pub const HEARTBEAT_TIME_MAX: Duration = Duration::from_secs(45);
-/// Minimum bytes of the pieces of a file that are searched at once. The search checks its deadline
-/// between two pieces.
+/// Minimum bytes of a piece of a file. A file is searched piece by piece, and the search checks its
+/// deadline between two pieces.
 pub const PIECE_BYTES: usize = 16 << 10;
 /// Maximum bytes of a compiled regular expression, as by default in the crate `regex`.
 pub const REGEX_BYTES_MAX: usize = 10 << 20;

@@ -132,8 +132,9 @@ struct CodePattern(Vec<PatternPart>);
 struct PatternMatches {
     /// Byte range of each match, in the order of the text. No two ranges overlap.
     ranges: Vec<Range<usize>>,
-    /// Number of positions at which the pattern was not compared to its end, because that takes
-    /// more than [`limits::QUERY_STEPS_MAX`] steps. There may be a match at each of them.
+    /// Number of positions at which the pattern was not compared to its end, because the comparison
+    /// takes more than [`limits::QUERY_STEPS_MAX`] steps. There may be a match at each of these
+    /// positions.
     unfinished: usize,
 }
 
@@ -248,8 +249,9 @@ fn fit(
     }
 }
 
-/// Returns for each token the index after it. For an opening bracket, this is the index after its
-/// closing bracket. A closing bracket, and an opening bracket that is never closed, have `None`.
+/// Returns for each token the index of the token that follows. For an opening bracket, this is the
+/// index after its closing bracket. The result is `None` for a closing bracket, and for an opening
+/// bracket that is never closed.
 fn ends(texts: &[&str]) -> Vec<Option<usize>> {
     let mut ends: Vec<_> = (1..=texts.len()).map(Some).collect();
     let mut open = Vec::new();
@@ -408,8 +410,8 @@ mod tests {
         assert_eq!(found("f ( $A", "f ((x) f ("), ["f ((x)"]);
     }
 
-    /// If the program searched for the closing bracket of each opening bracket separately, this
-    /// file would take minutes.
+    /// Searches a file with 400,000 opening brackets. The search must end within 30 s. It would
+    /// take minutes if it searched for the closing bracket of each opening bracket separately.
     #[test]
     fn a_file_of_brackets_that_are_never_closed_is_searched_once() {
         let begun = std::time::Instant::now();

@@ -68,8 +68,8 @@ fn search_until(
     })
 }
 
-/// Part of the error message of the crate `grep-regex` for an expression that is too large. Its
-/// error type does not distinguish this reason from others.
+/// Part of the error message of the crate `grep-regex` for an expression that is too large. The
+/// error type of the crate does not distinguish this reason from others.
 const SIZE_LIMIT_ERROR: &str = "exceeds size limit";
 
 fn matcher(query: &str, notes: &mut Vec<String>) -> Result<RegexMatcher, ToolError> {

@@ -1,4 +1,4 @@
-//! Counts the files that a search or query has left out, and reads those that it has not.
+//! Reads the files of a search or query, and counts the files that are left out.
 
 use std::path::Path;
 

@@ -16,7 +16,7 @@ import { type BusEnvironment, busEnvironment, connectionOptions, FatalError, sho
 import type { Listener } from "./listener.js";
 import { CallMemory, decoded } from "./memory.js";
 import type { DeliveryChannel } from "./message.js";
-import { endSoon, keepWithoutLog, logAfterCancel, logTrace, reasonOf } from "./program.js";
+import { endSoon, ignoreLogErrors, logAfterCancel, logTrace, reasonOf } from "./program.js";
 import { Service, type ServiceVerb } from "./service.js";
 import { parse, quoted, UnwritableAnswer } from "./xml.js";
 
@@ -109,7 +109,7 @@ function attributes(values: Record<string, string>): string {
 
 /** Answers on NATS until a signal ends the program. */
 export async function serveBus(listener: Listener): Promise<void> {
-  keepWithoutLog(process.stdout);
+  ignoreLogErrors(process.stdout);
   try {
     await new Bus(listener, busEnvironment()).serve();
     endSoon();

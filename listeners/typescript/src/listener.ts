@@ -3,7 +3,7 @@
 import { type Answer, checkedText, preview } from "./answer.js";
 import type { CallMemory } from "./memory.js";
 import { type DeliveryChannel, needed, Request } from "./message.js";
-import { keepWithoutLog, logTrace } from "./program.js";
+import { ignoreLogErrors, logTrace } from "./program.js";
 import { serveStdio } from "./stdio.js";
 import type { Element } from "./xml.js";
 
@@ -65,7 +65,7 @@ export class Listener {
    * ORGANISM_BUS_URL, answers on NATS until a signal ends the program (docs/PROTOCOL.md, section 12).
    */
   async serve(): Promise<void> {
-    keepWithoutLog(process.stderr);
+    ignoreLogErrors(process.stderr);
     if (process.env["ORGANISM_BUS_URL"]) {
       const { serveBus } = await busModule();
       return serveBus(this);

@@ -7,8 +7,8 @@ export function endSoon(): void {
   setTimeout(() => process.exit(), 1000).unref();
 }
 
-/** Goes on where nothing reads the log any more: that is no reason to lose an answer. */
-export function keepWithoutLog(log: NodeJS.WriteStream): void {
+/** Ignores errors of the log, such as that nobody reads it any more: they are no reason to lose an answer. */
+export function ignoreLogErrors(log: NodeJS.WriteStream): void {
   log.on("error", () => {});
 }
 

@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::io::{self, Read};
-use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -56,19 +56,18 @@ impl CommandRunner {
     ) -> io::Result<Option<FinishedCommand>> {
         let begun = Instant::now();
         let earlier = supervise::children();
-        let mut child = Command::new(&self.supervisor)
+        let mut supervisor = Command::new(&self.supervisor);
+        supervisor
             .arg(SUPERVISE)
             .args(command)
             .env_clear()
             .envs(self.environment.iter().map(|(name, value)| (name, value)))
             .env("PWD", path)
-            // Uses the open handle, because the path could lead elsewhere by now.
-            .current_dir(format!("/proc/self/fd/{}", directory.as_raw_fd()))
             .process_group(0)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()?;
+            .stderr(Stdio::piped());
+        let mut child = spawn_in(directory, &mut supervisor)?;
         let mut run = RunningCommand {
             stdout: OutputStream::new(child.stdout.take())?,
             stderr: OutputStream::new(child.stderr.take())?,
@@ -81,6 +80,34 @@ impl CommandRunner {
         let stderr = run.stderr.output;
         Ok(Some(FinishedCommand { outcome, stdout, stderr, duration: begun.elapsed() }))
     }
+}
+
+/// Starts a process in `directory`. Uses the open handle, because the path could lead elsewhere by
+/// now.
+#[cfg(target_os = "linux")]
+fn spawn_in(directory: &OwnedFd, command: &mut Command) -> io::Result<Child> {
+    use std::os::fd::AsRawFd as _;
+
+    command.current_dir(format!("/proc/self/fd/{}", directory.as_raw_fd())).spawn()
+}
+
+/// Starts a process in `directory`. Uses the open handle, because the path could lead elsewhere by
+/// now. No path of this system names an open directory, so this process itself enters the directory
+/// until the start.
+#[cfg(not(target_os = "linux"))]
+fn spawn_in(directory: &OwnedFd, command: &mut Command) -> io::Result<Child> {
+    use std::sync::{Mutex, PoisonError};
+
+    use rustix::process::fchdir;
+
+    // The current directory belongs to the process, so no two threads may change it at once.
+    static CURRENT_DIRECTORY: Mutex<()> = Mutex::new(());
+    let _alone = CURRENT_DIRECTORY.lock().unwrap_or_else(PoisonError::into_inner);
+    let earlier = std::fs::File::open(".")?;
+    fchdir(directory)?;
+    let spawned = command.spawn();
+    fchdir(&earlier)?;
+    spawned
 }
 
 struct RunningCommand {
@@ -125,8 +152,9 @@ impl RunningCommand {
         Ok(outcome)
     }
 
-    /// Closes the supervisor's standard input and reads the rest of the output. The supervisor
-    /// kills all processes of the command before it ends.
+    /// Closes the supervisor's standard input and reads the rest of the output. The supervisor then
+    /// kills all processes of the command, and ends. If it has not ended after `STOP_GRACE`, kills
+    /// the supervisor's process group.
     fn stop(&mut self) -> io::Result<()> {
         drop(self.child.stdin.take());
         let deadline = Instant::now() + limits::STOP_GRACE;

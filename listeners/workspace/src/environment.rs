@@ -4,8 +4,8 @@
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
-/// Names of variables that a command inherits from the listener's own environment. A variable that
-/// is not set there is left out, except `PATH`, which then gets a default value.
+/// Names of variables that a command inherits from the listener's own environment. If `PATH` is not
+/// set there, the command gets a default value. Any other variable that is not set is left out.
 const PASSED: [&str; 9] =
     ["PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR"];
 const PATH_DEFAULT: &str = "/usr/local/bin:/usr/bin:/bin";

@@ -28,5 +28,5 @@ mod supervise;
 mod workspace;
 
 pub use failure::{ActionFailure, FailureCode};
-pub use supervise::{SUPERVISE, supervise};
+pub use supervise::{SUPERVISE, become_subreaper, supervise};
 pub use workspace::{Options, Workspace, WorkspaceCall};

@@ -29,8 +29,8 @@ pub const ANSWERS_KEPT: usize = 10_000;
 
 /// Maximum bytes of a diff in an answer. A longer diff is cut at the end of a line.
 pub const DIFF_BYTES_MAX: usize = 96 << 10;
-/// Maximum bytes of the elements in an answer that name changed files. The same maximum applies to
-/// those that name sets of changes. Further elements are left out.
+/// Maximum total bytes of the elements that name changed files in an answer. The same maximum
+/// applies to the elements that name sets of changes. Further elements are left out.
 pub const LIST_BYTES_MAX: usize = 96 << 10;
 /// Maximum comparison steps for the minimal diff of a file. If it takes more steps, the change is
 /// shown as one block: the old lines, and then the new lines. The limit counts steps and not time,
@@ -59,8 +59,8 @@ pub const STOP_GRACE: Duration = Duration::from_secs(3);
 /// Maximum rounds in which the supervisor searches for running processes of a command that has
 /// ended.
 pub const SWEEPS_MAX: usize = 1_000;
-/// Pause between two rounds in which the supervisor searches for processes of an ended command, if
-/// no killed process ended in the first of these rounds.
+/// Pause between two rounds of the search for processes of an ended command. The supervisor makes
+/// the pause only if no process that it killed in the last round has ended yet.
 pub const SWEEP_PAUSE: Duration = Duration::from_millis(1);
 
 pub const PACKAGES_MAX: usize = 50;

@@ -9,8 +9,9 @@ use std::time::Duration;
 
 use organism::ids::Digest;
 use organism::listener::{Listener, Reply, Request};
-use rustix::process::{DumpableBehavior, getpid, set_child_subreaper, set_dumpable_behavior};
-use workspace::{Options, SUPERVISE, Workspace, WorkspaceCall, limits, supervise};
+use workspace::{
+    Options, SUPERVISE, Workspace, WorkspaceCall, become_subreaper, limits, supervise,
+};
 
 const USAGE: &str = "usage: workspace [--state DIR] [--time-limit SECONDS] [--shell PROGRAM] \
     [--pass VARIABLE]... [--install] [--approved] ROOT";
@@ -59,17 +60,30 @@ fn serve(workspace: Workspace) -> ExitCode {
 }
 
 fn opened(arguments: &[OsString]) -> Result<Workspace, String> {
-    // The listener's environment may contain secrets. Commands run as the same user and must not
-    // read it.
-    set_dumpable_behavior(DumpableBehavior::NotDumpable)
-        .map_err(|error| format!("cannot close itself to other processes: {error}"))?;
+    hide_memory()?;
     // If a command kills its supervisor, its processes become children of the listener, which kills
     // them.
-    set_child_subreaper(Some(getpid()))
+    become_subreaper()
         .map_err(|error| format!("cannot adopt the processes of commands: {error}"))?;
     let (root, options) = parsed(arguments)?;
     Workspace::open(&root, options)
         .map_err(|error| format!("cannot work in {}: {error}", root.display()))
+}
+
+/// Protects the environment of the listener from commands, which run as the same user. The
+/// environment may contain secrets.
+#[cfg(target_os = "linux")]
+fn hide_memory() -> Result<(), String> {
+    use rustix::process::{DumpableBehavior, set_dumpable_behavior};
+
+    set_dumpable_behavior(DumpableBehavior::NotDumpable)
+        .map_err(|error| format!("cannot close itself to other processes: {error}"))
+}
+
+/// Does nothing, because this system does not hide the environment of a process from its user.
+#[cfg(not(target_os = "linux"))]
+fn hide_memory() -> Result<(), String> {
+    Ok(())
 }
 
 fn parsed(arguments: &[OsString]) -> Result<(PathBuf, Options), String> {

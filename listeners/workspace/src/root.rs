@@ -1,17 +1,18 @@
 //! The directory of the workspace. All access to files of the workspace goes through this module.
 //!
-//! A path is opened one name after another, each from the open handle of the directory above, and
-//! without following links. So no other process can exchange a directory or file that has been
-//! opened.
+//! A path is opened one name after another. Each name is opened from the open handle of the
+//! directory above, and links are not followed. So no other process can exchange a directory or
+//! file that has been opened.
 
-use std::fs::File;
+use std::fs::{File, Permissions};
 use std::io::{self, Read as _, Write as _};
 use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{
-    AtFlags, FileType, Gid, Mode, OFlags, RenameFlags, Uid, fchmod, fchown, fstat, fsync, mkdirat,
-    openat, renameat, renameat_with, statat, unlinkat,
+    AtFlags, FileType, Gid, Mode, OFlags, RenameFlags, Uid, fchown, fstat, fsync, mkdirat, openat,
+    renameat, renameat_with, statat, unlinkat,
 };
 use rustix::io::Errno;
 
@@ -180,18 +181,21 @@ pub fn read_in(
 
     let stat = fstat(&file).map_err(failed)?;
     regular(FileType::from_raw_mode(stat.st_mode), place)?;
+    let unreadable = |e: io::Error| ActionFailure::io(&e, &format!("cannot read `{place}`"));
+    let file = File::from(file);
+    // The fields of `stat` have other types on other systems, and those of `metadata` have not.
+    let metadata = file.metadata().map_err(unreadable)?;
     let mut bytes = Vec::new();
     let most = limits::FILE_BYTES_MAX;
-    let mut file = File::from(file).take(most as u64 + 1);
-    file.read_to_end(&mut bytes)
-        .map_err(|e| ActionFailure::io(&e, &format!("cannot read `{place}`")))?;
+    file.take(most as u64 + 1).read_to_end(&mut bytes).map_err(unreadable)?;
     if bytes.len() > most {
         let message = format!("`{place}` is larger than {most} bytes");
         return Err(ActionFailure::new(FailureCode::TooLarge, message));
     }
 
-    let owner = FileOwner { mode: stat.st_mode & MODE_KEPT, uid: stat.st_uid, gid: stat.st_gid };
-    Ok(Some(FoundFile { bytes, owner, id: (stat.st_dev, stat.st_ino) }))
+    let mode = metadata.mode() & MODE_KEPT;
+    let owner = FileOwner { mode, uid: metadata.uid(), gid: metadata.gid() };
+    Ok(Some(FoundFile { bytes, owner, id: (metadata.dev(), metadata.ino()) }))
 }
 
 /// Writes a new file and syncs it to disk.
@@ -207,25 +211,25 @@ pub fn create_in(
     // gets the other's mode.
     let mode = if owner.is_some() { 0o600 } else { 0o666 };
     let file = openat(dir, name, CREATE, Mode::from_raw_mode(mode)).map_err(failed)?;
+    let unwritten = |e: io::Error| ActionFailure::io(&e, &format!("cannot write `{place}`"));
     let mut file = File::from(file);
-    let written = file.write_all(bytes);
-    written.map_err(|e| ActionFailure::io(&e, &format!("cannot write `{place}`")))?;
+    file.write_all(bytes).map_err(unwritten)?;
     if let Some(owner) = owner {
         let uid = Uid::from_raw(owner.uid);
         let gid = Gid::from_raw(owner.gid);
         // Only root can change the owner. For any other user, the file belongs to that user.
         let _ = fchown(file.as_fd(), Some(uid), Some(gid));
-        fchmod(file.as_fd(), Mode::from_raw_mode(owner.mode)).map_err(failed)?;
+        file.set_permissions(Permissions::from_mode(owner.mode)).map_err(unwritten)?;
     }
 
-    file.sync_all().map_err(|e| ActionFailure::io(&e, &format!("cannot write `{place}`")))
+    file.sync_all().map_err(unwritten)
 }
 
 /// Exchanges the files `new` and `old`. If the file system cannot exchange files, `new` replaces
 /// `old`.
 pub fn exchange(dir: &OwnedFd, new: &str, old: &str) -> Result<(), Errno> {
     match renameat_with(dir, new, dir, old, RenameFlags::EXCHANGE) {
-        Err(Errno::INVAL | Errno::NOSYS) => renameat(dir, new, dir, old),
+        Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => renameat(dir, new, dir, old),
         other => other,
     }
 }
@@ -233,7 +237,7 @@ pub fn exchange(dir: &OwnedFd, new: &str, old: &str) -> Result<(), Errno> {
 /// Renames a file. Fails if the new name is taken.
 pub fn rename_free(dir: &OwnedFd, from: &str, to: &str) -> Result<(), Errno> {
     match renameat_with(dir, from, dir, to, RenameFlags::NOREPLACE) {
-        Err(Errno::INVAL | Errno::NOSYS) => {}
+        Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => {}
         other => return other,
     }
 

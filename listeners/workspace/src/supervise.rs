@@ -1,16 +1,18 @@
 //! The supervisor: a process between the listener and a command. When the command or the listener
 //! has ended, the supervisor kills every process that the command has started, including processes
 //! that have left the process group of the command.
+//!
+//! Only Linux has subreapers and lists the children of a process. On another system, the supervisor
+//! kills the process group of the command, and processes that have left the group go on.
 
-use std::fs;
-use std::io::Write as _;
+use std::io::{self, PipeReader, Write as _};
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::process::{Command, ExitCode, ExitStatus, Stdio};
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{
-    Pid, PidfdFlags, Signal, WaitOptions, getpid, kill_process, kill_process_group, pidfd_open,
-    set_child_subreaper, waitpid,
+    Pid, Signal, WaitId, WaitIdOptions, WaitOptions, kill_process, kill_process_group, waitid,
+    waitpid,
 };
 
 use crate::limits;
@@ -29,7 +31,7 @@ pub fn supervise(command: &[std::ffi::OsString]) -> ExitCode {
         return failed("no command to supervise");
     };
 
-    if let Err(error) = set_child_subreaper(Some(getpid())) {
+    if let Err(error) = become_subreaper() {
         return failed(&format!("cannot supervise: {error}"));
     }
 
@@ -58,7 +60,7 @@ pub fn supervise(command: &[std::ffi::OsString]) -> ExitCode {
 
 /// Waits until the command has ended or the listener has closed the pipe.
 fn until_over(pid: Pid) {
-    let Ok(over) = pidfd_open(pid, PidfdFlags::empty()) else { return };
+    let Ok(over) = end_of(pid) else { return };
     let listener = std::io::stdin();
     loop {
         let mut polled = [PollFd::new(&listener, PollFlags::IN), PollFd::new(&over, PollFlags::IN)];
@@ -69,10 +71,39 @@ fn until_over(pid: Pid) {
     }
 }
 
-/// Kills the processes that a command has left behind. They have lost their parent process, so they
-/// are children of the supervisor by now or, if the supervisor was killed, of the listener. The
-/// children in `spared` belong to no command and are not killed. A process that this program may
-/// not kill, such as one of another user, goes on.
+/// Returns a pipe that closes when the child `pid` has ended. The child is not waited for, so its
+/// process id stays its own.
+fn end_of(pid: Pid) -> io::Result<PipeReader> {
+    let (over, writer) = io::pipe()?;
+    let end = move || {
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+        while matches!(waitid(WaitId::Pid(pid), options), Err(rustix::io::Errno::INTR)) {}
+        drop(writer);
+    };
+
+    std::thread::Builder::new().spawn(end)?;
+    Ok(over)
+}
+
+/// Makes this process the parent of all its descendants whose parents have ended.
+#[cfg(target_os = "linux")]
+pub fn become_subreaper() -> io::Result<()> {
+    use rustix::process::{getpid, set_child_subreaper};
+
+    Ok(set_child_subreaper(Some(getpid()))?)
+}
+
+/// Does nothing, because this system has no subreapers: when a process ends, init becomes the
+/// parent of its children.
+#[cfg(not(target_os = "linux"))]
+pub fn become_subreaper() -> io::Result<()> {
+    Ok(())
+}
+
+/// Kills the processes that a command has left behind. Their parent processes have ended. So the
+/// processes are now children of the supervisor or, if the supervisor was killed, of the listener.
+/// The children in `spared` belong to no command and are not killed. If the operating system does
+/// not permit this program to kill a process, the process goes on.
 pub(crate) fn sweep(spared: &[Pid]) {
     for _ in 0..limits::SWEEPS_MAX {
         let mut children = children();
@@ -95,10 +126,18 @@ pub(crate) fn sweep(spared: &[Pid]) {
 }
 
 /// Returns the child processes of this process.
+#[cfg(target_os = "linux")]
 pub(crate) fn children() -> Vec<Pid> {
     let me = std::process::id();
-    let listed = fs::read_to_string(format!("/proc/self/task/{me}/children")).unwrap_or_default();
+    let listed =
+        std::fs::read_to_string(format!("/proc/self/task/{me}/children")).unwrap_or_default();
     listed.split_whitespace().filter_map(|pid| Pid::from_raw(pid.parse().ok()?)).collect()
+}
+
+/// Returns no processes, because this system does not list the children of a process.
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn children() -> Vec<Pid> {
+    Vec::new()
 }
 
 fn ended(status: ExitStatus) -> ExitCode {

@@ -230,8 +230,9 @@ impl Workspace {
     }
 
     /// Returns the last set of changes that can be undone, with the changes that undo it. A set
-    /// cannot be undone if it was already undone, or if it is itself an undo. Fails if other
-    /// programs execute a file of the set automatically, unless every call is approved.
+    /// cannot be undone if it was already undone, or if it is itself an undo. Fails if there is no
+    /// such set, or if a file of the set was changed after the set was made. If not every call is
+    /// approved, also fails if other programs execute a file of the set automatically.
     fn planned_undo(
         &self,
         sets: &ChangeSets<'_>,

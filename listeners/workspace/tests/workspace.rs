@@ -87,7 +87,7 @@ impl Room {
         self.workspace.answer(&call).unwrap()
     }
 
-    /// All files of the workspace with their contents, in order.
+    /// Returns all files of the workspace with their contents, in order.
     fn files(&self) -> Vec<(String, String)> {
         let mut found = Vec::new();
         gather(&self.work(), "", &mut found);
@@ -123,7 +123,7 @@ fn gather(directory: &Path, prefix: &str, found: &mut Vec<(String, String)>) {
     }
 }
 
-/// An element of the action vocabulary. `attributes` and `content` are inserted as they are.
+/// Writes an element of the action vocabulary. `attributes` and `content` are inserted unchanged.
 fn action(name: &str, attributes: &str, content: &str) -> String {
     format!("<{name} xmlns=\"{ACTIONS}\" {attributes}>{content}</{name}>")
 }

@@ -25,9 +25,9 @@ pub(super) struct MemoryItems {
     seen: usize,
     /// Position of the last delivery. All records before this position have been processed.
     up_to: Position,
-    /// Requests to the agent whose calls have not been delivered yet, as indices into the list of
-    /// the thread's messages. A request gets its item when its call is first delivered, or when its
-    /// call ends without a delivery.
+    /// Waiting requests to the agent, as indices into the list of the thread's messages. A request
+    /// waits until its call is first delivered, or ends without a delivery. The request then gets
+    /// its item.
     waiting: Vec<usize>,
     /// Position of the first delivery of each call in which the agent took a turn.
     first_deliveries: HashMap<CallId, Position>,
@@ -87,7 +87,8 @@ impl MemoryItems {
         Arc::clone(&self.items)
     }
 
-    /// Returns the number of requests to the agent whose calls have not been delivered yet.
+    /// Returns the number of waiting requests to the agent. The calls of these requests have not
+    /// been delivered yet.
     pub fn waiting(&self) -> usize {
         self.waiting.len()
     }
@@ -144,8 +145,8 @@ impl MemoryItems {
     }
 
     /// Whether a new turn is the first turn of a call that had already ended at the last delivery.
-    /// A turn is new if it was recorded since that delivery. The request of the call then moves to
-    /// the place of the turn.
+    /// A turn is new if it was recorded since that delivery. If true, the request of the call must
+    /// move to the place of the turn.
     fn has_late_turn(&self, fold: &ThreadFold) -> bool {
         let turns = fold.turns.get(self.turns..).unwrap_or_default();
         let mut firsts =
@@ -331,8 +332,8 @@ impl PlacedItem<'_> {
 
 /// Whether the message can be the result of the call that caused it. True for a reply to the agent
 /// and for a message of the core to the agent. In renderer versions before the thirteenth, true for
-/// every message: these versions also count messages that a peer sends while it handles the call,
-/// because the call is their cause, too.
+/// every message. These versions also count messages that a peer sends while the peer handles the
+/// call, because the call causes these messages, too.
 fn can_answer(message: &Message, fold: &ThreadFold) -> bool {
     let is_result = matches!(message.kind, MessageKind::Reply | MessageKind::System);
     fold.version() < RendererVersion::V13 || (is_result && message.to == *fold.agent())

@@ -81,10 +81,11 @@ pub struct RecordedToolCall {
 pub struct ThreadMessage {
     pub message: Arc<Message>,
     pub answers: Option<AnsweredCall>,
-    /// Whether the message answers a call in this thread that the agent opened from another thread.
+    /// Whether the message answers a call that the agent opened in this thread while it handled a
+    /// call in another thread.
     pub answers_call_from_other_thread: bool,
-    /// Whether the message is a request to the agent, and the call that it opened ended before the
-    /// agent took a turn in this call.
+    /// Whether the message is a request that opened a call to the agent, and this call ended before
+    /// the agent took a turn in it.
     pub ended_without_turn: bool,
     /// Whether the prompt shows a placeholder in place of the message, because the message does not
     /// fit into the context window.
@@ -109,8 +110,8 @@ pub struct AnsweredCall {
     pub in_window: bool,
 }
 
-/// An agent's memory, with counts of the agent's turns and facts about the call that is being
-/// delivered.
+/// An agent's memory, with counts of the agent's turns. Also contains facts about the call that is
+/// being delivered.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct AgentMemory {
     pub items: Arc<Vec<MemoryItem>>,

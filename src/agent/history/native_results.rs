@@ -21,9 +21,8 @@ pub(super) struct CallOutcomes {
     owed: HashSet<usize>,
     /// Index of each refused native call, by the id of the message that reports the refusal.
     refused: HashMap<MessageId, usize>,
-    /// Index of each native call whose request to the core was refused, by the id of the message
-    /// that reports the refusal. The request was first accepted as a message; then the core refused
-    /// it.
+    /// Index of each native call whose payload was accepted as a request to the core, but was then
+    /// refused by the core. The key is the id of the message that reports the refusal.
     refused_requests: HashMap<MessageId, usize>,
 }
 

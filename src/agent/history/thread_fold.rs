@@ -54,8 +54,8 @@ pub struct ThreadFold {
     /// a call to a peer of the group; the value is the sender of this message. Empty if the agent
     /// does not remember messages between other listeners.
     callers_of_first: ByMessage<ListenerName>,
-    /// Faults with which calls to peers of a `first` group ended. The value is the listener that
-    /// called the group.
+    /// Faults that ended calls to peers of a `first` group. The value is the listener that called
+    /// the group.
     leg_faults: ByMessage<ListenerName>,
     /// Faults in `leg_faults` that have no effect, because another peer of the group has replied.
     pub(super) void_faults: HashSet<MessageId>,
@@ -249,10 +249,10 @@ impl ThreadFold {
         }
     }
 
-    /// Handles the cancellation of `message` by `record`. Does nothing unless `message` is a fault
-    /// of a peer in a `first` group, in which the first reply of any peer is the result. If
-    /// `record` also contains a reply to the caller of this group, the fault becomes void.
-    /// Otherwise, the fault stays valid, because it was cancelled only by the end of a call.
+    /// Handles the cancellation of `message` by `record`. Does nothing if `message` is not the
+    /// fault of a peer in a `first` group. In such a group, the first reply of any peer is the
+    /// result. If `record` also contains a reply to the caller of this group, the fault becomes
+    /// void. Otherwise, the fault stays valid: it was cancelled only because a call ended.
     fn note_cancelled(&mut self, message: MessageId, record: &Record) {
         let Some(caller) = self.leg_faults.get(&message) else { return };
         if self.has_reply_to(caller, record) {
@@ -260,10 +260,10 @@ impl ThreadFold {
         }
     }
 
-    /// Handles the end of `call`, which `record` states. If `call` is a call to the agent, notes
-    /// the position of its end. If `call` is a cancelled call to a peer of a `first` group, and
-    /// `record` also contains a reply to the caller of this group, a later reply to `call` has no
-    /// effect.
+    /// Handles the end of `call`, which `record` states. For a call to the agent, notes the
+    /// position of the end. For a cancelled call to a peer of a `first` group, checks whether
+    /// `record` contains a reply to the caller of this group. If so, notes the call as lost: a
+    /// later reply to it has no effect.
     fn note_closed(&mut self, call: CallId, how: Closing, record: &Record) {
         if self.version >= RendererVersion::V12 && self.requests.contains_key(&call.0) {
             self.ends.entry(call).or_insert(record.position);

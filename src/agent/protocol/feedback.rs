@@ -19,8 +19,8 @@ pub const NATIVE_CALL: &str = "native-call";
 pub const XML_CALL: &str = "xml-tool-call";
 /// Feedback code for a call of a tool that was not offered.
 pub const UNKNOWN_TOOL: &str = "unknown-tool";
-/// Feedback code for a progress report of the model, which the protocol `xml-final` does not
-/// accept.
+/// Feedback code for a progress report of the model. The protocol `xml-final` accepts no progress
+/// reports.
 pub const PROGRESS: &str = "progress-suppressed";
 /// Feedback code for a report in an element whose name does not contain the nonce of the turn.
 pub const NONCE: &str = "nonce-mismatch";
@@ -115,8 +115,8 @@ pub fn truncated(raw: &str) -> Finding {
     )
 }
 
-/// Creates feedback that the text of a turn is not taken as the answer to the call, because this
-/// program does not know the stop reason that the provider stated.
+/// Creates feedback for a turn whose text does not count as the answer to the call. The reason is
+/// that this program does not know the stop reason that the provider stated.
 pub fn unknown_stop(raw: &str) -> Finding {
     Finding::new(
         TRUNCATED,

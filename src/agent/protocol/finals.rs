@@ -40,8 +40,9 @@ enum ReportPlace {
 
 impl ReportPlace {
     /// Returns the part of a payload that contains the report. If the payload itself has text, the
-    /// report is this text. Otherwise, it is the text of the only required child element. Returns
-    /// `None` if there is neither, or if the payload has any other required part.
+    /// report is this text. Otherwise, the report is the only required child element, if this child
+    /// contains only text. Returns `None` if the payload has another required part, or no place for
+    /// a report.
     fn of(description: &PayloadDescription) -> Option<Self> {
         let mut needed = description.parameters.iter().filter(|p| p.required || p.alternative);
         if description.text.is_some() {
@@ -262,20 +263,20 @@ impl AgentFinals {
         schema
     }
 
-    /// Returns the arguments of a native call for the final payload `name`, in which the report
-    /// must be a string. A model may also write a JSON report as the JSON value itself. If the
-    /// agent's reports are not JSON, the arguments stay unchanged. Otherwise, the JSON text of the
-    /// report replaces the report in two cases:
+    /// Returns the arguments of a native call for the final payload `name`, with the report as a
+    /// string. A model may also write a JSON report as the JSON value itself. If the agent's
+    /// reports are not JSON, the arguments stay unchanged. Otherwise, the function converts the
+    /// report to its JSON text in two cases:
     /// - The report is no string.
-    /// - The report is a string that is itself a valid report, and its content is not the JSON text
-    ///   of a valid report.
+    /// - The report is a string, and the schema of the reports accepts this string as a report. The
+    ///   text in the string is not the JSON text of a valid report.
     ///
     /// Any other report stays unchanged.
     ///
     /// # Errors
     ///
-    /// Returns a finding if an object in the arguments contains a name twice and the agent's
-    /// reports are JSON.
+    /// If the agent's reports are JSON, returns a finding if an object in the arguments contains a
+    /// name twice.
     pub fn arguments(&self, name: &PayloadName, arguments: &str) -> Result<String, Finding> {
         let is_fitting =
             |json: &Json| self.format.schema().is_some_and(|own| own.mistakes(json).is_empty());

@@ -11,6 +11,7 @@ pub mod notice;
 pub mod parse_turn;
 pub mod render;
 mod text_answer;
+mod turn_excess;
 mod vocabulary;
 mod xml;
 pub mod xml_final;
@@ -277,8 +278,8 @@ impl AgentProtocol {
         self.transport().is_native() && !ends
     }
 
-    /// Whether the turn consists of text that would end the agent's call if the text were known to
-    /// be complete.
+    /// Whether the text of the turn would end the agent's call if the text were complete. Used if
+    /// it is unknown whether the provider cut the text off.
     fn may_be_cut_text(&self, sorted: &ParsedItems) -> bool {
         self.prompt_input.finals.by == FinalMode::Text && sorted.is_idle() && sorted.has_text
     }

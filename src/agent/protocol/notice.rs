@@ -17,7 +17,8 @@ pub struct TurnProgress {
     pub iteration: u32,
     /// Whether the context window is full. If so, this turn is the last one of the call.
     pub window_full: bool,
-    /// Number of further requests to the agent in the thread, which wait for the end of the call.
+    /// Number of further requests to the agent in the thread. These requests wait for the end of
+    /// the call.
     pub waiting: u32,
 }
 

@@ -2,6 +2,7 @@
 //! Each protocol decides itself which elements are actions.
 
 use super::feedback::{FINAL_UNCLOSED, NO_ACTION};
+use super::turn_excess;
 use crate::envelope::{BrokenPayload, WrittenPayload};
 use crate::ids::{Digest, PayloadName};
 use crate::model::ToolCall;
@@ -28,7 +29,8 @@ const CUT: &str = "; the response reached its maximum length and was cut, write 
 pub struct ParsedToolCall {
     pub call: ToolCall,
     /// Digest of the payload that was made from the call. If the call was refused, this is the
-    /// digest of the text of the call.
+    /// digest of the text of the call. If the payload or the refusal was merged with other parts
+    /// beyond the limits of the turn, no message and no refusal in the record has this digest.
     pub digest: Digest,
 }
 
@@ -41,8 +43,8 @@ pub struct ParsedTurn {
     pub actions: Vec<TurnAction>,
     pub broken: Vec<BrokenPayload>,
     pub calls: Vec<ParsedToolCall>,
-    /// All findings about the turn except warnings. The record of the turn contains them; some of
-    /// them also go to the agent.
+    /// All findings about the turn except warnings and the findings that were merged into one. The
+    /// record of the turn contains them; some of them also go to the agent.
     pub findings: Vec<Finding>,
     /// Findings that the agent gets as feedback on the turn. Findings about broken actions are not
     /// included; they are in `broken`.
@@ -210,9 +212,11 @@ impl ParsedItems {
         self.reading.actions.is_empty() && self.reading.broken.is_empty()
     }
 
-    /// Completes the parsed turn. Adds the extractor's findings.
+    /// Completes the parsed turn. Merges the parts beyond the limits of a turn, and adds the
+    /// extractor's findings.
     pub fn finish(mut self, extraction: &Extraction) -> ParsedTurn {
         let idle = self.is_idle();
+        turn_excess::merge(&mut self.reading);
         for broken in &mut self.reading.broken {
             // The outcome contains the notes before the actions, so positions are counted from the
             // first note.

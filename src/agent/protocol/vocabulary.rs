@@ -18,10 +18,10 @@ pub struct VocabularyEntry {
     /// The peers that accept the payload name.
     pub peers: Vec<AnsweringPeer>,
     pub description: PayloadDescription,
-    /// An example of the payload that is valid by its schema. Contains namespaces only where
-    /// necessary. Empty if no short example could be generated.
+    /// An example of the payload, valid by the schema of the payload. Contains namespaces only
+    /// where necessary. Empty if no short example could be generated.
     pub example: String,
-    /// Names of the elements in the payload whose content may be any XML, such as text with child
+    /// Names of those elements in the payload that may contain any XML, such as text with child
     /// elements. The agent must escape special characters in this content.
     pub markup: Vec<String>,
 }
@@ -182,15 +182,15 @@ impl AgentVocabulary {
 
     /// Returns the payload name for the example in prompts that shows how to send a payload to
     /// another thread. This is the first name that has an example and whose receiver is the agent
-    /// itself. If there is none, it is the first name that has an example and whose receiver is a
-    /// peer. Returns `None` if there is neither.
+    /// itself. If no name fits, returns the first name that has an example and whose receiver is a
+    /// peer. If no name fits again, returns `None`.
     pub fn addressable(&self) -> Option<&VocabularyEntry> {
         let tools = self.tools().filter(|word| self.is_addressable(word));
         self.own().chain(tools).find(|word| !word.example.is_empty())
     }
 
     /// Returns the inner payload of the examples that show how to send a payload to another thread.
-    /// If no addressable payload has an example, this is an outline from the twelfth renderer
+    /// If no addressable payload has an example, returns an outline from the twelfth renderer
     /// version on, and an empty text in earlier versions.
     pub fn inner_example(&self, version: RendererVersion) -> String {
         if let Some(word) = self.addressable() {

@@ -281,8 +281,8 @@ fn form(out: &mut String, prompt: &PromptInput) {
     }
 }
 
-/// Lists the elements of the agent's payloads whose content may be any XML: in these elements, the
-/// agent must escape special characters. Writes nothing if there are none.
+/// Lists those elements of the agent's payloads that may contain any XML: in these elements, the
+/// agent must escape special characters. Writes nothing if there are no such elements.
 fn markup(out: &mut String, vocabulary: &AgentVocabulary) {
     let words = vocabulary.tools().chain(vocabulary.own()).chain(vocabulary.finals());
     let names: BTreeSet<&String> = words.flat_map(|word| &word.markup).collect();
@@ -316,8 +316,8 @@ fn final_tags(prompt: &PromptInput) -> String {
     name_of_final(&names.collect::<Vec<_>>())
 }
 
-/// Writes how many actions a response may contain. `most` is the maximum; 0 means 1. `word` is the
-/// noun for an action.
+/// Returns, with words in capitals, how many actions a response may contain, such as `EXACTLY ONE
+/// action`. `most` is the maximum; 0 means 1. `word` is the noun for an action.
 pub fn many(most: u32, word: &str) -> String {
     match most {
         0 | 1 => format!("EXACTLY ONE {word}"),
@@ -362,8 +362,8 @@ fn finish(out: &mut String, prompt: &PromptInput) {
     ends(out, prompt);
 }
 
-/// States how many actions one turn may contain. `most` is the maximum; 0 means 1. `word` is the
-/// noun for an action.
+/// Returns, in lower case, how many actions a response may contain, such as `exactly one action`.
+/// `most` is the maximum; 0 means 1. `word` is the noun for an action.
 pub fn actions(most: u32, word: &str) -> String {
     match most {
         0 | 1 => format!("exactly one {word}"),

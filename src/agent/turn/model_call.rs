@@ -1,10 +1,12 @@
 //! The model call of one turn. Sends its requests, reserves their cost, and handles the
 //! cancellation of the attempt.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::agent::history::MemoryItem;
 use crate::agent::inputs::append_notice;
 use crate::agent::protocol::{ParsedTurn, TurnReader, feedback, render};
 use crate::agent::stream_buffer::{self, AnswerBuffer};
@@ -151,8 +153,8 @@ impl<C: TurnServices> AdmittedRequests<'_, C> {
         lost.map_or_else(Spending::default, |(usage, money)| spending(&usage, money))
     }
 
-    /// Appends the use of the failed requests to `detail`, which states why a reservation was
-    /// refused. The numbers in `detail` include this use.
+    /// Appends the tokens and the cost of the failed requests to `detail`, which states why a
+    /// reservation was refused. The numbers in `detail` already include them.
     fn with_lost(&self, detail: String) -> String {
         let Spending { tokens, money } = self.lost();
         if tokens == 0 {
@@ -166,10 +168,11 @@ impl<C: TurnServices> AdmittedRequests<'_, C> {
         )
     }
 
-    /// Reserves the cost of a request. First reserves an upper bound, for which no tokens are
-    /// counted. If the budget does not cover this bound, counts the tokens and reserves their cost
-    /// instead. `own_form` is the request as rendered for the route's provider, or `None` if
-    /// `self.request` already has this form. Returns `None` if the pump has stopped.
+    /// Reserves the cost of a request. First reserves an upper bound of the cost, which can be
+    /// computed without counting tokens. If the budget does not cover this bound, counts the tokens
+    /// and reserves their cost instead. `own_form` is the request as rendered for the route's
+    /// provider, or `None` if `self.request` already has this form. Returns `None` if the pump has
+    /// stopped.
     async fn reserve(
         &self,
         route: RouteLimit,
@@ -232,13 +235,43 @@ impl ModelAgent {
     ) -> Option<ModelRequest> {
         rendered.native.as_ref().filter(|native| *native != provider)?;
         let RenderedTurn { request, remembered, notice, .. } = rendered;
+        Some(self.form_for(request, &remembered.items, notice.as_deref(), provider))
+    }
+
+    /// Renders a request in the forms for the providers of the agent's routes, except the provider
+    /// `first`. `request` has the form for `first`, contains `items`, and ends with `notice`.
+    /// Returns no forms if `first` is `None`, because all providers get the same form then. Also
+    /// returns no forms if the model has no context window, because their sizes do not matter then.
+    pub(super) fn other_forms(
+        &self,
+        request: &ModelRequest,
+        items: &[MemoryItem],
+        notice: Option<&str>,
+        first: Option<&str>,
+    ) -> Vec<ModelRequest> {
+        let terms = &self.options.terms;
+        let Some(first) = first.filter(|_| terms.window().is_some()) else { return Vec::new() };
+
+        let providers = terms.routes().iter().map(|term| term.route.provider.as_str());
+        let others: BTreeSet<_> = providers.filter(|provider| *provider != first).collect();
+        let forms = others.into_iter().map(|other| self.form_for(request, items, notice, other));
+        forms.collect()
+    }
+
+    fn form_for(
+        &self,
+        request: &ModelRequest,
+        items: &[MemoryItem],
+        notice: Option<&str>,
+        provider: &str,
+    ) -> ModelRequest {
         let agent = &self.options.contract.name;
         let version = self.options.version;
-        let mut messages = render::conversation(&remembered.items, agent, Some(provider), version);
+        let mut messages = render::conversation(items, agent, Some(provider), version);
         if let Some(notice) = notice {
-            append_notice(&mut messages, notice.clone());
+            append_notice(&mut messages, notice.to_owned());
         }
-        Some(ModelRequest { messages, ..request.clone() })
+        ModelRequest { messages, ..request.clone() }
     }
 
     /// Calls the model, and parses the model's text while the text streams. If the attempt is
@@ -378,7 +411,8 @@ impl ModelAgent {
         let usage = broken.usage.unwrap_or_default();
         let calls = Vec::new();
         let own = Vec::new();
-        let route = self.model.route();
+        let route = broken.error.as_ref().and_then(Error::route).cloned();
+        let route = route.unwrap_or_else(|| self.model.route());
         let end = StreamEnd { stop, usage, calls, own, route, settings: None, model: None };
         let reading = ParsedTurn::of_rejection(feedback::rejected(message));
         let FailedModelCall { money, latency, tries, .. } = broken;

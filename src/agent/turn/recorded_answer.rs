@@ -137,8 +137,9 @@ impl ModelAgent {
         }))
     }
 
-    /// Returns the nonces and timers in the thread of `delivery` that differ from those in the
-    /// source of the fork. Returns empty lists if the thread belongs to no fork.
+    /// Returns the nonces and timers that the agent has in the thread of `delivery`, a thread of a
+    /// fork. The source has other nonces and timers in their place. Returns empty lists if the
+    /// thread belongs to no fork.
     pub(super) fn own_names(&self, fold: &ThreadFold, delivery: &Delivery) -> OwnNames {
         let Some(source) = delivery.source.as_deref() else { return OwnNames::default() };
         let is_slotted = self.options.transport == ActionTransport::XmlFinal;
@@ -166,16 +167,16 @@ impl ModelAgent {
         nonces.chain(timers).collect()
     }
 
-    /// Computes the digests that the request of the fork's turn would have in the source, for a
-    /// comparison with `turn`, a turn of the source. Returns each digest with the settings of its
-    /// request. There are two digests:
+    /// Computes digests of the request of the fork's turn, in which texts of the source replace
+    /// those of the fork. The caller compares the digests with that of `turn`, a turn of the
+    /// source. Returns each digest with the settings of its request. There are two digests:
     /// - one for the form of the provider that answered `turn`,
     /// - one for the form of the agent's first route, because earlier versions of this program sent
     ///   this form to every provider.
     ///
-    /// If both forms are the same, returns one digest. If several routes have the provider and the
-    /// name of the model that answered `turn`, returns these digests for each of them. Returns no
-    /// digest if the agent's model lacks the route that answered `turn`.
+    /// If both forms are the same, there is one digest. Several routes of the agent's model may
+    /// name the provider and the model that answered `turn`. In this case, returns these digests
+    /// for each of the routes. If no route names them, returns no digest.
     fn digests_in_source(
         &self,
         rendered: &RenderedTurn,

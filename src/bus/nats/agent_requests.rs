@@ -13,13 +13,14 @@ use crate::shorten::truncate_chars;
 
 use super::header_names;
 
-/// Version of the agent protocol, which pumps and agent hosts speak. Must be increased with each
-/// change that could make a program with the change and a program without it misread each other's
-/// messages. Such a change makes a rolling upgrade impossible.
+/// Version of the agent protocol, which pumps and agent hosts speak. Increase the version with each
+/// change after which an older and a newer program could misread each other's messages. Such a
+/// change makes a rolling upgrade impossible.
 ///
-/// The test `tests/it/fixtures/wire_versions.rs` fails if the definitions of the JSON in the
-/// messages, the names of headers or the constants of this file change without the version. The
-/// test does not notice other changes, such as which headers a message has.
+/// The test `tests/it/fixtures/wire_versions.rs` fails if the version stays the same, but one of
+/// these changes: the definitions of the JSON in the messages, the names of headers, or the
+/// constants of this file. The test does not notice other changes, such as which headers a message
+/// has.
 pub const AGENT_PROTOCOL_VERSION: u32 = 1;
 
 /// Version of a message that names no version.

@@ -43,8 +43,8 @@ impl AnnouncedLeases {
         }
     }
 
-    /// Ends the survey of the replicas' leases if its time has passed. Returns true if the host
-    /// must now ping the replicas for a survey.
+    /// Ends the survey of the replicas' leases if its time has passed. Returns true if a survey has
+    /// begun, and the host must now ping the replicas for it.
     pub fn survey(&mut self, now: Instant) -> bool {
         let Some(survey) = &mut self.survey else { return false };
         if now.saturating_duration_since(survey.begun) >= limits::NATS_LEASE_SURVEY {

@@ -1,8 +1,8 @@
 //! The NATS connection of one listener on the pump's side. The connections of all listeners of a
 //! pump share an OS thread, on which the listeners' hosts also read and check their messages.
 //!
-//! Each listener has a connection of its own, because the NATS client ends a connection, or even
-//! its own task, on a message with malformed headers. So a listener's program that publishes such a
+//! Each listener has a connection of its own. A message with malformed headers makes the NATS
+//! client end its connection, or even its own task. So a listener's program that publishes such a
 //! message interrupts its own calls alone.
 //!
 //! Outbound messages are queued until a flush, because each separately sent message would wake the

@@ -115,8 +115,8 @@ impl NatsShared {
         self.sink().answers_denied(&self.options.listener, denied);
     }
 
-    /// Returns the locked reason why the servers do not permit this pump to get the listener's
-    /// answers; `None` if the servers permit this.
+    /// Returns the locked reason why this pump cannot get the listener's answers; `None` if it can
+    /// get them. For the possible reasons, see `set_answers_denied`.
     pub(super) fn answers_denied(&self) -> MutexGuard<'_, Option<String>> {
         locked(&self.answers_denied)
     }

@@ -56,9 +56,9 @@ pub(super) struct NatsShared {
     pub(super) strays: AtomicU64,
     /// Reports of denied operations. Locked only by the connection's thread while the host runs.
     pub denied_operations: Mutex<DeniedOperations>,
-    /// Reason why the servers do not permit this pump to get the listener's answers; `None` if the
-    /// servers permit this. Locked by the OS threads of the pump and of the connection, and never
-    /// during a call of the sink.
+    /// Reason why this pump cannot get the listener's answers: the servers deny them, or the
+    /// connection has ended and is made anew. `None` if the pump can get the answers. Locked by the
+    /// OS threads of the pump and of the connection, and never during a call of the sink.
     pub(super) answers_denied: Mutex<Option<String>>,
     /// Number of keep-alives with an unreadable lease. Used to limit the log lines about them.
     bad_leases: AtomicU64,
@@ -183,7 +183,8 @@ impl NatsShared {
         self.in_flight().is_empty() && is_reported
     }
 
-    /// Encodes a delivery on the OS thread of the caller, and queues it for the next flush.
+    /// Encodes a delivery on the OS thread of the caller, and queues it for the next flush. Reports
+    /// the delivery as not taken if its answer could not arrive, or if the host drains.
     pub fn deliver(self: &Arc<Self>, delivery: &Delivery) {
         let token = self.tokens.next();
         let key = (delivery.call, delivery.attempt);
@@ -421,7 +422,7 @@ impl NatsShared {
         // costs nothing.
         let Some(token) = token else { return self.stray(message) };
         if !self.in_flight().knows(token) {
-            return self.stray_unless_sign_of_life(message);
+            return self.without_attempt(token, message);
         }
 
         let response = match (responses::read(message), &self.remote_agents) {
@@ -497,7 +498,7 @@ impl NatsShared {
                 }
 
                 self.report_presence_at(token);
-                let ended = self.in_flight().end(token);
+                let ended = self.in_flight().end_answered(token);
                 match ended {
                     // The pump refuses this answer, and records the refusal.
                     EndedAttempt::InTime(key) | EndedAttempt::Late(key) => {

@@ -26,7 +26,9 @@ pub(super) type AttemptKey = (CallId, Attempt);
 pub(super) struct InFlightTable {
     attempts: HashMap<AttemptToken, InFlightAttempt, foldhash::fast::RandomState>,
     /// Attempts that ended without an answer, oldest first. Their answers may still arrive.
-    given_up: VecDeque<GivenUpAttempt>,
+    given_up: VecDeque<PastAttempt>,
+    /// Attempts that were answered, oldest first. An answer that a replica repeats is recognized.
+    answered: VecDeque<PastAttempt>,
     leases: AnnouncedLeases,
     /// Time of the last delivery that came back because no replica was connected; `None` if a
     /// replica has been connected since that time.
@@ -64,9 +66,9 @@ struct InFlightAttempt {
     sent: SentDelivery,
 }
 
-/// An attempt that ended without an answer.
+/// An attempt that is no longer in flight.
 #[derive(Debug)]
-struct GivenUpAttempt {
+struct PastAttempt {
     token: AttemptToken,
     key: AttemptKey,
     strays: u32,
@@ -132,6 +134,7 @@ impl InFlightTable {
         Self {
             attempts: HashMap::default(),
             given_up: VecDeque::new(),
+            answered: VecDeque::new(),
             leases: AnnouncedLeases::default(),
             away_since: None,
             is_draining: false,
@@ -204,6 +207,39 @@ impl InFlightTable {
         }
     }
 
+    /// Ends the attempt with this token because of an answer. Remembers the attempt, so that
+    /// [`Self::count_repeated`] recognizes further answers to it.
+    pub fn end_answered(&mut self, token: AttemptToken) -> EndedAttempt {
+        let given_up = || self.given_up.iter().find(|given_up| given_up.token == token);
+        let strays = match self.attempts.get(&token) {
+            Some(attempt) => attempt.strays,
+            None => given_up().map_or(0, |given_up| given_up.strays),
+        };
+
+        let ended = self.end(token);
+        if let EndedAttempt::InTime(key) | EndedAttempt::Late(key) = ended {
+            remember(&mut self.answered, PastAttempt { token, key, strays });
+        }
+        ended
+    }
+
+    /// Returns the call and the number of the attempt with this token, if the attempt was answered.
+    pub fn answered(&self, token: AttemptToken) -> Option<AttemptKey> {
+        let mut answered = self.answered.iter();
+        answered.find(|answered| answered.token == token).map(|answered| answered.key)
+    }
+
+    /// Counts a further answer to an attempt that was answered. Returns true if the answer must be
+    /// reported, and false if the maximum number of stray answers on the subject of the attempt was
+    /// already reported.
+    pub fn count_repeated(&mut self, token: AttemptToken) -> bool {
+        let mut answered = self.answered.iter_mut();
+        let Some(attempt) = answered.find(|answered| answered.token == token) else { return false };
+        let is_reported = attempt.strays < limits::STRAY_ANSWERS_MAX;
+        attempt.strays += u32::from(is_reported);
+        is_reported
+    }
+
     /// Counts an answer that arrived on the subject of the attempt `token`, but names another
     /// attempt. The third answer of this kind on one subject ends the attempt `token`, because its
     /// replica is faulty. Later answers of this kind are not reported, because each reported answer
@@ -218,7 +254,7 @@ impl InFlightTable {
             }
 
             self.attempts.remove(&token);
-            self.remember_given_up(GivenUpAttempt { token, key, strays });
+            remember(&mut self.given_up, PastAttempt { token, key, strays });
             return StrayVerdict::EndAttempt(key);
         }
 
@@ -228,13 +264,6 @@ impl InFlightTable {
                 StrayVerdict::Report
             }
             _ => StrayVerdict::Ignore,
-        }
-    }
-
-    fn remember_given_up(&mut self, attempt: GivenUpAttempt) {
-        self.given_up.push_back(attempt);
-        while self.given_up.len() > limits::NATS_LATE_MAX {
-            self.given_up.pop_front();
         }
     }
 
@@ -424,8 +453,8 @@ impl InFlightTable {
         self.attempts.extract_if(is_untaken).map(|(_, attempt)| attempt.key).collect()
     }
 
-    /// Marks the attempts without a lease as if the connection on which they were sent had broken,
-    /// because their answers may be lost.
+    /// Marks all attempts as if the connection on which they were sent had broken, because their
+    /// answers may be lost. Only attempts without a lease are then given up, by `overdue`.
     pub fn lose_answers(&mut self) {
         self.attempts.values_mut().for_each(|attempt| attempt.connection = 0);
     }
@@ -465,10 +494,10 @@ impl InFlightTable {
             let Some(failure) = attempt.failure(connection, now) else { return true };
             overdue.push((attempt.key, failure));
             let strays = attempt.strays;
-            given_up.push(GivenUpAttempt { token: *token, key: attempt.key, strays });
+            given_up.push(PastAttempt { token: *token, key: attempt.key, strays });
             false
         });
-        given_up.into_iter().for_each(|attempt| self.remember_given_up(attempt));
+        given_up.into_iter().for_each(|attempt| remember(&mut self.given_up, attempt));
 
         overdue
     }
@@ -531,6 +560,14 @@ impl InFlightAttempt {
             }
             _ => None,
         }
+    }
+}
+
+/// Adds an attempt to a list of the last [`limits::NATS_LATE_MAX`] attempts.
+fn remember(past: &mut VecDeque<PastAttempt>, attempt: PastAttempt) {
+    past.push_back(attempt);
+    if past.len() > limits::NATS_LATE_MAX {
+        past.pop_front();
     }
 }
 
@@ -751,6 +788,26 @@ mod tests {
         }
         in_flight.overdue(Some(2), now);
         assert_eq!(in_flight.given_up.len(), limits::NATS_LATE_MAX);
+
+        for n in 0..u32::try_from(limits::NATS_LATE_MAX).unwrap() + 10 {
+            in_flight.take(n.into(), key(n), 2, now);
+            assert_eq!(in_flight.end_answered(n.into()), EndedAttempt::InTime(key(n)));
+        }
+        assert_eq!(in_flight.answered.len(), limits::NATS_LATE_MAX);
+    }
+
+    #[test]
+    fn answers_to_an_answered_attempt_are_counted_with_its_other_stray_answers() {
+        let (mut in_flight, now) = in_flight();
+        in_flight.take(1, key(1), 1, now);
+        assert_eq!(in_flight.answered(1), None);
+        assert_eq!(in_flight.count_stray(1), StrayVerdict::Report);
+        assert_eq!(in_flight.end_answered(1), EndedAttempt::InTime(key(1)));
+        assert_eq!(in_flight.end_answered(1), EndedAttempt::Unknown);
+        assert_eq!(in_flight.status(1), AttemptStatus::Unknown);
+        assert_eq!(in_flight.answered(1), Some(key(1)));
+        let repeated: Vec<_> = (0..4).map(|_| in_flight.count_repeated(1)).collect();
+        assert_eq!(repeated, [true, true, false, false]);
     }
 
     fn delivery() -> Box<Delivery> {

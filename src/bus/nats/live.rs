@@ -176,9 +176,9 @@ impl HostTexts {
     }
 
     /// Ends the relay if no pump has requested the text of models recently, and returns whether the
-    /// relay has ended. Before the end, calls `take_over`, which must report the states that the
-    /// relay still has. These states must be reported first, because all later states are reported
-    /// without the relay.
+    /// relay has ended. Before the end, calls `take_over`, which must report the states that are
+    /// still in the relay's queue. All later states are reported without the relay, so the queued
+    /// states must come first.
     fn end_relay(&self, take_over: impl FnOnce()) -> bool {
         let mut watchers = locked(&self.watchers);
         watchers.remove_expired();
@@ -244,7 +244,8 @@ impl RemoteSink {
         }
     }
 
-    /// Queues the states that a relay still has at its end. The remaining texts have no reader.
+    /// Queues the model states that are still in the queue of a relay at its end. Drops the texts
+    /// there, because no pump has requested them recently.
     fn relay_last_states(&self, relay: &LiveRelay) {
         while let Some(event) = relay.reader.next_queued() {
             if let LiveEvent::Model { source, state, since, .. } = event {

@@ -164,7 +164,7 @@ impl NatsShared {
     /// Handles permission errors which show that this host may not publish deliveries on the
     /// subjects of single replicas. Publishes again, with all its messages, each delivery that the
     /// servers may have denied. A permission error concerns the whole connection, and does not name
-    /// a delivery.
+    /// a delivery. Does nothing while disconnected.
     pub(super) fn deliver_what_was_denied(self: &Arc<Self>, connection: Option<u64>) {
         if connection.is_none() {
             return;

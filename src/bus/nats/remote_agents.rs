@@ -1,8 +1,8 @@
 //! The pump's side of an agent on another machine. This module answers the requests that the agent
 //! host sends during a delivery. Responses go to the agent host's own inbox.
 //!
-//! A request contains the token of an attempt, but does not name a thread. So it can only read the
-//! thread of this attempt, up to the position of the delivery.
+//! A request contains the token of an attempt, but does not name a thread. So the agent host can
+//! only read the thread of this attempt, up to the position of the delivery.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};

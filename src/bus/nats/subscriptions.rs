@@ -11,8 +11,8 @@ use super::connection::ConnectedClient;
 use super::host::NatsShared;
 use crate::nats::{Message, RenewedSubscription, SubscriptionReport};
 
-/// Streams of the messages of each subject of a listener. The streams end together with the client
-/// that made them.
+/// The merged messages of all subjects of a listener. The stream ends together with the client that
+/// made the subscriptions.
 type SubjectMessages = SelectAll<BoxStream<'static, Message>>;
 
 /// The messages of one listener, from the present client of the connection.

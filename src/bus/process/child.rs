@@ -81,6 +81,14 @@ pub(super) fn unread_bytes(stdin: &ChildStdin) -> u64 {
     rustix::io::ioctl_fionread(stdin).unwrap_or_default()
 }
 
+/// Whether a child has read nothing of its standard input since its start, for example because the
+/// start takes long. `sent_bytes` is the number of bytes that were written to this input. False if
+/// nothing was written, or if the input is closed.
+pub(super) fn has_read_nothing(stdin: Option<&ChildStdin>, sent_bytes: u64) -> bool {
+    let unread = stdin.map_or(0, unread_bytes);
+    unread > 0 && unread == sent_bytes
+}
+
 /// Reason why a child could not be started.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum SpawnError {
@@ -168,9 +176,9 @@ impl Child {
         locked(&self.stderr.lines).about = trace;
     }
 
-    /// Forgets the last line of the child's standard error. Call this method when the child has
-    /// answered a delivery: lines about this delivery do not explain why the child ends later.
-    /// Before this, reads and logs the lines that the child wrote before the answer.
+    /// Reads and logs the lines that the child has written so far, and then forgets the last line.
+    /// Call this method when the child has answered a delivery: lines about this delivery do not
+    /// explain why the child ends later.
     pub fn forget_last_line(&self) {
         // The task that logs the lines finds an end of the pipe itself.
         let _ = self.stderr.read_available();

@@ -17,7 +17,7 @@ use crate::limits;
 use crate::mutant::mutant;
 
 use super::Options;
-use super::child::{Child, Pipes, unread_bytes};
+use super::child::{Child, Pipes, has_read_nothing};
 use super::dispatch::{InstanceCommand, InstanceHandle};
 use super::frame::{self, ChildFrame, ChildFrameReader, FrameError};
 
@@ -572,7 +572,7 @@ impl<'a> ChildIo<'a> {
                     .to_owned()
             }
             0 if self.has_sent_heartbeat => "it wrote heartbeats but no answer".to_owned(),
-            0 if self.has_read_nothing() => format!(
+            0 if has_read_nothing(self.stdin.as_ref(), self.sent_bytes) => format!(
                 "it was started {} s ago and has read nothing since: its start counts towards \
                  `timeout`",
                 self.started.elapsed().as_secs()
@@ -580,12 +580,6 @@ impl<'a> ChildIo<'a> {
             0 => "it wrote nothing: did it flush?".to_owned(),
             bytes => format!("it wrote {bytes} bytes without a NUL"),
         }
-    }
-
-    /// Whether the child has not read its first delivery, for example because its start takes long.
-    fn has_read_nothing(&self) -> bool {
-        let unread = self.stdin.as_ref().map_or(0, unread_bytes);
-        unread > 0 && unread == self.sent_bytes
     }
 
     fn be_patient(&mut self, length: Duration) {

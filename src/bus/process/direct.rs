@@ -12,7 +12,7 @@ use crate::ids::CallId;
 use crate::limits;
 
 use super::Options;
-use super::child::{Child, unread_bytes};
+use super::child::{Child, has_read_nothing, unread_bytes};
 use super::child_frames::UNSOLICITED_OUTPUT;
 use super::frame::{self, ChildFrame, ChildFrameReader, FrameError};
 
@@ -50,8 +50,7 @@ impl DirectProcess {
 
     /// Whether the process has read nothing of what [`Self::write`] wrote since its start.
     pub fn has_read_nothing(&self) -> bool {
-        let unread = self.stdin.as_ref().map_or(0, unread_bytes);
-        unread > 0 && unread == self.sent_bytes
+        has_read_nothing(self.stdin.as_ref(), self.sent_bytes)
     }
 
     pub fn close_input(&mut self) {

@@ -28,7 +28,8 @@ pub(super) enum InstanceCommand {
     /// A delivery is in the instance's mailbox, and the instance must begin it.
     Deliver,
     Cancel(CallId, Attempt),
-    /// The instance must end. Until then, it may work on its delivery for at most this time.
+    /// The instance must end. Before that, the instance may still work on its delivery, for at most
+    /// this time.
     Drain(Duration),
 }
 

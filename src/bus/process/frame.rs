@@ -225,8 +225,9 @@ impl<R: AsyncRead + Unpin> ChildFrameReader<R> {
         self.buffer.get(self.start..).unwrap_or_default()
     }
 
-    /// Returns the number of buffered bytes of a frame whose [`END`] has not arrived, as
-    /// [`Self::unfinished`] counts them. Returns 0 while a whole frame is in the buffer.
+    /// Returns the number of buffered bytes of a frame whose [`END`] has not arrived. White space
+    /// at the beginning and at the end does not count. Returns 0 while a whole frame is in the
+    /// buffer.
     pub fn bytes_without_end(&self) -> usize {
         if memchr::memchr(END, self.unread()).is_some() { 0 } else { self.unfinished() }
     }

@@ -180,8 +180,8 @@ pub(super) async fn on_launch_thread<T: Send + 'static>(
 ///
 /// # Errors
 ///
-/// This process leads a process group already, the kernel refuses the request, or the program
-/// cannot be executed.
+/// Returns an error if this process already leads a process group, if the kernel refuses the
+/// request, or if the program cannot be executed.
 pub fn become_listener(parent: u32, program: &OsString, arguments: &[OsString]) -> io::Result<()> {
     use std::os::unix::process::CommandExt as _;
 

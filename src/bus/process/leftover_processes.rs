@@ -48,6 +48,7 @@ impl PumpMark {
     /// of the same journal in the same PID namespace, and this earlier pump has ended. An earlier
     /// pump has ended if its operating-system process has ended, or if it ran in the process in
     /// which this pump now runs.
+    #[cfg(any(test, target_os = "linux"))]
     fn may_end(&self, mark: &Self, is_running: impl Fn(u32, u64) -> bool) -> bool {
         let is_own_process = (mark.pid, mark.started) == (self.pid, self.started);
         mark.journal == self.journal

@@ -19,9 +19,9 @@ pub fn fill(replies: &[PayloadDescription]) -> anyhow::Result<Vec<u8>> {
         several => which(several)?,
     };
 
-    if !has_form(&reply.parameters) {
+    if !has_form(reply) {
         let text = format!(
-            "no form can express the choices of `{}`; write the answer as a file, and name it",
+            "no form can express `{}`; write the answer as a file, and name it",
             reply.name.local
         );
         return Err(CommandFailure::usage(text).into());

@@ -116,5 +116,10 @@ pub fn put_json(value: &impl serde::Serialize) -> anyhow::Result<()> {
 /// Writes a value as one line of JSON. Escapes each character that a screen would hide or
 /// interpret, even if standard output is no terminal.
 pub fn put_visible_json(value: &impl serde::Serialize) -> anyhow::Result<()> {
-    put(&format!("{}\n", visible_json(&serde_json::to_string(value)?)))
+    put(&visible_json_line(value)?)
+}
+
+/// Returns the line that [`put_visible_json`] writes.
+pub fn visible_json_line(value: &impl serde::Serialize) -> anyhow::Result<String> {
+    Ok(format!("{}\n", visible_json(&serde_json::to_string(value)?)))
 }

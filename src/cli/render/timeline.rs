@@ -47,15 +47,15 @@ pub struct ThreadPart {
     pub at: Option<RecordedMoment>,
     /// Classes of the shown events; empty for all classes.
     pub only: Vec<EventClass>,
-    /// Option, after a space, with which another command reaches the same journal. Empty if another
-    /// command needs no such option.
+    /// Command-line option with which another command reads the same journal, preceded by a space.
+    /// Empty if another command needs no such option.
     pub journal: String,
 }
 
 impl ThreadPart {
-    /// Returns the options with which `organism thread` shows this part of a thread. A space
-    /// precedes each option. If the user gave a time as a duration before now, such as `2h`, the
-    /// options contain the resulting fixed time, so that a later command shows the same state.
+    /// Returns the command-line options with which `organism thread` shows this part of a thread. A
+    /// space precedes each option. If the user gave a time before now, such as `2h`, the options
+    /// contain the resulting fixed time. A later command therefore shows the same state.
     fn options(&self) -> String {
         let mut options = clean(&self.journal);
         match self.at {
@@ -112,8 +112,8 @@ pub fn busy(output: &RenderOutput, busy: &BusyRefusals) -> String {
     page.text
 }
 
-/// Cuts a UTC time in the format of RFC 3339 to whole seconds. Keeps the zone `Z`, so that the
-/// result means the same second on every machine where a command gets it as an option.
+/// Cuts a UTC time in the format of RFC 3339 to whole seconds. Keeps the zone `Z`: a person may
+/// pass the result as an option to a command on another machine, which may have another time zone.
 pub fn second_of(time: &str) -> String {
     time.get(..19).map_or_else(|| time.to_owned(), |second| format!("{second}Z"))
 }
@@ -125,11 +125,12 @@ struct TimelinePage<'p> {
     began: Time,
     depth: usize,
     shown: TimelineColumns,
-    /// Options with which `organism thread` shows the same part of the thread as this page. A space
-    /// precedes each option.
+    /// Command-line options with which `organism thread` shows the same part of the thread as this
+    /// page. A space precedes each option.
     options: String,
-    /// Position and id of the present event. They are written on the line beneath the event's
-    /// heading. `None` if they are already written, or if ids are not shown.
+    /// Position and id of the event that is being drawn. The next drawn heading takes them, and
+    /// writes them on the line beneath itself. `None` if they are already written, or if ids are
+    /// not shown.
     under_head: Option<String>,
     text: String,
 }
@@ -201,7 +202,8 @@ impl<'p> TimelinePage<'p> {
         }
     }
 
-    /// Writes the tokens and money that the whole thread has used; nothing if no model was called.
+    /// Writes the tokens and money that the whole thread has used. Writes nothing if the thread has
+    /// used none.
     fn total(&mut self, timeline: &ThreadTimeline) {
         let spent = &timeline.spent;
         if spent.is_zero() {
@@ -238,7 +240,7 @@ impl<'p> TimelinePage<'p> {
                     self.body(&line, |output, line| output.red(line));
                 }
             }
-            TimelineEvent::Charged { listener, attempt, spending } => {
+            TimelineEvent::Charged { listener, attempt, spending, .. } => {
                 let head = format!("{listener}  model call of attempt {attempt}");
                 self.head(&time, &self.output.yellow(&head));
                 let text = event_text::charge_text(spending);
@@ -500,7 +502,9 @@ mod tests {
         draw_message(&output, &message)
     }
 
-    /// Auditors read the cost of a model turn in this line, and no other line shows the cost.
+    /// Draws a model turn and a timer in 80 columns. The heading of the timer is cut with `…`. The
+    /// text of the turn must contain its tokens, cost and time in full, because auditors read the
+    /// cost there, and no other line shows the cost.
     #[test]
     fn the_cost_and_the_time_of_a_model_turn_are_never_cut() {
         let turn = "<t agent=\"researcher\" turn=\"1\" iteration=\"1\" stop=\"normal\" \

@@ -13,8 +13,8 @@ pub fn columns(text: &str) -> usize {
     text.width()
 }
 
-/// Replaces each tab by a space, and each character that a screen would interpret, reorder or hide
-/// by its code point. Keeps line breaks.
+/// Replaces each tab by a space. Writes the code point in place of each character that a screen
+/// would interpret, reorder or hide. Keeps line breaks.
 pub fn clean(text: &str) -> String {
     visible(text).replace('\t', " ")
 }
@@ -25,8 +25,8 @@ pub fn one_line(text: &str) -> String {
     clean(text).replace('\n', "\\n")
 }
 
-/// Replaces each character that a screen would interpret, reorder or hide by its code point. Keeps
-/// tabs and line breaks. Applied to its own result, changes nothing.
+/// Writes the code point in place of each character that a screen would interpret, reorder or hide.
+/// Keeps tabs and line breaks. This function is idempotent.
 pub fn show_hidden(text: &str) -> Cow<'_, str> {
     if hidden(text) == 0 { Cow::Borrowed(text) } else { Cow::Owned(visible(text)) }
 }

@@ -7,12 +7,10 @@ use serde_json::json;
 use crate::cli::exit::{self, CommandExit, CommandFailure};
 use crate::cli::render::{put, put_json};
 use crate::config::Config;
-use crate::journal::jetstream::{RepairSource, StreamRepair};
+use crate::journal::jetstream::{RepairSource, StreamDamage, StreamRepair};
 use crate::organism;
 use crate::organism::repair::AcceptedDamage;
-use crate::organism::repair_stream::{
-    AcceptedPartition, PartitionRepair, accept_stream_damage, repair_stream,
-};
+use crate::organism::repair_stream::{StreamResult, accept_stream_damage, repair_stream};
 
 /// The side that a repair keeps if a JetStream stream differs from this host's projection, which is
 /// the host's copy of the stream.
@@ -38,20 +36,31 @@ pub fn run(
         RepairSide::Projection => RepairSource::Projection,
         RepairSide::Stream => RepairSource::Stream,
     });
-    let mut repairs = Vec::new();
-    let mut errors = Vec::new();
-    for PartitionRepair { stream, result } in repair_stream(config, partitions, from, note)? {
-        match result {
-            Ok(repair) => repairs.push((stream, repair)),
-            Err(error) => errors.push(error),
-        }
-    }
-
-    let failure = failure_of(errors);
+    let results = repair_stream(config, partitions, from, note)?;
+    let (repairs, failure) = split_failures(results);
     if failure.is_none() || !repairs.is_empty() {
         print_repairs(&repairs, is_json)?;
     }
 
+    exit_code(failure)
+}
+
+/// Separates the partitions for which a command succeeded from the failure about the others; `None`
+/// if there are no others.
+fn split_failures<T>(results: Vec<StreamResult<T>>) -> (Vec<(String, T)>, Option<CommandFailure>) {
+    let mut done = Vec::new();
+    let mut errors = Vec::new();
+    for StreamResult { stream, result } in results {
+        match result {
+            Ok(result) => done.push((stream, result)),
+            Err(error) => errors.push(error),
+        }
+    }
+
+    (done, failure_of(errors))
+}
+
+fn exit_code(failure: Option<CommandFailure>) -> anyhow::Result<ExitCode> {
     match failure {
         Some(failure) => Err(failure.into()),
         None => Ok(CommandExit::Done.into()),
@@ -89,24 +98,39 @@ fn failure_of(errors: Vec<organism::Error>) -> Option<CommandFailure> {
 }
 
 /// Accepts damage of streams, and prints the result. Records that no message authentication code
-/// (MAC) covers stay in the stream, but cannot be verified; the output names them.
+/// (MAC) covers stay in the stream, but cannot be verified; the output names them. If the damage of
+/// some partitions could not be recorded, then fails with their errors.
 pub fn accept(
     config: &Config,
     accepted: AcceptedDamage,
     note: &str,
     is_json: bool,
 ) -> anyhow::Result<ExitCode> {
-    let partitions = accept_stream_damage(config, accepted, note)?;
+    let results = accept_stream_damage(config, accepted, note)?;
+    let (partitions, failure) = split_failures(results);
+    if failure.is_none() || !partitions.is_empty() {
+        print_accepted(&partitions, accepted, is_json)?;
+    }
+
+    exit_code(failure)
+}
+
+/// Prints the accepted damage of each stream.
+fn print_accepted(
+    partitions: &[(String, StreamDamage)],
+    accepted: AcceptedDamage,
+    is_json: bool,
+) -> anyhow::Result<()> {
     if is_json {
-        put_json(&json!({ "repaired": partitions.iter().map(accepted_json).collect::<Vec<_>>() }))?;
-        return Ok(CommandExit::Done.into());
+        let rows: Vec<_> = partitions.iter().map(accepted_json).collect();
+        return put_json(&json!({ "repaired": rows }));
     }
 
     if partitions.is_empty() {
         put(nothing_accepted(accepted))?;
     }
 
-    for AcceptedPartition { stream, damage } in &partitions {
+    for (stream, damage) in partitions {
         let mut lines = vec![format!("stream       {stream}")];
         if let Some((first, last)) = damage.unproved().filter(|_| accepted.key) {
             lines.push(format!("accepted     records {first} to {last}, without a proof"));
@@ -119,12 +143,12 @@ pub fn accept(
         put(&lines.join("\n"))?;
     }
 
-    Ok(CommandExit::Done.into())
+    Ok(())
 }
 
-/// Returns the output of a repair that found no damage of the kinds in `accepted`. On JetStream, a
-/// MAC with an earlier key of this host is treated as a MAC of another host, and is therefore no
-/// damage.
+/// Returns the output of a repair that found no damage of the kinds in `accepted`. If the operator
+/// wanted to accept a key, the output also explains how hosts get to know a new key. On JetStream,
+/// a MAC with an earlier key of this host is no damage: it counts as a MAC of another host.
 fn nothing_accepted(accepted: AcceptedDamage) -> &'static str {
     if accepted.key {
         "no such damage to accept; nothing was recorded. A new key of this host needs no repair on \
@@ -135,8 +159,7 @@ fn nothing_accepted(accepted: AcceptedDamage) -> &'static str {
     }
 }
 
-fn accepted_json(partition: &AcceptedPartition) -> serde_json::Value {
-    let AcceptedPartition { stream, damage } = partition;
+fn accepted_json((stream, damage): &(String, StreamDamage)) -> serde_json::Value {
     let unproved = damage.unproved();
     json!({
         "stream": stream,

@@ -57,7 +57,7 @@ pub fn named(data: &Path, digits: &str) -> anyhow::Result<NamedMessage> {
     })
 }
 
-/// The oldest requests of each journal that match a filter.
+/// Requests that match a filter: the oldest ones of each journal.
 #[derive(Debug)]
 pub struct OldestMatches {
     pub messages: Vec<NamedMessage>,
@@ -186,7 +186,8 @@ mod tests {
     use crate::journal::sqlite::SqliteJournal;
     use crate::thread::{Fact, Input, Record, Verdict};
 
-    /// The record of a submission that the gate refused. The id of its message is `number`.
+    /// Makes the record of a submission that the gate refused. The id of the submitted message is
+    /// `number`.
     fn refused(number: u8) -> Record {
         refused_by(number, RefusalRule::NotInVocabulary, b"<ping/>")
     }
@@ -228,9 +229,10 @@ mod tests {
         page.iter().map(|named| named.message.id.0.as_u128()).collect()
     }
 
-    /// The first candidates still match the filter after the command has tried them, because a
-    /// candidate may need a confirmation or be refused again. They must not keep the later
-    /// candidates from being returned.
+    /// Reads all pages of five candidates, and appends two candidates after the first page. The
+    /// pages must contain each of the five candidates once, and none of the appended ones. No
+    /// candidate leaves the filter meanwhile, as if each retry were refused or needed a
+    /// confirmation. The next page must still begin after the last returned candidate.
     #[test]
     fn pages_have_each_candidate_once_and_none_that_is_recorded_later() {
         let home = tempfile::tempdir().unwrap();

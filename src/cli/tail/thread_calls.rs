@@ -18,8 +18,8 @@ impl ThreadCalls {
         Self { thread, open: HashSet::new(), is_known: false }
     }
 
-    /// Applies a record of the journal. The caller may apply a record a second time, if it then
-    /// applies all later records a second time, too, in their order.
+    /// Applies a record of the journal. If the caller applies a record again, the caller must also
+    /// apply all later records again, in their order.
     pub fn take(&mut self, record: &Record) {
         if record.tree != self.thread.root() {
             return;

@@ -2,9 +2,9 @@
 
 use serde::Serialize;
 
-use crate::audit::{ThreadTotals, compare_threads, has_equal_finals};
+use crate::audit::{RecordedMoment, ThreadTotals, compare_threads, has_equal_finals};
 use crate::envelope::{Spending, SpendingTotals};
-use crate::ids::ThreadId;
+use crate::ids::{Position, ThreadId};
 use crate::organism::{JudgeDecision, ResultsJudgement};
 use crate::schema::Schemas;
 use crate::xml::invisible_characters::visible;
@@ -118,16 +118,18 @@ struct TrialSums {
 }
 
 impl TrialReport {
-    /// Compares a recorded thread with its run in the trial, and adds the result to the report.
+    /// Compares a recorded thread, up to its record at `last`, with its run in the trial. Adds the
+    /// result to the report.
     pub fn compare(
         &mut self,
         (recorded, own): (&JournalTarget, &JournalTarget),
-        thread: &ThreadId,
+        (thread, last): (&ThreadId, Position),
         schemas: &Schemas,
         judgement: Option<ResultsJudgement>,
     ) -> anyhow::Result<()> {
-        let before = diff::timeline(recorded, thread.as_str())?;
-        let after = diff::timeline(own, thread.as_str())?;
+        let up_to = Some(RecordedMoment::Position(last));
+        let before = diff::timeline(recorded, thread.as_str(), up_to)?;
+        let after = diff::timeline(own, thread.as_str(), None)?;
         let comparison = compare_threads(&before, &after);
         let mut uncompared = 0;
         let first = diff::first_difference(&comparison, recorded, own, &mut uncompared);

@@ -10,7 +10,7 @@ use crate::thread::Record;
 
 use super::super::config_error_carets;
 use super::super::exit::{CommandExit, CommandFailure};
-use super::super::journal_target::{self, JournalTarget, known, unknown};
+use super::super::journal_target::{self, JournalTarget, known};
 use super::super::output::put;
 use super::super::startup::ConfigArg;
 
@@ -21,17 +21,15 @@ pub fn write(run: &str, file: Option<&Path>, given: Option<PathBuf>) -> anyhow::
     let given = given.or_else(|| config_of(file?));
     let config = ConfigArg { config: given.clone() }.load_to_read()?;
     let place = JournalTarget { config: given, data: None, state: None };
+    journal_target::require_thread(&place, &thread)?;
     let mut records: Vec<Record> = Vec::new();
     for reader in journal_target::readers_of(&place, &thread)? {
         let tree = reader.tree(&thread.root(), None);
         let tree = tree.map_err(|error| journal_target::failed_in(&reader, error))?;
         records.extend(tree.into_iter().map(|sealed| sealed.record));
     }
-    if records.is_empty() {
-        return Err(unknown(None, &thread).into());
-    }
 
-    let case = write_case(&config, &records).map_err(|error| match error {
+    let case = write_case(&config, &thread, &records).map_err(|error| match error {
         CaseWriteError::Organism(error) => anyhow::Error::from(error),
         reason => {
             let message = format!("no case is written from {thread}: {reason}");

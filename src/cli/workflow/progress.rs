@@ -51,9 +51,8 @@ pub struct RunProgress<'a> {
 }
 
 impl<'a> RunProgress<'a> {
-    /// Makes the progress of a run that is not submitted yet. Call this function before the
-    /// submission, because only those records are shown that follow the present ends of the
-    /// journals.
+    /// Makes the progress of a run that is not submitted yet. Must be called before the submission,
+    /// because the progress shows only records that are appended after this call.
     pub fn new(
         data: &'a Path,
         form: ProgressForm,
@@ -229,9 +228,9 @@ fn changed<'r>(before: &'r [RunRow], rows: &'r [RunRow]) -> Vec<(Option<&'r RunR
     changed
 }
 
-/// Whether the command prints a line for a changed row. True for every row that is not waiting, and
-/// for a waiting row that was running before: a loop will repeat the goal of such a row. False for
-/// any other waiting row.
+/// Whether the command prints a line for a changed row. True for every row that is not waiting.
+/// True also for a waiting row that was running before, because a loop is about to repeat the goal
+/// of this row. False for any other waiting row.
 fn has_news(before: Option<&RunRow>, row: &RunRow) -> bool {
     let was_running = before.is_some_and(|before| before.phase == GoalPhase::Running);
     row.phase != GoalPhase::Waiting || was_running

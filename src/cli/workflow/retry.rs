@@ -33,7 +33,8 @@ pub struct RetryArgs {
     #[arg(long, value_name = "GOAL")]
     from: Option<String>,
     /// Confirm that completed calls may be made a second time. Needed if a goal that begins anew has
-    /// made calls to listeners with `attempts = 1`, and these calls were not undone.
+    /// made calls to listeners with `attempts = 1`, and these calls were not undone. The retry then
+    /// also runs if another retry of the same run was sent at the same time.
     #[arg(long)]
     again: bool,
     /// A key of your choice. Retrying with the same key again returns the recorded output and runs
@@ -72,7 +73,7 @@ pub fn run(args: &RetryArgs) -> anyhow::Result<ExitCode> {
         Some(retry) => retry,
         None => {
             let run = CallId(recorded.request.id);
-            let retry = RunRetry { run, from: goal(args, &definition)? };
+            let retry = RunRetry { run, from: goal(args, &definition)?, again: args.again };
             if !args.again {
                 refuse_repeated(&config, &recorded, &definition, &retry)?;
             }
@@ -121,12 +122,14 @@ fn refuse_repeated(
 
     let named = repeated.iter().map(|RepeatedCalls { goal, listener, count }| {
         let calls = if *count == 1 { "call" } else { "calls" };
-        format!("{} ({count} {calls} to {listener})", goal.as_str())
+        let goal = goal.as_ref().map_or("an earlier run", GoalId::as_str);
+        format!("{goal} ({count} {calls} to {listener})")
     });
     let named = named.collect::<Vec<_>>().join(", ");
     let message = format!(
-        "nothing was sent: goals that begin anew have completed calls to listeners with \
-         `attempts = 1`, which were not undone: {named}; pass --again to have them made again"
+        "nothing was sent: goals that begin anew, or an earlier run whose request was sent again, \
+         have completed calls to listeners with `attempts = 1`, which were not undone: {named}; \
+         pass --again to have them made again"
     );
     Err(CommandFailure::usage(message).into())
 }

@@ -108,7 +108,8 @@ pub async fn show_run(
     Ok(exit.into())
 }
 
-/// Carries out `submit`, and `watching` at the same time. Returns the result of `submit`.
+/// Carries out `submit` and returns its result. Meanwhile, also carries out `watching`, which must
+/// not end before `submit`.
 async fn while_watching(
     submit: impl Future<Output = Result<(), ServiceError>>,
     watching: impl Future<Output = ()>,

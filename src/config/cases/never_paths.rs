@@ -140,7 +140,7 @@ fn goals_in_passes(definition: &WorkflowDefinition) -> HashSet<&str> {
     found
 }
 
-/// Returns the goals that a goal may start.
+/// Returns the goals that a goal may start, including its fallback, which runs after a failure.
 fn started_by<'a>(goal: &'a GoalDefinition, definition: &'a WorkflowDefinition) -> Vec<&'a str> {
     let mut started = members_of(goal);
     let policy = goal.on_failure.as_ref().unwrap_or(&definition.on_failure);

@@ -15,7 +15,7 @@ const FAULT: KnownSection = KnownSection {
     keys: &[("fail", KeyKind::Text), ("reason", KeyKind::Text)],
 };
 
-/// The input of a run.
+/// Input that a case supplies to its run.
 #[derive(Debug, Clone)]
 pub enum CaseInput {
     /// Values of the inputs, as pairs of an input's name and a value. A list has one pair for each

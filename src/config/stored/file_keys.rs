@@ -58,7 +58,8 @@ fn times_by_key(times: &str) -> Vec<(&'static str, String)> {
 /// config. Returns `path` itself if the file has no such key.
 ///
 /// `roles_of` returns the roles that a member has in the two compared configs, as the effective
-/// config writes them. The first role whose section in the file has such a key decides.
+/// config writes them. Each role has a section in the file. For a contract setting, tries these
+/// sections in the order of the roles, and returns the key of the first section that has one.
 /// `is_set_anew` states whether only one of the two configs has the value.
 pub(super) fn file_key(
     path: &str,
@@ -87,7 +88,8 @@ pub(super) fn file_key(
 }
 
 /// Returns the key of the config file that sets the contract setting `setting` of the member
-/// `name`; `None` if the section of members with the role `role` has no such key.
+/// `name`. The section of the file depends on `role`, the role of the member. Returns `None` if
+/// this section has no such key.
 fn member_key(role: &str, name: &str, setting: &str, is_set_anew: bool) -> Option<String> {
     let section = section_of(role)?;
     let KnownSection { name: section_name, .. } = section;

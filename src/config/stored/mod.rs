@@ -117,6 +117,13 @@ impl StoredConfig {
         Self { manifest, manifest_text, toml, files }
     }
 
+    /// Makes a stored config from the text of its config file and the texts of its other files.
+    #[cfg(test)]
+    pub fn of_texts(toml: String, files: BTreeMap<String, String>) -> Self {
+        let rendered = RenderedConfig { toml, files, ..RenderedConfig::default() };
+        Self::new("", Path::new(CONFIG_NAME), rendered)
+    }
+
     /// Returns the texts of the stored config: the manifest, the config as TOML, and the files that
     /// the config names. The journal stores each text as a blob, after the effective config.
     pub(super) fn texts(&self) -> impl Iterator<Item = &str> {

@@ -404,7 +404,7 @@ impl WorkflowReader<'_> {
             }
             _ => {
                 let types: Option<ShortType> =
-                    short_types::of_table(node, "the output", read.problems);
+                    short_types::of_table(node, "the output", self.is_stored, read.problems);
                 types.map(GoalOutput::Types)
             }
         }

@@ -411,7 +411,7 @@ impl WorkflowReader<'_> {
                 payload.map(WorkflowInput::Payload)
             }
             _ => {
-                let types = short_types::of_table(node, "the input", read.problems);
+                let types = short_types::of_table(node, "the input", self.is_stored, read.problems);
                 types.map(WorkflowInput::Types)
             }
         }
@@ -448,7 +448,8 @@ impl WorkflowReader<'_> {
         Some(self.placed(text))
     }
 
-    /// Reads a table of named expressions.
+    /// Returns the entries of the table `key`, each as a name and an expression. Stores the places
+    /// of the expressions.
     fn expressions(
         &mut self,
         key: &str,

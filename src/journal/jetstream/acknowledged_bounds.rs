@@ -3,9 +3,9 @@
 //! stream is shorter than the bound, or is forked: it has a different record at the position of the
 //! bound.
 //!
-//! Servers may lose the end of a stream together with the leases, which state which process writes
-//! the stream of each partition. So before a process begins to write a stream, it queries every
-//! source that knows the position of a record:
+//! A lease states which process writes the stream of a partition. Servers may lose the leases
+//! together with the end of a stream. So before a process begins to write a stream, it queries
+//! every source that knows the position of a record:
 //!
 //! - the projection of this host, which is its copy of the stream
 //! - the state directory of this host
@@ -248,7 +248,7 @@ impl StreamBounds {
     }
 
     /// Returns the id of the journal on this host. The id comes from the host's projection or, if
-    /// there is none, from the note in the state directory. Returns `None` if neither exists.
+    /// there is none, from the id that the state directory notes. Returns `None` if neither exists.
     fn journal_of(&self, host: &PumpDirectories) -> Option<Uuid> {
         let projection = self.all.first().map(|bound| bound.journal);
         projection.or_else(|| sqlite::noted_journal(&host.data, &host.state))
@@ -391,9 +391,10 @@ impl StreamBounds {
         if self.all.iter().any(is_shorter) { Err(self.shorter(Some(last))) } else { Ok(()) }
     }
 
-    /// Returns the positions of the records that a source knows and a stream of `journal` lacks:
-    /// the stream ends before the position, at record `last`, or has a different record there.
-    /// `hash_at` returns the hash of the stream's record at a position.
+    /// Returns the positions of the records that a source knows and a stream of `journal` lacks.
+    /// `last` is the last record of the stream, and `hash_at` returns the hash of its record at a
+    /// position. The stream lacks a record if it ends before the record's position, or has a
+    /// different record there.
     pub fn missing(
         &self,
         journal: Uuid,

@@ -26,13 +26,17 @@ pub struct JoiningHost<'a> {
     /// Id of the journal that an operator is adopting or moving into the stream; `None` if an
     /// operator does neither.
     pub accepts: Option<Uuid>,
-    /// Kinds of damage in the stream that an operator accepts, such as missing MACs.
+    /// Kinds of damage that an operator accepts in the stream, such as missing MACs.
     pub damage: OperatorAcceptance,
+    /// Whether an operator's command opens the journal to record an action, so that no pump starts.
+    /// Only then may the host open the journal before a repair of the stream has ended.
+    pub is_offline: bool,
 }
 
 impl<'a> JoiningHost<'a> {
     pub fn new(data: &'a Path, state: &'a Path) -> Self {
-        Self { data, state, accepts: None, damage: OperatorAcceptance::default() }
+        let damage = OperatorAcceptance::default();
+        Self { data, state, accepts: None, damage, is_offline: false }
     }
 
     /// Returns the id of the journal that this host takes part in; `None` if the host has noted no

@@ -1,7 +1,7 @@
-//! The lease on a partition: a key in a bucket, which the pump of the partition renews while it
-//! lives. The lease avoids needless work and informs people, but it does not ensure that only one
-//! pump writes. The server ensures this: every message states the number of the message before it,
-//! and the server refuses a message that states a wrong number.
+//! The lease on a partition is a key in a bucket. The pump of the partition renews the lease while
+//! the pump lives. The lease avoids needless work and informs people, but it does not ensure that
+//! only one pump writes. The server ensures this: every message states the number of the message
+//! before it, and the server refuses a message that states a wrong number.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -123,7 +123,7 @@ pub fn this_process() -> String {
 }
 
 /// Returns an id that is stored in `home`. The id distinguishes two containers that have the same
-/// host name and the same path of their journals.
+/// host name and the same path to their journals.
 fn own_name(home: &std::path::Path) -> String {
     let path = home.join("home");
     let read = || std::fs::read_to_string(&path).ok().filter(|name| !name.is_empty());
@@ -263,7 +263,7 @@ impl Lease {
     }
 
     /// Returns the id for a new journal. The journal gets this id if the stream is still empty when
-    /// the holder of this lease begins to write to it.
+    /// the holder of this lease begins to write to the stream.
     pub fn first_id(&self) -> Uuid {
         self.first_id
     }

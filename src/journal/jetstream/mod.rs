@@ -27,6 +27,8 @@ mod projection_check;
 mod promote;
 mod publish;
 mod repair;
+mod repair_note;
+mod set_aside;
 mod settings;
 mod standby;
 mod stream_copier;
@@ -61,9 +63,10 @@ pub use identity::JoiningHost;
 pub use lease::{LeaseHandover, MemberId, this_process};
 pub use projection_check::{StreamAgreement, compare_with_stream};
 pub use promote::{PromotedJournal, PromotionPhase, promote};
-pub use repair::{RepairSource, StreamRepair, recorded, repair};
+pub use repair::{RepairSource, StreamRepair, repair};
+pub use repair_note::recorded;
 pub use standby::{LeaseCheck, Standby};
-pub use stream_damage::{StreamContent, StreamDamage, stream_content};
+pub use stream_damage::{StreamContent, StreamDamage, refuse_payloads_in_stream, stream_content};
 pub use takeover::StreamTakeover;
 
 /// Names and settings of a journal on JetStream.
@@ -121,8 +124,7 @@ impl Options {
         format!("$KV.{}.{}", self.bucket(), self.partition)
     }
 
-    /// Returns the key of the entry in the bucket of leases that states the journal's number of
-    /// partitions.
+    /// Returns the key under which the bucket of leases stores the journal's number of partitions.
     pub fn count(&self) -> String {
         format!("$KV.{}.partitions", self.bucket())
     }

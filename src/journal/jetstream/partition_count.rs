@@ -29,8 +29,8 @@ struct PartitionCount {
 /// pump writes the entry at the same moment.
 const TRIES: usize = 3;
 
-/// Lock that lets only one partition of a process at a time begin a journal. So all partitions of
-/// the process note the same id of the organism's journal.
+/// Lock: in one process, only one partition at a time may begin a journal. So all partitions of the
+/// process note the same id of the organism's journal.
 static BEGINNING: Mutex<()> = Mutex::new(());
 
 /// Returns the id of the organism's journal. For a new journal, writes the number of partitions and

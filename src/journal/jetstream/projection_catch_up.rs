@@ -86,8 +86,8 @@ pub struct StreamProgress {
 /// `following`. If the server becomes unreachable, `progress` shows which messages were read.
 ///
 /// Refuses records if no MAC proves that a pump wrote them, and does not write such records. Before
-/// a refusal, reads and verifies the rest of the stream, because an operator may have accepted
-/// missing MACs, wrong MACs or blanked payloads in a later record.
+/// a refusal, reads and verifies the rest of the stream, because a later record may contain an
+/// operator's action that accepts missing MACs, wrong MACs or blanked payloads.
 pub fn read(
     host: &StreamHost,
     progress: &mut StreamProgress,

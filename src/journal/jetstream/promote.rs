@@ -33,7 +33,8 @@ use super::projection_alignment::{ComparedProjection, ProjectionAlignment, Proje
 use super::stream_copier::StreamCopier;
 use super::stream_reader::StreamReader;
 
-/// The phase of a move of a journal into a stream. Each phase processes all records of the journal.
+/// A phase of the move that brings a journal into a stream. Each phase processes all records of the
+/// journal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PromotionPhase {
     Proving,

@@ -48,8 +48,8 @@ pub struct StreamPublisher {
     pub epoch: u32,
     /// Whether the last request to the server had no response.
     silence: Cell<bool>,
-    /// The latest attempt to append a message: the number of the message directly before the place
-    /// of the new message, and how often an append at this place was retried.
+    /// The place of the latest attempt to append a message, and the number of retries at this
+    /// place. The place is stated as the number of the message directly before it.
     retries: Cell<(u64, u32)>,
 }
 

@@ -34,6 +34,8 @@ use super::lease::{Lease, LeaseEntry};
 use super::lease_renewal::LeaseRenewal;
 use super::open::{connect, found};
 use super::projection_alignment::{ComparedProjection, ProjectionAlignment, ProjectionComparison};
+use super::repair_note::{read_note, recorded, write_note};
+use super::set_aside::{has_database, move_file, unused};
 use super::stream_copier::StreamCopier;
 use super::stream_reading::StreamReading;
 use super::{Options, creation_failed, first_message, settings};
@@ -58,23 +60,28 @@ pub struct StreamRepair {
     pub kept: Position,
     /// The last record that the repair publishes again or gives up.
     pub acknowledged: Position,
-    /// The first record that the repair gives up although the stream has a record at this position:
-    /// the stream's record is a different one. `None` if the stream is not forked.
+    /// The first record that the repair gives up because the stream has a different record at the
+    /// same position. `None` if the stream is not forked.
     #[serde(rename = "forked_at", default, skip_serializing_if = "Option::is_none")]
     pub forked_at: Option<Position>,
     /// Path to which the projection was moved aside; `None` if no projection was moved.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub aside: Option<PathBuf>,
+    /// Whether everything that showed the records up to `acknowledged` was moved aside. A record
+    /// that the stream lacks is a later one then, whatever its position is.
+    #[serde(rename = "moved", default)]
+    pub has_moved: bool,
 }
 
 /// Reconciles stream and projection. Returns `None` if nothing needs repair. The caller must record
-/// the returned repair, then call [`recorded`].
+/// the returned repair, then call [`super::recorded`].
 ///
 /// Returns [`Error::OtherHostAhead`] if a repair on another host could keep more records. Nothing
 /// was changed then.
 ///
-/// While another process pumps the stream, changes nothing. If a repair is needed, returns
-/// [`Error::StreamForked`] with both sides, or [`Error::InUse`].
+/// While another process pumps the stream, changes nothing. If a repair is needed then, returns
+/// [`Error::StreamForked`] for a forked stream, with the records of both sides, and otherwise
+/// [`Error::InUse`].
 pub fn repair(
     servers: &nats::Options,
     options: &Options,
@@ -99,10 +106,11 @@ pub fn repair(
     lease.take(free, options)?;
     let renewal = LeaseRenewal::start(options, Arc::new(lease))?;
     let host = LockedHost { api: &api, options, data, state, opening: &opening, renewal };
+    host.refuse_other_side(from, noted.as_ref())?;
     let is_pending = noted.is_some();
     let noted = noted.filter(|noted| from.is_none_or(|from| from == noted.from));
     match from.or(noted.as_ref().map(|noted| noted.from)) {
-        Some(RepairSource::Stream) => host.keep_stream(noted, is_pending),
+        Some(RepairSource::Stream) => host.keep_stream(noted, is_pending, from.is_some()),
         _ => host.publish_rest(noted, from),
     }
 }
@@ -147,37 +155,6 @@ fn compare_while_pumped(
         lost.unwrap_or(position),
     );
     Err(Error::StreamForked { stream, position, sources })
-}
-
-/// Removes the note of a repair from the state directory. Must be called only after the repair was
-/// recorded in the journal.
-pub fn recorded(options: &Options, state: &Path) -> Result<(), Error> {
-    let path = note_path(options, state);
-    durable_file::remove(&path).map_err(Error::io(path.display().to_string()))
-}
-
-fn note_path(options: &Options, state: &Path) -> PathBuf {
-    state.join(format!("{}.repair", options.stream()))
-}
-
-fn read_note(options: &Options, state: &Path) -> Result<Option<StreamRepair>, Error> {
-    let path = note_path(options, state);
-    let note = durable_file::read(&path).and_then(|bytes| match bytes {
-        Some(bytes) => serde_json::from_slice(&bytes).map_err(std::io::Error::other),
-        None => Ok(None),
-    });
-    note.map_err(Error::io(path.display().to_string()))
-}
-
-fn write_note(options: &Options, state: &Path, note: &StreamRepair) -> Result<(), Error> {
-    if mutant("forget-the-repair") {
-        return Ok(());
-    }
-
-    let path = note_path(options, state);
-    let bytes = serde_json::to_vec(note).expect("plain data is JSON");
-    let written = durable_file::replace(&path, &path.with_extension("repair.new"), &bytes);
-    written.map_err(Error::io(path.display().to_string()))
 }
 
 /// A host that is being repaired: this process holds the locks of the host's directories and the
@@ -243,6 +220,8 @@ impl LockedHost<'_> {
             return Err(self.unpublished(first, last));
         }
 
+        // The choice of an interrupted repair does not cover records that the projection got later.
+        let noted = noted.filter(|noted| kept == last || noted.acknowledged >= last);
         // Ordering rule: checked before anything is published, because the host then appends the
         // record of the repair, and no later records can be published after it.
         if kept < last {
@@ -250,7 +229,14 @@ impl LockedHost<'_> {
         }
 
         let from = from.unwrap_or(RepairSource::Projection);
-        let fresh = StreamRepair { from, kept, acknowledged: last, forked_at: None, aside: None };
+        let fresh = StreamRepair {
+            from,
+            kept,
+            acknowledged: last,
+            forked_at: None,
+            aside: None,
+            has_moved: false,
+        };
         let note = noted.unwrap_or(fresh);
         write_note(self.options, self.state, &note)?;
         if let Some(hash) = hash_at(self.data, last)? {
@@ -282,8 +268,8 @@ impl LockedHost<'_> {
     /// Refuses to publish from `projection` if another process has later records of `journal`, or a
     /// different record at some position.
     ///
-    /// If the operator did not choose this projection (`is_chosen` is false), also refuses to
-    /// publish if one of these may have later records and cannot be queried:
+    /// `is_chosen` states whether the operator chose this projection. If not, also refuses to
+    /// publish if there is one of these, because it may have later records and cannot be queried:
     /// - A process that runs and does not answer.
     /// - Another host whose pump wrote the projection's last record, or an earlier one: a pump of
     ///   that host may have continued the journal after the pump of this host had ended.
@@ -343,8 +329,8 @@ impl LockedHost<'_> {
         Ok(other.filter(|_| !mutant("publish-for-another-host")))
     }
 
-    /// Returns the id of another host's key with which a pump wrote the newest record of
-    /// `projection` that this host's pump did not write. Returns `None` if there is no such record.
+    /// Searches `projection`, from its end, for a record with a MAC of another host's pump. Returns
+    /// the id of that host's key; `None` if there is no such record.
     fn earlier_writer(&self, projection: &ComparedProjection) -> Result<Option<KeyId>, Error> {
         let own = self.opening.key_id();
         let mut end = projection.last.0;
@@ -394,9 +380,9 @@ impl LockedHost<'_> {
         Err(Error::StreamShorter { stream: self.options.stream(), end, sources })
     }
 
-    /// Whether the stream has lost messages at its end, but no records; for example, only messages
-    /// with checkpoints. In this case, the lease names a message after the stream's last message,
-    /// but no record after `last`, the last record of the projection.
+    /// Whether the stream has lost messages at its end, but only messages without records, such as
+    /// messages with checkpoints. In this case, the lease names a message after the stream's last
+    /// message, but no record after `last`, the last record of the projection.
     fn is_behind_lease(&self, last: Position) -> bool {
         let seq = self.info().ok().flatten().map_or(0, |info| info.state.last_seq);
         let known = self.renewal.acknowledged();
@@ -445,8 +431,7 @@ impl LockedHost<'_> {
         copier.publish_blobs(&compared.blobs)?;
 
         let kept = compared.records;
-        let mut checkpoints = reader.checkpoints()?;
-        checkpoints.retain(|checkpoint| checkpoint.position > kept);
+        let checkpoints = reader.checkpoints_after(kept)?;
         copier
             .publish_records(kept, last, &checkpoints, &mut |_| failpoint("repair-publishing"))?;
 
@@ -462,13 +447,18 @@ impl LockedHost<'_> {
     /// Keeps the stream as it is. Moves the projection aside, together with the state directory's
     /// notes about the projection, and returns the description of the repair.
     ///
-    /// If the stream has everything that this host and the lease know, nothing needs repair: moves
-    /// nothing and returns `None`. Exception: if `is_pending` is true, completes an interrupted
-    /// repair even for such a stream.
+    /// If the stream has everything that this host and the lease know, moves nothing. An interrupted
+    /// repair that has moved the files must only be recorded then. The note of one that has moved
+    /// nothing is removed, and `None` is returned, as without an interrupted repair. Exception: if the operator chose another side before the interruption
+    /// (`is_pending` without `noted`), moves the projection even for such a stream.
+    ///
+    /// `is_chosen` states whether this command names the stream as the side to keep. If not, an
+    /// interrupted repair gives up no more records than before.
     fn keep_stream(
         self,
         noted: Option<StreamRepair>,
         is_pending: bool,
+        is_chosen: bool,
     ) -> Result<Option<StreamRepair>, Error> {
         let Some(info) = self.info()? else {
             let end = "is gone".to_owned();
@@ -481,30 +471,63 @@ impl LockedHost<'_> {
             sqlite::note_journal(self.data, self.state, journal)?;
         }
 
-        let note = match noted {
-            Some(note) => note,
-            None => {
-                let reading = self.read_stream(info.state.last_seq)?;
-                if reading.is_whole && !is_pending {
-                    return Ok(None);
-                }
-
-                let last = reading.last;
-                let members = StreamBounds::of_members(self.api, self.options);
-                if let Some(sources) = members.beyond(last) {
-                    let ours = format!("the stream goes up to record {last}");
-                    return Err(self.ahead(&ours, &sources));
-                }
-
-                self.note_of_stream(&reading)
+        let reading = self.read_stream(info.state.last_seq)?;
+        if reading.is_whole && (noted.is_some() || !is_pending) {
+            let Some(note) = noted else { return Ok(None) };
+            let aside = note.aside.filter(|aside| has_database(aside));
+            if aside.is_none() && !note.has_moved && self.opening.exists() {
+                // The stream has got its records back, so the repair gives up nothing.
+                recorded(self.options, self.state)?;
+                return Ok(None);
             }
-        };
 
+            if let Some(aside) = aside.as_deref().filter(|_| !self.opening.exists()) {
+                // A kill during the moves has left the log of the database in `aside`.
+                self.move_projection(aside)?;
+            }
+            return Ok(Some(StreamRepair { aside, ..note }));
+        }
+
+        let last = reading.last;
+        let members = StreamBounds::of_members(self.api, self.options);
+        if let Some(sources) = members.beyond(last) {
+            let ours = format!("the stream goes up to record {last}");
+            return Err(self.ahead(&ours, &sources));
+        }
+
+        let note = self.note_of_stream(&reading, noted, is_chosen)?;
         write_note(self.options, self.state, &note)?;
         failpoint("repair-noted");
         self.set_aside(note.aside.as_deref())?;
         self.renewal.forget();
+        let note = StreamRepair { has_moved: true, ..note };
+        write_note(self.options, self.state, &note)?;
         Ok(Some(note))
+    }
+
+    /// Refuses to publish from a projection if an interrupted repair keeps the stream and has already
+    /// moved a projection aside. That repair would never be recorded otherwise. Refuses nothing if the
+    /// stream is gone, because that repair cannot end then.
+    fn refuse_other_side(
+        &self,
+        from: Option<RepairSource>,
+        noted: Option<&StreamRepair>,
+    ) -> Result<(), Error> {
+        let noted = noted.filter(|noted| noted.from == RepairSource::Stream);
+        let aside =
+            noted.and_then(|noted| noted.aside.as_deref()).filter(|aside| has_database(aside));
+        let (Some(RepairSource::Projection), Some(aside)) = (from, aside) else { return Ok(()) };
+
+        if self.info()?.is_none() {
+            return Ok(());
+        }
+
+        let aside = aside.display();
+        let reason = format!(
+            "a repair that keeps the stream has not ended, and has moved the projection to {aside}. \
+             End it first: `organism repair`"
+        );
+        Err(Error::OtherHostAhead { stream: self.options.stream(), reason })
     }
 
     fn read_stream(&self, last_seq: u64) -> Result<StreamReading, Error> {
@@ -514,14 +537,77 @@ impl LockedHost<'_> {
         StreamReading::of(self.api, self.options, &host, &self.renewal.lease, last_seq)
     }
 
-    /// Returns the description of a repair that keeps the stream.
-    fn note_of_stream(&self, reading: &StreamReading) -> StreamRepair {
-        StreamRepair {
+    /// Returns the description of a repair that keeps the stream. `noted` describes the interrupted
+    /// repair that this one continues. Fails if the stream lacks a record that the interrupted
+    /// repair does not give up, and the operator did not choose to give it up (`is_chosen`). This is
+    /// so if the stream has a new record since, if a later position is missing, and always after
+    /// the files were moved.
+    fn note_of_stream(
+        &self,
+        reading: &StreamReading,
+        noted: Option<StreamRepair>,
+        is_chosen: bool,
+    ) -> Result<StreamRepair, Error> {
+        let lost = reading.lost.unwrap_or(reading.last);
+        let Some(noted) = noted else {
+            return Ok(StreamRepair {
+                from: RepairSource::Stream,
+                kept: reading.last,
+                acknowledged: lost,
+                forked_at: reading.forked_at,
+                aside: self.directory_aside(None),
+                has_moved: false,
+            });
+        };
+
+        let StreamRepair { kept, acknowledged, has_moved, .. } = noted;
+        let has_continued = reading.last > kept;
+        let is_later = |lost| has_moved || has_continued || lost > acknowledged;
+        let gives_up_more = reading.lost.is_some_and(is_later);
+        if gives_up_more && !is_chosen {
+            let last = reading.last;
+            let reason = format!(
+                "a repair that has not ended keeps the stream up to record {kept} and gives up \
+                 those up to {acknowledged}; the stream now ends at record {last} and lacks \
+                 acknowledged records up to {lost}. Run `organism repair` on the host that pumped \
+                 it since, and then here again. If that is refused, too, or that host is lost, \
+                 `organism repair --from stream` gives them up, too"
+            );
+            return Err(Error::OtherHostAhead { stream: self.options.stream(), reason });
+        }
+
+        let aside = self.directory_aside(noted.aside.as_deref());
+        if !gives_up_more {
+            return Ok(StreamRepair { aside, ..noted });
+        }
+
+        // The stream has other records in place of the first ones that the interrupted repair
+        // gives up.
+        let replaced = has_continued.then_some(Position(kept.0 + 1));
+        let forks = [noted.forked_at, reading.forked_at, replaced];
+        Ok(StreamRepair {
             from: RepairSource::Stream,
             kept: reading.last,
-            acknowledged: reading.lost.unwrap_or(reading.last),
-            forked_at: reading.forked_at,
-            aside: self.opening.exists().then(|| unused(self.data)),
+            acknowledged: acknowledged.max(lost),
+            forked_at: forks.into_iter().flatten().min(),
+            aside,
+            has_moved: false,
+        })
+    }
+
+    /// Returns the directory into which the projection is moved: `earlier`, the directory that an
+    /// interrupted repair chose, or an unused one. Never returns a directory that already has
+    /// another projection. Returns `None` if there is no projection to move.
+    fn directory_aside(&self, earlier: Option<&Path>) -> Option<PathBuf> {
+        let exists = self.opening.exists();
+        match earlier {
+            Some(earlier) if !exists || !has_database(earlier) => Some(earlier.to_owned()),
+            Some(earlier) => {
+                let earlier = earlier.display();
+                tracing::warn!("this repair has set another projection aside before, in {earlier}");
+                Some(unused(self.data))
+            }
+            None => exists.then(|| unused(self.data)),
         }
     }
 
@@ -536,13 +622,7 @@ impl LockedHost<'_> {
         }
 
         if let Some(aside) = aside {
-            std::fs::create_dir_all(aside).map_err(Error::io(aside.display().to_string()))?;
-            // Ordering rule: the database is moved last, so that a crash leaves no write-ahead log
-            // without its database.
-            for end in sqlite::FILE_ENDS {
-                let file = format!("{DATABASE}{end}");
-                move_file(&self.data.join(&file), &aside.join(&file))?;
-            }
+            self.move_projection(aside)?;
         }
 
         if let Some(journal) = noted {
@@ -557,21 +637,20 @@ impl LockedHost<'_> {
 
         Ok(())
     }
-}
 
-/// Returns a path in `data` that is not in use.
-fn unused(data: &Path) -> PathBuf {
-    let mut all = (1..).map(|n: u32| data.join(format!("set-aside-{n}")));
-    all.find(|path| !path.exists()).unwrap_or_default()
-}
+    /// Moves the files of the projection into `aside`, except those that `aside` already has.
+    fn move_projection(&self, aside: &Path) -> Result<(), Error> {
+        std::fs::create_dir_all(aside).map_err(Error::io(aside.display().to_string()))?;
+        // Ordering rule: the database is moved first. If its log were moved first, a crash in
+        // between would leave a database that the next attempt opens without its log.
+        for end in sqlite::FILE_ENDS.iter().rev() {
+            let file = format!("{DATABASE}{end}");
+            let to = aside.join(&file);
+            if !durable_file::may_exist(&to) {
+                move_file(&self.data.join(&file), &to)?;
+            }
+        }
 
-fn move_file(from: &Path, to: &Path) -> Result<(), Error> {
-    if !from.exists() {
-        return Ok(());
+        Ok(())
     }
-
-    let copied = std::fs::copy(from, to)
-        .and_then(|_| std::fs::File::open(to)?.sync_all())
-        .and_then(|()| std::fs::remove_file(from));
-    copied.map_err(Error::io(from.display().to_string()))
 }

@@ -24,7 +24,7 @@ const SOUND: (u32, u32, u32) = (2, 10, 23);
 const REPLICAS: &str = "num_replicas";
 
 /// Returns the settings that decide whether a stream can lose messages, each with its only safe
-/// value. Of [`REPLICAS`], higher values are safe, too. A setting that a server does not report
+/// value. For [`REPLICAS`], higher values are also safe. A setting that a server does not report
 /// counts as null, false, zero or empty.
 fn required(options: &Options) -> Vec<(&'static str, Value)> {
     vec![

@@ -19,6 +19,7 @@ use super::identity::JoiningHost;
 use super::lease::{LastSeen, Lease, LeaseAvailability, LeaseEntry};
 use super::open::{connect, foreign_journal, found};
 use super::projection_catch_up::{self, StreamProgress};
+use super::repair_note::refuse_unfinished;
 use super::{Options, StreamJournal, read_failed};
 
 /// A host that can take over a stream, with its connection to the NATS servers.
@@ -27,7 +28,7 @@ pub(super) struct StreamHost {
     pub api: JetStreamApi,
     pub options: Options,
     pub directories: PumpDirectories,
-    /// Kinds of damage in the stream that an operator accepts, such as missing MACs.
+    /// Kinds of damage that an operator accepts in the stream, such as missing MACs.
     pub damage: OperatorAcceptance,
 }
 
@@ -43,8 +44,8 @@ pub struct Standby {
 pub enum LeaseCheck {
     /// The process with this name holds the lease. The standby continues.
     Held(Standby, String),
-    /// The lease is reserved: the last holder chose another process as its heir, or the lease was
-    /// lost with its bucket. The standby continues.
+    /// The lease is reserved: the last holder chose another process as its heir, or the entry of
+    /// the lease was lost, perhaps together with its bucket. The standby continues.
     Left(Standby),
     /// The server does not answer. The standby continues.
     Unavailable(Standby, Error),
@@ -76,6 +77,10 @@ impl Standby {
         member: &JoiningHost<'_>,
     ) -> Result<Self, Error> {
         let opening = LockedJournalDir::begin(member.data, member.state)?;
+        // Ordering rule: looked up under the lock, because a repair may run in another process.
+        if !member.is_offline {
+            refuse_unfinished(options, member.state)?;
+        }
         let opening = opening.with_copies(options.checkpoints.as_deref());
         let api = connect(servers, options)?;
         let lease = Lease::of(&api, options, LeaseEntry::here(member.data), member)?;
@@ -113,8 +118,8 @@ impl Standby {
         }
     }
 
-    /// Creates the bucket of the leases in place of a lost one. The pumps that run take their
-    /// leases again, so the standby continues.
+    /// Creates the bucket of the leases in place of a lost one. The running pumps take their leases
+    /// again, so the standby continues.
     fn make_bucket_again(mut self) -> Result<LeaseCheck, Error> {
         let StreamHost { api, options, directories, damage, .. } = &self.host;
         let PumpDirectories { data, state } = directories;
@@ -207,8 +212,8 @@ impl Standby {
 }
 
 impl LeaseHolder {
-    /// Begins to pump as [`LeaseHolder::lead_recovering`] does. Passes to `visit` only those
-    /// records that [`Standby::follow`] has not already passed to its own `visit`.
+    /// Begins to pump as [`LeaseHolder::lead_recovering`] does. Calls `visit` only for those
+    /// records for which [`Standby::follow`] has not already called its `visit`.
     pub fn lead(
         self,
         visit: &mut dyn FnMut(HashedRecord) -> Result<(), Error>,

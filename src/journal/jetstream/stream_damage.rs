@@ -1,15 +1,18 @@
-//! Damage in a stream that only an operator can accept: records that no MAC of a pump covers, a
-//! stream that was written before MACs existed, and blanked payloads. The damage is found before
-//! anything is written, because nothing can be removed from a stream.
+//! Damage in a stream that a pump refuses until an operator accepts it: records that no MAC of a
+//! pump covers, a stream that was written before MACs existed, and blanked payloads. The damage is
+//! found before anything is written, because nothing can be removed from a stream.
+
+use std::collections::BTreeSet;
+use std::path::Path;
 
 use crate::ids::Position;
 use crate::journal::log::StreamItem;
 use crate::journal::redactions::refuse_blanked;
-use crate::journal::sqlite::RecordProof;
+use crate::journal::sqlite::{JournalReader, RecordProof};
 use crate::journal::{Error, OperatorAcceptance};
-use crate::limits;
 use crate::mutant::mutant;
 use crate::nats;
+use crate::thread::text::InternedNames;
 
 use super::api::code;
 use super::open::connect;
@@ -30,8 +33,7 @@ pub struct StreamDamage {
     /// Position of the stream's last record, if no record has a MAC and the stream may have been
     /// written before MACs existed. Otherwise, `None`.
     pub without_mac: Option<Position>,
-    /// Records with blanked payloads that no recorded action of an operator accepts; at most
-    /// [`limits::ACTION_DETAILS_MAX`] of them.
+    /// Records with blanked payloads that no recorded action of an operator accepts.
     pub redacted: Vec<Position>,
 }
 
@@ -43,7 +45,7 @@ impl StreamDamage {
         Self {
             uncovered: coverage.uncovered_end(last, is_old).map(|first| (first, last)),
             without_mac: (is_without_mac && is_old).then_some(last),
-            redacted: redactions.unrecorded().take(limits::ACTION_DETAILS_MAX).collect(),
+            redacted: redactions.unrecorded().collect(),
         }
     }
 
@@ -105,4 +107,41 @@ pub fn stream_content(servers: &nats::Options, options: &Options) -> Result<Stre
         StreamContent::WithMac => Ok(content),
         StreamContent::NoRecords | StreamContent::WithoutMac => read.map(|()| content),
     }
+}
+
+/// Returns [`Error::PayloadInStream`] if the stream still has a payload that is blanked in the
+/// projection in `data`. `blanked` are the positions of the records with blanked payloads. Such a
+/// redaction would be undone, because every host copies the stream.
+pub fn refuse_payloads_in_stream(
+    servers: &nats::Options,
+    options: &Options,
+    data: &Path,
+    blanked: &BTreeSet<Position>,
+) -> Result<(), Error> {
+    if blanked.is_empty() {
+        return Ok(());
+    }
+
+    let projection = JournalReader::open(data)?;
+    let api = connect(servers, options)?;
+    let name = options.stream();
+    let info = api.info(&name).map_err(|f| read_failed(&format!("the stream {name}"), f))?;
+    let mut names = InternedNames::default();
+    StreamReader::new(&api, options).each_group(info.state.last_seq, &mut |_, contents| {
+        for item in &contents.taken {
+            let StreamItem::Step(row) = item else { continue };
+            let position = row.place.position;
+            if !blanked.contains(&position) {
+                continue;
+            }
+            let ours = projection.existing_record(position)?.record;
+            let theirs = row.unseal(position, &mut names)?.record;
+            let mut pairs = ours.payloads().zip(theirs.payloads());
+            if pairs.any(|(ours, theirs)| ours.is_redacted() && !theirs.is_redacted()) {
+                let stream = name.clone();
+                return Err(Error::PayloadInStream { stream, position, data: data.to_owned() });
+            }
+        }
+        Ok(())
+    })
 }

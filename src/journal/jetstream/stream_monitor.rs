@@ -48,8 +48,8 @@ struct StreamMonitor {
 struct SuspectSince(Option<Instant>);
 
 impl SuspectSince {
-    /// Takes the result of one check: a problem, or `None`. Returns the problem if every check for
-    /// at least [`limits::STREAM_GONE_AFTER`] has found a problem, and `None` if not.
+    /// Takes the result of one check: a problem, or `None`. Returns the problem if all checks
+    /// during the last [`limits::STREAM_GONE_AFTER`] found a problem. Otherwise, returns `None`.
     fn lasting<P>(&mut self, problem: Option<P>, now: Instant) -> Option<P> {
         let Some(problem) = problem else {
             self.0 = None;
@@ -131,8 +131,8 @@ impl LeadershipWatch {
     }
 
     /// Compares the stream with the projections of the other processes. If a projection has a
-    /// record after this pump's last record, sets the fatal condition. In this case, another pump
-    /// has taken over meanwhile, and the servers have lost its records.
+    /// record after this pump's last record, another pump has taken over meanwhile, and the servers
+    /// have lost the records of that pump. In this case, sets the fatal condition.
     fn compare_with_members(&self) -> Result<(), Error> {
         // During an outage, the callers of the pump do not wait long for an error.
         if !self.api.link.is_connected() {
@@ -234,7 +234,8 @@ impl StreamMonitor {
 }
 
 /// Adds advice for the operator to `detail`, which states that the stream lost acknowledged
-/// messages. The advice names the projection and no backup, because a backup has fewer records.
+/// messages. The advice is a repair from the projection and not from a backup, because a backup has
+/// fewer records.
 fn with_advice(detail: &str) -> String {
     format!(
         "{detail}. Keep the projection: it has every acknowledged record. If the servers cannot \

@@ -18,7 +18,7 @@ pub struct StreamGroup {
     bytes: Vec<u8>,
 }
 
-/// Reads the stream of `options`.
+/// Reader of the stream that `options` names.
 pub struct StreamReader<'r> {
     pub api: &'r JetStreamApi,
     pub options: &'r Options,

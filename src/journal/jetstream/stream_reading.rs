@@ -24,8 +24,8 @@ pub(super) struct StreamReading {
     /// The first record that differs from a known one at the same position; `None` if there is no
     /// such record.
     pub forked_at: Option<Position>,
-    /// The last known record that the stream lacks, or in whose place it has a different one;
-    /// `None` if there is no such record.
+    /// The last known record that the stream lacks, or has replaced with a different record. `None`
+    /// if there is no such record.
     pub lost: Option<Position>,
     /// Whether the stream has everything that is known.
     pub is_whole: bool,

@@ -39,8 +39,8 @@ struct ServerSettings {
 
 #[derive(Debug, Default, Deserialize)]
 struct JetStream {
-    /// A server omits this section while JetStream does not run on it, for example because the
-    /// server has shut down JetStream after its disk became full.
+    /// Section with the settings of JetStream. A server omits it while JetStream does not run
+    /// there, for example because the server has shut down JetStream after its disk became full.
     #[serde(rename = "config", default)]
     config: Option<Config>,
 }

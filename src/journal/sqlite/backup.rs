@@ -1,6 +1,6 @@
 //! Consistent copies of a journal, made while a pump writes.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::durable_file;
 use crate::ids::Position;
@@ -23,17 +23,34 @@ pub struct BackedUp {
     pub checkpoints: usize,
 }
 
+/// A copy of a journal that is complete but has no name yet, so that no command takes it for a
+/// journal. Dropping this value deletes the copy.
+#[derive(Debug)]
+#[must_use]
+pub struct UnnamedCopy {
+    copied: BackedUp,
+    /// Directory of the copy.
+    data: PathBuf,
+}
+
+/// Path of a copy in `data` that has no name yet.
+fn unfinished_in(data: &Path) -> PathBuf {
+    data.join("journal.new")
+}
+
 /// Copies the journal in `data` with its blobs into `to_data`, while a pump may continue to write.
-/// The copy ends with a whole commit. Also copies checkpoints from `state` to `to_state`, but only
-/// those that the copied journal contains. Never copies the signing key.
+/// The copy ends with a whole commit, and gets its name from [`UnnamedCopy::finish`]. Also copies
+/// checkpoints from `state` to `to_state`, but only those that the copied journal contains. Never
+/// copies the signing key.
 ///
-/// Nothing is overwritten: an existing file is an error.
+/// Overwrites nothing: an existing journal in `to_data` is an error. But replaces the unnamed copy
+/// of an attempt that was killed.
 pub fn back_up(
     data: &Path,
     state: &Path,
     to_data: &Path,
     to_state: &Path,
-) -> Result<BackedUp, Error> {
+) -> Result<UnnamedCopy, Error> {
     let file = to_data.join(DATABASE);
     make(to_data)?;
     make(to_state)?;
@@ -42,38 +59,80 @@ pub fn back_up(
         return Err(Error::io(file.display().to_string())(exists));
     }
 
-    let unfinished = to_data.join("journal.new");
-    durable_file::remove(&unfinished).map_err(Error::io(unfinished.display().to_string()))?;
-    let created = durable_file::create_private(&unfinished);
-    created.map_err(Error::io(unfinished.display().to_string()))?;
-    if let Err(error) = JournalReader::open(data)?.copy_to(&unfinished) {
-        // A part of a copy is useless, and takes room that the next attempt needs.
-        durable_file::remove(&unfinished).ok();
-        return Err(error);
+    let unfinished = unfinished_in(to_data);
+    let failed = || Error::io(unfinished.display().to_string());
+    durable_file::remove(&unfinished).map_err(failed())?;
+    durable_file::create_private(&unfinished).map_err(failed())?;
+    let copied = JournalReader::open(data)?
+        .copy_to(&unfinished)
+        .and_then(|()| std::fs::File::open(&unfinished).map_err(failed()))
+        .and_then(|copy| copy.sync_all().map_err(failed()))
+        .and_then(|()| copy_checkpoints(&JournalReader::open_copy(&unfinished)?, state, to_state));
+    match copied {
+        Ok(copied) => Ok(UnnamedCopy { copied, data: to_data.to_owned() }),
+        Err(error) => {
+            // A part of a copy is useless, and takes room that the next attempt needs.
+            durable_file::remove(&unfinished).ok();
+            Err(error)
+        }
     }
-    let synced = std::fs::File::open(&unfinished).and_then(|copy| copy.sync_all());
-    synced.map_err(Error::io(unfinished.display().to_string()))?;
-    // Ordering rule: the log is renamed before the copy gets its name. Otherwise SQLite would take
-    // the pages of a lost journal in this log for pages of the copy.
-    if let Some(log) = set_logs_aside(to_data)? {
-        let log = log.display();
-        tracing::warn!("set aside the write-ahead log of a journal whose file is gone, as {log}");
-    }
-    let renamed =
-        std::fs::rename(&unfinished, &file).and_then(|()| durable_file::sync_parent(&file));
-    renamed.map_err(Error::io(file.display().to_string()))?;
+}
 
-    let copy = JournalReader::open(to_data)?;
+/// Copies the checkpoints that are in the journal `copy` from `state` to `to_state`, except those
+/// that an earlier attempt has copied. Returns the description of the copy.
+fn copy_checkpoints(
+    copy: &JournalReader,
+    state: &Path,
+    to_state: &Path,
+) -> Result<BackedUp, Error> {
     let journal = copy.about()?.journal;
     let last = copy.last()?;
-    let mut lines = CheckpointFile::new(state, journal).read()?;
+    let noted = CheckpointFile::new(state, journal);
+    let (mut lines, damage) = noted.read_intact()?;
+    if let Some(damage) = damage {
+        let noted = noted.path().display();
+        tracing::warn!("the backup lacks some of the checkpoints in {noted}: {damage}");
+    }
     // A newer checkpoint may cover records of the copy without being in it.
     let inside = copy.checkpoints()?;
     lines.retain(|line| inside.binary_search_by_key(&line.position, |it| it.position).is_ok());
+    let copied = BackedUp { journal, last, blobs: copy.blobs()?.len(), checkpoints: lines.len() };
+
     let outside = CheckpointFile::new(to_state, journal);
+    if let Some(earlier) = outside.last_intact()?.checkpoints.last() {
+        lines.retain(|line| line.position > earlier.position);
+    }
     if !lines.is_empty() {
         outside.append(&lines).map_err(Error::io(outside.path().display().to_string()))?;
     }
 
-    Ok(BackedUp { journal, last, blobs: copy.blobs()?.len(), checkpoints: lines.len() })
+    Ok(copied)
+}
+
+impl UnnamedCopy {
+    /// Gives the copy its name, under which commands find it.
+    pub fn finish(self) -> Result<BackedUp, Error> {
+        // Ordering rule: the log is renamed before the copy gets its name. Otherwise SQLite would
+        // take the pages of a lost journal in this log for pages of the copy.
+        if let Some(log) = set_logs_aside(&self.data)? {
+            let log = log.display();
+            tracing::warn!(
+                "set aside the write-ahead log of a journal whose file is gone, as {log}"
+            );
+        }
+
+        let file = self.data.join(DATABASE);
+        let renamed = std::fs::rename(unfinished_in(&self.data), &file)
+            .and_then(|()| durable_file::sync_parent(&file));
+        renamed.map_err(Error::io(file.display().to_string()))?;
+        Ok(self.copied.clone())
+    }
+}
+
+impl Drop for UnnamedCopy {
+    fn drop(&mut self) {
+        // A finished copy has another name. An unfinished one takes room that the next attempt
+        // needs, and that attempt also deletes it.
+        durable_file::remove(&unfinished_in(&self.data)).ok();
+    }
 }

@@ -74,10 +74,18 @@ fn connect_immutable(path: &Path) -> Option<rusqlite::Result<Connection>> {
         return None;
     }
 
-    let escaped: String = path.to_str()?.chars().map(escape).collect();
+    Some(connect_unchanging(path))
+}
+
+/// Opens a journal's file that no process changes. SQLite then creates no files beside it, and
+/// reads no write-ahead log.
+pub fn connect_unchanging(path: &Path) -> rusqlite::Result<Connection> {
+    let text = path.to_str().ok_or_else(|| rusqlite::Error::InvalidPath(path.to_owned()))?;
+    let escaped: String = text.chars().map(escape).collect();
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI;
-    let db = Connection::open_with_flags(format!("file:{escaped}?immutable=1"), flags);
-    Some(db.and_then(|db| keep_plans(&db).map(|()| db)))
+    let db = Connection::open_with_flags(format!("file:{escaped}?immutable=1"), flags)?;
+    keep_plans(&db)?;
+    Ok(db)
 }
 
 fn escape(char: char) -> String {

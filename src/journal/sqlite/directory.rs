@@ -1,4 +1,4 @@
-//! The data directory of a journal, which contains the journal's file. A note in another directory,
+//! The data directory of a journal. It contains the journal's file. A note in another directory,
 //! the state directory, names the journal that a pump last wrote in the data directory.
 
 use std::os::unix::fs::DirBuilderExt as _;
@@ -22,8 +22,8 @@ pub fn make(directory: &Path) -> Result<(), Error> {
     )))
 }
 
-/// Returns the path of the note in the directory `state` that names the journal in `data`. If that
-/// journal is lost, the note reveals the loss.
+/// Returns the path of a note in the directory `state`. The note names the journal in `data`. If
+/// that journal is lost, the note reveals the loss.
 fn link(data: &Path, state: &Path) -> PathBuf {
     let data = canonical(data).unwrap_or_else(|| data.to_owned());
     let digest = Digest::of(data.as_os_str().as_encoded_bytes()).to_string();

@@ -13,7 +13,7 @@ use crate::mutant::mutant;
 
 const HOLDER: &str = "holder";
 
-/// The lock on a journal's directory, which is the right to write in the directory. The directory
+/// The lock on a journal's directory. Its holder alone may write in the directory. The directory
 /// itself is locked, so there is no lock file that could be deleted or go stale. The operating
 /// system releases the lock when the process ends.
 #[derive(Debug)]
@@ -119,9 +119,9 @@ pub fn lock_holder(data: &Path) -> LockHolder {
     shown().or_else(written).map_or(LockHolder::Hidden, LockHolder::Process)
 }
 
-/// Returns the id of the process that holds a write lock on the file with this `device` and
-/// `inode`, if `line` describes such a lock, and `None` if not. `line` is a line of `/proc/locks`,
-/// such as `4: FLOCK  ADVISORY  WRITE 1201 08:01:524301 0 EOF`.
+/// `line` is a line of `/proc/locks`, such as `4: FLOCK  ADVISORY  WRITE 1201 08:01:524301 0 EOF`.
+/// If it describes a write lock on the file with this `device` and `inode`, returns the id of the
+/// process that holds the lock. Otherwise, returns `None`.
 fn holder_in(line: &str, device: u64, inode: u64) -> Option<u32> {
     let mut fields = line.split_whitespace().skip(1);
     if (fields.next()?, fields.nth(1)?) != ("FLOCK", "WRITE") {

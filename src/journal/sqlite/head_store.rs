@@ -1,5 +1,5 @@
-//! Stores the heads of trees, which are the last records of the trees, and the leaves of the Merkle
-//! tree over these heads. The store is a working file of a pump, or one of the databases of a
+//! Stores the heads of trees and the leaves of the Merkle tree over these heads. The head of a tree
+//! is its last record. The store is a working file of a pump, or one of the databases of a
 //! snapshot. A pump that started from a snapshot reads the snapshot's database in place, and writes
 //! to a new working file.
 //!

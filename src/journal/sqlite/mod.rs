@@ -9,6 +9,7 @@ mod connect;
 mod creation;
 mod directory;
 mod directory_lock;
+mod found;
 mod head_store;
 
 mod open;
@@ -43,16 +44,17 @@ use super::commit_watermark::CommitWatermark;
 use super::log::{Log, LogGroup, LogMark};
 use super::writer::JournalWriter;
 use super::{Error, TreeHeads};
-use connect::is_disk_full;
 use wal_checkpointer::{WalCheckpointResult, WalCheckpointer};
 
-pub use backup::{BackedUp, back_up};
+pub use backup::{BackedUp, UnnamedCopy, back_up};
+pub(super) use connect::is_disk_full;
 pub use connect::keep_plans;
 pub use directory::{DATABASE, make as make_directory};
 pub(in crate::journal) use directory::{note_journal, noted_journal};
 pub use directory_lock::{DirectoryLock, LockHolder, lock_holder, require_free};
+pub use found::FoundJournal;
 pub(super) use head_store::{HeadStore, HeadsSummary};
-pub use open::{FoundJournal, hold};
+pub use open::hold;
 pub(in crate::journal) use projection::{
     CatchingUp, LockedJournalDir, RecordProof, RecordsAhead, StreamEvidence,
 };
@@ -123,7 +125,7 @@ impl Log for SqliteLog {
     }
 }
 
-impl SqliteJournal {
+impl<L: Log> JournalWriter<L> {
     /// Writes the journal's file anew from its rows, and empties the write-ahead log. Unused parts
     /// of the file may contain old copies of rows, such as a payload that was blanked later. The
     /// new file has no such copies. A crash at any moment leaves all rows as they are.
@@ -282,7 +284,9 @@ impl JournalFile {
             .map_err(failed)
     }
 
-    /// Moves the whole write-ahead log into the file, and closes the file.
+    /// Moves the whole write-ahead log into the file, and closes the file. If the disk has no room,
+    /// the log stays beside the file: its records are durable, and the next close with room, or
+    /// further records, move them.
     pub(super) fn fold(mut self, heads: &mut TreeHeads) -> Result<(), Error> {
         if self.refreshed < heads.last() {
             self.refresh_trees(heads)?;
@@ -292,10 +296,10 @@ impl JournalFile {
             return Err(error);
         }
 
-        let failed = Error::sqlite("closing the journal");
-        let moved = self.db.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
-        let tidied = |()| self.db.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, false);
-        moved.and_then(tidied).map(drop).map_err(failed)
+        let rest = wal_checkpointer::move_all(&self.db);
+        self.moved(rest)?;
+        let tidied = self.db.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, false);
+        tidied.map(drop).map_err(Error::sqlite("closing the journal"))
     }
 
     /// Runs one transaction in which `fill` writes to the database. Any error rolls back the whole

@@ -20,19 +20,19 @@ use crate::journal::record_codec::RecordBatch;
 use crate::journal::redactions::RedactedRecords;
 use crate::journal::writer::{JournalRecovery, JournalWriter};
 use crate::journal::{
-    Error, EveryRecord, FORMAT, HashedRecord, KeyId, StateRecovery, TreeHeads, may_have_journal,
+    Checkpoint, Error, EveryRecord, FORMAT, HashedRecord, KeyId, StateRecovery, TreeHeads,
+    may_have_journal,
 };
 use crate::limits;
 use crate::mutant::mutant;
-use crate::thread::AcceptedLoss;
 
 use super::connect::keep_plans;
 use super::creation::create;
 use super::directory::{self, DATABASE, make};
 use super::directory_lock::DirectoryLock;
+use super::found::{FoundJournal, JournalPlace};
 use super::repair::{
-    TableRepair, TakenOut, drop_checkpoints_after, keep_uncovered_aside, set_file_aside,
-    set_logs_aside,
+    TableRepair, drop_checkpoints_after, keep_uncovered_aside, set_file_aside, set_logs_aside,
 };
 use super::snapshot::{self, SnapshotEvidence};
 use super::snapshot_start::SnapshotStart;
@@ -126,7 +126,8 @@ impl LockedJournalDir {
     /// the journal, returns `None`, because the journal may have been written before MACs existed.
     pub fn uncovered_end(&self, journal: Uuid, last: Position) -> Result<Option<Position>, Error> {
         let mut coverage = MacCoverage::new(journal, Some(self.key.mac()));
-        scan(&self.data, last, &mut TreeHeads::default(), &mut |sealed, heads| {
+        let reader = JournalReader::open(&self.data)?;
+        scan(&reader, last, &mut TreeHeads::default(), &mut |sealed, heads| {
             coverage.take(sealed.hash, sealed.mac, heads);
             Ok(())
         })?;
@@ -176,7 +177,7 @@ impl LockedJournalDir {
         };
 
         let end = taken_out.as_ref().map(|out| Position(out.first.0 - 1));
-        let mut proved = self.prove_file(purpose, accept, end, base, visit)?;
+        let mut proved = self.prove_file(&reader, purpose, accept, end, base, visit)?;
         if end.is_none() {
             prove_rest(&mut proved, &db, visit)?;
         }
@@ -315,34 +316,6 @@ pub(super) struct VerifiedJournal {
     pub redactions: RedactedRecords,
 }
 
-/// State of a journal when it was opened.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FoundJournal {
-    /// Public key of the pump that last wrote the journal.
-    pub key: String,
-    /// Whether all records of the journal lack a MAC.
-    pub without_mac: bool,
-    /// The last record that a MAC of this host's key covers.
-    pub covered: Position,
-    /// Position of the last record that the journal keeps. The records in `taken_out` follow this
-    /// record.
-    pub last: Position,
-    /// Loss of records or checkpoints that an operator accepts when the journal is opened. The
-    /// watermark and the checkpoints outside the file reveal this loss.
-    pub loss: AcceptedLoss,
-    /// Records that follow record `last` in the journal's file; `None` if there are none.
-    /// [`TakenOut::file`] is a copy of these records. The commit that records the operator's
-    /// acceptance removes them from the journal's file.
-    pub taken_out: Option<TakenOut>,
-    /// Number of checkpoints that the journal's file lacks and that the state directory or the
-    /// copied checkpoints contain. The commit that records the operator's acceptance writes them to
-    /// the file.
-    pub put_back: usize,
-    /// New path of a file that was moved aside: a file at the journal's path that was no journal,
-    /// or a write-ahead log without its journal. `None` if no file was moved.
-    pub set_aside: Option<PathBuf>,
-}
-
 impl SqliteJournal {
     /// Opens the journal in directory `data`, or creates one, and passes every record to `visit`,
     /// in order. `state` is the directory with the signing key, the watermark of acknowledged
@@ -387,22 +360,26 @@ impl SqliteJournal {
         recovery: &mut dyn StateRecovery,
     ) -> Result<Self, Error> {
         let mut opening = LockedJournalDir::begin(data, state)?.with_copies(copies);
-        let set_aside = opening.make_room(accept)?;
-        if !opening.exists() {
-            if !accept.loss {
-                refuse_lost_file(data, state)?;
+        let (journal, set_aside) = match opening.make_room(accept)? {
+            JournalPlace::Free { set_aside } => {
+                if !accept.loss {
+                    refuse_lost_file(data, state)?;
+                }
+                let journal = Uuid::now_v7();
+                opening.create(journal, None)?;
+                (journal, set_aside)
             }
-            opening.create(Uuid::now_v7(), None)?;
-        } else if opening.found()?.1.is_some() {
-            let detail = "follows a journal on JetStream, which goes on there alone: start it \
-                          with `store = \"jetstream\"`, or name another directory";
-            return Err(Error::ForeignJournal {
-                path: data.display().to_string(),
-                detail: detail.into(),
-            });
-        }
+            JournalPlace::Taken { journal, mark: None } => (journal, None),
+            JournalPlace::Taken { mark: Some(_), .. } => {
+                let detail = "follows a journal on JetStream, which goes on there alone: start it \
+                              with `store = \"jetstream\"`, or name another directory";
+                return Err(Error::ForeignJournal {
+                    path: data.display().to_string(),
+                    detail: detail.into(),
+                });
+            }
+        };
 
-        let journal = opening.found()?.0;
         if accept == OperatorAcceptance::default() {
             opening.restore_snapshot(recovery)?;
         } else {
@@ -420,7 +397,7 @@ impl SqliteJournal {
         }
 
         if let Some(claim) = claim {
-            journal.start_proof(claim, &known, &redactions)?;
+            journal.start_proof(claim, OpenPurpose::Write, &known, &redactions)?;
         }
 
         Ok(journal)
@@ -487,18 +464,19 @@ impl<L> JournalWriter<L> {
 impl LockedJournalDir {
     /// Makes the journal's path free, if an operator accepts the loss of the journal. If the file
     /// at this path is no journal, renames the file. If the file is missing and only its
-    /// write-ahead log is left, renames the log. Returns the new path; `None` if nothing was
-    /// renamed.
-    fn make_room(&self, accept: OperatorAcceptance) -> Result<Option<PathBuf>, Error> {
+    /// write-ahead log is left, renames the log. Returns what the path has afterwards.
+    fn make_room(&self, accept: OperatorAcceptance) -> Result<JournalPlace, Error> {
         if !self.exists() {
-            return if accept.loss { set_logs_aside(&self.data) } else { Ok(None) };
+            let set_aside = if accept.loss { set_logs_aside(&self.data)? } else { None };
+            return Ok(JournalPlace::Free { set_aside });
         }
 
         let found = self.found();
         match found.map_err(|error| unreadable(&self.data, &self.state, error)) {
-            Ok(_) => Ok(None),
+            Ok((journal, mark)) => Ok(JournalPlace::Taken { journal, mark }),
             Err(Error::Broken { .. }) if accept.loss && self.is_no_journal() => {
-                set_file_aside(&self.data).map(Some)
+                let set_aside = Some(set_file_aside(&self.data)?);
+                Ok(JournalPlace::Free { set_aside })
             }
             Err(error) => Err(error),
         }
@@ -512,13 +490,13 @@ impl LockedJournalDir {
     /// outside the file. Changes nothing, so that a damaged journal can be examined.
     fn prove_file(
         &self,
+        reader: &JournalReader,
         purpose: OpenPurpose,
         accept: OperatorAcceptance,
         end: Option<Position>,
         base: Option<SnapshotEvidence>,
         visit: &mut dyn FnMut(HashedRecord) -> Result<(), Error>,
     ) -> Result<ProvedFile, Error> {
-        let reader = JournalReader::open(&self.data)?;
         let about = reader.about()?;
         let last = end.map_or_else(|| reader.last(), Ok)?;
         let copies = self.copies.as_deref();
@@ -529,27 +507,27 @@ impl LockedJournalDir {
         }
 
         let mut uncopied = UncopiedCheckpoints::default();
-        let mut due = reader.checkpoints()?;
-        due.reverse();
         let mut heads = TreeHeads::in_directory(&self.state);
         let mut coverage = MacCoverage::new(about.journal, Some(self.key.mac()));
         let mut redactions = RedactedRecords::default();
         let snapshot = base.as_ref().map(|base| base.checkpoint.position);
+        let mut due = reader.checkpoints_after(snapshot.unwrap_or_default())?;
+        due.reverse();
         if let Some(base) = base {
             known.continue_after(&base.checkpoint, base.heads.last_hash(), base.losses)?;
             known.signers = base.signers;
-            due.retain(|line| line.position > base.checkpoint.position);
             heads = base.heads;
             coverage = base.coverage;
             redactions = base.redactions;
         }
 
-        let scanned = scan(&self.data, last, &mut heads, &mut |sealed, heads| {
+        let scanned = scan(reader, last, &mut heads, &mut |sealed, heads| {
             coverage.take(sealed.hash, sealed.mac, heads);
             redactions.take(&sealed);
             known.take(&sealed, heads);
             if let Some(line) = due.pop_if(|line| line.position == sealed.record.position) {
                 uncopied.take(&line, &known.copies, heads);
+                known.take_inner(&line, heads);
                 // A checkpoint of another host proves the records that its pump wrote.
                 if purpose == OpenPurpose::Follow {
                     agree(&line, heads)?;
@@ -567,7 +545,7 @@ impl LockedJournalDir {
 
         scanned?;
 
-        let mut unwritten = reader.checkpoints()?;
+        let mut unwritten = compared_checkpoints(reader, &known, snapshot)?;
         unwritten.retain(|checkpoint| end.is_none_or(|end| checkpoint.position <= end));
 
         let refreshed =
@@ -590,6 +568,20 @@ impl LockedJournalDir {
             kept,
         })
     }
+}
+
+/// Returns the checkpoints in the journal that a start compares with `known`, or may have to write
+/// outside the journal. `snapshot` is the position of the snapshot, if the start has one.
+fn compared_checkpoints(
+    reader: &JournalReader,
+    known: &ExternalMarks,
+    snapshot: Option<Position>,
+) -> Result<Vec<Checkpoint>, Error> {
+    // The last checkpoints outside the journal may be older than the snapshot. After an accepted
+    // loss, any of them may be the last one that counts.
+    let snapshot = snapshot.filter(|_| known.losses().is_empty());
+    let first = snapshot.map(|at| at.min(known.first_compared())).unwrap_or_default();
+    reader.checkpoints_after(Position(first.0.saturating_sub(1)))
 }
 
 /// Verifies the records that follow the last verified record. Reads through `db`, the connection

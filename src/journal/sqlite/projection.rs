@@ -6,6 +6,8 @@
 use std::collections::BTreeSet;
 
 use crate::ids::{Digest, Position};
+use crate::journal::checkpoint_copies::ReadPatience;
+use crate::journal::earlier_copies::ComparedRecords;
 use crate::journal::external_marks::{ExternalMarks, agree};
 use crate::journal::judge::{OpenPurpose, OperatorAcceptance};
 use crate::journal::log::{LogGroup, LogMark, StreamItem};
@@ -14,11 +16,12 @@ use crate::journal::signers::CheckpointSigners;
 use crate::journal::{
     Checkpoint, Error, HashedRecord, KeyId, MacCoverage, RedactedRecords, StateRecovery, TreeHeads,
 };
+use crate::limits;
 use crate::mutant::mutant;
 use crate::thread::text::InternedNames;
 
 use super::open::VerifiedJournal;
-use super::{JournalMetadata, SqliteJournal, snapshot};
+use super::{JournalMetadata, JournalReader, SqliteJournal, snapshot};
 
 pub use super::open::LockedJournalDir;
 
@@ -54,7 +57,7 @@ impl LockedJournalDir {
             self.prove_recovering(followed, OpenPurpose::Follow, accept, recovery)?;
         let VerifiedJournal { mut journal, known, about, redactions } = verified;
         if let Some(claim) = claim {
-            journal.start_proof(claim, &known, &redactions)?;
+            journal.start_proof(claim, OpenPurpose::Follow, &known, &redactions)?;
         }
 
         // The journal of record is the stream: anything that a power cut removes here is read from
@@ -284,6 +287,10 @@ impl CatchingUp {
         self.known.signers.take_checkpoint(checkpoint);
         journal.signer.checked = checkpoint.position;
         if checkpoint.position > self.known.copies.last() {
+            if self.known.copies.unread.is_some() {
+                // It covers the earlier ones, which may be copied already.
+                journal.signer.copying.due.clear();
+            }
             journal.signer.copying.due.push(checkpoint.clone());
         }
 
@@ -294,9 +301,30 @@ impl CatchingUp {
         Ok(())
     }
 
+    /// Compares the journal with those copied checkpoints that were not compared before because the
+    /// projection lacked their records.
+    fn check_earlier_copies(&mut self) -> Result<(), Error> {
+        let last = self.last();
+        if self.known.copies.has_uncompared() {
+            let reader = JournalReader::open(&self.journal.file.data)?;
+            let inside = |position| reader.checkpoint_at(position);
+            let compared = ComparedRecords { inside: &inside, last, is_behind: false };
+            let total = limits::EARLIER_COPIES_TIMEOUT;
+            let patience = ReadPatience { total, ..ReadPatience::default() };
+            self.known.take_last(&mut self.journal.heads);
+            self.known.compare_earlier(&compared, &patience, false)?;
+            self.known.disagreement()?;
+            self.known.check_missing()?;
+        }
+
+        let copied = self.journal.signer.proof.as_ref().map(|proof| proof.catch_up());
+        self.known.check_copied_end(last, copied.unwrap_or_default())
+    }
+
     /// Ends the catch-up and begins `epoch`, in which this pump alone writes the projection.
     /// Returns an error if acknowledged records are missing at the end of the journal.
     pub fn caught_up(mut self, epoch: u32) -> Result<SqliteJournal, Error> {
+        self.check_earlier_copies()?;
         self.known.check_end(self.last())?;
         self.journal.raise_epoch(&self.about, epoch)?;
         self.journal.renew_sealer();

@@ -17,7 +17,7 @@ use crate::limits;
 use crate::metrics::Counter;
 use crate::thread::text::InternedNames;
 
-use super::connect::{connect, unusable};
+use super::connect::{connect, connect_unchanging, unusable};
 use super::directory::DATABASE;
 use super::{row, write};
 
@@ -72,7 +72,18 @@ impl JournalReader {
             return Err(Error::Missing { path: data.display().to_string() });
         }
 
-        let db = connect(&path).map_err(|error| unusable(&path, error))?;
+        Self::over(connect(&path).map_err(|error| unusable(&path, error))?, data)
+    }
+
+    /// Opens the copy of a journal that is in the file `copy` and that no process changes. Creates
+    /// no files beside it. The returned reader must not be used for scans: they read the journal in
+    /// the same directory.
+    pub(super) fn open_copy(copy: &Path) -> Result<Self, Error> {
+        let db = connect_unchanging(copy).map_err(|error| unusable(copy, error))?;
+        Self::over(db, copy.parent().unwrap_or(copy))
+    }
+
+    fn over(db: Connection, data: &Path) -> Result<Self, Error> {
         let mut reader = Self { db, data: data.to_owned(), has_mac: false };
         reader.check_format()?;
         reader.has_mac =
@@ -80,8 +91,8 @@ impl JournalReader {
         Ok(reader)
     }
 
-    /// Sets the size of the reader's page cache to at most `kib` KiB. For a reader that stays open
-    /// for long.
+    /// Sets the maximum size of the reader's page cache to `kib` KiB. Callers set it for readers
+    /// that stay open for long.
     pub fn with_page_cache(self, kib: u32) -> Result<Self, Error> {
         let set = self.db.pragma_update(None, "cache_size", -i64::from(kib));
         set.map_err(|error| self.read_error("the size of its cache", error))?;
@@ -249,8 +260,8 @@ impl JournalReader {
         Ok(sealed)
     }
 
-    /// Passes the stored rows from `from` to `to`, both included, to `visit`. Returns an error if a
-    /// row is missing.
+    /// Calls `visit` for each stored row from position `from` up to and including `to`. Returns an
+    /// error if a row is missing.
     pub(in crate::journal) fn rows(
         &self,
         from: Position,
@@ -289,11 +300,53 @@ impl JournalReader {
         Ok(is_it)
     }
 
+    /// Returns all checkpoints of the journal, in order of position. A journal that is in use gets
+    /// some thousands of them each day, so only readers of all records may call this method.
     pub fn checkpoints(&self) -> Result<Vec<Checkpoint>, Error> {
+        self.checkpoints_after(Position(0))
+    }
+
+    /// Returns the checkpoints after `position`, in order of position.
+    pub fn checkpoints_after(&self, position: Position) -> Result<Vec<Checkpoint>, Error> {
+        let sql = "SELECT position, line FROM checkpoint WHERE position > ?1 ORDER BY position";
+        self.select_checkpoints(sql, [position.0])
+    }
+
+    /// Returns the first checkpoints after the position `after`, up to the position `to`, in order
+    /// of position. At most `count` of them.
+    pub fn checkpoints_between(
+        &self,
+        after: Position,
+        to: Position,
+        count: usize,
+    ) -> Result<Vec<Checkpoint>, Error> {
+        let sql = "SELECT position, line FROM checkpoint WHERE position > ?1 AND position <= ?2 \
+                   ORDER BY position LIMIT ?3";
+        self.select_checkpoints(sql, (after.0, to.0, count as u64))
+    }
+
+    /// Returns the last `count` checkpoints, in order of position.
+    pub fn last_checkpoints(&self, count: usize) -> Result<Vec<Checkpoint>, Error> {
+        let sql = "SELECT position, line FROM checkpoint ORDER BY position DESC LIMIT ?1";
+        let mut last = self.select_checkpoints(sql, [count as u64])?;
+        last.reverse();
+        Ok(last)
+    }
+
+    /// Returns the checkpoint at `position`; `None` if the journal has none there.
+    pub fn checkpoint_at(&self, position: Position) -> Result<Option<Checkpoint>, Error> {
+        let sql = "SELECT position, line FROM checkpoint WHERE position = ?1";
+        Ok(self.select_checkpoints(sql, [position.0])?.pop())
+    }
+
+    fn select_checkpoints(
+        &self,
+        sql: &str,
+        bounds: impl rusqlite::Params,
+    ) -> Result<Vec<Checkpoint>, Error> {
         let failed = |error| self.read_error("its checkpoints", error);
-        let sql = "SELECT position, line FROM checkpoint ORDER BY position";
-        let mut query = self.db.prepare(sql).map_err(failed)?;
-        let mut rows = query.query([]).map_err(failed)?;
+        let mut query = self.db.prepare_cached(sql).map_err(failed)?;
+        let mut rows = query.query(bounds).map_err(failed)?;
         let mut checkpoints = Vec::new();
 
         while let Some(row) = rows.next().map_err(failed)? {
@@ -373,10 +426,11 @@ impl JournalReader {
         self.check_sound("PRAGMA integrity_check(1)")
     }
 
-    /// Verifies that no row is before the first record, which has the position 1. Such a row
-    /// belongs to no record, but the views show it.
+    /// Verifies that no row is before the first record, which has the position 1. Such a row is no
+    /// record and no checkpoint of one, but the views show it.
     pub fn check_first_position(&self) -> Result<(), Error> {
-        let sql = "SELECT position FROM step WHERE position < 1 ORDER BY position LIMIT 1";
+        let sql = "SELECT position FROM step WHERE position < 1 UNION ALL \
+                   SELECT position FROM checkpoint WHERE position < 1 ORDER BY position LIMIT 1";
         let found = self.query_cached(sql, [], |row| row.get::<_, i64>(0)).optional();
         match found.map_err(|error| self.read_error("its first position", error))? {
             Some(found) => {
@@ -483,8 +537,8 @@ fn catalogue(db: &Connection) -> rusqlite::Result<Vec<SchemaObject>> {
 mod tests {
     use super::*;
 
-    /// A symbolic link to itself cannot be looked up. The error is the same as for a file that this
-    /// user may not look up.
+    /// Opens a journal whose file is a symbolic link to itself. The lookup fails as it does for a
+    /// file that this user may not look up. The error must not be `Missing`.
     #[test]
     fn a_journal_that_cannot_be_looked_up_is_not_reported_as_missing() {
         let data = tempfile::tempdir().unwrap();

@@ -50,12 +50,11 @@ pub fn drop_checkpoints_after(db: &Connection, last: Position) -> rusqlite::Resu
 }
 
 /// Endings of the names of a journal's files: its write-ahead log, the index of this log, and the
-/// database. Files are moved in this order. The database is moved last, so that a crash leaves no
-/// log without its database.
+/// database.
 pub const FILE_ENDS: [&str; 3] = ["-wal", "-shm", ""];
 
-/// Moves the file at the path of the journal in `data` to an unused path, and returns the new path.
-/// The file is not a journal. Also moves the file's write-ahead log.
+/// Moves the file at the journal's path in `data` to an unused path, and returns the new path.
+/// Called for a file that is no journal. Also moves the file's write-ahead log.
 pub fn set_file_aside(data: &Path) -> Result<PathBuf, Error> {
     let named = |number: u32, end: &str| data.join(format!("{DATABASE}.lost-{number}{end}"));
     let mut number = 1;
@@ -63,6 +62,8 @@ pub fn set_file_aside(data: &Path) -> Result<PathBuf, Error> {
         number += 1;
     }
 
+    // Ordering rule: the database is moved last, so that a crash leaves no log without its
+    // database.
     for end in FILE_ENDS {
         let from = data.join(format!("{DATABASE}{end}"));
         let renamed = durable_file::rename(&from, &named(number, end));
@@ -72,7 +73,7 @@ pub fn set_file_aside(data: &Path) -> Result<PathBuf, Error> {
     Ok(named(number, ""))
 }
 
-/// Moves the write-ahead log that a lost journal left in `data` to an unused path, as
+/// If a lost journal left its write-ahead log in `data`, moves this log to an unused path, as
 /// [`set_file_aside`] does. The log is kept because it may contain the only copy of records.
 /// Returns the log's new path; `None` if the log is missing or empty. Must be called only if the
 /// journal's file does not exist.
@@ -110,7 +111,7 @@ pub fn keep_uncovered_aside(
     let reader = JournalReader::open(data)?;
     let about = reader.about()?;
     let last = reader.last()?;
-    let covered = covered(data, key, about.journal, last)?;
+    let covered = covered(&reader, key, about.journal, last)?;
     if covered == Position(0) || covered >= last {
         return Ok(None);
     }
@@ -124,13 +125,13 @@ pub fn keep_uncovered_aside(
 /// Returns the last record that a MAC of this host covers. Ignores all records after a break in the
 /// hash chain.
 fn covered(
-    data: &Path,
+    reader: &JournalReader,
     key: &CheckpointKey,
     journal: Uuid,
     last: Position,
 ) -> Result<Position, Error> {
     let mut coverage = MacCoverage::new(journal, Some(key.mac()));
-    let scanned = scan(data, last, &mut TreeHeads::default(), &mut |sealed, heads| {
+    let scanned = scan(reader, last, &mut TreeHeads::default(), &mut |sealed, heads| {
         coverage.take(sealed.hash, sealed.mac, heads);
         Ok(())
     });

@@ -22,7 +22,7 @@ type Chunk<T> = Result<Vec<T>, Error>;
 /// Reads the records that follow the last record of `heads`, up to and including `last`. Passes
 /// each record to `visit`, in order, with the heads as they are after this record.
 pub fn scan(
-    data: &Path,
+    reader: &JournalReader,
     last: Position,
     heads: &mut TreeHeads,
     visit: &mut dyn FnMut(HashedRecord, &mut TreeHeads) -> Result<(), Error>,
@@ -35,7 +35,7 @@ pub fn scan(
             visit(sealed, heads)
         })
     };
-    in_order(data, first, last, |sealed| sealed, &mut take)
+    in_order(reader, first, last, |sealed| sealed, &mut take)
 }
 
 /// Scans as [`scan`] does, but on one OS thread and chunk by chunk, so that the scan hardly
@@ -65,11 +65,12 @@ pub fn scan_alone(
     Ok(true)
 }
 
-/// Passes the records from `first` to `last` to `take`, in order and in chunks. Several OS threads
-/// read the records and apply `prepare` to each. Verifies each record alone, but not that it
-/// follows from the records before it.
+/// Reads the records from position `first` to `last`, and calls `take` for chunks of them, in
+/// order. Several OS threads read the records and apply `prepare` to each. Each of them opens a
+/// reader of its own. `reader` itself reads a range of at most one chunk. Verifies each record alone,
+/// but not that it follows from the records before it.
 pub fn in_order<T: Send, E: From<Error>>(
-    data: &Path,
+    reader: &JournalReader,
     first: Position,
     last: Position,
     prepare: fn(HashedRecord) -> T,
@@ -87,12 +88,12 @@ pub fn in_order<T: Send, E: From<Error>>(
             0 => Ok(()),
             _ => {
                 let (from, to) = span(0);
-                let reader = JournalReader::open(data)?;
-                take(read_chunk(&reader, from, to, prepare)?)
+                take(read_chunk(reader, from, to, prepare)?)
             }
         };
     }
 
+    let data = reader.data();
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let workers = cores.min(limits::SCAN_WORKERS_MAX) as u64;
     std::thread::scope(|scope| {
@@ -132,7 +133,7 @@ pub fn in_order_alone<T, E: From<Error>>(
     Ok(())
 }
 
-/// Passes every record after the last record of `heads` to `visit`, as [`scan`] does. Reads the
+/// Calls `visit` for every record after the last record of `heads`, as [`scan`] does. Reads the
 /// records through the connection `db`.
 pub(super) fn rest(
     db: &Connection,

@@ -110,8 +110,8 @@ struct SnapshotHeader {
     signers: CheckpointSigners,
     #[serde(rename = "common")]
     common: CommonState,
-    /// Digest of the database with the states of trees, and of the keys under which clients may
-    /// repeat submissions.
+    /// Digest of the database with two kinds of states: those of trees, and those of client keys,
+    /// under which clients may repeat submissions.
     #[serde(rename = "file")]
     file: Digest,
     /// Digest of the database with the heads of trees.
@@ -415,8 +415,8 @@ fn rejected(reason: impl Into<String>) -> Unusable {
 /// The two databases of a snapshot.
 #[derive(Debug)]
 struct SnapshotFiles {
-    /// Database with the states of trees, and of the keys under which clients may repeat
-    /// submissions.
+    /// Database with two kinds of states: those of trees, and those of client keys, under which
+    /// clients may repeat submissions.
     state: PathBuf,
     /// Database with the heads of trees.
     heads: PathBuf,

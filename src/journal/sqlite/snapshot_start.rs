@@ -37,9 +37,15 @@ impl LockedJournalDir {
         let known = ExternalMarks::read(&self.data, &self.state, copies, journal)?;
         let place = SnapshotPlace { state: &self.state, key: &self.key, journal, core_version };
         // Only checkpoints after the last copied one need a copy. If that one is older than the
-        // snapshot, they must be found by reading the records.
-        if copies.is_some() && known.copies.last() < place.position() {
-            tracing::warn!("no checkpoint of the snapshot was copied, so every record is read");
+        // snapshot, they must be found by reading the records. If the copies cannot be read, it is
+        // unknown which checkpoints need a copy, and reading the records does not help.
+        let copied = known.copies.last();
+        let is_known = copies.is_some() && known.copies.unread.is_none();
+        if is_known && copied < place.position() {
+            tracing::warn!(
+                "the last copied checkpoint is at {copied}, before the snapshot, so every record \
+                 is read"
+            );
             return Ok(());
         }
 
@@ -56,8 +62,6 @@ impl LockedJournalDir {
             "continues from the snapshot at {position}; the records up to there are proved \
              meanwhile"
         );
-        let mut inside = reader.checkpoints()?;
-        inside.retain(|line| line.position <= position);
         let claim = ProofClaim {
             data: self.data.clone(),
             state: self.state.clone(),
@@ -66,10 +70,11 @@ impl LockedJournalDir {
             checkpoint: evidence.checkpoint.clone(),
             coverage: evidence.coverage.stored(position),
             signers: evidence.signers.clone(),
-            due: InnerCheckpoints::after(Position(0), inside),
+            due: InnerCheckpoints::between(reader, Position(0), position),
             known,
             redactions: RedactedRecords::default(),
             losses: Vec::new(),
+            is_whole: true,
         };
         self.base = Some(SnapshotStart { evidence, claim });
         Ok(())
@@ -104,13 +109,17 @@ impl SqliteJournal {
     /// Starts to verify, in the background, the records up to the snapshot from which the journal
     /// was opened. `claim` is the input of this verification. The losses and redactions in `claim`
     /// are replaced by those in `known` and `redactions`, because operators may have accepted
-    /// losses and made redactions after the snapshot.
+    /// losses and made redactions after the snapshot. `purpose` is that for which the journal was
+    /// opened.
     pub(super) fn start_proof(
         &mut self,
-        claim: ProofClaim,
+        mut claim: ProofClaim,
+        purpose: OpenPurpose,
         known: &ExternalMarks,
         redactions: &RedactedRecords,
     ) -> Result<(), Error> {
+        claim.is_whole = purpose != OpenPurpose::Follow;
+        claim.known.add_roots(known);
         let losses = known.losses().to_vec();
         let redactions = redactions.clone();
         let (proof, progress) = BackgroundProof::start(ProofClaim { redactions, losses, ..claim })?;

@@ -149,10 +149,11 @@ impl JournalReader {
         Ok(if is_right { last } else { Position(0) })
     }
 
-    /// Marks the heads of all trees that have a record after position `refreshed` and not after
-    /// `snapshot`. The next update of the table of trees then writes these heads. `refreshed` is
-    /// the last record that the table includes. `snapshot` is the position of the snapshot from
-    /// which `heads` continue, and must be higher than `refreshed`.
+    /// Marks the heads of all trees that have a record between the position `refreshed`, which is
+    /// excluded, and the position `snapshot`, which is included. The next update of the table of
+    /// trees then writes these heads. `refreshed` is the last record that the table includes.
+    /// `snapshot` is the position of the snapshot from which `heads` continue, and must be higher
+    /// than `refreshed`.
     fn note_between(
         &self,
         refreshed: Position,
@@ -188,8 +189,8 @@ impl JournalReader {
         Ok(is_right)
     }
 
-    /// Whether the table of trees agrees with `heads`. The table may include later records of a
-    /// tree than `heads`. For such a tree, compares only the tree's first record.
+    /// Whether the table of trees agrees with `heads`. The table may include later records than
+    /// `heads`. For a tree with such records, compares only the tree's first record.
     pub(in crate::journal) fn agrees_about_older(&self, heads: &TreeHeads) -> Result<bool, Error> {
         let failed = |error| self.trees_error(error);
         let sql = format!("{COLUMNS} ORDER BY root");
@@ -233,8 +234,8 @@ impl JournalReader {
         Ok(Position(text.parse().unwrap_or(0)))
     }
 
-    /// Returns an error if the position of the last record in the table of trees is not the
-    /// position up to which the table claims to be up to date.
+    /// Compares two positions: that of the last record in the table of trees, and the one up to
+    /// which the table claims to be up to date. Returns an error if they differ.
     pub fn check_refreshed(&self) -> Result<(), Error> {
         let sql = "SELECT value = (SELECT cast(coalesce(max(head), 0) AS TEXT) FROM tree) \
                    FROM meta WHERE key = 'refreshed'";

@@ -8,10 +8,11 @@
 use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
 
-use rusqlite::{Connection, ErrorCode};
+use rusqlite::Connection;
 
 use crate::journal::Error;
 
+use super::connect::is_disk_full;
 use super::open;
 
 /// Result of the last WAL checkpoint.
@@ -82,11 +83,19 @@ impl Drop for WalCheckpointer {
 /// into the database file, as far as this is possible without waiting for readers. Returns the
 /// result.
 pub fn move_now(db: &Connection) -> WalCheckpointResult {
-    match db.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(())) {
+    checkpoint(db, "PASSIVE")
+}
+
+/// Moves the whole write-ahead log into the database file on the caller's OS thread, and truncates
+/// the log. Waits for readers. Returns the result.
+pub fn move_all(db: &Connection) -> WalCheckpointResult {
+    checkpoint(db, "TRUNCATE")
+}
+
+fn checkpoint(db: &Connection, mode: &str) -> WalCheckpointResult {
+    match db.query_row(&format!("PRAGMA wal_checkpoint({mode})"), [], |_| Ok(())) {
         Ok(()) => WalCheckpointResult::Nearly,
-        Err(error) if error.sqlite_error_code() == Some(ErrorCode::DiskFull) => {
-            WalCheckpointResult::NoRoom
-        }
+        Err(error) if is_disk_full(&error) => WalCheckpointResult::NoRoom,
         Err(error) => WalCheckpointResult::Failed(Error::sqlite(
             "moving the write-ahead log into the journal",
         )(error)),

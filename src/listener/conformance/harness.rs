@@ -204,8 +204,9 @@ impl Drop for NatsProgram {
 }
 
 /// Environment variables that make a program flush its output by itself. The check removes them
-/// from the program's environment. If the author's shell sets them, a program could otherwise pass
-/// the checks, and then hang in an organism whose config does not set them in `env`.
+/// from the program's environment. Otherwise, if the shell of the program's author sets them, the
+/// program could pass the checks. It could then hang in an organism whose config does not set them
+/// in `env`.
 const FLUSHING: [&str; 1] = ["PYTHONUNBUFFERED"];
 
 /// Returns the settings with which the host runs the tested program as a child process. The

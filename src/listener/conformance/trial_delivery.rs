@@ -26,9 +26,9 @@ pub(super) fn delivery(request: &TrialRequest, attempt: Attempt, timeout: Durati
     delivery_of_call(new_call(), request, attempt, timeout, 0)
 }
 
-/// Returns a delivery of `call`. The delivery contains the request, and then failure messages,
-/// whose number is `results`. Each of them reports the time-out of another call, as if the listener
-/// had made that call.
+/// Returns a delivery of `call`. The delivery contains the request, and then as many failure
+/// messages as `results` states. Each failure message reports the time-out of another call, as if
+/// the listener had made that call.
 pub(super) fn delivery_of_call(
     call: CallId,
     request: &TrialRequest,

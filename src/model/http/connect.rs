@@ -29,7 +29,7 @@ pub(super) struct HttpStream {
 #[derive(Debug, Clone)]
 pub(super) struct ConnectFailure {
     pub detail: String,
-    /// Advice against this failure; `None` if the failure needs no advice of its own.
+    /// Special advice for this failure; `None` if the general advice for connections applies.
     pub advice: Option<&'static str>,
 }
 

@@ -29,7 +29,7 @@ use super::error::CallPhase;
 use crate::limits;
 
 /// Maximum time by which each time-out is extended, in order to read bytes that arrived in time. If
-/// this process was suspended, a time-out may pass before the process has read such bytes.
+/// this process was suspended, a time-out may expire before the process has read such bytes.
 const LATE_READ_TIMEOUT: Duration = Duration::from_millis(50);
 
 /// Time-outs of the phases of a call.
@@ -62,7 +62,7 @@ pub enum HttpError {
     Connect {
         host: String,
         detail: String,
-        /// Advice against this failure; `None` if the failure needs no advice of its own.
+        /// Special advice for this failure; `None` if the general advice for connections applies.
         advice: Option<&'static str>,
     },
     Timeout {
@@ -124,7 +124,7 @@ impl HttpClient {
 pub(super) struct CallDeadlines {
     timeouts: HttpTimeouts,
     ends: Instant,
-    /// Deadline for the first byte of the body; `None` as long as the request is not sent.
+    /// Deadline for the first byte of the body; `None` until the request is sent.
     first_by: Option<Instant>,
 }
 

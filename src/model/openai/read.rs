@@ -344,8 +344,8 @@ fn finish_word(json: &str) -> String {
 
 /// Reads the token counts of an answer. The number of output tokens is the larger of two numbers:
 /// `completion_tokens`, and `total_tokens` minus `prompt_tokens`. If only one of the two numbers is
-/// known, this number is used. xAI counts reasoning only in `total_tokens`, but charges it as
-/// output, like other providers.
+/// known, this number is used. xAI charges reasoning as output, as other providers do, but counts
+/// reasoning only in `total_tokens`.
 fn counted(usage: &RawValue) -> ReportedUsage {
     let usage: Json = serde_json::from_str(usage.get()).unwrap_or_default();
     let tokens_in = plausible(usage.get("prompt_tokens"));

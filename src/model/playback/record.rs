@@ -26,7 +26,7 @@ pub struct TurnRecorder {
     path: PathBuf,
     /// Description of the recording, written into its file.
     recorded: String,
-    /// Whether the recorder adds to the description which models answered: live models, recorded
+    /// Whether the recorder states in the description which models answered: live models, recorded
     /// turns, or both.
     states_models: bool,
     /// The turns collected so far. The lock is also held while the file is written. Otherwise an
@@ -40,6 +40,7 @@ struct CollectedTurns {
     turns: BTreeMap<(String, String, u32), CollectedTurn>,
     model: Option<String>,
     skipped: usize,
+    /// Why the file lacks turns: the error of the last write. `None` if that write succeeded.
     failure: Option<String>,
 }
 
@@ -82,8 +83,8 @@ impl TurnRecorder {
         Ok(recorder)
     }
 
-    /// Makes the recorder add to the description of the recording which models answered: live
-    /// models, recorded turns, or both.
+    /// Makes the recorder state in the recording's description which models answered: live models,
+    /// recorded turns, or both.
     pub fn with_models_stated(mut self) -> Self {
         self.states_models = true;
         self
@@ -102,8 +103,13 @@ impl TurnRecorder {
         Arc::new(RecordingModel { model, recorder: Arc::clone(self) })
     }
 
+    /// Returns the result so far. If the last write of the file failed, first writes it again.
     pub fn summary(&self) -> RecorderSummary {
-        let collected = locked(&self.collected);
+        let mut collected = locked(&self.collected);
+        if collected.failure.is_some() {
+            self.save(&mut collected);
+        }
+
         let failure = collected.failure.clone();
         RecorderSummary { turns: collected.turns.len(), skipped: collected.skipped, failure }
     }
@@ -125,10 +131,16 @@ impl TurnRecorder {
         let is_played = route.provider == PROVIDER;
         collected.turns.insert(key, CollectedTurn { root, is_played, turn });
         collected.model.get_or_insert_with(|| route.to_string());
-        if let Err(error) = self.write(&collected) {
+        self.save(&mut collected);
+    }
+
+    /// Writes the whole recording, and keeps the error if the write fails.
+    fn save(&self, collected: &mut CollectedTurns) {
+        let failure = self.write(collected).err();
+        if let Some(error) = &failure {
             tracing::error!("{}: {error}", self.path.display());
-            collected.failure = Some(error.to_string());
         }
+        collected.failure = failure.map(|error| error.to_string());
     }
 
     /// Writes the whole recording, and replaces the old file atomically.
@@ -154,8 +166,8 @@ impl TurnRecorder {
 }
 
 impl CollectedTurns {
-    /// Returns the end of the recording's description, which states whether live models answered,
-    /// played turns, or both.
+    /// Returns the end of the recording's description. It states the sources of the answers: live
+    /// models, played turns, or both.
     fn models(&self) -> &'static str {
         let played = self.turns.values().filter(|kept| kept.is_played).count();
         match self.turns.len() - played {
@@ -294,5 +306,55 @@ impl ModelProvider for RecordingModel {
 
     fn route(&self) -> ModelRoute {
         self.model.route()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::{ListenerName, ThreadId};
+    use crate::model::RequestOrigin;
+
+    #[test]
+    fn a_recording_is_complete_as_soon_as_a_write_succeeds() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("out.toml");
+        let recorder = TurnRecorder::create(&path, "a test").unwrap();
+        let keep = |turn: u32| {
+            let agent = ListenerName::core();
+            let thread = ThreadId::organism();
+            let request = ModelRequest {
+                origin: RequestOrigin { agent, thread, turn, trace: None },
+                system: String::new(),
+                messages: Vec::new(),
+                tools: Vec::new(),
+                tool_choice: None,
+                one_call: false,
+                max_tokens: None,
+                default_max_tokens: None,
+            };
+            let route = ModelRoute { provider: "fake".to_owned(), model: "m".to_owned() };
+            recorder.keep(&request, rejected_turn(&request, "no"), &route);
+        };
+        let turns_in_file = || std::fs::read_to_string(&path).unwrap().matches("[[turn]]").count();
+
+        // A directory in place of the temporary file makes each write fail.
+        std::fs::create_dir(recorder.beside()).unwrap();
+        keep(1);
+        let summary = recorder.summary();
+        assert_eq!(summary.turns, 1);
+        assert!(summary.failure.is_some());
+
+        std::fs::remove_dir(recorder.beside()).unwrap();
+        keep(2);
+        assert_eq!(turns_in_file(), 2);
+        assert_eq!(recorder.summary().failure, None);
+
+        // The last write failed, so the summary writes again.
+        std::fs::create_dir(recorder.beside()).unwrap();
+        keep(3);
+        std::fs::remove_dir(recorder.beside()).unwrap();
+        assert_eq!(recorder.summary().failure, None);
+        assert_eq!(turns_in_file(), 3);
     }
 }

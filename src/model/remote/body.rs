@@ -47,6 +47,6 @@ impl AnswerHead {
     /// returns `None`, because the body may be a stream.
     pub fn instead(&self) -> Option<&[u8]> {
         let text = self.kept.trim_ascii_start();
-        (text.starts_with(b"{") || looks_like_html(text)).then_some(text)
+        (text.starts_with(b"{") || looks_like_html(text)).then_some(&self.kept)
     }
 }

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use serde::Deserializer as _;
+use serde::de::{IgnoredAny, MapAccess, Visitor};
 use serde_json::Value as Json;
 
 use super::body::{self, AnswerHead};
@@ -35,14 +37,28 @@ impl RemoteModel {
         }
 
         let mut body = Vec::new();
+        let mut broken = None;
         while body.len() < limits::ERROR_BODY_BYTES_MAX {
-            // If reading fails, the part of the text that was read is enough.
-            let Ok(Some(piece)) = answer.chunk().await else { break };
+            let piece = match answer.chunk().await {
+                Ok(Some(piece)) => piece,
+                Ok(None) => break,
+                Err(error) => {
+                    broken = Some(error);
+                    break;
+                }
+            };
             let room = limits::ERROR_BODY_BYTES_MAX - body.len();
             body.extend(piece.iter().take(room));
         }
 
-        self.refused(answer, &body)
+        // The part of an error that was read is enough. Anything else with status 200 is an answer
+        // whose end is missing.
+        match broken {
+            Some(broken) if answer.status() == 200 && !shows_cause(&body) => {
+                self.failed(broken, body.len())
+            }
+            _ => self.refused(answer, &body),
+        }
     }
 
     /// Returns the error for a response with status 200 that is compressed. `coding` is the name of
@@ -133,6 +149,9 @@ impl RemoteModel {
             401 | 403 => Error::Denied { route, status, message, key: key() },
             402 => Error::NoCredit { route, status, message, key: key() },
             404 => Error::UnknownModel { route, message },
+            400 if states_missing_credit(&message) => {
+                Error::NoCredit { route, status, message, key: key() }
+            }
             400 | 413 | 422 => Error::Rejected { route, status, message },
             200 if is_whole_answer(body) => {
                 Error::InvalidEvent { route, detail: WHOLE_ANSWER.to_owned() }
@@ -175,6 +194,9 @@ impl RemoteModel {
             Some(503 | 529) => Error::Overloaded { route, status, message, retry_after: None },
             Some(401 | 403) => Error::Denied { route, status, message, key: key() },
             Some(404) => Error::UnknownModel { route, message },
+            Some(400) if states_missing_credit(&message) => {
+                Error::NoCredit { route, status, message, key: key() }
+            }
             Some(400 | 413 | 422) => Error::Rejected { route, status, message },
             _ => {
                 let retried = equal_status.is_none_or(is_retried_status);
@@ -226,13 +248,72 @@ fn status_of_kind(kind: &str) -> Option<u16> {
     })
 }
 
-/// Whether a body is a complete answer of a provider in one of the wire formats, and not an error.
+/// Whether the part of a response that was read shows what the response is: an error, a whole
+/// answer, an HTML page, or any complete JSON document.
+fn shows_cause(body: &[u8]) -> bool {
+    let keys = DocumentKeys::read(body);
+    let is_complete = || serde_json::from_slice::<IgnoredAny>(body).is_ok();
+    let is_html = looks_like_html(body.trim_ascii_start());
+    is_html || keys.error.is_some() || keys.is_answer || is_complete()
+}
+
+/// Whether the body of a response with status 200 is an answer of a provider in one of the wire
+/// formats, and not an error. The end of the body may be missing. An object that is too long to be
+/// read completely counts as an answer unless its part that was read has an error.
 fn is_whole_answer(body: &[u8]) -> bool {
-    let Ok(json) = serde_json::from_slice::<Json>(body) else { return false };
-    let has_choices = json.get("choices").is_some_and(Json::is_array);
-    let is_message = json.get("type").and_then(Json::as_str) == Some("message");
-    let has_error = json.get("error").is_some_and(|error| !error.is_null());
-    (has_choices || is_message) && !has_error
+    let keys = DocumentKeys::read(body);
+    let is_long = body.len() >= limits::ERROR_BODY_BYTES_MAX;
+    let is_long_object = is_long && body.trim_ascii_start().starts_with(b"{");
+    (keys.is_answer || is_long_object) && keys.error.is_none()
+}
+
+/// Content of a document, as far as the keys at the top level of its JSON show it.
+#[derive(Debug, Default)]
+struct DocumentKeys {
+    /// Whether a key is one of an answer in one of the wire formats.
+    is_answer: bool,
+    /// Value of the key `error`; null if the end of this value is missing. `None` if the document
+    /// has no such key, or has null as its complete value.
+    error: Option<Json>,
+}
+
+impl DocumentKeys {
+    /// Reads the keys of a JSON object whose end may be missing. Any other text has no keys.
+    fn read(body: &[u8]) -> Self {
+        let mut keys = Self::default();
+        let mut json = serde_json::Deserializer::from_slice(body);
+        // Where the object is cut, reading fails. The keys before the cut are known then.
+        json.deserialize_map(&mut keys).ok();
+        keys
+    }
+}
+
+impl<'de> Visitor<'de> for &mut DocumentKeys {
+    type Value = ();
+
+    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("a JSON object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        while let Some(key) = map.next_key::<String>()? {
+            match key.as_str() {
+                "choices" | "content" => {
+                    // If the list is cut, this value of the flag remains.
+                    let was_answer = std::mem::replace(&mut self.is_answer, true);
+                    self.is_answer = map.next_value::<Json>()?.is_array() || was_answer;
+                }
+                "type" => self.is_answer |= map.next_value::<Json>()? == "message",
+                "error" => {
+                    // If the value is cut, null remains.
+                    self.error = Some(Json::Null);
+                    self.error = Some(map.next_value::<Json>()?).filter(|error| !error.is_null());
+                }
+                _ => drop(map.next_value::<IgnoredAny>()?),
+            }
+        }
+        Ok(())
+    }
 }
 
 pub(super) fn looks_like_html(text: &[u8]) -> bool {
@@ -258,20 +339,25 @@ fn is_about_credit(kind: &str) -> bool {
     ["insufficient_quota", "billing_hard_limit", "credit"].iter().any(|word| kind.contains(word))
 }
 
+/// Whether the message of an error with the status 400 states that the account has no credit left.
+/// Anthropic reports this under the same status and kind as a defect of the request.
+fn states_missing_credit(message: &str) -> bool {
+    message.to_ascii_lowercase().contains("credit balance is")
+}
+
 /// Parses the body of an error response, which is plain text or JSON. In a JSON list, parses the
 /// first item. The error is the value of the key `error`, or the whole JSON if this key is missing.
-/// The message is the error itself if it is a string, or else its `message` or `detail`.
+/// The message is the error itself if it is a string, or else its `message` or `detail`. The end of
+/// a body with this key may be missing.
 fn parse_error_body(body: &[u8]) -> ErrorBody {
-    let Ok(json) = serde_json::from_slice::<Json>(body) else {
-        return ErrorBody {
-            message: String::from_utf8_lossy(body).into_owned(),
-            kind: String::new(),
-        };
+    let json = match serde_json::from_slice::<Json>(body) {
+        Ok(Json::Array(items)) => items.into_iter().next().or(Some(Json::Null)),
+        Ok(json) => Some(json),
+        Err(_) => DocumentKeys::read(body).error.filter(|error| !error.is_null()),
     };
-
-    let json = match json {
-        Json::Array(items) => items.into_iter().next().unwrap_or_default(),
-        json => json,
+    let Some(json) = json else {
+        let message = String::from_utf8_lossy(body).into_owned();
+        return ErrorBody { message, kind: String::new() };
     };
 
     let error = json.get("error").filter(|error| !error.is_null()).unwrap_or(&json);

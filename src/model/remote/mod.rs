@@ -105,7 +105,7 @@ pub(super) trait AnswerReader: Send {
     fn finish(&mut self) -> StreamSummary;
 }
 
-/// Result of a complete stream.
+/// Contents of a complete stream except its text.
 pub(super) struct StreamSummary {
     pub stop: StopReason,
     pub counted: ReportedUsage,
@@ -192,7 +192,19 @@ impl RemoteModel {
         let mut has_begun = false;
 
         loop {
-            let piece = answer.chunk().await.map_err(|failed| self.failed(failed, bytes))?;
+            let piece = match answer.chunk().await {
+                Ok(piece) => piece,
+                Err(HttpError::Broken) => {
+                    // The last event before the break may state the provider's reason for it.
+                    let last = decoder.unfinished().ok().flatten();
+                    let fault = last.and_then(|event| reader.event(event, out).err());
+                    return Err(match fault {
+                        Some(fault @ StreamFault::Reported { .. }) => self.fault(fault),
+                        _ => self.failed(HttpError::Broken, bytes),
+                    });
+                }
+                Err(failed) => return Err(self.failed(failed, bytes)),
+            };
             let Some(mut rest) = piece else { break };
             bytes = bytes.saturating_add(rest.len());
             if bytes > limits::STREAM_BYTES_MAX {
@@ -213,10 +225,13 @@ impl RemoteModel {
 
         // The last line may lack its line break, but is complete otherwise.
         let last = decoder.unfinished().map_err(|e| self.unreadable(&e))?;
-        if let Some(event) = last
-            && let Ok(ReadProgress::Done) = reader.event(event, out)
-        {
-            return Ok(());
+        match last.map(|event| reader.event(event, out)) {
+            Some(Ok(ReadProgress::Done)) => return Ok(()),
+            Some(Err(fault @ (StreamFault::Reported { .. } | StreamFault::TooLong))) => {
+                return Err(self.fault(fault));
+            }
+            // The end of an event that cannot be read may be missing.
+            Some(Ok(_) | Err(StreamFault::Unreadable { .. })) | None => {}
         }
 
         if mutant("accept-a-cut-answer") && head.instead().is_none() {

@@ -27,8 +27,8 @@ pub(in crate::model) fn name(call: &ToolCall) -> Cow<'_, str> {
 }
 
 /// Returns the arguments of the call as a JSON object. Arguments that are no JSON object are
-/// wrapped in one. This includes an empty text: prompts of early renderers contain calls with empty
-/// arguments, and a request rebuilt from such a prompt must stay the same.
+/// wrapped in one. An empty text is wrapped, too: prompts of early renderers contain calls with
+/// empty arguments, and a request rebuilt from such a prompt must stay the same.
 pub(in crate::model) fn arguments(call: &ToolCall) -> Json {
     let object = serde_json::from_str::<Json>(&call.arguments).ok().filter(Json::is_object);
     object.unwrap_or_else(|| serde_json::json!({ "not_json": call.arguments }))

@@ -16,7 +16,8 @@ pub(in crate::model) enum ReadProgress {
 /// Reason why a stream cannot be read any further.
 #[derive(Debug)]
 pub(in crate::model) enum StreamFault {
-    /// An event does not follow the wire format. `detail` may contain the provider's key.
+    /// An event does not follow the wire format. `detail` may contain the API key of the
+    /// provider.
     Unreadable {
         detail: String,
     },
@@ -37,7 +38,7 @@ impl StreamFault {
 }
 
 /// Writer that passes on the pieces of an answer. The writer bounds the size of the answer, and
-/// removes the provider's key from the answer.
+/// removes the provider's API key from its text.
 pub(in crate::model) struct AnswerWriter<'a> {
     on_chunk: OnChunk<'a>,
     text_filter: Option<KeyFilter>,

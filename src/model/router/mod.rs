@@ -35,8 +35,7 @@ pub enum RoutingStrategy {
     /// failed (failover).
     #[default]
     Failover,
-    /// Takes the routes in turn: each call begins one route further in the list than the previous
-    /// call.
+    /// Rotates the routes: each call begins one route further in the list than the previous call.
     RoundRobin,
     /// Begins with the route that has the smallest load relative to its limit.
     LeastLoaded,

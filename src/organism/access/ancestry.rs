@@ -48,8 +48,8 @@ pub enum ProcessAncestry {
 /// Reason why a walk up the parents of a process ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum WalkEnd {
-    /// The walk reached this program. The value is the id of the last process before this program
-    /// on the walk, which is a child of this program.
+    /// The walk reached this program. The value is the id of the process before this program on
+    /// the walk. That process is a child of this program.
     Here(u32),
     /// The walk reached the first process of the system, or left the PID namespace.
     Elsewhere,
@@ -66,8 +66,8 @@ enum WalkEnd {
 /// the names by which other processes show that they host listeners of this organism. Special
 /// cases:
 ///
-/// - If `pid` is `None` or 0, returns [`ProcessAncestry::Unknown`]. The operating system does not
-///   show such a process, for example because it is in another PID namespace.
+/// - If `pid` is `None` or 0, returns [`ProcessAncestry::Unknown`]. The operating system then does
+///   not show the process, for example because the process is in another PID namespace.
 /// - If this program has no free file descriptor or memory to look at a process, returns
 ///   [`ProcessAncestry::NotExamined`].
 /// - If the process has exited, returns [`ProcessAncestry::Exited`].

@@ -73,8 +73,8 @@ mod tests {
         caller(ProcessAncestry::Hosted(Some(ListenerName::parse(listener).unwrap())))
     }
 
-    /// Opens connections of `callers` in turn, one for each caller in every round, until the bounds
-    /// permit no more. Returns the permits.
+    /// Opens connections in rounds, one for each caller in every round, until the bounds permit no
+    /// more. Returns the permits.
     fn flood(
         connections: &mut HostedConnections,
         callers: &[SocketCaller],

@@ -57,8 +57,8 @@ pub fn is_hosted_peer(data: &Path, peer: SocketAddr, server: SocketAddr) -> bool
 }
 
 /// Searches once for the owner of a client's socket. Returns whether a hosted process owns the
-/// socket, or may own it if no process shows it among its open files. Returns `None` if the
-/// processes changed during the search.
+/// socket. If no process shows the socket among its open files, returns whether a hosted process
+/// may own it. Returns `None` if the processes changed during the search.
 fn look(socket: Option<ClientSocket>, is_hosted: impl Fn(i32) -> Option<bool>) -> Option<bool> {
     // The client closed the connection after its request. It reads no response, and its processes
     // may be gone before anyone looks at them.
@@ -83,15 +83,14 @@ fn look(socket: Option<ClientSocket>, is_hosted: impl Fn(i32) -> Option<bool>) -
     any_hosted(&processes(), is_hosted, exists)
 }
 
-/// Whether at least one of the processes `pids` counts as hosted by this organism. A process counts
-/// as hosted in two cases:
+/// Whether this organism hosts at least one of the processes `pids`, the possible owners of a
+/// socket. `is_hosted` returns `None` for a process that has exited, or whose ancestry cannot be
+/// determined. `is_still_owner` states whether a process may still own the socket. The result is:
 ///
-/// - `is_hosted` returns true for it.
-/// - `is_hosted` returns `None` and `is_still_owner` returns true. Then the process has exited, or
-///   its ancestry cannot be determined, and it may still own the socket.
-///
-/// If no process counts as hosted, returns false. But if `is_hosted` returned `None` for at least
-/// one of them, returns `None` instead.
+/// - True, if `is_hosted` returns true for a process, or if it returns `None` for a process that
+///   may still own the socket.
+/// - `None`, if no process makes the result true, and `is_hosted` returns `None` for at least one.
+/// - False, if `is_hosted` returns false for every process.
 fn any_hosted(
     pids: &[i32],
     is_hosted: impl Fn(i32) -> Option<bool>,
@@ -289,8 +288,9 @@ mod tests {
         }
     }
 
-    /// Tests the case that a hosted process sends a request, and exits before the search for its
-    /// parents.
+    /// Tests owners of unknown ancestry (20 and above), in part together with other owners. If such
+    /// an owner has exited (20) and no other owner counts as hosted, the result must be `None`. The
+    /// caller then repeats the search.
     #[test]
     fn an_owner_of_unknown_origin_that_has_exited_is_looked_for_again() {
         let is_hosted = |pid: i32| (pid < 20).then_some(pid >= 10);

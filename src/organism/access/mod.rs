@@ -44,7 +44,7 @@ pub use loopback_peer::is_hosted_peer;
 /// Environment variable that contains a listener's name. Every hosted process has this variable.
 const LISTENER_VARIABLE: &str = "ORGANISM_LISTENER";
 
-/// Recorded sender of a request from a hosted process, if the listener of the process is unknown.
+/// Recorded as the sender of a request from a hosted process whose listener is unknown.
 const UNKNOWN_LISTENER: &str = "hosted-process";
 
 /// The process at the other end of a connection to the control socket, as the operating system
@@ -171,7 +171,7 @@ impl AccessRules {
     }
 }
 
-/// Recorded sender of a request if the caller proves no identity.
+/// Recorded as the sender of a request if the caller proves no identity.
 const UNKNOWN_CALLER: &str = "unknown-caller";
 
 impl AccessRules {
@@ -330,8 +330,8 @@ impl AccessRules {
     /// Sets the rights of an accepted subscription to live events that came over NATS:
     ///
     /// - If a machine of the organism has signed the rights, they stay unchanged.
-    /// - If the sender has proved that it is an operator or the named client, it gets the rights of
-    ///   such a sender.
+    /// - If the sender has proved that it is an operator or the named client, the subscription gets
+    ///   the rights of this operator or client.
     /// - Any other sender sees only the states of model calls, and no texts.
     pub fn grant_remote(&self, request: &mut ServiceRequest) {
         let is_operator = self.is_watch_proved(request);
@@ -393,9 +393,10 @@ impl AccessRules {
     }
 
     /// Checks a request that came over NATS. The permissions of the NATS servers decide who may
-    /// send requests at all, so this method checks only payloads and subscriptions to live events.
-    /// A payload of a client with a secret must contain the secret. A subscription is accepted in
-    /// these cases:
+    /// send requests at all, so this method checks only payloads, requests for results and
+    /// subscriptions to live events. A payload of a client with a secret must contain the secret,
+    /// and so must the client's request for results. If any client has a secret, a request for
+    /// results that names no client is refused. A subscription is accepted in these cases:
     ///
     /// - Another machine of the organism has checked and signed the subscription.
     /// - The subscription names a client that has no secret.
@@ -416,24 +417,43 @@ impl AccessRules {
             };
         }
 
-        let ServiceRequest::Submit(submission) = request else { return Ok(()) };
-        let has_secret = self.has_secret(&submission.client);
-        if !has_secret || self.is_proved(submission) || mutant("take-any-sender-over-nats") {
+        let (client, secret) = match request {
+            ServiceRequest::Submit(submission) => {
+                (Some(&submission.client), submission.secret.as_ref())
+            }
+            ServiceRequest::AwaitResults(results) => {
+                (results.client.as_ref(), results.secret.as_ref())
+            }
+            _ => return Ok(()),
+        };
+        let needs_secret = match client {
+            Some(client) => self.has_secret(client),
+            // The results may belong to any client.
+            None => !self.secrets.is_empty(),
+        };
+        let is_proved = self.is_named_client(client, secret);
+        if !needs_secret || is_proved || mutant("take-any-sender-over-nats") {
             return Ok(());
         }
 
-        let message = format!(
-            "over NATS this client has to prove itself: set secret_env or secret_file of \
-             [clients.{}] for this command, too",
-            submission.client
-        );
+        let message = match client {
+            Some(client) => format!(
+                "over NATS this client has to prove itself: set secret_env or secret_file of \
+                 [clients.{client}] for this command, too"
+            ),
+            None => {
+                "over NATS a request for results has to name the client that gets them, and to \
+                 prove it with the client's secret; use a command of the present version"
+                    .to_owned()
+            }
+        };
         Err(Box::new(deny_unknown(message, request)))
     }
 
     /// Adds proof to an accepted request before it goes to a pump in another process. A submission
-    /// gets the secret of its client. A subscription gets the rights of its sender. In an
-    /// operator's request, the user at the other end of the socket becomes the acting person, even
-    /// if the request names another person.
+    /// gets the secret of its client, and so does a request for results. A subscription gets the
+    /// rights of its sender. In an operator's request, the user at the other end of the socket
+    /// becomes the acting person, even if the request names another person.
     pub fn vouch_for(&self, caller: &SocketCaller, request: &mut ServiceRequest) {
         let is_operator = match caller.ancestry {
             ProcessAncestry::Foreign => true,
@@ -444,13 +464,13 @@ impl AccessRules {
         };
         match request {
             ServiceRequest::Submit(submission) => {
-                let known = self.secrets.iter().find(|known| known.client == submission.client);
-                submission.secret = known.and_then(ClientSecret::secret).map(BearerSecret::of);
+                submission.secret = self.secret_of(&submission.client);
                 return;
             }
             ServiceRequest::FollowLive(live) => return self.grant(live, is_operator),
             ServiceRequest::AwaitResults(results) => {
-                results.secret = None;
+                let client = results.client.as_ref();
+                results.secret = client.and_then(|client| self.secret_of(client));
                 return;
             }
             _ => {}
@@ -468,6 +488,11 @@ impl AccessRules {
     /// Whether the request contains the secret of the client in whose name it was sent.
     fn is_proved(&self, submission: &SubmitRequest) -> bool {
         self.is_secret_of(&submission.client, submission.secret.as_ref())
+    }
+
+    fn secret_of(&self, client: &ListenerName) -> Option<BearerSecret> {
+        let known = self.secrets.iter().find(|known| known.client == *client);
+        known.and_then(ClientSecret::secret).map(BearerSecret::of)
     }
 
     fn has_secret(&self, client: &ListenerName) -> bool {
@@ -678,8 +703,8 @@ mod tests {
         }
     }
 
-    /// Tests that the record blames no listener, because the request may come from a command that a
-    /// person interrupted with Ctrl-C.
+    /// Checks the request of a process that has exited. The refusal must name no listener, because
+    /// the request may come from a command that a person interrupted with Ctrl-C.
     #[test]
     fn the_request_of_a_process_that_has_ended_is_refused_and_blames_no_listener() {
         let rules = AccessRules::default();

@@ -7,15 +7,16 @@ use std::collections::{BTreeMap, VecDeque};
 use std::future::pending;
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::time::Duration;
 
 use tokio::runtime::Runtime;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 
+use super::alert_clock::{AlertClock, ClockJump};
 use super::call_requests::CallRequest;
 use super::command::AlertCommand;
+use super::recorded_reports::{older_alerts, recent_reports};
 use super::rules::AlertRules;
 use super::unrecorded::{JOURNAL, UnrecordedAlert, UnrecordedAlertFile};
 use super::{AlertMetrics, AlertSource};
@@ -28,7 +29,7 @@ use crate::mutant::mutant;
 use crate::organism::index_follower::IndexLag;
 use crate::pump::driver::{Handle, HeldRequest, PumpStopped, PumpUnavailable, WriteObstacle};
 use crate::system::{AlertEvent, AlertId, AlertKind, AlertReport};
-use crate::thread::{Fact, Input, Record};
+use crate::thread::{Fact, Record};
 use crate::thread_priority;
 
 /// Result of a task that the follower has started.
@@ -50,8 +51,20 @@ enum AfterRecord {
     Nothing,
 }
 
+/// The records from which a follower counts causes of alerts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum AlertStart {
+    /// Those of the last time window before the start of the organism, and all later ones. So a
+    /// cause whose pump was killed before the alert raises the alert.
+    Window,
+    /// Only those after this position. So a reload that adds the section `[alerts]` raises no alert
+    /// about earlier records.
+    After(Position),
+}
+
 pub(super) struct AlertFollower {
     source: AlertSource,
+    start: AlertStart,
     index: Option<Arc<IndexLag>>,
     command: watch::Receiver<AlertCommand>,
     metrics: Arc<AlertMetrics>,
@@ -72,18 +85,17 @@ pub(super) struct AlertFollower {
     /// Number of reports that the pump has not recorded yet.
     unrecorded: usize,
     results: (mpsc::UnboundedSender<AlertTaskResult>, mpsc::UnboundedReceiver<AlertTaskResult>),
-    /// Total number of failed copies of checkpoints, as of the last check at which no checkpoint
-    /// was waiting to be copied. If checkpoints are waiting at a later check and the total has
-    /// grown, the follower reports that checkpoints cannot be copied.
+    /// Number of failed attempts to copy a checkpoint, as it was when a check last found no
+    /// checkpoint that waits to be copied. If a later check finds such checkpoints and a higher
+    /// number, the follower reports that checkpoints cannot be copied.
     copy_failures: u64,
-    /// System time and uptime of the machine at the last call of [`AlertFollower::tick`], or at the
-    /// start of the follower.
-    ticked: (Time, Duration),
+    clock: AlertClock,
 }
 
 impl AlertFollower {
     pub fn new(
         source: AlertSource,
+        start: AlertStart,
         index: Option<Arc<IndexLag>>,
         command: watch::Receiver<AlertCommand>,
         metrics: Arc<AlertMetrics>,
@@ -91,6 +103,7 @@ impl AlertFollower {
         let rules = AlertRules::new(command.borrow().config().rules.clone());
         Self {
             source,
+            start,
             index,
             command,
             metrics,
@@ -107,7 +120,7 @@ impl AlertFollower {
             // the reports.
             results: mpsc::unbounded_channel(),
             copy_failures: 0,
-            ticked: (Time::now(), since_boot()),
+            clock: AlertClock::start(Time::now(), since_boot()),
         }
     }
 
@@ -161,26 +174,17 @@ impl AlertFollower {
                     Err(_) => return,
                 },
                 Some(result) = self.results.1.recv() => self.take_result(result),
-                () = until(self.rules.next_tick()), if self.has_caught_up => {}
+                () = until(self.rules.next_tick(), self.clock.time()), if self.has_caught_up => {}
                 _ = check.tick() => self.check_problems(),
                 () = more => {}
             }
         }
     }
 
-    /// Applies the passage of time to the rules. A forward step of the system clock since the last
-    /// call does not count for calls that wait.
+    /// Applies the passage of time to the rules.
     fn tick(&mut self) {
-        let now = Time::now();
-        let uptime = since_boot();
-        let (time, then) = std::mem::replace(&mut self.ticked, (now, uptime));
-        let before = time.plus(uptime.saturating_sub(then));
-        let step = now.since(before);
-        if step >= limits::STANDSTILL_MIN {
-            self.rules.pass_step(before, step);
-        }
-
-        self.rules.tick(now);
+        self.clock.advance(since_boot());
+        self.rules.tick(self.clock.time());
     }
 
     /// Processes the next records of the journal. Returns whether the journal has further records.
@@ -213,6 +217,11 @@ impl AlertFollower {
         let to = last.min(Position(self.read.0 + limits::ALERT_PAGE_RECORDS));
         let mut find = |record: &Record, call: CallId| request_of(reader, record, call);
         for sealed in reader.records(Position(self.read.0 + 1), to)? {
+            // Before the record: what the rules know already is from before the jump.
+            let jump = self.clock.reach(sealed.record.time, since_boot());
+            if let Some(ClockJump { before, step }) = jump {
+                self.rules.pass_step(before, step);
+            }
             self.rules.take(&sealed.record, &mut find);
         }
 
@@ -233,22 +242,16 @@ impl AlertFollower {
     /// Restores the alerts that earlier runs of the organism recorded. Then chooses the position
     /// from which the follower searches the records for new causes of alerts.
     fn recall(&mut self, reader: &JournalReader, last: Position) -> Result<(), Error> {
-        let mut recorded = Vec::new();
-        if let Some(head) = reader.head(&ThreadId::organism())?.filter(|head| head.0 > 0) {
-            let mut visited = 0;
-            reader.walk_back(head, |walked| {
-                let record = walked.record();
-                if let Input::Alert(report) = &record.input {
-                    recorded.push((report.clone(), record.time));
-                }
-                visited += 1;
-                let is_enough = visited >= limits::ALERT_RECALL_RECORDS_MAX;
-                Ok(if is_enough { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
-            })?;
+        let first_read = self.first_read(reader, last)?;
+        let (recorded, unread) = recent_reports(reader)?;
+        if let Some(before) = unread {
+            for (report, time) in older_alerts(reader, before, first_read) {
+                self.rules.recall(&report, time);
+            }
         }
 
         let mut unsent: BTreeMap<AlertId, VecDeque<AlertReport>> = BTreeMap::new();
-        for (report, time) in recorded.into_iter().rev() {
+        for (report, time) in recorded {
             self.rules.recall(&report, time);
             let reports = unsent.entry(report.id()).or_default();
             if report.event.is_for_command() {
@@ -261,12 +264,10 @@ impl AlertFollower {
             self.queue.extend(unsent.into_values().flatten());
         }
 
-        let window = self.command.borrow().config().rules.window;
-        let window = i64::try_from(window.as_micros()).unwrap_or(i64::MAX);
-        let from = Time(self.source.last_time.0.saturating_sub(window));
-        let first = reader.first_since(from)?.0.saturating_sub(1);
-        let nearest = last.0.saturating_sub(limits::ALERT_LOOK_BACK_RECORDS_MAX);
-        self.read = Position(first.max(nearest).min(last.0));
+        if let Some(sealed) = reader.record(last)? {
+            self.clock.begin_after(sealed.record.time, since_boot());
+        }
+        self.read = first_read;
         if mutant("overlook-the-past") {
             self.read = last;
         }
@@ -275,6 +276,20 @@ impl AlertFollower {
         self.unrecorded_file().reserve();
         self.record_unrecorded();
         Ok(())
+    }
+
+    /// Returns the position after which this follower searches the records for causes of alerts.
+    /// `last` is the position of the last record.
+    fn first_read(&self, reader: &JournalReader, last: Position) -> Result<Position, Error> {
+        let first = match self.start {
+            AlertStart::After(position) => position.0,
+            AlertStart::Window => {
+                let window = self.command.borrow().config().rules.window;
+                reader.first_since(self.source.last_time.minus(window))?.0.saturating_sub(1)
+            }
+        };
+        let nearest = last.0.saturating_sub(limits::ALERT_LOOK_BACK_RECORDS_MAX);
+        Ok(Position(first.max(nearest).min(last.0)))
     }
 
     /// Requests from the pump a list of the calls that wait for a person now. Waits that begin
@@ -473,7 +488,8 @@ impl AlertFollower {
         if let Some(failure) = &self.read_failure {
             found.push(("reading", format!("the records cannot be read: {failure}")));
         }
-        self.rules.check_problems(&found, self.read, Time::now());
+        self.clock.advance(since_boot());
+        self.rules.check_problems(&found, self.read, self.clock.time());
     }
 
     /// Waits until the running commands have ended and all reports are recorded, but only for a
@@ -522,10 +538,10 @@ fn result_of(report: &AlertReport, result: Result<(), String>) -> AlertReport {
     AlertReport { event, detail, ..report.clone() }
 }
 
-/// Waits until the system's clock reaches `time`. With `None`, waits for ever.
-async fn until(time: Option<Time>) {
+/// Waits until a clock that shows `now` reaches `time`. Without a `time`, waits for ever.
+async fn until(time: Option<Time>, now: Time) {
     match time {
-        Some(time) => sleep(time.since(Time::now())).await,
+        Some(time) => sleep(time.since(now)).await,
         None => pending().await,
     }
 }

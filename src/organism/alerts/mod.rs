@@ -7,9 +7,12 @@
 //!
 //! **Invariant:** without `[alerts]` in the config, neither the follower nor a command runs.
 
+mod alert_clock;
+mod bursts;
 mod call_requests;
 mod command;
 mod follower;
+mod recorded_reports;
 mod rules;
 mod unrecorded;
 
@@ -26,12 +29,13 @@ use super::index_follower::IndexLag;
 use crate::bus::process::PumpMark;
 use crate::clock::Time;
 use crate::config::Config;
+use crate::ids::Position;
 use crate::journal;
 use crate::metrics::{Gauge, LabelledCounters, MetricsPage};
 use crate::pump::driver::{Handle, PumpMetrics};
 use crate::system::{AlertEvent, AlertKind};
 use command::AlertCommand;
-use follower::AlertFollower;
+use follower::{AlertFollower, AlertStart};
 pub(super) use unrecorded::report_failed_start;
 
 /// Everything that is needed to watch one pump for alerts.
@@ -96,7 +100,7 @@ struct RunningWatch {
 
 struct RunningFollower {
     thread: JoinHandle<()>,
-    /// Sends the follower the alert command of each new config. Dropping this sender ends the
+    /// Sends the alert command of each new config to the follower. Dropping this sender ends the
     /// follower.
     command: watch::Sender<AlertCommand>,
 }
@@ -116,7 +120,7 @@ impl AlertWatch {
         // Lock: nothing else holds it before the start has ended.
         let mut running = self.running.try_lock().map_err(|_| Error::Stopped)?;
         running.index = index;
-        running.follower = self.start(config, running.index.clone())?;
+        running.follower = self.start(config, running.index.clone(), AlertStart::Window)?;
         Ok(())
     }
 
@@ -124,13 +128,14 @@ impl AlertWatch {
         &self,
         config: &Config,
         index: Option<Arc<IndexLag>>,
+        start: AlertStart,
     ) -> Result<Option<RunningFollower>, Error> {
         let Some(command) = AlertCommand::of(config, Some(&self.source.mark)) else {
             return Ok(None);
         };
         let (command, commands) = watch::channel(command);
         let metrics = Arc::clone(&self.metrics);
-        let follower = AlertFollower::new(self.source.clone(), index, commands, metrics);
+        let follower = AlertFollower::new(self.source.clone(), start, index, commands, metrics);
         let timer = runtime::Builder::new_current_thread().enable_time().build();
         let timer = timer.map_err(Error::io("starting the timer of alerts"))?;
         let thread = std::thread::Builder::new().name("alerts".to_owned());
@@ -139,7 +144,8 @@ impl AlertWatch {
         Ok(Some(RunningFollower { thread, command }))
     }
 
-    /// Starts, changes or ends the watch for alerts, as a new config requires.
+    /// Starts, changes or ends the watch for alerts, as a new config requires. A watch that a reload
+    /// starts raises no alert about earlier records.
     pub async fn reconfigure(&self, config: &Config) -> Result<(), Error> {
         // Lock: held for a whole change, so that changes are made one after the other.
         let mut running = self.running.lock().await;
@@ -149,7 +155,11 @@ impl AlertWatch {
                 running.follower = Some(follower);
             }
             (Some(follower), None) => end(follower).await,
-            (None, Some(_)) => running.follower = self.start(config, running.index.clone())?,
+            (None, Some(_)) => {
+                let last: Position = *self.source.pump.recorded().borrow();
+                let start = AlertStart::After(last);
+                running.follower = self.start(config, running.index.clone(), start)?;
+            }
             (None, None) => {}
         }
         Ok(())

@@ -7,19 +7,15 @@
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::time::Duration;
 
+use super::bursts::Burst;
 use super::call_requests::{CallRequest, FindRequest, OpenRequests};
 use crate::clock::Time;
 use crate::config::AlertRulesConfig;
 use crate::ids::{CallId, ListenerName, Position, ThreadId};
 use crate::limits;
 use crate::mutant::mutant;
-use crate::system::{AlertEvent, AlertId, AlertKind, AlertReport};
+use crate::system::{ALL_OTHERS, AlertEvent, AlertId, AlertKind, AlertReport};
 use crate::thread::{Closing, Fact, Hold, Input, Record};
-
-/// Subject of a collective alert, which stands for many alerts of one kind. The collective alert is
-/// raised if too many alerts of the kind were raised within the time window of the config. While
-/// the collective alert is open, a further alert of the kind only increases its count.
-const ALL_OTHERS: &str = "all-others";
 
 /// Kind and subject of an alert.
 type AlertKey = (AlertKind, String);
@@ -36,7 +32,8 @@ fn has_end(report: &AlertReport) -> bool {
 }
 
 /// Whether alerts of this kind are raised in the order of the records that cause them. False for
-/// calls that wait for a person and for problems of the journal, which the passage of time raises.
+/// alerts about calls that wait for a person, and about problems of the journal: the passage of
+/// time raises these alerts.
 const fn is_counted_by_position(kind: AlertKind) -> bool {
     match kind {
         AlertKind::Refusals | AlertKind::Failures | AlertKind::Budgets => true,
@@ -52,18 +49,12 @@ struct OpenAlert {
     last: Time,
 }
 
-/// The recent occurrences of one cause that has not raised an alert yet.
-#[derive(Debug, Default)]
-struct Burst {
-    occurrences: VecDeque<(Time, Position, u64)>,
-}
-
 /// A call that waits for a person.
 #[derive(Debug, Clone)]
 struct UndecidedCall {
     since: Time,
-    /// Time from which the wait counts: the field `since`, moved forward by each forward step of
-    /// the system clock during the wait.
+    /// Time from which the wait counts. Initially equal to `since`. If the system clock is set
+    /// forward during the wait, this time moves forward by the same amount.
     counted_from: Time,
     cause: Position,
     hold: Hold,
@@ -108,6 +99,9 @@ struct ProblemChecks {
 }
 
 /// State of the alerts of one pump.
+///
+/// All times that the rules get are of one clock: the times of records, and the times of
+/// [`AlertRules::tick`] and of [`AlertRules::check_problems`].
 #[derive(Debug)]
 pub struct AlertRules {
     config: AlertRulesConfig,
@@ -121,6 +115,8 @@ pub struct AlertRules {
     raised: BTreeMap<AlertKind, VecDeque<Time>>,
     /// Ids of alerts that earlier runs of the organism raised and recorded.
     known: HashSet<AlertId>,
+    /// For causes of the kinds that are counted by position: the last position that an ended or
+    /// recalled alert has counted.
     counted: BTreeMap<AlertKey, Position>,
     /// The reports that [`AlertRules::take_reports`] has not returned yet, in order.
     reports: Vec<AlertReport>,
@@ -162,13 +158,13 @@ impl AlertRules {
         match report.event {
             AlertEvent::Raised => {
                 self.known.insert(report.id());
-                self.counted.insert(key.clone(), report.through);
+                self.note_counted(&key, report.through);
                 if has_end(report) {
                     self.open.insert(key, OpenAlert { report: report.clone(), last: time });
                 }
             }
             AlertEvent::Ended => {
-                self.counted.insert(key.clone(), report.through);
+                self.note_counted(&key, report.through);
                 self.open.remove(&key);
             }
             AlertEvent::Sent | AlertEvent::NotSent => {}
@@ -351,30 +347,22 @@ impl AlertRules {
         }
 
         let burst = self.bursts.entry(key.clone()).or_default();
-        burst.occurrences.push_back((found.time, found.position, found.count));
-        let window = self.config.window;
-        while let Some((time, ..)) = burst.occurrences.front()
-            && found.time.since(*time) >= window
-        {
-            burst.occurrences.pop_front();
-        }
-
-        let count: u64 = burst.occurrences.iter().map(|(.., count)| count).sum();
+        burst.add(found.time, found.position, found.count, self.config.window);
+        let count = burst.count();
         let enough = match found.kind {
             AlertKind::Refusals => self.config.refusals,
             _ => self.config.failures,
         };
-        let first = burst.occurrences.front().copied();
-        let Some((since, cause, _)) = first.filter(|_| count >= enough) else { return };
+        let Some(first) = burst.first().filter(|_| count >= enough) else { return };
 
         self.bursts.remove(&key);
         let report = AlertReport {
             event: AlertEvent::Raised,
             kind: found.kind,
             subject: found.subject,
-            cause,
+            cause: first.position,
             through: found.position,
-            since,
+            since: first.since,
             count,
             thread: found.thread,
             detail: found.detail,
@@ -438,7 +426,7 @@ impl AlertRules {
 
     fn end(&mut self, key: &AlertKey, why: &str) {
         let Some(open) = self.open.remove(key) else { return };
-        self.counted.insert(key.clone(), open.report.through);
+        self.note_counted(key, open.report.through);
         let times = open.report.count;
         let detail = format!("{why}; since {} it occurred {times} times", open.report.since);
         let detail = if times == 1 { why.to_owned() } else { detail };
@@ -446,6 +434,15 @@ impl AlertRules {
         // the others.
         let thread = open.report.thread.clone().filter(|_| times == 1);
         self.reports.push(AlertReport { event: AlertEvent::Ended, detail, thread, ..open.report });
+    }
+
+    /// Notes that an alert has counted the occurrences of its cause up to `through`. Keeps nothing
+    /// for kinds that are not counted by position, because each call that waits for a person has an
+    /// alert of its own.
+    fn note_counted(&mut self, key: &AlertKey, through: Position) {
+        if is_counted_by_position(key.0) {
+            self.counted.insert(key.clone(), through);
+        }
     }
 
     /// Whether an alert of this kind and subject ends once its cause has not occurred for the whole
@@ -475,17 +472,23 @@ impl AlertRules {
             self.end(&key, "it has not occurred any more");
         }
 
-        let is_old = |burst: &Burst| {
-            let last = burst.occurrences.back();
-            last.is_none_or(|(time, ..)| now.since(*time) >= window)
-        };
-        self.bursts.retain(|_, burst| !is_old(burst));
+        self.bursts.retain(|_, burst| !burst.is_old(now, window));
         self.raise_waiting(now);
     }
 
-    /// Excludes a forward step of the system clock from the length of the waits that began before
-    /// the step. `before` is the time of the clock just before the step.
+    /// Handles a jump of the clock, which was set forward by `step`. `before` is the time just
+    /// before the jump. The jump counts neither for waits that began before it nor for time
+    /// windows. Must be called before [`AlertRules::take`] gets the first record after the jump.
     pub fn pass_step(&mut self, before: Time, step: Duration) {
+        let open = self.open.values_mut().map(|open| &mut open.last);
+        for time in open.chain(self.raised.values_mut().flatten()) {
+            *time = time.plus(step);
+        }
+        for burst in self.bursts.values_mut() {
+            burst.pass_step(step);
+        }
+
+        // The pump sends the list of waiting calls, so a call may be from after the jump.
         for waiting in self.waiting.values_mut() {
             if waiting.counted_from <= before {
                 waiting.counted_from = waiting.counted_from.plus(step);
@@ -499,7 +502,7 @@ impl AlertRules {
         }
 
         for waiting in self.waiting.values_mut() {
-            // The clock was set back, or record time is ahead of it.
+            // A fork inherits requests whose times may be of another, later clock.
             waiting.counted_from = waiting.counted_from.min(now);
         }
 
@@ -626,6 +629,7 @@ mod tests {
     use super::*;
     use crate::envelope::{Message, MessageKind, Payload};
     use crate::ids::{Digest, MessageId, PayloadName};
+    use crate::organism::alerts::alert_clock::AlertClock;
     use crate::thread::{Opener, Opening};
 
     const SECOND: i64 = 1_000_000;
@@ -647,15 +651,20 @@ mod tests {
         rules
     }
 
-    /// Processes a record with this fact. The record is in a tree of its own, in which the journal
-    /// has no request.
+    /// Processes a record with this fact. Each position has another tree. The rules find no request
+    /// when they search the journal.
     fn take(rules: &mut AlertRules, position: u64, fact: Fact) {
+        take_at(Time(0), rules, position, fact);
+    }
+
+    /// Processes a record as [`take`] does, with the time of the record.
+    fn take_at(time: Time, rules: &mut AlertRules, position: u64, fact: Fact) {
         let record = Record {
             position: Position(position),
             tree: ThreadId::parse(&format!("sess-tree{position:04}")).unwrap(),
             previous: Position(0),
             previous_hash: Digest::ZERO,
-            time: Time(0),
+            time,
             input: Input::Standstill { stood_micros: 0, stepped_micros: 0 },
             facts: vec![fact],
         };
@@ -759,6 +768,65 @@ mod tests {
         assert_eq!(rules.take_reports().len(), 1);
     }
 
+    /// The records are an hour ahead of the system clock, which was ahead for a moment.
+    #[test]
+    fn an_alert_ends_after_its_window_while_the_times_of_records_are_ahead() {
+        let hour = Duration::from_secs(3600);
+        let mut clock = AlertClock::start(Time(0), hour);
+        let mut rules = rules_on(AlertKind::Failures);
+        let mut pass = |rules: &mut AlertRules, seconds: u64| {
+            clock.reach(Time(0).plus(hour), hour + Duration::from_secs(seconds));
+            rules.tick(clock.time());
+        };
+
+        let failed = Fact::CallClosed { call: call(1), how: Closing::Failed };
+        take_at(Time(0).plus(hour), &mut rules, 1, failed);
+        pass(&mut rules, 0);
+        assert_eq!(rules.take_reports().len(), 1);
+        pass(&mut rules, 9);
+        assert_eq!(rules.take_reports(), []);
+        pass(&mut rules, 10);
+        assert_eq!(ended(&mut rules), [("unknown".to_owned(), 1)]);
+        assert_eq!(rules.next_tick(), None);
+    }
+
+    #[test]
+    fn a_clock_that_is_set_forward_ends_no_alert_and_drops_no_occurrence() {
+        let hour = Duration::from_secs(3600);
+        let failed = || Fact::CallClosed { call: call(1), how: Closing::Failed };
+        let mut rules = rules_on(AlertKind::Failures);
+        take_at(Time(0), &mut rules, 1, failed());
+        assert_eq!(rules.take_reports().len(), 1);
+        rules.pass_step(Time(2 * SECOND), hour);
+        rules.tick(Time(2 * SECOND).plus(hour));
+        assert_eq!(rules.take_reports(), []);
+        rules.tick(Time(10 * SECOND).plus(hour));
+        assert_eq!(ended(&mut rules).len(), 1);
+
+        let mut rules = rules_on(AlertKind::Failures);
+        rules.configure(AlertRulesConfig { failures: 2, ..rules.config.clone() });
+        take_at(Time(0), &mut rules, 1, failed());
+        rules.pass_step(Time(2 * SECOND), hour);
+        rules.tick(Time(2 * SECOND).plus(hour));
+        take_at(Time(3 * SECOND).plus(hour), &mut rules, 2, failed());
+        let reports = rules.take_reports();
+        let raised: Vec<_> = reports.iter().map(|report| (report.since, report.count)).collect();
+        assert_eq!(raised, [(Time(0), 2)]);
+    }
+
+    #[test]
+    fn an_ended_alert_about_a_waiting_call_leaves_nothing_behind() {
+        let mut rules = rules();
+        wait_for_all(&mut rules, 3);
+        rules.tick(Time(6 * SECOND));
+        let raised = rules.take_reports();
+        assert_eq!(raised.len(), 3);
+        (1..=3).for_each(|n| rules.stop_waiting(call(n)));
+        assert_eq!(ended(&mut rules).len(), 3);
+        raised.iter().for_each(|report| rules.recall(report, Time(6 * SECOND)));
+        assert!(rules.counted.is_empty(), "{:?}", rules.counted);
+    }
+
     #[test]
     fn a_restart_raises_no_alert_again_that_a_collective_alert_counts() {
         let most = limits::ALERTS_PER_WINDOW_MAX as u64;
@@ -798,7 +866,8 @@ mod tests {
         assert_eq!(ended(&mut rules), [(ALL_OTHERS.to_owned(), 6)]);
     }
 
-    /// Tests a call that is too long for the bounded search of the journal to find its request.
+    /// Lets a call fail whose request cannot be found by a search of the journal. This happens to a
+    /// call with very many records. The alert must use the request that the rules have processed.
     #[test]
     fn an_alert_names_the_listener_and_the_thread_of_a_failed_call_of_any_length() {
         let thread = ThreadId::parse("sess-longcall").unwrap();

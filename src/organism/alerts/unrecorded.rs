@@ -173,7 +173,10 @@ async fn send(command: &AlertCommand, state: &Path, error: &Error) {
 
     // The text of an error may differ at each start, such as by the id of a process.
     if alerts.len() >= limits::ALERTS_PER_WINDOW_MAX {
-        tracing::warn!("no alert was raised, because {} are not on record yet", alerts.len());
+        let count = alerts.len();
+        tracing::warn!(
+            "no alert was raised, because {count} alerts are not on record yet: {detail}"
+        );
         return;
     }
 

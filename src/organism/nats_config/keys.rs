@@ -96,8 +96,8 @@ impl SeedFolder {
         let own: Vec<_> = seeds.filter_map(|seed| public(&seed.path()).ok()).collect();
         let lines = users.lines().filter(|line| !line.trim_start().starts_with('#'));
         let is_separator = |c: char| c.is_whitespace() || "{}[],:=\"'".contains(c);
-        let words: Vec<_> = lines.flat_map(|line| line.split(is_separator)).collect();
-        let mut words = words.into_iter().filter(|word| !word.is_empty());
+        let words = lines.flat_map(|line| line.split(is_separator));
+        let mut words = words.filter(|word| !word.is_empty());
         let mut foreign = Vec::new();
         while let Some(word) = words.next() {
             if ["user", "username", "nkey"].contains(&word) {

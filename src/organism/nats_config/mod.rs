@@ -85,8 +85,9 @@ pub struct WrittenFiles {
     /// Users, each with the path of the file that contains the user's seed. A seed is the text of a
     /// private key.
     pub seeds: Vec<(String, PathBuf)>,
-    /// Users that are no longer in the configs although this program has not made them: their names
-    /// or public keys. A person had added them.
+    /// Names or public keys of users that the earlier configs contain and the new configs lack,
+    /// because the directory has no seed of them. A person had added these users, or the seeds were
+    /// removed.
     pub dropped: Vec<String>,
 }
 

@@ -114,12 +114,12 @@ impl PartitionMap {
 /// State of the subscription to one partition, as far as the reader knows it.
 struct PartitionWatch {
     partition: u32,
-    /// Whether the reader may have missed events, so that it must get a report of lost events when
-    /// the next subscription begins. True after the first subscription has begun, or after the
-    /// reader got the first `Unwatched` event.
+    /// Whether the reader must get a report of lost events when the next subscription begins,
+    /// because it may have missed events before. True after the first subscription has begun, or
+    /// after the reader got the first `Unwatched` event.
     has_gap: bool,
-    /// Last reason for missing events that was reported to the reader. Becomes `None` when a
-    /// subscription begins.
+    /// Last reason that the reader got for missing events. Becomes `None` when a subscription
+    /// begins.
     reported: Option<String>,
     /// Time since which no pump has responded; `None` while a pump responds.
     unserved_since: Option<Instant>,

@@ -59,14 +59,14 @@ struct PendingHandover {
 }
 
 impl PendingHandover {
-    /// Restarts the time in which the receiver must take the partition. The receiver can take the
-    /// partition only after this process has released the lease, so this method must be called
+    /// Restarts the time-out in which the process `to` must take the partition. This process can
+    /// take the partition only after the lease is released, so this method must be called
     /// repeatedly until then.
     fn restart_timeout(&mut self, now: Instant) {
         self.since = now;
     }
 
-    /// Whether the receiver has had enough time to take the partition.
+    /// Whether the time-out in which the process `to` must take the partition has passed.
     fn is_overdue(&self, now: Instant) -> bool {
         now.duration_since(self.since) >= limits::HANDOVER_TIMEOUT
     }
@@ -318,7 +318,8 @@ mod tests {
         }
     }
 
-    /// Tests a drain that takes longer than the time in which the receiver must take the partition.
+    /// Tests a handover whose drain takes longer than the time-out of the handover. The time-out
+    /// must count from the end of the drain.
     #[test]
     fn the_timeout_of_a_handover_counts_from_the_end_of_its_drain() {
         let begun = Instant::now();

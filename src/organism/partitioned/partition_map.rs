@@ -128,10 +128,11 @@ impl PartitionMap {
         self.is_partition_count_confirmed.store(true, Ordering::Relaxed);
     }
 
-    /// Returns `refusal`, the response that refuses a request because of its handshake. If the
-    /// refusal is about the number of partitions, and this process may be the one with the wrong
-    /// number, returns another response, which states that the partition is unavailable and that no
-    /// pump has carried out the request.
+    /// Returns `refusal`, the response that refuses a request because of its handshake. Exception:
+    /// the sender and this process have different numbers of partitions, and no worker has
+    /// confirmed the number of this process yet. This process may then have the wrong number. So
+    /// the function responds that the partition is unavailable and no pump has carried out the
+    /// request.
     pub(in crate::organism) fn refusal_or_unavailable(
         &self,
         refusal: ServiceResponse,
@@ -172,8 +173,9 @@ impl PartitionMap {
         denied.get(&partition).cloned()
     }
 
-    /// Returns the live processes, including this process. The result is empty shortly after the
-    /// start, because not every process has announced itself yet.
+    /// Returns the live processes, including this process. Returns no processes shortly after the
+    /// start, because a list from this time would lack processes that have not announced themselves
+    /// yet.
     pub(super) fn members(&self) -> BTreeMap<MemberId, String> {
         if self.begun.elapsed() < 2 * limits::MEMBER_ANNOUNCE_INTERVAL {
             return BTreeMap::new();
@@ -260,7 +262,7 @@ impl PartitionMap {
         locked(&self.places).get(partition as usize).cloned().unwrap_or(PartitionLocation::Foreign)
     }
 
-    /// Whether the worker of this partition has not yet pumped the partition or stood by for it.
+    /// Whether the worker of this partition has not set the location of the partition yet.
     pub(super) fn is_starting(&self, partition: u32) -> bool {
         matches!(self.place(partition), PartitionLocation::Starting)
     }

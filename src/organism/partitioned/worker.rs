@@ -3,7 +3,6 @@
 //! a standby again.
 
 use std::collections::HashMap;
-use std::io::ErrorKind;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Instant;
@@ -257,9 +256,9 @@ impl PartitionWorker {
         }
     }
 
-    /// Waits for [`limits::HANDOVER_DRAIN`], the time in which deliveries in flight can end before
-    /// a planned handover. If the process begins to stop meanwhile, the wait ends
-    /// [`limits::DRAIN_TIMEOUT`] after that moment at the latest.
+    /// Waits for [`limits::HANDOVER_DRAIN`], so that deliveries in flight can end before a planned
+    /// handover. If this process must stop, waits at most [`limits::DRAIN_TIMEOUT`] after the
+    /// request to stop.
     async fn wait_for_deliveries(&self) {
         if mutant("leave-what-is-out") {
             return;
@@ -278,8 +277,8 @@ impl PartitionWorker {
     }
 }
 
-/// Copies the last position that the pump of a partition has recorded to `map` at each change,
-/// until the pump has ended.
+/// Keeps the last recorded position of a partition's pump in `map` up to date, until the pump has
+/// ended.
 async fn publish_recorded(
     map: Arc<PartitionMap>,
     partition: u32,
@@ -314,11 +313,11 @@ fn is_passing(error: &journal::Error) -> bool {
             | Error::Denied(_)
             | Error::Nats(_)
             | Error::UnprovedStream { .. }
-    ) || is_disk_full(error)
+    ) || error.is_disk_full()
 }
 
-/// Whether the error is about a server or a stream that may lose records. An operator can put it
-/// right while this process runs.
+/// Whether the error is about a server or a stream that may lose records. An operator can make the
+/// server or the stream safe while this process runs.
 fn is_of_server(error: &journal::Error) -> bool {
     matches!(error, journal::Error::UnsafeServer { .. })
 }
@@ -370,22 +369,11 @@ fn location_after(error: &journal::Error) -> PartitionLocation {
         Error::Fenced { .. } | Error::UnprovedStream { .. } => {
             return PartitionLocation::Elsewhere("another process".to_owned());
         }
-        error if is_disk_full(error) => WriteObstacle::Disk,
+        error if error.is_disk_full() => WriteObstacle::Disk,
         Error::Denied(_) => WriteObstacle::Denied,
         _ => WriteObstacle::Server,
     };
     PartitionLocation::Waiting { obstacle, why: error.to_string() }
-}
-
-/// Whether the disk had no room for the journal, or for a small file beside it.
-fn is_disk_full(error: &journal::Error) -> bool {
-    match error {
-        journal::Error::Full { .. } => true,
-        journal::Error::Io { source, .. } => {
-            matches!(source.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded)
-        }
-        _ => false,
-    }
 }
 
 /// A standby's wait for the lease, on an OS thread of its own. The wait ends when the lease is
@@ -415,7 +403,7 @@ impl LeaseWait<'_> {
             self.passing(&error, &mut warned);
             // Each attempt reads the whole projection again, so some errors need a longer pause.
             let pause = match error {
-                _ if is_disk_full(&error) => limits::STANDBY_RETRY_MAX,
+                _ if error.is_disk_full() => limits::STANDBY_RETRY_MAX,
                 // An operator has to act first, and each attempt reads the whole stream.
                 journal::Error::UnprovedStream { .. } | journal::Error::UnsafeServer { .. } => {
                     (limits::STANDBY_READ_SHARE * begun.elapsed())
@@ -434,14 +422,18 @@ impl LeaseWait<'_> {
     }
 
     /// Runs the alert command for `error`, because no pump of the partition runs that could report
-    /// it. Waits for its end: the next pump reads then that an alert is open, and ends it. The text
-    /// of an error names the server of the connection, so a wait reports its first error only.
+    /// the error. Blocks until the command has ended, so that the next pump finds the alert in the
+    /// file of unrecorded alerts and ends the alert.
+    ///
+    /// Must be called only once in a wait for the lease. The text of an error names the connected
+    /// server, so the same problem would raise another alert after each change of the server.
     fn report(&self, error: &journal::Error) {
         self.runtime.block_on(report_failed_start(&self.config, error));
     }
 
-    /// Whether the partition waits until an operator has made its server or stream safe again. A
-    /// start is refused instead, so that a wrong config shows at once.
+    /// Whether `error` is about an unsafe server or stream, and the worker must wait until an
+    /// operator has made it safe. A worker that is still starting must not wait: the error ends the
+    /// worker, so that a wrong config shows at once.
     fn may_recover(&self, error: &journal::Error) -> bool {
         is_of_server(error) && !self.map.is_starting(self.partition)
     }
@@ -510,6 +502,10 @@ impl LeaseWait<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::ErrorKind;
+
+    use rusqlite::ffi::{self, SQLITE_FULL, SQLITE_READONLY};
+
     use super::*;
 
     #[test]
@@ -518,9 +514,16 @@ mod tests {
             let context = "the data directory".to_owned();
             journal::Error::Io { context, source: kind.into() }
         };
+        let sqlite = |code| {
+            let context = "the journal".to_owned();
+            let source = rusqlite::Error::SqliteFailure(ffi::Error::new(code), None);
+            journal::Error::Sqlite { context, source }
+        };
         assert!(is_passing(&io(ErrorKind::StorageFull)));
         assert!(is_passing(&io(ErrorKind::QuotaExceeded)));
         assert!(is_passing(&journal::Error::Full { detail: String::new() }));
+        assert!(is_passing(&sqlite(SQLITE_FULL)));
+        assert!(!is_passing(&sqlite(SQLITE_READONLY)));
         assert!(!is_passing(&io(ErrorKind::PermissionDenied)));
     }
 

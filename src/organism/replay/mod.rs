@@ -60,7 +60,8 @@ pub fn replay(
     };
 
     let mut heads = TreeHeads::default();
-    let scanned = scan(data, last, &mut heads, &mut |sealed, _| {
+    let scanned_reader = JournalReader::open(data)?;
+    let scanned = scan(&scanned_reader, last, &mut heads, &mut |sealed, _| {
         let position = sealed.record.position;
         run.take(&sealed.record)?;
         if run.report.difference.is_some() {
@@ -170,9 +171,9 @@ impl ReplayRun {
         self.report.epochs.push(epoch);
     }
 
-    /// Puts the config of a reload in force. If the records before the reload were recomputed and
-    /// this config can be loaded, the records after the reload are recomputed with this config,
-    /// from the state at the reload.
+    /// Puts the config of a reload in force. If the records before the reload were recomputed, and
+    /// this config can be loaded, the recomputation continues with this config from the state at
+    /// the reload. Otherwise, the records after the reload are not recomputed.
     fn reload(&mut self, reload: &BootConfig) {
         let mut part = ReplayedEpoch::of_boot(reload);
         if let Some(mut decider) = self.decider.take() {

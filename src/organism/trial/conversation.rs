@@ -1,21 +1,27 @@
 //! Reads the conversation of a recorded thread: the requests that its clients sent, in order.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use crate::audit::{client_calls, retry_of_one_call};
 use crate::contract::retry_name;
 use crate::ids::{ListenerName, Position, ThreadId};
+use crate::journal::HashedRecord;
 use crate::journal::sqlite::JournalReader;
 use crate::organism::Error;
-use crate::thread::{Fact, ForkSource, Record};
+use crate::thread::{Fact, ForkSource, Input, Record};
 
 use super::late_answers::shown_late_answer;
 
-/// The requests of a recorded thread that a trial sends again.
+/// The requests that a trial sends again, as read from a recorded thread.
 #[derive(Debug)]
 pub struct Conversation {
     pub source: ForkSource,
     /// The client that opened the thread.
     pub client: ListenerName,
     pub requests: Vec<RecordedRequest>,
+    /// Position of the last record that was read. The trial is compared with the records up to this
+    /// position.
+    pub last: Position,
 }
 
 /// A client's request.
@@ -51,6 +57,15 @@ pub enum ConversationGap {
     LateAnswer {
         answer: String,
     },
+    /// A cancellation has ended calls of the thread, whose results are not recorded.
+    Cancelled {
+        by: ListenerName,
+    },
+    /// A call has not ended, so its result is not recorded.
+    Open {
+        call: String,
+        listener: ListenerName,
+    },
 }
 
 impl std::fmt::Display for ConversationGap {
@@ -74,6 +89,12 @@ impl std::fmt::Display for ConversationGap {
                 "its answer {answer} came after its call had ended, and a later turn shows it; a \
                  repetition has no place for such an answer"
             ),
+            Self::Cancelled { by } => {
+                write!(f, "{by} cancelled it or a part of it, which a trial cannot repeat")
+            }
+            Self::Open { call, listener } => {
+                write!(f, "its call {call} of {listener} has not ended; try it when it has")
+            }
         }
     }
 }
@@ -127,11 +148,44 @@ impl Conversation {
             }
         }
         let Some((source, client)) = first else { return Ok(Err(ConversationGap::NoRequest)) };
+        if let Some(gap) = missing_end(&records) {
+            return Ok(Err(gap));
+        }
         if let Some(answer) = shown_late_answer(reader, &records)? {
             return Ok(Err(ConversationGap::LateAnswer { answer: answer.to_string() }));
         }
-        Ok(Ok(Self { source, client, requests }))
+        let last = records.last().map(|sealed| sealed.record.position).unwrap_or_default();
+        Ok(Ok(Self { source, client, requests, last }))
     }
+}
+
+/// Returns the reason why a tree has no results that a trial can repeat: a cancellation, or the
+/// first call that has not ended. Returns `None` if each call has ended by itself.
+fn missing_end(records: &[HashedRecord]) -> Option<ConversationGap> {
+    let mut open = BTreeMap::new();
+    let mut ended = BTreeSet::new();
+    for (number, HashedRecord { record, .. }) in records.iter().enumerate() {
+        if let Input::Cancel { by, .. } = &record.input
+            && !record.is_cancel_refused()
+        {
+            return Some(ConversationGap::Cancelled { by: by.clone() });
+        }
+        for fact in &record.facts {
+            match fact {
+                Fact::Accepted { message, opening: Some(_), .. } => {
+                    open.insert((number, message.id), &message.to);
+                }
+                Fact::CallClosed { call, .. } => {
+                    ended.insert(call.0);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    let mut left = open.into_iter().filter(|((_, call), _)| !ended.contains(call));
+    let ((_, call), listener) = left.next()?;
+    Some(ConversationGap::Open { call: call.to_string(), listener: listener.clone() })
 }
 
 /// Returns the source thread of the fork that `record` opens. Returns `None` if `record` opens no
@@ -156,7 +210,7 @@ mod tests {
     use crate::ids::{CallId, Digest, MessageId, PayloadName};
     use crate::journal::Journal as _;
     use crate::journal::sqlite::SqliteJournal;
-    use crate::thread::{Input, Opener, Opening};
+    use crate::thread::{Closing, Opener, Opening};
 
     fn name(text: &str) -> ListenerName {
         ListenerName::parse(text).unwrap()
@@ -196,25 +250,61 @@ mod tests {
         }
     }
 
+    /// Ends all calls that the record opens.
+    fn end_calls(record: &mut Record) {
+        let opened: Vec<_> = record.accepted_messages().map(|message| CallId(message.id)).collect();
+        let closed = opened.into_iter();
+        record.facts.extend(closed.map(|call| Fact::CallClosed { call, how: Closing::Completed }));
+    }
+
+    /// Writes the records into a new journal, and reads the conversation from it.
+    fn read(mut records: Vec<Record>) -> Result<Conversation, ConversationGap> {
+        let place = tempfile::tempdir().unwrap();
+        let data = place.path().join("data");
+        let state = place.path().join("state");
+        let tree = records[0].tree.clone();
+        let mut journal = SqliteJournal::open(&data, &state, &mut |_| Ok(())).unwrap();
+        for record in &mut records {
+            journal.append(std::slice::from_mut(record)).unwrap();
+        }
+        Conversation::read(&JournalReader::open(&data).unwrap(), &tree).unwrap()
+    }
+
+    #[test]
+    fn an_open_or_cancelled_thread_has_a_gap() {
+        let tree = ThreadId::parse("sess-pollpoll").unwrap();
+        let mut ended = request(&tree, 1, &["v1"], false);
+        end_calls(&mut ended);
+        let conversation = read(vec![ended.clone()]).unwrap();
+        assert_eq!(conversation.last, Position(1));
+
+        let open = request(&tree, 2, &["v2"], false);
+        let call = MessageId(Uuid::from_u128(32)).to_string();
+        let gap = read(vec![ended.clone(), open.clone()]).unwrap_err();
+        assert_eq!(gap, ConversationGap::Open { call, listener: name("v2") });
+
+        let by = ListenerName::operator();
+        let reason = String::new();
+        let input = Input::Cancel { thread: tree, by: by.clone(), reason, origin: None };
+        let mut cancelled = Record { input, facts: Vec::new(), ..open.clone() };
+        let call = CallId(MessageId(Uuid::from_u128(32)));
+        cancelled.facts.push(Fact::CallClosed { call, how: Closing::Cancelled });
+        let gap = read(vec![ended, open, cancelled]).unwrap_err();
+        assert_eq!(gap, ConversationGap::Cancelled { by });
+    }
+
     #[test]
     fn a_request_to_several_peers_is_sent_again_once_whether_its_calls_are_a_group_or_not() {
         for is_grouped in [true, false] {
-            let place = tempfile::tempdir().unwrap();
-            let data = place.path().join("data");
-            let state = place.path().join("state");
             let tree = ThreadId::parse("sess-pollpoll").unwrap();
             let mut records = vec![
                 request(&tree, 1, &["v1", "v2"], is_grouped),
                 request(&tree, 2, &["v1", "v2", "v3"], is_grouped),
                 request(&tree, 3, &["v1"], false),
             ];
-            let mut journal = SqliteJournal::open(&data, &state, &mut |_| Ok(())).unwrap();
-            for record in &mut records {
-                journal.append(std::slice::from_mut(record)).unwrap();
-            }
+            records.iter_mut().for_each(end_calls);
 
-            let reader = JournalReader::open(&data).unwrap();
-            let conversation = Conversation::read(&reader, &tree).unwrap().unwrap();
+            let conversation = read(records).unwrap();
             let requests = conversation.requests.iter().map(|request| &*request.payload);
             let expected = ["<poll n=\"1\"/>", "<poll n=\"2\"/>", "<poll n=\"3\"/>"];
             assert_eq!(requests.collect::<Vec<_>>(), expected, "{is_grouped}");

@@ -22,10 +22,10 @@ use std::sync::Arc;
 use super::access::refuse_hosted_start;
 use super::own_journal::in_own_journal;
 use super::{Error, Organism, operator, run_blocking};
-use crate::audit::{has_equal_finals, pair_results, thread_timeline};
+use crate::audit::{RecordedMoment, has_equal_finals, pair_results, thread_timeline};
 use crate::config::{Config, TrialSource};
 use crate::envelope::{Money, Spending};
-use crate::ids::{Digest, ListenerName, ThreadId};
+use crate::ids::{Digest, ListenerName, Position, ThreadId};
 use crate::journal::sqlite::JournalReader;
 use crate::pump::core::{ForkRuling, Receipt, Target};
 use crate::pump::driver::Handle;
@@ -65,9 +65,14 @@ pub struct TrialThread {
 /// The outcome of the trial of a thread.
 #[derive(Debug, Clone)]
 pub enum TrialOutcome {
-    /// The thread ran, and is in the journal of the trial under its recorded id. Contains the
-    /// judgement if the trial has a judge and the results differ.
-    Ran(Option<ResultsJudgement>),
+    /// The thread ran, and is in the journal of the trial under its recorded id.
+    Ran {
+        /// The judgement, if the trial has a judge and the results differ.
+        judgement: Option<ResultsJudgement>,
+        /// Position of the last record of the recorded thread that the trial has repeated. The
+        /// thread may have got more records since.
+        last: Position,
+    },
     /// The thread did not run. The text is the reason.
     NotTried(String),
 }
@@ -181,7 +186,7 @@ impl Trial<'_> {
             let reader = JournalReader::open(&journal)?;
             Conversation::read(&reader, &root)
         });
-        let Conversation { source, client, requests } = match reading.await?? {
+        let Conversation { source, client, requests, last } = match reading.await?? {
             Ok(conversation) => conversation,
             Err(gap) => return Ok(TrialOutcome::NotTried(gap.to_string())),
         };
@@ -191,8 +196,8 @@ impl Trial<'_> {
         if let Err(reason) = repeated {
             return Ok(TrialOutcome::NotTried(reason));
         }
-        let judgement = self.judge(tried, source).await?;
-        Ok(TrialOutcome::Ran(judgement))
+        let judgement = self.judge(tried, source, last).await?;
+        Ok(TrialOutcome::Ran { judgement, last })
     }
 
     /// Opens a fork with the id `thread`, and sends all requests of a conversation again in this
@@ -250,21 +255,24 @@ impl Trial<'_> {
         })
     }
 
-    /// Lets the judge decide whether the results of a thread mean the same as the recorded results.
-    /// Returns `None` if the results are equal, if the trial has no judge, or if one of the
-    /// journals lacks the thread.
+    /// Lets the judge decide whether the results of a thread mean the same as the recorded results
+    /// up to the record at `last`. Returns `None` if the results are equal, if the trial has no
+    /// judge, or if one of the journals lacks the thread.
     async fn judge(
         &mut self,
         tried: &TrialThread,
         source: ForkSource,
+        last: Position,
     ) -> Result<Option<ResultsJudgement>, Error> {
         let options = self.options;
         let Some(judge) = options.judge.as_ref() else { return Ok(None) };
-        let timeline = |journal: &Path| -> Result<_, Error> {
+        let timeline = |journal: &Path, up_to: Option<RecordedMoment>| -> Result<_, Error> {
             let reader = JournalReader::open(journal)?;
-            Ok(thread_timeline(&reader, &tried.thread, None)?)
+            Ok(thread_timeline(&reader, &tried.thread, up_to)?)
         };
-        let (Some(before), Some(after)) = (timeline(&tried.journal)?, timeline(&self.data)?) else {
+        let before = timeline(&tried.journal, Some(RecordedMoment::Position(last)))?;
+        let after = timeline(&self.data, None)?;
+        let (Some(before), Some(after)) = (before, after) else {
             return Ok(None);
         };
         if has_equal_finals(&before, &after, &self.schemas) {

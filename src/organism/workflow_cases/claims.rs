@@ -24,9 +24,9 @@ enum RunEnd {
     Failed { goal: String, code: String, reason: String },
 }
 
-/// Adds a problem for each answer of a program of the test case that the gate has refused. Answers
-/// of one program that were refused for the same reason give one problem, because a retry of a call
-/// often has the same answer.
+/// Adds a problem for each payload that a program of the test case has sent, and that the gate has
+/// refused. Payloads of one program that were refused for the same reason give one problem, because
+/// a retry of a call often has the same answer.
 pub fn check_programs(case: &WorkflowCase, record: &CaseRecord, problems: &mut ConfigProblems) {
     let mut known = HashSet::new();
     for payload in &record.refused {
@@ -228,7 +228,8 @@ fn paths_of(record: &CaseRecord) -> String {
     }
 }
 
-/// Returns the ids of the goals of `workflow`, or of all workflows if `workflow` is `None`.
+/// Returns the goal ids of `workflow`. If `workflow` is `None`, returns the goal ids of all
+/// workflows.
 fn goals_of<'a>(config: &'a Config, workflow: Option<&str>) -> Vec<&'a str> {
     let definitions = config.workflows.iter().map(|workflow| &workflow.definition);
     let is_meant = |name: &str| workflow.is_none_or(|workflow| workflow == name);

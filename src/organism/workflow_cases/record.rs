@@ -1,5 +1,5 @@
-//! The facts about a run that a test case checks: the calls of the run by path, and the messages of
-//! the call that started the run.
+//! The facts that a test case checks about its run: the calls of the run by path, and the messages
+//! of the call that started the run.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -34,7 +34,7 @@ pub struct CaseCall {
     pub request: Arc<Message>,
 }
 
-/// A payload of a call's listener that the gate refused.
+/// A payload that the listener of a call has sent, and that the gate has refused.
 pub struct RefusedPayload {
     pub sender: ListenerName,
     pub path: String,
@@ -130,9 +130,9 @@ impl CaseRecord {
         watch.goals()
     }
 
-    /// Returns those states of [`Self::goals`] that the run of a case reaches again. The states of
-    /// goals that were under way are left out if the run ended without a reply of its own: in the
-    /// case, the run handles the failures of these goals.
+    /// Returns those states of [`Self::goals`] that the run of a case reaches again. Leaves out
+    /// waiting goals. If the run ended without a reply of its own, also leaves out cancelled goals:
+    /// in the case, these goals fail, and the run handles their failures.
     pub fn repeatable_goals(
         &self,
         definition: &WorkflowDefinition,

@@ -35,16 +35,28 @@ pub enum CaseWriteError {
     Retry,
     #[error("only {0}, the source of this fork, has all answers of the run: name a run there")]
     Fork(ThreadId),
+    #[error(
+        "the payload of its message {0} was redacted, so the record lacks a part of the case; \
+         write a case from a run without redactions"
+    )]
+    Redacted(MessageId),
     #[error(transparent)]
     Organism(#[from] Error),
 }
 
-/// Writes a test case as TOML. The recorded run passes this test case. `records` are the records of
-/// the run's tree. `config` is the present config.
-pub fn write_case(config: &Config, records: &[Record]) -> Result<String, CaseWriteError> {
+/// Writes a test case as TOML. The recorded run passes this test case. `thread` is the thread of the
+/// run, and `records` are the records of its tree. `config` is the present config.
+pub fn write_case(
+    config: &Config,
+    thread: &ThreadId,
+    records: &[Record],
+) -> Result<String, CaseWriteError> {
     let config = with_core_words(config.clone())?;
     let record = CaseRecord::of(records.iter(), &config.contracts);
     let request = record.request().ok_or(CaseWriteError::None)?;
+    if request.thread != *thread && !thread.is_root() {
+        return Err(run_beneath(&config, thread, &record));
+    }
 
     let run = CallId(request.id);
     let runs = record.calls.iter().filter(|call| call.path.is_empty()).count() + 1;
@@ -70,6 +82,9 @@ pub fn write_case(config: &Config, records: &[Record]) -> Result<String, CaseWri
     }
 
     let reply = replies_of(records, run).ok_or(CaseWriteError::Open)?;
+    if let Some(redacted) = redacted_message(records, request) {
+        return Err(CaseWriteError::Redacted(redacted));
+    }
 
     let mut out = String::from("[[case]]\n");
     let thread = &request.thread;
@@ -104,6 +119,32 @@ pub fn write_case(config: &Config, records: &[Record]) -> Result<String, CaseWri
         let _ = writeln!(out, "goals = {{ {} }}", goals.join(", "));
     }
     Ok(out)
+}
+
+/// Returns why no case is written from `thread`, a subthread of the thread of the run in `record`.
+fn run_beneath(config: &Config, thread: &ThreadId, record: &CaseRecord) -> CaseWriteError {
+    let is_run = |request: &Message| {
+        let contract = config.contracts.get(&request.to);
+        request.thread == *thread && contract.is_some_and(|called| called.role == Role::Workflow)
+    };
+    let mut requests = record.calls.iter().map(|call| &call.request);
+    match requests.find(|request| is_run(request)) {
+        Some(request) => CaseWriteError::Beneath(request.from.clone()),
+        None => CaseWriteError::None,
+    }
+}
+
+/// Returns the first message of the run whose payload was redacted. `request` is the request of the
+/// run, the only one in its tree.
+fn redacted_message(records: &[Record], request: &Message) -> Option<MessageId> {
+    let facts = records.iter().flat_map(|record| &record.facts);
+    let messages = facts.filter_map(|fact| match fact {
+        Fact::Accepted { message, .. } => Some(message),
+        _ => None,
+    });
+    let mut of_run = messages.skip_while(|message| message.id != request.id);
+    let found = of_run.find(|message| message.payload.is_redacted());
+    found.map(|message| message.id)
 }
 
 /// Returns the source thread of a fork if this thread contains further answers of the run. That is
@@ -292,8 +333,8 @@ impl<'a> RecordedAnswers<'a> {
     }
 
     /// Replaces the last turn in `thread` or its subthreads by a time-out, because the run has not
-    /// used the result of this thread. In the test case, the call then gets no answer before the
-    /// run cancels it.
+    /// used the result of this thread. In the test case, the call of that turn then gets no answer
+    /// before the run cancels the call.
     fn forget_result(&mut self, thread: &ThreadId) {
         let mut places = self.places.iter().rev();
         let found = places.find(|(place, ..)| place.is_within(thread));

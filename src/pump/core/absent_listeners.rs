@@ -33,9 +33,9 @@ struct Absence {
     /// Call that is delivered as a probe, and the time at which the probe started. `None` if no
     /// probe is in flight.
     probe: Option<(CallId, Time)>,
-    /// The deadline of each waiting call. If the listener is still absent at the deadline, the call
-    /// fails as undeliverable.
-    due: BTreeMap<CallId, Time>,
+    /// The deadline of each waiting call, and the time-out from which the deadline was calculated.
+    /// If the listener is still absent at the deadline, the call fails as undeliverable.
+    due: BTreeMap<CallId, (Time, Duration)>,
 }
 
 /// The deliveries that the scheduler may start for a listener at present.
@@ -110,18 +110,27 @@ impl AbsentListeners {
         now.plus(limits::ABSENT_PROBE_TIMEOUT)
     }
 
-    /// Sets the deadline of a waiting call to `due`, or keeps the call's deadline if it is earlier.
-    /// Returns the deadline that is now in force.
-    fn expect(&mut self, listener: &ListenerName, call: CallId, due: Time) -> Time {
-        let Some(absence) = self.0.get_mut(listener) else { return due };
+    /// Sets the deadline of a waiting call to the time in `due`, or keeps the call's deadline if it
+    /// is earlier. `due` also contains the time-out from which its time was calculated. Returns the
+    /// deadline that is now in force.
+    fn expect(&mut self, listener: &ListenerName, call: CallId, due: (Time, Duration)) -> Time {
+        let Some(absence) = self.0.get_mut(listener) else { return due.0 };
         let known = absence.due.entry(call).or_insert(due);
-        *known = due.min(*known);
-        *known
+        if due.0 < known.0 {
+            *known = due;
+        }
+        known.0
     }
 
-    /// Returns the deadline of a call that waits for an absent listener. Returns `None` if the
-    /// listener is present or has accepted the probe, or if the call does not wait.
-    pub fn due(&self, listener: &ListenerName, call: CallId, now: Time) -> Option<Time> {
+    /// Returns the deadline of a call that waits for an absent listener, and the time-out from
+    /// which the deadline was calculated. Returns `None` if the listener is present or has accepted
+    /// the probe, or if the call does not wait.
+    pub fn due(
+        &self,
+        listener: &ListenerName,
+        call: CallId,
+        now: Time,
+    ) -> Option<(Time, Duration)> {
         let absence = self.0.get(listener).filter(|absence| !absence.has_accepted_probe(now))?;
         absence.due.get(&call).copied()
     }
@@ -160,7 +169,7 @@ impl AbsentListeners {
             if let Some((_, since)) = &mut absence.probe {
                 *since = since.plus(by);
             }
-            absence.due.values_mut().for_each(|due| *due = due.plus(by));
+            absence.due.values_mut().for_each(|(due, _)| *due = due.plus(by));
         }
     }
 
@@ -193,19 +202,19 @@ impl Core {
         }
     }
 
-    /// Sets the time at which a call fails if its listener is still absent. The call fails when its
-    /// time-out has passed since its first delivery. Deliveries before the latest answer or failed
+    /// Sets the time at which a call fails if its listener is still absent: the time-out of the
+    /// listener after the first delivery of the call. Deliveries before the latest answer or failed
     /// attempt of the call do not count. If no delivery counts, the time-out begins now.
     fn wait_for_listener(&mut self, step: &mut Step, listener: &ListenerName, call: CallId) {
         let timeout = self.contract_of_work(listener).map_or(Duration::ZERO, |c| c.timeout);
         let since = self.state.call(call).and_then(|open| open.offered_since);
         let due = since.unwrap_or(step.time).plus(timeout);
-        let due = self.scheduler.absences.expect(listener, call, due);
+        let due = self.scheduler.absences.expect(listener, call, (due, timeout));
         step.effect(Effect::Alarm { at: due, alarm: Alarm::Untaken { call } });
     }
 
-    /// Sets a new deadline for a call that waits for its absent listener. Called after a pause,
-    /// whose time must not count towards the deadline.
+    /// Sets a new deadline for a call that waits for its absent listener. Called after a pause of
+    /// the call, because the duration of the pause must not count towards the deadline.
     pub(super) fn wait_for_listener_again(
         &mut self,
         step: &mut Step,
@@ -246,12 +255,19 @@ impl Core {
             return self.record_absence(step, &listener, call);
         }
 
-        let Some((thread, contract)) = self.record_attempt_end(step, source, input) else { return };
+        let Some((running, contract)) = self.record_attempt_end(step, source, input) else {
+            return;
+        };
         self.fact(step, back);
         self.record_absence(step, &listener, call);
+        if let Some(text) = &running.stop_reason {
+            // Without this, the call would be delivered again after the resume.
+            return self.cancel_stopped(step, call, text);
+        }
+
         if contract.serial_per_thread {
             // Later calls of the thread wait until this call is settled.
-            self.scheduler.hold_thread(&listener, &thread, call);
+            self.scheduler.hold_thread(&listener, &running.thread, call);
         }
 
         let open = self.state.call(call);
@@ -259,7 +275,7 @@ impl Core {
             return self.set_aside(step, call, alarm);
         }
 
-        self.scheduler.put_back(&listener, &thread, call);
+        self.scheduler.put_back(&listener, &running.thread, call);
         self.count_turn(call);
         self.wait_for_listener(step, &listener, call);
     }
@@ -309,15 +325,16 @@ impl Core {
             return;
         }
 
-        let Some(due) = self.scheduler.absences.due(&listener, call, step.time) else { return };
+        let due = self.scheduler.absences.due(&listener, call, step.time);
+        let Some((due, timeout)) = due else { return };
         if due > step.time {
             return step.effect(Effect::Alarm { at: due, alarm: Alarm::Untaken { call } });
         }
 
         step.begin_record(thread.root(), Input::Untaken { call });
-        let timeout = self.contracts.get(&listener).map_or(Duration::ZERO, |c| c.timeout);
+        let contract = self.contract_of_work(&listener).cloned();
         let reason = format!("could not be reached within {} s", timeout.as_secs_f64());
-        self.fail_undelivered(step, call, &reason, false);
+        self.fail_undelivered(step, call, contract.as_deref(), &reason, false);
     }
 
     /// Marks the listener as present, because a process of the listener has sent something. The

@@ -2,9 +2,9 @@
 //! money and the time of a thread and its subthreads. The budget of a run limits the threads that
 //! belong to the run. Tokens and money are checked together with the limits of the tree.
 //!
-//! When the time of a thread is over, the open calls in the thread and in its subthreads time out.
-//! Exception: a call that another call in the same thread opened ends with that other call. The
-//! time of a thread also runs while a call is held for a person.
+//! When the time limit of a thread has passed, the open calls in the thread and in its subthreads
+//! time out. Exception: a call that another call in the same thread opened ends with that other
+//! call. The time limit of a thread also runs while a call is held for a person.
 
 use super::budgets::{used_up, within};
 use super::event::{Alarm, Effect};
@@ -15,7 +15,33 @@ use crate::envelope::{Disposition, Reservation};
 use crate::ids::{Attempt, CallId, ThreadId};
 use crate::mutant::mutant;
 use crate::system::{ErrorCode, ThreadAllotment};
-use crate::thread::{Allotment, AllotmentUsage, Call, Input, Opener, Tree};
+use crate::thread::{Allotment, AllotmentUsage, Call, Input, Map, Opener, Tree};
+
+/// The earliest alarm that is set for each open call that the time limit of a thread will end.
+/// Rebuilt after every boot, never recorded.
+///
+/// An alarm that fires too early is set again for the right time. So a call with an alarm needs no
+/// further one for the same time or a later one.
+#[derive(Debug, Clone, Default)]
+pub(super) struct ThreadTimeAlarms(Map<CallId, Time>);
+
+impl ThreadTimeAlarms {
+    /// Records an alarm at `at`. Returns false, and records nothing, if the call has an alarm that
+    /// fires at this time or earlier.
+    fn insert(&mut self, call: CallId, at: Time) -> bool {
+        if self.0.get(&call).is_some_and(|set| *set <= at) {
+            return false;
+        }
+        self.0.insert(call, at);
+        true
+    }
+
+    /// Removes the entry of a call, because its alarm is handled or the call has closed. An alarm
+    /// that is still queued then has no effect unless it is due.
+    pub fn remove(&mut self, call: CallId) {
+        self.0.remove(&call);
+    }
+}
 
 /// Converts an allotment to its recorded form. Returns `None` if the allotment limits nothing.
 pub(super) fn recorded(allotment: ThreadAllotment, now: Time) -> Option<Allotment> {
@@ -145,21 +171,28 @@ fn budget_of(limits: Allotment) -> Budget {
 impl Core {
     /// Sets alarms for the open calls in the trees with these `roots`. A call gets an alarm only if
     /// a time limit will end it: the limit of its thread, or of a thread above.
-    pub(super) fn set_thread_alarms(&self, step: &mut Step, roots: &[ThreadId]) {
+    pub(super) fn set_thread_alarms(&mut self, step: &mut Step, roots: &[ThreadId]) {
         let calls = self.state.open_calls_in(roots);
         let mut alarms: Vec<_> =
             calls.filter_map(|call| Some((self.thread_ends(call)?, call.id))).collect();
         alarms.sort();
         for (at, call) in alarms {
-            step.effect(Effect::Alarm { at, alarm: Alarm::ThreadTime { call } });
+            self.set_thread_alarm_at(step, call, at);
         }
     }
 
     /// Sets an alarm for a newly opened call if the time limit of its thread, or of a thread above,
     /// will end the call.
-    pub(super) fn set_thread_alarm(&self, step: &mut Step, call: CallId) {
+    pub(super) fn set_thread_alarm(&mut self, step: &mut Step, call: CallId) {
         let ends = self.state.call(call).and_then(|open| self.thread_ends(open));
         if let Some(at) = ends {
+            self.set_thread_alarm_at(step, call, at);
+        }
+    }
+
+    /// Sets an alarm for the time limit of a call, unless an alarm fires then or earlier.
+    fn set_thread_alarm_at(&mut self, step: &mut Step, call: CallId, at: Time) {
+        if self.thread_alarms.insert(call, at) {
             step.effect(Effect::Alarm { at, alarm: Alarm::ThreadTime { call } });
         }
     }
@@ -184,8 +217,9 @@ impl Core {
     /// those in its subthreads. A call that another call in the same thread opened ends together
     /// with its opener.
     ///
-    /// If the wall time of the call's tree is over, ends the open calls of the whole tree instead.
+    /// If the call's tree has used up its wall time, ends all open calls of the tree instead.
     pub(super) fn thread_time_alarm(&mut self, step: &mut Step, call: CallId) {
+        self.thread_alarms.remove(call);
         if self.end_spent_tree(step, call) {
             return;
         }
@@ -193,7 +227,7 @@ impl Core {
         let Some(open) = self.state.call(call) else { return };
         let Some(at) = self.thread_ends(open) else { return };
         if at > step.time {
-            return step.effect(Effect::Alarm { at, alarm: Alarm::ThreadTime { call } });
+            return self.set_thread_alarm_at(step, call, at);
         }
 
         let thread = open.thread.clone();

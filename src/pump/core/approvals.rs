@@ -95,8 +95,9 @@ impl Core {
         step.effects.insert(0, Effect::Ruled { ticket, ruling: OperatorRuling::Plain(ruling) });
     }
 
-    /// Returns the operator who made a decision. A decision on a call that is not held changes
-    /// nothing, so it needs no signature. A valid signature still proves the operator who made it.
+    /// Returns the operator who made a decision. If the call is held, refuses a decision whose
+    /// required signature is missing or invalid. If the call is not held, the decision changes
+    /// nothing and needs no signature: without a valid signature, returns the anonymous operator.
     fn check_decision(
         &mut self,
         step: &mut Step,

@@ -69,7 +69,7 @@ impl Core {
     /// in flight, queued or held, and its callee is an agent.
     pub(super) fn count_turn(&mut self, call: CallId) {
         let Some(open) = self.state.call(call) else { return };
-        if !self.contract_of_work(&open.callee).is_some_and(|contract| contract.spends()) {
+        if !self.contract_of_call(open).is_some_and(|contract| contract.spends()) {
             return;
         }
 
@@ -82,7 +82,7 @@ impl Core {
     }
 
     fn will_take_turn(&self, call: &Call) -> bool {
-        let contract = self.contract_of_work(&call.callee);
+        let contract = self.contract_of_call(call);
         let is_under_way = self.is_busy_with(call.id) || call.held.is_some();
         is_under_way && contract.is_some_and(|contract| contract.spends())
     }
@@ -164,7 +164,8 @@ impl Core {
         let running = self.calls.running(call).filter(|running| running.attempt == attempt);
         let running = running.ok_or("the call this would be for is closed")?;
         let tree = self.state.tree(&running.thread).ok_or("its thread is gone")?;
-        let contract = self.contract_of_work(&running.listener).ok_or("its listener is gone")?;
+        let open = self.state.call(call).ok_or("the call this would be for is closed")?;
+        let contract = self.contract_of_call(open).ok_or("its listener is gone")?;
         let agent = &running.listener;
         let (of_others, of_agents_others) = tree.reserved_beside(call, attempt, agent);
         let of_all = of_others.plus(tree.usage.spending());
@@ -176,8 +177,14 @@ impl Core {
         }
 
         // The check also applies to a repeated attempt at the same turn, because the failed attempt
-        // was a model call, too.
-        if tree.request_usage().model_calls >= self.budgets.limits.model_calls {
+        // was a model call, too. Model calls under way count, because attempts that are repeated
+        // after a restart or a failure were queued without a check of this limit.
+        let under_way = match tree.model_calls_beside(call, attempt) {
+            _ if mutant("count-no-call-under-way") => 0,
+            under_way => under_way,
+        };
+        let model_calls = tree.request_usage().model_calls.saturating_add(under_way);
+        if model_calls >= self.budgets.limits.model_calls {
             return Err(format!(
                 "all {} model calls of this tree are used",
                 self.budgets.limits.model_calls

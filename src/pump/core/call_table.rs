@@ -25,8 +25,8 @@ pub(super) struct CallTable {
     orphans: Map<(CallId, Attempt), OrphanedDelivery>,
     /// For each open call, the number of its last attempt since this start of the pump.
     attempts: Map<CallId, u32>,
-    /// Times of the next retries, for open calls with an attempt that has failed since this start
-    /// of the pump. A time that has passed stays here until the next failure of the call.
+    /// For each open call with an attempt that failed since this start of the pump, the time of
+    /// the next retry. A time in the past stays here until the next failure of the call.
     retries: Map<CallId, Time>,
 }
 
@@ -37,6 +37,8 @@ pub(super) struct RunningAttempt {
     pub listener: ListenerName,
     pub thread: ThreadId,
     pub delivered: Vec<MessageId>,
+    /// Contract of the listener at the hand-over. A reload does not change it.
+    pub contract: Arc<Contract>,
     /// Reason that an operator gave when requesting the cancellation of the attempt; `None` without
     /// such a request.
     pub stop_reason: Option<String>,
@@ -106,7 +108,9 @@ impl CallTable {
             return None;
         }
 
-        self.running.remove(&source.call)
+        let mut running = self.running.remove(&source.call)?;
+        running.stop_reason = running.stop_reason.filter(|_| !mutant("retry-the-stopped"));
+        Some(running)
     }
 
     /// Removes a closed call. If a delivery of the call is in flight, keeps it as an orphaned
@@ -143,6 +147,7 @@ impl Core {
 
     /// Ends the current attempt of a call together with its deadline, and returns this attempt.
     /// Returns `None` and changes nothing if `source` names another attempt or another listener.
+    /// `contract` is the contract that [`Core::contract_of_call`] returns for the call.
     pub(super) fn end_attempt(
         &mut self,
         source: &AttemptSource,
@@ -150,27 +155,28 @@ impl Core {
     ) -> Option<RunningAttempt> {
         let running = self.calls.finish(source)?;
         self.timeouts.disarm(source.call);
+        self.note_removed_call(source.call, &running);
         self.scheduler.end_attempt(&running.listener, &running.thread, source.call, contract);
         if contract.spends() {
-            self.count_turn(source.call);
+            self.budgets.release_turn(&running.thread.root(), source.call);
         }
         Some(running)
     }
 
     /// Ends the current attempt of an open call, and begins a record with `input`. Returns the
-    /// thread of the call, and the contract of its listener. Returns `None` and changes nothing if
-    /// the call is closed, or if `source` names another attempt or another listener.
+    /// ended attempt, and the contract of its listener. Returns `None` and changes nothing if the
+    /// call is closed, or if `source` names another attempt or another listener.
     pub(super) fn record_attempt_end(
         &mut self,
         step: &mut Step,
         source: &AttemptSource,
         input: Input,
-    ) -> Option<(ThreadId, Arc<Contract>)> {
-        let thread = self.state.call(source.call)?.thread.clone();
-        let contract = Arc::clone(self.contract_of_work(&source.listener)?);
-        self.end_attempt(source, &contract)?;
-        step.begin_record(thread.root(), input);
-        Some((thread, contract))
+    ) -> Option<(RunningAttempt, Arc<Contract>)> {
+        let open = self.state.call(source.call)?;
+        let contract = Arc::clone(self.contract_of_call(open)?);
+        let running = self.end_attempt(source, &contract)?;
+        step.begin_record(running.thread.root(), input);
+        Some((running, contract))
     }
 
     /// Removes a closed call from all parts of the core that know the call. Returns the attempt on
@@ -186,6 +192,7 @@ impl Core {
         self.timeouts.disarm(call);
         self.holds.remove(call);
         self.timed.remove(call);
+        self.thread_alarms.remove(call);
         let root = thread.root();
         self.recorded.forget(&root, call);
         self.budgets.release_turn(&root, call);
@@ -199,6 +206,7 @@ mod tests {
     use uuid::Uuid;
 
     use super::*;
+    use crate::contract::Role;
 
     fn call() -> CallId {
         CallId(MessageId(Uuid::from_u128(7)))
@@ -223,7 +231,10 @@ mod tests {
         let listener = name("finder");
         let thread = thread();
         let delivered = Vec::new();
-        let running = RunningAttempt { attempt, listener, thread, delivered, stop_reason: None };
+        let contract = Arc::new(Contract::new(listener.clone(), Role::Listener));
+        let stop_reason = None;
+        let running =
+            RunningAttempt { attempt, listener, thread, delivered, contract, stop_reason };
         calls.start(call(), running);
         (calls, attempt)
     }

@@ -22,8 +22,8 @@ pub(super) struct CallsByClient {
 }
 
 /// A client and a listener. The waiting calls of each such pair are counted together, and their
-/// number is bounded. The bound for each client keeps capacity free for other clients, because a
-/// call may wait for weeks.
+/// number is bounded. A call may wait for weeks, so the bound keeps capacity free for other
+/// clients.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct ClientAndListener {
     /// The client that opened the call's tree.

@@ -183,8 +183,8 @@ impl Core {
     }
 
     /// Closes one call. If the call was the last open leg of a forwarded call, returns the
-    /// forwarded call with its result, and the caller must close the forwarded call next. Returns
-    /// `None` in all other cases. A leg is a call that forwards one payload to one peer.
+    /// forwarded call with its result: this method must be called for the forwarded call next.
+    /// Returns `None` in all other cases. A leg is a call that forwards one payload to one peer.
     fn close_one(
         &mut self,
         step: &mut Step,

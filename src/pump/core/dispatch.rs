@@ -64,10 +64,10 @@ impl Core {
         self.enqueue(step, &listener, &thread, id);
     }
 
-    /// Starts all deliveries that may start, and records each start. A call whose time is over
-    /// stays in its queue, and the alarm of its thread or of its tree ends it. During a drain,
-    /// starts nothing: the queued calls stay open in the journal, and continue at the next start of
-    /// the organism.
+    /// Starts all deliveries that may start, and records each start. If the time limit of a call's
+    /// thread or tree has passed, the call stays in its queue. The alarm of this limit ends it.
+    /// During a drain, starts nothing: the queued calls stay open in the journal, and continue at
+    /// the next start of the organism.
     pub(super) fn dispatch(&mut self, step: &mut Step) {
         if self.draining {
             return;
@@ -76,7 +76,7 @@ impl Core {
         self.dispatch_previews(step);
         let contracts = Arc::clone(&self.contracts);
         while let Some(listener) = self.scheduler.pop_runnable() {
-            let Some(contract) = contracts.get(&listener) else { continue };
+            let Some(contract) = contracts.entry(&listener) else { continue };
             // The resume marks each listener runnable again.
             let is_kept = self.state.pauses.covers_listener(&listener);
             if is_kept && !mutant("hand-over-the-paused") {
@@ -106,7 +106,7 @@ impl Core {
     fn start_delivery(
         &mut self,
         step: &mut Step,
-        contract: &Contract,
+        contract: &Arc<Contract>,
         call: CallId,
         admission: Admission,
     ) {
@@ -133,6 +133,7 @@ impl Core {
             listener: listener.clone(),
             thread: open.thread.clone(),
             delivered: open.pending.iter().map(|p| p.message.id).collect(),
+            contract: Arc::clone(contract),
             stop_reason: None,
         };
 
@@ -147,8 +148,8 @@ impl Core {
         step.effect(Effect::Deliver(delivery));
     }
 
-    /// Returns a delivery with the fields that an attempt and the request of a preview have in
-    /// common. The caller sets the other fields, such as the messages and the time-out.
+    /// Returns a delivery with those fields that are the same for an attempt and for the request of
+    /// a preview. The caller sets the other fields, such as the messages and the time-out.
     pub(super) fn delivery(
         &self,
         step: &Step,
@@ -174,11 +175,11 @@ impl Core {
         }
     }
 
-    /// Handles time that must not count towards deadlines: a standstill of the pump, or a forward
-    /// step of the clock. Records how long it was, and moves all deadlines to a later time.
+    /// Handles time that must not count towards deadlines: the pump stood still, or the clock was
+    /// set forward. Records the duration, and moves all deadlines to a later time.
     ///
-    /// If no call is open, a standstill changes nothing. A forward step of the clock then matters
-    /// only if a thread has a time limit, or if client keys are kept for a limited time.
+    /// If no call is open, a standstill changes nothing. A clock that was set forward then matters
+    /// only if a thread has a time limit, or if client keys expire.
     pub(super) fn standstill(&mut self, step: &mut Step, standstill: Standstill) {
         let is_stepped = !standstill.stepped.is_zero();
         let has_time_at_rest = self.has_thread_time() || self.has_key_time();
@@ -227,7 +228,8 @@ impl Core {
 }
 
 /// Whether calls of `thread` to `listener` must stay in the queue at `now`. They must if a pause
-/// covers them, or if the time of the thread or of its tree is over.
+/// covers them, or if a time limit has passed: the limit of the thread, of a thread above, or of
+/// the tree.
 fn is_skipped_thread(
     state: &State,
     limits: &TreeLimits,

@@ -158,9 +158,9 @@ pub enum Event {
     Fork(Box<ForkOrder>),
     /// An operator retries a message.
     RetryMessage(Box<RetryOrder>),
-    /// The search for the result of a call in the source of a fork has ended. A result that was
-    /// found takes effect next; if none was found (`None`), the call starts. Either of these may
-    /// first have to wait for other calls of the fork.
+    /// The search for the result of a call in the source of a fork has ended. If a result was
+    /// found, the result takes effect. If none was found (`None`), the call starts. In both cases,
+    /// the call may first have to wait for other calls of the fork.
     Searched {
         call: CallId,
         result: Option<CallRecollection>,

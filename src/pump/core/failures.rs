@@ -44,17 +44,24 @@ impl Core {
             return self.charge_reservation(step, call, attempt);
         }
 
-        let Some((thread, contract)) = self.record_attempt_end(step, source, input) else { return };
+        let Some((running, contract)) = self.record_attempt_end(step, source, input) else {
+            return;
+        };
         self.fact(step, failed);
         self.charge_reservation(step, call, attempt);
         self.record_presence(&listener);
+        if let Some(text) = &running.stop_reason {
+            // Without this, the attempt would be repeated after the resume.
+            return self.cancel_stopped(step, call, text);
+        }
+
         let open = self.state.call(call);
         let failures = open.map_or(0, |open| open.failures);
         let request = open.and_then(Call::request).map(|request| &request.name);
         if failure.is_retried() && failures < contract.attempts_of(request) {
             if contract.serial_per_thread {
                 // Later calls of the thread wait until this call is settled.
-                self.scheduler.hold_thread(&listener, &thread, call);
+                self.scheduler.hold_thread(&listener, &running.thread, call);
             }
             let at = step.time.plus(backoff(call, failures));
             self.calls.delay_retry(call, at);
@@ -136,12 +143,12 @@ impl Core {
     }
 
     /// Limits the consecutive failed rounds of a call. If their number reaches the limit, fails the
-    /// call. From a smaller number on, delays the next round of the call. Returns true if the call
-    /// was failed or delayed.
+    /// call. If it reaches `limits::ROUNDS_FAILED_BACKOFF` before, delays the next round. Returns
+    /// true if the call was failed or delayed.
     ///
-    /// A round is the messages that the listener gets together after one of its answers. A round
-    /// has failed if it contains results and all of them are failures. The rounds of agents are not
-    /// delayed, because model calls slow agents down anyway.
+    /// A round consists of the messages that the listener gets in one delivery after an earlier
+    /// answer. A round has failed if it contains results and all of them are failures. The rounds
+    /// of agents are not delayed, because model calls slow agents down anyway.
     pub(super) fn bound_rounds(&mut self, step: &mut Step, call: CallId) -> bool {
         let Some(open) = self.state.call(call) else { return false };
         let failed = self.failed_rounds(open);
@@ -246,19 +253,20 @@ impl Core {
 
     /// Fails a call that cannot be delivered. The error text for the caller begins with the
     /// listener's name and `reason`. The error code is `undeliverable` only if no earlier delivery
-    /// can have had effects. If `is_lasting` is true, the error states that sending the call again
-    /// cannot help.
+    /// can have had effects. `contract` is the contract of the listener that got the earlier
+    /// deliveries. If `is_lasting` is true, the error states that sending the call again cannot
+    /// help.
     pub(super) fn fail_undelivered(
         &mut self,
         step: &mut Step,
         call: CallId,
+        contract: Option<&Contract>,
         reason: &str,
         is_lasting: bool,
     ) {
         let Some(open) = self.state.call(call) else { return };
         let listener = &open.callee;
         let request = open.request().map(|request| &request.name);
-        let contract = self.contract_of_work(listener);
         let is_repeatable = contract.is_some_and(|contract| contract.attempts_of(request) > 1);
         let code = match (open.failures, open.turns) {
             (0, 0) => ErrorCode::Undeliverable,
@@ -291,7 +299,8 @@ impl Core {
             return self.wake(step, call);
         }
 
-        self.fail_undelivered(step, call, "is no longer part of this organism", true);
+        let contract = self.contract_of_work(&listener).cloned();
+        self.fail_undelivered(step, call, contract.as_deref(), GONE, true);
     }
 }
 
@@ -313,6 +322,13 @@ fn times(n: u32) -> String {
 
 /// Description of the failure that is recorded if the outcome of a delivery was lost.
 const LOST: &str = "what became of it is not known: its answer was lost";
+
+/// Reason for the failure of a call whose listener the config no longer has.
+pub(super) const GONE: &str = "is no longer part of this organism";
+
+/// Reason for the failure of a call whose listener a reload has replaced by one of another kind.
+pub(super) const REPLACED: &str =
+    "was replaced in a reload by a listener of another kind, which does not continue this call";
 
 const NOT_CALLED: &str = "it was not called";
 

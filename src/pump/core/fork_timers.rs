@@ -3,9 +3,9 @@
 //! All other timers fire one after another in the order of their times, and the next one fires as
 //! soon as the fork waits only for timers or persons.
 //!
-//! A search in the source finds where the source has recorded the firing of the corresponding
-//! timer. While such a search is in progress, no recorded event takes effect in the fork, and no
-//! timer fires.
+//! For each timer of the fork, a search finds the record in which the corresponding timer of the
+//! source fired. While such a search is in progress, no recorded event takes effect in the fork,
+//! and no timer fires.
 
 use super::event::Effect;
 use super::forks::ResultSearch;
@@ -23,7 +23,7 @@ pub enum ForkSearch {
 }
 
 /// The core's instruction to search the source of a fork for the firing of a timer. The search
-/// looks for the record in which the source's counterpart of the fork's timer fired.
+/// looks for the record in which the corresponding timer of the source fired.
 #[derive(Debug, Clone)]
 pub struct TimerSearch {
     /// The timer of the fork.
@@ -39,7 +39,7 @@ pub struct TimerSearch {
 }
 
 impl Core {
-    /// Starts the searches for all timers of those trees that are forks.
+    /// Starts the searches for all timers of the forks among the trees with these `roots`.
     pub(super) fn search_timers(&mut self, step: &mut Step, roots: &[ThreadId]) {
         let trees = roots.iter().filter_map(|root| self.state.trees.get(root));
         let forks = trees.filter(|tree| tree.lineage.is_some());
@@ -88,8 +88,9 @@ impl Core {
         tree.is_some_and(|tree| tree.lineage.is_some()) && !mutant("fire-passed-timers-at-once")
     }
 
-    /// Whether a fork can continue only if its next timer without a recorded firing fires. False
-    /// during a drain: such a timer fires after the next start.
+    /// Whether all work of a fork waits for timers or persons, so that the next timer without a
+    /// recorded firing may fire. False during a drain, because such a timer then fires only after
+    /// the next start.
     pub(super) fn waits_for_timers(&self, root: &ThreadId, tree: &Tree) -> bool {
         tree.lineage.is_some()
             && !self.draining

@@ -2,10 +2,10 @@
 //! source. A call of the fork gets the result that the source recorded for the same call, so that
 //! no real effect is repeated. Calls to agents and workflows run again instead.
 //!
-//! If the source has no result for a call, an operator must approve the call. If the request for
-//! the fork named the listener of the call, only the config can still require an approval. Some of
-//! the calls without a recorded result are first kept back (see `kept_back`). The timers of a fork
-//! do not wait for their times (see `fork_timers`).
+//! If the source has no result for a call, the call is held until an operator approves it.
+//! Exception: if the request for the fork named the listener of the call, the call is held only if
+//! the config requires it. Some of the calls without a recorded result are first kept back (see
+//! `kept_back`). The timers of a fork do not wait for their times (see `fork_timers`).
 
 use uuid::Uuid;
 

@@ -14,9 +14,8 @@ use crate::mutant::mutant;
 use crate::thread::{Closing, KeptFault, Opener};
 
 impl Core {
-    /// Processes the end of a leg of a group, that is, of one of the group's calls. If the leg
-    /// belongs to a `first` group and has replied, cancels the other legs and discards their
-    /// faults.
+    /// Processes the end of a call that ran in the thread of its opener. If the call is a leg of a
+    /// `first` group and has replied, cancels the group's other legs and discards their faults.
     pub(super) fn settle_group(
         &mut self,
         step: &mut Step,
@@ -43,9 +42,9 @@ impl Core {
     }
 
     /// Processes the end of a call that ran in another thread than its opener. Returns true if the
-    /// fault of the ended call must not be delivered yet. Does nothing and returns false if the
-    /// call is not a leg of a `first` group. In such a group, only the first reply counts. As long
-    /// as the opener is open:
+    /// fault of the ended call must not be delivered yet. If the call is not a leg of a `first`
+    /// group, does nothing and returns false. In a `first` group, only the first reply counts. For
+    /// a leg of a `first` group whose opener is open:
     ///
     /// - If this leg replied, cancels the other legs, and returns false.
     /// - If this leg failed and other legs are open, returns true.
@@ -135,8 +134,8 @@ impl Core {
         }
     }
 
-    /// Delivers kept faults to the opener of a group: the faults of the calls of the group that
-    /// ended before `closed`.
+    /// Delivers kept faults to the opener of a group: the faults with which other calls of this
+    /// group ended before `closed`.
     fn give_kept_faults(&mut self, step: &mut Step, closed: &ClosingCall, group: CallId) {
         let Opener::Call { name, call, thread } = &closed.opening.opener else { return };
         for KeptFault { leg, listener, how, faults, .. } in self.earlier_faults(closed, group) {

@@ -170,9 +170,9 @@ impl Core {
         }
     }
 
-    /// Whether a call that is not held must be held before its listener gets it. This happens only
-    /// after a reload to a config that requires the hold. Without a reload, such a call is held as
-    /// soon as it is opened. Returns false once the listener has taken a turn.
+    /// Whether a call that is not held must be held before its listener gets it. True only after a
+    /// reload to a config that requires the hold: without a reload, such a call is held as soon as
+    /// it is opened. Returns false once the listener has given an outcome for the call.
     pub(super) fn lacks_its_hold(&self, call: &Call, now: Time) -> bool {
         let is_new = call.held.is_none() && !call.approved && call.turns == 0;
         let is_required = || self.hold_alarm_due(call, now).is_some();
@@ -196,8 +196,12 @@ impl Core {
         self.count_turn(call);
     }
 
-    /// Handles the alarm for the hold of a call. The alarm fires when the deadline of the hold has
-    /// passed, or when the hold differs from the hold that the config requires.
+    /// Handles the alarm for the hold of a call:
+    ///
+    /// - If the hold is the one that the config requires, and its deadline has passed, fails the
+    ///   call.
+    /// - If the hold differs from the one that the config requires, ends the hold or holds the
+    ///   call. Exception: a delivery in progress continues.
     pub(super) fn hold_alarm(&mut self, step: &mut Step, call: CallId) {
         let Some(open) = self.state.call(call) else { return };
         let Some(at) = self.hold_alarm_due(open, step.time) else { return };

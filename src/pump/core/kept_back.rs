@@ -23,8 +23,8 @@ impl Core {
 
     /// Whether this call must wait because another leg of its `first` group may reply first.
     ///
-    /// - Returns false if another open leg without a recorded result has already started, because
-    ///   all legs start then.
+    /// - Returns false if another open leg without a recorded result has already started. Then no
+    ///   leg without a recorded result waits any longer.
     /// - Otherwise, returns true if another open leg is neither held for a person nor kept back.
     pub(super) fn waits_for_other_legs(&self, call: CallId) -> bool {
         let Some(open) = self.state.call(call) else { return false };
@@ -66,7 +66,7 @@ impl Core {
     ///   back or waits for another call, a person or a timer. A paused call does not count as
     ///   waiting.
     ///
-    /// The call starts before the next timer of the fork without a recorded firing fires.
+    /// The fork's next timer without a recorded firing fires only after the call has started.
     fn may_start(&self, fork: &ThreadId, call: CallId) -> bool {
         if !self.waits_for_other_legs(call) {
             return true;

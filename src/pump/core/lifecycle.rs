@@ -2,6 +2,7 @@
 
 use uuid::Uuid;
 
+use super::allotments::ThreadTimeAlarms;
 use super::approvals::ended_by_operator;
 use super::call_table::CallTable;
 use super::calls_by_client::CallsByClient;
@@ -35,6 +36,7 @@ impl Core {
         self.scheduler = Scheduler::default();
         self.timeouts = Timeouts::default();
         self.tree_times = TreeTimes::default();
+        self.thread_alarms = ThreadTimeAlarms::default();
         self.holds = CallsByClient::default();
         self.timed = CallsByClient::default();
         self.waiting = WaitingMessages::default();
@@ -205,9 +207,9 @@ impl Core {
     }
 
     /// Cancels all open calls in a thread and its subthreads, and informs waiting clients. If the
-    /// thread does not exist, accepts the request and does nothing. If no call is open in these
-    /// threads, records a refusal of the request and sends no message. In the organism's own
-    /// thread, no call is ever open.
+    /// thread does not exist, accepts the request and does nothing. Records a refusal instead if a
+    /// required signature is missing or invalid, or if no call is open in these threads. No call is
+    /// ever open in the organism's own thread, so a request to cancel that thread is refused.
     pub(super) fn cancel(&mut self, step: &mut Step, cancellation: Cancellation) {
         let Cancellation { ticket, thread, reason, origin } = cancellation;
         if self.state.thread(&thread).is_none() {

@@ -89,8 +89,8 @@ impl NewMessage {
         Self { key, ..self }
     }
 
-    /// Returns this message with an id, a time and the sequence number `seq`. If the message opens
-    /// a call, also returns the data of the call, and its client key if it has one.
+    /// Returns this message with an id, a time and the sequence number `seq`. Also returns the
+    /// opening of the call that the message opens, and the client key of the message, if any.
     pub fn stamped(self, step: &mut Step, seq: u64) -> (Message, Option<Opening>, Option<String>) {
         let id = self.id.unwrap_or_else(|| MessageId(step.next_id()));
         let call = match self.opening {

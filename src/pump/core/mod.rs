@@ -80,6 +80,7 @@ use crate::contract::{Contracts, TreeLimits};
 use crate::ids::{Attempt, CallId, Digest, ListenerName, Position};
 use crate::mutant::mutant;
 use crate::thread::{OperatorKeys, Record, State};
+use allotments::ThreadTimeAlarms;
 use budgets::Budgets;
 use call_table::CallTable;
 use calls_by_client::CallsByClient;
@@ -102,6 +103,7 @@ pub struct Core {
     scheduler: Scheduler,
     timeouts: Timeouts,
     tree_times: TreeTimes,
+    thread_alarms: ThreadTimeAlarms,
     holds: CallsByClient,
     /// The open calls with timers.
     timed: CallsByClient,
@@ -135,6 +137,7 @@ impl Core {
             scheduler: Scheduler::default(),
             timeouts: Timeouts::default(),
             tree_times: TreeTimes::default(),
+            thread_alarms: ThreadTimeAlarms::default(),
             holds: CallsByClient::default(),
             timed: CallsByClient::default(),
             waiting: WaitingMessages::default(),
@@ -209,7 +212,6 @@ impl Core {
     /// something must be recorded.
     pub fn step(&mut self, position: Position, now: Time, event: Event) -> Step {
         let mut step = Step::new(position, now, self.state.journal);
-        let ending = self.removed_listeners_call(&event);
         match event {
             Event::Boot { journal, epoch, detail, blobs } => {
                 self.boot(&mut step, journal, epoch, detail, blobs);
@@ -267,7 +269,7 @@ impl Core {
             Event::Operator { ticket, action } => self.operator_action(&mut step, ticket, action),
             Event::Reload(request) => self.reload(&mut step, *request),
         }
-        self.end_removed_call(&mut step, ending);
+        self.end_removed_call(&mut step);
         self.finish_step(&mut step, position);
         step
     }

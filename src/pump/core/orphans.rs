@@ -35,8 +35,8 @@ impl Core {
         Some(orphan)
     }
 
-    /// Records the outcome of a call that already has its result. Its replies and notes are
-    /// recorded and stay readable in the thread. All other payloads are refused.
+    /// Records the late outcome of a call that already has its result. The replies and notes in the
+    /// outcome are recorded and stay readable in the thread. All other payloads are refused.
     pub(super) fn late_outcome(
         &mut self,
         step: &mut Step,

@@ -153,7 +153,11 @@ impl Core {
                 self.listener_outcome(step, &context, payloads);
             }
             self.outcome_call = None;
-            self.wake(step, context.call);
+            match running.stop_reason {
+                // Without this, the listener would get the call again after the resume.
+                Some(text) => self.cancel_stopped(step, context.call, &text),
+                None => self.wake(step, context.call),
+            }
         } else {
             step.begin_record(ThreadId::organism(), input);
             self.stale_outcome(step, &source, None, payloads);
@@ -165,7 +169,7 @@ impl Core {
     fn context(&self, source: &AttemptSource) -> Option<(OutcomeContext, Arc<Contract>)> {
         let is_asked = |callee: &ListenerName| *callee == source.listener || mutant("trust-from");
         let open = self.state.call(source.call).filter(|open| is_asked(&open.callee))?;
-        let contract = self.contract_of_work(&open.callee).cloned()?;
+        let contract = self.contract_of_call(open).cloned()?;
         let judged_alone = contract.receives_refusals();
         let context = OutcomeContext::new(source.call, &open.callee, &open.thread, judged_alone);
         // A lost attempt of an earlier pump counts as a failure before the call is delivered again.
@@ -408,9 +412,10 @@ impl Core {
         self.note(step, note.caused_by(call.0).in_call(call));
     }
 
-    /// Fails a call that the agent's last possible turn did not end. `refused` is the rule that
-    /// refused the last refused payload of this turn; `None` if there is no such payload. Payloads
-    /// that were refused because no turn is left, or because a budget is used up, do not count.
+    /// Fails a call whose agent can take no further turn, and has not ended the call with its last
+    /// turn. `refused` is the rule that refused the last refused payload of this turn; `None` if
+    /// there is no such payload. Payloads that were refused because no turn is left, or because a
+    /// budget is used up, do not count.
     fn iterations_spent(
         &mut self,
         step: &mut Step,

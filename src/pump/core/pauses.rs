@@ -255,9 +255,9 @@ impl Core {
     }
 
     /// Sets the alarms for the time limits of this step's tree, if the step has closed a call and a
-    /// pause may cover the tree. While a paused call is open, the time of its thread stands still.
-    /// The end of the call may let this time run again.
-    pub(super) fn follow_closed_calls(&self, step: &mut Step) {
+    /// pause may cover the tree. An open paused call stops the time limit of its thread. When the
+    /// call closes, the time limit may run again.
+    pub(super) fn follow_closed_calls(&mut self, step: &mut Step) {
         let has_closed = || step.facts.iter().any(|fact| matches!(fact, Fact::CallClosed { .. }));
         if self.state.pauses.is_empty() || !has_closed() {
             return;
@@ -300,6 +300,12 @@ impl Core {
         let text = text.unwrap_or_else(by_operator);
 
         step.begin_record(thread.root(), Input::Stop { call, attempt });
-        self.close_all(step, &[call], |core, step, call| core.cancel_call(step, call, &text));
+        self.cancel_stopped(step, call, &text);
+    }
+
+    /// Cancels a call whose attempt an operator cancelled together with a pause. The attempt is
+    /// still in flight, or has ended before [`Alarm::Stop`] fired.
+    pub(super) fn cancel_stopped(&mut self, step: &mut Step, call: CallId, text: &str) {
+        self.close_all(step, &[call], |core, step, call| core.cancel_call(step, call, text));
     }
 }

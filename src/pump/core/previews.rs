@@ -35,8 +35,9 @@ pub(super) struct Previews {
     /// Preview requests that a listener works on. Within one run of the pump, a call has at most
     /// one preview request.
     in_flight: Map<CallId, RunningPreview>,
-    /// Deadline of each preview that is still awaited.
-    deadlines: Map<CallId, Time>,
+    /// Deadline of each preview that is still awaited, and the time-out from which the deadline was
+    /// calculated.
+    deadlines: Map<CallId, (Time, Duration)>,
 }
 
 /// A preview request on which a listener works. `is_withdrawn` states that the preview is no longer
@@ -95,10 +96,10 @@ impl Previews {
         self.is_requested(&call.callee, call.id) || self.deadlines.contains_key(&call.id)
     }
 
-    /// Extends the deadline of every preview by `by`, a time that must not count towards deadlines,
-    /// such as a standstill of the pump.
+    /// Extends the deadline of every preview by `by`, a duration that must not count towards
+    /// deadlines, such as a standstill of the pump.
     pub fn extend_all(&mut self, by: Duration) {
-        for deadline in self.deadlines.values_mut() {
+        for (deadline, _) in self.deadlines.values_mut() {
             *deadline = deadline.plus(by);
         }
     }
@@ -121,8 +122,8 @@ impl Previews {
 }
 
 impl Core {
-    /// Returns the time that a listener has for a preview. Returns `None` if the listener declares
-    /// no previews, or is not in the config.
+    /// Returns the time-out for previews of a listener. Returns `None` if the listener declares no
+    /// previews, or is not in the config.
     fn preview_time(&self, listener: &ListenerName) -> Option<Duration> {
         self.contracts.get(listener).and_then(|contract| contract.previews)
     }
@@ -139,7 +140,7 @@ impl Core {
 
         self.previews.queued.entry(listener).or_default().push_back(call);
         let at = step.time.plus(time);
-        self.previews.deadlines.insert(call, at);
+        self.previews.deadlines.insert(call, (at, time));
         step.effect(Effect::Alarm { at, alarm: Alarm::PreviewTime { call } });
     }
 
@@ -203,7 +204,9 @@ impl Core {
         step.effect(Effect::Deliver(delivery));
     }
 
-    /// Processes the answer to the request for a preview.
+    /// Processes the answer to the request for a preview, and records the preview as a note. If the
+    /// answer is not exactly one valid preview, records why the preview is missing. If the call
+    /// awaits no preview any more, refuses the answer.
     pub(super) fn preview_outcome(
         &mut self,
         step: &mut Step,
@@ -282,13 +285,14 @@ impl Core {
         Some(running)
     }
 
-    /// Handles [`Alarm::PreviewTime`]: the deadline for the preview of a call has passed.
+    /// Handles [`Alarm::PreviewTime`]. If the deadline for the preview of a call has passed,
+    /// records that the preview is missing, and withdraws the request for it.
     pub(super) fn preview_alarm(&mut self, step: &mut Step, call: CallId) {
         let Some(open) = self.state.call(call).filter(|open| open.awaits_preview()) else { return };
         let listener = open.callee.clone();
         let thread = open.thread.clone();
         // A draining pump requests nothing more. The next start requests the preview again.
-        let Some(deadline) = self.previews.deadlines.get(&call).copied() else { return };
+        let Some((deadline, time)) = self.previews.deadlines.get(&call).copied() else { return };
         if self.draining {
             return;
         }
@@ -303,7 +307,7 @@ impl Core {
             return step.effect(Effect::Alarm { at: deadline, alarm });
         }
 
-        let time = self.preview_time(&listener).unwrap_or(Duration::ZERO).as_secs_f64();
+        let time = time.as_secs_f64();
         let reason = if self.previews.in_flight.contains_key(&call) {
             format!("{listener} gave none within {time} s")
         } else {
@@ -325,7 +329,7 @@ impl Core {
         };
 
         let at = step.time.plus(time);
-        self.previews.deadlines.insert(call, at);
+        self.previews.deadlines.insert(call, (at, time));
         step.effect(Effect::Alarm { at, alarm: Alarm::PreviewTime { call } });
     }
 

@@ -69,8 +69,8 @@ pub(super) struct RecordedEvents {
     /// recorded result and waits for other calls.
     kept_back: BTreeMap<CallId, ThreadId>,
     /// The timers for which a search in the source is in progress, each with the root thread of its
-    /// fork. The call is a part of the key, because forks of one turn take over the same timers,
-    /// with their ids.
+    /// fork. The call is a part of the key, because several forks that begin at the same turn take
+    /// over the same timers, with their ids.
     searched: BTreeMap<(CallId, TimerId), ThreadId>,
 }
 
@@ -88,8 +88,8 @@ impl RecordedEvents {
         self.searched.insert((call, timer), fork);
     }
 
-    /// Ends the search for a timer of a call, and returns the root thread of its fork. Returns
-    /// `None` if the call has closed meanwhile.
+    /// Ends the search for a timer of a call, and returns the root thread of the call's fork.
+    /// Returns `None` if the call has closed since the search began.
     pub(super) fn end_search(&mut self, timer: TimerId, call: CallId) -> Option<ThreadId> {
         self.searched.remove(&(call, timer))
     }
@@ -197,9 +197,9 @@ impl Core {
         self.follow_other_forks(step, &fork);
     }
 
-    /// Triggers the next recorded event of each fork other than `root`, if nothing else in this
-    /// fork can continue. Must be called when a change outside a fork may block a queued call of
-    /// the fork. Such a change leaves no record in the tree of the fork.
+    /// Triggers the next recorded event of each fork in memory, except the fork `root`, if nothing
+    /// else in that fork can continue. Must be called when a change outside a fork may block a
+    /// queued call of the fork. Such a change leaves no record in the tree of the fork.
     pub(super) fn follow_other_forks(&self, step: &mut Step, root: &ThreadId) {
         // The record that brings a tree back into memory triggers its events.
         let is_in_memory = |fork: &&ThreadId| self.state.trees.resident(fork).is_some();
@@ -302,8 +302,8 @@ impl Core {
 
     /// Whether only recorded events keep a queued call in its queue. True in two cases:
     ///
-    /// - Another call occupies the thread at the listener, and is open or has a recorded turn that
-    ///   waits. [`Core::awaits_record`] checks an open call of this kind separately.
+    /// - Another call occupies the call's thread at the listener. This other call has a recorded
+    ///   turn that waits, or is open. [`Core::awaits_record`] checks an open call separately.
     /// - Recorded turns that wait hold the whole capacity of the listener. They may be turns of
     ///   other forks: if they did not count, two forks could wait for each other.
     ///

@@ -2,11 +2,15 @@
 //!
 //! The new config applies to all work that is not in flight, as after a restart. A delivery in
 //! flight continues: its attempt is neither aborted nor counted as failed. A listener that the new
-//! config lacks may finish its deliveries in flight, and gets no further ones.
+//! config lacks may finish its deliveries in flight, and gets no further ones. A later reload may
+//! give the name to a listener of another kind, which does not continue the calls of these
+//! deliveries.
 
 use std::sync::Arc;
 
-use super::event::{Alarm, CoreConfig, Effect, Event, OperatorRuling, ReloadRequest};
+use super::call_table::RunningAttempt;
+use super::event::{Alarm, CoreConfig, Effect, OperatorRuling, ReloadRequest};
+use super::failures::{GONE, REPLACED};
 use super::{CORE_VERSION, Core, Step};
 use crate::clock::Time;
 use crate::contract::{Contract, Contracts};
@@ -18,7 +22,12 @@ use crate::thread::{Call, Fact, Input, Map, OperatorAction};
 ///
 /// **Invariant:** the pump delivers nothing to a removed listener.
 #[derive(Debug, Clone, Default)]
-pub(super) struct RemovedListeners(Map<ListenerName, Arc<Contract>>);
+pub(super) struct RemovedListeners {
+    contracts: Map<ListenerName, Arc<Contract>>,
+    /// The call whose attempt the current step has ended, with the contract of this attempt, if a
+    /// reload has removed the listener of the attempt. `None` between steps.
+    ended: Option<(CallId, Arc<Contract>)>,
+}
 
 impl RemovedListeners {
     /// Updates this table of removed listeners for a change of the config from `before` to `after`.
@@ -28,11 +37,11 @@ impl RemovedListeners {
         let names: Vec<_> = before.iter().map(|contract| contract.name.clone()).collect();
         for name in names {
             if let Some(contract) = before.shared(&name) {
-                self.0.insert(name, contract);
+                self.contracts.insert(name, contract);
             }
         }
 
-        self.0.retain(|name, _| after.get(name).is_none());
+        self.contracts.retain(|name, _| after.get(name).is_none());
     }
 }
 
@@ -40,7 +49,34 @@ impl Core {
     /// Returns the contract of a listener that may have work in flight, even if a reload has
     /// removed the listener from the config. Returns `None` for an unknown listener.
     pub(super) fn contract_of_work(&self, listener: &ListenerName) -> Option<&Arc<Contract>> {
-        self.contracts.entry(listener).or_else(|| self.removed.0.get(listener))
+        self.contracts.entry(listener).or_else(|| self.removed.contracts.get(listener))
+    }
+
+    /// Returns the contract that applies to an open call. This is the contract of its listener now,
+    /// with one exception: while a delivery is in flight to a removed listener whose name was given
+    /// to a listener of another kind, the contract at the hand-over applies.
+    pub(super) fn contract_of_call<'c>(&'c self, call: &'c Call) -> Option<&'c Arc<Contract>> {
+        let own = self.calls.running(call.id).map(|running| &running.contract);
+        let own = own.filter(|contract| self.has_changed_kind(contract));
+        own.or_else(|| self.contract_of_work(&call.callee))
+    }
+
+    /// Whether the name in a contract at a hand-over belongs, or last belonged, to a listener of
+    /// another kind. Needs two reloads: one removes the listener, and a later one adds the other
+    /// listener. A further reload may have removed the other listener, too.
+    fn has_changed_kind(&self, contract: &Contract) -> bool {
+        let last = self.contract_of_work(&contract.name);
+        last.is_some_and(|last| !last.is_same_kind(contract)) && !mutant("continue-as-another-kind")
+    }
+
+    /// Notes the call of an attempt that has ended, if a reload has removed the attempt's listener.
+    /// Must be called before the call continues.
+    pub(super) fn note_removed_call(&mut self, call: CallId, ended: &RunningAttempt) {
+        let is_gone = self.contracts.get(&ended.listener).is_none();
+        let is_gone = is_gone && !mutant("wait-for-a-removed-listener");
+        if is_gone || self.has_changed_kind(&ended.contract) {
+            self.removed.ended = Some((call, Arc::clone(&ended.contract)));
+        }
     }
 
     /// Whether this core plans and runs schedules.
@@ -144,31 +180,23 @@ impl Core {
         }
     }
 
-    /// Returns the call of the delivery that `event` ends, if the delivery went to a removed
-    /// listener. Otherwise returns `None`.
-    pub(super) fn removed_listeners_call(&self, event: &Event) -> Option<CallId> {
-        if self.removed.0.is_empty() || mutant("wait-for-a-removed-listener") {
-            return None;
-        }
-
-        let call = match event {
-            Event::Outcome { call, .. }
-            | Event::Failed { call, .. }
-            | Event::NotTaken { call, .. }
-            | Event::Alarm(Alarm::Lost { call, .. }) => *call,
-            _ => return None,
-        };
-        let open = self.state.call(call)?;
-        self.removed.0.contains_key(&open.callee).then_some(call)
-    }
-
     /// Ends the call of a removed listener if the call is still open after the listener's last
     /// delivery. No other listener can continue the call.
-    pub(super) fn end_removed_call(&self, step: &mut Step, call: Option<CallId>) {
-        let Some(call) = call else { return };
-        if self.state.call(call).is_some_and(|open| open.handed_over.is_none()) {
-            step.effect(Effect::Alarm { at: step.time, alarm: Alarm::Gone { call } });
+    ///
+    /// If the listener's name was given to a listener of another kind, fails the call in this step,
+    /// so that the other listener does not get the call. Otherwise, an alarm fails the call.
+    pub(super) fn end_removed_call(&mut self, step: &mut Step) {
+        let Some((call, contract)) = self.removed.ended.take() else { return };
+        if self.state.call(call).is_none() {
+            return;
         }
+
+        let is_gone = self.contracts.get(&contract.name).is_none();
+        if self.has_changed_kind(&contract) {
+            let reason = if is_gone { GONE } else { REPLACED };
+            return self.fail_undelivered(step, call, Some(&contract), reason, is_gone);
+        }
+        step.effect(Effect::Alarm { at: step.time, alarm: Alarm::Gone { call } });
     }
 
     pub(super) fn record_action(&mut self, step: &mut Step, action: OperatorAction) {

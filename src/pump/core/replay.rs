@@ -26,8 +26,8 @@ use crate::trace::TraceParent;
 /// record. Returns `None` if the text of a payload is redacted, or if the gate now decides
 /// differently.
 ///
-/// Accepted payloads are found by their digests among the record's messages, and pass the gate
-/// again. For a refused payload, the event contains the recorded refusal.
+/// Accepted payloads are found by their digests among the record's messages, and are checked at
+/// the gate again. For a refused payload, the event contains the recorded refusal.
 pub fn event_of(record: &Record, gate: &Gate) -> Option<Event> {
     let event = match record.input.clone() {
         Input::Boot { detail } => boot(record, detail)?,
@@ -111,9 +111,9 @@ fn submitted(record: &Record, gate: &Gate) -> Option<Event> {
     Some(Event::Submit(Box::new(submission)))
 }
 
-/// Rebuilds the event of a person's decision on a held call from the record of the decision. If the
-/// decision was an accepted answer, the answer passes the gate again. Returns `None` if the record
-/// lacks the answer, or if the gate now refuses it.
+/// Rebuilds the event of a person's decision on a held call. `record` is the record of the
+/// decision. If the decision was an accepted answer, checks the answer at the gate again. Returns
+/// `None` if the record lacks the answer, or if the gate now refuses it.
 fn decided(
     record: &Record,
     message: MessageId,
@@ -133,8 +133,8 @@ fn decided(
     Some(Event::Decide(Box::new(CallDecision { ticket, message, decision, origin })))
 }
 
-/// Rebuilds the event that requested a fork from the record of this event. Returns `None` if the
-/// payload of the request cannot be rebuilt.
+/// Rebuilds the event that requested a fork. `record` is the record of this event. Returns `None`
+/// if the payload of the request cannot be rebuilt.
 fn fork(record: &Record, action: ForkAction, gate: &Gate) -> Option<Event> {
     let threads = record.facts.iter().find_map(|fact| match fact {
         Fact::Forked { threads, .. } => Some(threads.clone()),
@@ -152,8 +152,8 @@ fn fork(record: &Record, action: ForkAction, gate: &Gate) -> Option<Event> {
     Some(Event::Fork(Box::new(ForkOrder { ticket, action, threads, work, payload })))
 }
 
-/// Rebuilds the event of a retry from the record of the retry. The payload passes the gate again.
-/// Returns `None` if the payload cannot be rebuilt.
+/// Rebuilds the event of a retry. `record` is the record of the retry. Checks the payload at the
+/// gate again. Returns `None` if the payload cannot be rebuilt.
 fn retry(record: &Record, action: RetryAction, gate: &Gate) -> Option<Event> {
     let payload = RecordedPayloads::new(record, gate).take(&action.sender, &action.verdict)?;
     Some(Event::RetryMessage(Box::new(RetryOrder { ticket: Uuid::nil(), action, payload })))

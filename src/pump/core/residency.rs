@@ -150,8 +150,8 @@ impl Core {
         Some((client.clone(), key.clone()?))
     }
 
-    /// Returns the tree of the calls that a submission with this client key has opened, if a
-    /// repetition of the submission needs this tree, and otherwise `None`. The repetition needs the
+    /// Returns the tree of the calls that a submission with this client key has opened. Returns
+    /// `None` if a repetition of the submission does not need this tree. The repetition needs the
     /// tree if one of these conditions holds:
     ///
     /// - A call of the submission is open. The receipt of the repetition must then state whether

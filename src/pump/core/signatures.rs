@@ -106,8 +106,8 @@ impl Core {
     }
 
     /// Checks that `signature` has not expired and was not used before. Compares the time of the
-    /// signature with the host's clock at the decision, if `signature` contains that time.
-    /// Otherwise, compares it with `now`, the time of the record.
+    /// signature with `judged_at`, the time of the host's clock at the decision. If `signature`
+    /// lacks `judged_at`, compares with `now`, the time of the record.
     fn judge_time(&self, now: Time, signature: &DecisionSignature) -> Result<(), String> {
         let now = signature.judged_at.unwrap_or(now);
         let signed = signature.time;

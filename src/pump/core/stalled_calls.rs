@@ -33,7 +33,7 @@ impl Core {
             let reason = match pauses.iter().find(covers) {
                 Some(pause) => StallReason::Paused(pause.target.clone()),
                 None => {
-                    let until = self.scheduler.absences.due(&call.callee, call.id, now)?;
+                    let (until, _) = self.scheduler.absences.due(&call.callee, call.id, now)?;
                     StallReason::Absent { until }
                 }
             };

@@ -148,16 +148,17 @@ impl Core {
 
     pub(super) fn heartbeat(&mut self, step: &mut Step, call: CallId, attempt: Attempt) {
         let Some(running) = self.calls.running(call) else { return };
-        let contract = self.contract_of_work(&running.listener);
         // The time-out of a model call bounds the time without progress, and each heartbeat is
         // progress.
-        let spender = contract.filter(|contract| contract.spends() && !mutant("cut-a-live-stream"));
-        let time = spender.map_or(limits::HEARTBEAT_EXTENDS, |contract| contract.timeout);
+        let contract = &running.contract;
+        let is_progress = contract.spends() && !mutant("cut-a-live-stream");
+        let time = if is_progress { contract.timeout } else { limits::HEARTBEAT_EXTENDS };
         self.timeouts.extend(call, attempt, step.time.plus(time));
     }
 
     /// Handles the deadline of an attempt: fails the call, because the result of the listener's
-    /// work is unknown.
+    /// work is unknown. Exception: a recorded event of the call waits in a fork. If the event must
+    /// still wait, sets a new deadline; otherwise processes the event.
     pub(super) fn deadline(&mut self, step: &mut Step, call: CallId, attempt: Attempt) {
         if !self.timeouts.is_due(call, attempt, step.time) {
             return;
@@ -166,7 +167,7 @@ impl Core {
         let Some(running) = self.calls.running(call) else { return };
         let listener = running.listener.clone();
         let thread = running.thread.clone();
-        let timeout = self.contract_of_work(&listener).map_or(Duration::ZERO, |c| c.timeout);
+        let timeout = running.contract.timeout;
         if self.waits_for_its_order(&thread.root(), call) && !timeout.is_zero() {
             return self.timeouts.extend(call, attempt, step.time.plus(timeout));
         }

@@ -2,7 +2,7 @@
 //! deadline passes, all open calls of the tree end.
 //!
 //! The wall time of a tree stands still while the tree waits only for people, so each new record of
-//! the tree updates its deadline. A pause or a step of the clock can move the ends of many wall
+//! the tree updates its deadline. A pause or a change of the clock can move the ends of many wall
 //! times at once, so the deadlines are not updated then. A deadline may therefore pass before the
 //! wall time of its tree has ended. In this case, the deadline is set again.
 
@@ -103,21 +103,21 @@ impl Core {
         }
     }
 
-    /// Returns the time at which the wall time of `tree` ends, provided that the wall time runs
-    /// until then.
+    /// Returns the moment at which `tree` will have used up its wall time, if nothing stops its
+    /// wall time before.
     fn end_of_wall_time(&self, tree: &Tree) -> Time {
         tree.started.plus(self.budgets.limits.wall_time)
     }
 
-    /// Whether the wall time of the tree of `thread` is over.
+    /// Whether the tree that contains `thread` has used up its wall time.
     pub(super) fn is_tree_time_over(&self, thread: &ThreadId, now: Time) -> bool {
         let tree = self.state.tree(thread);
         tree.is_some_and(|tree| tree.worked(now) >= self.budgets.limits.wall_time)
     }
 
-    /// Checks the wall time of the tree of `call`. If the wall time is over, ends the open calls of
-    /// the tree and returns true. The calls of a thread end before those of its subthreads. If time
-    /// is left, only sets the deadline of the tree again and returns false.
+    /// Checks the wall time of the tree of `call`. If it is used up, ends the tree's open calls and
+    /// returns true. The calls of a thread end before those of its subthreads. If wall time is
+    /// left, or does not run, only updates the deadline of the tree and returns false.
     pub(super) fn end_spent_tree(&mut self, step: &mut Step, call: CallId) -> bool {
         let Some(open) = self.state.call(call) else {
             self.tree_times.disarm_call(call);

@@ -195,6 +195,18 @@ const CHANGES: &[(u32, &str)] = &[
          this version on applies no policy to failures that the earlier run did not handle, and \
          records so",
     ),
+    (
+        68,
+        "model calls under way count towards the limit of model calls; a call that an operator cancels \
+         together with a pause ends as cancelled also if its attempt ends before, unless the attempt \
+         has closed it; a listener of another kind does not continue a call of the removed listener \
+         whose name it has; texts about a time-out state the time from which the deadline was \
+         calculated; a retry of a workflow's run is refused if another retry of the same run comes \
+         before it in the thread; a run that fails and is undone cancels goals whose calls to \
+         undo all still wait for an approval; and an undo counts what an agent has undone in a \
+         thread with any label, and leaves calls that a redacted one may have undone to a person; \
+         and the refusal of a payload names no repeated child as required that is already there",
+    ),
     // Each version has one line. After a merge conflict, take the next version.
 ];
 

@@ -4,7 +4,7 @@
 //! unsettled until the journal records how it ended. Alarms of other kinds do not wait for timers.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, HashSet};
 
 use crate::clock::Time;
 use crate::ids::CallId;
@@ -20,6 +20,8 @@ pub(super) struct AlarmQueue {
     timers_from: Time,
     /// Number of timer alarms that were left after the last call of [`AlarmQueue::remove_ended`].
     timers_kept: usize,
+    /// The same number for the other alarms.
+    others_kept: usize,
 }
 
 type AlarmHeap = BinaryHeap<Reverse<(Time, Alarm)>>;
@@ -31,19 +33,42 @@ impl AlarmQueue {
         alarms.push(Reverse((at, alarm)));
     }
 
-    /// Whether there are so many timer alarms that the alarms of ended timers should be removed.
+    /// Whether there are so many alarms that those of ended timers and calls should be removed.
     pub fn has_grown(&self) -> bool {
-        self.timers.len() >= limits::TIMERS_PER_COMMIT_MAX.max(2 * self.timers_kept)
+        let has_grown =
+            |alarms: &AlarmHeap, kept| alarms.len() >= limits::TIMERS_PER_COMMIT_MAX.max(2 * kept);
+        has_grown(&self.timers, self.timers_kept) || has_grown(&self.others, self.others_kept)
     }
 
-    /// Removes the timer alarms of calls that have no timer any more. Without this removal, the
-    /// alarm of an ended timer would stay until its time comes, perhaps for a year.
-    pub fn remove_ended(&mut self, has_timers: impl Fn(CallId) -> bool) {
+    /// Removes the timer alarms of calls that have no timer any more, and the alarms for the time
+    /// limits of closed calls. Without this removal, such an alarm would stay until its time comes,
+    /// perhaps for a year.
+    ///
+    /// If several alarms for the same time limit are set, such as by pauses in a row, only the
+    /// earliest one stays. The core sets it again if it fires too early.
+    pub fn remove_ended(
+        &mut self,
+        has_timers: impl Fn(CallId) -> bool,
+        is_open: impl Fn(CallId) -> bool,
+    ) {
         self.timers.retain(|Reverse((_, alarm))| match alarm {
             Alarm::Timer { call, .. } => has_timers(*call),
             _ => true,
         });
         self.timers_kept = self.timers.len();
+
+        let mut others: Vec<_> = std::mem::take(&mut self.others).into_vec();
+        others.sort_unstable_by_key(|Reverse(alarm)| *alarm);
+        let mut limited = HashSet::new();
+        others.retain(|Reverse((_, alarm))| match alarm {
+            Alarm::Held { call } | Alarm::ThreadTime { call } => {
+                is_open(*call) && limited.insert(*alarm)
+            }
+            Alarm::Untaken { call } => is_open(*call),
+            _ => true,
+        });
+        self.others = others.into();
+        self.others_kept = self.others.len();
     }
 
     /// Returns the earliest time at which [`AlarmQueue::due`] returns an alarm; `None` if there is
@@ -129,9 +154,41 @@ mod tests {
         let mut queue = queue();
         assert!(queue.has_grown());
         let live = CallId(MessageId(Uuid::from_u128(7)));
-        queue.remove_ended(|call| call == live);
+        queue.remove_ended(|call| call == live, |_| true);
         assert!(!queue.has_grown());
         assert_eq!(queue.due(DUE, false).len(), 2, "one timer, and the other alarm");
+    }
+
+    #[test]
+    fn one_alarm_for_each_time_limit_of_an_open_call_stays_when_the_queue_has_doubled() {
+        let mut queue = AlarmQueue::default();
+        let call = |n: usize| CallId(MessageId(Uuid::from_u128(n as u128)));
+        for n in 0..TIMERS {
+            let later = DUE.plus(limits::TIMERS_WHILE_FULL_INTERVAL);
+            let held = Alarm::Held { call: call(n) };
+            for alarm in [Alarm::ThreadTime { call: call(n) }, Alarm::Untaken { call: call(n) }] {
+                queue.set(DUE, alarm);
+            }
+            queue.set(later, held);
+            queue.set(DUE, held);
+        }
+        queue.set(DUE, Alarm::Probe);
+        assert!(queue.has_grown());
+
+        queue.remove_ended(|_| true, |open| open == call(7));
+        assert!(!queue.has_grown());
+        let call = call(7);
+        let mut due = queue.due(DUE, false);
+        due.sort_unstable();
+        let mut kept = [
+            Alarm::Probe,
+            Alarm::ThreadTime { call },
+            Alarm::Untaken { call },
+            Alarm::Held { call },
+        ];
+        kept.sort_unstable();
+        assert_eq!(due, kept);
+        assert_eq!(queue.next(), None, "the later alarm of the same limit is gone");
     }
 
     #[test]

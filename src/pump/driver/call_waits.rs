@@ -72,8 +72,8 @@ impl Watchers {
         }
     }
 
-    /// Reports a state of a model call. The attempt of the call must be in flight, because nothing
-    /// else ends the wait for the model.
+    /// Reports a state of a model call. Must be called only while the attempt of the call is in
+    /// flight. Otherwise, the end of the attempt could not end the reported wait for the model.
     pub fn report(&mut self, report: ModelReport) {
         if self.clients.is_empty() {
             return;

@@ -14,7 +14,7 @@ use crate::xml::invisible_characters::visible_line;
 /// Maximum number of reasons in [`LoggedReasons`].
 const REASONS_MAX: usize = 64;
 
-/// If a reason has not occurred for this time, its next occurrence is logged again.
+/// Time without an occurrence of a reason, after which the next occurrence is logged again.
 const QUIET_TIME: Duration = Duration::from_secs(600);
 
 /// The logged reasons why listeners could not be reached, each with its listener and the time of
@@ -37,10 +37,10 @@ impl LoggedReasons {
     }
 }
 
-/// Logs the attempts in `records` that timed out, or that failed for a reason that only the author
-/// of the listener, or the operator of its host, can repair. Ignores attempts that were no longer
-/// in flight, for example because their call was cancelled. Must be called before `metrics` counts
-/// the records and their effects, because `metrics` then forgets the attempts.
+/// Logs the attempts in `records` that timed out. Also logs failures that only the author of the
+/// listener, or the operator of its host, can repair. Ignores attempts that were no longer in
+/// flight, for example because their call was cancelled, but logs every failed preview. Must be
+/// called before `metrics` counts the records, because `metrics` then forgets the attempts.
 ///
 /// If a listener cannot be reached, logs the reason and records it in `logged`. A reason in
 /// `logged` is logged again only if it has not occurred for `QUIET_TIME`.

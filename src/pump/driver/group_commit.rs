@@ -25,8 +25,9 @@ impl Pump {
     /// commit.
     pub(super) fn collect_batch(&mut self, batch: &mut Vec<PumpCommand>) {
         let deadline = self.core.next_deadline().map(|(at, _)| at);
-        let next = [deadline, self.alarms.next(), self.busy.next()].into_iter().flatten().min();
-        let rest = self.journal.rest();
+        let next = [deadline, self.alarms.next()].into_iter().flatten().min();
+        let busy = self.busy.wait(Instant::now()).unwrap_or(Duration::MAX);
+        let rest = self.journal.rest().min(busy);
         let patience = next.map_or(rest, |at| self.clock.wait_until(at)).min(rest);
         let next_up = self.waiters.take_deferred().map_or_else(|| self.inbox.try_recv(), Ok);
         let first = match next_up {
@@ -52,20 +53,23 @@ impl Pump {
         }
 
         if self.alarms.has_grown() {
-            self.alarms.remove_ended(|call| self.core.has_timers(call));
+            self.alarms.remove_ended(
+                |call| self.core.has_timers(call),
+                |call| self.core.state().calls.contains_key(&call),
+            );
         }
 
         let now = self.clock.now();
         let due = self.alarms.due(now, self.core.is_full());
         batch.extend(due.into_iter().map(|alarm| PumpCommand::Event(Event::Alarm(alarm))));
-        let counts = self.busy.take_due(now);
+        let counts = self.busy.take_due((Instant::now(), now));
         batch.extend(counts.into_iter().map(|busy| PumpCommand::Event(Event::Busy(busy))));
         self.queue_deadlines(now);
     }
 
     /// Puts a check of passed deadlines into the inbox, behind all commands that are already there.
-    /// So the pump first processes the answers in the inbox: an answer that arrived before its
-    /// deadline counts, even if the deadline has passed in the meantime.
+    /// So the pump first processes the answers in the inbox. An answer that arrived before the
+    /// deadline of its attempt counts, even if this deadline has passed in the meantime.
     pub(super) fn queue_deadlines(&mut self, now: Time) {
         let has_passed = self.core.next_deadline().is_some_and(|(at, _)| at <= now);
         if has_passed && !self.is_deadline_queued {
@@ -216,7 +220,7 @@ impl Pump {
             PumpCommand::Submit(submit) if !mutant("take-while-full") => {
                 let client = submit.submission.client.clone();
                 if submit.refuse(obstacle) == RefusalRule::Busy {
-                    self.busy.count(&client, self.clock.now());
+                    self.busy.count(&client, Instant::now());
                 }
             }
             PumpCommand::Operate(request) => {

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
+use std::time::Instant;
 
 use tokio::sync::{oneshot, watch};
 use uuid::Uuid;
@@ -16,7 +17,6 @@ use super::spans;
 use super::submission_limit::{InboxBound, InboxPermit, SubmissionLimiter};
 use crate::bus::Delivery;
 use crate::bus::live::LiveChannel;
-use crate::clock::Time;
 use crate::contract::Contracts;
 use crate::envelope::{AttemptFailure, Message, NotReserved, Refusal, RefusalRule, Reservation};
 use crate::ids::{Attempt, CallId, ListenerName, MessageId, Position, ThreadId, TimerId};
@@ -87,8 +87,8 @@ impl OperatorRequest {
         self.is_of_person() && self.ruling.is_closed()
     }
 
-    /// Refuses the request and returns `None` if a person sent the request, because the journal
-    /// accepts no records at present. Otherwise, returns the request, which must wait.
+    /// Decides on a request that arrives while the journal accepts no records. If a person sent the
+    /// request, refuses it and returns `None`. Otherwise, returns the request, which must wait.
     pub fn refuse(self, obstacle: WriteObstacle) -> Option<Self> {
         let refusal = || refusal_while_waiting(obstacle);
         let ruling = match &self.event {
@@ -234,7 +234,7 @@ impl Handle {
 
     /// Counts one `busy` refusal that an entry point has sent to `client`.
     pub fn count_busy(&self, client: &ListenerName) {
-        self.busy.count(client, Time::now());
+        self.busy.count(client, Instant::now());
     }
 
     /// Counts a submission as refused, and returns the receipt with the refusal `busy`. Does not
@@ -276,8 +276,8 @@ impl Handle {
     }
 
     /// Submits a payload like [`Handle::submit`]. `trace` is the client's trace context. If `waits`
-    /// is given, this channel gets a report for each call in the submission's tree that has to
-    /// wait. The report contains the reason of the wait.
+    /// is given, this channel gets a report for each waiting call in the submission's tree. The
+    /// report contains the reason for the wait.
     pub async fn submit_watched(
         &self,
         trace: Option<TraceParent>,

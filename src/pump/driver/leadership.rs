@@ -1,7 +1,7 @@
 //! Verifies before each delivery that this pump is still the leader. If the process of a pump is
-//! frozen, another pump may take over as the leader. When the frozen process wakes up, its pump
-//! could otherwise deliver a record that was durable before the freeze, although the new leader has
-//! already made later deliveries.
+//! frozen, another pump may take over as the leader. Without this verification, the pump of the
+//! frozen process could make an outdated delivery when the process wakes up. The record of such a
+//! delivery was durable before the freeze, but the new leader has already made later deliveries.
 
 use std::time::Duration;
 

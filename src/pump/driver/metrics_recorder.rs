@@ -74,7 +74,8 @@ impl MetricsRecorder {
         self.under_way.get(&(call, attempt)).map(|delivery| &delivery.listener)
     }
 
-    /// Returns the attempts that have ended since the previous call, in whatever way they ended.
+    /// Returns the attempts that have ended since this method was last called, in whatever way they
+    /// ended.
     pub fn take_ended(&mut self) -> Vec<(CallId, Attempt)> {
         std::mem::take(&mut self.ended)
     }
@@ -292,7 +293,9 @@ mod tests {
     use crate::bus::DeliveryPreview;
     use crate::ids::{MessageId, Position, ThreadId};
 
-    /// A reload can add a listener. The log names the listener of each failed attempt.
+    /// A listener that a reload has added has no metrics. The recorder must still return this
+    /// listener for an attempt in flight, because the log names the listener of each failed
+    /// attempt.
     #[test]
     fn an_attempt_of_a_listener_without_metrics_has_its_listener_until_it_ends() {
         let metrics = PumpMetrics::new(&Contracts::default(), None);

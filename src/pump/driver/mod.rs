@@ -31,6 +31,7 @@ mod waiters;
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
+use std::time::Instant;
 
 pub use call_waits::{CallWait, CallWaitReason, WaitSender};
 pub use completions::Completions;
@@ -323,7 +324,7 @@ impl Pump {
                     );
                 }
                 let now = self.clock.now();
-                let counts = self.busy.take_all().into_iter();
+                let counts = self.busy.take_all((Instant::now(), now)).into_iter();
                 let counts = counts.map(|busy| PumpCommand::Event(Event::Busy(busy)));
                 let steps = self.step_all(now, counts)?;
                 self.commit(steps)?;
@@ -488,7 +489,7 @@ impl Pump {
                 self.waiters.send_receipt(submission, receipt);
                 failpoint("after-receipt");
             }
-            Effect::CountBusy { client } => self.busy.count(&client, self.clock.now()),
+            Effect::CountBusy { client } => self.busy.count(&client, Instant::now()),
             Effect::Result { call, how, messages } => {
                 failpoint("before-result");
                 self.waiters.complete(&CallCompletion { call, how, messages });

@@ -35,8 +35,9 @@ pub struct PumpMetrics {
     pub(super) position: Gauge,
     pub(super) epoch: Gauge,
     /// Time at which this run of the pump signed its last checkpoint, in microseconds since the
-    /// boot of the machine. Before the first checkpoint, the time of the run's first record; 0 if
-    /// there is no record yet. Not the times of the records, which may be ahead of this machine.
+    /// boot of the machine. Before the first checkpoint, the value is the time of the run's first
+    /// record, or 0 if the run has no record. The value does not depend on the times in the
+    /// records, which may be ahead of this machine's clock.
     pub(super) checked_at: Gauge,
     pub(super) copy_failures: Gauge,
     pub(super) copies_waiting: Gauge,

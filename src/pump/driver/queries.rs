@@ -17,7 +17,7 @@ use crate::limits;
 use crate::thread::{Call, CallPreview, Hold, Tree};
 
 /// Channel for the answer to a query about held calls. If the pump cannot write records at present,
-/// the answer is the obstacle.
+/// the answer is the obstacle that keeps the pump from writing.
 type HeldAnswer<T> = oneshot::Sender<Result<T, WriteObstacle>>;
 
 pub(in crate::pump) enum PumpQuery {

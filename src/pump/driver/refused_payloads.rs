@@ -50,9 +50,9 @@ pub(super) fn warn_of_refused_payloads(
     });
 }
 
-/// Logs the payloads in `records` that the gate accepted, and that the core refused. Leaves out
-/// payloads of late answers, and payloads of whose refusal the sender or its caller learns. `gate`
-/// is the current gate. After a reload, payloads that `gate` no longer permits are left out, too.
+/// Logs the payloads in `records` that the gate accepted and the core refused. Leaves out payloads
+/// of late answers, and payloads whose refusal is reported to the sender or its caller. `gate` is
+/// the current gate. After a reload, payloads that `gate` no longer permits are left out, too.
 pub(super) fn warn_of_payloads_refused_by_core(records: &[Record], gate: &Gate) {
     for record in records {
         let Input::Outcome { listener, call, attempt, turn: None, .. } = &record.input else {
@@ -74,8 +74,9 @@ pub(super) fn warn_of_payloads_refused_by_core(records: &[Record], gate: &Gate) 
     }
 }
 
-/// Logs the first of the payloads `refused` of one answer, and the number of the others. `describe`
-/// returns the description of a payload, and the reason why it was refused.
+/// Logs the first payloads in `refused`, at most `PAYLOADS_LOGGED`, and the number of the others.
+/// `refused` contains the refused payloads of one answer. `describe` returns the description of a
+/// payload, and the reason why it was refused.
 fn warn_of_first<T>(
     (listener, call, attempt): AnsweringAttempt<'_>,
     mut refused: impl Iterator<Item = T>,
@@ -92,7 +93,8 @@ fn warn_of_first<T>(
     }
 }
 
-/// Whether the core alone refused the payload, and neither the sender nor its caller learns of it.
+/// Whether the core refused the payload after the gate had accepted it, and the refusal is reported
+/// neither to the sender nor to its caller.
 fn is_by_core(vocabulary: &Vocabulary, refusal: &Refusal) -> bool {
     if refusal.name.is_some() {
         return !matches!(

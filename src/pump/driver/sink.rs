@@ -67,10 +67,10 @@ impl PumpSink {
         Self { gates, outbox, heartbeats, arrivals, counts, live, stopped_agents }
     }
 
-    /// From now on, drops each failure of `agents` after which the attempt would be retried, unless
-    /// the failure states what a model call has used. Must be called before the hosts of these
-    /// agents are stopped with deliveries in flight. An attempt whose failure is dropped counts as
-    /// lost, and the next start handles the lost attempt.
+    /// Begins the stop of `agents`. Must be called before their hosts are stopped with deliveries
+    /// in flight. From now on, drops a failure of these agents if it would lead to a retry.
+    /// Exception: a failure that states what a model call has used is still reported. An attempt
+    /// whose failure is dropped counts as lost, and the next start handles the lost attempt.
     pub fn begin_stop(&self, agents: Vec<ListenerName>) {
         self.stopped_agents.set(agents).ok();
     }
@@ -151,7 +151,7 @@ fn note_of(
 }
 
 /// Guard that ends an attempt if the gate panics while it checks the attempt's answer. Nothing else
-/// would end the attempt, because its deadline may no longer fire once the answer has arrived.
+/// would end the attempt, because its deadline has no effect any more after the answer has arrived.
 struct CheckGuard<'a> {
     sink: &'a PumpSink,
     listener: &'a ListenerName,

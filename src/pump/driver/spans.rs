@@ -6,10 +6,11 @@
 
 use std::borrow::Cow;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::metrics_recorder::error_code;
 use crate::bus::Delivery;
-use crate::clock::Time;
+use crate::clock::{Time, since_boot};
 use crate::contract::{Contracts, Role};
 use crate::envelope::Message;
 use crate::ids::{Attempt, CallId, ListenerName};
@@ -25,8 +26,10 @@ pub(super) struct PumpSpans {
     /// Spans of those open calls whose traces are exported.
     calls: Map<CallId, Span>,
     under_way: Map<(CallId, Attempt), Span>,
-    /// Time of the latest handled record.
-    now: Time,
+    /// Time of the latest handled record. It may be ahead of the system clock.
+    recorded: Time,
+    /// Uptime of the machine when the latest record was handled.
+    recorded_uptime: Duration,
 }
 
 impl PumpSpans {
@@ -38,7 +41,9 @@ impl PumpSpans {
     pub fn new(tracer: SpanTracer, contracts: Arc<Contracts>, state: &State) -> Self {
         let calls = Map::default();
         let under_way = Map::default();
-        let mut spans = Self { tracer, contracts, calls, under_way, now: Time(0) };
+        let recorded = Time(0);
+        let recorded_uptime = since_boot();
+        let mut spans = Self { tracer, contracts, calls, under_way, recorded, recorded_uptime };
         let open: Vec<&Call> = state.trees.values().flat_map(|tree| tree.open_calls()).collect();
         // In the order of callers before callees: whether the span of a caller is kept decides the
         // parents of its calls' spans.
@@ -53,7 +58,8 @@ impl PumpSpans {
 
     /// Updates the spans for a durable record, whose facts are already in `state`.
     pub fn record_facts(&mut self, record: &Record, state: &State) {
-        self.now = record.time;
+        self.recorded = record.time;
+        self.recorded_uptime = since_boot();
         for fact in &record.facts {
             match fact {
                 Fact::Accepted { message, opening: Some(opening), .. } => {
@@ -177,7 +183,7 @@ impl PumpSpans {
             .map(|call| call.at.span())
             .or_else(|| state.tree(&delivery.thread)?.trace.as_deref().map(TraceParent::span));
         let Delivery { listener, messages, fresh, thread, attempt, .. } = delivery;
-        let span = Span::new(at, SpanKind::Consumer, format!("process {listener}"), Time::now());
+        let span = Span::new(at, SpanKind::Consumer, format!("process {listener}"), self.now());
         let span = messaging(span.of(parent), "process", listener);
         let span = match (fresh, messages.last()) {
             (1, Some(message)) => span.with("messaging.message.id", message.id.to_string()),
@@ -191,11 +197,17 @@ impl PumpSpans {
         self.under_way.insert((delivery.call, *attempt), span);
     }
 
+    /// Returns the present, as the pump's clock shows it: the system's time, but not before the sum
+    /// of the time of the latest handled record and the real time that has passed since then.
+    fn now(&self) -> Time {
+        present(Time::now(), self.recorded, since_boot().saturating_sub(self.recorded_uptime))
+    }
+
     /// Ends the span of a delivery, if it has not ended yet. `error` is `None` if the listener
     /// answered. If the span already has an error from a refused answer, keeps that error.
     fn end_delivery(&mut self, call: CallId, attempt: Attempt, error: Option<&'static str>) {
         let Some(mut span) = self.under_way.remove(&(call, attempt)) else { return };
-        span.ended = self.now;
+        span.ended = self.recorded.max(span.began);
         span.error = span.error.or(error.map(Cow::Borrowed));
         self.tracer.enqueue(span);
     }
@@ -205,12 +217,18 @@ impl PumpSpans {
 /// these deliveries again.
 impl Drop for PumpSpans {
     fn drop(&mut self) {
+        let now = self.now();
         for (_, mut span) in self.under_way.drain() {
-            span.ended = Time::now();
+            span.ended = now.max(span.began);
             span.error = Some("interrupted".into());
             self.tracer.enqueue(span);
         }
     }
+}
+
+/// Returns the later one of `system` and the time of `passed` after `recorded`.
+fn present(system: Time, recorded: Time, passed: Duration) -> Time {
+    system.max(recorded.plus(passed))
 }
 
 /// Exports the span of a refused submission. The span belongs to `given`, the trace of the client.
@@ -256,4 +274,18 @@ fn error_code_of(call: CallId, record: &Record) -> Option<&'static str> {
 
 fn count(count: usize) -> AttributeValue {
     AttributeValue::Number(u64::try_from(count).unwrap_or(u64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_present_advances_while_the_records_are_ahead_of_the_system_clock() {
+        let hour = Duration::from_secs(3600);
+        let minutes = Duration::from_secs(1200);
+        let ahead = Time(0).plus(hour);
+        assert_eq!(present(Time(0).plus(minutes), ahead, minutes), ahead.plus(minutes));
+        assert_eq!(present(ahead.plus(hour), ahead, minutes), ahead.plus(hour));
+    }
 }

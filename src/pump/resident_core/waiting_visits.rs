@@ -13,8 +13,8 @@ use crate::limits;
 use crate::pump::core::{Core, Step};
 use crate::thread::{Call, Fact, Tree};
 
-/// An open call, with the time at which a time limit of its thread, or of a thread above, ends the
-/// call.
+/// An open call, and the time at which a time limit of its thread, or of a thread above, ends the
+/// call. The time is `None` if no such time limit runs.
 pub type LimitedCall<'a> = (Cow<'a, Call>, Option<Time>);
 
 impl ResidentCore {

@@ -47,6 +47,10 @@ pub(super) struct ValueType {
     pub facets: Vec<(&'static str, String)>,
 }
 
+/// Returns the reason to leave out a facet with this name and value; `None` for a facet that the
+/// schema can contain.
+pub(super) type FacetDefect<'a> = dyn FnMut(&str, &str) -> Option<&'static str> + 'a;
+
 /// Content of an element: attributes, and either child elements or a text. The text has a simple
 /// type.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -105,19 +109,24 @@ impl ElementDeclaration {
         }
     }
 
-    /// Removes the given facets from the element and from all elements inside it, because the
-    /// schema does not compile with them. Returns whether any facet was removed.
-    pub fn drop_facets(&mut self, facets: &[&str], path: &str, losses: &mut Losses) -> bool {
+    /// Removes facets from the element and from all elements inside it. `defect` gets the name and
+    /// the value of each facet, and returns the reason to remove it, or `None` to keep it. Returns
+    /// whether any facet was removed.
+    pub fn drop_facets(
+        &mut self,
+        defect: &mut FacetDefect<'_>,
+        path: &str,
+        losses: &mut Losses,
+    ) -> bool {
         match &mut self.of {
             ContentType::Value(of) => {
                 let before = of.facets.len();
                 of.facets.retain(|(facet, value)| {
-                    let is_kept = !facets.contains(facet);
-                    if !is_kept {
-                        let what = format_args!("the {facet} {value}, which XSD cannot say here");
-                        losses.add(path, what);
+                    let defect = defect(facet, value);
+                    if let Some(defect) = defect {
+                        losses.add(path, format_args!("the {facet} {value}, {defect}"));
                     }
-                    is_kept
+                    defect.is_none()
                 });
                 of.facets.len() < before
             }
@@ -125,7 +134,7 @@ impl ElementDeclaration {
                 let mut found = false;
                 for child in &mut fields.children {
                     let path = format!("{path}/{}", child.name);
-                    found |= child.drop_facets(facets, &path, losses);
+                    found |= child.drop_facets(defect, &path, losses);
                 }
                 found
             }

@@ -190,8 +190,8 @@ fn merge_fields(a: FieldsType, b: FieldsType, path: &str, losses: &mut Losses) -
     FieldsType { attributes, children, is_unordered, text }
 }
 
-/// Maximum number of names for which each name is looked up by a search through a list. For more
-/// names, a map is built.
+/// Maximum number of names that are looked up by a search through a list. For more names, a map is
+/// built.
 const FEW: usize = 8;
 
 /// Returns for each of `names` its index in `known`, or `None` if `known` lacks the name. Builds a

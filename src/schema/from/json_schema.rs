@@ -72,7 +72,8 @@ const SILENT: [&str; 11] = [
 /// Maximum number of values in all enumerations of a schema.
 const WORDS_MAX: usize = 200_000;
 
-/// Returns the keywords that the declaration of an element of the JSON type `base` can express.
+/// Returns the keywords of JSON Schema that the conversion can express for a value of the JSON type
+/// `base`.
 fn known(base: &str) -> &'static [&'static str] {
     match base {
         "object" => &["properties", "required", "additionalProperties"],

@@ -11,13 +11,15 @@ mod json_schema;
 mod pattern;
 mod short;
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
-use declaration::{ElementDeclaration, FACETS};
+use declaration::{ElementDeclaration, FACETS, FacetDefect};
 use serde_json::Value as Json;
 
+use super::costly_values::is_too_costly;
 use super::file::{SchemaFile, SchemaVerdict};
 use super::libxml2::ParsedDocument;
+use super::pattern_cost;
 use super::trial_compile::SchemaCompiler;
 use crate::limits;
 use crate::xml::element::Element;
@@ -140,26 +142,52 @@ pub fn convert(
         }
     });
     let written = |root: &ElementDeclaration| declaration::xsd(&target, qualified, root);
-    let mut xsd = written(&root);
-    let mut compiled = SchemaFile::generated(compiler, "the generated schema", &xsd);
-    // libxml2 checks more rules for facets than the conversion does.
-    for facets in [&["pattern"][..], &FACETS] {
-        if compiled.is_err() && root.drop_facets(facets, "", &mut losses) {
-            xsd = written(&root);
-            compiled = SchemaFile::generated(compiler, "the generated schema", &xsd);
-        }
-    }
-
-    let file = compiled.map_err(|found| {
-        let texts: Vec<_> = found.iter().map(ToString::to_string).collect();
-        ConversionError::Refused(texts.join("; "))
-    })?;
+    let (xsd, file) = compiled(&mut root, &written, &mut losses, compiler)?;
     if origin == SchemaOrigin::ExampleXml && namespace.is_none() {
         accepts(&file, text)?;
     }
 
     let short = short::payload(&root);
     Ok(ConvertedSchema { name: root.name, xsd, short, losses: losses.texts })
+}
+
+/// Writes `root` as XSD and loads the result as a schema. If this fails, removes facets from `root`
+/// and tries again: first the patterns that are too long or too slow to match, then all patterns,
+/// then all facets. The conversion checks fewer rules for facets than libxml2 does.
+fn compiled(
+    root: &mut ElementDeclaration,
+    written: &dyn Fn(&ElementDeclaration) -> String,
+    losses: &mut Losses,
+    compiler: &mut SchemaCompiler,
+) -> Result<(String, SchemaFile), ConversionError> {
+    let mut work = limits::SCHEMA_PATTERN_WORK_MAX;
+    let mut analysed = HashMap::new();
+    let mut is_costly = |value: &str| {
+        let analyse = || pattern_cost::check(value).is_err() || is_too_costly(value, &mut work);
+        *analysed.entry(value.to_owned()).or_insert_with(analyse)
+    };
+    let mut costly = |facet: &str, value: &str| {
+        (facet == "pattern" && is_costly(value)).then_some("which is too long or too slow to match")
+    };
+    let unsupported = "which XSD cannot say here";
+    let mut pattern = |facet: &str, _: &str| (facet == "pattern").then_some(unsupported);
+    let mut any = |facet: &str, _: &str| FACETS.contains(&facet).then_some(unsupported);
+
+    let defects: [&mut FacetDefect<'_>; 3] = [&mut costly, &mut pattern, &mut any];
+    let mut xsd = written(root);
+    let mut file = SchemaFile::draft(compiler, "the generated schema", &xsd);
+    for defect in defects {
+        if file.is_err() && root.drop_facets(defect, "", losses) {
+            xsd = written(root);
+            file = SchemaFile::draft(compiler, "the generated schema", &xsd);
+        }
+    }
+
+    let file = file.map_err(|found| {
+        let texts: Vec<_> = found.iter().map(ToString::to_string).collect();
+        ConversionError::Refused(texts.join("; "))
+    })?;
+    Ok((xsd, file))
 }
 
 /// Checks that the schema made from an example accepts this example.

@@ -24,8 +24,8 @@ pub(super) const XML_NAME: &str = "xml-name-of-it";
 /// The JSON Schema keyword `$comment`. In a generated schema, it states that parts are left out.
 pub const COMMENT: &str = "$comment";
 
-/// The form of a generated JSON Schema. Recorded prompts are rebuilt with the form that the tools
-/// had in their version of the prompt renderer.
+/// The form of a generated JSON Schema. A recorded prompt is rebuilt with the form that belongs to
+/// its version of the prompt renderer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum JsonSchemaForm {
     /// Before version 8: the schema has no maximum length.
@@ -276,9 +276,9 @@ impl<'p, 'm> SchemaBuilder<'p, 'm> {
         schema
     }
 
-    /// Adds the XML name of the property `key`, if the property does not have this name. The name
-    /// has a keyword of its own until [`describe_names`] moves it to the description, so that
-    /// shortening the description does not remove the name.
+    /// Adds the XML name of the property `key`, if the property does not have this name. Until
+    /// [`describe_names`] moves the XML name to the description, a separate keyword holds it. So
+    /// shortening the description does not remove the XML name.
     fn add_xml_name(&self, schema: &mut Json, key: &str, local: &str) {
         if self.form == JsonSchemaForm::Current && !has_xml_name(key, local) {
             put(schema, XML_NAME, Some(Json::String(local.to_owned())));
@@ -286,8 +286,8 @@ impl<'p, 'm> SchemaBuilder<'p, 'm> {
     }
 }
 
-/// Whether the property name `key` shows `local`, the XML name of the property's element or
-/// attribute.
+/// Whether the property name `key` is `local` or `attribute.` and `local`. `local` is the XML name
+/// of the property's element or attribute.
 fn has_xml_name(key: &str, local: &str) -> bool {
     key.strip_prefix("attribute.").unwrap_or(key) == local
 }

@@ -123,8 +123,8 @@ fn rule_shown(code: u32, rule: &str) -> String {
     }
 }
 
-/// Returns the offset after the names of the element, of the attribute and of the facet that a
-/// message begins with. No value is quoted before this offset.
+/// Returns the offset after the names with which a message begins: those of the element, the
+/// attribute and the facet. No value is quoted before this offset.
 fn start_of_detail(message: &str) -> usize {
     let subject = message.find("': ").map_or(0, |at| at + "': ".len());
     let (_, detail) = message.split_at(subject);

@@ -123,7 +123,7 @@ impl Drop for XPathProgram {
     }
 }
 
-/// Inputs of the functions that organism adds to XPath, in addition to the document.
+/// Inputs, other than the document, of the functions that organism adds to XPath.
 #[derive(Clone, Copy)]
 pub struct XPathContext<'a> {
     /// For each element that contains a payload: the path of positions from the root to the

@@ -5,9 +5,11 @@ use uuid::Uuid;
 use super::submission::SubmissionProgress;
 use super::{ServiceClient, unexpected};
 use crate::envelope::Refusal;
-use crate::ids::{CallId, Digest, ThreadId};
+use crate::ids::{CallId, Digest, ListenerName, ThreadId};
 use crate::service::signing::OperatorSigner;
-use crate::service::{Error, ForkRequest, ServiceRequest, ServiceResponse, SubmitUpdate};
+use crate::service::{
+    BearerSecret, Error, ForkRequest, ServiceRequest, ServiceResponse, SubmitUpdate,
+};
 
 /// A fork that a pump has recorded.
 #[derive(Debug, Clone)]
@@ -15,6 +17,11 @@ pub struct OpenedFork {
     pub thread: ThreadId,
     /// The calls that the fork's first request opens; empty if the fork has no first request.
     pub calls: Vec<CallId>,
+    /// The client that receives the results of the fork.
+    pub client: ListenerName,
+    /// The secret with which the command proves `client` over NATS; `None` if the client has no
+    /// secret, or if the command does not know it.
+    pub secret: Option<BearerSecret>,
 }
 
 impl ServiceClient {
@@ -42,11 +49,14 @@ impl ServiceClient {
         signer: Option<&OperatorSigner>,
     ) -> Result<Result<OpenedFork, Refusal>, Error> {
         let partition = self.partition_of(&request.source);
+        let client = request.client.clone();
         let mut request = ServiceRequest::Fork(Box::new(request));
         self.sign(&mut request, signer).await?;
 
         match self.response(partition, &request).await? {
-            ServiceResponse::Forked { thread, calls } => Ok(Ok(OpenedFork { thread, calls })),
+            ServiceResponse::Forked { thread, calls } => {
+                Ok(Ok(OpenedFork { thread, calls, client, secret: None }))
+            }
             ServiceResponse::Ruled(Some(refusal)) => Ok(Err(*refusal)),
             other => Err(unexpected(&other)),
         }

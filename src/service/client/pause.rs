@@ -20,13 +20,16 @@ pub enum PauseError {
 }
 
 impl PauseError {
-    /// Whether it is open if the pause or the resume has taken effect, or will.
+    /// Whether the result is unknown: the pause or the resume may have taken effect, or may still
+    /// take effect.
     pub fn is_result_unknown(&self) -> bool {
         matches!(self, Self::Service(error) if error.missing_result().is_some())
     }
 }
 
-/// Returns the text of `error` for a pause or a resume, which has no key and no thread of its own.
+/// Returns the text of `error` for a pause or a resume. If the result of the request is unknown,
+/// the text names the command that shows the pauses in force. The general advice of `error` would
+/// not fit, because it is about keys and threads of submissions.
 fn text(error: &Error) -> String {
     match error.missing_result() {
         Some(missing) => format!(
@@ -46,12 +49,10 @@ pub fn failed_partitions<'e>(
     count: usize,
 ) -> String {
     let verb = if verb == PauseVerb::Resume { "resume" } else { "pause" };
-    let mut unknown = 0;
-    let mut failed = 0;
-    for failure in failures {
-        *(if failure.is_result_unknown() { &mut unknown } else { &mut failed }) += 1;
-    }
-
+    let (unknown, failed): (Vec<_>, Vec<_>) =
+        failures.partition(|failure| failure.is_result_unknown());
+    let unknown = unknown.len();
+    let failed = failed.len();
     let failed = (failed > 0).then(|| format!("{failed} of {count} partitions did not {verb}"));
     let unknown = (unknown > 0)
         .then(|| format!("{unknown} of {count} partitions gave no result and may {verb} later"));

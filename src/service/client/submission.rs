@@ -82,9 +82,9 @@ impl SubmissionProgress {
     }
 
     pub(super) fn of_fork(fork: &OpenedFork, retries: RetryDeadline) -> Self {
-        let OpenedFork { thread, calls } = fork.clone();
+        let OpenedFork { thread, calls, client, secret } = fork.clone();
         let expected = ExpectedReplies::Results(calls.len());
-        let request = ResultsRequest { thread, calls, client: None, secret: None };
+        let request = ResultsRequest { thread, calls, client: Some(client), secret };
         Self::new(ServiceRequest::AwaitResults(request), expected, retries)
     }
 
@@ -118,7 +118,7 @@ impl SubmissionProgress {
         match response {
             ServiceResponse::SubmitUpdate(SubmitUpdate::Refused { refusal, .. })
                 if refusal.rule == RefusalRule::UnknownCaller
-                    && (is_local_silent || self.retries.is_unsure) =>
+                    && (is_local_silent || self.may_be_on_record()) =>
             {
                 self.failed = Some(self.missing_proof(&refusal));
             }
@@ -177,21 +177,29 @@ impl SubmissionProgress {
                 Some(PartitionUnavailable::passing(refusal.to_string()))
             }
             // An earlier attempt may be recorded.
-            RefusalRule::Busy | RefusalRule::StorageFull if self.retries.is_unsure => {
+            RefusalRule::Busy | RefusalRule::StorageFull if self.may_be_on_record() => {
                 Some(PartitionUnavailable::lasting(refusal.to_string()).unsure())
             }
             _ => None,
         }
     }
 
-    /// Returns the error for a submission that a pump refuses over NATS because the client has not
-    /// proved its identity. This refusal is not final: the organism on this machine requires no
-    /// proof, but does not respond now. That organism may have accepted an earlier attempt, or may
-    /// accept a later one.
+    /// Returns the error for a request that a pump refuses because the client has not proved its
+    /// identity. There are two cases:
+    /// - The request is a submission over NATS. The refusal is not final: the organism on this
+    ///   machine requires no proof, but does not respond now. That organism may have accepted an
+    ///   earlier attempt, or may accept a later one.
+    /// - The request is for results. The calls are on record and continue, so only the results are
+    ///   refused.
     ///
-    /// The client does not repeat the submission, because the pump records each of these refusals.
+    /// The client does not repeat the request, because the pump records each of these refusals.
     fn missing_proof(&self, refusal: &Refusal) -> Error {
         let message = &refusal.message;
+        if let ServiceRequest::AwaitResults(results) = &self.request {
+            let thread = results.thread.clone();
+            return Error::ResultsRefused { thread, detail: message.clone() };
+        }
+
         let detail = format!("the organism on this host does not respond, and {message}");
         if self.retries.is_unsure {
             Error::Undecided { detail }
@@ -378,8 +386,9 @@ mod tests {
         ThreadId::parse(&one.suggested.unwrap()).unwrap();
     }
 
-    /// A refusal would mean that the submission was not carried out. However, the process on this
-    /// host may still continue, and carry out the first attempt.
+    /// If the organism on this host does not respond, it may still carry out the first attempt. A
+    /// refusal over NATS for missing proof must then lead to an error instead of a final refusal,
+    /// because a final refusal states that the submission was not carried out.
     #[tokio::test]
     async fn missing_proof_over_nats_is_no_refusal_after_the_organism_on_this_host_fell_silent() {
         let refusal =
@@ -411,6 +420,52 @@ mod tests {
         }
     }
 
+    /// A pump that proves no client refuses only the results. The calls are on record, so the
+    /// error must leave their result open. Any other error is final.
+    #[tokio::test]
+    async fn refused_results_leave_open_how_an_accepted_request_ends() {
+        let thread = ThreadId::parse("sess-accepted").unwrap();
+        let calls = vec![CallId(MessageId(Uuid::now_v7()))];
+        let retries = || {
+            let until = Instant::now();
+            RetryDeadline { partition: 0, is_allowed: true, until, is_unsure: false }
+        };
+        let of_fork = || {
+            let (thread, calls) = (thread.clone(), calls.clone());
+            let client = ListenerName::parse("desk").unwrap();
+            let fork = OpenedFork { thread, calls, client, secret: None };
+            SubmissionProgress::of_fork(&fork, retries())
+        };
+        let of_accepted = || {
+            let request = submission("desk", None);
+            let mut progress = SubmissionProgress::of_submission(request, true, retries());
+            let (thread, calls) = (thread.clone(), calls.clone());
+            let accepted = SubmitUpdate::Accepted { thread, calls, again: false, held: false };
+            progress.take(ServiceResponse::SubmitUpdate(accepted), false).unwrap();
+            progress
+        };
+        for is_local_silent in [false, true] {
+            for mut progress in [of_fork(), of_accepted()] {
+                let refusal = Refusal::new(RefusalRule::UnknownCaller, "it has no secret", b"");
+                let refused = SubmitUpdate::Refused { refusal, retry_after_ms: None };
+                let update = progress.take(ServiceResponse::SubmitUpdate(refused), is_local_silent);
+                assert!(update.is_none(), "{update:?}");
+                let error = progress.end_attempt(Ok(())).await.unwrap_err();
+                assert!(matches!(error, Error::ResultsRefused { .. }), "{error:?}");
+                let error = error.to_string();
+                assert!(error.contains("it has no secret"), "{error}");
+                assert!(error.contains("`organism thread sess-accepted`"), "{error}");
+            }
+
+            for mut progress in [of_fork(), of_accepted()] {
+                progress.begin_attempt();
+                progress.take(ServiceResponse::failed("it is not on record"), is_local_silent);
+                let error = progress.end_attempt(Ok(())).await.unwrap_err();
+                assert!(matches!(error, Error::Failed { .. }), "{error:?}");
+            }
+        }
+    }
+
     #[tokio::test]
     async fn a_refused_attempt_does_not_decide_a_request_that_may_be_on_record() {
         let retries = |is_unsure| {
@@ -421,7 +476,12 @@ mod tests {
             SubmissionProgress::of_submission(submission("desk", None), true, retries(is_unsure))
         };
         let thread = ThreadId::parse("sess-fork0001").unwrap();
-        let fork = OpenedFork { thread, calls: vec![CallId(MessageId(Uuid::now_v7()))] };
+        let fork = OpenedFork {
+            thread,
+            calls: vec![CallId(MessageId(Uuid::now_v7()))],
+            client: ListenerName::parse("desk").unwrap(),
+            secret: None,
+        };
         for refused in [
             || Error::OtherPartitions { running: 2, ours: 3 },
             || Error::ConfigChanged { running: Digest::of(b"other"), ours: None },
@@ -444,7 +504,9 @@ mod tests {
         }
     }
 
-    /// An example of such an error: the NATS servers no longer accept the credentials.
+    /// If a pump may have recorded an earlier attempt, an error of a repeated attempt must leave
+    /// the result open. Such an error occurs, for example, when the NATS servers no longer accept
+    /// the credentials.
     #[tokio::test]
     async fn an_error_of_a_repetition_leaves_the_submission_undecided() {
         for (is_unsure, expected) in [

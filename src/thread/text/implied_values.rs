@@ -12,8 +12,8 @@ pub(super) fn implied_disposition(latest: Option<MessageId>) -> Disposition {
     if latest.is_some() { Disposition::Recorded } else { Disposition::Handled }
 }
 
-/// Whether the core is the sender of a message of the kind `kind` whose text states no sender. If
-/// false, the sender is the listener of the record's input.
+/// Whether a message of the kind `kind` comes from the core if its text states no sender. If false,
+/// the message comes from the listener of the record's input.
 pub(super) fn is_by_core(kind: MessageKind) -> bool {
     matches!(kind, MessageKind::Note | MessageKind::System)
 }
@@ -53,7 +53,8 @@ impl AboutOutcome {
         Some(Self { call: *call, attempt: *attempt, listener, spending })
     }
 
-    /// Whether `from` is the sender of a message of the kind `kind` whose text states no sender.
+    /// Whether `kind` and the input imply the sender `from`, so that the text of a message need not
+    /// state the sender.
     pub(super) fn is_sender(&self, kind: MessageKind, from: &ListenerName) -> bool {
         if is_by_core(kind) { from.is_core() } else { *from == self.listener }
     }

@@ -409,11 +409,11 @@ fn push_number(out: &mut Vec<u8>, number: u64) {
     out.extend_from_slice(digits.get(left..).unwrap_or_default());
 }
 
-/// Finds the fact that belongs to each verdict. A search for a passed verdict begins at the index
-/// `passed` of the list of facts, which is directly after the fact of the previous passed verdict.
-/// `refused` is the same index for refused verdicts. If a search reaches the end of the list, it
-/// continues from the beginning. Verdicts usually have the order of their facts, so most searches
-/// end at once.
+/// Finds, for each verdict of a record, the index of the fact to which the verdict refers. Passed
+/// and refused verdicts are searched separately. `passed` and `refused` are the indexes at which
+/// the next search begins: directly after the fact that was found last. If a search reaches the end
+/// of the list, it continues from the beginning. Verdicts usually have the order of their facts, so
+/// most searches end at once.
 #[derive(Default)]
 struct FactNumbers {
     passed: usize,

@@ -26,8 +26,9 @@ const FIELDS: [(&str, &str); 3] =
     [("at", "Config at"), ("before", "Compare: before"), ("after", "Compare: after")];
 
 /// Name of the URL parameter with the number of a partition. If the parameter is set, the page
-/// looks only in the journal of this partition for the moments that the URL names, because each
-/// journal numbers its own records.
+/// looks for the moments in the URL only in the journal of this partition. A moment is the number
+/// of a record or the id of a thread. Each journal numbers its own records, so several journals may
+/// contain the same moment.
 const PARTITION: &str = "partition";
 
 /// Returns the path of the page with the whole config that was in force at `moment`: at the record
@@ -141,9 +142,8 @@ fn missing(
 
 /// The differences between two configs, or why they cannot be compared.
 struct ConfigComparison {
-    /// Partition of the journal that contains both moments; `None` if the moments are in the
-    /// journals of two partitions.
-    partition: Option<u32>,
+    /// Partitions of the journals that contain the first and the second moment.
+    partitions: [u32; 2],
     changes: Result<ConfigDifferences, String>,
 }
 
@@ -162,18 +162,18 @@ fn compare(found: &[FoundConfigs]) -> Vec<ConfigComparison> {
     let in_journal = |found: &FoundConfigs| {
         let (before, after) = found.before.as_ref().zip(found.after.as_ref())?;
         let changes = changes_between(before, after);
-        Some(ConfigComparison { partition: Some(found.partition), changes })
+        Some(ConfigComparison { partitions: [found.partition; 2], changes })
     };
     let pairs: Vec<_> = found.iter().filter_map(in_journal).collect();
     if !pairs.is_empty() {
         return pairs;
     }
 
-    let before = only(found.iter().filter_map(|found| found.before.as_ref()));
-    let after = only(found.iter().filter_map(|found| found.after.as_ref()));
-    let pair = before.zip(after).map(|(before, after)| {
-        let changes = changes_between(before, after);
-        ConfigComparison { partition: None, changes }
+    let before = only(found.iter().filter(|found| found.before.is_some()));
+    let after = only(found.iter().filter(|found| found.after.is_some()));
+    let pair = before.zip(after).and_then(|(first, second)| {
+        let changes = changes_between(first.before.as_ref()?, second.after.as_ref()?);
+        Some(ConfigComparison { partitions: [first.partition, second.partition], changes })
     });
     pair.into_iter().collect()
 }
@@ -227,7 +227,7 @@ fn content(
         (form(query, is_partitioned))
         @if let Some(missing) = missing { p.problem role="alert" { (missing.describe()) } }
         @for pair in compared {
-            (differences(&pair.changes, pair.partition.and_then(named), &room))
+            (differences(query, pair, is_partitioned, &room))
         }
         @for found in found {
             @if let Some(config) = &found.whole {
@@ -311,26 +311,68 @@ fn whole(config: &Result<WholeConfig, String>, partition: Option<u32>, room: &Pa
         Err(error) => return html! { p.problem { (shown(error)) } },
     };
     let files = stored.files.iter().map(|(name, text)| (name.as_str(), text.as_str()));
+    let selected = partition_option(partition);
+    let command = format!("organism config --at {}{selected} --out DIR", boot.position.0);
+    let all = html! { code { (inline(&command)) } " writes all of it" };
     html! {
         h2 { "From record " (boot.position.0) (in_partition(partition)) }
         p { "sha256 " code.digest { (boot.config) } }
         @for (name, text) in [("The config", stored.toml.as_str())].into_iter().chain(files) {
-            @if room.claim_room() {
-                h3 { (inline(name)) }
-                pre.body.written { (room.take(Excerpt::as_written(text).text())) }
-            }
+            (written(&inline(name), text, &all, room))
         }
     }
 }
 
+/// Draws a text of a config, or a difference between two texts. If the text is too long for the
+/// page, also draws `all`, a clause that names the command for the whole text.
+fn written(title: &Markup, text: &str, all: &Markup, room: &PageRoom) -> Markup {
+    if !room.claim_room() {
+        return html! {};
+    }
+
+    let excerpt = Excerpt::as_written(text);
+    html! {
+        h3 { (title) }
+        pre.body.written { (room.take(excerpt.text())) }
+        @if excerpt.is_cut() {
+            p.problem { "This text is longer than the page shows; " (all) "." }
+        }
+    }
+}
+
+/// Returns the option of a command that selects the journal of one partition, with a space before
+/// it; an empty text if the organism has only one journal.
+fn partition_option(partition: Option<u32>) -> String {
+    partition.map(|partition| format!(" --partition {partition}")).unwrap_or_default()
+}
+
 fn differences(
-    differences: &Result<ConfigDifferences, String>,
-    partition: Option<u32>,
+    query: &UrlQuery,
+    comparison: &ConfigComparison,
+    is_partitioned: bool,
     room: &PageRoom,
 ) -> Markup {
-    let ConfigDifferences { changes, is_effective_only } = match differences {
+    let ConfigDifferences { changes, is_effective_only } = match &comparison.changes {
         Ok(differences) => differences,
         Err(error) => return html! { p.problem { (shown(error)) } },
+    };
+    let [before, after] = ["before", "after"].map(|name| query.get(name).unwrap_or_default());
+    let [first, second] = comparison.partitions;
+    let partition = (is_partitioned && first == second).then_some(first);
+    let all = if first == second {
+        let selected = partition_option(partition);
+        let command = format!("organism config diff {before} {after}{selected}");
+        html! { code { (inline(&command)) } " shows all of it" }
+    } else {
+        // `config diff` has one option for the partition of both moments.
+        let command = |moment: &str, partition: u32, directory: &str| {
+            let command = format!("organism config --at {moment} --partition {partition}");
+            html! { code { (inline(&format!("{command} --out {directory}"))) } }
+        };
+        html! {
+            (command(before, first, "BEFORE")) " and " (command(after, second, "AFTER"))
+            " write both configs"
+        }
     };
     html! {
         h2 { "Differences" (in_partition(partition)) }
@@ -342,10 +384,7 @@ fn differences(
         }
         @if changes.is_empty() { p.empty { "The configs are equal." } }
         @for change in changes {
-            @if room.claim_room() {
-                h3 { code { (inline(&change.path)) } }
-                pre.body.written { (room.take(Excerpt::as_written(&lines(change)).text())) }
-            }
+            (written(&html! { code { (inline(&change.path)) } }, &lines(change), &all, room))
         }
     }
 }
@@ -362,4 +401,65 @@ fn lines(change: &ConfigChange) -> String {
         }
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::Time;
+    use crate::ids::Digest;
+
+    /// Returns the part of the page about a value that was added to the second config. `partitions`
+    /// contains the partitions of both configs.
+    fn added(value: String, partitions: [u32; 2]) -> String {
+        let query = UrlQuery::default().with("before", Some("1")).with("after", Some("2"));
+        let path = "schemas.talk".to_owned();
+        let change = ConfigChange { path, before: None, after: Some(value), diff: None };
+        let changes = Ok(ConfigDifferences { changes: vec![change], is_effective_only: false });
+        let comparison = ConfigComparison { partitions, changes };
+        differences(&query, &comparison, true, &PageRoom::new()).into_string()
+    }
+
+    /// Text that begins the note about a text that was cut.
+    const CUT: &str = "This text is longer than the page shows; ";
+
+    #[test]
+    fn a_difference_that_is_cut_names_the_commands_for_all_of_it() {
+        let long = "x".repeat(limits::WEB_RAW_CHARS + 1);
+        let command = "<code><bdi>organism config diff 1 2 --partition 3</bdi></code>";
+        let page = added(long.clone(), [3, 3]);
+        assert!(page.contains(&format!("{CUT}{command} shows all of it.")), "{page}");
+        let page = added("x".repeat(limits::WEB_RAW_CHARS / 2), [3, 3]);
+        assert!(!page.contains(CUT), "{page}");
+
+        // `config diff` finds no moments of two partitions by their positions.
+        let page = added(long, [0, 3]);
+        assert!(!page.contains("config diff"), "{page}");
+        for command in ["--at 1 --partition 0 --out BEFORE", "--at 2 --partition 3 --out AFTER"] {
+            assert!(page.contains(&format!("organism config {command}</bdi>")), "{page}");
+        }
+    }
+
+    #[test]
+    fn a_config_with_a_text_that_is_cut_names_the_command_for_all_of_it() {
+        let boot = BootConfig {
+            position: Position(5),
+            time: Time(0),
+            epoch: 1,
+            core_version: 1,
+            config: Digest::default(),
+            blobs: Vec::new(),
+            is_reload: false,
+        };
+        let long = "x".repeat(limits::WEB_RAW_CHARS + 1);
+        let files = [("long.xsd".to_owned(), long), ("short.xsd".to_owned(), "x".to_owned())];
+        let stored = StoredConfig::of_texts("short = true".to_owned(), files.into());
+        let config = Ok(WholeConfig { boot, stored });
+        for (partition, selected) in [(None, ""), (Some(3), " --partition 3")] {
+            let page = whole(&config, partition, &PageRoom::new()).into_string();
+            assert_eq!(page.matches(CUT).count(), 1, "{page}");
+            let command = format!("organism config --at 5{selected} --out DIR</bdi>");
+            assert!(page.contains(&command), "{page}");
+        }
+    }
 }

@@ -27,8 +27,8 @@ use crate::thread::{DecisionOrigin, TimerEnd};
 /// Local name of the payload with which the core reports an action of an operator.
 const ACTION_REPORT: &str = "operator-action";
 
-/// Maximum number of lines with which a payload that opens a subthread is shown expanded. A longer
-/// payload that opens a subthread is shown collapsed.
+/// Maximum number of lines of an expanded payload, if the payload opens a subthread. A longer
+/// payload of this kind is shown collapsed.
 const GOAL_LINES_OPEN: u64 = 12;
 
 /// Draws the messages and events of a page.
@@ -74,6 +74,8 @@ impl<'t> ShownDecision<'t> {
 /// The events of a page, and the decisions of people that led to some of these events.
 pub(super) struct ConversationPage<'t> {
     timeline: &'t ThreadTimeline,
+    /// Position of the record that opened the thread.
+    opened_at: Position,
     room: &'t PageRoom,
     /// Decisions of people, by the positions of their records.
     decisions: HashMap<Position, ShownDecision<'t>>,
@@ -85,7 +87,7 @@ impl<'t> ConversationPage<'t> {
         let decisions = page.earlier_decisions.iter().chain(&timeline.items);
         let decisions = decisions.filter_map(ShownDecision::of);
         let decisions = decisions.map(|decision| (decision.item.position, decision)).collect();
-        Self { timeline, room, decisions }
+        Self { timeline, opened_at: page.opened_at, room, decisions }
     }
 
     /// Describes the person who made the decision in the record at `position`. Returns `None` if
@@ -141,7 +143,7 @@ impl<'t> ConversationPage<'t> {
                 let text = event_text::failure_lines(failure).join("\n");
                 event("failed", &time, &head, &text, room)
             }
-            TimelineEvent::Charged { listener, attempt, spending } => {
+            TimelineEvent::Charged { listener, attempt, spending, .. } => {
                 let head =
                     html! { (inline(listener.as_str())) " model call of attempt " (attempt) };
                 event("failed", &time, &head, &event_text::charge_text(spending), room)
@@ -183,12 +185,16 @@ impl<'t> ConversationPage<'t> {
     }
 
     fn decision(&self, kind: &str, decision: &ShownDecision<'_>, reason: &str) -> Markup {
-        let before = decision.item.position.0.saturating_sub(1).to_string();
+        let position = decision.item.position;
+        let before = position.0.saturating_sub(1).to_string();
         // The last page has the call that the decision is about, or the latest messages before it.
         let before = UrlQuery::default().with("at", Some(&before)).with("from", Some("last"));
         let head = html! {
-            b { (decision.verb) } " by " (decision.person(self.timeline).draw()) " "
-            a href=(before.link(&path(self.timeline.thread.as_str()))) { "the thread before" }
+            b { (decision.verb) } " by " (decision.person(self.timeline).draw())
+            // A decision such as a retry may have opened the thread.
+            @if position > self.opened_at {
+                " " a href=(before.link(&path(self.timeline.thread.as_str()))) { "the thread before" }
+            }
         };
         event(kind, &self.time(decision.item), &head, &decision.text(reason), self.room)
     }
@@ -396,5 +402,47 @@ fn subthread(child: &ThreadTimeline, time: &Markup) -> Markup {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::Time;
+    use crate::ids::ThreadId;
+
+    /// Draws a retry by an operator, recorded at `position`, in a thread that was opened at 5.
+    fn retry_at(position: u64) -> String {
+        let operator = ListenerName::operator();
+        let what = TimelineEvent::Decision {
+            verb: "retry",
+            by: operator.clone(),
+            origin: DecisionOrigin::default(),
+            signed: None,
+        };
+        let thread = ThreadId::parse("sess-retried01").unwrap();
+        let mut timeline = ThreadTimeline::new(thread, operator, Time(0));
+        timeline.items =
+            vec![TimelineEntry { position: Position(position), at: Time(0), seq: 0, what }];
+        let page = ThreadPage {
+            timeline,
+            opened_at: Position(5),
+            from_seq: 0,
+            previous_seq: None,
+            next_seq: None,
+            is_cut: false,
+            earlier_decisions: Vec::new(),
+            fork: None,
+        };
+        conversation(&page, &PageRoom::new()).into_string()
+    }
+
+    #[test]
+    fn a_decision_that_opened_its_thread_has_no_link_to_the_thread_before() {
+        let opening = retry_at(5);
+        assert!(opening.contains("<b>retry</b> by ") && !opening.contains("at="), "{opening}");
+        let later = retry_at(6);
+        let link = "href=\"/threads/sess-retried01?at=5&amp;from=last\">the thread before</a>";
+        assert!(later.contains(link), "{later}");
     }
 }

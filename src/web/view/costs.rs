@@ -9,10 +9,9 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Response};
 use maud::{Markup, html};
 
-use super::layout::{grouped, inline, moment, shown, table, unless_zero};
+use super::layout::{grouped, inline, moment, rows_left, shown, table, unless_zero};
 use super::url_query::UrlQuery;
 use super::{ViewState, thread, thread_status};
-use crate::audit::amounts::count;
 use crate::audit::{Stats, StatsKey, StatsQuery, past_time, stats, stats_columns};
 use crate::index::{EventTotals, IndexReader, ListedTree};
 use crate::limits;
@@ -223,10 +222,6 @@ pub(super) fn sums(caption: &str, by: &[StatsKey], sums: &Stats) -> Markup {
         } @else {
             (table(caption, &headers, &rows))
         }
-        @if left > 0 {
-            p.hint {
-                (count(left as u64, "more row")) "; " code { "organism stats" } " shows them all."
-            }
-        }
+        (rows_left(left, &html! { code { "organism stats" } " shows them all" }))
     }
 }

@@ -23,9 +23,9 @@ pub(super) fn is_in_head(page: &ThreadPage, item: &TimelineEntry) -> bool {
     }
 }
 
-/// Draws the beginning of a fork's conversation, as far as it belongs to this page of the thread.
-/// The first page shows the history of the source, and the point at which the fork begins. Every
-/// page, including the first, shows its own messages that are in the fork's first record.
+/// Draws the beginning of a fork's conversation. On the first page, draws the history of the
+/// source, and the point at which the fork begins. On every page, also draws the messages of this
+/// page that are in the fork's first record. Draws nothing on a later page without such messages.
 pub(super) fn head(
     page: &ThreadPage,
     fork: &ForkOrigin,

@@ -11,7 +11,7 @@ use maud::{Markup, html};
 
 use super::ViewState;
 use super::goal_layout::{GoalBox, GoalLayout};
-use super::layout::{inline, label, length, table, unless_zero};
+use super::layout::{inline, label, length, rows_left, table, unless_zero};
 use super::thread::{ThreadHeader, cost, path as thread_path};
 use crate::audit::amounts::count;
 use crate::clock::Time;
@@ -193,10 +193,8 @@ fn progress(
 /// not earlier than the last record.
 fn time_of_rows(records: &[Record], call: Option<CallId>, now: Time) -> Time {
     let last = records.last().map_or(Time(0), |record| record.time);
-    let mut facts = records.iter().flat_map(|record| &record.facts);
-    let has_ended = facts
-        .any(|fact| matches!(fact, Fact::CallClosed { call: closed, .. } if Some(*closed) == call));
-    if has_ended || call.is_none() { last } else { now.max(last) }
+    let is_open = |call: CallId| !records.iter().any(|record| record.closes(call));
+    if call.is_some_and(is_open) { now.max(last) } else { last }
 }
 
 fn content(id: &str, goals: &RecordedGoals) -> Markup {
@@ -210,7 +208,7 @@ fn content(id: &str, goals: &RecordedGoals) -> Markup {
         } @else {
             p.note { "The workflow has too many goals for a drawing." }
         }
-        (rows(&graph, goals))
+        (rows(id, &graph, goals))
         p.hint { "Each row counts the goal with everything beneath it." }
     }
 }
@@ -391,8 +389,9 @@ fn state_of(row: &RunRow, rounds: u64) -> String {
     text
 }
 
-/// Draws the graph's content as a table, with the threads of each goal.
-fn rows(graph: &GoalGraph<'_>, goals: &RecordedGoals) -> Markup {
+/// Draws the graph's content as a table, with the threads of each goal. `id` is the thread of the
+/// run.
+fn rows(id: &str, graph: &GoalGraph<'_>, goals: &RecordedGoals) -> Markup {
     let spent_by_goal = spent_by_goal(graph, goals);
     let row = |row: &RunRow| {
         let mut threads: Vec<&ThreadId> = row.thread.iter().collect();
@@ -421,8 +420,15 @@ fn rows(graph: &GoalGraph<'_>, goals: &RecordedGoals) -> Markup {
         ]
     };
     let rows: Vec<_> = goals.rows.iter().take(limits::WEB_ROWS_MAX).map(row).collect();
+    let left = goals.rows.len() - rows.len();
     let headers = ["Goal", "State", ">Took", ">Tokens", ">Cost", "Waits for", "Threads"];
-    table("Goals of the run", &headers, &rows)
+    html! {
+        (table("Goals of the run", &headers, &rows))
+        (rows_left(left, &html! {
+            "the " a href=(super::thread_tree::path(id)) { "tree" }
+            " has the threads of all goals, delegations and undos"
+        }))
+    }
 }
 
 fn name_of(row: &RunRow) -> String {
@@ -465,6 +471,7 @@ mod tests {
     use super::*;
     use crate::ids::{Digest, MessageId};
     use crate::thread::{Closing, Input};
+    use crate::workflow::{GoalPhase, definition_examples};
 
     #[test]
     fn a_running_goal_counts_until_now_and_in_a_run_that_has_ended_until_the_last_record() {
@@ -482,5 +489,29 @@ mod tests {
         assert_eq!(time_of_rows(&[record(Vec::new())], Some(call), Time(9)), Time(9));
         assert_eq!(time_of_rows(&[record(vec![closed])], Some(call), Time(9)), Time(5));
         assert_eq!(time_of_rows(&[record(Vec::new())], None, Time(9)), Time(5));
+    }
+
+    #[test]
+    fn a_full_table_states_what_it_leaves_out() {
+        let row = RunRow {
+            kind: RowKind::Elsewhere,
+            thread: None,
+            depth: 0,
+            phase: GoalPhase::Done,
+            attempt: 1,
+            passes: 1,
+            time: None,
+            spent: SpendingTotals::default(),
+            now: Vec::new(),
+        };
+        let definition = definition_examples::workflow(Vec::new());
+        let rows = vec![row.clone(); limits::WEB_ROWS_MAX];
+        let mut goals = RecordedGoals { definition, rows, threads: Vec::new() };
+        let shown = content("sess-goals001", &goals).into_string();
+        assert!(!shown.contains("more row"), "{shown}");
+        goals.rows.push(row);
+        let shown = content("sess-goals001", &goals).into_string();
+        let hint = "1 more row; the <a href=\"/threads/sess-goals001/tree\">tree</a>";
+        assert!(shown.contains(hint), "{shown}");
     }
 }

@@ -1,5 +1,6 @@
 //! Places the goals of a workflow in a drawing. The goals are in layers: each goal is beneath the
-//! goals on which it depends. The box of a goal contains the boxes of its members, if it has any.
+//! goals on which it depends. If a goal, such as a loop, has other goals as its members, the box of
+//! the goal contains their boxes.
 
 use std::collections::HashMap;
 

@@ -40,8 +40,8 @@ pub(super) fn is_any_behind<T>(answers: &[PartitionAnswer<T>]) -> bool {
 }
 
 /// Returns the first result of a search in the indexes of all journals, with the partition of the
-/// journal in which it was found. If there is no result, returns an error. The error is true if any
-/// index lacks records.
+/// journal in which it was found. If no index has a result, returns an error: a `bool` that states
+/// whether any index lacks records.
 fn first_found<T>(answers: Vec<PartitionAnswer<Option<T>>>) -> Result<(u32, T), bool> {
     let is_behind = is_any_behind(&answers);
     let mut answers = answers.into_iter();
@@ -85,8 +85,8 @@ impl ViewedJournals {
     }
 
     /// Searches the index of each journal with `find`. Returns the first result, with the partition
-    /// of the journal in which it was found. If no index has a result, the inner error is the
-    /// result of [`is_any_behind`].
+    /// of the journal in which it was found. If no index has a result, returns the inner error: a
+    /// `bool` that states whether any index lacks records.
     ///
     /// # Errors
     ///
@@ -121,9 +121,10 @@ impl ViewedJournals {
         let mut building = locked(&self.building);
         if building.insert(journal.to_owned()) {
             let journals = Arc::clone(&self.building);
+            let readers = Arc::clone(&self.readers);
             let journal = journal.to_owned();
             std::thread::spawn(move || {
-                if let Err(error) = index::read(&journal, &mut |_, _| {}, &mut |_| Ok(())) {
+                if let Err(error) = readers.build(&journal) {
                     tracing::warn!("the index for the web view cannot be made: {error}");
                 }
                 locked(&journals).remove(&journal);

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use maud::{DOCTYPE, Markup, html};
 
-use crate::audit::amounts::{duration, micros};
+use crate::audit::amounts::{count, duration, micros};
 use crate::clock::Time;
 use crate::limits;
 use crate::xml::invisible_characters::visible;
@@ -40,7 +40,7 @@ const KEYS: [(&str, &str); 7] = [
     ("j", "go to the next entry"),
     ("k", "go to the previous entry"),
     ("n", "go to the next page"),
-    ("p", "pause a live page, or go on"),
+    ("p", "stop updating a live page, or update it again"),
     ("?", "show these keys"),
 ];
 
@@ -221,6 +221,14 @@ pub(super) fn table(caption: &str, headers: &[&str], rows: &[Vec<Markup>]) -> Ma
                 }
             }
         }
+    }
+}
+
+/// Draws a hint beneath a table that leaves out `left` rows. `whole` is a clause that names where
+/// all rows are shown. Draws nothing if `left` is 0.
+pub(super) fn rows_left(left: usize, whole: &Markup) -> Markup {
+    html! {
+        @if left > 0 { p.hint { (count(left as u64, "more row")) "; " (whole) "." } }
     }
 }
 

@@ -12,7 +12,7 @@ use maud::{Markup, html};
 use serde_json::Value as Json;
 
 use super::costs::sums;
-use super::layout::{cut, grouped, inline, moment, shown, table};
+use super::layout::{cut, grouped, inline, moment, rows_left, shown, table};
 use super::refused::refusals_path;
 use super::thread::path as thread_path;
 use super::{ViewState, record_entry};
@@ -197,6 +197,11 @@ impl ListenersPage {
     fn content(&self) -> Markup {
         let rows = self.listeners.iter().take(limits::WEB_ROWS_MAX).map(|row| self.row(row));
         let rows: Vec<_> = rows.collect();
+        let left = self.listeners.len() - rows.len();
+        let whole = html! {
+            code { "organism config" } " shows those of the config, and "
+            code { "organism stats --by listener" } " the work of all"
+        };
         let headers = [
             "Name",
             "Role",
@@ -217,6 +222,7 @@ impl ListenersPage {
                 p.empty { "No config was in force yet: the organism has not run." }
             } @else {
                 (table("Listeners and their peers", &headers, &rows))
+                (rows_left(left, &whole))
                 p.hint {
                     "Per minute: messages to it in the last "
                     (duration(Duration::from_secs_f64(self.minutes() * 60.0)))
@@ -271,7 +277,7 @@ impl ListenersPage {
     }
 }
 
-/// Writes a number of messages a minute in few digits.
+/// Formats a message rate, in messages a minute, with few digits.
 fn rate(rate: f64) -> String {
     if rate < 10.0 { format!("{rate:.1}") } else { format!("{rate:.0}") }
 }
@@ -328,5 +334,19 @@ mod tests {
         assert_eq!((load.messages, load.queued, load.errors), (1_800, 3, 3));
         assert_eq!(load.queued_since, Some(Time(5)));
         assert_eq!([rate(0.04), rate(9.94), rate(180.0)], ["0.0", "9.9", "180"]);
+    }
+
+    #[test]
+    fn a_full_table_states_what_it_leaves_out() {
+        let mut page = ListenersPage::default();
+        let add = |page: &mut ListenersPage, number: usize| {
+            page.listeners.insert(format!("listener-{number:03}"), KnownListener::default());
+        };
+        (0..limits::WEB_ROWS_MAX).for_each(|number| add(&mut page, number));
+        let content = page.content().into_string();
+        assert!(!content.contains("more row"), "{content}");
+        add(&mut page, limits::WEB_ROWS_MAX);
+        let content = page.content().into_string();
+        assert!(content.contains("1 more row; "), "{content}");
     }
 }

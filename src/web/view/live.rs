@@ -4,6 +4,7 @@
 //! **Invariant:** this module reads a journal only after the organism has reported that the journal
 //! has grown. A page that does not keep up loses events. A pump never waits for a page.
 
+mod content_version;
 mod growth;
 mod page;
 mod shared_pages;
@@ -14,9 +15,9 @@ pub(super) use shared_pages::{SharedPages, share};
 
 use maud::{Markup, html};
 
-/// Draws the status line of a live page, with which the page's script keeps the page up to date.
-/// `source` is the address of the page's events, and `page` is the address of the page itself.
-/// Without the script, a person must reload the page.
+/// Draws the status line of a live page. The page's script receives the page's events from the
+/// address `source`, and keeps the page up to date. The line also has a link to `page`, the address
+/// of the page itself. Without the script, a person must reload the page with this link.
 pub(super) fn line(source: &str, page: &str) -> Markup {
     html! {
         p.live data-live=(source) {

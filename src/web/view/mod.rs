@@ -67,7 +67,7 @@ use tokio::net::TcpListener;
 
 use super::connections::{self, HttpListener};
 use crate::audit::VerifyOptions;
-use crate::ids::ListenerName;
+use crate::ids::{ListenerName, Position};
 use crate::index::{self, IndexReader};
 use crate::limits;
 use crate::owned_tasks::AbortOnDrop;
@@ -364,6 +364,22 @@ async fn missing(State(view): State<Arc<ViewState>>) -> Response {
 #[derive(Debug, Clone, Copy)]
 struct NotInIndex;
 
+/// Marks a response that was drawn while an index lacked records: each such partition, and the
+/// position of the last record in its index. A live page that reloads its content for a later
+/// record gets a page about the missing records instead of this response, and tries again. It would
+/// otherwise take the old content for the new one.
+#[derive(Debug, Clone)]
+struct IndexBehind(Vec<(u32, Position)>);
+
+impl IndexBehind {
+    /// Returns `None` if no queried index lacked records.
+    fn find<T>(answers: &[PartitionAnswer<T>]) -> Option<Self> {
+        let behind = answers.iter().filter_map(|found| Some((found.partition, found.behind?.0)));
+        let behind: Vec<_> = behind.collect();
+        (!behind.is_empty()).then_some(Self(behind))
+    }
+}
+
 impl ViewState {
     /// Draws a page of a section for the person of the session.
     fn page(&self, title: &str, section: &str, content: &Markup) -> Response {
@@ -398,9 +414,9 @@ impl ViewState {
         (status, self.page(title, "", &content)).into_response()
     }
 
-    /// Draws the page for something that the index does not contain. If this host shows a copy of a
-    /// stream that no organism here keeps up to date, the page states that organisms on other hosts
-    /// may have recorded the missing thing.
+    /// Draws the page for something that the index does not contain. This host may show a copy of a
+    /// stream that no organism here keeps up to date. The page then states that organisms on other
+    /// hosts may have recorded the missing thing.
     fn not_in_index(&self, title: &str, text: &str) -> Response {
         let may_lack = self.present.is_stopped() && self.present.copies().is_some();
         let elsewhere = " Organisms on other hosts may have recorded it: this host has a copy of \
@@ -433,7 +449,7 @@ impl ViewState {
 
         let view = Arc::clone(&self);
         let drawn = self.journals.query(with_frame, move |answers| {
-            let is_behind = journals::is_any_behind(&answers);
+            let behind = IndexBehind::find(&answers);
             let mut waiting = 0;
             let mut pauses = Vec::new();
             let answers = answers.into_iter().map(|found| {
@@ -446,11 +462,13 @@ impl ViewState {
             let answers = answers.collect();
             view.present.set_waiting(waiting);
             view.present.set_pause(PauseOfAll::find(&pauses));
-            let page = draw(&view, answers);
+            let mut page = draw(&view, answers);
+            let Some(behind) = behind else { return page };
             // An incomplete index cannot prove that something is not on record.
-            if is_behind && page.extensions().get::<NotInIndex>().is_some() {
+            if page.extensions().get::<NotInIndex>().is_some() {
                 return view.not_yet_indexed();
             }
+            page.extensions_mut().get_or_insert(behind);
             page
         });
         drawn.await.unwrap_or_else(|error| self.unanswered(&error))

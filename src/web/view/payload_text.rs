@@ -15,7 +15,7 @@ use crate::thread::{Fact, Record};
 /// Beginning of a line in payloads that the pump itself writes. The line names the person who has
 /// approved, refused or answered a call.
 const PERSON_LINE: &str = "by: ";
-/// Maximum number of characters that a row of a table shows of a payload.
+/// Maximum number of characters of a payload in a row of a table.
 const LINE_CHARS: usize = 100;
 
 /// The number of bytes that one page may still use for recorded texts. When no bytes are left, the

@@ -1,5 +1,6 @@
-//! Writes the person of an action in the same form on all pages: the person's name, whether the
-//! person is an operator, and the operating system's user who ran the command.
+//! Writes the person of an action in the same form on all pages. The text contains the person's
+//! name, and the operating system's user who ran the command for the action. It also states whether
+//! the person is an operator.
 
 use maud::{Markup, html};
 
@@ -9,7 +10,7 @@ use crate::envelope::RefusalRule;
 use crate::ids::{ListenerName, Position};
 use crate::thread::{DecisionOrigin, Fact, Input, PauseAction, Record};
 
-/// Number of characters that a page shows of the key that signed an action.
+/// Number of characters of a signing key on a page, which leaves out the rest of the key.
 const KEY_CHARS: usize = 12;
 
 /// The person who performed a recorded action, with the details that the record contains.
@@ -19,12 +20,12 @@ pub(super) struct ActingPerson<'a> {
     /// the config names no operators.
     pub by: &'a str,
     pub is_signed: bool,
-    /// Whether the organism refused the action. For a refused action of a person who did not sign
-    /// and is known only by login name or user id, the page shows the role `unproved` instead of
-    /// `operator`.
+    /// Whether the organism refused the action. If so, the page may show the role `unproved`
+    /// instead of `operator`. It does so for a person who did not sign, and is known only by login
+    /// name or user id.
     pub is_refused: bool,
-    /// Login name of the user who ran the command, as the operating system reports it. `None` if
-    /// the record does not contain it.
+    /// Login name of the user who ran the command for the action, as the operating system reports
+    /// it. `None` if the record does not contain it.
     pub login: Option<&'a str>,
     pub uid: Option<u32>,
     pub host: Option<&'a str>,
@@ -56,9 +57,9 @@ impl<'a> ActingPerson<'a> {
         self.by == ListenerName::OPERATOR
     }
 
-    /// Returns the person's name alone. This is usually the recorded name. If the record contains
-    /// only `operator` as the name, returns the login name of the user who ran the command or,
-    /// without a login name, the user id. Without both, returns `operator`.
+    /// Returns the person's name alone. Usually, this is the recorded name. If the recorded name is
+    /// only `operator`, this is the first of these that the record contains: the login name of the
+    /// user who ran the command, the user id, or `operator`.
     pub fn name(&self) -> String {
         match (self.login, self.uid) {
             (Some(login), _) if self.is_unnamed() => login.to_owned(),
@@ -94,7 +95,8 @@ impl<'a> ActingPerson<'a> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ActionProof {
     signature: Option<ShownSignature>,
-    /// Login name of the user who ran the command; `None` if the record does not contain it.
+    /// Login name of the user who ran the command for the action; `None` if the record does not
+    /// contain it.
     login: Option<String>,
 }
 
@@ -113,6 +115,8 @@ enum SignatureState {
     Accepted,
     /// The signature is valid, but the record does not state to whom the key belonged.
     WithoutOwner,
+    /// The signature is not valid for the recorded action, or the organism refused the action
+    /// because it did not accept the signature as that of an operator.
     Unproved,
 }
 
@@ -135,7 +139,7 @@ impl ActionProof {
     }
 
     /// Returns the proof of the action in a record. `login` is the login name of the user who ran
-    /// the command.
+    /// the command for the action.
     pub fn of_record(record: &Record, login: Option<String>) -> Self {
         let signed = origin_of(&record.input).and_then(|origin| signed_by(record, origin));
         let signature = signed.map(|signed| ShownSignature {

@@ -18,14 +18,12 @@ use crate::journal::partitions_in;
 use crate::journal::sqlite::{JournalReader, LockHolder, lock_holder};
 use crate::limits;
 use crate::locks::locked;
-use crate::service::SocketTransport;
-use crate::service::handshake::Handshake;
 use crate::thread::PauseTarget;
 
-/// Facts about the present that every page shows. A check at intervals determines whether an
-/// organism runs. The last query of the indexes gives the pause of everything, and the number of
-/// waiting calls. The indexes lag behind the journals, so some confirmed actions also change these
-/// two values immediately.
+/// Facts about the present that every page shows: whether an organism runs, whether everything is
+/// paused, and how many calls wait for a person. A regular check determines whether an organism
+/// runs. The last query of the indexes determines the pause and the number of calls. Some confirmed
+/// actions also change these two facts at once, because the indexes lag behind the journals.
 #[derive(Debug)]
 pub(super) struct PresentFacts {
     data: PathBuf,
@@ -98,8 +96,8 @@ impl PresentFacts {
         self.is_stopped.load(Ordering::Relaxed)
     }
 
-    /// Returns the copies of streams that the pages show, as the last check found them. Returns
-    /// `None` if the pages show journals to which only organisms on this host write.
+    /// Returns the copies of streams among the journals that the pages show, as the last check
+    /// found them. Returns `None` before the first check, or if none of these journals is a copy.
     pub fn copies(&self) -> Option<StreamCopies> {
         *locked(&self.copies)
     }
@@ -136,15 +134,9 @@ impl PresentFacts {
         true
     }
 
-    /// Checks whether an organism runs. An organism that runs but cannot be reached, for example
-    /// because its socket is busy, counts as running.
+    /// Checks whether an organism runs, and which journals are copies of streams.
     async fn look(&self) {
-        let transport = SocketTransport::new(&self.data, Handshake::default());
-        let located = tokio::time::timeout(limits::WEB_LOOK_TIMEOUT, transport.locate()).await;
-        // A connection also fails for a user who may not open the socket, or while the socket is
-        // busy. The lock shows that an organism runs all the same.
-        let is_absent = matches!(located, Ok(Ok(false)));
-        let is_stopped = is_absent && lock_holder(&self.data) == LockHolder::Nobody;
+        let is_stopped = is_stopped(&self.data);
         self.is_stopped.store(is_stopped, Ordering::Relaxed);
 
         // While an organism runs, no page states how new the copies are.
@@ -154,6 +146,12 @@ impl PresentFacts {
             *locked(&self.copies) = copies.ok().flatten();
         }
     }
+}
+
+/// Whether no organism runs on the journals in `data`. An organism that runs but cannot be reached,
+/// for example because its socket is busy, counts as running.
+pub(super) fn is_stopped(data: &Path) -> bool {
+    lock_holder(data) == LockHolder::Nobody
 }
 
 /// Runs before a page is drawn. If a check for a running organism is due, makes this check. In a

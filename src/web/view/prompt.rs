@@ -46,7 +46,7 @@ struct RebuiltTurn {
     unseen: UnseenMessages,
 }
 
-/// The turn in which a message was written.
+/// The turn in which a message was written: rebuilt from records, or redacted.
 enum FoundTurn {
     Rebuilt(Box<RebuiltTurn>),
     /// The turn was redacted, so its prompt is lost.

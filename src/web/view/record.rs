@@ -70,12 +70,12 @@ struct ProvedJournal {
     was_there: bool,
     proof: Result<ProofReport, String>,
     replay: Result<ReplayReport, String>,
-    /// The last record and the checkpoints of the journal; `None` if they could not be read.
+    /// The last record and the last checkpoints of the journal; `None` if they could not be read.
     evidence: Option<ProofEvidence>,
 }
 
-/// The position and the hash of a journal's last record, and the checkpoints of the journal. With
-/// these values, a person can repeat a proof, or compare two proofs.
+/// The position and the hash of a journal's last record, and the last checkpoints of the journal.
+/// With these values, a person can repeat a proof, or compare two proofs.
 #[derive(Debug)]
 struct ProofEvidence {
     head: Position,
@@ -88,7 +88,8 @@ impl ProofEvidence {
         let reader = JournalReader::open(journal).ok()?;
         let head = reader.last().ok()?;
         let hash = reader.record(head).ok()??.hash;
-        Some(Self { head, hash, checkpoints: reader.checkpoints().ok()? })
+        let checkpoints = reader.last_checkpoints(CHECKPOINTS_SHOWN).ok()?;
+        Some(Self { head, hash, checkpoints })
     }
 }
 
@@ -413,7 +414,7 @@ fn checkpoints(checkpoints: &[Checkpoint]) -> Markup {
             html! { code title=(checkpoint.key) { (shown(key)) "…" } },
         ]
     };
-    let rows: Vec<_> = checkpoints.iter().rev().take(CHECKPOINTS_SHOWN).map(row).collect();
+    let rows: Vec<_> = checkpoints.iter().rev().map(row).collect();
     let headers = ["Up to", "Time", "Root of the Merkle tree", "Signed by key"];
     html! {
         @if !rows.is_empty() {

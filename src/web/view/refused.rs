@@ -1,6 +1,7 @@
 //! The page with refusals and failures: the newest failures, the messages that can be retried, and
 //! counts by reason.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -8,7 +9,7 @@ use axum::extract::State;
 use axum::response::Response;
 use maud::{Markup, html};
 
-use super::layout::{cut, grouped, inline, moment, table};
+use super::layout::{cut, grouped, inline, moment, rows_left, table};
 use super::operate::{RetryPredictor, config_facts};
 use super::payload_text::MessageWithPayload;
 use super::retry_list::{self, FoundRetries, RetryList, RetryPage};
@@ -23,6 +24,8 @@ pub(super) const PATH: &str = "/refused";
 /// The properties by which the page groups and counts refusals: the broken rule, the sender of the
 /// refused payload, and the day.
 const KEYS: [StatsKey; 3] = [StatsKey::Rule, StatsKey::Agent, StatsKey::Day];
+/// Index of the day in [`KEYS`].
+const DAY: usize = 2;
 
 /// Refusals and failures of all journals.
 #[derive(Default)]
@@ -149,9 +152,13 @@ fn newest_failures(faults: &Faults) -> Markup {
     }
 }
 
-/// Draws tables with the numbers of refusals and failures, by reason.
+/// Draws tables with the numbers of refusals and failures, by reason. Refusals of the newest days
+/// come first.
 fn counts(faults: &Faults) -> Markup {
-    let refusals = faults.refusals.0.iter().take(limits::WEB_ROWS_MAX);
+    let mut refusals: Vec<_> = faults.refusals.0.iter().collect();
+    // The table has a limited number of rows, and grows with each day.
+    refusals.sort_by_key(|(keys, _)| Reverse(keys.get(DAY)));
+    let refusals = refusals.into_iter().take(limits::WEB_ROWS_MAX);
     let refusals: Vec<_> =
         refusals.map(|(keys, group)| refusal_row(keys, group.refusals)).collect();
     let denials = faults.denials.iter().take(limits::WEB_ROWS_MAX);
@@ -159,15 +166,28 @@ fn counts(faults: &Faults) -> Markup {
         denials.map(|((_, listener), calls)| denial_row(listener, *calls)).collect();
     let counts = faults.counts.iter().take(limits::WEB_ROWS_MAX);
     let counts: Vec<_> = counts.map(|(keys, errors)| count_row(keys, *errors)).collect();
+
+    let refusals_left = faults.refusals.0.len() - refusals.len();
+    let denials_left = faults.denials.len() - denials.len();
+    let counts_left = faults.counts.len() - counts.len();
+    let in_stats = html! { code { "organism stats --by rule,agent,day" } " shows them all" };
+    let in_actions =
+        html! { "the page " a href=(actions::PATH) { "Actions" } " lists each of them" };
+    let in_view = html! {
+        "the view " code { "error" } " of " code { "organism sql" } " lists each of them; an attempt \
+         and the call that ended with it are two rows"
+    };
     html! {
         h2 #refused { "Refused by the gate" }
         @if refusals.is_empty() { p.empty { "Nothing was refused." } } @else {
             (table("Refusals by rule, sender and day",
                 &["Rule", "Sender", "Day", ">Refusals"], &refusals))
+            (rows_left(refusals_left, &in_stats))
         }
         h2 #denied { "Refused by a person" }
         @if denials.is_empty() { p.empty { "No person refused a call." } } @else {
             (table("Refusals of people by listener", &["Listener", ">Refusals"], &denials))
+            (rows_left(denials_left, &in_actions))
             p.hint {
                 "Each of them is a decision, with its person and its reason among the "
                 a href=(actions::PATH) { "actions" } "."
@@ -176,6 +196,7 @@ fn counts(faults: &Faults) -> Markup {
         h2 #failed { "Failed" }
         @if counts.is_empty() { p.empty { "Nothing failed." } } @else {
             (table("Failures by kind and listener", &["Kind", "Listener", ">Failures"], &counts))
+            (rows_left(counts_left, &in_view))
             p.hint {
                 "A failure is a failed attempt, or a call that ended with a fault. An attempt and the \
                  call that ended with it are one failure. A later attempt, or a retry, may have \
@@ -244,4 +265,36 @@ fn error_row(found: &FoundError) -> Vec<Markup> {
         },
         html! { span.wraps { (inline(detail)) (more) } },
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::index::EventTotals;
+
+    #[test]
+    fn full_tables_keep_the_newest_day_and_state_what_they_leave_out() {
+        let mut faults = Faults::default();
+        let refusals = EventTotals { refusals: 1, ..EventTotals::default() };
+        for number in 0..limits::WEB_ROWS_MAX {
+            let name = format!("agent-{number:03}");
+            let keys = ["bad-label", &name, "2026-01-02"].map(str::to_owned).into();
+            faults.refusals.0.insert(keys, refusals.clone());
+        }
+        let content = counts(&faults).into_string();
+        assert!(!content.contains("more row"), "{content}");
+
+        // The rule is the last one in alphabetical order.
+        let keys = ["schema-invalid", "writer", "2026-11-30"].map(str::to_owned).into();
+        faults.refusals.0.insert(keys, refusals);
+        for number in 0..=limits::WEB_ROWS_MAX {
+            let listener = Some(format!("listener-{number:03}"));
+            faults.denials.insert(("denied".to_owned(), listener.clone()), 1);
+            faults.counts.insert(("timeout".to_owned(), listener), 1);
+        }
+        let content = counts(&faults).into_string();
+        let rows = content.split("<tr>").nth(2);
+        assert!(rows.is_some_and(|row| row.contains("2026-11-30")), "{rows:?}");
+        assert_eq!(content.matches("1 more row; ").count(), 3, "{content}");
+    }
 }

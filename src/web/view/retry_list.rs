@@ -374,12 +374,12 @@ fn all_of_them(list: &RetryList, page: &RetryPage, may_act: bool) -> Markup {
     }
 }
 
-/// Draws how many messages a retry of the whole page leaves out, and why.
-///
-/// - If `may_act` is true, draws a button for this retry. The button leaves out messages that would
-///   fail again.
-/// - If `may_act` is false, draws a command for this retry. The command retries these messages,
-///   too, so the text states that they would fail.
+/// Draws up to two notes about the messages that cannot be retried together with the whole page:
+/// - A note about messages that each need a separate confirmation. Every retry of the page leaves
+///   them out.
+/// - A note about messages that would be refused or fail again. If `may_act` is true, the button
+///   for the retry leaves them out. Otherwise, the page has no button, but a command, which retries
+///   them, too. The note then states that they would fail.
 pub(super) fn left_out(list: &RetryList, may_act: bool) -> Markup {
     let counted = |is_kind: fn(&RetryOutlook) -> bool| {
         list.left_out().filter(|listed| is_kind(&listed.facts.outlook)).count() as u64

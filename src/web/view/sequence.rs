@@ -32,7 +32,7 @@ const HELD_WAY: f64 = 0.7;
 const FLIGHT_WAY: f64 = 0.85;
 /// End of the arrow of a queued message, as a fraction of the way to the recipient's lane.
 const QUEUED_WAY: f64 = 0.6;
-/// Maximum number of characters that the tooltip of an arrow shows of a payload.
+/// Maximum number of characters of a payload in the tooltip of an arrow.
 const HINT_CHARS: usize = 160;
 
 /// The lanes of the diagram: one for each listener, in the order of their first appearance. If
@@ -191,8 +191,8 @@ impl DrawnForm {
     }
 }
 
-/// Draws the diagram of a page. The drawing is as wide as the window, unless its lanes would be too
-/// narrow.
+/// Draws the diagram of a page. The drawing is as wide as the window. If its lanes would then be
+/// too narrow, the drawing is wider.
 pub(super) fn diagram(timeline: &ThreadTimeline, room: &PageRoom) -> Markup {
     let lanes = SequenceLanes::of(timeline);
     let shown: Vec<_> = timeline.items.iter().filter(|item| is_drawn(item)).collect();
@@ -290,8 +290,8 @@ fn open_head(is_right: bool) -> Markup {
     html! { path.cross d=(format!("M{back} -4L0 0L{back} 4")) {} }
 }
 
-/// Whether an event has a row in the diagram. The end of a timer and the number of `busy` refusals
-/// to a client have no row. Only the conversation view shows these two events.
+/// Whether an event has a row in the diagram. Two kinds of events have no row: the end of a timer,
+/// and a count of `busy` refusals to a client. Only the conversation view shows such events.
 const fn is_drawn(item: &TimelineEntry) -> bool {
     !matches!(item.what, TimelineEvent::TimerEnded { .. } | TimelineEvent::Busy(_))
 }

@@ -69,8 +69,9 @@ struct FoundPage {
     work: Vec<CallWork>,
 }
 
-/// A requested position `at` after the journal's last record. Such a request fails, because the
-/// page would change each time that the thread grows.
+/// The reason why no page can show a thread as it was after the record `at`: the journal does not
+/// have this record yet. `last` is the journal's last record. Such a page would change each time
+/// that the thread grows.
 struct LaterRecord {
     at: Position,
     last: Position,

@@ -127,13 +127,22 @@ fn read(query: &UrlQuery) -> Result<(TreeFilter, PageCursor, usize), String> {
 }
 
 /// Writes a warning for each index that still lacks records of its journal.
-fn notes<T>(answers: &[PartitionAnswer<T>]) -> Vec<String> {
+pub(super) fn notes<T>(answers: &[PartitionAnswer<T>]) -> Vec<String> {
     let note = |answer: &PartitionAnswer<_>| {
         answer.behind.map(|(position, last)| {
             format!("The index is at record {position} of {last}: later records are missing here.")
         })
     };
     answers.iter().filter_map(note).collect()
+}
+
+/// Draws notes about a live page. The page's script replaces them when it loads the page again.
+pub(super) fn draw_notes(notes: &[String]) -> Markup {
+    html! {
+        div #notes {
+            @for note in notes { p.note role="status" { (shown(note)) } }
+        }
+    }
 }
 
 fn content(
@@ -146,9 +155,7 @@ fn content(
     html! {
         h1 { "Threads" }
         (form(query))
-        @for note in notes {
-            p.note role="status" { (shown(note)) }
-        }
+        (draw_notes(notes))
         (live::line("/live/threads", &query.link(PATH)))
         div #live-rows { (rows(query, list, lane)) }
         (verdict)

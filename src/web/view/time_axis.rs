@@ -115,9 +115,9 @@ pub(super) fn ticks(scale: &TimeScale, origin: Time) -> Vec<AxisTick> {
     ticks
 }
 
-/// Returns marks for the breaks of a scale, the places at which the scale leaves out time. Each
-/// mark has the length of the time that is left out. A long thread can have hundreds of breaks, so
-/// the longest breaks get their marks first. A break gets no mark if its label would not have
+/// Returns marks for the breaks of a scale, the places at which the scale leaves out time. The
+/// label of each mark states how much time is left out. A long thread can have hundreds of breaks,
+/// so the longest breaks get their marks first. A break gets no mark if its label would not have
 /// enough space.
 pub(super) fn breaks(scale: &TimeScale) -> Vec<AxisTick> {
     let mut cuts: Vec<_> = scale.cuts().collect();

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use crate::clock::Time;
 
-/// The maximum drawn length of a gap, a period without open work, is the drawn length of all work
-/// and all waits, divided by this number.
+/// Divisor that limits the drawn length of a gap, which is a period without open work. The maximum
+/// is the drawn length of all work and all waits, divided by this number.
 const GAP_PARTS: i64 = 25;
 
 /// A stretch of time on the bar: a period of work, or a period in which calls only waited.

@@ -50,7 +50,7 @@ const HATCH: &str = "timeline-hatch";
 /// Name of the mark for a gap or a wait that is drawn shorter than its real duration.
 const CUT: &str = "cut";
 
-/// Maximum number of nesting levels with an indent of their own.
+/// The deepest nesting level that is indented further than the level above it.
 const INDENTS: usize = 12;
 /// Minimum number of rows for which the chart has a second axis, beneath the rows.
 const ROWS_WITH_SECOND_AXIS: usize = 16;
@@ -520,6 +520,7 @@ mod tests {
         let item = TimelineEntry { position: Position(1), at: opened, seq: 0, what };
         let page = ThreadPage {
             timeline: ThreadTimeline { items: vec![item], ..timeline("sess-chart001") },
+            opened_at: Position(1),
             from_seq: 0,
             previous_seq: None,
             next_seq: None,

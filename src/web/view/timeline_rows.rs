@@ -138,8 +138,8 @@ fn parent(work: &[CallWork], opener: Option<MessageId>, position: Position) -> P
     Some(turn.map_or(call.call, |turn| turn.note))
 }
 
-/// Returns the call in which a listener requested a subthread. This is the call of the message that
-/// caused the request. Returns `None` if the page lacks the request or the message that caused it.
+/// Returns the call in which a listener requested a subthread: the call of the message that caused
+/// the request. Returns `None` if the page lacks the request or this message.
 fn opener(
     timeline: &ThreadTimeline,
     child: &ThreadTimeline,

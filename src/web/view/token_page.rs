@@ -1,8 +1,9 @@
 //! The page where a person enters the view token. A script takes the token from the address of the
 //! page. Without the script, the person pastes the token.
 //!
-//! A form that was sent without a session had no effect. If it has values that a person entered, the
-//! token page keeps them, and the page after it sends them again.
+//! A form that a browser sends without a session has no effect. If the form has values that a
+//! person entered, the token page keeps these values. After the token was accepted, the next page
+//! lets the person send the form again.
 
 use std::sync::Arc;
 
@@ -17,7 +18,7 @@ use super::url_query::UrlQuery;
 use super::{ViewState, operate, waiting};
 use crate::limits;
 
-/// Name of the field with the path to which the unsent form is sent.
+/// Name of the field that contains the path to which the unsent form must be sent.
 const FORM_PATH: &str = "form";
 /// Beginning of the names of the fields that contain the values of the unsent form.
 const FORM_FIELD: &str = "form.";
@@ -91,8 +92,8 @@ pub(super) async fn without_session(request: Request) -> Markup {
     content(waiting::PATH, Some(problem), Some(&UnsentForm { path, fields }))
 }
 
-/// Draws the form for the token. `next` is the page that follows, unless `unsent` is to be sent
-/// again.
+/// Draws the form for the token. `next` is the path of the page that follows. If there is an
+/// `unsent` form, a page that sends this form again follows instead.
 fn content(next: &str, problem: Option<&str>, unsent: Option<&UnsentForm>) -> Markup {
     html! {
         h1 { "Token" }
@@ -124,9 +125,9 @@ pub(super) async fn open(
     headers: HeaderMap,
     body: Body,
 ) -> Response {
-    // A client that sends no form must not keep one of the few connections.
     // The form with the token contains an unsent form under longer names.
     let bytes_max = 2 * limits::WEB_UNSENT_FORM_BYTES_MAX;
+    // A client that sends no form must not keep one of the few connections.
     let body = timeout(limits::HTTP_HEAD_TIMEOUT, to_bytes(body, bytes_max));
     let body = match body.await {
         Ok(Ok(body)) => body,
@@ -141,7 +142,10 @@ pub(super) async fn open(
     let next = form.get("next").filter(|next| is_own_path(next)).unwrap_or("/");
 
     let unsent = UnsentForm::kept(&form);
-    let cookie = view.guard.open_session(form.get("token").unwrap_or_default(), &headers);
+    // The secret of a client may begin or end with white space.
+    let token = form.written("token");
+    let cookie = view.guard.open_session(&token, &headers);
+    let cookie = cookie.or_else(|| view.guard.open_session(token.trim(), &headers));
     match (cookie, &unsent) {
         (Some(cookie), Some(unsent)) => {
             let page = view.page_without_person(&unsent.content());

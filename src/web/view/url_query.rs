@@ -107,6 +107,8 @@ fn decode(text: &str) -> String {
     let mut rest = text.as_bytes();
     while let Some((first, after)) = rest.split_first() {
         let escaped = (*first == b'%').then(|| after.first_chunk::<2>()).flatten();
+        // `from_str_radix` takes a sign, too.
+        let escaped = escaped.filter(|digits| digits.iter().all(u8::is_ascii_hexdigit));
         let escaped = escaped.and_then(|digits| std::str::from_utf8(digits).ok());
         match escaped.and_then(|digits| u8::from_str_radix(digits, 16).ok()) {
             Some(byte) => {
@@ -151,9 +153,10 @@ mod tests {
 
     #[test]
     fn a_malformed_query_is_read_as_it_stands() {
-        let query = UrlQuery::parse("a=%&b=%4&c=%FF&d&=e&a=2&f=+");
-        let read: Vec<_> = ["a", "b", "c", "d", "f"].map(|name| query.get(name)).into();
-        assert_eq!(read, [Some("%"), Some("%4"), Some("\u{fffd}"), None, None]);
-        assert_eq!(query.with("a", None).with("c", None).link("/"), "/?b=%254&=e&f=%20");
+        let query = UrlQuery::parse("a=%&b=%4&c=%FF&d&=e&a=2&f=+&g=%+5");
+        let read: Vec<_> = ["a", "b", "c", "d", "f", "g"].map(|name| query.get(name)).into();
+        assert_eq!(read, [Some("%"), Some("%4"), Some("\u{fffd}"), None, None, Some("% 5")]);
+        let query = query.with("a", None).with("c", None);
+        assert_eq!(query.link("/"), "/?b=%254&=e&f=%20&g=%25%205");
     }
 }

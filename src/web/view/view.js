@@ -165,11 +165,12 @@ function live(line) {
         const html = policy ? policy.createHTML(text) : text;
         if (isPaused) break;
         const page = new DOMParser().parseFromString(html, "text/html");
-        for (const id of ["paused", "waiting-count"]) {
+        for (const id of ["paused", "waiting-count", "notes"]) {
           const part = page.getElementById(id);
           if (part) document.getElementById(id)?.replaceWith(part);
         }
-        update.take(page);
+        // A page whose earlier entries may have changed is loaded once more.
+        if (update.take(page)) loaded = null;
         hasFailed = false;
       }
     } catch {
@@ -326,9 +327,13 @@ function live(line) {
     const most = 500;
     const events = document.getElementById("live-events");
     const messages = () => Array.from(events.querySelectorAll(":scope > [id^=seq-]"));
-    const count = (root) => root.querySelector("main dl.facts [data-messages]")?.dataset.messages;
+    const facts = (root) => root.querySelector("main dl.facts [data-messages]")?.dataset;
+    const count = (root) => facts(root)?.messages;
     // Number of the thread's messages when the page had the last one, or was opened.
     let known = count(document);
+    let start = facts(document)?.start;
+    // Whether entries that loads leave out may have changed, so that the next load has all entries.
+    let isStale = false;
     // The message from which on the present load replaces entries; null for all entries.
     let first = null;
 
@@ -349,7 +354,7 @@ function live(line) {
     function address() {
       const query = new URLSearchParams(location.search);
       const all = messages();
-      const at = Math.max(0, all.indexOf(firstToRenew()));
+      const at = isStale ? 0 : Math.max(0, all.indexOf(firstToRenew()));
       // Before the first message there may be other entries, which belong to the same load.
       first = at > 0 ? all[at] : null;
       if (all.length > 0) {
@@ -361,7 +366,15 @@ function live(line) {
       return `${location.pathname}?${query}`;
     }
 
+    /** Takes the entries of a loaded page. Returns whether all entries must be loaded first. */
     function take(page) {
+      // While no organism ran, its journal may have been deleted, restored or redacted, so that the
+      // entries which this load leaves out are no longer on record.
+      const newestStart = facts(page)?.start;
+      isStale = newestStart !== start;
+      start = newestStart;
+      if (isStale) return true;
+
       const newest = count(page);
       const hasAll = isAtEnd() && !page.querySelector("a[rel=next]");
       for (const part of ["main dl.facts", "#pauses", "#needs-you", "#operate-bar"]) {
@@ -372,6 +385,7 @@ function live(line) {
       if (hasAll) known = newest;
       fresh.hidden = known === newest;
       fresh.textContent = "New messages";
+      return false;
     }
 
     function takeEntries(page) {

@@ -9,11 +9,11 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use maud::{Markup, html};
 
-use super::ViewState;
+use super::journals::PartitionAnswer;
 use super::layout::{inline, moment, shown};
 use super::payload_text::{Excerpt, PageRoom};
 use super::url_query::UrlQuery;
-use super::{live, message, operate, prompt, thread};
+use super::{IndexBehind, NotInIndex, ViewState, live, message, operate, prompt, thread, threads};
 use crate::audit::amounts::{count, duration};
 use crate::audit::{
     CallPreviewView, HeldCall, RefusalView, StartingRequest, held_of, starting_request,
@@ -97,18 +97,25 @@ struct WaitingPage {
     calls: Vec<(u32, WaitingMessage)>,
     skipped: usize,
     all: u64,
+    /// A warning for each index that lacked records. Some of these calls may then wait no longer,
+    /// and other waiting calls may be missing.
+    notes: Vec<String>,
+    behind: Option<IndexBehind>,
 }
 
 impl WaitingPage {
-    fn of(answers: Vec<(u32, (Vec<WaitingMessage>, u64))>, skipped: usize) -> Self {
-        let all = answers.iter().map(|(_, (_, all))| all).sum();
-        let calls = answers.into_iter().flat_map(|(partition, (calls, _))| {
-            calls.into_iter().map(move |call| (partition, call))
+    fn of(answers: Vec<PartitionAnswer<(Vec<WaitingMessage>, u64)>>, skipped: usize) -> Self {
+        let notes = threads::notes(&answers);
+        let behind = IndexBehind::find(&answers);
+        let all = answers.iter().map(|found| found.answer.1).sum();
+        let calls = answers.into_iter().flat_map(|found| {
+            let (calls, _) = found.answer;
+            calls.into_iter().map(move |call| (found.partition, call))
         });
         let mut calls: Vec<_> = calls.collect();
         calls.sort_by_key(|(_, call)| (call.since, call.message));
         let calls = calls.into_iter().skip(skipped).take(limits::WEB_PAGE_ROWS).collect();
-        Self { calls, skipped, all }
+        Self { calls, skipped, all, notes, behind }
     }
 
     fn in_partition(&self, partition: u32) -> Vec<WaitingMessage> {
@@ -132,10 +139,7 @@ pub(super) async fn show(State(view): State<Arc<ViewState>>, query: UrlQuery) ->
     let most = skipped + limits::WEB_PAGE_ROWS;
     let found = view.journals.query(
         move |_, index| index.waiting_messages(most),
-        move |answers| {
-            let answers = answers.into_iter().map(|found| (found.partition, found.answer));
-            WaitingPage::of(answers.collect(), skipped)
-        },
+        move |answers| WaitingPage::of(answers, skipped),
     );
     let page = match found.await {
         Ok(page) => Arc::new(page),
@@ -154,7 +158,12 @@ pub(super) async fn show(State(view): State<Arc<ViewState>>, query: UrlQuery) ->
                 let key = |held: &'_ CallToDecide| (held.call.since.clone(), held.call.message);
                 key(one).cmp(&key(other))
             });
-            view.page("Waiting", PATH, &content(&calls, &page, view.operate.is_some()))
+            let mut drawn =
+                view.page("Waiting", PATH, &content(&calls, &page, view.operate.is_some()));
+            if let Some(behind) = &page.behind {
+                drawn.extensions_mut().insert(behind.clone());
+            }
+            drawn
         },
     )
     .await
@@ -168,13 +177,16 @@ async fn show_one(view: Arc<ViewState>, id: MessageId) -> Response {
             None => Ok(Vec::new()),
         },
         move |view, answers| {
-            let mut calls = answers.into_iter().flat_map(|found| found.answer);
+            let notes = threads::notes(&answers);
+            let call = answers.into_iter().flat_map(|found| found.answer).next();
+            let is_missing = call.is_none();
             let may_act = view.operate.is_some();
             let content = html! {
                 h1 { "Waiting for a person" }
                 (live::line("/live/threads", &call_path(id)))
+                (threads::draw_notes(&notes))
                 div #live-waiting {
-                    @match calls.next() {
+                    @match call {
                         Some(call) => (self::call(&call, &PageRoom::new(), may_act)),
                         None => p.empty {
                             "This call does not wait, or waits no longer: " (message::link(id))
@@ -183,7 +195,11 @@ async fn show_one(view: Arc<ViewState>, id: MessageId) -> Response {
                 }
                 p { a href=(PATH) { "All that waits" } }
             };
-            view.page("Waiting", PATH, &content)
+            let mut page = view.page("Waiting", PATH, &content);
+            if is_missing {
+                page.extensions_mut().insert(NotInIndex);
+            }
+            page
         },
     )
     .await
@@ -197,6 +213,7 @@ fn content(calls: &[CallToDecide], page: &WaitingPage, may_act: bool) -> Markup 
         // Each decision moves calls from later to earlier pages, so a live later page would lose
         // calls that still wait.
         @if page.skipped == 0 { (live::line("/live/threads", PATH)) }
+        (threads::draw_notes(&page.notes))
         div #live-waiting {
             @if calls.is_empty() && page.skipped == 0 {
                 p.empty { "No call waits for an approval or an answer." }

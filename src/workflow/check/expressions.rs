@@ -300,7 +300,7 @@ impl ExpressionCheck<'_, '_> {
         Some(report)
     }
 
-    /// Reports a comparison with a literal that the compared value never has. Does not report a
+    /// Reports a comparison whose literal never equals the compared value. Does not report a
     /// comparison with the empty literal, because this comparison may test whether the value
     /// exists.
     fn comparison(
@@ -330,8 +330,8 @@ impl ExpressionCheck<'_, '_> {
         }
     }
 
-    /// Notes that XPath converts the value at `path` to a truth value, although its type is
-    /// boolean. The result is true for every value, even for the text `false`.
+    /// Notes that a condition converts the boolean value at `path` to a truth value. XPath's
+    /// conversion gives true for every value that exists, even for the text `false`.
     fn note_boolean(&mut self, path: &str) {
         let note = format!(
             "the condition `{path}` in {} holds wherever the value is there, also where it is \

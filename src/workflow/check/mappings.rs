@@ -1,6 +1,6 @@
 //! Checks the setting `with` of goals, which gives the payload of a call. The schema of the payload
-//! must allow each child and attribute that `with` sets. An element that is the whole payload must
-//! have the name of the payload.
+//! must allow each child and attribute that `with` sets. If `with` selects an element as the whole
+//! payload, this element must have the name that the call requires for its payload.
 
 use crate::contract::{Contracts, WORKFLOW_NAMESPACE};
 use crate::ids::{ListenerName, PayloadName};
@@ -64,7 +64,8 @@ impl<'a> MappedCall<'a> {
         Some(Self { listener, payload, with })
     }
 
-    /// Returns the fields that the setting `with` fills in; empty if an element is the payload.
+    /// Returns the fields that the setting `with` fills in; empty if `with` selects an element as
+    /// the whole payload.
     fn fields(&self) -> &'a [(String, Placed<String>)] {
         match self.with {
             Mapping::Fields(fields) => fields,
@@ -73,9 +74,9 @@ impl<'a> MappedCall<'a> {
     }
 }
 
-/// Reports `expression`, which selects the whole payload of a call, if none of the elements that it
-/// can select has the name of this payload. `found` are the names of these elements; `None` if they
-/// are not certain.
+/// Checks `expression`, which selects the whole payload of a call. Reports it if none of the
+/// elements that it can select has the name of the payload. `found` are the names of these
+/// elements. If they are not certain, `found` is `None`, and nothing is reported.
 fn check_element(
     call: &MappedCall<'_>,
     expression: &Placed<String>,

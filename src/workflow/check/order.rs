@@ -94,10 +94,10 @@ fn check_unknown_goals(
 }
 
 /// Reports wrong entries in two settings of `goal`, the goal with this `number`:
-/// - in `needs`: a goal that runs only as a member of another goal, such as a loop, if `goal` is
-///   not a member of that other goal;
-/// - in `context`: a goal that may not have ended before `goal` starts. Goals of the same loop are
-///   allowed, because they may have ended in an earlier pass.
+/// - in `needs`: each member of another goal, for example of a loop, unless `goal` is a member of
+///   the same goal;
+/// - in `context`: each goal that possibly has not ended when `goal` starts. Goals of the same loop
+///   are allowed, because they may have ended in an earlier pass.
 fn check_needs(
     graph: &GoalGraph<'_>,
     number: usize,
@@ -156,9 +156,9 @@ fn check_later_needs(
     }
 }
 
-/// Whether the member with the place `kind` comes after the member with the place `other`. Both
-/// must be members of the same goal. Always false if this goal is neither a loop nor a choice, or
-/// if the members are in different branches of a choice.
+/// Whether the member at the place `kind` comes after the member at the place `other`, in the same
+/// loop or in the same branch of a choice. Both must be members of the same goal. Returns false for
+/// all other pairs of members.
 fn is_later(kind: MemberKind, other: MemberKind) -> bool {
     match (kind, other) {
         (MemberKind::Loop { position }, MemberKind::Loop { position: other }) => position > other,
@@ -206,8 +206,8 @@ fn check_nesting(
     }
 }
 
-/// Notes the setting `retry` of a loop or a choice without a judge. Only failed calls are retried,
-/// and such a goal makes no call of its own.
+/// Notes the setting `retry` of each loop or choice that has no judge. Only failed calls are
+/// retried, and such a goal makes no call of its own.
 fn note_void_retry(
     definition: &WorkflowDefinition,
     goal: &GoalDefinition,

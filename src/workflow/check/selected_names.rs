@@ -30,7 +30,7 @@ impl SelectedNames<'_> {
     }
 
     /// Returns the names of all elements that the steps `rest` select beneath the nodes that
-    /// `expression` selects. `goal` is the goal whose item the expression can use.
+    /// `expression` selects. If the expression uses the name `item`, this is an item of `goal`.
     fn of_paths(
         &self,
         expression: &str,
@@ -103,8 +103,11 @@ impl SelectedNames<'_> {
             GoalTarget::Agent { .. } => self.of_answer(goal, name, rest),
             GoalTarget::Listener { listener, .. } => {
                 let replies = &self.contracts.get(&listener.value)?.replies;
-                // The output of an acknowledgement is a text.
-                let mut names = vec![QName::new(None, name)];
+                let mut names = Vec::new();
+                if rest.is_empty() {
+                    // The output of an acknowledgement is a text, which has no elements beneath.
+                    names.push(QName::new(None, name));
+                }
                 for reply in replies {
                     names.extend(self.beneath(reply, rest)?);
                 }

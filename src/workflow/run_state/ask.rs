@@ -109,9 +109,12 @@ impl WorkflowRun<'_> {
         }
     }
 
-    /// Returns the corrections of a goal, oldest first. These are all corrections by people, and
-    /// corrections from reviews at the position `review`. A review counts only if it ended before a
-    /// person's correction. So if no person has corrected the goal, there are no corrections.
+    /// Returns the corrections of a goal, oldest first:
+    /// - all corrections by people;
+    /// - corrections from the reviews at the position `review`, if these reviews ended before a
+    ///   correction by a person.
+    ///
+    /// Returns no corrections if no person has corrected the goal.
     pub(super) fn given_corrections(
         &self,
         number: usize,

@@ -10,9 +10,9 @@ use super::{GoalState, RunState};
 impl RunState {
     /// Converts the state of an earlier run to the initial state of its retry. The retry runs the
     /// goals `again`, all goals that depend on them, and all goals that have not ended. It keeps
-    /// the results of all other goals. Members of a goal, such as a loop, are kept or run again
-    /// together with the outermost goal around them. If a goal outside of a loop runs again, it
-    /// keeps the corrections by people.
+    /// the results of all other goals. A member of another goal, for example of a loop, is kept or
+    /// run again together with the outermost goal around it. If a goal outside of a loop runs
+    /// again, the corrections by people are kept.
     pub fn taken_over(self, graph: &GoalGraph<'_>, again: &[usize]) -> Self {
         let again: HashSet<_> = again.iter().map(|goal| graph.outermost_owner(*goal)).collect();
         let keeps: Vec<bool> = (0..self.goals.len())

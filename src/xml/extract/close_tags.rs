@@ -286,9 +286,9 @@ impl<'a> TurnWalk<'a> {
     /// tag of the parent, or the end of the turn follows it. Returns the first of these that
     /// exists:
     /// - the first possible close tag outside of nested elements with the same name;
-    /// - the first possible close tag of such a nested element. In this case, the turn must not
-    ///   exceed its size limit, and no action with another name may begin between `from` and the
-    ///   tag.
+    /// - the first possible close tag of a nested element with the same name. This close tag counts
+    ///   only if the turn does not exceed its size limit, and no action with another name begins
+    ///   between `from` and the close tag.
     ///
     /// Otherwise, returns an error.
     pub fn value_close(

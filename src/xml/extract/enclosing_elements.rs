@@ -7,15 +7,16 @@ use super::close_tags::ParentElement;
 use super::turn_bytes::{TurnBytes, is_name_byte};
 use crate::mutant::mutant;
 
-/// Counts, inside a value, the tags that have the name of an element around the value.
+/// Counts, inside a value, the tags that have the name of an enclosing element. The enclosing
+/// elements of a value are all elements around it.
 pub(super) struct EnclosingTags<'a> {
     elements: Vec<CountedTags<'a>>,
     counted_to: usize,
-    /// Whether the value contains a tag that closes an element around the value, such as `</a>` in
+    /// Whether the value contains a tag that closes an enclosing element, such as `</a>` in
     /// `<a><b>value</a>`.
     is_left: bool,
-    /// Whether the value closes an element around the value, and later opens an element with the
-    /// name of any element around the value.
+    /// Whether the value closes an enclosing element, and later opens an element with the name of
+    /// any enclosing element.
     is_reopened: bool,
 }
 
@@ -41,10 +42,10 @@ impl<'a> EnclosingTags<'a> {
 
     /// Scans the value up to the offset `to`, which must increase from call to call. Returns true
     /// if the value must not end at `to`, because it would then contain parts of two elements with
-    /// the name of an element around the value. This is so in two cases:
+    /// the name of an enclosing element. This is so in two cases:
     /// - [`Self::is_reopened`] is true.
-    /// - The value contains a complete element and an open tag without a close tag. Both have the
-    ///   same name, which is also the name of an element around the value.
+    /// - The value contains a complete element and an open tag without a close tag, both with the
+    ///   name of the same enclosing element.
     pub fn scan_to(&mut self, source: TurnBytes<'_>, to: usize) -> bool {
         if mutant("merge-two-elements") {
             return false;
@@ -59,15 +60,15 @@ impl<'a> EnclosingTags<'a> {
         self.is_reopened || self.elements.iter().any(|known| known.was_closed && known.open > 0)
     }
 
-    /// Whether the scanned part of the value closes an element around the value, and later opens an
-    /// element with the name of any element around the value. If so, no later close tag can end the
-    /// value, because the value would join two elements.
+    /// Whether the scanned part of the value closes an enclosing element, and later opens an
+    /// element with the name of any enclosing element. If so, no later close tag can end the value,
+    /// because the value would join two elements.
     pub fn is_reopened(&self) -> bool {
         self.is_reopened
     }
 
-    /// Counts a tag inside the scanned value, if the tag has the name of an element around the
-    /// value. `behind` is the text after the `<` of the tag.
+    /// Counts a tag inside the scanned value, if the tag has the name of an enclosing element.
+    /// `behind` is the text after the `<` of the tag.
     fn count(&mut self, behind: &[u8]) {
         let (name, closes) = match behind.strip_prefix(b"/") {
             Some(name) => (name, true),

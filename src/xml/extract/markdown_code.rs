@@ -180,7 +180,7 @@ impl TurnWalk<'_> {
 pub(super) struct TickParagraph {
     from: usize,
     to: usize,
-    /// Offset of the last run of backticks of each length.
+    /// For each length, the offset of the last run of backticks that has this length.
     last: HashMap<usize, usize>,
 }
 

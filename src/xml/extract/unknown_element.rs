@@ -79,10 +79,10 @@ impl TurnWalk<'_> {
     /// `from`. Returns `None` if the element is not closed. A close tag in code, in a quotation, in
     /// reasoning or in the value of an action does not count.
     ///
-    /// There is one exception. If all close tags of the element are in code or in quotations, and
-    /// an action begins before one of them, the element extends to the end of a piece of code or a
-    /// quotation. This is the first piece or quotation that contains a close tag and comes after an
-    /// action. The action is then inside the element, and is not executed.
+    /// There is one exception. It applies if all close tags of the element are in code or in
+    /// quotations, and an action begins before one of them. The element then extends to the end of
+    /// the first code or quotation that contains a close tag and comes after an action. So the
+    /// action is inside the element, and is not executed.
     pub fn unknown_end(
         &mut self,
         name: &[u8],

@@ -3,8 +3,8 @@
 //! The stages of the scan are, in this order: size, UTF-8, forbidden markup, complexity,
 //! well-formedness with namespaces, and number of roots. All stages take linear time and bounded
 //! memory. If a text has several violations, the violation of the earliest stage is reported. A
-//! valid text takes one pass for all stages from the third on. Only after a violation do these
-//! stages run separately.
+//! valid text takes one pass for all stages from the third on. These stages run separately only
+//! after a violation.
 //!
 //! Must not know envelopes, vocabularies or schemas.
 

@@ -15,8 +15,8 @@ use crate::xml::escape::unescape_attribute;
 pub struct NestedElement {
     /// Byte range of the element in the original text.
     pub range: Range<usize>,
-    /// Text of the element. Its start tag contains the namespace declarations of its parents on
-    /// which the element relies.
+    /// Text of the element. Its start tag also contains those namespace declarations of the parents
+    /// that the element needs.
     pub text: String,
     /// Byte range in `text` of the added namespace declarations.
     pub added: Range<usize>,

@@ -81,10 +81,10 @@ pub(super) fn check(text: &str, start: usize) -> Result<RootElements, ScanViolat
     Ok(roots)
 }
 
-/// Returns the violation to report when the scan has found `violation`. If the text from the offset
-/// `at` on contains a violation that takes precedence, such as forbidden markup, returns that one.
-/// Otherwise, returns `violation`. The limits are checked from the offset `counted` on, because
-/// `bounds` has counted the elements before it.
+/// Returns the violation to report when the scan has found `violation`. Searches the text from the
+/// offset `at` on for a violation that takes precedence, such as forbidden markup. If there is
+/// none, returns `violation`. The limits are checked only from the offset `counted` on, because
+/// `bounds` has already counted the elements before it.
 #[cold]
 fn first(
     text: &str,

@@ -28,7 +28,8 @@ const MICROS: i64 = 1_000_000;
 const LISTENERS: [&str; 5] = ["code-search", "web-search", "calculator", "mailer", "archive"];
 const AGENTS: [&str; 4] = ["researcher", "reviewer", "planner", "writer"];
 
-/// A journal for benches.
+/// A long journal for benches: its directory, its size, the words of its messages, and two sample
+/// trees.
 pub struct LargeJournal {
     pub place: PathBuf,
     pub messages: usize,

@@ -38,8 +38,8 @@ const MESSAGES_QUICK: usize = 50_000;
 const BYTES_PER_MESSAGE: usize = 3_000;
 /// Number of runs of each query.
 const QUERIES: usize = 20;
-/// Number of words that are searched for from each tenth of the vocabulary. The vocabulary is
-/// sorted by frequency.
+/// Number of words that are searched for in each tenth of the vocabulary, which is sorted by
+/// frequency.
 const WORDS: usize = 100;
 
 thread_local! {
@@ -154,8 +154,8 @@ pub fn rebuild(bench: &mut Bench) {
     bench.figures.add_small("large_index_size", size, "journals");
 }
 
-/// Makes the index of a journal. The second argument is the directory of the journal. Prints the
-/// duration in seconds and the peak memory in MB.
+/// Makes the index of a journal. The second argument of the process is the directory of the
+/// journal. Prints the duration in seconds and the peak memory in MB.
 pub fn make_index() {
     let data = PathBuf::from(std::env::args().nth(2).unwrap());
     let began = Instant::now();
@@ -173,7 +173,8 @@ fn peak_memory() -> f64 {
 }
 
 /// Adds the time and the memory of opening the journal and its state, first without a snapshot and
-/// then from a snapshot. Also adds the time, the memory and the size of the snapshot itself.
+/// then from a snapshot. Also adds the size of the snapshot, and the time and the memory of making
+/// it.
 pub fn start(bench: &mut Bench) {
     let figures = with_journal(bench, |journal| {
         let whole = measured(journal, "start");
@@ -208,8 +209,8 @@ fn measured(journal: &LargeJournal, mode: &str) -> Vec<f64> {
     text.split_whitespace().map(|number| number.parse().unwrap()).collect()
 }
 
-/// Opens a journal as a pump does. The second and the third argument are the directories of the
-/// journal. Prints the duration in seconds and the peak memory in MB.
+/// Opens a journal as a pump does. The second and the third argument of the process are the
+/// directories of the journal. Prints the duration in seconds and the peak memory in MB.
 pub fn open() {
     let [data, state] = directories();
     let began = Instant::now();
@@ -236,8 +237,9 @@ fn directories() -> [PathBuf; 2] {
     [2, 3].map(|at| PathBuf::from(std::env::args().nth(at).unwrap()))
 }
 
-/// Makes a snapshot at the last checkpoint of a journal. The second and the third argument are the
-/// directories of the journal. Prints the duration in seconds and the peak memory in MB.
+/// Makes a snapshot at the last checkpoint of a journal. The second and the third argument of the
+/// process are the directories of the journal. Prints the duration in seconds and the peak memory
+/// in MB.
 pub fn make_snapshot() {
     let [data, state] = directories();
     let reader = JournalReader::open(&data).unwrap();
@@ -319,7 +321,8 @@ pub fn threads(bench: &mut Bench) {
     add_query(bench, "large_threads_errors", &["threads", "--errors"]);
 }
 
-/// Duration of showing the first page of a thread of common size, and of the longest thread.
+/// Duration of showing the first page of a thread: of a thread of common size, and of the longest
+/// one.
 pub fn thread(bench: &mut Bench) {
     let samples = with_journal(bench, |journal| journal.samples.clone());
     for (figure, thread) in ["large_thread", "large_thread_long"].into_iter().zip(samples) {
@@ -358,7 +361,7 @@ pub fn approvals(bench: &mut Bench) {
     add_query(bench, "large_approvals_all", &["approvals", "--all"]);
 }
 
-/// Duration of showing one message of a thread of common size.
+/// Duration of showing one message from a thread of common size.
 pub fn message(bench: &mut Bench) {
     let id = with_journal(bench, |journal| {
         let reader = JournalReader::open(&journal.data()).unwrap();

@@ -1,4 +1,5 @@
-//! The large journal on JetStream: its directories become the projection of a stream on a real server.
+//! The large journal on JetStream: its directories become the projection of a stream on a real
+//! server.
 
 use std::path::Path;
 use std::time::Instant;
@@ -15,8 +16,8 @@ use crate::nats::Server;
 /// Environment variable with the address of the server, for a process that opens the journal.
 pub const SERVER_ADDRESS: &str = "BENCH_SERVER";
 
-/// Moves the journal into a stream of a new server. Returns the server, which keeps the stream until
-/// it is dropped.
+/// Moves the journal into a stream of a new server. Returns the server, which keeps the stream
+/// until it is dropped.
 pub fn moved(journal: &LargeJournal) -> Server {
     let server = Server::start();
     let began = Instant::now();

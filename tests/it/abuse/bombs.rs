@@ -45,7 +45,8 @@ fn over_limit(records: &[Record]) -> usize {
     told.count()
 }
 
-/// Function that returns the payloads of an agent for the turn with this number in this thread.
+/// Function that returns the payloads that an agent writes in a turn. Its arguments are the thread,
+/// and the number of the turn in this thread.
 type Habit = fn(&ThreadId, u32) -> Vec<String>;
 
 /// Answers deliveries until no delivery is open. From time to time, an uninvolved client submits a

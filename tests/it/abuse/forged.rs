@@ -195,9 +195,9 @@ fn accounted(records: &[Record], who: &str) -> (usize, usize) {
     (kept.count(), refused.count())
 }
 
-/// Returns all messages in the forged thread, and all messages in which a forgery was accepted as
-/// genuine. A forgery may occur only in a payload that the sender may write, and in a quotation by
-/// the core.
+/// Returns all messages in the thread that the forgeries name, and all messages in which a forgery
+/// was accepted as genuine. A forgery may occur only in a payload that the sender may write, and in
+/// a quotation by the core.
 fn misattributed(records: &[Record]) -> Vec<String> {
     let mut wrong = Vec::new();
     for message in judge::messages(records) {

@@ -103,8 +103,9 @@ enum SenderKind {
 }
 
 impl SenderKind {
-    /// Whether this kind sends the text with this number. In a short run, the kinds share the
-    /// texts: the gate, through which all kinds send, has a test with each of them.
+    /// Whether this kind of sender sends the text with this number. In a short run, each kind sends
+    /// only some of the texts. All kinds send through the gate, and another test gives every text
+    /// to the gate.
     fn sends(self, number: usize) -> bool {
         let is_own = match self {
             Self::Client => number.is_multiple_of(2),
@@ -225,8 +226,8 @@ async fn every_hostile_text_is_handled_for_every_kind_of_sender() {
     assert!(!leaked, "the contents of a file went into a message");
 }
 
-/// Other tests check that each schema bomb is refused within its limit, and that no config with one
-/// starts.
+/// `check` judges a config with an odd schema within the time limit, and gives the expected exit
+/// code. Other tests cover schema bombs.
 #[test]
 fn a_config_with_an_odd_schema_without_a_bomb_is_judged_in_time() {
     let mut campaign = Campaign::new("odd schemas");

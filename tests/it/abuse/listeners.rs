@@ -36,7 +36,7 @@ const WAYS: [(&str, i32, &str); 18] = [
     ("too-long", 1, "code=\"listener-failed\""),
 ];
 
-/// Misbehaviours in which the listener hangs, so that the test sets its time-out.
+/// Misbehaviours in which the listener hangs. The test chooses the time-out of such a listener.
 const HANGS: [&str; 4] = ["silent", "half-and-hang", "slow", "stopped"];
 
 /// A house with one correct listener, and one listener for each misbehaviour. The memory of the

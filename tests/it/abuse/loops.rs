@@ -1,5 +1,5 @@
-//! Endless conversations of an agent with itself, of pairs and of triples, also with repeated
-//! payloads, and storms of messages.
+//! Endless conversations and storms of messages. In a conversation, one agent answers itself, or
+//! two or three agents or listeners answer each other, also with repeated payloads.
 
 use std::collections::HashMap;
 use std::time::Duration;

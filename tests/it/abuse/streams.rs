@@ -1,5 +1,6 @@
 //! A hundred answers that stream in at once. The organism's memory grows with the texts that agents
 //! keep, whose size is bounded, and not with the number of streamed bytes.
+#![cfg(target_os = "linux")]
 
 mod server;
 
@@ -70,7 +71,6 @@ fn most_held(house: &House, running: &Running, server: &Server, streams: usize) 
     kib << 10
 }
 
-#[cfg(target_os = "linux")]
 #[test]
 fn a_hundred_long_streams_at_once_take_no_more_room_than_short_ones() {
     let mut campaign = Campaign::new("a hundred streams");

@@ -6,14 +6,15 @@ use std::sync::Arc;
 use organism::agent::{ActionTransport, ModelAgent};
 use organism::envelope::{AttemptFailure, Message};
 use organism::ids::ListenerName;
+use organism::model::router::{RateLimits, RoutedModel, RoutingStrategy};
 use organism::model::tokens::TokenizerFamily;
 use organism::model::{
-    AnswerChunk, CallFuture, ChatBlock, Error, ModelProvider, ModelRequest, ModelRoute, ModelTerms,
-    OnChunk, RouteTerms, StopReason, StreamEnd, TokenUsage,
+    AnswerChunk, CallFuture, ChatBlock, Error, ModelProvider, ModelRequest, ModelRoute,
+    ModelRouter, ModelTerms, OnChunk, RouteTerms, SharedModel, StopReason, StreamEnd, TokenUsage,
 };
 use serde_json::json;
 
-use super::scripted::{Says, Scripted};
+use super::scripted::{Says, Scripted, reply};
 use super::setup::{TOOLS, delivery, question_thread, take};
 use super::stage::{Stage, researcher};
 
@@ -197,6 +198,39 @@ fn the_result_of_a_thread_that_is_left_out_is_still_that_of_its_thread() {
     }
 }
 
+/// F14: a request also fits in the form for another route, which shows the thinking of this route.
+#[test]
+fn the_form_for_every_route_fits() {
+    let way = ActionTransport::Native;
+    let family = TokenizerFamily::O200k;
+    let thinking = json!({"thinking": "deep thought ".repeat(1_500)}).to_string();
+    let found = "lorem ipsum ".repeat(400);
+    let window = first_size(way) + 500 + family.count(&thinking) + family.count(&found) / 2;
+
+    let call = reply("").call("extract", r#"{"file_path":"a.rs"}"#).own("other", &thinking);
+    let first = Scripted::by("fake", way, vec![Says::Rejects("no"), Says::Rejects("no")]);
+    let other = Scripted::by("other", way, vec![Says::Exactly(call), Says::Ends("done")]);
+    let models: [SharedModel; 2] = [first.clone(), other.clone()];
+    let routes = models.map(|model| RoutedModel::new(model, RateLimits::default()));
+    let router = ModelRouter::new(routes.into(), RoutingStrategy::Failover, 1);
+    let mut options = researcher(way);
+    let terms = terms(window).routes()[0].clone();
+    let route = ModelRoute { provider: "other".to_owned(), ..terms.route.clone() };
+    options.terms = ModelTerms::new(vec![terms.clone(), RouteTerms { route, ..terms }]);
+    let stage = Stage::with(options, Arc::new(router));
+    let mut stage = stage.answering(finds("found", vec![("extract", found)]));
+    stage.ask();
+
+    let last = &other.requests()[1];
+    let blocks = || last.messages.iter().flat_map(|message| &message.blocks);
+    assert!(blocks().any(|block| matches!(block, ChatBlock::Own(_))));
+    let size = family.size(last).total();
+    assert!(size + 500 <= window, "{size} of {window}");
+    assert_eq!(stage.past()[1].left_out.len(), 1);
+    let own_form = family.size(&first.requests()[1]).total();
+    assert!(own_form + family.count(&thinking) <= window, "{own_form} of {window}");
+}
+
 /// F14: if a model has a context window but no limit for answers, the request sets a limit for the
 /// answer.
 #[test]
@@ -343,7 +377,8 @@ fn the_prompt_counts_as_schema_and_the_thread_as_payload() {
     }
 }
 
-/// A request that never fitted must not keep later requests of the thread from their turns.
+/// The first request of a thread exceeds the window and ends without a turn. The prompt of the next
+/// request leaves out this first request, so that the next request gets its turn.
 #[test]
 fn a_request_that_ended_without_a_turn_is_left_out_where_it_does_not_fit() {
     for transport in ALL {

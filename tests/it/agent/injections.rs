@@ -219,7 +219,8 @@ fn check(transport: ActionTransport, injection: &Injection) {
     assert_eq!(after.messages[said].role, ChatRole::Assistant, "{context}");
 }
 
-/// Checks the injections, or one in `step` of them from the injection `first` on in a short run.
+/// Checks all injections. A short run begins at the injection with the index `first`, and checks
+/// one in `step` of them.
 fn check_all(transport: ActionTransport, first: usize, step: usize) {
     let mut campaign = Campaign::new(format!("injected results, {}", transport.as_str()));
     let (first, step) = if torture() { (0, 1) } else { (first, step) };
@@ -238,8 +239,8 @@ fn a_result_in_xml_is_exactly_the_listeners_payload() {
 }
 
 // T8
-/// In a short run, this test and the next share the injections: the results of both transports are
-/// blocks of native calls.
+/// In a short run, this test checks one half of the injections, and the next test the other half.
+/// Both transports show results in the same form, as blocks of native calls.
 #[test]
 fn a_result_of_a_native_call_is_exactly_the_listeners_payload() {
     check_all(ActionTransport::Native, 0, 2);

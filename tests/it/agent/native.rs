@@ -238,7 +238,7 @@ fn another_provider_s_calls_are_shown_as_xml() {
 }
 
 /// Section 10.6: a router may ask another provider than the one that made the calls of the last
-/// turn.
+/// turn. The other provider gets these calls as XML.
 #[test]
 fn each_route_of_a_router_gets_the_calls_of_other_providers_as_xml() {
     let way = ActionTransport::Native;
@@ -326,7 +326,7 @@ fn a_report_in_json_that_gives_a_name_twice_is_refused() {
     }
 }
 
-/// Section 10.6: the refusal of a call is its result.
+/// Section 10.6: if the core refuses a call, the refusal is its result.
 #[test]
 fn a_request_that_the_core_refuses_has_the_refusal_as_its_result() {
     let turn = reply("").call("spawn-thread", r#"{"suggested_sub_id":"a b"}"#);
@@ -557,6 +557,25 @@ fn a_rejected_request_is_feedback_where_the_next_one_can_differ() {
         assert_eq!(*how, Closing::Failed);
         assert!(texts[0].contains("listener-failed"), "{texts:?}");
     }
+}
+
+// F6
+#[test]
+fn a_rejected_turn_names_the_route_that_rejected_it() {
+    let way = ActionTransport::Native;
+    let first = Scripted::by("fake", way, vec![search(), Says::Rejects("a"), Says::Ends("x")]);
+    let other = Scripted::by("other", way, vec![Says::Rejects("b")]);
+    let models: [SharedModel; 2] = [first, other.clone()];
+    let routes = models.map(|model| RoutedModel::new(model, RateLimits::default()));
+    let router = ModelRouter::new(routes.into(), RoutingStrategy::Failover, 1);
+    let mut stage = Stage::with(researcher(way), Arc::new(router));
+    stage.ask();
+    let rejected = &stage.past()[1];
+    assert_eq!(rejected.provider, "other");
+    let inputs = stage.turns[1].inputs.clone().unwrap();
+    let inputs = TurnInputs::read(inputs.as_bytes()).unwrap();
+    let sent = Digest::of(inputs.wire(&other.requests()[0]).as_bytes());
+    assert_eq!(rejected.prompt, Some(sent));
 }
 
 // T10 T12

@@ -124,8 +124,8 @@ fn the_prompt_of_a_turn_on_record_is_shown_as_it_was_sent() {
 }
 
 /// A turn whose record lacks its request is shown only if the present config renders the same
-/// request again. Otherwise, the command fails and names two digests: of the recorded request and
-/// of the request that it rendered.
+/// request again. Otherwise, the command fails. It then names the digest of the recorded request,
+/// and the digest of the request that it rendered.
 #[test]
 fn an_older_turn_is_never_shown_with_a_config_that_it_was_not_sent_with() {
     let home = tempfile::tempdir().unwrap();

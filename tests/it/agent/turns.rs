@@ -8,6 +8,7 @@ use expect_test::{Expect, expect};
 use organism::agent::{AgentOptions, ModelAgent, TurnServices};
 use organism::envelope::{AttemptFailure, MessageKind, NotReserved, Reservation, Spent};
 use organism::ids::PayloadName;
+use organism::limits;
 use organism::model::{
     AnswerChunk, CallFuture, Error, ModelProvider, ModelRequest, ModelRoute, OnChunk,
 };
@@ -91,6 +92,30 @@ fn an_unknown_tool_or_parameter_is_named_and_never_reaches_a_tool() {
     );
 }
 
+// T14
+#[test]
+fn a_turn_that_repeats_itself_has_a_bounded_number_of_payloads_and_refusals() {
+    let most = limits::TURN_REFUSALS_MAX;
+    let outcome = turn(&format!("<query>1</query>{}", "<br/>".repeat(4_000)));
+    assert_eq!(payloads(&outcome).len(), 1);
+    let found = outcome.turn.unwrap();
+    assert_eq!(found.broken.len(), most + 1);
+    let [.., last, merged] = found.broken.as_slice() else { panic!("{:?}", found.broken) };
+    assert_eq!((last.attempt.as_str(), last.index), ("<br/>", most));
+    assert_eq!((merged.finding.code.as_str(), merged.index), ("turn-excess", most + 1));
+    let expected = format!("{} more parts of this response were not acted on", 4_000 - most);
+    assert!(merged.finding.message.starts_with(&expected), "{}", merged.finding.message);
+    assert!(found.note.contains(&expected), "{}", found.note);
+
+    let most = limits::OUTCOME_PAYLOADS_MAX;
+    let outcome = turn(&"<query>1</query>".repeat(most + 5));
+    assert_eq!(payloads(&outcome).len(), most);
+    let broken = outcome.turn.unwrap().broken;
+    assert_eq!(broken.len(), 1);
+    assert_eq!(broken[0].index, most);
+    assert!(broken[0].finding.message.starts_with("5 more parts"), "{:?}", broken[0].finding);
+}
+
 // T5 O3
 #[test]
 fn a_completion_and_an_own_final_are_passed_on_with_their_namespace() {
@@ -109,7 +134,8 @@ fn a_completion_and_an_own_final_are_passed_on_with_their_namespace() {
 }
 
 // T3 T6
-/// The missing end of the response may contain the true close tag.
+/// The first close tag of an action may be part of a text in the action. If the response was cut,
+/// the missing end may contain the true close tag, so the action is not passed on.
 #[test]
 fn a_text_with_more_text_behind_it_is_not_passed_on_if_the_response_was_cut() {
     let outcome = |raw: &str, stop: &str| {

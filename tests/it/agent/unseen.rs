@@ -157,7 +157,8 @@ fn a_late_reply_does_not_count_and_a_request_that_failed_is_shown() {
     check(&story, call, MemoryScope::Thread, &[], late);
 }
 
-/// The text of the turn is lost, but it is still a turn of the agent itself.
+/// A redacted turn has lost its text. The list names the turn with the reason `Redacted`, because
+/// it is a turn of the agent itself.
 #[test]
 fn a_redacted_turn_of_the_agent_has_its_own_reason() {
     let mut story = Story::default();

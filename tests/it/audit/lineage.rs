@@ -99,7 +99,9 @@ fn verify_follows_the_lineage_of_a_fork() {
     assert!(detail.contains("its threads are not those of its history"), "{detail}");
 }
 
-/// A fork of an earlier core states no bound call of a thread that has ended with its call.
+/// For a bound thread that has ended with its call, the record of a fork states this call. A record
+/// that an earlier core wrote does not state it. `verify` accepts only the form of the core that
+/// wrote the record.
 #[test]
 fn verify_expects_the_calls_of_ended_bound_threads_by_the_version_of_the_core() {
     let unbound = |_: &mut ForkSource, threads: &mut Vec<InheritedThread>| {

@@ -28,7 +28,8 @@ fn shown(place: &Place, more: &[&str]) -> String {
     stdout(organism(place, &[&["thread", ROOT], more].concat()))
 }
 
-/// The arguments with which a recommended command shows the thread in the journal of `place`.
+/// Returns the arguments that a recommended `organism thread` contains: the thread, and the
+/// directory of its journal.
 fn named(place: &Place) -> String {
     format!("{ROOT} --data {}", place.data().display())
 }
@@ -222,7 +223,8 @@ fn invisible_characters_of_a_thread_stand_as_their_code_points() {
     }
 }
 
-/// A sender must not hide a line between two lines that an auditor sees.
+/// If a line of a payload is cut, no later line of the payload is shown. Otherwise a sender could
+/// hide a text between two lines that an auditor sees.
 #[test]
 fn a_very_long_payload_shows_nothing_behind_a_line_that_it_cuts() {
     let words = format!("first\n{}hidden\nlast", " ".repeat(70_000));

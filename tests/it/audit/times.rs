@@ -53,8 +53,8 @@ fn tail_shows_what_was_recorded_between_two_times() {
     }
 }
 
-/// A time without a zone is one of the machine's zone, which `TZ` names. A zone in brackets counts
-/// instead.
+/// A time without a zone is in the zone of the machine, which `TZ` names. A time with a zone in
+/// brackets is in that zone.
 #[test]
 fn a_time_without_a_zone_is_in_the_zone_of_the_machine() {
     let place = researched();

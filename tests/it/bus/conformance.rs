@@ -57,8 +57,8 @@ fn the_shell_listener_keeps_to_the_protocol() {
     assert_eq!((code, lines.lines().count()), (0, 10), "{lines}");
 }
 
-/// Becomes the program in its second argument, if no other process has locked the file in its first
-/// argument.
+/// Python program that locks the file in its first argument, and then becomes the program in its
+/// second argument. It fails if another process has locked the file.
 const LOCKED: &str = "
 import fcntl, os, sys
 lock = open(sys.argv[1])
@@ -117,7 +117,8 @@ fn the_same_program_is_tried_on_nats() {
     assert!(checklist.contains("it ended, exit status: 1"), "{checklist}");
 }
 
-/// With `--previews`, the checks of previews follow all others.
+/// With `--previews`, the conformance kit checks previews after all other checks. The listeners of
+/// all kits pass every check.
 #[test]
 fn the_kits_of_programs_pass_every_check_and_those_of_previews() {
     let address = shared().address();
@@ -232,7 +233,8 @@ fn failures(options: &[&str], how: &str) -> Vec<(String, String)> {
     failed.collect()
 }
 
-/// A second answer names its own attempt, which the program has answered already.
+/// The second answer of the program names the attempt of the first answer. The failed check states
+/// that the program has answered this attempt already.
 #[test]
 fn a_listener_that_answers_twice_learns_which_answer_it_repeated() {
     let request = request();
@@ -337,8 +339,8 @@ fn a_time_has_a_unit_and_a_wrong_one_is_explained() {
     }
 }
 
-/// A program that only flushes because of a variable in its author's shell fails the check, because
-/// the organism does not set that variable.
+/// A program that flushes only because of a variable in its author's shell fails `organism listener
+/// test`, because the organism does not set that variable.
 #[test]
 fn a_program_that_flushes_in_its_authors_shell_alone_fails() {
     let request = request();

@@ -16,7 +16,7 @@ use super::harness::{HostHarness, SinkEvent, message, name, repository};
 
 /// Environment variable that lists the interpreters that must be installed. `.ci/run` sets it.
 const REQUIRED: &str = "ORGANISM_EXAMPLES";
-/// Languages whose examples did not run, for `.ci/run` to print.
+/// File with the languages whose examples did not run. `.ci/run` prints this file.
 const SKIPPED: &str = "target/examples-skipped.txt";
 const NAMESPACE: &str = "urn:example:greeter";
 
@@ -68,7 +68,7 @@ fn is_installed(program: &str) -> bool {
     std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
 }
 
-/// Arguments of the page's command that compiles the TypeScript example.
+/// Returns the arguments of the command with which the page compiles the TypeScript example.
 fn compiler_arguments() -> Vec<String> {
     let page = page();
     let (_, rest) = page.split_once("\n    npx tsc ").unwrap();
@@ -91,10 +91,11 @@ pub fn compile(folder: &Path) {
     assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stdout));
 }
 
-/// Line of the page with which the config names the folder of the kit in Python.
+/// Line of the page's config that names the folder of the Python kit.
 const KIT_LINE: &str = "env = { PYTHONPATH = \"listeners/python\" }\n";
 
-/// Installs the kit in Python as the page does. The command prints the line of the page.
+/// Installs the Python kit with the command that the page shows. The command must print `KIT_LINE`,
+/// and the page must contain this line.
 fn install_kit(folder: &Path) {
     let mut install = Command::new(env!("CARGO_BIN_EXE_organism"));
     install.args(["listener", "install", "python"]).current_dir(folder);

@@ -41,8 +41,8 @@ async fn a_process_that_ends_has_crashed_although_its_child_holds_its_output() {
     }
 }
 
-/// The host runs on one thread here, which a standard error that never ends must not take. The log
-/// takes the lines more slowly than they come.
+/// The host runs on a single thread, and the standard error of its process never ends. The host
+/// must still pass on the answer, although the lines come faster than the log takes them.
 #[test]
 fn a_process_that_floods_its_standard_error_keeps_no_other_task_from_running() {
     let (answer, answered) = std::sync::mpsc::channel();
@@ -62,7 +62,8 @@ fn a_process_that_floods_its_standard_error_keeps_no_other_task_from_running() {
     answered.recv_timeout(PATIENCE).expect("an answer beside the flood");
 }
 
-/// Words about an earlier call would mislead about this one, and belong to another client.
+/// The last words of a crashed attempt leave out lines that the process wrote during an earlier
+/// call. Such lines would mislead, and they belong to another client.
 #[tokio::test]
 async fn words_before_the_delivery_of_a_crashed_attempt_are_not_its_last_words() {
     let answer = done("once");
@@ -87,7 +88,8 @@ async fn words_before_the_delivery_of_a_crashed_attempt_are_not_its_last_words()
     assert_eq!(detail, "killed by signal 9; its last words: no database", "it is about its start");
 }
 
-/// A process that loses its database while it has no delivery writes this, and ends a moment later.
+/// A process may write an error between two deliveries, for example when it loses its database, and
+/// end at the next delivery. The failure of this delivery names that error.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn words_that_a_process_wrote_while_it_was_idle_are_its_last_words() {
     let folder = tempfile::tempdir().unwrap();
@@ -107,7 +109,8 @@ async fn words_that_a_process_wrote_while_it_was_idle_are_its_last_words() {
     assert_eq!(crash(&mut ear).await, "exited with code 3; its last words: no database");
 }
 
-/// A carriage return and a bidirectional override could put other text in the place of a log line.
+/// Control characters in the last words are escaped. Otherwise a carriage return or a bidirectional
+/// override could change what a log line shows.
 #[tokio::test]
 async fn the_last_words_of_a_process_cannot_control_a_terminal() {
     let mut ear = with_child(r"printf 'a\rb\033[2J\342\200\256c\r\n' >&2; exit 3");

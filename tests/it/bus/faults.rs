@@ -74,7 +74,8 @@ async fn failure_after_heartbeats(ear: &mut HostHarness) -> String {
     }
 }
 
-/// An aborted request raises an error, which is no crash of the program.
+/// If a cancel makes a handler fail with an error, this error is no crash. The kit then answers
+/// without payloads.
 #[tokio::test]
 async fn a_handler_of_a_kit_that_fails_after_its_cancel_answers_nothing() {
     type Fixture = fn(Arc<dyn Sink>) -> Arc<dyn Host>;
@@ -95,8 +96,8 @@ async fn a_handler_of_a_kit_that_fails_after_its_cancel_answers_nothing() {
     }
 }
 
-/// The threads see each later frame in the pipe, which they must leave to the thread that waits for
-/// deliveries.
+/// Threads of a handler look for a cancel even after the answer. They see each later frame in the
+/// pipe, and must leave it to the thread that waits for deliveries.
 #[tokio::test]
 async fn threads_of_a_python_handler_that_look_for_a_cancel_after_its_answer_take_no_delivery() {
     let mut options = obedient();
@@ -281,8 +282,8 @@ async fn a_program_that_prints_an_error_and_exits_is_described_by_its_exit() {
     assert!(why.contains(end), "{why}");
 }
 
-/// The end of the frame could come after the next delivery. The frame would then count as the
-/// answer to that delivery, even in another thread.
+/// A process that begins a frame while it has no delivery is put to rest. If the frame ended after
+/// the next delivery, it would count as the answer to that delivery, even in another thread.
 #[tokio::test]
 async fn an_idle_process_that_begins_a_frame_is_put_to_rest() {
     let folder = tempfile::tempdir().unwrap();

@@ -115,7 +115,7 @@ impl HostHarness {
     }
 
     /// From now on, each [`Sink::ended`] calls `begin` and hands over the next of these deliveries.
-    /// In the same way, a pump on another thread may deliver at the moment at which an attempt
+    /// This imitates a pump on another thread, which may deliver at the moment at which an attempt
     /// ends.
     pub fn hand_over_at_each_end<const N: usize>(
         &mut self,

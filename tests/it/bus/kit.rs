@@ -47,7 +47,7 @@ impl TypedPayload for Plain {
     const QUALIFIED: bool = false;
 }
 
-/// A payload whose attributes have the name of an attribute of XML Schema.
+/// A payload with `type` attributes. XML Schema has an attribute of the same name.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 struct Kinded {
     #[serde(rename = "@type", default, skip_serializing_if = "Option::is_none")]
@@ -269,7 +269,8 @@ fn an_error_of_a_handler_ends_the_listener_with_its_reason() {
     assert_eq!(served.end(), Err("{urn:calc}add: too much to add".to_owned()));
 }
 
-/// A retry would fail in the same way. A text outside of any payload is not retried.
+/// A payload that does not fit its type is answered with the reason, as a text outside of any
+/// payload. Such an answer is not retried, because a retry would fail in the same way.
 #[test]
 fn a_payload_without_the_fields_of_its_type_is_answered_with_the_reason() {
     let mut served = Served::start(calculator);

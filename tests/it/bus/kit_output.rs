@@ -1,7 +1,6 @@
 //! Listeners of the kits write frames to standard output, and everything else to the log.
 
 use std::io::{BufRead as _, BufReader, Write as _};
-use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 use organism::ids::Digest;
@@ -42,8 +41,8 @@ fn what_a_handler_prints_goes_to_the_log() {
     }
 }
 
-/// The second delivery is longer than the kit reads at once, so a program that had the kit's
-/// standard input would take the rest of it.
+/// A program that a handler starts must not read the kit's standard input. The second delivery is
+/// longer than the kit reads at once, so such a program would take the rest of this delivery.
 #[test]
 fn a_program_that_a_python_handler_starts_finds_its_input_empty() {
     let long = "x".repeat(200_000);
@@ -55,7 +54,8 @@ fn a_program_that_a_python_handler_starts_finds_its_input_empty() {
     assert!(answers[1].contains(&long), "{}", answers[1].len());
 }
 
-/// A process that is killed writes nothing more.
+/// The log contains a printed line as soon as the answer has arrived. The test kills the process
+/// after the answer, so that it cannot write the line later.
 #[test]
 fn a_line_that_a_python_handler_prints_reaches_the_log_before_its_answer() {
     let mut command = KitLanguage::Python.listener("obedient");
@@ -71,10 +71,13 @@ fn a_line_that_a_python_handler_prints_reaches_the_log_before_its_answer() {
     assert_eq!(text(&killed.stderr), "to the log\n");
 }
 
-/// A program that a handler starts gets the standard input of the listener.
+/// The Rust kit reads deliveries from a copy of the standard input, and replaces the original by
+/// `/dev/null`. A program that a handler starts inherits the original.
 #[cfg(target_os = "linux")]
 #[test]
 fn the_standard_input_of_a_listener_of_the_rust_kit_is_empty() {
+    use std::path::Path;
+
     let search = Path::new(env!("CARGO_BIN_EXE_organism")).with_file_name("code-search");
     let mut command = Command::new(search);
     command.arg(repository().join("tests/data/listeners")).env("ORGANISM_LISTENER", "tested");
@@ -102,8 +105,8 @@ fn refuses(input: &[u8], reason: &str) {
     assert_eq!(output.status.code(), Some(1), "{reason}");
 }
 
-/// The handler has acted, so a retry would repeat its effects. A text outside of any payload is
-/// not retried.
+/// If an answer cannot be sent, the kit sends the reason as a text outside of any payload. The
+/// attempt is not retried. The handler has acted, so a retry would repeat its effects.
 #[test]
 fn a_kit_answers_with_the_reason_where_it_cannot_send_an_answer_and_goes_on() {
     let cases = [
@@ -125,8 +128,8 @@ fn a_kit_answers_with_the_reason_where_it_cannot_send_an_answer_and_goes_on() {
     }
 }
 
-/// The gate admits names of the fifth edition of XML 1.0, and the parser of Python those of the
-/// fourth. A retry would fail in the same way.
+/// The gate admits names of the fifth edition of XML 1.0, but the parser of Python only names of
+/// the fourth. The kit sends the reason as the answer, because a retry would fail in the same way.
 #[test]
 fn the_python_kit_answers_a_delivery_that_it_cannot_parse_with_the_reason_and_goes_on() {
     for prefix in ["𐀀", "Ⰰ", "ⅰ", "ﬀ", "a‿"] {
@@ -144,8 +147,8 @@ fn the_python_kit_answers_a_delivery_that_it_cannot_parse_with_the_reason_and_go
     }
 }
 
-/// Asserts that each of these words is answered with a reason that contains `reason`, and that the
-/// listener then goes on. Its handler has acted, as above.
+/// Delivers each of `words`, which makes the handler return an answer that the kit cannot send.
+/// Asserts that the kit answers with a reason that contains `reason`, and takes the next delivery.
 fn answers_with_reason(language: KitLanguage, words: &[&str], reason: &str) {
     let mut input: Vec<_> = words.iter().flat_map(|word| delivery(word)).collect();
     input.extend(delivery("echo next"));
@@ -170,7 +173,8 @@ fn what_a_handler_returns_and_no_kit_can_write_is_answered_with_the_reason() {
     answers_with_reason(KitLanguage::Python, &["five"], "cannot be sent: return elements");
 }
 
-/// The text of an object would be its representation, such as `b'abc'` or `[object Object]`.
+/// An object in place of a text is refused. Otherwise the kit would write the representation of the
+/// object, such as `b'abc'` or `[object Object]`.
 #[test]
 fn a_kit_refuses_an_object_as_a_text_of_an_element() {
     for language in KitLanguage::ALL {
@@ -190,7 +194,8 @@ fn a_kit_takes_one_element_as_the_children_of_an_element() {
     }
 }
 
-/// Elements of the kits have no prefixes, and are written with prefixes of the kit's own.
+/// A kit writes elements with its own prefixes. If a value of a passed-on element contains a prefix
+/// of the original, the kit declares this prefix, too.
 #[test]
 fn an_element_that_a_kit_passes_on_keeps_the_namespaces_of_the_prefixes_in_its_values() {
     let schema = "http://www.w3.org/2001/XMLSchema-instance";
@@ -211,8 +216,8 @@ fn an_element_that_a_kit_passes_on_keeps_the_namespaces_of_the_prefixes_in_its_v
     }
 }
 
-/// Python and Node.js would first wait for work that the handler has begun, and the pump for the
-/// end of the process.
+/// A handler that fails ends its process at once. By default, Python and Node.js would wait for the
+/// work that the handler has begun, and the pump would wait for the end of the process.
 #[test]
 fn a_handler_that_fails_ends_the_process_although_work_of_its_own_goes_on() {
     for language in KitLanguage::ALL {
@@ -244,7 +249,8 @@ fn a_kit_writes_infinite_numbers_as_xml_schema_does() {
     }
 }
 
-/// The time-out of a call may be shorter than the time between two heartbeats.
+/// The first heartbeat is sent at once, because the time-out of a call may be shorter than the time
+/// between two heartbeats.
 #[test]
 fn a_handler_that_is_kept_alive_sends_its_first_heartbeat_at_once() {
     for language in KitLanguage::ALL {
@@ -255,7 +261,8 @@ fn a_handler_that_is_kept_alive_sends_its_first_heartbeat_at_once() {
     }
 }
 
-/// It would move the deadline of the next delivery, or count as unsolicited output.
+/// A kit sends no heartbeat after the answer to its request. Such a heartbeat would move the
+/// deadline of the next delivery, or count as unsolicited output.
 #[test]
 fn a_heartbeat_after_the_answer_to_its_request_is_not_sent() {
     for language in KitLanguage::ALL {
@@ -267,7 +274,8 @@ fn a_heartbeat_after_the_answer_to_its_request_is_not_sent() {
     }
 }
 
-/// If two threads see one frame, the second to read must not wait for another frame.
+/// If two threads look for a cancel and both see one frame, only one thread can read it. The other
+/// thread must not wait for another frame.
 #[test]
 fn two_threads_of_a_python_handler_may_look_for_a_cancel_at_once() {
     let program = "
@@ -328,7 +336,8 @@ fn the_typescript_kit_writes_numbers_without_an_exponent() {
     assert!(frame.contains(&done("10000000000000000000000")), "{frame}");
 }
 
-/// An element is no text. It would become the text of a Python object.
+/// An element in place of a text is refused. Otherwise the kit would write the text form of the
+/// Python object.
 #[test]
 fn the_python_kit_refuses_an_element_as_the_text_of_an_element() {
     let input = [delivery("nested"), delivery("echo next")].concat();

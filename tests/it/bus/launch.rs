@@ -1,6 +1,6 @@
-//! Tests that kill a program with a pump. All processes that the program has started must end, and
-//! so must the listeners of the Rust kit whose pump is in this program. The killed program is this
-//! test program, started again for a single test.
+//! Tests of listeners whose program or pump ends. If a program with a pump and a launcher is
+//! killed, all processes that it has started must end. A listener of the Rust kit must end when its
+//! pump closes the pipes. The killed program is this test program, started again for a single test.
 #![cfg(target_os = "linux")]
 
 use std::ffi::OsStr;

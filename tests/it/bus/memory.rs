@@ -395,7 +395,8 @@ fn the_kits_of_programs_keep_the_bytes_of_messages_and_not_their_elements() {
 }
 
 /// Number of calls that a kit remembers in the test of its memory. The elements of one call take
-/// about 16 MiB in Python and 22 MiB in Node, so those of all calls exceed each bound.
+/// about 16 MiB in Python and 22 MiB in Node. The elements of all calls exceed the bound of each
+/// kit.
 #[cfg(target_os = "linux")]
 const BULKY_CALLS: u32 = 8;
 

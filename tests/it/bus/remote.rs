@@ -196,8 +196,8 @@ impl Kit {
         kit
     }
 
-    /// Starts a listener. `log` gets what it writes to standard output and to standard error. A
-    /// listener that a failed test leaves behind must not hold those of the tests.
+    /// Starts a listener whose standard output and standard error go to `log`. A listener that
+    /// inherited the outputs of the tests would keep them open if a failed test left it behind.
     pub fn spawn(mut command: Command, variables: &[(&str, &str)], log: OwnedFd) -> Self {
         command.envs(variables.iter().copied());
         command.stdout(log.try_clone().unwrap()).stderr(log);
@@ -260,7 +260,8 @@ impl Host for Kept {
     }
 }
 
-/// A file that keeps nothing. A crashed handler would print its traceback.
+/// Opens `/dev/null` as the log of a listener. The traceback of a crashed handler must not appear
+/// in the output of the tests.
 fn no_log() -> OwnedFd {
     File::options().write(true).open("/dev/null").unwrap().into()
 }

@@ -339,7 +339,7 @@ async fn a_cancel_that_comes_together_with_its_delivery_does_not_overtake_it() {
     thread.join().unwrap();
 }
 
-/// Waits until a host answers its delivery, acknowledges the answer, and returns it.
+/// Waits for the answer of an agent host to its delivery. Acknowledges the answer and returns it.
 async fn answer_of_host(client: &Client, at: &mut organism::nats::Subscriber) -> String {
     loop {
         let message = timeout(PATIENCE, at.next()).await.unwrap().unwrap();

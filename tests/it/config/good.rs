@@ -19,7 +19,8 @@ fn name(text: &str) -> ListenerName {
     ListenerName::parse(text).unwrap()
 }
 
-/// Without `timeout`, only the time-outs of the model bound the wait for an agent's model.
+/// A stated `timeout` is a change even if it equals the default. Without `timeout`, only the
+/// time-outs of the model bound the wait for an agent's model.
 #[test]
 fn a_timeout_of_an_agent_that_equals_the_default_is_a_setting_of_its_own() {
     let accepts = "accepts = [\"research\"]";
@@ -39,8 +40,8 @@ fn a_timeout_of_an_agent_that_equals_the_default_is_a_setting_of_its_own() {
     assert!(changed_timeouts(&absent, &load_with("")).is_empty());
 }
 
-/// Returns the keys of the file whose changes need a restart. The two test configs are in different
-/// directories, so these are left out.
+/// Returns the keys of the config file whose changes need a restart. Leaves out the keys of the
+/// directories for data and state, because these differ between the two test configs.
 fn restart_keys(before: &Config, after: &Config) -> Vec<String> {
     let restart = ReloadComparison::between(before, after).restart.into_iter();
     restart.filter(|key| !["organism.data", "organism.state"].contains(&key.as_str())).collect()
@@ -98,7 +99,8 @@ fn a_changed_setting_of_a_member_is_named_by_its_key_in_the_file() {
     check("peers = [\"researcher\"]", client, &keys, &[]);
 }
 
-/// A listener that becomes an agent has another section in the file.
+/// A listener that becomes a human moves to another section of the file. Every change is named by a
+/// key of the file.
 #[test]
 fn another_kind_of_a_member_is_named_by_its_section() {
     let before = load_text(good_with("", ""), &[]).unwrap();
@@ -152,7 +154,8 @@ fn a_changed_secret_is_a_change_whether_its_text_or_its_file_changed() {
     assert_eq!(changes(&load_with(&other)), [texts[0], names[0], texts[1], names[1]]);
 }
 
-/// Another variable changes the setting and, in most cases, the text. The key is listed once.
+/// If a setting is changed to refer to another variable, its reference changes, and usually its
+/// value, too. The comparison lists the key of the setting once.
 #[test]
 fn a_reference_to_another_variable_is_one_change() {
     let command = "command = [\"./run\"]";
@@ -260,6 +263,9 @@ fn the_generated_schema_is_recorded_with_the_config() {
 
     let other = load_with("low | high", "low | medium | high");
     assert_ne!(config.digest, other.digest);
+    let optional = load_with("low | high", "low | high?");
+    let risk = "<xs:element name=\"risk\" minOccurs=\"0\"";
+    assert!(optional.texts().iter().any(|text| text.contains(risk)));
 }
 
 #[test]
@@ -334,6 +340,28 @@ fn an_override_of_a_listeners_env_is_hidden_from_listeners() {
     let is_withheld = |variable: &str| config.withheld.contains(&variable.to_owned());
     assert!(is_withheld("ORGANISM_LISTENERS__SEARCH__ENV__TOKEN"), "{:?}", config.withheld);
     assert!(!is_withheld("ORGANISM_LISTENERS__SEARCH__TIMEOUT"), "{:?}", config.withheld);
+}
+
+/// A reload replaces the processes of listeners if this list changes.
+#[test]
+fn the_hidden_variables_do_not_depend_on_the_order_and_number_of_models() {
+    let hidden_with = |models: &[(&str, &str)]| {
+        let mut text = std::fs::read_to_string(data().join("good.toml")).unwrap();
+        for (name, key) in models {
+            text.push_str(&format!(
+                "\n[models.{name}]\nprovider = \"openai-compatible\"\nmodel = \"m\"\n\
+                 base_url = \"http://127.0.0.1:1/v1\"\napi_key_env = \"{key}\"\n"
+            ));
+        }
+        let variables = [("FIRST_KEY", "sk-0123456789"), ("OTHER_KEY", "sk-9876543210")];
+        load_text(text, &variables).map_err(|p| p.to_string()).unwrap().withheld
+    };
+
+    let two = hidden_with(&[("a", "FIRST_KEY"), ("b", "OTHER_KEY")]);
+    assert!(two.contains(&"FIRST_KEY".to_owned()), "{two:?}");
+    assert_eq!(hidden_with(&[("a", "OTHER_KEY"), ("b", "FIRST_KEY")]), two);
+    let three = [("a", "FIRST_KEY"), ("b", "OTHER_KEY"), ("c", "FIRST_KEY")];
+    assert_eq!(hidden_with(&three), two);
 }
 
 /// The password of NATS is kept from listeners even if the journal is embedded.
@@ -572,7 +600,7 @@ fn a_value_within_a_workflow_or_an_undo_can_be_replaced() {
     assert_eq!(*with, [("number".to_owned(), "request/name".to_owned())]);
 }
 
-/// The default of `retry` can also be written.
+/// `retry = 0` is accepted, and gives the same goal as the absence of `retry`.
 #[test]
 fn a_retry_of_zero_is_no_retry() {
     let good = include_str!("../../data/config/good-workflow.toml");
@@ -660,8 +688,8 @@ fn a_listener_on_nats_has_no_program_and_is_found_on_the_servers() {
     assert_eq!(config.contracts.get(&name("search")).unwrap().concurrency, 16);
 }
 
-/// The approval of a listener that accepts the payload `run` of a schema with these components, if
-/// the config states no approval.
+/// Returns the approval of a listener whose config section states none. The listener accepts the
+/// payload `run`, and its schema consists of `components`.
 fn default_approval(components: &str) -> Approval {
     let directory = tempfile::tempdir().unwrap();
     let schema = format!(

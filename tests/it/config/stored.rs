@@ -60,6 +60,44 @@ fn every_good_config_loads_again_from_what_is_stored() {
     assert!(checked >= 15, "{checked}");
 }
 
+const WORDS: &str = r#"
+[organism]
+name = "desk"
+
+[clients.user]
+peers = ["essay", "writer"]
+
+[payloads.note]
+risk = "low | high"
+
+[agents.writer]
+model = "recorded"
+accepts = ["note"]
+
+[models.recorded]
+provider = "playback"
+recording = "../turns.toml"
+
+[workflows.essay]
+input = { topic = "low | high" }
+[workflows.essay.goals]
+draft = { agent = "writer", prompt = "On {{input/topic}}.", output = { risk = "low | high" } }
+"#;
+
+/// Earlier versions permitted these words, and a config that was stored by them still loads.
+#[test]
+fn a_stored_config_may_have_words_that_a_file_may_not_have() {
+    let config = Project::new(WORDS).load(&[]);
+    for words in ["low? | high?", "text | high?"] {
+        let mut stored = (*config.stored).clone();
+        assert_eq!(stored.toml.matches("low | high").count(), 3, "{}", stored.toml);
+        stored.toml = stored.toml.replace("low | high", words);
+        // The config is read, and only its digest is another one.
+        let error = stored.load().map(|_| ()).unwrap_err().to_string();
+        assert!(error.contains("in this version, which reads a config in another way"), "{error}");
+    }
+}
+
 /// A project whose files lie inside and outside of its directory.
 struct Project {
     above: tempfile::TempDir,

@@ -112,7 +112,8 @@ fn columns_count_characters() {
     assert_eq!(said[1], "unknown-peer 17:23 did you mean `search`?");
 }
 
-/// A config with only clients and workflows has names for a suggestion, too.
+/// A misspelled workflow is reported with a suggestion even if the config has only clients and
+/// workflows.
 #[test]
 fn a_misspelled_workflow_is_reported_without_any_listener_or_agent() {
     let config = "[organism]\nname = \"desk\"\n\n[clients.user]\npeers = [\"esay\"]\n\n\

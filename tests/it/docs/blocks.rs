@@ -1,9 +1,9 @@
 //! The code blocks of a page, and the way in which each is tested.
 //!
-//! A comment in the line above a block states the way: `<!-- tested by: NAME -->` names a test
-//! that takes the block from the page, `<!-- part of: FILE -->` says that the lines of the block
-//! stand in FILE, and `<!-- not run: REASON -->` says that the block cannot be run here. Without a
-//! comment, the form of the block decides:
+//! A comment in the line above a block states the way. `<!-- tested by: NAME -->` names a test that
+//! takes the block from the page. `<!-- part of: FILE -->` says that the lines of the block stand
+//! in FILE. `<!-- not run: REASON -->` says that the block cannot be run here. Without a comment,
+//! the form of the block decides:
 //!
 //! | block | how |
 //! |---|---|

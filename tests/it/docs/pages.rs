@@ -159,7 +159,8 @@ fn head_commands(name: &str) -> Vec<String> {
     lines.join("\n").replace("\\\n  ", "").lines().map(str::to_owned).collect()
 }
 
-/// The tests of `organism::examples` run the commands at the heads.
+/// The README shows the commands at the heads of the configs, unchanged. The tests of
+/// `organism::examples` run these commands.
 #[test]
 fn the_workflows_of_the_readme_are_the_commands_at_the_heads_of_their_configs() {
     let shown = block("README.md", "# A planner, a coder");

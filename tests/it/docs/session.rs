@@ -1,4 +1,4 @@
-//! Carries out the steps of a page in a directory of its own.
+//! Carries out the steps of a page in a separate directory.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};

@@ -141,8 +141,8 @@ fn shape_of(element: &Element, shapes: &mut ShapeArena) -> ShapeId {
     shapes.add(ElementShape { name: element.name.clone(), attributes: Vec::new(), content })
 }
 
-/// Whether the children of each element have different names. A schema gives children with the same
-/// name the same shape, so otherwise parsing could not be the inverse of writing.
+/// Whether the children of each element have different names. Children with the same name have the
+/// same shape in a schema, so a written element with such children may be read differently.
 fn is_readable(element: &Element) -> bool {
     let mut names: Vec<&QName> = element.children().map(|child| &child.name).collect();
     names.sort();

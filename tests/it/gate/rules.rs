@@ -45,7 +45,8 @@ fn verdicts(cases: &[(&str, String)], expected: Expect) {
     expected.assert_eq(&out);
 }
 
-/// libxml2 cannot be interrupted, and would try a long value that almost matches for minutes.
+/// The gate refuses a long value if comparing it with its pattern would take minutes. libxml2
+/// cannot be interrupted during the comparison.
 #[test]
 fn a_long_value_is_refused_at_once_only_if_comparing_it_with_its_pattern_takes_too_long() {
     let folder = tempfile::tempdir().unwrap();

@@ -75,7 +75,8 @@ fn a_damaged_index_is_made_anew() {
     assert_eq!(contents(&place.data()), whole, "a longer index");
 }
 
-/// A web view keeps readers of an index open between its queries.
+/// A truncated index is made again even while a reader has its file open, as a web view has between
+/// its queries.
 #[test]
 fn an_index_that_is_truncated_while_a_reader_has_it_open_is_made_anew() {
     let place = researched("sess-abcdefgh");
@@ -250,4 +251,45 @@ fn append_unproved(place: &Place, record: organism::thread::Record) {
     let time = record.time;
     journal.append(&mut [record]).unwrap();
     Box::new(journal).close(time).unwrap();
+}
+
+/// A reader that found damage in an index that was replaced meanwhile requests no rebuild of the new
+/// index.
+#[test]
+fn damage_in_a_replaced_index_causes_no_rebuild_of_its_successor() {
+    let place = researched("sess-abcdefgh");
+    assert_eq!(rows(&place.data(), "SELECT 1"), ["1"]);
+    let lock = File::create(place.data().join(INDEX_LOCK)).unwrap();
+    let mut is_replaced = false;
+    let answer = with_index(&place.data(), &mut |reader| {
+        if !std::mem::replace(&mut is_replaced, true) {
+            lock.lock().unwrap();
+            let copy = file(&place).with_extension("copy");
+            std::fs::copy(file(&place), &copy).unwrap();
+            std::fs::rename(copy, file(&place)).unwrap();
+        }
+        let failed = reader.connection().query_row("SELECT 1 FROM nothing", [], |_| Ok(()));
+        failed.map_err(|error| reader.failed(error))
+    });
+    assert!(matches!(answer, Err(index::Error::Building { .. })), "{answer:?}");
+    assert!(!place.data().join("index.db-rebuild").exists());
+}
+
+/// Beside a running organism of another version, a command states the cause and the remedy.
+#[test]
+fn a_query_beside_a_writer_of_another_version_says_so() {
+    let place = researched("sess-abcdefgh");
+    assert_eq!(rows(&place.data(), "SELECT 1"), ["1"]);
+    change(&place, "UPDATE meta SET value = '17' WHERE key = 'format'");
+    let lock = File::create(place.data().join(INDEX_LOCK)).unwrap();
+    lock.lock().unwrap();
+
+    let refused = organism(&place, &["threads"]);
+    assert_eq!(refused.status.code(), Some(69), "{}", text(&refused.stderr));
+    let error = text(&refused.stderr);
+    assert!(error.contains("has the version 17."), "{error}");
+    assert!(error.contains("restart it"), "{error}");
+
+    lock.unlock().unwrap();
+    assert_eq!(rows(&place.data(), "SELECT count(*) FROM message"), ["10"]);
 }

@@ -25,9 +25,9 @@ const TREES: usize = 572;
 /// Number of records that [`researches`] adds after the last research.
 const LATE: usize = 3;
 
-/// Returns the records of many researches. After these, two late records refer to a call of the
-/// first research, which ended long ago: a note with this call as its cause, and an outcome of this
-/// call.
+/// Returns the records of many researches, and then of a further question. The last two records
+/// refer to a call of the first research, which ended long ago: a note with this call as its cause,
+/// and an outcome of this call.
 fn researches() -> Vec<Record> {
     let mut script = Script::default();
     let mut records = Vec::new();
@@ -50,7 +50,7 @@ fn researches() -> Vec<Record> {
 }
 
 /// A closed journal with these researches, in few commits.
-fn researched() -> Place {
+pub fn researched() -> Place {
     let place = Place::new();
     let mut journal = place.open().unwrap();
     let mut records = researches();
@@ -280,4 +280,43 @@ fn a_stopped_build_is_completed_by_the_next_session() {
     assert!(file(&place, "").exists());
     assert_no_build(&place);
     assert_eq!(rows(&place.data(), "SELECT count(*) FROM tree"), [(TREES + 1).to_string()]);
+}
+
+/// A request to rebuild an index that was made before or during a build concerns an earlier index,
+/// so the index is built only once.
+#[test]
+fn a_request_to_rebuild_the_index_during_a_build_causes_no_second_build() {
+    let place = researched();
+    let last = JournalReader::open(&place.data()).unwrap().last().unwrap();
+    let mut begun = 0;
+    let mut next = |reached: Position| {
+        if reached == Position(0) {
+            begun += 1;
+            File::create(file(&place, "-rebuild")).unwrap();
+        }
+        (reached < last).then_some(last)
+    };
+    let ended = follow(&place.data(), &mut || false, &mut next).unwrap();
+    assert_eq!(ended, FollowResult::Ended);
+    assert_eq!(begun, 1);
+    assert!(!file(&place, "-rebuild").exists());
+    assert_eq!(rows(&place.data(), "SELECT count(*) FROM tree"), [(TREES + 1).to_string()]);
+}
+
+/// An error in writing a build costs only what was not committed. Here, a limit on the size of files
+/// causes the error.
+#[test]
+fn a_build_goes_on_after_an_error_in_writing() {
+    let place = researched();
+    let query = command(&place, &["sql", "SELECT count(*) FROM message"]);
+    let mut limited = std::process::Command::new("sh");
+    let script = "trap '' XFSZ; ulimit -f 200; exec \"$0\" \"$@\"";
+    limited.args(["-c", script]).arg(query.get_program()).args(query.get_args());
+    let failed = limited.output().unwrap();
+    assert!(matches!(failed.status.code(), Some(69 | 75)), "{}", text(&failed.stderr));
+    assert!(text(&failed.stderr).contains("index.db-building"), "{}", text(&failed.stderr));
+    assert!(!file(&place, "").exists());
+    assert!(file(&place, "-building").exists());
+    assert_eq!(rows(&place.data(), "SELECT count(*) FROM tree"), [(TREES + 1).to_string()]);
+    assert_no_build(&place);
 }

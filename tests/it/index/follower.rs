@@ -6,6 +6,7 @@ use std::process::Stdio;
 
 use organism::index::{self, FollowResult, INDEX_DATABASE, INDEX_LOCK, TreeFilter, follow};
 use organism::journal::Journal as _;
+use organism::journal::sqlite::DATABASE;
 
 use super::{contents, rows, with_index};
 use crate::journal::Place;
@@ -127,6 +128,38 @@ fn an_index_that_is_deleted_under_an_organism_is_made_again() {
     assert_like_new(&house);
 }
 
+/// Design 8.18: after a repair that accepts a redaction, no file of the data directory contains the
+/// words of the redacted payload. This includes the files of an unfinished build.
+#[test]
+fn a_repair_that_accepts_a_redaction_deletes_the_words_from_all_files() {
+    let house = house();
+    let running = house.run();
+    send(&house, "xylophone");
+    until_complete(&house);
+    assert_eq!(running.stop(), Some(0));
+    assert_eq!(counted(&house), 1);
+    std::fs::write(house.data().join("index.db-building-words"), "xylophone").unwrap();
+    let with_word = || {
+        let files = std::fs::read_dir(house.data()).unwrap().map(|entry| entry.unwrap().path());
+        let files = files.filter(|path| path.is_file());
+        let has_word = |path: &PathBuf| {
+            std::fs::read(path).unwrap().windows(9).any(|part| part == b"xylophone")
+        };
+        files.filter(has_word).collect::<Vec<_>>()
+    };
+    assert!(with_word().contains(&file(&house)));
+
+    let journal = rusqlite::Connection::open(house.data().join(DATABASE)).unwrap();
+    let blank = "UPDATE step SET payloads = zeroblob(length(payloads)) WHERE length(payloads) > 0";
+    journal.execute_batch(blank).unwrap();
+    drop(journal);
+    let repaired = house.run_once(&["repair", "--accept-redaction", "--note", "privacy"]);
+    assert_eq!(repaired.code, Some(0), "{repaired:?}");
+    assert_eq!(with_word(), Vec::<PathBuf>::new());
+    assert!(queried(&house).starts_with("count(*)"));
+    assert_eq!(with_word(), Vec::<PathBuf>::new());
+}
+
 /// Issue 17, 3.4: a failure of the index stops nothing else. The log states the failure once, a
 /// metric counts it, and the index recovers without an operator.
 #[test]
@@ -187,9 +220,10 @@ fn a_query_beside_a_slow_follower_states_how_far_the_index_is() {
     assert_eq!(running.stop(), Some(0));
 }
 
-/// While the index lacks the message `sent`, no command and no page reports it as missing. The
-/// beginning of an id selects nothing then, because another message may begin with it. What the
-/// index does not decide is reported as missing, as ever.
+/// Asserts that no command and no page reports the message `sent` as missing while the index lacks
+/// it. Meanwhile, the beginning of an id selects no message, because the id of a message that the
+/// index lacks may begin in the same way. A record that does not exist is still reported as
+/// missing.
 fn assert_nothing_is_called_missing(house: &House, known: &str, sent: &str) {
     for command in ["message", "retry"] {
         let early = house.run_once(&[command, sent]);

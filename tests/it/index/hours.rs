@@ -14,7 +14,7 @@ const MINUTE: i64 = 60_000_000;
 const HOUR: i64 = 60 * MINUTE;
 /// The hour in which the first event happens.
 const START: i64 = 400_000 * HOUR;
-/// Time between two events. This step does not divide an hour, so that the events fall on different
+/// Time between two events. An hour is no multiple of this time, so the events fall on different
 /// minutes in each hour.
 const STEP: i64 = 11 * MINUTE;
 

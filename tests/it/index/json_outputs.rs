@@ -30,7 +30,8 @@ const READS_RECORD: [&str; 11] = [
     "verify",
 ];
 
-/// One in this many stored journals is read in a short run, so that each generation is among them.
+/// A short run reads one in this many stored journals. With this number, the sample contains
+/// journals of each generation.
 const STORED_EVERY: usize = 13;
 
 fn schema_of(place: &Place, command: &str) -> Json {
@@ -92,8 +93,9 @@ const KEYS: [&str; 6] = ["agent", "model", "listener", "rule", "day", "agent,rul
 /// Number of threads and of messages that a short run shows of a stored journal.
 const SHOWN: usize = 3;
 
-/// Commands to run on one journal, each with its arguments. In a short run, a stored journal has one
-/// key of the statistics, and [`SHOWN`] threads and messages.
+/// Commands to run on one journal, each with its arguments. In a short run, the commands for a
+/// stored journal use one key of the statistics, and at most [`SHOWN`] threads and [`SHOWN`]
+/// messages.
 fn runs(place: &Place, stored: Option<usize>) -> Vec<Vec<String>> {
     let mut runs = Vec::new();
     let mut add = |args: &[&str]| runs.push(args.iter().map(|arg| (*arg).to_owned()).collect());

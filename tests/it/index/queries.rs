@@ -1,8 +1,11 @@
 //! `organism sql`: SQL statements that people write, on the index of a journal.
 
+use std::process::Stdio;
+
 use super::{command, organism, text};
 use crate::journal::Place;
 use crate::journal::script::{Script, research};
+use crate::organism::until;
 
 fn researched() -> Place {
     Place::with(&mut research(&mut Script::default(), "sess-abcdefgh"))
@@ -130,4 +133,24 @@ fn bounds_of_a_query_are_errors_that_say_what_to_do() {
     refused(&["--json", "SELECT 1 AS id, 2 AS id"], "two columns are named `id`");
     let limitless = sql(&place, &["--timeout", &u64::MAX.to_string(), "SELECT 1 AS one"]);
     assert_eq!(limitless, "one\n  1\n");
+}
+
+/// The time limit of a query holds even if the reader of its output takes nothing. Otherwise, the
+/// query would keep the write-ahead log of the index growing.
+#[test]
+fn a_query_whose_output_has_no_reader_ends_after_its_time_limit() {
+    let place = Place::with(&mut research(&mut Script::default(), "sess-abcdefgh"));
+    let sql = "WITH RECURSIVE n(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n LIMIT 300000) \
+               SELECT n FROM n";
+    // The query has ended here before its rows are written.
+    let short = sql.replace("300000", "17000");
+    for (format, sql) in [("--csv", sql), ("--json", sql), ("--csv", short.as_str())] {
+        let mut query = command(&place, &["sql", format, "--timeout", "1", sql]);
+        let mut query = query.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let ended = until("it ends", || query.try_wait().unwrap());
+        assert_eq!(ended.code(), Some(75), "{format}");
+        let output = query.wait_with_output().unwrap();
+        assert!(text(&output.stderr).contains("pass a longer --timeout"), "{format}");
+        assert!(!output.stdout.is_empty(), "{format}");
+    }
 }

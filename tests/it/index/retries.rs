@@ -13,7 +13,7 @@ use super::with_index;
 use crate::journal::Place;
 use crate::journal::script::{Script, name, thread};
 
-/// A journal with failed calls and refused submissions in turn.
+/// A journal in which failed calls and refused submissions alternate.
 fn failed_and_refused() -> Place {
     let mut script = Script::default();
     let mut records = vec![script.boot(1)];

@@ -184,7 +184,7 @@ fn a_projection_of_a_stream_has_the_same_index() {
 }
 
 /// Writes the records of a call to `code-search`. The call waits for an approval, is handed over
-/// twice, and fails. Times are seconds after the call.
+/// twice, and fails. The records state times in whole seconds after the call.
 pub fn held_call(script: &mut Script, root: &str) -> (Vec<Record>, MessageId) {
     let tree = thread(root);
     let (asked, first) = script.question(&tree, "Is INV-777 paid?");
@@ -257,7 +257,8 @@ fn deliveries_waits_decisions_and_errors_have_their_times() {
     );
 }
 
-/// The last attempt of a call that failed for good is followed by none, so it is no retry.
+/// A call with one failed attempt has no retry, and a call with two failed attempts has one. The
+/// failure of the last attempt does not count, because no attempt follows it.
 #[test]
 fn a_retry_is_an_attempt_that_follows_a_failed_one() {
     let (records, _) = held_call(&mut Script::default(), ROOT);

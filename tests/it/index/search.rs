@@ -278,8 +278,8 @@ fn a_search_within_a_tree_finds_nothing_of_other_trees() {
     }
 }
 
-/// A symbol separates words whatever version of Unicode it is from, as do characters in scripts
-/// without spaces. Marks belong to the letters before them.
+/// Symbols of every version of Unicode separate words, and so do characters of scripts without
+/// spaces. Combining marks belong to the letters before them.
 #[test]
 fn words_beside_symbols_and_scripts_without_spaces_are_found() {
     let separators = [
@@ -356,7 +356,8 @@ fn a_beginning_that_ends_with_a_hyphen_finds_only_words_with_the_hyphen() {
     }
 }
 
-/// An id finds its message or thread if this is on record. Otherwise, texts may contain the id.
+/// A search for an id finds the message or thread with this id. If the record has none, the search
+/// finds texts that contain the id.
 #[test]
 fn an_id_that_is_not_on_record_is_found_as_a_word() {
     let id = "5f0c1a52-7d3e-4b58-9a44-0c6f2f6f9d11";

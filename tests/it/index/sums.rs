@@ -84,6 +84,43 @@ fn turns_are_summed_by_agent_and_model() {
     assert!(lines[1].starts_with("large-2 100 100 10000 700 0.20 "), "{shown}");
 }
 
+/// No model was called for the turn of a fork whose answer is from the record of its source.
+#[test]
+fn turns_with_recorded_answers_are_no_model_calls() {
+    let mut script = Script::default();
+    let tree = thread("sess-abcdefgh");
+    let (asked, first) = script.question(&tree, "Who?");
+    let mut records = vec![first];
+    for turn in 0..6 {
+        let is_called = turn < 2;
+        let measured = if is_called {
+            "latency_ms=\"2000\"".to_owned()
+        } else {
+            format!("latency_ms=\"0\" recorded=\"{asked}\"")
+        };
+        let note = format!(
+            "<model-turn xmlns=\"{CORE}\" agent=\"writer\" call=\"{asked}\" turn=\"{turn}\" \
+             iteration=\"1\" position=\"1\" transport=\"xml\" provider=\"p\" model=\"m\" \
+             renderer=\"1\" stop=\"end\" tokens_in=\"0\" tokens_out=\"0\" cost=\"0\" {measured}>\
+             <raw>x</raw></model-turn>"
+        );
+        let mut step = script.outcome(&tree, "researcher", asked);
+        step.say(MessageKind::Note, "researcher", "researcher", "model-turn", &note, Some(asked));
+        records.push(step.end());
+    }
+    let place = Place::with(&mut records);
+
+    // The second query reads the rows of a part of an hour instead of the roll-up.
+    for more in [&[][..], &["--until", "2026-11-20T10:30:00Z"]] {
+        let groups = stats(&place, &[&["--by", "model"], more].concat());
+        assert_eq!(groups[0]["turns"], 2, "{more:?}");
+        let median = groups[0]["latency_us"]["p50"].as_f64().unwrap();
+        assert!((median - 2_000_000.0).abs() <= 40_000.0, "{more:?}: {median}");
+    }
+    let measured = "SELECT count(*), count(latency_us) FROM turn";
+    assert_eq!(rows(&place.data(), measured), ["6 | 2"]);
+}
+
 /// After a change of the currency in the config, each total has one amount for each currency.
 #[test]
 fn costs_in_different_currencies_are_never_added_up() {
@@ -118,7 +155,7 @@ fn costs_in_different_currencies_are_never_added_up() {
 }
 
 /// A turn whose payload was redacted keeps its agent, its tokens and its cost, which its record
-/// states beside the payload. So the sums by agent and model stay those of the tree.
+/// states beside the payload. So the sums by agent and model still equal the sums of the tree.
 #[test]
 fn a_redacted_turn_keeps_its_tokens_and_its_cost() {
     let mut records = priced_turn(&mut Script::default(), "sess-abcdefgh");

@@ -249,7 +249,8 @@ fn a_first_page_made_with_the_index_is_that_of_the_whole_thread() {
     assert!(cut > 100, "{cut}");
 }
 
-/// A person may try to cancel a thread long after it has settled.
+/// A cancellation that is refused because the thread has settled does not change the duration of
+/// the thread, however late it is.
 #[test]
 fn a_refused_action_does_not_change_how_long_a_settled_thread_took() {
     let mut script = Script::default();
@@ -365,8 +366,8 @@ fn the_pages_of_a_thread_are_the_whole_thread_in_either_direction() {
     assert!(pages > 300, "{pages}");
 }
 
-/// Returns the records of a thread that opens two subthreads, each with calls that wait for a
-/// person: six for an approval, and six more for an answer in the second.
+/// Returns the records of a thread that opens two subthreads. In each subthread, six calls wait for
+/// an approval. In the second one, six further calls wait for an answer.
 fn held_beneath() -> Vec<Record> {
     let mut script = Script::default();
     let tree = thread(ROOT);
@@ -438,8 +439,8 @@ fn a_page_with_more_refusals_than_it_may_show_says_so() {
 }
 
 /// With an index, a long thread is read only up to the end of its first page. The output is the
-/// same as without an index. Its head states what the thread waits for, also for a call that is not
-/// on the page.
+/// same as without an index. The head of the output states the wait of the thread, even if the
+/// waiting call is not on the page.
 #[test]
 fn the_first_page_of_a_long_thread_reads_no_later_record() {
     let mut script = Script::default();
@@ -483,8 +484,8 @@ fn the_first_page_of_a_long_thread_reads_no_later_record() {
     assert!(!all.status.success(), "{}", text(&all.stdout));
 }
 
-/// Without a request on record there is no newest thread: the command refuses as it does for a
-/// thread that does not exist.
+/// If no request is on record, the command fails with the exit code for a thread that does not
+/// exist, and names the command that starts a thread.
 #[test]
 fn a_journal_without_requests_has_no_newest_thread() {
     let place = Place::with(&mut [Script::default().boot(1)]);

@@ -14,8 +14,8 @@ use super::{organism, text};
 use crate::journal::Place;
 use crate::journal::script::{CORE, NAMESPACE, Script, name, research, thread};
 
-/// A journal with trees in several states. A tree is finished, runs, waits for a person, has failed
-/// after such a wait, or has a turn with a price.
+/// A journal with five trees. One is finished, one runs, one waits for a person, one has failed
+/// after such a wait, and one has a turn with a price.
 fn several() -> Place {
     let mut script = Script::default();
     let mut records = vec![script.boot(1)];
@@ -95,8 +95,8 @@ fn pages_by_cursor_hold_every_tree_once() {
     assert!(advice.contains("--before "), "{advice}");
 }
 
-/// A journal of two partitions whose trees take turns. The trees of partition 0 have many records,
-/// so a position of partition 0 says nothing about partition 1.
+/// A journal of two partitions, in which trees begin alternately. The trees of partition 0 have
+/// many records, so a position of partition 0 says nothing about partition 1.
 fn two_partitions() -> Place {
     let mut script = Script::default();
     let mut partitions = [vec![script.boot(1)], vec![script.boot(1)]];
@@ -118,7 +118,8 @@ fn two_partitions() -> Place {
     all
 }
 
-/// A partition that does not exist is the reason why no config is found.
+/// If the partition does not exist, the command states this, and lists the existing partitions. It
+/// does not only state that it found no config.
 #[test]
 fn a_config_of_an_absent_partition_is_refused_with_the_partitions() {
     let place = two_partitions();
@@ -203,8 +204,8 @@ fn a_tree_whose_last_attempt_failed_states_the_failure_of_the_attempt() {
     assert_eq!(tree["fault"], "crashed: signal 9");
 }
 
-/// The records of a client's request to two peers, `researcher` and `reviewer`, whose calls end in
-/// the order of `ends`. A call that completes does so with a reply.
+/// Returns the records of a client's request to two peers, `researcher` and `reviewer`, whose calls
+/// end in the order of `ends`. A completed call has a reply.
 fn grouped(
     script: &mut Script,
     root: &str,
@@ -417,8 +418,8 @@ fn a_failed_tree_states_why() {
     assert!(trees.iter().any(|tree| tree["status"] == "failed"), "{lines}");
 }
 
-/// A pause of a subthread keeps back a part of the tree's open work, as long as a call is open in the
-/// subthread or beneath it.
+/// A tree is listed with the pause of a subthread as long as a call is open in the subthread or
+/// beneath it. Such a pause keeps back a part of the tree's open work.
 #[test]
 fn a_paused_subthread_counts_while_it_has_an_open_call() {
     let tree = thread("sess-paused00");

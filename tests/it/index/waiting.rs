@@ -219,8 +219,8 @@ fn shares_are_read_in_order_whether_by_one_reader_or_by_threads() {
     }
 }
 
-/// A list has the calls that wait longest, and states how many there are; the index is not needed
-/// for that.
+/// A list shows the calls that have waited longest, and states the number of all waiting calls. The
+/// list is the same with and without an index.
 #[test]
 fn a_list_of_approvals_has_the_oldest_and_states_the_number_of_all() {
     let place = Place::with(&mut waiting(&mut Script::default(), 330));

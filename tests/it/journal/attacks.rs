@@ -47,7 +47,7 @@ use Auditor::{Elsewhere, Nothing, PublicKey, State, WaryState};
 /// Blobs that the first start lists.
 const BLOBS: [&[u8]; 2] = [b"the config", b"the schema"];
 
-/// A journal with later records than its earlier copy, and with a copy of its checkpoints.
+/// A journal, an earlier copy of it with fewer records, and a copy of its checkpoints.
 struct Scene {
     place: Place,
     earlier: Place,

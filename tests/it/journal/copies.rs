@@ -11,7 +11,7 @@ use organism::journal::sqlite::{JournalReader, SqliteJournal, back_up};
 use organism::journal::{
     Checkpoint, CheckpointCopies, Error, Journal as _, KeyId, OperatorAcceptance,
 };
-use organism::limits::CHECKPOINT_INTERVAL;
+use organism::limits::{CHECKPOINT_COPIES_END_BYTES, CHECKPOINT_INTERVAL};
 
 use super::Place;
 use super::attacks::replace;
@@ -63,9 +63,8 @@ impl Copied {
         audit::verify_with(&self.place.data(), &options, &mut |_, _| {}).unwrap()
     }
 
-    /// Makes a backup whose last records are under no checkpoint of their own, and then signs them:
-    /// the pump of an idle organism signs its last records only later. Returns the backup's
-    /// directory.
+    /// Makes a backup whose last records no checkpoint covers, and then signs these records in the
+    /// journal, as the pump of an idle organism does after a while. Returns the backup's directory.
     fn backed_up(&mut self) -> PathBuf {
         self.run("sess-firsttree");
         let mut journal = self.open(OperatorAcceptance::default()).unwrap();
@@ -73,7 +72,8 @@ impl Copied {
         journal.append(&mut more).unwrap();
         let backup = self.place.home.path().join("backup");
         let (data, state) = (backup.join("data"), backup.join("state"));
-        back_up(&self.place.data(), &self.place.state(), &data, &state).unwrap();
+        let copy = back_up(&self.place.data(), &self.place.state(), &data, &state).unwrap();
+        copy.finish().unwrap();
         let later = more.last().unwrap().time.plus(CHECKPOINT_INTERVAL);
         assert!(journal.checkpoint_if_due(later).unwrap());
         journal.close(Time(0)).unwrap();
@@ -236,8 +236,8 @@ fn signed_by_stranger(copied: &Copied, line: &Checkpoint) -> Checkpoint {
     CheckpointKey::open(&other).unwrap().sign(line.clone())
 }
 
-/// An attacker can sign a copy of the last checkpoint with another key, and so make a genuine
-/// checkpoint over the right records.
+/// An attacker signs a copy of the last checkpoint with another key. Such a copy covers the right
+/// records, but proves the backup only if the auditor names its key.
 #[test]
 fn a_later_copy_under_another_key_covers_no_record_of_a_backup() {
     let mut copied = Copied::new();
@@ -274,7 +274,8 @@ fn a_later_copy_under_the_key_of_the_last_checkpoint_needs_no_named_key() {
     assert_eq!(report.keys.into_iter().collect::<Vec<_>>(), [copied.last_copy().key]);
 }
 
-/// A program that can write the backup can also write the copies in the backup's state.
+/// A later checkpoint in the state of a backup proves nothing, because a program that can write the
+/// backup can also write its state.
 #[test]
 fn a_later_copy_in_the_state_of_a_backup_covers_no_record() {
     let mut copied = Copied::new();
@@ -287,7 +288,8 @@ fn a_later_copy_in_the_state_of_a_backup_covers_no_record() {
     assert!(report.covered.0 < report.records, "{report:?}");
 }
 
-/// A program that can write the backup can also put its own key there.
+/// A key in the state of a backup proves nothing, because a program that can write the backup can
+/// also put its own key there.
 #[test]
 fn a_key_in_a_backup_covers_no_record() {
     let mut copied = Copied::new();
@@ -299,7 +301,8 @@ fn a_key_in_a_backup_covers_no_record() {
     assert!(report.covered.0 < report.records, "{report:?}");
 }
 
-/// The advice must not make an auditor trust a retired key, which signed nothing that is unproved.
+/// The advice does not suggest a retired key to the auditor, because all records that this key
+/// signed are proved already.
 #[test]
 fn an_unknown_key_that_signed_only_proved_records_is_not_advised() {
     let mut copied = Copied::new();
@@ -382,8 +385,8 @@ fn a_single_record_under_no_key_is_counted_as_one() {
     assert!(reasons.contains(&expected), "{reasons}");
 }
 
-/// An older backup that is verified as if it were the journal lacks records, and has not been
-/// exchanged.
+/// A journal that ends before a copied checkpoint lacks its tail. It may be an older backup that is
+/// verified as if it were the journal, so the report does not state that records were exchanged.
 #[test]
 fn a_journal_that_ends_before_a_copy_lacks_its_tail_and_may_be_a_backup() {
     let mut copied = Copied::new();
@@ -423,7 +426,8 @@ fn a_backup_into_a_directory_with_the_log_of_a_lost_journal_sets_the_log_aside()
     let (data, state) = (backup.join("data"), backup.join("state"));
     std::fs::create_dir_all(&data).unwrap();
     std::fs::write(data.join("journal.db-wal"), "pages of a lost journal").unwrap();
-    back_up(&copied.place.data(), &copied.place.state(), &data, &state).unwrap();
+    let copy = back_up(&copied.place.data(), &copied.place.state(), &data, &state).unwrap();
+    copy.finish().unwrap();
     let aside = std::fs::read_to_string(data.join("journal.db.lost-1-wal")).unwrap();
     assert_eq!(aside, "pages of a lost journal");
 }
@@ -468,6 +472,96 @@ fn copies_that_lag_are_completed_by_the_next_start() {
     assert!(lagging.unproved.join("; ").contains("and not up to the last checkpoint"));
     copied.open(OperatorAcceptance::default()).unwrap().close(Time(0)).unwrap();
     assert_eq!(copied.lines(), all);
+}
+
+/// Repeats the first line of the copies, so that the file gets longer than the end that a start
+/// reads. Returns the lines.
+fn lengthen(copied: &Copied) -> Vec<String> {
+    let lines = copied.lines();
+    let count = 4 * CHECKPOINT_COPIES_END_BYTES as usize / lines[0].len();
+    let long = [vec![lines[0].clone(); count], lines].concat();
+    std::fs::write(copied.file(), format!("{}\n", long.join("\n"))).unwrap();
+    long
+}
+
+#[test]
+fn a_long_file_of_copies_gets_no_line_again_and_is_compared_as_a_whole() {
+    let mut copied = Copied::new();
+    copied.run("sess-firsttree");
+    copied.run("sess-othertree");
+    let long = lengthen(&copied);
+    copied.open(OperatorAcceptance::default()).unwrap().close(Time(0)).unwrap();
+    assert!(copied.lines() == long, "nothing is copied again");
+    let verified = copied.verify(Some(copied.directory()));
+    assert_eq!(verified.verdict, ProofVerdict::Proved, "{:?}", verified.unproved);
+
+    // A start that reads every record also compares the copies before the end of the file.
+    let first: Checkpoint = serde_json::from_str(&long[0]).unwrap();
+    let other = signed_by_stranger(&copied, &Checkpoint { merkle_root: Digest::ZERO, ..first });
+    let other = serde_json::to_string(&other).unwrap();
+    std::fs::write(copied.file(), format!("{other}\n{}\n", long.join("\n"))).unwrap();
+    let refused = copied.open(OperatorAcceptance::default()).unwrap_err().to_string();
+    assert!(refused.contains(&copied.file().display().to_string()), "{refused}");
+    assert!(copied.verify(Some(copied.directory())).broken.is_some());
+}
+
+/// An attacker with the key puts back an earlier journal. The file of copies takes only further
+/// lines, and the attacker fills its end with lines that the journal agrees with.
+#[test]
+fn a_cut_journal_is_refused_whatever_is_appended_to_its_copies() {
+    let mut copied = Copied::new();
+    copied.run("sess-firsttree");
+    let earlier = copied.place.copy();
+    let kept = copied.lines().pop().unwrap();
+    copied.run("sess-othertree");
+    let all = std::fs::read_to_string(copied.file()).unwrap();
+    copied.put_back(&earlier);
+
+    for filler in [format!("{kept}\n"), "\n".to_owned()] {
+        let count = 2 * CHECKPOINT_COPIES_END_BYTES as usize / filler.len();
+        std::fs::write(copied.file(), [all.clone(), filler.repeat(count)].concat()).unwrap();
+        let refused = copied.open(OperatorAcceptance::default()).unwrap_err().to_string();
+        assert!(refused.contains("were signed in a checkpoint in"), "{refused}");
+        assert!(copied.verify(Some(copied.directory())).broken.is_some());
+    }
+}
+
+#[test]
+fn a_copy_in_a_long_file_is_compared_in_whatever_order_the_lines_are() {
+    let mut copied = Copied::new();
+    copied.run("sess-firsttree");
+    copied.run("sess-othertree");
+    let long = lengthen(&copied);
+    let first: Checkpoint = serde_json::from_str(&long[0]).unwrap();
+    let other = signed_by_stranger(&copied, &Checkpoint { merkle_root: Digest::ZERO, ..first });
+    let other = serde_json::to_string(&other).unwrap();
+    let last = long.last().unwrap();
+    std::fs::write(copied.file(), format!("{last}\n{other}\n{}\n", long.join("\n"))).unwrap();
+    let refused = copied.open(OperatorAcceptance::default()).unwrap_err().to_string();
+    assert!(refused.contains("are not those of the checkpoint in"), "{refused}");
+}
+
+#[test]
+fn an_accepted_loss_takes_every_lost_line_out_of_a_long_file_of_copies() {
+    let mut copied = Copied::new();
+    copied.run("sess-firsttree");
+    let earlier = copied.place.copy();
+    let kept = copied.lines();
+    copied.run("sess-othertree");
+    let lost = copied.lines()[kept.len()].clone();
+    let count = 4 * CHECKPOINT_COPIES_END_BYTES as usize / lost.len();
+    let long = [kept.clone(), vec![lost; count]].concat();
+    std::fs::write(copied.file(), format!("{}\n", long.join("\n"))).unwrap();
+    copied.put_back(&earlier);
+
+    let accept = OperatorAcceptance { loss: true, ..OperatorAcceptance::default() };
+    let mut journal = copied.open(accept).unwrap();
+    journal.put_blob(b"config").unwrap();
+    journal.append(&mut [Script::default().boot(3)]).unwrap();
+    journal.close(Time(0)).unwrap();
+    let left = copied.lines();
+    assert!(left.starts_with(&kept), "{}", left.len());
+    assert!(left.len() < kept.len() + 5, "{}", left.len());
 }
 
 #[test]

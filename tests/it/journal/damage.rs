@@ -286,6 +286,10 @@ fn a_row_before_the_first_record_is_a_break() {
         let refused = place.open().unwrap_err().to_string();
         assert!(refused.contains(&expected), "{refused}");
         assert_eq!(break_of(&place), Some(format!("1: {expected}")));
+
+        let place = Place::with(&mut story(1));
+        sql(&place).execute("INSERT INTO checkpoint VALUES (?1, '')", [position]).unwrap();
+        assert_eq!(break_of(&place), Some(format!("1: {expected}")));
     }
 }
 

@@ -10,4 +10,4 @@ mod rebuilt;
 mod standby;
 mod unfit;
 
-pub use place::Place;
+pub use place::{Place, options};

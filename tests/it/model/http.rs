@@ -119,9 +119,9 @@ async fn a_redirect_is_not_followed_with_the_key() {
     assert!(elsewhere.requests().is_empty());
 }
 
-/// Starts a proxy that answers one request for a tunnel with `answer`. Unless `answer` begins with
-/// `HTTP/1.1 200 Connected`, the proxy then sends a model's answer without TLS. Returns the URL of
-/// the proxy, and the request when it has arrived.
+/// Starts a proxy that answers one request for a tunnel with `answer`, and then sends a model's
+/// answer without TLS. If `answer` begins with `HTTP/1.1 200 Connected`, the proxy sends nothing
+/// after it. Returns the URL of the proxy, and the request when it has arrived.
 async fn proxy(answer: &'static str) -> (String, tokio::task::JoinHandle<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://me:pass@127.0.0.1:{}", listener.local_addr().unwrap().port());

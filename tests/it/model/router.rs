@@ -580,8 +580,8 @@ async fn a_dropped_call_gives_its_place_to_the_next() {
     assert!(limiter.load().abs() < f64::EPSILON);
 }
 
-/// A waiter that gives up frees its permit for the next waiter, even if the first waiter already
-/// has a free slot and waits only for tokens.
+/// Two calls wait for one place. The first call is woken when the place becomes free, still lacks
+/// tokens, and gives up. The place is not lost: the second call takes it.
 #[tokio::test(start_paused = true)]
 async fn a_permit_is_not_lost_with_a_waiter_that_gave_up() {
     let limiter =

@@ -25,8 +25,8 @@ fn installed(program: &str) -> PathBuf {
     root.join("target/sdks/bin").join(program)
 }
 
-/// The values that the provider's own library reads from each server. The library takes longer to
-/// load than to read all answers.
+/// Returns the values that the provider's own library reads from each server. One process reads all
+/// answers, because loading the library takes longer than reading them.
 async fn read_by_sdk(wire: &Wire, servers: &[Server]) -> Vec<Json> {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/model/sdk.py");
     let mut command = tokio::process::Command::new(installed("python"));

@@ -42,6 +42,7 @@ provider_suite! {
     an_html_page_is_no_answer
     an_empty_answer_is_an_error
     an_event_that_is_no_json_is_an_error
+    a_whole_answer_is_known_by_its_beginning
     an_error_in_the_middle_is_an_error
     an_error_within_status_200_counts_as_the_error_with_its_own_status
     a_compressed_answer_is_an_error_for_another_route
@@ -190,8 +191,8 @@ async fn a_call_that_was_cut_short_is_not_handed_out(wire: &Wire) {
     assert_eq!(ids, ["call_1", "call_2"]);
 }
 
-/// A provider may end the block of a call whose arguments had not begun. A reason that the client
-/// does not know may mean that.
+/// If an answer was cut, a call without arguments is not handed out, because a provider may end the
+/// block of a call before its arguments begin. An unknown reason for the end may mean such a cut.
 async fn a_call_that_was_cut_before_its_arguments_is_not_handed_out(wire: &Wire) {
     let unknown = Stop::Word("something_new");
     for (stop, kept) in [(Stop::Length, 2), (Stop::Refused, 2), (unknown, 2), (Stop::Calls, 3)] {
@@ -268,6 +269,12 @@ async fn a_status_says_what_is_wrong(wire: &Wire) {
         }
         assert_eq!(error.feedback().is_some(), expected.0 == "rejected", "{text}"); // F6
     }
+    // The account has no credit, but the status and the kind are those of a defect of the request.
+    let text = "Your credit balance is too low to access the API.";
+    let body = (wire.complaint)("invalid_request_error", text);
+    let error = answered(wire.preset, Script::whole("400 Bad", "", &body)).await.0.unwrap_err();
+    assert_eq!(verdict(&error), ("no credit", false, true), "{error}");
+
     // In every form that servers use.
     for (body, words) in [
         ("{\"error\":\"plain words\"}", "plain words"),
@@ -375,6 +382,71 @@ async fn an_event_that_is_no_json_is_an_error(wire: &Wire) {
     }
 }
 
+/// A whole answer was paid for, however long it is and wherever it is cut, so its request is
+/// charged.
+async fn a_whole_answer_is_known_by_its_beginning(wire: &Wire) {
+    let text = "word ".repeat(4 << 10);
+    let answers = [
+        format!(r#"{{"id":"x","error":null,"choices":[{{"message":{{"content":"{text}"}}}}]}}"#),
+        format!(r#"{{"choices":[{{"message":{{"content":"{text}"}}}}],"id":"x"}}"#),
+        format!(r#"{{"type":"message","content":[{{"type":"text","text":"{text}"}}]}}"#),
+        format!(r#"{{"content":[{{"type":"text","text":"{text}"}}],"type":"message"}}"#),
+    ];
+    for answer in &answers {
+        for headers in
+            ["Content-Type: application/json\r\n", "Content-Type: text/event-stream\r\n", ""]
+        {
+            let whole = Script::whole("200 OK", headers, answer);
+            let error = answered(wire.preset, whole).await.0.unwrap_err();
+            assert_eq!(verdict(&error), ("invalid event", true, true), "{headers}: {error}");
+            assert!(error.has_stream(), "{headers}: {error}");
+            assert!(error.to_string().contains("ignores `stream: true`"), "{headers}: {error}");
+        }
+
+        let error = answered(wire.preset, broken(answer, 100)).await.0.unwrap_err();
+        assert_eq!(verdict(&error), ("invalid event", true, true), "{error}");
+        assert!(error.has_stream(), "{error}");
+    }
+
+    // These keys come after the part that is read.
+    let late = format!(r#"{{"id":"{text}","error":null,"choices":[]}}"#);
+    let late = Script::whole("200 OK", "Content-Type: application/json\r\n", &late);
+    let error = answered(wire.preset, late).await.0.unwrap_err();
+    assert_eq!(verdict(&error), ("invalid event", true, true), "{error}");
+    assert!(error.has_stream(), "{error}");
+
+    // Nothing has shown yet what the document is.
+    let error = answered(wire.preset, broken(&answers[0], 8)).await.0.unwrap_err();
+    assert_eq!(verdict(&error), ("cut", true, true), "{error}");
+    assert!(error.has_stream(), "{error}");
+
+    let error = r#"{"message":"it broke","type":"invalid_request_error"}"#;
+    let document = format!(r#"{{"error":{error},"x":"{text}"}}"#);
+    let rejected = ("rejected", false, true);
+    let cases = [
+        (Script::whole("200 OK", "Content-Type: application/json\r\n", &document), rejected),
+        (broken(&document, 80), rejected),
+        (broken(&document, 40), ("stream", true, true)),
+        // The whole document arrived.
+        (broken(error, error.len()), rejected),
+    ];
+    for (script, expected) in cases {
+        let error = answered(wire.preset, script).await.0.unwrap_err();
+        assert_eq!(verdict(&error), expected, "{error}");
+        assert!(error.to_string().contains("it broke"), "{error}");
+        assert!(!error.has_stream(), "{error}");
+    }
+}
+
+/// A response with a JSON document, whose connection breaks after this number of bytes, before the
+/// announced end of the body.
+fn broken(document: &str, bytes: usize) -> Script {
+    let announced = format!("{document} ");
+    let mut script = Script::whole("200 OK", "Content-Type: application/json\r\n", &announced);
+    script.pieces[1].truncate(bytes);
+    script
+}
+
 async fn an_error_in_the_middle_is_an_error(wire: &Wire) {
     for (kind, expected) in [
         ("overloaded_error", ("overloaded", true, true)),
@@ -397,6 +469,23 @@ async fn an_error_in_the_middle_is_an_error(wire: &Wire) {
     let first = (wire.error)("api_error", "it broke");
     let (_, heard) = answered(wire.preset, Script::stream(&[first])).await;
     assert!(!heard.has_begun);
+
+    let credit = (wire.error)("invalid_request_error", "Your credit balance is too low");
+    let error = answered(wire.preset, Script::stream(&[credit])).await.0.unwrap_err();
+    assert_eq!(verdict(&error), ("no credit", false, true), "{error}");
+
+    // The blank line after the last event is missing.
+    let last = (wire.error)("invalid_request_error", "it broke");
+    let events = [&(wire.events)(&hello())[..4], &[last.trim_end().to_owned()]].concat();
+    let whole = Script::stream(&events);
+    // The connection ends without the last HTTP chunk.
+    let mut broken = whole.clone();
+    broken.pieces.pop();
+    for script in [whole, broken] {
+        let error = answered(wire.preset, script).await.0.unwrap_err();
+        assert_eq!(verdict(&error), ("rejected", false, true), "{error}");
+        assert!(error.to_string().contains("it broke"), "{error}");
+    }
 }
 
 async fn an_error_within_status_200_counts_as_the_error_with_its_own_status(wire: &Wire) {

@@ -301,7 +301,8 @@ async fn reasoning_goes_back_to_those_who_want_it() {
     }
 }
 
-/// Gemini 3 refuses a request in which a native call lacks the signature that came with the call.
+/// The signature of a native call is sent back with this call, and with no other. Gemini 3 refuses
+/// a request in which the call lacks its signature.
 #[tokio::test]
 async fn a_signature_beside_a_native_call_goes_back_with_this_call_alone() {
     let signature = json!({"google": {"thought_signature": "c2ln"}});
@@ -380,7 +381,8 @@ async fn known_oddities_of_servers_are_understood() {
     assert_eq!(heard.text, "I can't do that.");
 }
 
-/// DeepSeek, vLLM, OpenRouter and Z.ai state with these reasons that an answer is incomplete.
+/// An answer is an error if its server states an end reason that means an incomplete answer.
+/// DeepSeek, vLLM, OpenRouter and Z.ai use the reasons of this test.
 #[tokio::test]
 async fn an_answer_that_its_server_broke_off_is_an_error() {
     for reason in ["insufficient_system_resource", "aborted", "abort", "error", "network_error"] {
@@ -400,7 +402,8 @@ async fn an_answer_that_its_server_broke_off_is_an_error() {
     }
 }
 
-/// A server that states no reason has ended its answer, as far as is known.
+/// If a server states no reason for the end, its answer counts as complete. So a call without
+/// arguments is taken.
 #[tokio::test]
 async fn a_call_without_arguments_is_taken_from_a_server_that_states_no_reason() {
     let scene = Scene { calls: vec![("call_1", "clock", vec![])], ..Scene::default() };
@@ -420,7 +423,8 @@ async fn a_call_without_arguments_is_taken_from_a_server_that_states_no_reason()
     }
 }
 
-/// Some servers of this API state the whole input in the first event of a call's block.
+/// Some servers of this API state the whole input in the first event of a call's block. Such a call
+/// is complete, whatever the reason for the end is.
 #[tokio::test]
 async fn a_call_whose_first_event_has_the_whole_input_is_taken_with_any_reason() {
     for stop in [Stop::Calls, Stop::Length, Stop::Word("something_new")] {

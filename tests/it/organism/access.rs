@@ -10,7 +10,8 @@ use organism::limits;
 use organism::service::encoding::VERSION;
 use organism::service::handshake::Handshake;
 use organism::service::{
-    ResultsRequest, ServiceRequest, ServiceResponse, SocketTransport, response_queue, socket_path,
+    ResultsRequest, ServiceRequest, ServiceResponse, SocketTransport, SubmitUpdate, response_queue,
+    socket_path,
 };
 use serde_json::{Value as Json, json};
 use uuid::Uuid;
@@ -54,7 +55,9 @@ replies = ["said"]
 client = "errands"
 "#;
 
-/// Returns the config without the other peer that accepts the same payload as `commander`.
+/// Returns the config in which `commander` is the only peer that accepts `say`. `commander` names
+/// one of the listeners `commander` and `sender`. The other listener is removed from all lists of
+/// peers.
 fn config(commander: &str) -> String {
     let other = if commander == "sender" { "commander" } else { "sender" };
     let peers = CONFIG.replace(&format!("\"{other}\", "), "");
@@ -91,7 +94,7 @@ fn hosted(commander: &str) -> Hosted {
 }
 
 impl Hosted {
-    /// Exit code and last line of a command that a listener ran.
+    /// Makes a listener run `command`. Returns the exit code and the last line of the output.
     fn runs(&self, command: &str) -> String {
         let said = self.house.send_text(&say(command), &[]);
         assert_eq!(said.code, Some(0), "{said:?}");
@@ -114,7 +117,7 @@ impl Hosted {
         self.house.organism(&["approvals", "--json"]).json()
     }
 
-    /// Senders of the recorded refusals of hosted processes.
+    /// The sender that each recorded refusal of a hosted process names.
     fn refused_senders(&self) -> Vec<String> {
         let exported = self.house.organism(&["export", "--format", "jsonl"]).json();
         let refused = exported.iter().filter(|line| line["rule"] == "hosted-process");
@@ -207,7 +210,8 @@ fn a_listener_with_a_client_sends_as_this_client_alone() {
     hosted.house.verified();
 }
 
-/// Beyond the maximum number of connections, the organism still takes the decisions of operators.
+/// At the maximum number of connections, a hosted process is refused, but the organism still
+/// carries out the actions of operators.
 #[test]
 fn a_hosted_process_gets_no_place_beyond_the_maximum_number_of_connections() {
     let hosted = hosted("sender");
@@ -251,7 +255,8 @@ fn a_process_that_detached_from_its_listener_is_still_refused() {
     hosted.house.verified();
 }
 
-/// Without a journal on this host, only the name of the listener shows that the process is hosted.
+/// If no journal is on this host, only the listener's name in the environment shows that this
+/// organism hosts a process. The name is enough to refuse the start of a pump.
 #[test]
 fn a_hosted_process_cannot_start_a_pump_whose_journal_is_on_jetstream() {
     let journal = "[journal]\nstore = \"jetstream\"\ndurability = \"synced\"";
@@ -422,8 +427,13 @@ fn a_client_waits_for_results_with_its_secret_and_in_its_own_threads_alone() {
             client: ListenerName::parse("desk").ok(),
             secret,
         });
-        let response = response(&house, &request);
-        let ServiceResponse::Failed(refused) = response else { panic!("{response:?}") };
+        let refused = match response(&house, &request) {
+            ServiceResponse::Failed(refused) => refused,
+            ServiceResponse::SubmitUpdate(SubmitUpdate::Refused { refusal, .. }) => {
+                refusal.to_string()
+            }
+            other => panic!("{other:?}"),
+        };
         assert!(refused.contains(expected), "{refused}");
     }
     assert_eq!(running.stop(), Some(0));

@@ -2,6 +2,7 @@
 //! records how the command ended (issue 18, part 6).
 
 use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
 
 use organism::ids::Position;
 use organism::system::{AlertEvent, AlertReport};
@@ -11,7 +12,7 @@ use serde_json::Value as Json;
 use super::{House, Running, TALK, numbered, say, until};
 use crate::nats::Server;
 
-const CONFIG: &str = r#"
+pub const CONFIG: &str = r#"
 [organism]
 name = "talk"
 
@@ -61,7 +62,7 @@ fn house_with(settings: &str, notify: &str) -> House {
     house
 }
 
-fn house(settings: &str) -> House {
+pub fn house(settings: &str) -> House {
     house_with(settings, NOTIFY)
 }
 
@@ -105,12 +106,12 @@ pub fn recorded_events(house: &House, subject: &str) -> Vec<AlertEvent> {
     own.map(|report| report.event).collect()
 }
 
-fn fail(house: &House) {
+pub fn fail(house: &House) {
     let failed = house.send_text(&numbered("hold", "1"), &[]);
     assert_eq!(failed.code, Some(1), "{failed:?}");
 }
 
-fn refuse(house: &House) {
+pub fn refuse(house: &House) {
     let refused = house.send_text(&format!("<hold xmlns=\"{TALK}\"/>"), &[]);
     assert_eq!(refused.code, Some(65), "{refused:?}");
 }
@@ -291,8 +292,8 @@ fn hold_of(house: &House, message: &str) -> Position {
 }
 
 /// Issue 18, 6: an approval that waits for too long raises one alert, even if the organism restarts
-/// meanwhile. The alert names the record of the hold as its cause, although the next run reads only
-/// the records of the last window again.
+/// meanwhile. The alert names the record of the hold as its cause. The hold is then older than the
+/// setting `window`, and a start does not read older records again.
 #[test]
 fn an_approval_that_waits_raises_one_alert_until_somebody_decides() {
     let house = house("waiting = \"3s\"\nwindow = \"1s\"");
@@ -376,20 +377,32 @@ fn a_problem_with_the_record_raises_one_alert_and_ends() {
     assert_eq!(running.stop(), Some(0));
 }
 
-/// A journal that a start refuses raises one alert. The alert cannot be recorded at once, but is on
-/// record when the organism runs again. The same holds for an alert about a full disk.
-#[test]
-fn a_journal_that_is_refused_raises_one_alert_which_is_recorded_later() {
+/// A house that has run once, with the path of its journal's database.
+fn house_with_journal() -> (House, PathBuf) {
     let house = House::settled(&CONFIG.replace("ALERTS", ""));
     write_notify(&house, NOTIFY);
     let running = house.run();
     assert_eq!(house.send_text(&say("hello"), &[]).code, Some(0));
     assert_eq!(running.stop(), Some(0));
     let database = house.data().join(organism::journal::sqlite::DATABASE);
-    let whole = std::fs::read(&database).unwrap();
+    (house, database)
+}
+
+/// Damages the database of a journal, so that a start refuses it. Returns the undamaged content.
+fn damage(database: &Path) -> Vec<u8> {
+    let whole = std::fs::read(database).unwrap();
     let mut damaged = whole.clone();
     damaged[..16].copy_from_slice(b"no journal at al");
-    std::fs::write(&database, &damaged).unwrap();
+    std::fs::write(database, damaged).unwrap();
+    whole
+}
+
+/// A journal that a start refuses raises one alert. The alert cannot be recorded at once, but is on
+/// record when the organism runs again. The same holds for an alert about a full disk.
+#[test]
+fn a_journal_that_is_refused_raises_one_alert_which_is_recorded_later() {
+    let (house, database) = house_with_journal();
+    let whole = damage(&database);
 
     for _ in 0..2 {
         let refused = house.organism(&["run"]);
@@ -422,17 +435,9 @@ fn a_journal_that_is_refused_raises_one_alert_which_is_recorded_later() {
 /// Each of two errors raises an alert of its own, and the next run records and ends both.
 #[test]
 fn two_errors_with_which_starts_refuse_a_journal_are_two_alerts() {
-    let house = House::settled(&CONFIG.replace("ALERTS", ""));
-    write_notify(&house, NOTIFY);
-    let running = house.run();
-    assert_eq!(house.send_text(&say("hello"), &[]).code, Some(0));
-    assert_eq!(running.stop(), Some(0));
-    let database = house.data().join(organism::journal::sqlite::DATABASE);
-    let whole = std::fs::read(&database).unwrap();
-    let mut damaged = whole.clone();
-    damaged[..16].copy_from_slice(b"no journal at al");
+    let (house, database) = house_with_journal();
+    let whole = damage(&database);
 
-    std::fs::write(&database, &damaged).unwrap();
     assert_ne!(house.organism(&["run"]).code, Some(0));
     std::fs::remove_file(&database).unwrap();
     assert_ne!(house.organism(&["run"]).code, Some(0));
@@ -467,9 +472,7 @@ fn a_journal_of_one_partition_that_is_refused_raises_one_alert() {
     write_notify(&house, NOTIFY);
     assert_eq!(house.run().stop(), Some(0));
     let database = house.data().join("p1").join(organism::journal::sqlite::DATABASE);
-    let mut damaged = std::fs::read(&database).unwrap();
-    damaged[..16].copy_from_slice(b"no journal at al");
-    std::fs::write(&database, &damaged).unwrap();
+    damage(&database);
 
     for _ in 0..2 {
         let running = house.run();
@@ -480,7 +483,8 @@ fn a_journal_of_one_partition_that_is_refused_raises_one_alert() {
     assert_eq!(events(&house, "record", "journal"), [event("raised", 1)]);
 }
 
-/// A reload may begin, change and end alerts.
+/// A reload may begin, change and end alerts. Alerts that a reload begins are not about earlier
+/// records.
 #[test]
 fn a_reload_changes_alerts() {
     let house = house(SHORT);
@@ -507,6 +511,7 @@ fn a_reload_changes_alerts() {
     refuse(&house);
     assert_eq!(running.stop(), Some(0));
     assert_eq!(recorded(&house).len(), count, "{:?}", recorded(&house));
+    assert_eq!(recorded_events(&house, "holder"), [], "the call failed before the reload");
 }
 
 /// Mistakes in the section `[alerts]` are found before anything starts, each with its location.

@@ -169,7 +169,8 @@ fn a_form_prompts_for_each_field_and_its_payload_passes_the_gate() {
     assert_eq!(running.stop(), Some(0));
 }
 
-/// The time of a question stands still during a pause, so its recorded limit does not hold.
+/// During a pause, no time counts for a question. The list of questions then shows no time limit,
+/// although one is on record.
 #[test]
 fn a_paused_question_has_no_limit_that_passes() {
     let house = House::with(&CONFIG.replace("replies =", "timeout = \"1h\"\nreplies ="));

@@ -93,7 +93,8 @@ fn refusals_as_busy_are_one_count_on_record_and_not_a_record_each() {
     house.verified();
 }
 
-/// With several pumps, one of them counts what is refused at the maximum number of connections.
+/// With several pumps, a refusal at the maximum number of connections is counted once, by one of
+/// the pumps.
 #[test]
 fn a_refusal_at_the_bound_of_connections_is_on_record_with_several_pumps() {
     let server = Server::start();

@@ -1,5 +1,6 @@
 //! Retries of runs that ended while goals were under way: cancelled runs, and runs whose tree has
-//! no time left. A listener holds the calls of these goals.
+//! no time left. A listener leaves the calls of these goals without an answer until a test releases
+//! them.
 
 use std::collections::BTreeSet;
 use std::process::{Child, Stdio};
@@ -122,7 +123,8 @@ fn assert_last_states(goals: &[(&str, &str)], lines: &str) {
     }
 }
 
-/// Goals for which a retry has opened a thread, without loops.
+/// Names of the goals that a retry has started again, each in a thread with a label that ends with
+/// `-1`. Leaves out the goals inside loops.
 fn repeated(house: &House) -> BTreeSet<String> {
     let opened = messages(house, "thread-spawned").into_iter();
     let opened = opened.filter_map(|message| {

@@ -207,7 +207,8 @@ async fn a_client_continues_with_the_organism_that_was_started_again() {
     assert_eq!(running.stop(), Some(0));
 }
 
-/// A hosted listener can fill the queue of the socket with connections.
+/// If the queue of the socket is full, a command waits for a place, and does not report that no
+/// organism runs. A hosted listener can fill the queue with connections.
 #[tokio::test]
 async fn a_full_queue_of_connections_is_no_missing_organism() {
     let directory = tempfile::tempdir().unwrap();
@@ -246,8 +247,8 @@ fn write_response(mut connection: &UnixStream, response: ServiceResponse) {
     connection.write_all(&[&*line, b"\n"].concat()).unwrap();
 }
 
-/// A machine may stand still for some time. A request that was accepted may then be carried out, so
-/// its client waits longer than a client without a response.
+/// A client waits longer for an organism that stands still if the organism has already responded.
+/// The accepted request may be carried out when the machine continues.
 #[tokio::test(start_paused = true)]
 async fn a_client_waits_longer_for_an_organism_that_has_responded_before_it_stopped() {
     for has_response in [false, true] {
@@ -273,7 +274,8 @@ async fn a_client_waits_longer_for_an_organism_that_has_responded_before_it_stop
     }
 }
 
-/// An organism with too many connections of hosted processes closes further ones at once.
+/// An organism with too many connections of hosted processes closes a further one before it reads
+/// the request. The client still gets the reason.
 #[tokio::test]
 async fn a_client_gets_the_reason_for_a_connection_that_was_closed_before_its_request() {
     let directory = tempfile::tempdir().unwrap();

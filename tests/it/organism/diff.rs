@@ -185,8 +185,8 @@ fn subthreads_and_threads_of_another_journal_can_be_compared() {
     assert!(missing.err.contains("absent"), "{missing:?}");
 }
 
-/// The hidden character of the payload cannot act on the terminal, and the escapes of the colours
-/// can.
+/// The terminal gets the escapes of the colours. It gets a hidden character of a payload only as a
+/// code point, so that this character has no effect.
 #[test]
 fn a_terminal_shows_colours_and_the_code_points_of_hidden_characters() {
     let house = House::new();

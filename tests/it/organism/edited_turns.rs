@@ -130,6 +130,11 @@ fn an_edit_with_the_recorded_message_gets_the_recorded_results() {
         house.messages("pong").into_iter().any(|(_, thread)| thread == fork).then_some(())
     });
     assert_eq!(house.effects(), 2, "no effect happened again");
+
+    // The turns before the edited one are the history of the fork.
+    let compared = house.organism(&["diff", "sess-source01", fork.as_str(), "--json"]);
+    let found = compared.json().remove(0);
+    assert_eq!(found["first"]["event"]["a"]["message"], turns[3].as_str(), "{found:#}");
     proved(&house, running);
 }
 

@@ -31,7 +31,8 @@ fn a_data_directory_from_elsewhere_cannot_control_the_terminal() {
     assert!(shown.err.contains("\\u{1b}[31m"), "{shown:?}");
 }
 
-/// A program that reads the output gets the payload byte for byte.
+/// On a terminal, the control characters of a payload are escaped. A program that reads the output
+/// gets the payload unchanged.
 #[test]
 fn a_payload_cannot_control_the_terminal_of_send_and_of_thread_as_json() {
     let text = "a\u{9b}2J\u{202e}b\u{e0041}";

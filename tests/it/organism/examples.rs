@@ -108,7 +108,7 @@ impl Example {
         exported.into_iter().filter(is_named).collect()
     }
 
-    /// The documents of the goals that agents got, each by the label of its goal's thread.
+    /// The documents of all goals that agents got, by the label of the goal's thread.
     fn documents(&self) -> BTreeMap<String, String> {
         let document = |goal: Json| {
             let label = goal["thread"].as_str()?.strip_prefix(&format!("{THREAD}."))?.to_owned();

@@ -9,7 +9,7 @@ use organism::thread::Input;
 use serde_json::Value as Json;
 
 use super::kill::{environment, torture};
-use super::{CommandOutput, House, Running, numbered, until, until_within};
+use super::{CommandOutput, House, Running, numbered, until_within};
 use crate::campaign::Campaign;
 
 const CONFIG: &str = r#"
@@ -145,6 +145,8 @@ fn nothing_that_a_hosted_process_forges_is_done_while_its_organism_is_killed_und
 #[cfg(target_os = "linux")]
 #[test]
 fn nothing_that_a_detached_process_forges_is_done_under_load() {
+    use super::until;
+
     let house = house();
     let running = run(&house);
     let held = show_target(&house, "detached");

@@ -72,9 +72,9 @@ provider = "playback"
 recording = "turns.toml"
 "#;
 
-/// If a listener that is not an agent calls an agent, no fork begins at the agent's turn, because a
-/// fork answers the listener's call from the record as a whole. The fork begins at the request
-/// before that call, and the command names the listener and the request.
+/// If a listener that is not an agent calls an agent, no fork begins at the agent's turn. The
+/// reason is that a fork answers the listener's whole call from the record. The fork begins at the
+/// request before that call, and the command names the listener and the request.
 #[test]
 fn a_turn_beneath_the_call_of_a_listener_forks_at_the_place_before_the_call() {
     let house = House::with(BENEATH);

@@ -88,6 +88,37 @@ fn forks_of_every_message_repeat_no_effect_and_leave_their_source_untouched() {
     assert_eq!(replayed.code, Some(0), "{replayed:?}");
 }
 
+/// A fork has the history of its source by reference, so `organism diff` compares what follows.
+#[test]
+fn a_fork_within_a_thread_differs_from_its_source_after_the_shared_history_alone() {
+    let house = House::new();
+    let running = house.run_noting();
+    ask(&house, "ping", "1", &["--new", "sess-source01"]);
+    ask(&house, "ping", "2", &["--thread", "sess-source01"]);
+    let (second, _) = house.messages("ping")[1].clone();
+    house.write("edit.xml", numbered("ping", "3"));
+
+    let compared = |more: &[&str]| {
+        let forked = fork(&house, second, more);
+        assert_eq!(forked.code, Some(0), "{forked:?}");
+        let id = forked.json().remove(0)["fork"].as_str().unwrap().to_owned();
+        let sides = [["sess-source01", &id], [&id, "sess-source01"]];
+        sides.map(|[left, right]| house.organism(&["diff", left, right, "--json"]).json().remove(0))
+    };
+    for found in compared(&["--json"]) {
+        assert_eq!(found["equal"], true, "{found:#}");
+        assert_eq!(found["equal_results"], true, "{found:#}");
+        assert_eq!(found["equal_events"], 2, "{found:#}");
+    }
+    for found in compared(&["--json", "--no-wait", "--edit", "edit.xml"]) {
+        let first = &found["first"]["event"];
+        for side in ["a", "b"] {
+            assert!(first[side]["what"].as_str().unwrap().ends_with(" ping"), "{found:#}");
+        }
+    }
+    assert_eq!(running.stop(), Some(0));
+}
+
 /// A fork after a result is a conversation with the history of its source.
 #[test]
 fn a_fork_after_a_result_continues_the_conversation() {
@@ -283,7 +314,7 @@ fn a_run_of_a_fork_keeps_the_definition_of_its_source() {
     assert_eq!(replayed.code, Some(0), "{replayed:?}");
 }
 
-/// A client with a config of partitions repeats a request whose connection is lost. The fake
+/// A client for an organism with partitions repeats a request whose connection is lost. The fake
 /// organism ends the first connection before the result.
 #[tokio::test]
 async fn a_wait_of_a_fork_is_shown_once_although_the_connection_is_lost() {
@@ -314,7 +345,12 @@ async fn a_wait_of_a_fork_is_shown_once_although_the_connection_is_lost() {
     let client = ServiceClient::of_partitions(config, socket);
 
     let mut updates = Vec::new();
-    let fork = OpenedFork { thread, calls: vec![call] };
+    let fork = OpenedFork {
+        thread,
+        calls: vec![call],
+        client: ListenerName::parse("desk").unwrap(),
+        secret: None,
+    };
     client.fork_results(&fork, |update| updates.push(update)).await.unwrap();
     let begins_with_wait = matches!(updates[0], SubmitUpdate::Waits(_));
     assert_eq!((updates.len(), begins_with_wait), (2, true), "{updates:?}");

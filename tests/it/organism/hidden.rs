@@ -1,6 +1,7 @@
 //! The memory of a process that may contain keys is closed to other processes of the same user.
 //!
 //! Root may inspect every process. If the tests run as root, these tests switch to another user.
+#![cfg(target_os = "linux")]
 
 use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::path::{Path, PathBuf};
@@ -81,7 +82,6 @@ fn seen(process: &Child, file: &str) -> CommandOutput {
     command.args(["-c", "100000", &path]).output().unwrap().into()
 }
 
-#[cfg(target_os = "linux")]
 #[test]
 fn no_other_process_of_the_user_looks_into_one_that_may_hold_keys() {
     let (house, program) = house();

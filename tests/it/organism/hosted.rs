@@ -712,8 +712,8 @@ fn a_host_tells_whether_it_is_ready_and_what_its_agents_took() {
     assert_eq!(running.stop(), Some(0));
 }
 
-/// The malformed header ends the agent's client, so the host cannot report what a running turn
-/// results in. The host does not wait for the model, and another host takes the turn.
+/// A malformed header ends the agent host's NATS client, so the host cannot report the result of a
+/// running turn. The host ends without waiting for the model, and another host takes the turn.
 #[test]
 fn a_host_whose_connection_ended_ends_although_a_turn_runs() {
     let server = server();

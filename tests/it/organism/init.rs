@@ -14,7 +14,8 @@ use super::provider::{Provider, ScriptedResponse};
 use super::{CommandOutput, until};
 use crate::json_schemas::assert_described;
 
-/// A directory in which `organism init` writes projects, with a journal of their own.
+/// A temporary directory in which `organism init` writes projects. Each project has its own journal
+/// in this directory, unless the tests use JetStream.
 struct Projects {
     place: TempDir,
 }
@@ -128,7 +129,7 @@ fn ended(child: Child) -> CommandOutput {
     child.wait_with_output().unwrap().into()
 }
 
-/// Providers of the models that each project contains as comments.
+/// Providers for which the config of each project contains a model as a comment.
 const PROVIDERS: [&str; 4] = ["openai-compatible", "openai", "anthropic", "ollama"];
 
 #[test]

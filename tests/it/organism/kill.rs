@@ -40,7 +40,7 @@ const IN_FLIGHT_MIN: usize = 10;
 const CAMPAIGN_MAX: Duration = Duration::from_secs(3_600);
 /// Number of refused starts after which the campaign ends early.
 const REFUSED_MAX: usize = 10;
-/// One kill in this many is a crash at a failpoint.
+/// Number of random kills after which one crash at a failpoint follows.
 const AIMED_EVERY: u64 = 3;
 
 /// Failpoints between the moment when a record is durable and the end of its effects.
@@ -140,9 +140,10 @@ impl Tail {
     }
 }
 
-/// The number in an environment variable; `None` if the variable is not set.
+/// The number in an environment variable; `None` if the variable is not set, or is empty.
 pub fn environment(name: &str) -> Option<u64> {
-    std::env::var(name).ok().map(|text| text.parse().unwrap())
+    let text = std::env::var(name).ok().filter(|text| !text.is_empty());
+    text.map(|text| text.parse().unwrap())
 }
 
 #[test]

@@ -5,7 +5,6 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 
-use organism::bus::process::PumpMark;
 use organism::clock::Time;
 use organism::service::encoding::VERSION;
 use organism::service::socket_path;
@@ -334,6 +333,8 @@ fn watched(house: &House, mark: Option<String>, mut request: Json, lines: usize)
 #[cfg(target_os = "linux")]
 #[test]
 fn a_process_that_the_organism_hosts_sees_no_text_whatever_it_claims() {
+    use organism::bus::process::PumpMark;
+
     let provider = Provider::start(vec![ScriptedResponse::Stall(1)]);
     let house = house("", &provider.model("live", ""));
     let running = house.run();

@@ -85,7 +85,8 @@ fn a_journal_file_that_is_gone_is_accepted_as_lost_on_record() {
     house.verified();
 }
 
-/// Without its file, a log is of no use to SQLite, and it damages a new file of the same name.
+/// `repair` gives another name to the write-ahead log of a lost journal file. SQLite cannot use the
+/// log without this file, and the log would damage a new file of the same name.
 #[test]
 fn the_write_ahead_log_of_a_journal_that_is_gone_is_kept_aside_of_its_successor() {
     let house = House::settled(ECHO_CONFIG);

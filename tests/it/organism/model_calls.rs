@@ -10,7 +10,9 @@ use organism::thread::{Fact, Input, Record};
 
 use super::provider::{Provider, ScriptedResponse, WORD};
 use super::{CommandOutput, House, say, until};
+use crate::web::page::Page;
 use crate::web::view::{ViewServer, text_of};
+use crate::web::{address, ask, listening};
 
 pub const CONFIG: &str = r#"
 [organism]
@@ -132,6 +134,51 @@ fn a_cancelled_call_closes_its_stream_and_is_charged_for_what_it_received() {
     assert_eq!(charged(&records), [], "what it took is known");
     assert_eq!(provider.requests(), 1);
     house.verified();
+}
+
+/// If a gateway ignores `stream: true`, the provider has generated the whole answer.
+#[test]
+fn a_long_whole_answer_in_place_of_a_stream_is_charged() {
+    let text = "word ".repeat(4 << 10);
+    let answer = format!(r#"{{"choices":[{{"message":{{"content":"{text}"}}}}]}}"#);
+    let headers = "Content-Type: application/json\r\n".to_owned();
+    let provider = Provider::start(vec![ScriptedResponse::Status("200 OK", headers, answer)]);
+    let house = house("", &provider.model("live", "attempts = 1"));
+    let running = house.run();
+
+    let sent = end(sending(&house));
+    assert_eq!(sent.code, Some(1), "{sent:?}");
+    assert_eq!(running.stop(), Some(0));
+
+    let (reason, spent) = broken(&records(&house));
+    assert_eq!(reason, "invalid-event");
+    assert!(spent.tokens > 0, "{spent:?}");
+    assert_eq!(provider.requests(), 1);
+    house.verified();
+}
+
+/// A cancelled request is neither answered nor failed. The metrics count it with its duration.
+#[test]
+fn a_cancelled_request_is_counted_in_the_metrics() {
+    let provider = Provider::start(vec![ScriptedResponse::Stall(1)]);
+    let house = House::with(&listening(&format!("{CONFIG}{}", provider.model("live", ""))));
+    let running = house.run();
+    let sent = sending(&house);
+    provider.sends(1);
+    assert_eq!(house.organism(&["cancel", THREAD]).code, Some(0));
+    assert_eq!(end(sent).code, Some(1));
+    provider.is_left(1);
+
+    let labels = [("agent", "writer"), ("model", "live")];
+    let page = until("the request is counted", || {
+        let page = Page::read(&ask(address(&house), "/metrics").body);
+        (page.get("organism_model_call_seconds_count", &labels) == 1.0).then_some(page)
+    });
+    for (outcome, count) in [("answered", 0.0), ("failed", 0.0), ("cancelled", 1.0)] {
+        let labels = [&labels[..], &[("outcome", outcome)]].concat();
+        assert_eq!(page.get("organism_model_calls_total", &labels), count, "{outcome}");
+    }
+    assert_eq!(running.stop(), Some(0));
 }
 
 /// Design 5.29: if a stream stalls and the agent's time-out ends the call, the call is charged, and

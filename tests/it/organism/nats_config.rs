@@ -229,8 +229,8 @@ fn a_key_is_changed_without_a_gap_and_one_that_is_revoked_is_cut_off_at_once() {
     assert!(!is_in(&saved) && is_in(&seed));
 }
 
-/// A user with all permissions, as a person adds it, can delete the stream. The next `nats-config`
-/// removes this user, and names it.
+/// If a person adds a user with all permissions, this user can delete the stream. The next
+/// `nats-config` removes all users that a person has added, and names them.
 #[test]
 fn a_user_that_a_person_has_added_is_named_when_it_is_dropped() {
     let guarded = guarded();

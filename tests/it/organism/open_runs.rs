@@ -310,7 +310,9 @@ fn a_run_that_ends_in_its_first_outcome_records_its_definition_and_can_be_retrie
     house.verified();
 }
 
-/// The definition needs no budget, because the reply beside it needs none.
+/// A run that ends in its first outcome gives its result even if the request has used up the budget
+/// of messages. The outcome's reply needs no budget, and neither does the recorded definition of
+/// the run.
 #[test]
 fn a_run_that_ends_in_its_first_outcome_gives_its_result_also_without_messages_left() {
     let limited =

@@ -11,8 +11,8 @@ use pkcs8::{LineEnding, PrivateKeyInfo};
 use rand_core::OsRng;
 
 /// Binary logarithm of the number of blocks that scrypt computes for each guess at a passphrase.
-/// `organism operator key` uses 14, eight times over, which takes a third of a second each time a
-/// key is opened.
+/// `organism operator key` uses 14, and lets scrypt do the work eight times. It takes a third of a
+/// second to open such a key.
 const GUESS_COST_LOG: u8 = 4;
 
 /// Writes a new key as `organism operator key` does, except that a guess at its passphrase costs

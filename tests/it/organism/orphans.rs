@@ -39,7 +39,8 @@ fn ended(pid: u32) {
 }
 
 /// Returns the value of [`MARK`] in the environment of a process. Waits until the mark is there,
-/// because the environment is empty while the process executes another program.
+/// because the environment is empty for a moment while the process replaces its program by another
+/// one.
 fn mark_of(pid: u32) -> String {
     until("a mark", || {
         let environment = std::fs::read_to_string(format!("/proc/{pid}/environ")).ok()?;
@@ -146,7 +147,8 @@ fn a_launcher_whose_parent_is_not_the_pump_starts_nothing() {
     assert!(house.path("started").exists());
 }
 
-/// In the session of its parent, a listener could type into the operator's shell.
+/// A launched listener has a session of its own. In the session of its parent, it could type into
+/// the operator's shell.
 #[test]
 fn a_launched_listener_has_a_session_of_its_own() {
     let house = House::with_echo();

@@ -150,7 +150,8 @@ fn output_that_cannot_be_written_is_an_error_and_the_work_is_done() {
     assert_eq!(house.recorded("said"), 1);
 }
 
-/// A full disk under the output is no full disk under the journal.
+/// If the disk under the output is full, a command does its work, and its error names the standard
+/// output. The error cannot be taken for a full disk under the journal.
 #[test]
 #[cfg(target_os = "linux")]
 fn a_command_whose_output_cannot_be_written_names_it_and_does_its_work() {

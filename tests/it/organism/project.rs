@@ -51,8 +51,14 @@ impl Projects {
         command
     }
 
+    /// Runs a command until it exits. Repeats it if the index lacks the latest records, because the
+    /// writer of the index gets little time on a busy machine.
     pub fn organism(&self, project: &str, arguments: &[&str]) -> CommandOutput {
-        self.command(project, arguments).output().unwrap().into()
+        until("the index has caught up", || {
+            let output = self.command(project, arguments).output().unwrap();
+            let answer = CommandOutput::from(output);
+            (!answer.is_behind()).then_some(answer)
+        })
     }
 
     pub fn send(&self, project: &str, text: &str, arguments: &[&str]) -> CommandOutput {

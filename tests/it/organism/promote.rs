@@ -99,8 +99,8 @@ fn a_moved_journal_is_the_same_record_and_its_conversations_go_on() {
     assert!(refused.err.contains("follows a journal on JetStream"), "{refused:?}");
 }
 
-/// The journal is in the default directory of the project's earlier path, or in a directory that
-/// the config names.
+/// A moved project must be adopted before it is promoted. Its journal is in the default directory
+/// of its earlier path, or in a directory that the config names.
 #[test]
 fn a_moved_project_whose_config_already_names_jetstream_is_adopted_and_then_promoted() {
     for has_own_directory in [false, true] {
@@ -136,8 +136,8 @@ fn a_moved_project_whose_config_already_names_jetstream_is_adopted_and_then_prom
     }
 }
 
-/// Neither journal can be used with this config: the one in the file is not on JetStream, and the
-/// one on JetStream is of another project.
+/// The moved project has its journal in a file, and its config names a stream with the journal of
+/// another project. Neither journal can be used with this config.
 #[test]
 fn a_moved_project_is_not_adopted_while_its_stream_holds_the_journal_of_another_project() {
     let server = Server::start();

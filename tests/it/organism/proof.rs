@@ -270,7 +270,8 @@ fn a_proof_shows_the_path_of_a_backup_on_one_line_and_without_control_characters
     assert!(!proved.out.contains('\u{1b}'), "{proved:?}");
 }
 
-/// A limit on the size of files stands for a full disk under the copy.
+/// If the disk under a backup is full, the error names the incomplete copy, and the copy is
+/// removed. Here, a limit on the size of files stands for the full disk.
 #[test]
 fn a_backup_without_room_names_its_copy_and_leaves_no_part_of_it() {
     let house = answered();

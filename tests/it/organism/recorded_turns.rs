@@ -71,8 +71,8 @@ turn = 5
 text = '<done><n>5</n></done>'
 "#;
 
-/// Recorded turns of an agent that looks after a thread in between: its timer fires before the
-/// thread ends.
+/// Recorded turns of an agent that spawns a thread and sets a timer. The timer fires before the
+/// thread ends, and the agent then makes a call.
 const TIMER_FIRST: &str = r#"
 recorded = "for a test"
 [[turn]]
@@ -240,8 +240,8 @@ fn with_slow() -> String {
     format!("{config}\n{slow}")
 }
 
-/// A timer that fired before a recorded result fires before it in a fork and in a trial, too. So
-/// every turn gets its recorded answer.
+/// If a timer fired before a result in the source, it fires before this result in a fork and in a
+/// trial, too. So every turn gets its recorded answer.
 #[test]
 fn a_timer_of_a_fork_fires_before_the_results_that_came_after_it() {
     let house = house("xml", "final = \"done\"", TIMER_FIRST);

@@ -206,8 +206,8 @@ fn a_removed_listener_may_end_its_work_and_gets_no_more() {
     proved(&house);
 }
 
-/// A queued call comes to wait for an approval with a reload. Its receipt did not state this, so
-/// the client that waits for the result gets a report.
+/// After a reload, a queued call waits for an approval. Its receipt did not state this, so the
+/// client that waits for the result gets a report.
 #[test]
 fn a_call_that_a_reload_holds_is_reported_to_its_client() {
     let house = house();

@@ -10,6 +10,7 @@ use serde_json::Value as Json;
 
 use super::try_threads::trial;
 use super::{CONFIG, CommandOutput, House, numbered, order_config, until};
+use crate::web::view::ViewServer;
 use crate::web::view::operate::operating;
 
 /// A config in which a call to the holder times out after some seconds.
@@ -223,6 +224,20 @@ fn a_refused_submission_is_retried_after_the_config_changed() {
     assert_eq!(alone.code, Some(65), "{alone:?}");
     assert!(!alone.err.contains("the work goes on"), "{alone:?}");
     house.verified();
+
+    // The retry has opened the thread, so there is no page about a time before it.
+    let sql = "SELECT thread FROM message WHERE payload = 'pong'";
+    let thread = house.organism(&["sql", "--json", sql]).json().remove(0);
+    let view = ViewServer::start(&house, &[]);
+    let page = view.page(&format!("/threads/{}", thread["thread"].as_str().unwrap()));
+    assert!(page.contains("<b>retry</b> by "), "{page}");
+    for link in page.split("href=\"").skip(1).map(|rest| rest.split('"').next().unwrap()) {
+        let path = link.replace("&amp;", "&");
+        // An anchor leads to a place in the same page.
+        if path.starts_with('/') {
+            assert_eq!(view.get(&path).status, 200, "{path}");
+        }
+    }
     let replayed = house.organism(&["replay"]);
     assert_eq!(replayed.code, Some(0), "{replayed:?}");
 }

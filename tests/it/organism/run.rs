@@ -28,8 +28,8 @@ fn a_second_pump_is_refused_at_once_with_the_holders_name() {
     assert_eq!(running.stop(), Some(0));
 }
 
-/// The mode of a data directory that exists already stays, so the files with payloads have a mode
-/// of their own.
+/// Files with payloads are readable only for their owner. The organism does not change the mode of
+/// an existing data directory, so each of these files has a mode of its own.
 #[test]
 fn files_with_payloads_are_their_owners_alone_also_in_a_directory_that_all_can_read() {
     let house = House::with_echo();
@@ -106,7 +106,8 @@ fn a_stop_finishes_deliveries_in_flight_and_waiting_calls_continue_at_the_next_s
     assert_eq!((house.recorded("hold"), house.recorded("held")), (2, 2));
 }
 
-/// A delivery that does not end delays a stop by one time limit. Its listener gets no second one.
+/// A delivery that does not end delays a stop by one time limit. The stop does not wait a second
+/// time for the listener of this delivery.
 #[test]
 fn a_stop_waits_for_a_hanging_delivery_once() {
     let house = House::new();

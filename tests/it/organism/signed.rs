@@ -20,7 +20,7 @@ use serde_json::Value as Json;
 use uuid::Uuid;
 
 use super::operator_keys::write_operator_key;
-use super::{CommandOutput, House, Running, numbered, say, until};
+use super::{CommandOutput, House, Running, numbered, say};
 
 const CONFIG: &str = r#"
 [organism]
@@ -83,13 +83,13 @@ impl Signing {
         signing
     }
 
-    /// Writes a key that opens fast to the file `NAME.key`. Returns its public key.
+    /// Writes to the file `NAME.key` a key that is cheap to decrypt. Returns its public key.
     fn write_key(&self, name: &str) -> String {
         let path = self.house.path(&format!("{name}.key"));
         write_operator_key(&path, PASSPHRASE).to_string()
     }
 
-    /// Makes a key with the command, in the file `NAME.key`. Returns its public key.
+    /// Makes a key in the file `NAME.key` with `organism operator key`. Returns its public key.
     fn make_key(&self, name: &str) -> String {
         let made = self.signs(&["operator", "key", &format!("{name}.key")]);
         assert_eq!(made.code, Some(0), "{made:?}");
@@ -447,6 +447,8 @@ fn check_names_an_operators_key_that_is_malformed_or_given_twice() {
 #[cfg(target_os = "linux")]
 #[test]
 fn a_listener_does_not_learn_where_the_passphrase_of_an_operator_is() {
+    use super::until;
+
     let signing = Signing::new();
     let mut command = signing.signing_command(&["run"]);
     command.env("ORGANISM_UNDER_TEST", env!("CARGO_BIN_EXE_organism"));
@@ -518,7 +520,8 @@ fn a_caller_that_nothing_shows_decides_with_the_signature_of_an_operator_alone()
     signing.house.verified();
 }
 
-/// An operator in another container signs for the journal and the thread that the organism names.
+/// The signature of an operator names the journal and the thread of the call. The organism gives
+/// these ids even to a caller in another container, whose process it does not see.
 #[test]
 fn a_caller_that_nothing_shows_learns_the_ids_that_its_signature_names() {
     let signing = Signing::new();

@@ -77,11 +77,24 @@ pub fn killed_after_a_snapshot(house: &House) -> u64 {
     made
 }
 
+/// Text with which the proof of the records up to the snapshot at `position` logs its success.
+fn passed(position: u64) -> String {
+    format!("the records up to {position} are proved")
+}
+
 #[test]
 fn a_start_continues_from_a_snapshot_with_its_open_calls_and_its_keys() {
     let house = house();
-    killed_after_a_snapshot(&house);
+    let earlier = killed_after_a_snapshot(&house);
+    let position = killed_after_a_snapshot(&house);
+    assert!(earlier < position);
     let last = house.reader().last().unwrap();
+    // The last checkpoint in the state directory is older than the snapshot.
+    let name = format!("{}.checkpoints", house.reader().about().unwrap().journal);
+    let noted = house.state().join(name);
+    let lines = std::fs::read_to_string(&noted).unwrap();
+    let (first, _) = lines.split_once('\n').unwrap();
+    std::fs::write(&noted, format!("{first}\n")).unwrap();
 
     let running = run(&house, None);
     assert!(house.log().contains(CONTINUES), "{}", house.log());
@@ -91,14 +104,80 @@ fn a_start_continues_from_a_snapshot_with_its_open_calls_and_its_keys() {
     until("the open call goes on", || (house.recorded("held") == 1).then_some(()));
     let held = house.send_text(&numbered("hold", "7"), &["--key", "k-7"]);
     assert_eq!(held.out, numbered("held", "7") + "\n", "{held:?}");
-    assert_eq!(house.recorded("hold"), 2, "a repeated key opens no call");
+    assert_eq!(house.recorded("hold"), 3, "a repeated key opens no call");
 
     assert!(house.reader().last().unwrap() > last);
     assert_eq!(running.stop(), Some(0));
-    assert!(house.log().contains("are proved"), "{}", house.log());
+    assert!(house.log().contains(&passed(position)), "{}", house.log());
+    let written = std::fs::read_to_string(&noted).unwrap();
+    assert!(lines.lines().count() > 1 && written.starts_with(&lines), "{lines} {written}");
     house.verified();
     let replayed = house.organism(&["replay"]);
     assert_eq!(replayed.code, Some(0), "{replayed:?}");
+}
+
+/// Checkpoint files grow as long as the journal does, but a start from a snapshot reads only their
+/// ends. The proof in the background reads the copies once.
+#[test]
+fn a_start_from_a_snapshot_reads_only_the_ends_of_long_checkpoint_files() {
+    let house = house();
+    let position = killed_after_a_snapshot(&house);
+    let name = format!("{}.checkpoints", house.reader().about().unwrap().journal);
+    let lines = std::fs::read_to_string(house.state().join(&name)).unwrap();
+    let first = lines.lines().next().unwrap();
+    let earlier = format!("{first}\n").repeat((20 << 20) / first.len());
+    let long = [earlier, lines].concat();
+    for directory in [house.state(), house.copies()] {
+        std::fs::write(directory.join(&name), &long).unwrap();
+    }
+
+    let running = run(&house, None);
+    assert!(house.log().contains(CONTINUES), "{}", house.log());
+    until("the proof has passed", || house.log().contains(&passed(position)).then_some(()));
+    if cfg!(target_os = "linux") {
+        let counters = std::fs::read_to_string(format!("/proc/{}/io", running.child.id())).unwrap();
+        let read = counters.lines().find_map(|line| line.strip_prefix("rchar: ")).unwrap();
+        assert!(read.parse::<usize>().unwrap() < 2 * long.len(), "{counters}");
+    }
+    assert_eq!(running.stop(), Some(0));
+
+    let copies = std::fs::read_to_string(house.copies().join(&name)).unwrap();
+    let added = copies.strip_prefix(&long).expect("the copies stay");
+    assert!(added.lines().all(|line| !long.contains(line)), "{added}");
+    house.verified();
+}
+
+/// A start from a snapshot compares only the last copies, and the proof behind it all others, also
+/// those for positions after the snapshot.
+#[test]
+fn a_proof_stops_the_pump_if_an_early_copy_contradicts_the_journal() {
+    for (is_beyond, detail) in [
+        (true, "were signed in a checkpoint in"),
+        (false, "the records up to here are not those of the checkpoint in"),
+    ] {
+        let house = house();
+        killed_after_a_snapshot(&house);
+        let name = format!("{}.checkpoints", house.reader().about().unwrap().journal);
+        let file = house.copies().join(name);
+        let lines = std::fs::read_to_string(&file).unwrap();
+        let first = lines.lines().next().unwrap();
+        let mut other: Json = serde_json::from_str(lines.lines().last().unwrap()).unwrap();
+        if is_beyond {
+            other["position"] = 1_000_000.into();
+        } else {
+            let root = other["merkle_root"].as_str().unwrap();
+            let digit = if root.starts_with('0') { '1' } else { '0' };
+            other["merkle_root"] = format!("{digit}{}", &root[1..]).into();
+        }
+        let filler = format!("{first}\n").repeat((2 << 20) / first.len());
+        std::fs::write(&file, format!("{other}\n{filler}{lines}")).unwrap();
+
+        let (code, running) = ended_run(&house);
+        assert_eq!(code, Some(4), "{running}");
+        assert!(running.contains(CONTINUES), "{running}");
+        assert!(running.contains(detail), "{running}");
+        assert_eq!(snapshot(&house), None, "it is not trusted again");
+    }
 }
 
 #[test]

@@ -23,8 +23,8 @@ fn house() -> House {
     House::with(&config)
 }
 
-/// Starts a command that sends `hold` with this number, and that signals stop. Its output goes to
-/// the files `NUMBER.out` and `NUMBER.err`.
+/// Starts a command that sends `hold` with this number. A signal ends the command. Its output goes
+/// to the files `NUMBER.out` and `NUMBER.err`.
 fn hold(house: &House, number: &str) -> Running {
     hold_with_signals(house, number, "DEFAULT")
 }
@@ -62,7 +62,7 @@ fn content(house: &House, file: &str) -> String {
     std::fs::read_to_string(house.path(file)).unwrap()
 }
 
-/// Waits until so many deliveries have been handed over.
+/// Waits until `count` deliveries have been handed over.
 fn until_handed_over(house: &House, count: usize) {
     until("the deliveries are handed over", || {
         let reader = JournalReader::open(&house.data()).ok()?;
@@ -155,8 +155,9 @@ fn each_result_of_a_directory_is_printed_at_once_though_other_files_wait_for_a_p
     house.verified();
 }
 
-/// A house in which each `hold` waits for an approval, with 60 of them and then `others` in the
-/// directory `in`. The command `send --each` holds so many files open while they wait.
+/// A house in which each `hold` waits for an approval. The directory `in` has 60 files with `hold`,
+/// and then `others` files with `say`. With 60 waiting files, `send --each` sends no further file
+/// until one has its result.
 fn house_with_held_files(others: usize) -> House {
     let accepts = "accepts = [\"hold\"]";
     let config = CONFIG.replace(accepts, &format!("{accepts}\napproval = \"always\""));

@@ -1,12 +1,12 @@
-//! Listeners in a trial of recorded threads have the rights of every other listener: no secret of
-//! the organism, and no verb of its control socket.
+//! Listeners in a trial of recorded threads have no more rights than other listeners: they get no
+//! secret of the organism, and may use no verb of its control socket.
 
 use super::try_threads::{AGENTS, TURNS, json, one, record, trial_command};
 use super::{CommandOutput, House, numbered};
 
-/// A listener that notes its variables in a file, then runs the command `pause all` of the program
-/// under test if there is one, and notes its exit code and output. Then plays a role of
-/// `player.pl`.
+/// A listener that notes its variables in the file `variables`, and then plays a role of
+/// `player.pl`. If `ORGANISM_UNDER_TEST` names the program, the listener first runs `pause all`
+/// with it, and notes the output and the exit code.
 pub(super) const SPY: &str = r#"
 env > variables
 if [ -n "$ORGANISM_UNDER_TEST" ]; then
@@ -19,7 +19,7 @@ exec ./player.pl "$@"
 pub(super) const NATS: &str =
     "[nats]\nurl = \"nats://localhost\"\nuser = \"pump\"\npassword_env = \"WORD\"\n";
 
-/// Variables with secrets. A listener may not inherit them.
+/// Variables with secrets, which a listener must not inherit.
 pub(super) const SECRETS: [(&str, &str); 3] = [
     ("NO_SUCH_KEY", "sk-hidden-0001"),
     ("WORD", "hidden-0002"),
@@ -75,8 +75,8 @@ fn a_listener_in_a_trial_is_no_operator_of_the_running_organism() {
     assert_eq!(running.stop(), Some(0));
 }
 
-/// The journal of a trial is not the journal of the organism. Only the process of the trial shows
-/// to which organism its listeners belong.
+/// A listener in a trial is refused when it starts a pump of the organism. Only the process of the
+/// trial shows to which organism the listener belongs, because the trial has a journal of its own.
 #[cfg(target_os = "linux")]
 #[test]
 fn a_listener_in_a_trial_starts_no_organism() {

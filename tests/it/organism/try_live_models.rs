@@ -41,7 +41,7 @@ const PROMPT: u64 = 1_000;
 const ANSWER: u64 = 100;
 const THREADS: usize = 4;
 
-/// Prices of a million tokens of prompts and of answers.
+/// Prices per million tokens, one for prompts and one for answers.
 const PRICES: &str = "price_in = 2.0\nprice_out = 10.0\ncurrency = \"USD\"";
 
 /// An answer with its usage, in the wire format of chat completions.

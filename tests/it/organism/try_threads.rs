@@ -214,7 +214,8 @@ exec ./player.pl solo
 ";
 
 /// Under an unchanged config, a conversation runs again as a whole, has no differences and costs
-/// nothing. An attempt that failed before the recorded result is no difference.
+/// nothing. An attempt that failed before the recorded result is no difference, nor is a refused
+/// request.
 #[test]
 fn an_unchanged_config_changes_nothing_and_costs_nothing() {
     let house = house();
@@ -223,9 +224,12 @@ fn an_unchanged_config_changes_nothing_and_costs_nothing() {
     house.write("organism.toml", AGENTS.replace(command, "[\"sh\", \"flaky.sh\"]"));
     house.write("flaky.sh", FLAKY);
     let running = house.run_noting();
-    for more in [["--new", "sess-source01"], ["--thread", "sess-source01"]] {
-        let sent = house.send_text(&numbered("order", "7"), &more);
-        assert_eq!(sent.code, Some(0), "{sent:?}");
+    let [wrong, order] = [numbered("ordre", "7"), numbered("order", "7")];
+    for (request, how, code) in
+        [(&order, "--new", 0), (&wrong, "--thread", 65), (&order, "--thread", 0)]
+    {
+        let sent = house.send_text(request, &[how, "sess-source01"]);
+        assert_eq!(sent.code, Some(code), "{sent:?}");
     }
     let done = house.effects();
 
@@ -241,6 +245,7 @@ fn an_unchanged_config_changes_nothing_and_costs_nothing() {
     let thread = &report["threads"][0];
     assert_eq!(thread["a"]["failed_attempts"], 1);
     assert_eq!(thread["b"]["failed_attempts"], 0);
+    assert_eq!(thread["a"]["refusals"], 1);
     assert_eq!(thread["a"]["turns"], 3);
     assert_eq!(thread["b"]["turns"], 3);
     assert_eq!(thread["b"]["spent"]["tokens"], 0);
@@ -369,6 +374,11 @@ fn a_call_that_needed_an_approval_gets_its_recorded_result() {
         let held = listed.first()?.clone();
         held["message"].as_str().map(|message| (message.to_owned(), held["sha256"].clone()))
     });
+    // An open call has no result that a trial could repeat.
+    let tried = trial(&house, &["organism.toml", "--threads", "all", "--json"]);
+    assert_eq!(tried.code, Some(69), "{tried:?}");
+    let report = json(&tried);
+    assert!(report["not_tried"][0]["reason"].to_string().contains("has not ended"), "{report:#}");
     let approved = house.organism(&["approve", &held.0, "--hash", held.1.as_str().unwrap()]);
     assert_eq!(approved.code, Some(0), "{approved:?}");
     until("it is done", || (house.recorded("done") == 1).then_some(()));
@@ -376,6 +386,10 @@ fn a_call_that_needed_an_approval_gets_its_recorded_result() {
 
     let tried = trial(&house, &["organism.toml", "--threads", "sess-source01", "--json"]);
     assert_eq!(tried.code, Some(0), "{tried:?}");
+    // The agent saw the notes about the approval, so only its later prompt differs.
+    let report = json(&tried);
+    assert_eq!(changed(&report, "course"), ["sess-source01"]);
+    assert!(report["threads"][0]["first"]["prompt"].is_object(), "{report:#}");
 
     // Another call has no result, and nobody to approve it.
     house.write("turns.toml", TURNS.replace("<n>{{order/n}}</n></ping>", "<n>99</n></ping>"));
@@ -407,6 +421,7 @@ fn bad_input_is_named_before_anything_runs() {
         (&["--threads", "all", "--live", "sollo"], "did you mean `solo`?"),
         (&["--threads", "all", "--model", "recordd"], "did you mean `recorded`?"),
         (&["--threads", "all", "--money", "nan"], "--money takes an amount"),
+        (&["--threads", "all", "--max", "0"], "write a number of at least 1"),
     ] {
         let wrong = trial(&house, &[&["organism.toml"], arguments].concat());
         assert_eq!(wrong.code, Some(2), "{wrong:?}");
@@ -415,7 +430,8 @@ fn bad_input_is_named_before_anything_runs() {
     assert_eq!(leftovers(&house), 0);
 }
 
-/// A user who follows the advice must not move the journal of the project to the changed config.
+/// The advice names the config of the recorded threads. With the changed config, the advised
+/// command would move the project's journal to that config.
 #[test]
 fn advice_names_the_config_of_the_recorded_threads() {
     let house = house();
@@ -510,10 +526,9 @@ fn a_late_reply_of_a_group_that_no_turn_shows_changes_the_course_alone() {
     assert_eq!(changed(&json(&tried), "course"), ["sess-source01"], "{tried:?}");
 }
 
-/// If a signal ends a trial, the source is untouched. At that moment the trial waits for a live
-/// listener that has not answered.
-#[test]
-fn a_trial_that_is_stopped_or_killed_leaves_the_source_untouched() {
+/// Returns a house with its config and its recording. An agent calls a listener, which replies as
+/// soon as the file `let-go` exists. The file exists.
+fn waiting_house() -> (House, String, String) {
     let (agent, rest) = AGENTS.split_once("[agents.second]").unwrap();
     let (_, listener) = rest.split_once("[listeners.solo]").unwrap();
     let config = format!("{agent}[listeners.solo]{listener}")
@@ -528,6 +543,14 @@ fn a_trial_that_is_stopped_or_killed_leaves_the_source_untouched() {
     let house = House::with(&config);
     house.write("turns.toml", &turns);
     house.write("let-go", "");
+    (house, config, turns)
+}
+
+/// If a signal ends a trial, the source is untouched. At that moment the trial waits for a live
+/// listener that has not answered.
+#[test]
+fn a_trial_that_is_stopped_or_killed_leaves_the_source_untouched() {
+    let (house, config, turns) = waiting_house();
     record(&house, &one(numbered("order", "1")));
     assert_eq!(house.effects(), 1);
     let before = head(&house);
@@ -562,6 +585,35 @@ fn a_trial_that_is_stopped_or_killed_leaves_the_source_untouched() {
     assert_eq!(tried.code, Some(1), "{tried:?}");
     assert_eq!(house.effects(), 3);
     assert_eq!(head(&house), before);
+}
+
+/// The results are compared with those of the requests that the trial has sent again. A request
+/// that came to the recorded thread meanwhile is no difference.
+#[test]
+fn a_request_that_is_recorded_during_a_trial_does_not_count() {
+    let (house, config, turns) = waiting_house();
+    let running = house.run_noting();
+    let sent = house.send_text(&numbered("order", "1"), &["--new", "sess-source01"]);
+    assert_eq!(sent.code, Some(0), "{sent:?}");
+    std::fs::remove_file(house.path("let-go")).unwrap();
+
+    let other = turns.replace("<n>{{order/n}}</n></hold>", "<n>99</n></hold>");
+    house.write("changed-turns.toml", other.replace("{{held/n}}", "{{order/n}}"));
+    let changed = config.replace("turns.toml", "changed-turns.toml");
+    let changed = format!("{changed}\n[agents.first.prompt]\nidentity = \"Other.\"\n");
+    house.write("changed.toml", changed);
+    let arguments = ["try", "changed.toml", "--threads", "all", "--json", "--live", "solo"];
+    let mut command = trial_command(&house, &arguments);
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    until("the listener has the call", || (house.effects() == 2).then_some(()));
+    let sent = house.send_text(&numbered("order", "2"), &["--thread", "sess-source01"]);
+    assert_eq!(sent.code, Some(0), "{sent:?}");
+    house.write("let-go", "");
+
+    let tried = CommandOutput::from(child.wait_with_output().unwrap());
+    assert_eq!(tried.code, Some(0), "{tried:?}");
+    assert_eq!(self::changed(&json(&tried), "course"), ["sess-source01"], "{tried:?}");
+    assert_eq!(running.stop(), Some(0));
 }
 
 #[test]

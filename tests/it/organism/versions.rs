@@ -41,7 +41,8 @@ fn a_request_of_another_version_is_refused_with_both_versions() {
     assert_eq!(running.stop(), Some(0));
 }
 
-/// Two programs of one version may differ in what they write and speak.
+/// `--version` states the version of each format and protocol, because two programs of one version
+/// may differ in these.
 #[test]
 fn the_long_version_of_the_program_states_its_formats() {
     let house = House::new();

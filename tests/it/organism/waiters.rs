@@ -5,11 +5,12 @@ use std::sync::Arc;
 
 use organism::ids::ListenerName;
 use organism::service::{
-    ServiceClient, ServiceRequest, ServiceResponse, SubmitRequest, SubmitUpdate,
+    ResultsRequest, ServiceClient, ServiceRequest, ServiceResponse, SubmitRequest, SubmitUpdate,
 };
 use tokio::sync::mpsc;
+use tokio::time::timeout;
 
-use super::{CONFIG, House, TALK, numbered};
+use super::{CONFIG, House, PATIENCE, TALK, numbered};
 use crate::web::{address, ask, listening, page::Page};
 
 const CLIENTS: usize = 20;
@@ -77,6 +78,42 @@ async fn clients_that_wait_for_one_call_share_one_completion_and_do_not_read_the
     // A client whose query comes after the completion reads the record once.
     let polled = reads(at) - before;
     assert!(polled < CLIENTS as f64, "{polled} reads by {CLIENTS} clients");
+    assert_eq!(running.stop(), Some(0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_gets_no_result_of_a_call_for_which_another_client_waits() {
+    let house = House::with(CONFIG);
+    let running = house.run();
+    let accepted = house.send_text(&numbered("hold", "1"), &["--key", "k", "--no-wait", "--json"]);
+    assert_eq!(accepted.code, Some(0), "{accepted:?}");
+    house.write("say.xml", super::say("hello"));
+    let own = house.organism(&["send", "say.xml", "--as", "other", "--json"]).json().remove(0);
+    let mut responses = start_waiters(&house, "k").await;
+    for _ in 0..CLIENTS {
+        let receipt = responses.recv().await.unwrap();
+        assert!(matches!(receipt, SubmitUpdate::Accepted { again: true, .. }), "{receipt:?}");
+    }
+
+    let foreign_call = accepted.json().remove(0)["calls"].clone();
+    let request = ServiceRequest::AwaitResults(ResultsRequest {
+        thread: serde_json::from_value(own["thread"].clone()).unwrap(),
+        calls: serde_json::from_value(foreign_call).unwrap(),
+        client: ListenerName::parse("other").ok(),
+        secret: None,
+    });
+    let client = ServiceClient::find(&house.data(), house.handshake()).await.unwrap().unwrap();
+    let mut refused = Vec::new();
+    let attempt = client.attempt(0, &request, |response| refused.push(response));
+    timeout(PATIENCE, attempt).await.expect("it does not wait for the call").unwrap();
+    let [ServiceResponse::Failed(refused)] = refused.as_slice() else { panic!("{refused:?}") };
+    assert!(refused.contains("is not on record"), "{refused}");
+
+    house.write("let-go", "");
+    for _ in 0..CLIENTS {
+        let result = responses.recv().await.unwrap();
+        assert!(matches!(result, SubmitUpdate::Result { .. }), "{result:?}");
+    }
     assert_eq!(running.stop(), Some(0));
 }
 

@@ -59,8 +59,9 @@ fn a_waiting_client_is_notified_of_a_hold_deep_in_its_tree() {
     assert_eq!(running.stop(), Some(0));
 }
 
-/// A client repeats its request to wait, every 30 s over NATS and after its partition has moved. It
-/// gets the hold again, although the pump reported the hold to another connection.
+/// A client repeats its request to wait, every 30 s over NATS and after its partition has moved.
+/// The pump reports the hold to the client again, although it has reported the hold to another
+/// connection.
 #[test]
 fn a_client_that_waits_again_is_notified_of_a_call_that_is_held_already() {
     let provider = Provider::start(vec![spawns(), ScriptedResponse::text("at last")]);

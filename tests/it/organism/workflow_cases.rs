@@ -561,7 +561,8 @@ output = "e/put-done/number"
 e = { workflow = "inner", with = { name = "input/name" }, retry = 1 }
 "#;
 
-/// The reply of the workflow between them states that the listener chose the code.
+/// The inner workflow fails with a code that its listener replied. The reply of the inner workflow
+/// states that the listener chose this code, so the outer workflow retries the inner one.
 #[test]
 fn a_workflow_above_retries_a_failure_that_is_a_listeners_own_reply() {
     let case = r#"config = "organism.toml"

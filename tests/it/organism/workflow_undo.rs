@@ -209,6 +209,34 @@ fn an_undo_waits_for_its_approval() {
 }
 
 #[test]
+fn a_run_that_fails_cancels_a_call_that_still_waits_for_its_approval() {
+    let (config, _) = CONFIG.split_once("[workflows.trip.goals]\n").unwrap();
+    let config = config.replace("attempts = 1", "attempts = 1\napproval = \"always\"");
+    let goals = "room = { listener = \"hotel\", payload = \"book\", with = { n = \"input/n\" } }\n\
+                 pay = { needs = [], listener = \"bank\", payload = \"charge\", with = { n = \
+                 \"input/n\" } }\n";
+    let house = house(&format!("{config}[workflows.trip.goals]\n{goals}"));
+    house.write("hold-charge-1", "");
+    let running = house.run();
+    send(&house, &["--no-wait"]);
+    let approvals = || house.organism(&["approvals", "--json"]).json();
+    let held = until("the booking is held", || approvals().into_iter().next());
+    std::fs::remove_file(house.path("hold-charge-1")).unwrap();
+
+    until("the run has failed", || is_over(&house).then_some(()));
+    let sent = send(&house, &[]);
+    assert!(sent.out.contains("<goal>pay</goal><code>charge-failed</code>"), "{sent:?}");
+    assert!(!sent.out.contains("not-undone"), "{sent:?}");
+    assert!(approvals().is_empty(), "the approval is void");
+    let (id, hash) = (held["message"].as_str().unwrap(), held["sha256"].as_str().unwrap());
+    let approved = house.organism(&["approve", id, "--hash", hash]);
+    assert_eq!(approved.code, Some(65), "{approved:?}");
+    assert_eq!(running.stop(), Some(0));
+    assert_eq!(ledger(&house), ["charge 1"]);
+    house.verified();
+}
+
+#[test]
 fn a_run_with_an_undo_of_a_listener_that_is_no_peer_is_reported() {
     let without = CONFIG.replace("first = { listener = \"hotel\"", "first = { listener = \"bank\"");
     let house = house(&without.replace(

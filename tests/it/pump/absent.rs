@@ -58,8 +58,8 @@ fn an_absence_of_less_than_the_time_out_is_no_attempt() {
     world.check_replay();
 }
 
-/// Processes of a listener rest after too many restarts. The calls that wait meanwhile need the time
-/// that remains until their time-out for the start of the process.
+/// After too many restarts, the processes of a listener rest. With the default time-out, calls that
+/// wait meanwhile still have enough time for the start of a process after the rest.
 #[test]
 fn calls_outlast_the_rest_of_a_listener_with_the_default_time_out() {
     let policy = RestartPolicy::default();
@@ -210,6 +210,24 @@ fn attempts_that_a_listener_took_count_beside_those_that_none_took() {
         world.pass(Duration::from_secs(1));
     }
     assert_eq!(world.result(call), "failed: system-error listener-failed");
+    world.check_replay();
+}
+
+/// A reload with another time-out does not extend the deadline of a call that already waits. The
+/// fault states the time-out from which the deadline was calculated.
+#[test]
+fn a_call_that_waits_for_its_listener_keeps_its_deadline_over_a_reload() {
+    let mut world = world();
+    let call = open(&mut world, "q");
+    absent_for(&mut world, Duration::from_secs(1));
+    let mut patient = contracts(1);
+    patient[1].timeout = 5 * TIMEOUT;
+    world.reload(patient);
+    absent_for(&mut world, TIMEOUT);
+    assert_eq!(world.result(call), "failed: system-error undeliverable");
+    let (_, messages) = &world.results[&call];
+    let error = messages[0].payload.as_str();
+    assert!(error.contains("finder could not be reached within 60 s"), "{error}");
     world.check_replay();
 }
 

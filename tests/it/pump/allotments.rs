@@ -85,7 +85,8 @@ fn an_allotment_of_money_bounds_what_model_calls_cost() {
     assert_eq!(world.reserve(&writer, 1, Money(500_000_000)), Ok(()));
 }
 
-/// The price of `writer`, a peer of the spawner, is unknown.
+/// An amount of money is refused because the model of `writer`, a peer of the spawner, has no
+/// price.
 #[test]
 fn an_amount_of_money_is_refused_where_a_model_has_no_price() {
     let mut contracts = contracts();

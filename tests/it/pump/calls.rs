@@ -75,7 +75,7 @@ fn one_outcome_may_reply_with_several_payloads() {
     assert_eq!(world.result(call), "completed: found(1), found(2)");
 }
 
-/// O2: the agent's own payload continues its own call, in the same thread.
+/// O2: a payload that an agent sends to itself continues the agent's call, in the same thread.
 #[test]
 fn a_self_message_is_seen_by_the_next_turn() {
     let mut world = thinker_world();
@@ -96,7 +96,8 @@ fn a_self_message_is_seen_by_the_next_turn() {
     .assert_eq(&world.transcript(&thread));
 }
 
-/// O9, T2: notes are recorded and not delivered, and they never end a turn.
+/// O9, T2: notes are recorded and not delivered. A turn with only notes does not end the call of
+/// its agent.
 #[test]
 fn a_turn_with_only_notes_continues() {
     let mut world = thinker_world();

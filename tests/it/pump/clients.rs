@@ -105,7 +105,8 @@ fn a_key_used_for_another_payload_is_refused_on_record() {
     assert_eq!(rule(&theirs), "accepted false", "a key is its client's own");
 }
 
-/// Law 4.9. The reload and the start put a config in force in which `desk` may not send `look`.
+/// Law 4.9: a repeated key gets its recorded answer, even after a reload or a start with a config
+/// in which `desk` may not send `look`.
 #[test]
 fn a_key_gets_its_recorded_answer_although_the_config_now_refuses_its_payload() {
     let mut world = world();

@@ -84,7 +84,8 @@ fn time_in_which_the_pump_was_frozen_is_wall_time_and_not_a_time_out() {
     assert_eq!(ends(&mut world, call), "failed: system-error budget-spent");
 }
 
-/// Answers that arrived meanwhile are not read yet, so the end of the tree waits a second for them.
+/// Answers that arrived while the pump was frozen or did not run are not read yet. So the end of
+/// the tree waits a second for them.
 #[test]
 fn a_tree_whose_wall_time_passed_without_a_pump_ends_after_a_second() {
     for pause in [freeze, without_a_pump] {

@@ -55,7 +55,8 @@ pub fn a_second_clearing_counts_what_the_first_one_left() {
     assert_eq!(fresh(&world.delivery("thinker")), ["context-cleared 4"]);
 }
 
-/// Both confirmations state the smaller number, and so do the clearings of later turns.
+/// A turn keeps first 1 and then 50 items. Both confirmations state 1, because only one item is
+/// left. The clearing of a later turn also counts only the items that are left.
 #[test]
 fn a_second_clearing_in_the_same_turn_counts_what_the_first_one_left() {
     let mut world = after_two_rounds();

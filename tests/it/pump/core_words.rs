@@ -143,7 +143,8 @@ fn a_plain_listener_gets_the_refusal_of_a_bad_label() {
     assert_eq!(fresh(&world.delivery("spawner")), ["huh bad-label"]);
 }
 
-/// Law 3 (b): the refusal of a payload inside a primitive is on record, with its place.
+/// Law 3 (b): the refusal of a payload inside a primitive is on record, with the place of the
+/// payload in the primitive.
 #[test]
 fn the_refusal_of_a_payload_inside_a_primitive_is_recorded() {
     let mut finder = listener("finder", &["look"], &["found"], &[]);

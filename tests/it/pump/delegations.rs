@@ -103,7 +103,8 @@ fn a_goal_is_delegated_as_often_as_it_says_and_no_more() {
     world.check_replay();
 }
 
-/// Only the goal could use the result of a delegation, and only the goal bounds further ones.
+/// A delegation is not retried, because only its goal can use the result, and only its goal limits
+/// the number of delegations.
 #[test]
 fn the_retry_of_a_delegation_is_refused_with_the_reason() {
     let (mut world, _) = with_goal(2);

@@ -19,8 +19,8 @@ use super::slow_disk::{Silent, WatchedJournal};
 use super::world::{World, agent, client, listener, name, word};
 use crate::journal::substrate::Kept;
 
-/// Time-out of a wait for a pump in this process. It is short, because a guard of a broken rule may
-/// fail only by it.
+/// Time-out of a wait for a pump in this process. It is short, because some guards of a broken rule
+/// fail only by this time-out.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
 pub struct Running {

@@ -447,7 +447,7 @@ fn excess_actions_are_refused_one_by_one() {
     .assert_eq(&world.transcript(&thread));
 }
 
-/// T10, O2: a turn has one final, although its maximum has room for more actions.
+/// T10, O2: a turn has at most one final, even if the maximum number of actions is not reached.
 #[test]
 fn the_second_final_of_a_turn_is_refused() {
     let mut world = world();

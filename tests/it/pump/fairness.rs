@@ -1,4 +1,4 @@
-//! Order of deliveries: serial agents, concurrent listeners, and fair turns between threads.
+//! Order of deliveries: serial agents, concurrent listeners, and fairness between threads.
 
 use std::time::Duration;
 
@@ -158,7 +158,7 @@ fn threads_take_turns() {
     assert_eq!(world.result(call), "completed: found(f)");
 }
 
-/// A thread that was cancelled and then opened again takes one turn in the order of threads, like
+/// A thread that was cancelled and then opened again has one place in the order of threads, like
 /// every other thread.
 #[test]
 pub fn a_cancelled_and_reopened_thread_gets_no_second_turn() {

@@ -43,9 +43,9 @@ fn is_held(world: &World, call: CallId) -> bool {
     world.core.state().call(call).is_some_and(|open| open.held.is_some())
 }
 
-/// A leg that the source cancelled has no recorded result. In the fork, it is neither held nor
-/// delivered beside the recorded reply, whichever search ends first, even if the operator permits
-/// its listener.
+/// A leg that the source cancelled has no recorded result. In the fork, the recorded reply of the
+/// group decides, so this leg is neither held nor delivered. This is so whichever leg has the
+/// reply, and even if the operator permits live calls to the listeners.
 #[test]
 fn a_leg_without_a_result_waits_for_the_recorded_reply_of_its_group() {
     for winner in 0..3 {
@@ -73,8 +73,8 @@ fn a_leg_without_a_result_waits_for_the_recorded_reply_of_its_group() {
     }
 }
 
-/// After the recorded reply of one leg has decided the group, nothing is left to do for the other
-/// legs: neither for a later recorded result nor for a leg that was kept back.
+/// After the recorded reply of one leg has decided the group, the other legs end. A recorded result
+/// of another leg that would come later has no effect, and neither does a leg that was kept back.
 #[test]
 fn a_recorded_result_is_forgotten_with_the_call_of_its_leg() {
     let mut world = world(false);
@@ -110,8 +110,8 @@ fn legs_without_results_start_together_when_no_recorded_reply_can_come() {
     world.check_replay();
 }
 
-/// An agent runs again in a fork. A leg without a recorded result waits for an agent of its group
-/// until the agent fails or waits for a person, and so also while the agent is paused.
+/// An agent of a group runs again in a fork. A leg without a recorded result waits until the agent
+/// fails or waits for a person. While the agent is paused, the leg waits, too.
 #[test]
 fn a_leg_without_a_result_waits_for_an_agent_of_its_group_that_can_go_on() {
     let refused = AttemptFailure::Refused { detail: "no".to_owned() };

@@ -1,9 +1,10 @@
-//! The order of recorded events in forks: calls of a fork that are queued or wait for a retry keep
-//! their place in the order of the source, and so do its timers (issue 18, 1.6).
+//! The order of recorded events in forks (issue 18, 1.6). Calls of a fork that are queued or wait
+//! for a retry keep their place in the order of the source. The timers of a fork do so, too.
 
 use std::time::Duration;
 
 use organism::bus::Delivery;
+use organism::contract::Contract;
 use organism::envelope::{AttemptFailure, Turn};
 use organism::ids::{CallId, Position, ThreadId};
 use organism::pump::core::{Event, ForkRuling};
@@ -14,14 +15,19 @@ use super::world::{World, agent, client, core, fresh, name, word};
 const MOMENT: Duration = Duration::from_millis(10);
 
 /// An agent with two peers, `ann` and `bob`. Each peer takes one delivery at a time. The client may
-/// call the agent and `ann`, and has a conversation in which it has called the agent.
-fn world() -> (World, ThreadId) {
+/// call the agent and `ann`.
+fn contracts() -> Vec<Contract> {
     let mut ann = agent("ann", &["look"], &["found"], &[]);
     let mut bob = agent("bob", &["vote"], &["ballot"], &[]);
     ann.concurrency = 1;
     bob.concurrency = 1;
     let boss = agent("boss", &["plan"], &["answer"], &["ann", "bob"]);
-    let mut world = World::new(vec![client("desk", &["boss", "ann"]), boss, ann, bob]);
+    vec![client("desk", &["boss", "ann"]), boss, ann, bob]
+}
+
+/// A world of [`contracts`], with a conversation in which the client has called the agent.
+fn world() -> (World, ThreadId) {
+    let mut world = World::new(contracts());
     let (source, _) = world.open("desk", &word("plan", "p"));
     world.play("boss", &[word("answer", "a")]);
     (world, source)
@@ -50,8 +56,8 @@ fn closed(world: &World, calls: &[CallId]) -> Vec<CallId> {
     closed.filter(|call| calls.contains(call)).collect()
 }
 
-/// Work of another thread delays one of two parallel calls. The recorded turn of the other call
-/// waits for it, because the delayed call had its turn first in the source.
+/// Work of another thread delays one of two parallel calls in a fork. The recorded turn of the
+/// other call waits, because the turn of the delayed call came first in the source.
 #[test]
 fn a_queued_call_of_a_fork_keeps_its_place_in_the_order_of_the_source() {
     let (mut world, source) = world();
@@ -76,6 +82,27 @@ fn a_queued_call_of_a_fork_keeps_its_place_in_the_order_of_the_source() {
     world.check_replay();
 }
 
+/// A reload may remove an agent whose recorded turn waits. The turn takes effect at its place, and
+/// the agent's call ends if the turn has not closed it.
+#[test]
+fn a_recorded_turn_of_a_removed_agent_leaves_no_call_open() {
+    let (mut world, source) = world();
+    fork(&mut world, &source);
+    world.play("boss", &[word("look", "l"), word("vote", "v")]);
+    let ann = world.delivery_for("ann");
+    let bob = world.delivery_for("bob");
+    answer_recorded(&mut world, &bob, &word("found", "not mine"), 7);
+    assert_eq!(closed(&world, &[bob.call]), []);
+
+    let mut rest = contracts();
+    rest.retain(|contract| contract.name != name("bob"));
+    rest[1].peers.retain(|peer| *peer != name("bob"));
+    world.reload(rest);
+    answer_recorded(&mut world, &ann, &word("found", "f"), 5);
+    assert_eq!(closed(&world, &[ann.call, bob.call]), [ann.call, bob.call]);
+    world.check_replay();
+}
+
 /// A pause of a listener has its record outside the tree of the fork. The fork still goes on with
 /// the turns that are on record.
 #[test]
@@ -95,8 +122,9 @@ fn a_pause_of_a_listener_holds_up_no_turn_on_record() {
     world.check_replay();
 }
 
-/// Each fork has a recorded turn that holds the only place of a listener, and a call that is queued
-/// for the place of the other fork. Neither waits for the other.
+/// Each fork has a recorded turn that holds the only place of one listener. Each fork also has a
+/// call that is queued for the listener whose place the other fork holds. Neither fork waits for
+/// the other.
 #[test]
 fn forks_whose_recorded_turns_hold_every_place_do_not_wait_for_each_other() {
     let (mut world, source) = world();
@@ -135,9 +163,9 @@ fn forks_whose_recorded_turns_hold_every_place_do_not_wait_for_each_other() {
     world.check_replay();
 }
 
-/// A timer that fired in the source before a recorded turn fires before it in the fork, and one
-/// that fired later after it, whatever their times are. A timer without a recorded firing fires
-/// when nothing else can go on. A restart does not change the order.
+/// A timer fires in a fork before or after a recorded turn as it did in the source, whatever its
+/// time is. A timer without a recorded firing fires when nothing else can go on. A restart does not
+/// change the order.
 #[test]
 fn a_timer_of_a_fork_fires_where_it_fired_in_the_source() {
     for restarts in [false, true] {
@@ -184,8 +212,8 @@ fn arrived(world: &World, thread: &ThreadId) -> Vec<&'static str> {
     transcript.lines().filter_map(arrived).collect()
 }
 
-/// Two forks that begin at the same turn take over the same timer. Each gets the firing that its
-/// own search finds, whichever search ends first.
+/// Two forks that begin at the same turn take over the same timer. For each fork, the source is
+/// searched for the firing of the timer. Each fork gets its firing, whichever search ends first.
 #[test]
 fn forks_with_the_same_timer_each_get_its_firing() {
     for last_first in [false, true] {
@@ -227,8 +255,9 @@ fn forks_with_the_same_timer_each_get_its_firing() {
     }
 }
 
-/// A pump that drains takes the recorded events of a fork in the order of the source, timers
-/// included, and waits for a search that may find an earlier one.
+/// A pump that drains takes the recorded events of a fork, including timers, in the order of the
+/// source. If a search of the source may still find an earlier event, the pump waits for this
+/// search.
 #[test]
 fn a_drain_keeps_the_order_of_the_timers_of_a_fork() {
     for searches in [false, true] {
@@ -262,8 +291,8 @@ fn a_drain_keeps_the_order_of_the_timers_of_a_fork() {
     }
 }
 
-/// A recorded turn that waited for the timer of a paused call would keep its place at the listener
-/// during the pause, also from trees that are no forks.
+/// A recorded turn does not wait for the timer of a paused call. Otherwise the turn would hold a
+/// place at its listener during the pause, and delay other trees. The timer fires at the resume.
 #[test]
 fn a_timer_of_a_paused_call_fires_at_the_resume_and_holds_up_nothing() {
     for restarts in [false, true] {

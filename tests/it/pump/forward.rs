@@ -166,8 +166,8 @@ fn a_forwarded_call_without_a_reply_fails_with_one_peer_whichever_ends_last() {
     }
 }
 
-/// A forwarded call is cancelled if all failures of its peers are cancellations. It fails if one of
-/// them is another failure.
+/// A call that is forwarded to several peers ends as cancelled if the calls to all peers were
+/// cancelled. It ends as failed if a peer failed for another reason.
 #[test]
 fn a_forwarded_call_is_cancelled_with_all_its_peers() {
     for (fails, expected) in [

@@ -1,5 +1,5 @@
-//! The driver on a disk that is full and gets space again, several times. Either the journal may
-//! not grow, or other files take the space.
+//! The driver on a disk that is full and gets space again, several times. A maximum number of pages
+//! of the journal's file stands for the size of the disk.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -30,7 +30,8 @@ use crate::journal::Place;
 use crate::organism::PATIENCE;
 
 /// Maximum time until a submission is accepted, counted from the moment at which the disk has space
-/// again. One round must keep to it: a machine that stands still spoils one, and a slow pump all.
+/// again. At least one round must stay within this time: a standstill of the machine spoils a
+/// single round, and a slow pump spoils all.
 const ROOM_MAX: Duration = Duration::from_secs(2);
 /// Time after which a submission without an answer counts as waiting.
 const A_WHILE: Duration = Duration::from_millis(100);

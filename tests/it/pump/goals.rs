@@ -1,4 +1,4 @@
-//! Goals: payloads that agents accept from workflows alone. An agent answers a goal with a separate
+//! Goals: payloads that agents accept only from workflows. An agent answers a goal with a separate
 //! payload, not with the final payload of its other calls.
 
 use std::time::Duration;

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use expect_test::expect;
 use organism::contract::{Contract, TreeLimits};
+use organism::envelope::{Money, Turn};
 use organism::pump::core::{Receipt, Target};
 use organism::thread::{PauseTarget, PauseVerb};
 
@@ -67,8 +68,8 @@ pub fn a_spent_message_budget_warns_agents_and_fails_the_calls_of_others() {
     .assert_eq(&world.transcript(&thread));
 }
 
-/// O11: a call beyond the budget is refused before it is made, and subthreads spend the budget of
-/// their parent.
+/// O11: a model call beyond the budget is refused before it is made, and subthreads spend the
+/// budget of their parent.
 #[test]
 fn the_next_model_call_is_refused_before_it_is_made() {
     for limits in [
@@ -120,6 +121,39 @@ fn model_calls_under_way_are_reserved() {
     let spawns: Vec<_> = (0..5).map(|_| spawn(&word("ask", "w"))).collect();
     world.turn("thinker", 1, &[spawns, vec![core("wait", "", "")]].concat());
     assert_eq!(world.handed(), ["writer", "writer"], "two are left after the first");
+}
+
+/// Five model calls are lost with their pump, and count as used. Their attempts are repeated without
+/// a further check of the queue, so the limit has room for two of them.
+#[test]
+fn model_calls_that_are_repeated_after_a_restart_stay_within_the_limit() {
+    let mut world = limited(TreeLimits { model_calls: 8, ..Default::default() });
+    let (thread, _) = world.open("desk", &word("plan", "p"));
+    let spawns: Vec<_> = (0..5).map(|_| spawn(&word("ask", "w"))).collect();
+    world.turn("thinker", 1, &[spawns, vec![core("wait", "", "")]].concat());
+    for delivery in Vec::from_iter(world.deliveries.drain(..)) {
+        assert_eq!(world.reserve(&delivery, 1, Money::default()), Ok(()));
+    }
+
+    world.restart();
+    world.pass(Duration::from_secs(1));
+    let again = Vec::from_iter(world.deliveries.drain(..));
+    assert_eq!(again.len(), 5);
+    let mut refused = 0;
+    for delivery in &again {
+        if let Err(reason) = world.reserve(delivery, 1, Money::default()) {
+            assert_eq!(reason, "all 8 model calls of this tree are used");
+            refused += 1;
+        }
+    }
+    assert_eq!(refused, 3, "six calls are used, and two are under way");
+    assert_eq!(world.reserve(&again[0], 2, Money::default()), Ok(()), "the same call again");
+
+    for delivery in &again[..2] {
+        let turn = Turn { note: core("model-turn", "", ""), tokens_in: 1, ..Turn::default() };
+        world.answer_turn(delivery, &[word("report", "r")], Some(turn));
+    }
+    assert_eq!(world.core.state().tree(&thread).unwrap().usage.model_calls, 8);
 }
 
 #[test]

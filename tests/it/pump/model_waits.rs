@@ -14,8 +14,8 @@ use super::driver::{Running, start_hosting};
 use super::world::{name, word};
 
 /// Returns the reports to a client about the model call of an agent. The agent's host reports that
-/// the model streams, then `result`, and after that the same state once more. It never reports the
-/// end of the model call, like a host that was killed.
+/// the model streams, then `result`, and then once more that the model streams. Like a host that
+/// was killed, it never reports the end of the model call.
 async fn reports(result: Result<Outcome, AttemptFailure>) -> Vec<CallWaitReason> {
     let state = Arc::new(OnceLock::new());
     let streaming = || ModelState::Streaming("a/b".to_owned());

@@ -11,7 +11,7 @@ use organism::contract::{
 use organism::envelope::{AttemptFailure, RefusalRule};
 use organism::ids::{CallId, ScheduleName, ThreadId};
 use organism::limits;
-use organism::pump::core::{Event, PauseRuling, Standstill};
+use organism::pump::core::{Alarm, Event, PauseRuling, Standstill};
 use organism::thread::{
     Decision, DecisionOrigin, DecisionSignature, DecisionStatement, Fact, Input, OperatorKeys,
     OperatorPublicKey, PauseTarget, PauseVerb, uncounted_at,
@@ -156,7 +156,8 @@ fn no_time_counts_against_a_call_that_waits_for_an_absent_listener() {
     assert_eq!(world.result(call), "failed: system-error undeliverable");
 }
 
-/// Issue 18, 4.2: a failed attempt in flight is tried again after the resume.
+/// Issue 18, 4.2: if an attempt in flight fails during a pause, the call is tried again only after
+/// the resume.
 #[test]
 fn a_retry_waits_for_the_resume() {
     let mut world = world();
@@ -236,7 +237,8 @@ fn no_wall_time_counts_during_a_pause() {
     assert_eq!(world.result(call), "completed: answer(a)");
 }
 
-/// Rule 5.24: the wall time of a tree ends its calls, and its end moves by the time of a pause.
+/// Rule 5.24: when the wall time of a tree is used up, the calls of the tree end. A pause moves
+/// this moment by the duration of the pause.
 #[test]
 fn the_wall_time_of_a_tree_ends_its_calls_after_a_pause() {
     let limits = TreeLimits { wall_time: HOUR, ..TreeLimits::default() };
@@ -301,8 +303,8 @@ fn the_time_of_a_thread_runs_when_nothing_of_it_is_kept_back() {
     assert!(woken.iter().any(|text| text.contains("thread-result")), "{woken:?}");
 }
 
-/// A workflow measures the time of its run itself. Its deliveries state how much of this time a
-/// pause took, and how much a step of the clock.
+/// A workflow measures the time of its run itself. Its deliveries state how much of this time does
+/// not count, because of a pause or a jump of the clock.
 #[test]
 fn a_delivery_states_the_time_that_does_not_count() {
     let mut world = world();
@@ -330,8 +332,8 @@ fn a_delivery_states_the_time_that_does_not_count() {
     assert_eq!(uncounted_at(&woken.uncounted, woken.messages[0].time), Duration::ZERO);
 }
 
-/// A result that comes while a pause keeps back other work of a run: the part of the pause before
-/// the result does not count.
+/// A result comes while a pause keeps back other work of a run. The delivery of the result states
+/// how much of the pause has passed before the result. This time does not count.
 #[test]
 fn a_delivery_during_a_pause_states_the_part_that_has_passed() {
     let mut world = world();
@@ -660,6 +662,65 @@ fn a_crash_in_the_midst_of_a_kill_switch_hands_nothing_over_twice() {
     assert!(world.deliveries.is_empty());
 }
 
+/// Issue 18, 4.3: a delivery may end between the kill switch and the cancellation. If its call is
+/// still open then, the call is cancelled all the same.
+#[test]
+fn an_attempt_that_ends_before_its_cancellation_is_not_repeated() {
+    for end in ["fails", "returned", "calls", "refused"] {
+        let mut world = world();
+        let (_, call) = world.open("desk", &word("plan", "p"));
+        let delivery = world.delivery("thinker");
+        let origin = DecisionOrigin { note: "too much".to_owned(), ..DecisionOrigin::default() };
+        let ruling = world.pause_as(PauseVerb::PauseAndCancel, &ALL, Some(origin));
+        assert_eq!(ruling, PauseRuling::Done { in_flight: 1 });
+        match end {
+            "fails" => {
+                world.fail(&delivery, AttemptFailure::Crashed { detail: "killed".to_owned() });
+            }
+            "returned" => world.not_taken(&delivery),
+            "calls" => world.answer(&delivery, &[look("q")]),
+            _ => world.answer(&delivery, &[word("found", "not mine")]),
+        }
+        world.pass(Duration::ZERO);
+
+        assert_eq!(world.result(call), "cancelled: system-error cancelled", "{end}");
+        let (_, messages) = &world.results[&call];
+        let text: String = messages.iter().map(|message| message.payload.as_str()).collect();
+        assert!(text.contains("cancelled by the operator: too much"), "{text}");
+        resume(&mut world, &ALL);
+        world.pass(HOUR);
+        assert_eq!(world.handed(), Vec::<String>::new(), "{end}");
+        world.check_replay();
+    }
+}
+
+/// A pause that is in force does not set the alarms of all limited calls of a tree again whenever a
+/// call of the tree closes.
+#[test]
+fn closed_calls_set_no_alarms_for_the_calls_beside_them() {
+    let mut world = world();
+    let (thread, _) = world.open("desk", &word("plan", "p"));
+    let limited = vec![spawn("timeout=\"PT5M\""); 3];
+    world.play("thinker", &[limited, vec![core("wait", "", "")]].concat());
+    assert_eq!(world.deliveries.drain(..).count(), 3);
+    let alarms = |world: &World| {
+        let set = world.alarms.iter();
+        set.filter(|(_, alarm)| matches!(alarm, Alarm::ThreadTime { .. })).count()
+    };
+    assert_eq!(alarms(&world), 3);
+
+    pause(&mut world, &of_listener("till"));
+    for _ in 0..10 {
+        world.say("desk", &thread, &look("q"));
+        world.play("finder", &[word("found", "f")]);
+    }
+    assert_eq!(alarms(&world), 3);
+    world.pass(6 * MINUTE);
+    let woken = fresh(&world.delivery_for("thinker"));
+    assert_eq!(woken.iter().filter(|text| text.contains("thread-result")).count(), 3, "{woken:?}");
+    assert_eq!(alarms(&world), 0);
+}
+
 /// Issue 18, 4.3: the kill switch cancels work in flight even if everything is paused already.
 #[test]
 fn the_kill_switch_also_cancels_after_a_pause() {
@@ -674,8 +735,8 @@ fn the_kill_switch_also_cancels_after_a_pause() {
     assert_eq!(world.result(call), "cancelled: system-error cancelled");
 }
 
-/// The kill switch over a pause of another operator: the caller learns the reason of the
-/// cancellation, not that of the earlier pause.
+/// If an operator uses the kill switch during another operator's pause, the caller learns the
+/// reason of the cancellation, not that of the earlier pause.
 #[test]
 fn a_cancelled_call_names_the_reason_of_the_kill_switch_and_not_of_an_earlier_pause() {
     for earlier in [ALL, of_listener("finder")] {

@@ -106,6 +106,21 @@ fn an_approval_that_does_not_name_the_recorded_preview_is_refused() {
     world.check_replay();
 }
 
+/// The reason for a missing preview states the time-out of the request, also after a reload with
+/// another time-out.
+#[test]
+fn a_missing_preview_names_the_time_that_its_request_had() {
+    let mut world = world();
+    let (_, call) = world.open("desk", &word("run", "rm"));
+    world.delivery("shell");
+    let mut patient = contracts();
+    patient[1].previews = Some(2 * TIME);
+    world.reload(patient);
+    world.pass(TIME);
+    assert_eq!(shown(&world, call).unwrap(), "missing: shell gave none within 5 s");
+    world.check_replay();
+}
+
 #[test]
 fn without_a_preview_in_time_the_bytes_alone_are_decided_on() {
     let mut world = world();
@@ -236,8 +251,8 @@ fn a_listener_refuses_a_call_whose_preview_holds_no_more() {
     world.check_replay();
 }
 
-/// The caller's result of a call whose approved preview is stale at a repeated attempt. `repeat` ends
-/// the first attempt.
+/// Plays a call whose approved preview is stale at the second attempt. `repeat` ends the first
+/// attempt. Returns the caller's result.
 fn stale_after(repeat: impl Fn(&mut World, &organism::bus::Delivery)) -> String {
     let mut two_attempts = contracts();
     two_attempts[1].attempts = 2;

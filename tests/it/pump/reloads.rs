@@ -7,10 +7,10 @@ use organism::bus::DeliveryPreview;
 use organism::contract::{Approval, Contract};
 use organism::envelope::AttemptFailure;
 use organism::ids::{CallId, Digest};
-use organism::pump::core::PauseRuling;
+use organism::pump::core::{Event, PauseRuling};
 use organism::thread::{Decision, Hold, PauseTarget, PauseVerb};
 
-use super::world::{World, client, core, listener, name, word};
+use super::world::{World, agent, client, core, listener, name, word};
 
 const NOTHING: [&str; 0] = [];
 
@@ -301,8 +301,8 @@ fn a_request_for_a_preview_that_waits_is_dropped_with_the_previews() {
     world.check_replay();
 }
 
-/// A reload after the approval removes the previews: the attempt in flight ends, but no further
-/// attempt would compare the approved preview.
+/// A reload removes the previews of a listener after an approval. If the attempt in flight then
+/// fails, it is not repeated, because no further attempt would compare the approved preview.
 #[test]
 fn a_failed_attempt_is_not_repeated_after_a_reload_without_previews() {
     let mut world = World::new(previewing(Some(Duration::from_secs(5))));
@@ -320,4 +320,163 @@ fn a_failed_attempt_is_not_repeated_after_a_reload_without_previews() {
     assert_eq!(world.handed(), NOTHING);
     assert_eq!(world.result(call), "failed: system-error unknown-outcome");
     world.check_replay();
+}
+
+/// Contracts of the listener `shell` and of an agent that `shell` may call.
+fn with_shell(shell: Option<Contract>) -> Vec<Contract> {
+    let peers: &[&str] = if shell.is_some() { &["shell", "finder"] } else { &["finder"] };
+    let mut contracts = vec![client("desk", peers), agent("finder", &["look"], &["found"], &[])];
+    contracts.extend(shell);
+    contracts
+}
+
+/// Contracts of `shell` as a listener, as a serial listener, and as an agent.
+fn kinds_of_shell() -> [Contract; 3] {
+    let plain = listener("shell", &["run"], &["ran"], &["finder"]);
+    let mut serial = plain.clone();
+    serial.serial_per_thread = true;
+    [plain, serial, agent("shell", &["run"], &["ran"], &["finder"])]
+}
+
+/// The pairs of different kinds, as indices of [`kinds_of_shell`].
+const CHANGES: [(usize, usize); 6] = [(0, 1), (0, 2), (1, 0), (1, 2), (2, 0), (2, 1)];
+
+/// Two reloads give the name of a listener to a listener of another kind. The delivery that is in
+/// flight meanwhile ends under its own contract, and its call is not continued. Its thread is free.
+#[test]
+fn a_listener_of_another_kind_does_not_continue_the_calls_of_a_removed_one() {
+    for (from, to) in CHANGES {
+        for end in ["calls", "fails", "returned", "replies"] {
+            let case = format!("{from} to {to}: {end}");
+            let mut world = World::new(with_shell(Some(kinds_of_shell()[from].clone())));
+            let (thread, call) = world.open("desk", &run());
+            let delivery = world.delivery("shell");
+            world.reload(with_shell(None));
+            world.reload(with_shell(Some(kinds_of_shell()[to].clone())));
+            match end {
+                "calls" => world.answer(&delivery, &[word("look", "q")]),
+                "fails" => world.fail(&delivery, crash()),
+                "returned" => world.not_taken(&delivery),
+                _ => world.answer(&delivery, &[word("ran", "done")]),
+            }
+            world.pass(WHILE);
+            assert_eq!(world.handed(), NOTHING, "{case}");
+            let result = match end {
+                "calls" | "fails" => "failed: system-error listener-failed",
+                "returned" => "failed: system-error undeliverable",
+                _ => "completed: ran(done)",
+            };
+            assert_eq!(world.result(call), result, "{case}");
+            if end != "replies" {
+                let error = error_of(&world, call);
+                let text = "shell was replaced in a reload by a listener of another kind, which does not continue";
+                let has_text = error.contains(text) && error.contains("retry_allowed=\"true\"");
+                assert!(has_text, "{case}: {error}");
+            }
+
+            let further = world.say("desk", &thread, &run());
+            world.pass(WHILE);
+            world.play("shell", &[word("look", "q")]);
+            let beside = world.say("desk", &thread, &run());
+            world.play("finder", &[word("found", "f")]);
+            while world.handed().contains(&"shell".to_owned()) {
+                let delivery = world.delivery("shell");
+                world.answer(&delivery, &[word("ran", "now")]);
+            }
+            for call in [further, beside] {
+                assert_eq!(world.result(call), "completed: ran(now)", "{case}");
+            }
+            world.check_replay();
+        }
+    }
+}
+
+/// A third reload may remove the other listener as well. A delivery in flight still ends under its
+/// own contract: an empty answer of a listener acknowledges its call, and one of an agent does not.
+#[test]
+fn a_delivery_keeps_its_contract_also_when_the_other_listener_is_removed() {
+    for (from, to) in CHANGES {
+        let mut world = World::new(with_shell(Some(kinds_of_shell()[from].clone())));
+        let (_, call) = world.open("desk", &run());
+        let delivery = world.delivery("shell");
+        world.reload(with_shell(None));
+        world.reload(with_shell(Some(kinds_of_shell()[to].clone())));
+        world.reload(with_shell(None));
+        world.answer(&delivery, &[]);
+
+        if kinds_of_shell()[from].spends() {
+            assert_eq!(world.result(call), "failed: system-error listener-failed", "to {to}");
+            let error = error_of(&world, call);
+            let has_text = error.contains("shell is no longer part of this organism");
+            assert!(has_text && error.contains("retry_allowed=\"false\""), "{error}");
+        } else {
+            assert!(world.result(call).starts_with("completed: "), "{from} to {to}");
+        }
+        world.check_replay();
+    }
+}
+
+/// Whether a call of a replaced listener may have had effects depends on the number of attempts that
+/// the listener had, and not on that of the listener which has its name now.
+#[test]
+fn the_code_for_the_call_of_a_replaced_listener_follows_its_own_attempts() {
+    for (attempts, code) in [(1, "unknown-outcome"), (3, "listener-failed")] {
+        let [mut plain, mut serial, _] = kinds_of_shell();
+        plain.attempts = attempts;
+        serial.attempts = 4 - attempts;
+        let mut world = World::new(with_shell(Some(plain)));
+        let (_, call) = world.open("desk", &run());
+        let delivery = world.delivery("shell");
+        world.reload(with_shell(None));
+        world.reload(with_shell(Some(serial)));
+        world.answer(&delivery, &[word("look", "q")]);
+        assert_eq!(world.result(call), format!("failed: system-error {code}"));
+        world.check_replay();
+    }
+}
+
+/// A listener that comes back as it was continues its calls.
+#[test]
+fn a_listener_that_comes_back_continues_its_calls() {
+    for shell in kinds_of_shell() {
+        let mut world = World::new(with_shell(Some(shell.clone())));
+        let (_, call) = world.open("desk", &run());
+        let delivery = world.delivery("shell");
+        world.reload(with_shell(None));
+        world.reload(with_shell(Some(shell)));
+        world.answer(&delivery, &[word("look", "q")]);
+        world.play("finder", &[word("found", "f")]);
+        world.play("shell", &[word("ran", "done")]);
+        assert_eq!(world.result(call), "completed: ran(done)");
+        world.check_replay();
+    }
+}
+
+/// An attempt in flight keeps the time-out of its hand-over, and heartbeats of an agent extend it by
+/// the same time. The fault states this time.
+#[test]
+fn an_attempt_in_flight_keeps_its_time_out_over_a_reload() {
+    let with_timeout = |shell: &Contract, seconds| {
+        let timeout = Duration::from_secs(seconds);
+        with_shell(Some(Contract { timeout, ..shell.clone() }))
+    };
+    let [plain, _, agent] = kinds_of_shell();
+    for shell in [plain, agent] {
+        let mut world = World::new(with_timeout(&shell, 60));
+        let (_, call) = world.open("desk", &run());
+        let delivery = world.delivery("shell");
+        world.reload(with_timeout(&shell, 5));
+        world.pass(Duration::from_secs(50));
+        if shell.spends() {
+            let (call, attempt) = (delivery.call, delivery.attempt);
+            world.step(Event::Heartbeat { call, attempt });
+            world.pass(Duration::from_secs(50));
+        }
+        assert_eq!(world.result(call), "none", "{:?}", shell.role);
+        world.pass(Duration::from_secs(15));
+        assert_eq!(world.result(call), "failed: system-error timeout", "{:?}", shell.role);
+        let error = error_of(&world, call);
+        assert!(error.contains("shell did not answer within 60 s"), "{error}");
+        world.check_replay();
+    }
 }

@@ -42,8 +42,8 @@ fn working_child() -> String {
     core("spawn-thread", "", &format!("<initial-payload>{inner}</initial-payload>"))
 }
 
-/// Plays the agent's work for one request: `model_calls` model calls with `tokens` tokens each, the
-/// last of which ends the agent's call.
+/// Plays the agent's work for one request: `model_calls` model calls with `tokens` tokens each. The
+/// last model call ends the agent's call.
 fn serve(world: &mut World, model_calls: u32, tokens: u64) {
     for _ in 1..model_calls {
         world.turn("thinker", tokens, &[thinking()]);

@@ -236,8 +236,8 @@ fn a_pause_and_its_end_leave_the_trees_that_wait_outside_memory() {
     assert_ne!(world.result(calls[0]), "none");
 }
 
-/// If a reload removes a listener, every call that waits for the listener outside memory ends, as
-/// it would in memory.
+/// If a reload removes a listener, every call that waits for the listener ends, even if the tree of
+/// the call has left memory.
 #[test]
 fn a_reload_that_removes_a_listener_ends_the_calls_that_wait_outside_memory() {
     let (world, calls) = waiting_for_a_person(None, 5);

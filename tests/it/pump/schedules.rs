@@ -258,7 +258,8 @@ fn a_schedule_has_as_many_runs_at_once_as_it_allows() {
     );
 }
 
-/// Such a question is the list of calls that the undo of a failed run did not reach.
+/// A run of a schedule ends although a question remains that no open call waits for. Such a
+/// question may list the calls that the undo of a failed run did not reach.
 #[test]
 fn a_question_that_no_open_call_waits_for_keeps_no_run_open() {
     let mut boss = Contract::new(name("boss"), Role::Human);
@@ -349,7 +350,7 @@ fn a_schedule_that_left_the_config_is_forgotten_with_its_last_run() {
 }
 
 /// Returns a world whose record states that a run is due, but does not contain the run's request
-/// yet. Also returns the time of the first start.
+/// yet. Also returns the time at which the schedule was planned.
 fn begun(schedule: Schedule) -> (World, Time) {
     let mut world = running(schedule);
     let start = world.now;

@@ -192,6 +192,12 @@ fn a_decision_that_came_second_is_recorded_by_the_operator_whom_its_signature_pr
         _ => None,
     });
     assert_eq!(deciders.collect::<Vec<_>>(), ["ana", "ben", "operator", "operator"]);
+    let facts = world.records.iter().flat_map(|record| &record.facts);
+    let refused = facts.filter_map(|fact| match fact {
+        Fact::Refused { sender, .. } => Some(sender.to_string()),
+        _ => None,
+    });
+    assert_eq!(refused.collect::<Vec<_>>(), ["ben", "operator", "operator"]);
     assert_eq!(operators_on_record(&world), ["ana", "ben"]);
     world.check_replay();
 }

@@ -18,7 +18,8 @@ use organism::thread::Hold;
 use super::world::{World, agent, client, core, listener, name, word};
 use crate::campaign::Campaign;
 
-/// Number of seeds of a short run: those that another test compares, too. `make torture` runs more.
+/// Number of seeds of a short run. Another test compares the records of the same seeds. `make
+/// torture` runs more.
 const SEEDS: u64 = PINNED_SEEDS;
 const STEPS: usize = 60;
 

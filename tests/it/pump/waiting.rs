@@ -78,7 +78,8 @@ fn a_wait_without_an_open_call_ends_at_once() {
 }
 
 /// Rules 5.10 and 5.18: a thread that an earlier call opened runs on, and its late result ends no
-/// wait of a later call. The answer to such a wait states this.
+/// wait of a later call. If only such a thread is unfinished, the later call gets an answer that
+/// states this instead of a wait.
 #[test]
 fn a_wait_states_that_threads_of_earlier_calls_do_not_end_it() {
     let mut world = world();

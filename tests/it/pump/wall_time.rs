@@ -170,7 +170,8 @@ fn the_wall_time_of_a_tree_ends_a_wait_for_a_timer() {
     world.check_replay();
 }
 
-/// The wall time of a tree stands still while it waits for a person, so its end moves.
+/// While a tree waits for a person, its wall time stands still. So the moment at which the wall
+/// time is used up moves.
 #[test]
 fn the_end_of_a_tree_s_wall_time_moves_while_the_tree_waits_for_a_person() {
     let mut world = world_with(2 * HOUR);

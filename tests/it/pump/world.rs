@@ -84,7 +84,7 @@ fn contract(who: &str, role: Role, accepts: &[&str], replies: &[&str], peers: &[
     contract
 }
 
-/// The retry of a call by an operator, as arguments of [`World::retry`].
+/// Arguments of [`World::retry`]: the call that an operator retries, and how.
 #[derive(Clone, Copy)]
 pub struct RetriedCall<'a> {
     pub message: MessageId,
@@ -118,7 +118,7 @@ pub struct World {
     /// The state that follows from the records alone. Each new record updates it.
     shadow: Core,
     seen: Seen,
-    /// Schedules of the config; `None` for a pump that leaves schedules alone.
+    /// Schedules of the config; `None` for a pump that does not run schedules.
     schedules: Option<Vec<Schedule>>,
     /// Gate, limits, config and schedules of every start, in order.
     starts: Vec<(Gate, TreeLimits, Digest, Option<Vec<Schedule>>)>,
@@ -127,7 +127,7 @@ pub struct World {
     submissions: u32,
     /// Trace that submissions carry.
     pub trace: Option<TraceParent>,
-    /// Trace that a submission begins, unless the submission already belongs to a trace.
+    /// Trace that a submission begins if it does not belong to a trace already.
     pub begun: Option<TraceParent>,
     receipt: Option<Receipt>,
     ruling: Option<Result<(), Refusal>>,
@@ -139,7 +139,7 @@ pub struct World {
     /// Orders to search the source of a fork for the result of a call.
     pub recalls: VecDeque<ResultSearch>,
     /// Positions at which timers fired in the source of a fork, each with the label of the timer.
-    /// Searches for other timers find none.
+    /// If the core searches for another timer, the search finds nothing.
     pub fired_in_source: Vec<(&'static str, Position)>,
     /// Whether searches for timers stay in progress until [`World::end_timer_search`] is called.
     pub holds_timer_searches: bool,
@@ -282,7 +282,8 @@ impl World {
         self.check_waiting();
     }
 
-    /// Kills the pump and restarts it from the records, whose payloads a test has changed.
+    /// Kills the pump and restarts it from its records after the test has changed their payloads.
+    /// Does not compare the state before and after.
     pub fn blind_restart(&mut self) {
         self.core = self.rebuilt(&self.records);
         self.shadow = Core::clone(&self.rebuilt(&self.records));
@@ -324,14 +325,14 @@ impl World {
         self.restart();
     }
 
-    /// Rebuilds the core from the records. The core continues from a snapshot that is made after
-    /// half of the records, and every tree at rest leaves memory meanwhile.
+    /// Rebuilds the core from the records: makes a snapshot from the first half of them, and
+    /// continues from it with the other half. Every tree at rest leaves memory meanwhile.
     fn rebuilt(&self, records: &[Record]) -> ResidentCore {
         self.rebuilt_over(records, records.len() / 2)
     }
 
-    /// Rebuilds the core from the records. The core continues from a snapshot that is made after
-    /// the first `snapshot` records.
+    /// Rebuilds the core from the records: makes a snapshot from the first `snapshot` records, and
+    /// continues from it with the other records.
     fn rebuilt_over(&self, records: &[Record], snapshot: usize) -> ResidentCore {
         let core = || {
             let core = Core::new(self.gate.contracts.clone(), self.limits, self.config);
@@ -442,7 +443,7 @@ impl World {
         }
     }
 
-    /// Ends a search for a timer. `index` is the number of searches in progress that began earlier.
+    /// Ends a search for a timer. `index` is the index of the search in `timer_searches`.
     pub fn end_timer_search(&mut self, index: usize) {
         let order = self.timer_searches.remove(index).expect("a search for a timer");
         let TimerSearch { timer, call, .. } = order;
@@ -754,8 +755,8 @@ impl World {
         self.fork_at((source, history, None), (who, text), live)
     }
 
-    /// Forks the tree of `source` after the record at `history`, for the client `who`. If `turn` is
-    /// given, the fork begins at a turn of the call `turn`.
+    /// Forks a tree for the client `who`, as [`Self::fork`] does. `place` contains the source, the
+    /// history, and a call if the fork begins at a turn of this call.
     pub fn fork_at(
         &mut self,
         place: (&ThreadId, Position, Option<CallId>),
@@ -765,7 +766,8 @@ impl World {
         self.fork_with(place, who, (who, text), live)
     }
 
-    /// Forks the tree of `source` at a turn of `agent`, in place of which the agent sends `text`.
+    /// Forks the tree of `source` at a turn of `agent`. In the fork, the agent sends `text` in
+    /// place of this turn.
     pub fn edit_turn(
         &mut self,
         (source, history, turn): (&ThreadId, Position, CallId),
@@ -872,7 +874,7 @@ impl World {
         self.recall_at(None, found)
     }
 
-    /// Answers the next search of a fork's source with a result. `position` is the position of the
+    /// Answers the next search of a fork's source with `found`. `position` is the position of the
     /// result's record in the source.
     pub fn recall_at(
         &mut self,
@@ -975,7 +977,7 @@ impl World {
         rules.collect()
     }
 
-    /// The client's result of a call, as `how: payloads`.
+    /// The result that a client has for its call, as `how: payloads`; `none` if there is no result.
     pub fn result(&self, call: CallId) -> String {
         match self.results.get(&call) {
             None => "none".to_owned(),
@@ -1051,7 +1053,8 @@ pub fn fresh(delivery: &Delivery) -> Vec<String> {
     delivery.messages[skip..].iter().map(|message| gist(message)).collect()
 }
 
-/// A reservation with a counted prompt and without a limit of requests.
+/// A reservation for a prompt whose tokens were counted. The route has no limit for the number of
+/// requests.
 pub fn reservation(spending: Spending) -> Reservation {
     Reservation { spending, counted: true, request: 0, route: None }
 }

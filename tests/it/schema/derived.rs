@@ -53,7 +53,7 @@ fn extracted(schemas: &Schemas, name: &PayloadName, text: &str) -> String {
     payload(&action.element)
 }
 
-/// In XSD, local elements have no namespace by default.
+/// Children without a namespace are valid. In XSD, local elements have none by default.
 #[test]
 fn bare_markup_with_children_without_a_namespace_is_extracted_as_valid() {
     let text = "<xs:schema xmlns:xs='http://www.w3.org/2001/XMLSchema' targetNamespace='urn:t:prose'><xs:element name='prose'><xs:complexType mixed='true'><xs:sequence><xs:element name='b' type='xs:string' minOccurs='0'/></xs:sequence><xs:attribute name='k'/></xs:complexType></xs:element></xs:schema>";
@@ -195,7 +195,8 @@ fn a_json_schema_has_the_same_parameters() {
     }
 }
 
-/// XSD counts the bytes of a binary value, JSON Schema its characters.
+/// Lengths are converted: XSD counts the bytes of a binary value, and JSON Schema counts its
+/// characters.
 #[test]
 fn lengths_of_binary_values_and_patterns_mean_the_same_in_both_forms() {
     let schemas = loaded("xsd/binary.xsd");

@@ -6,10 +6,15 @@ use super::{name, schema};
 
 /// The schemas of an element `rep` with this content.
 fn with_rep(content: &str) -> Schemas {
-    let content = content.replace("{", "<xs:element name='").replace("}", "' type='xs:string'/>");
-    let text = schema(&format!(
+    with_body(&format!(
         "<xs:element name='rep'><xs:complexType>{content}</xs:complexType></xs:element>"
-    ));
+    ))
+}
+
+/// The schemas of these declarations. `{a}` stands for an element `a` with a text.
+fn with_body(body: &str) -> Schemas {
+    let body = body.replace("{", "<xs:element name='").replace("}", "' type='xs:string'/>");
+    let text = schema(&body);
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("rep.xsd");
     std::fs::write(&file, text).unwrap();
@@ -63,7 +68,7 @@ fn a_choice_within_a_choice_is_one_choice() {
 
 #[test]
 fn choices_between_more_than_single_elements_have_no_form() {
-    let has_form = |content: &str| has_form(&described(content).parameters);
+    let has_form = |content: &str| has_form(&described(content));
     assert!(has_form(TWO_CHOICES));
     assert!(has_form("<xs:choice>{a}<xs:sequence>{b}</xs:sequence></xs:choice>"));
     assert!(has_form("<xs:sequence>{a}<xs:choice><xs:sequence/>{b}</xs:choice></xs:sequence>"));
@@ -72,6 +77,79 @@ fn choices_between_more_than_single_elements_have_no_form() {
         "<xs:choice>{a}<xs:sequence>{b}<xs:choice>{c}{d}</xs:choice></xs:sequence></xs:choice>",
         "<xs:choice>{a}<xs:any namespace='##other'/></xs:choice>",
         "<xs:choice maxOccurs='unbounded'>{a}{b}</xs:choice>",
+    ] {
+        assert!(!has_form(content), "{content}");
+    }
+}
+
+#[test]
+fn repeated_groups_of_several_elements_have_no_form() {
+    let has_form = |content: &str| has_form(&described(content));
+    for content in [
+        "<xs:sequence maxOccurs='unbounded'>{a}</xs:sequence>",
+        "<xs:sequence minOccurs='0'>{a}{b}</xs:sequence>",
+    ] {
+        assert!(has_form(content), "{content}");
+    }
+    for content in [
+        "<xs:sequence maxOccurs='unbounded'>{a}{b}</xs:sequence>",
+        "<xs:sequence>{a}<xs:sequence maxOccurs='2'>{b}<xs:sequence>{c}</xs:sequence></xs:sequence>\
+         </xs:sequence>",
+        "<xs:choice maxOccurs='unbounded'><xs:sequence>{a}{b}</xs:sequence></xs:choice>",
+        "<xs:sequence maxOccurs='unbounded'>{a}<xs:any namespace='##other' minOccurs='0'/>\
+         </xs:sequence>",
+    ] {
+        assert!(!has_form(content), "{content}");
+    }
+
+    let group = "<xs:group name='pair'><xs:sequence>{a}{b}</xs:sequence></xs:group>\
+         <xs:element name='rep'><xs:complexType><xs:group ref='pair' maxOccurs='9'/>\
+         </xs:complexType></xs:element>";
+    let schemas = with_body(group);
+    assert!(!self::has_form(&schemas.describe(&name(&schemas, "rep"))));
+}
+
+#[test]
+fn elements_with_parts_that_the_description_leaves_out_have_no_form() {
+    let has_form = |content: &str| {
+        let schemas = with_body(&format!(
+            "<xs:complexType name='animal'><xs:sequence>{{name}}</xs:sequence></xs:complexType>\
+             <xs:complexType name='dog'><xs:complexContent><xs:extension base='animal'>\
+             <xs:sequence>{{breed}}</xs:sequence></xs:extension></xs:complexContent>\
+             </xs:complexType><xs:complexType name='plant' abstract='true'/>\
+             <xs:element name='rep'><xs:complexType><xs:sequence>{content}</xs:sequence>\
+             </xs:complexType></xs:element>"
+        ));
+        has_form(&schemas.describe(&name(&schemas, "rep")))
+    };
+    let nested = |names: &[&str], innermost: &str| {
+        let wrap = |inner: String, name: &&str| {
+            format!(
+                "<xs:element name='{name}'><xs:complexType><xs:sequence>{inner}</xs:sequence>\
+                 </xs:complexType></xs:element>"
+            )
+        };
+        names.iter().rev().fold(innermost.to_owned(), wrap)
+    };
+    let with_attribute = "<xs:element name='d'><xs:complexType><xs:simpleContent>\
+         <xs:extension base='xs:string'><xs:attribute name='unit' use='required'/>\
+         </xs:extension></xs:simpleContent></xs:complexType></xs:element>";
+
+    for content in [
+        nested(&["a", "b", "c"], "{d}").as_str(),
+        nested(&["a", "b"], with_attribute).as_str(),
+        "<xs:element name='pet' type='animal'/>",
+        "{a}<xs:any namespace='##other' minOccurs='0'/>",
+    ] {
+        assert!(has_form(content), "{content}");
+    }
+    for content in [
+        nested(&["a", "b", "c", "d"], "{e}").as_str(),
+        nested(&["a", "b", "c"], with_attribute).as_str(),
+        "<xs:element ref='rep' minOccurs='0'/>",
+        "<xs:element name='plant' type='plant'/>",
+        "<xs:element name='anything'/>",
+        "{a}<xs:any namespace='##other'/>",
     ] {
         assert!(!has_form(content), "{content}");
     }

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 use expect_test::{Expect, expect};
+use organism::schema::{SchemaCompiler, SchemaFile, SchemaOrigin, convert_schema};
 
 fn organism(directory: &Path, arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_organism"));
@@ -596,4 +597,28 @@ fn a_list_that_may_be_null_and_a_value_that_must_be_null_name_what_they_lose() {
     assert_eq!(code, Some(0), "{losses}");
     assert!(losses.contains("at least 2 where any"), "{losses}");
     assert!(losses.contains("const null"), "{losses}");
+}
+
+#[test]
+fn a_pattern_that_takes_too_long_to_match_is_a_loss() {
+    let compiler = &mut SchemaCompiler::default();
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("made.xsd");
+
+    // Different checks refuse these patterns.
+    for slow in ["([a-z]+ ?[a-z]*)+;", "(a*)*b"] {
+        let schema = format!(
+            r#"{{"properties": {{"slow": {{"type": "string", "pattern": "^{slow}$"}},
+                "code": {{"type": "string", "pattern": "^[A-Z]{{3}}$"}}}}}}"#
+        );
+        let origin = SchemaOrigin::JsonSchema;
+        let made = convert_schema(&schema, origin, "r", None, compiler).unwrap();
+        std::fs::write(&file, &made.xsd).unwrap();
+
+        let opened = SchemaFile::open(compiler, &file).map(|_| ());
+        assert_eq!(opened, Ok(()), "{}", made.xsd);
+        assert!(made.xsd.contains("<xs:pattern value=\"[A-Z]{3}\"/>"), "{}", made.xsd);
+        let loss = format!("/slow: the pattern {slow}, which is too long or too slow to match");
+        assert_eq!(made.losses, [loss]);
+    }
 }

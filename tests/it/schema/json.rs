@@ -175,7 +175,7 @@ fn order_kinds_and_namespaces_are_what_the_schema_asks_for() {
     assert_eq!(schemas.validate(&note, xml.unwrap().as_bytes()), Ok(()));
 }
 
-/// In XSD, local elements have no namespace by default.
+/// Children without a namespace are valid. In XSD, local elements have none by default.
 #[test]
 fn markup_with_children_without_a_namespace_is_accepted() {
     let text = "<xs:schema xmlns:xs='http://www.w3.org/2001/XMLSchema' xmlns:t='urn:t:prose' targetNamespace='urn:t:prose'><xs:element name='prose'><xs:complexType mixed='true'><xs:sequence><xs:element name='b' type='xs:string' minOccurs='0'/></xs:sequence></xs:complexType></xs:element><xs:element name='page'><xs:complexType><xs:sequence><xs:element ref='t:prose'/></xs:sequence></xs:complexType></xs:element></xs:schema>";

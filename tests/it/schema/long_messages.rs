@@ -317,3 +317,27 @@ fn expected_children_in_a_long_namespace_are_listed_without_it() {
         "{message}"
     );
 }
+
+#[test]
+fn a_repeated_child_is_named_as_required_only_before_it_occurs() {
+    let item = "<xs:element name='item' type='xs:string' maxOccurs='unbounded'/>";
+    let total = "<xs:element name='total' type='xs:string'/>";
+    let body = sequence(1, &format!("{item}{total}"));
+    for (payload, expected) in [
+        ("<item>1</item>", "( item, total ); `total` is required"),
+        ("<item>1</item><bad/><item>2</item>", "( item, total ); `total` is required"),
+        ("<total>1</total>", "( Opt0, item ); `item` is required"),
+        ("<total>1</total><item>1</item>", "( Opt0, item ); `item` is required"),
+        ("", "( Opt0, item ); `item` is required"),
+    ] {
+        let found = messages(&body, &text(payload));
+        assert!(found[0].ends_with(expected), "{payload}: {found:?}");
+    }
+
+    let rows = "<xs:element name='row' maxOccurs='9'><xs:complexType><xs:sequence>ITEM\
+         </xs:sequence></xs:complexType></xs:element>";
+    let body = sequence(0, &rows.replace("ITEM", &format!("{item}{total}")));
+    let good = "<row><item>1</item><total>1</total></row>";
+    let found = messages(&body, &text(&format!("{good}<row><item>1</item></row>")));
+    assert!(found[0].ends_with("( item, total ); `total` is required"), "{found:?}");
+}

@@ -1,9 +1,10 @@
 //! Texts that are refused as schemas, with the reasons.
 
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use organism::limits;
-use organism::schema::{SchemaCompiler, SchemaProblem, Schemas};
+use organism::schema::{SchemaCompiler, SchemaFile, SchemaProblem, Schemas};
 
 use super::{data, loaded, schema, try_text};
 
@@ -17,6 +18,17 @@ fn timed<T>(what: &str, run: impl FnOnce() -> T) -> T {
     println!("{what}: {took:?}");
     assert!(took < LIMIT, "{what} took {took:?}");
     result
+}
+
+/// A start does not make these checks on the schemas of the program itself.
+#[test]
+fn the_schemas_of_the_program_pass_every_check_of_a_file() {
+    let mut compiler = SchemaCompiler::default();
+    for name in ["agent", "core", "workflow"] {
+        let path = format!("schemas/{name}.xsd");
+        let opened = SchemaFile::open(&mut compiler, Path::new(&path));
+        assert!(opened.is_ok(), "{path}: {:?}", opened.err());
+    }
 }
 
 #[test]

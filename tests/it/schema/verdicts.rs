@@ -235,7 +235,8 @@ fn every_kind_of_fault_has_its_code() {
     );
 }
 
-/// A refused number with more digits than this version of libxml2 reads is refused with the limit.
+/// If this version of libxml2 refuses a number because of its number of digits, the finding states
+/// the limit of digits. No other value gets this text.
 #[test]
 fn the_limit_on_digits_is_stated_for_numbers_alone() {
     let long = "0.3333333333333333333333333";

@@ -24,8 +24,7 @@ pub struct Machine {
     journal: Uuid,
     core: ResidentCore,
     /// The random numbers that decide when trees at rest leave memory; `None` if trees never leave
-    /// memory. Faults use random numbers of their own, so a seed gives the same faults in both
-    /// cases.
+    /// memory. Faults use separate random numbers, so a seed gives the same faults in both cases.
     residency: Option<Dice>,
     /// The state that follows from the durable records alone.
     shadow: Core,

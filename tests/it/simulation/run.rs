@@ -115,7 +115,7 @@ struct Simulation {
     threads: Vec<ThreadId>,
     ids: u32,
     starts: usize,
-    /// The random numbers that decide about pauses. Faults use random numbers of their own.
+    /// The random numbers that decide about pauses. Faults use separate random numbers.
     pauses: Dice,
 }
 

@@ -133,6 +133,19 @@ fn a_batch_that_is_too_large_is_sent_in_halves() {
     until("what is too much by itself is given up", || {
         (counted(&house) == [16, 0, 2]).then_some(())
     });
+
+    // The batches grow again after the collector has accepted 16 of them.
+    collector.feels(Mood::Says(503, "Retry-After: 0\r\n"));
+    (0..10).for_each(|_| _ = exchange(&house, "hello"));
+    let before = collector.requests().len();
+    collector.feels(Mood::Takes);
+    until("all are counted", || (counted(&house) == [36, 0, 2]).then_some(()));
+    let later = &collector.requests()[before..];
+    let sizes: Vec<_> = later.iter().map(|request| request.matches("\"spanId\"").count()).collect();
+    let (single, larger) = sizes.split_at(sizes.len() - 2);
+    assert!(single.len() >= 16, "{sizes:?}");
+    assert!(single.iter().all(|size| *size == 1), "{sizes:?}");
+    assert_eq!(larger, [2, 2]);
     assert_eq!(running.stop(), Some(0));
 }
 

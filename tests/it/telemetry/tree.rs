@@ -372,6 +372,28 @@ fn a_call_that_was_open_at_a_crash_ends_with_its_original_span() {
     assert!(send.began <= process.began && process.ended <= send.ended + 1_000_000_000);
 }
 
+/// The pump's clock stays ahead of the system clock, which was ahead for a moment.
+#[test]
+fn the_span_of_a_delivery_has_its_length_although_the_clock_was_ahead() {
+    let collector = Collector::start(Mood::Takes);
+    let house = house(&collector);
+    house.write("skew", "0");
+    let mut command = house.command(&["run"]);
+    command.env("ORGANISM_CLOCK_SKEW", house.path("skew"));
+    let running = house.run_with(command);
+    for micros in ["3600000000", "0"] {
+        house.write("skew", micros);
+        let sent = house.send_text(&say("hello"), &["--traceparent", GIVEN]);
+        assert_eq!(sent.code, Some(0), "{sent:?}");
+    }
+    assert_eq!(running.stop(), Some(0));
+
+    let spans = collector.spans().into_iter().filter(|span| span.kind == CONSUMER);
+    let seconds: Vec<_> = spans.map(|span| (span.ended - span.began) / 1_000_000_000).collect();
+    assert!(seconds.len() >= 2, "{seconds:?}");
+    assert!(seconds.iter().all(|seconds| *seconds < 1800), "{seconds:?}");
+}
+
 #[test]
 fn failures_and_refusals_are_spans_with_the_reason_as_one_word() {
     let collector = Collector::start(Mood::Takes);

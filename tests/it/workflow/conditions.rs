@@ -1,5 +1,5 @@
-//! Conditions that are valid and never decide what they seem to decide, and notes about settings
-//! without an effect.
+//! Conditions that are valid expressions but can never match, and notes about settings without an
+//! effect.
 
 use super::{described, load_text};
 

@@ -245,8 +245,8 @@ fn an_input_cannot_choose_where_a_call_goes() {
     }
 }
 
-/// The payload that a goal sends to the listener `back` for two lines of input, or the failure of the
-/// goal.
+/// Plays a goal whose input has two `line` elements. Returns the payload that the goal sends to the
+/// listener `back`, or the failure of the goal.
 fn sent(with: Mapping) -> String {
     let target = GoalTarget::Listener {
         listener: name("back"),
@@ -358,8 +358,9 @@ fn a_key_with_a_namespace_names_a_child_of_that_namespace() {
     assert_eq!(mark.namespace(), "urn:a");
 }
 
-/// A workflow whose goals have members later in the file: a choice between `short` and `long`, and
-/// `read` with the fallback `by-hand`.
+/// A workflow with the choice `pick` between the goals `short` and `long`, and with the goal
+/// `read`, whose fallback is `by-hand`. The definition lists these three goals after `pick` and
+/// `read`.
 fn chosen() -> WorkflowDefinition {
     let branches = vec![branch(Some("input/topic = 'x'"), "short"), branch(None, "long")];
     let mut read = agent("read", "x");
@@ -382,8 +383,9 @@ fn phases(ends: &[&str]) -> Vec<String> {
     phases_of(&chosen(), ends)
 }
 
-/// The phases of the goals of a definition, in the order of its tree, after one end for each of
-/// `ends`. An end names the label of an open goal run, with `!` behind it if the goal fails.
+/// Plays a run in which one goal run after another ends, as `ends` lists them. Returns the phase of
+/// each goal, in the order of the goal tree. An end names the label of an open goal run, with `!`
+/// behind it if the goal fails.
 fn phases_of(definition: &WorkflowDefinition, ends: &[&str]) -> Vec<String> {
     let (graph, _) = GoalGraph::new(definition);
     let mut run = WorkflowRun::new(definition, &graph, input());
@@ -460,7 +462,8 @@ fn a_verifier_is_cancelled_with_the_goal_whose_items_it_judges() {
     assert_eq!(phases_of(&definition, &["beside!"]), expected);
 }
 
-/// The states of the goals of a run that ends with its request, as the record of the run shows them.
+/// Returns the phase of each goal, as the record of a run shows it. Reads only the request of the
+/// run, so the run must end in its first outcome.
 fn recorded_phases(definition: &WorkflowDefinition) -> Vec<(String, GoalPhase)> {
     let (graph, _) = GoalGraph::new(definition);
     let once = HashSet::new();
@@ -481,7 +484,8 @@ fn recorded_phases(definition: &WorkflowDefinition) -> Vec<(String, GoalPhase)> 
     watch.goals().into_iter().map(|goal| (goal.goal.to_string(), goal.phase)).collect()
 }
 
-/// The call of the member cannot be made, so the run ends with its request.
+/// The call of a loop's member cannot be made, so the run ends in its first outcome. Both the loop
+/// and the member are shown as failed.
 #[test]
 fn a_loop_is_shown_as_failed_with_the_member_whose_failure_ends_the_run() {
     let definition = workflow(vec![
@@ -506,7 +510,8 @@ fn a_loop_is_shown_as_failed_with_the_goal_in_place_of_its_member() {
     assert_eq!(recorded_phases(&definition), expected);
 }
 
-/// The failure of such a run names its last goal.
+/// A choice without a fitting branch is skipped, and the run has no output. The failure of this run
+/// names its last goal, which is still shown as skipped.
 #[test]
 fn a_goal_that_was_skipped_is_not_shown_as_failed_if_the_run_has_no_output() {
     let definition = workflow(vec![

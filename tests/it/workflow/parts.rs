@@ -147,7 +147,8 @@ fn a_vote_without_a_majority_is_repeated_as_often_as_retry_allows() {
     );
 }
 
-/// The texts of several reviewers stay apart, although nothing stands between their elements.
+/// The word of one reviewer is found in the texts of all reviewers. These texts stay separate,
+/// although nothing stands between their elements.
 #[test]
 fn a_loop_goes_on_while_one_of_several_reviewers_writes_the_word() {
     let reviews = |until: &str| {

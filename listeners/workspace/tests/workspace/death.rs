@@ -3,11 +3,8 @@
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
-use std::os::fd::AsRawFd as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-
-use rustix::fs::{CWD, Mode, mkfifoat};
 
 use super::{Room, insert, own, replace, set, shell, substring, value_in, verdict};
 
@@ -86,7 +83,9 @@ fn made() -> Vec<(String, String)> {
     files.map(|(path, text)| (path.to_owned(), text.to_owned())).to_vec()
 }
 
-/// Crashes the program at every step in turn, and sends the same message to the restarted program.
+/// Sends a message that requests a set of changes. Crashes the program at every step in turn, and
+/// restarts it. The restarted program must find either all changes of the set or none. When the
+/// same message is sent again, the set must be made exactly once.
 #[test]
 fn a_set_is_made_wholly_and_once_wherever_the_process_dies() {
     let mut died = 0;
@@ -147,11 +146,11 @@ fn an_undo_is_made_wholly_and_once_wherever_the_process_dies() {
     }
 }
 
-/// A test workspace with a named pipe, and the path of the pipe.
+/// Creates a test workspace with a named pipe. Returns the workspace and the path of the pipe.
 fn with_pipe() -> (Room, PathBuf) {
     let room = prepared();
     let fifo = room.path("fifo");
-    mkfifoat(CWD, &fifo, Mode::from_raw_mode(0o600)).unwrap();
+    assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
     (room, fifo)
 }
 
@@ -200,6 +199,7 @@ fn a_command_ends_with_the_process_that_started_it() {
     assert_eq!(rest, "");
 }
 
+#[cfg(target_os = "linux")]
 #[test]
 fn a_command_that_kills_its_supervisor_is_interrupted_and_leaves_no_process() {
     let (room, fifo) = with_pipe();
@@ -225,8 +225,11 @@ fn a_handler_of_the_rust_kit_ends_with_its_pump() {
     assert_eq!(program.child.wait().unwrap().code(), Some(1));
 }
 
+#[cfg(target_os = "linux")]
 #[test]
 fn a_command_has_no_way_to_the_frames_and_the_listeners_environment() {
+    use std::os::fd::AsRawFd as _;
+
     let room = prepared();
     let mut program = Program::start(room.directory.path(), None);
     let pipe = |fd: i32| fs::read_link(format!("/proc/self/fd/{fd}")).unwrap();

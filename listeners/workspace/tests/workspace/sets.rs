@@ -140,8 +140,9 @@ fn a_set_is_not_taken_back_over_somebody_elses_change() {
     assert_eq!(room.read("d/theirs"), "y");
 }
 
-/// Undoing this set would change a file that other programs execute automatically, and no person
-/// has approved this change.
+/// Undoes a set that changed a file which other programs execute automatically. Without an
+/// approval, the undo must fail and leave the file unchanged. If every call is approved, the undo
+/// must succeed.
 #[test]
 fn a_set_with_a_file_that_runs_by_itself_is_not_taken_back_without_approval() {
     let room = Room::new();
@@ -162,7 +163,9 @@ fn a_set_with_a_file_that_runs_by_itself_is_not_taken_back_without_approval() {
     assert_eq!(room.read(".envrc"), "echo old\n");
 }
 
-/// Each `&` of a path takes five bytes in an answer.
+/// Changes 100 files with long names in one set. The answer must fit into a payload, list only some
+/// of the files, and state the number of all. The names contain `&`, which takes five bytes in an
+/// answer.
 #[test]
 fn a_list_of_many_long_names_is_cut_visibly_so_that_the_answer_fits() {
     let room = Room::new();
@@ -182,7 +185,8 @@ fn a_list_of_many_long_names_is_cut_visibly_so_that_the_answer_fits() {
     assert_eq!(value_in(&answer, "@files"), "(none)");
 }
 
-/// A summary has up to 1,000 characters.
+/// Makes 30 sets, each with a summary of the maximum length of 1,000 characters. The answer must
+/// list only some of the sets, and state the number of all.
 #[test]
 fn a_list_of_many_sets_is_cut_visibly() {
     let room = Room::new();

@@ -378,7 +378,7 @@ struct UnpackedArguments {
     replaced: Option<ReplacedValue>,
 }
 
-/// A value in the arguments of a native call that was replaced by another text.
+/// In the arguments of a native call, a value that was replaced by another text.
 struct ReplacedValue {
     /// Byte offset of the value.
     start: usize,
@@ -393,8 +393,8 @@ impl UnpackedArguments {
         Self { text, replaced: None }
     }
 
-    /// Converts the location of a finding: from a location in these arguments to the location in
-    /// `original`, the arguments as the model wrote them.
+    /// Converts the location of a finding. The given location is in these arguments; the new one is
+    /// in `original`, the arguments as the model wrote them.
     fn located_in(&self, original: &str, mut finding: Finding) -> Finding {
         if let Some(ReplacedValue { start, length, written }) = self.replaced
             && finding.place.line > 0

@@ -44,10 +44,10 @@ pub(super) fn contained(payload: &str) -> String {
     inert.replace("</tool_result", "&lt;/tool_result").replace("<tool_result", "&lt;tool_result")
 }
 
-/// Returns the payload without tags in CDATA sections and comments. An end tag there could seem to
-/// close the element that encloses the payload. Replaces CDATA sections by escaped text, and
-/// escapes the content of comments. Processing instructions need no escaping, because no payload
-/// contains them.
+/// Returns a payload in which CDATA sections and comments contain no tags. An end tag inside them
+/// could seem to close the element that encloses the payload. Replaces CDATA sections by escaped
+/// text, and escapes the content of comments. Processing instructions need no escaping, because no
+/// payload contains them.
 pub(super) fn inert(payload: &str) -> String {
     let mut out = String::with_capacity(payload.len());
     let mut rest = payload;

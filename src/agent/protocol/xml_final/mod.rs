@@ -169,7 +169,7 @@ impl XmlFinalPolicy<'_> {
     }
 }
 
-/// Returns the part of the feedback to the model that explains how the model can end its task.
+/// Returns the part of the feedback which explains to the model how the model can end its task.
 pub(super) fn how(finals: &AgentFinals) -> String {
     let form = TurnSlots::form(&finals.format);
     format!("the final report is written as {form}, with the nonce of the latest notice")

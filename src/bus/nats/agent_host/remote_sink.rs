@@ -42,18 +42,19 @@ struct SharedSink {
     states: mpsc::UnboundedSender<QueuedState>,
 }
 
-/// Entry in the queue of the states of model calls that are sent to pumps. One task sends all
+/// Entry in the queue from which states of model calls are sent to pumps. One task sends all
 /// entries, so that each pump gets the states of a call in order.
 enum QueuedState {
     Report {
         subject: String,
         headers: HeaderMap,
     },
-    /// Requests a report, through this channel, that all earlier entries are sent.
+    /// Marker in the queue. When all earlier entries are sent, the sending task reports this
+    /// through the channel.
     Flush(oneshot::Sender<()>),
 }
 
-/// Sends the states of model calls until the sink of the queue is dropped.
+/// Sends the queued states of model calls until the `RemoteSink` that fills the queue is dropped.
 async fn send_states(client: Client, mut states: mpsc::UnboundedReceiver<QueuedState>) {
     while let Some(state) = states.recv().await {
         match state {

@@ -8,6 +8,8 @@ use std::sync::{Arc, Mutex};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
 
 use super::super::access::BrowserId;
+use super::super::present_facts::is_stopped;
+use super::content_version::ContentVersion;
 use crate::ids::{Position, ThreadId};
 use crate::journal::partitions_in;
 use crate::journal::sqlite::JournalReader;
@@ -22,12 +24,12 @@ use crate::service::{ServiceClient, ServiceTransport, SocketTransport};
 pub(super) type FollowedTree = Option<ThreadId>;
 
 /// State of the content of a live page.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct ContentState {
     /// Whether the organism runs and thus reports the growth of its journals itself.
     pub is_running: bool,
-    /// Version of the content, which increases whenever the content grows.
-    pub version: u64,
+    /// Version of the content, which changes whenever the content grows.
+    pub version: ContentVersion,
 }
 
 /// The followed trees, each with the channel to its live pages.
@@ -124,11 +126,11 @@ impl FollowerShared {
     }
 
     /// Returns the receiver for the state of a tree. If no page follows the tree yet, the state
-    /// begins with the value `is_running` and version 0. The state keeps these values until the
-    /// follower publishes a new state of the tree.
+    /// begins with the value `is_running` and an empty version. The state keeps these values until
+    /// the follower publishes a new state of the tree.
     fn subscribe(&self, followed: FollowedTree, is_running: bool) -> watch::Receiver<ContentState> {
         self.with_trees(|trees| {
-            let begin = ContentState { is_running, version: 0 };
+            let begin = ContentState { is_running, version: ContentVersion::default() };
             let sender = trees.entry(followed).or_insert_with(|| watch::Sender::new(begin));
             sender.subscribe()
         })
@@ -147,13 +149,16 @@ impl FollowerShared {
     }
 
     /// Sends the new state of each followed tree to the live pages that follow the tree.
-    fn publish(&self, versions: &HashMap<FollowedTree, u64>, is_running: bool) {
+    fn publish(&self, versions: &HashMap<FollowedTree, ContentVersion>, is_running: bool) {
         self.with_trees(|trees| {
             for (followed, sender) in trees {
-                let known = *sender.borrow();
-                let version = versions.get(followed).copied().unwrap_or(known.version);
-                let state = ContentState { is_running, version };
-                sender.send_if_modified(|known| std::mem::replace(known, state) != state);
+                sender.send_if_modified(|state| {
+                    let version = versions.get(followed).unwrap_or(&state.version).clone();
+                    let newest = ContentState { is_running, version };
+                    let is_new = *state != newest;
+                    *state = newest;
+                    is_new
+                });
             }
         });
     }
@@ -181,10 +186,17 @@ async fn follow(data: PathBuf, shared: Arc<FollowerShared>) {
             if is_new { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         });
         // A new page ends the wait like a growth, because it has no version yet.
-        let is_running = tokio::select! {
-            followed = grown => followed.is_ok() && client_is_up(&data).await,
-            () = opened => client_is_up(&data).await,
+        let followed = tokio::select! {
+            followed = grown => followed,
+            () = opened => Ok(()),
         };
+        let is_running = !is_stopped(&data);
+
+        if followed.is_err() || !is_running {
+            // The first response after an interruption then ends the next wait, even if nothing was
+            // recorded meanwhile. So the pages get the new state.
+            known.clear();
+        }
 
         let versions = versions_of(&data, shared.trees()).await;
         shared.publish(&versions, is_running);
@@ -193,25 +205,24 @@ async fn follow(data: PathBuf, shared: Arc<FollowerShared>) {
     }
 }
 
-/// Whether an organism runs on the journals in `data`.
-async fn client_is_up(data: &Path) -> bool {
-    let found = SocketTransport::new(data, Handshake::default()).locate().await;
-    found.is_ok_and(|is_found| is_found)
-}
-
 /// Returns the present version of each followed tree that can be read.
-async fn versions_of(data: &Path, trees: Vec<FollowedTree>) -> HashMap<FollowedTree, u64> {
+async fn versions_of(
+    data: &Path,
+    trees: Vec<FollowedTree>,
+) -> HashMap<FollowedTree, ContentVersion> {
     let data = data.to_owned();
     let look = tokio::task::spawn_blocking(move || {
         let journals = partitions_in(&data).into_iter();
-        let readers: Vec<_> =
-            journals.filter_map(|(_, journal)| JournalReader::open(&journal).ok()).collect();
-        let version = |tree: &FollowedTree| -> u64 {
+        let open = |(partition, journal): (Option<u32>, PathBuf)| {
+            Some((partition.unwrap_or_default(), JournalReader::open(&journal).ok()?))
+        };
+        let readers: Vec<_> = journals.filter_map(open).collect();
+        let version = |tree: &FollowedTree| -> ContentVersion {
             let head = |reader: &JournalReader| match tree {
                 None => reader.last().unwrap_or_default(),
                 Some(thread) => shown_head(reader, thread),
             };
-            readers.iter().map(|reader| head(reader).0).sum()
+            readers.iter().map(|(partition, reader)| (*partition, head(reader))).collect()
         };
         trees.into_iter().map(|tree| (tree.clone(), version(&tree))).collect()
     });
@@ -219,11 +230,69 @@ async fn versions_of(data: &Path, trees: Vec<FollowedTree>) -> HashMap<FollowedT
 }
 
 /// Returns the position, in one journal, of the last record that the page of `thread` shows. The
-/// page shows the records of the thread's tree, and the records of [`ThreadId::organism`], the
-/// reserved thread for records that concern the whole organism. The caller adds up these positions
-/// over all journals; the sum grows with each such record.
+/// page shows the records of the thread's tree and of [`ThreadId::organism`], the reserved thread
+/// for records that concern the whole organism.
 fn shown_head(reader: &JournalReader, thread: &ThreadId) -> Position {
     let trees = [thread.root(), ThreadId::organism()];
     let heads = trees.iter().map(|tree| reader.head(tree).ok().flatten());
     heads.flatten().max().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
+    use tokio::net::{UnixListener, UnixStream};
+
+    use super::*;
+    use crate::journal::sqlite::DirectoryLock;
+    use crate::service::{ServiceResponse, bind_socket, encoding, socket_path};
+
+    /// Waits for the next request on `socket`, and sends `responses`. Returns the connection, which
+    /// stays open.
+    async fn answer(socket: &UnixListener, responses: &[ServiceResponse]) -> BufReader<UnixStream> {
+        let mut connection = BufReader::new(socket.accept().await.unwrap().0);
+        let mut request = String::new();
+        connection.read_line(&mut request).await.unwrap();
+        assert!(request.contains("follow"), "{request}");
+        for response in responses {
+            let mut line = encoding::encode(response).unwrap();
+            line.push(b'\n');
+            connection.write_all(&line).await.unwrap();
+        }
+        connection
+    }
+
+    /// A running organism with too many connections refuses a wait. The pages still show that it
+    /// runs. They get the state of the next wait although nothing was recorded meanwhile.
+    #[tokio::test]
+    async fn a_wait_that_fails_is_no_end_of_the_organism() {
+        let directory = tempfile::tempdir().unwrap();
+        let data = directory.path().to_owned();
+        let _lock = DirectoryLock::take(&data).unwrap();
+        let socket = bind_socket(&socket_path(&data)).unwrap();
+        let shared = Arc::new(FollowerShared { trees: Mutex::default(), opened: Notify::new() });
+        let mut state = shared.subscribe(None, true);
+        let _task = AbortOnDrop::new(tokio::spawn(follow(data, shared)));
+
+        let recorded = [ServiceResponse::Recorded { partition: 0, position: Position(5) }];
+        let refusal = ServiceResponse::Failed("too many connections".to_owned());
+        let refused = [refusal, ServiceResponse::End];
+        let serve = async {
+            let mut open = Vec::new();
+            for responses in [&recorded[..], &refused, &recorded, &recorded] {
+                open.push(answer(&socket, responses).await);
+            }
+            open.len()
+        };
+        let answered = async {
+            tokio::select! {
+                _ = state.wait_for(|state| !state.is_running) => 0,
+                answered = serve => answered,
+            }
+        };
+        let answered = tokio::time::timeout(Duration::from_secs(60), answered).await;
+        assert_eq!(answered, Ok(4));
+    }
 }

@@ -14,6 +14,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::super::{ViewPerson, ViewState};
+use super::content_version::ContentVersion;
 use super::growth::{ContentState, FollowedPage};
 use crate::bus::live::{LiveEvent, LiveQueue};
 use crate::ids::ThreadId;
@@ -58,7 +59,8 @@ fn events(view: &ViewState, headers: &HeaderMap, thread: Option<ThreadId>) -> Re
         let is_text_shown = shows_text(&view.person);
         ModelCallFeed::start(view.growth.client(), thread, followed.state.clone(), is_text_shown)
     });
-    let page = LivePage { followed, shown: None, calls, keep_alive: next_keep_alive() };
+    let keep_alive = next_keep_alive();
+    let page = LivePage { followed, is_running: None, version: None, calls, keep_alive };
     let lines = unfold(page, |mut page| async move {
         let event = page.next_event().await?;
         Some((Ok::<_, Infallible>(event), page))
@@ -80,8 +82,10 @@ fn next_keep_alive() -> Instant {
 /// A page that is open in a browser.
 struct LivePage {
     followed: FollowedPage,
-    /// The state that was last sent to the page; `None` before the first event.
-    shown: Option<ContentState>,
+    /// Whether the organism runs, as the page was last informed; `None` before the first event.
+    is_running: Option<bool>,
+    /// The version that was last sent to the page; `None` before the first one.
+    version: Option<ContentVersion>,
     calls: Option<ModelCallFeed>,
     keep_alive: Instant,
 }
@@ -110,16 +114,19 @@ impl LivePage {
     /// Returns an event if the present state was not sent to the page yet, and otherwise `None`.
     /// The first event makes the page reload its content, which may be out of date.
     fn next_state(&mut self) -> Option<String> {
-        let state = *self.followed.state.borrow_and_update();
-        let shown = self.shown.replace(state);
-        if shown.is_none_or(|shown| shown.is_running != state.is_running) {
+        let state = self.followed.state.borrow_and_update().clone();
+        if self.is_running.replace(state.is_running) != Some(state.is_running) {
             // The version follows as a separate event.
-            let version = shown.map_or(u64::MAX, |shown| shown.version);
-            self.shown = Some(ContentState { version, ..state });
             return Some(written("state", &format!("{{\"running\":{}}}", state.is_running)));
         }
-        let is_grown = shown.is_none_or(|shown| shown.version != state.version);
-        is_grown.then(|| written("grown", &format!("{{\"version\":{}}}", state.version)))
+
+        let version = Some(state.version);
+        if version == self.version {
+            return None;
+        }
+        self.version = version;
+        let version = self.version.as_ref()?;
+        Some(written("grown", &format!("{{\"version\":\"{version}\"}}")))
     }
 }
 

@@ -12,7 +12,8 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use tokio::sync::OnceCell;
 
-use super::super::ViewState;
+use super::super::{IndexBehind, ViewState};
+use super::content_version::ContentVersion;
 use crate::limits;
 use crate::locks::locked;
 
@@ -21,7 +22,7 @@ use crate::locks::locked;
 const VERSION_HEADER: HeaderName = HeaderName::from_static("x-live-version");
 
 /// The address of a page, and the version of its content.
-type PageKey = (String, u64);
+type PageKey = (String, ContentVersion);
 
 /// The drawn content of one address and version. All requests for this address and version share
 /// it.
@@ -51,27 +52,44 @@ impl SharedPages {
     }
 }
 
-/// Draws a page once for all live pages that request the same address and version. All sessions of
-/// a view belong to one person, so every session may see the page. Use only for HTML pages.
+/// Draws a page once for all live pages that request the same address and version. While an index
+/// lacks records of this version, these pages get an error instead, because they would not try
+/// again after an old page. All sessions of a view belong to one person, so every session may see
+/// the page. Use only for HTML pages.
 pub(in super::super) async fn share(
     State(view): State<Arc<ViewState>>,
     request: Request,
     next: Next,
 ) -> Response {
     let version = request.headers().get(VERSION_HEADER);
-    let version = version.and_then(|version| version.to_str().ok()?.parse().ok());
+    let version = version.and_then(|version| version.to_str().ok()?.parse::<ContentVersion>().ok());
     let Some(version) = version.filter(|_| request.method() == Method::GET) else {
         return next.run(request).await;
     };
 
-    let page = view.shared_pages.get((request.uri().to_string(), version));
-    let (status, bytes) = page.cell.get_or_init(|| draw(request, next)).await.clone();
+    let page = view.shared_pages.get((request.uri().to_string(), version.clone()));
+    let drawn = page.cell.get_or_init(|| draw(&view, &version, request, next));
+    let (status, bytes) = drawn.await.clone();
     let kind = [(header::CONTENT_TYPE, "text/html; charset=utf-8")];
     (status, kind, Body::from(bytes)).into_response()
 }
 
-async fn draw(request: Request, next: Next) -> (StatusCode, Bytes) {
-    let (head, body) = next.run(request).await.into_parts();
+async fn draw(
+    view: &ViewState,
+    version: &ContentVersion,
+    request: Request,
+    next: Next,
+) -> (StatusCode, Bytes) {
+    let mut page = next.run(request).await;
+    // Later records come with an event of their own. While the journal grows, an index may always
+    // lack some of these.
+    let is_indexed = |behind: &IndexBehind| {
+        behind.0.iter().all(|(partition, position)| version.is_indexed(*partition, *position))
+    };
+    if !page.extensions().get().is_none_or(is_indexed) {
+        page = view.not_yet_indexed();
+    }
+    let (head, body) = page.into_parts();
     let bytes = to_bytes(body, usize::MAX).await;
     (head.status, bytes.unwrap_or_default())
 }

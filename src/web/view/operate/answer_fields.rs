@@ -29,7 +29,7 @@ const ONE_OF: &str = "one of";
 /// express the payload.
 pub(super) fn draw(description: &PayloadDescription, typed: &UrlQuery) -> Option<Markup> {
     let fields = count(&description.parameters);
-    if fields > limits::WEB_FORM_FIELDS_MAX || !has_fields(&description.parameters) {
+    if fields > limits::WEB_FORM_FIELDS_MAX || !has_fields(description) {
         return None;
     }
     let drawing = FieldDrawing { typed, next: Cell::new(0) };
@@ -37,11 +37,12 @@ pub(super) fn draw(description: &PayloadDescription, typed: &UrlQuery) -> Option
     Some(drawing.element(&path, description.text.as_ref(), &description.parameters, None))
 }
 
-/// Whether the fields of a page can express every payload with these parameters. In addition to the
-/// conditions of [`has_form`], each field must have its own name. If an element may contain, for
-/// example, a `note`, then an `amount`, then another `note`, the two notes would share one field.
-fn has_fields(parameters: &[PayloadParameter]) -> bool {
-    has_form(parameters) && has_distinct_names(parameters)
+/// Whether the fields of a page can express the payloads that `description` describes. In addition
+/// to the conditions of [`has_form`], each field must have its own name. If an element may contain,
+/// for example, a `note`, then an `amount`, then another `note`, the two notes would share one
+/// field.
+fn has_fields(description: &PayloadDescription) -> bool {
+    has_form(description) && has_distinct_names(&description.parameters)
 }
 
 fn has_distinct_names(parameters: &[PayloadParameter]) -> bool {
@@ -246,8 +247,8 @@ fn explain(content: &TextContent, text: &FieldText<'_>) -> Markup {
     }
 }
 
-/// Whether the payload must contain this parameter of `group`. If `group` has alternatives, true if
-/// the payload must contain the parameter once the person has chosen its alternative.
+/// Whether the payload must contain this parameter of `group`. If `group` consists of alternatives,
+/// the result holds for payloads with the alternative that contains the parameter.
 fn is_needed(parameter: &PayloadParameter, group: &[PayloadParameter]) -> bool {
     if group.len() > 1 { parameter.is_needed() } else { parameter.required }
 }
@@ -281,7 +282,7 @@ fn field_name(path: &str, kind: &str, is_attribute: bool) -> String {
 
 /// Builds the payload from the entered values. If this fails, the error names the wrong field.
 pub(super) fn fill(description: &PayloadDescription, typed: &UrlQuery) -> Result<String, String> {
-    if !has_fields(&description.parameters) {
+    if !has_fields(description) {
         return Err("No form can express this answer: write the XML.".to_owned());
     }
     let mut repeated = BTreeSet::new();

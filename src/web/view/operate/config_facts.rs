@@ -1,4 +1,5 @@
-//! The facts of the config file that pages need, loaded once per change of the config's files.
+//! The facts from the config that pages need. They are loaded again if a file of the config has
+//! changed, or if they are older than [`limits::WEB_CONFIG_AGE`].
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -16,8 +17,8 @@ use crate::organism;
 #[derive(Debug, Default)]
 pub(in super::super) struct ConfigFacts {
     pub predictor: RetryPredictor,
-    /// Public keys of the person of the view, separated by spaces; `None` if decisions need no
-    /// signature.
+    /// Public keys of the person who uses the view, separated by spaces; `None` if decisions need
+    /// no signature.
     pub signing_keys: Option<String>,
 }
 
@@ -44,8 +45,8 @@ type FileStamp = Option<(u64, SystemTime)>;
 struct LoadedFacts {
     facts: Arc<ConfigFacts>,
     at: Instant,
-    /// Files of the project that the config names. Each has the size and the time of change that it
-    /// had when the config was loaded.
+    /// The config file, and the files that the config names. Each has the size and the time of
+    /// change that it had when the config was loaded.
     files: Vec<(PathBuf, FileStamp)>,
 }
 
@@ -62,8 +63,8 @@ impl LoadedFacts {
     }
 
     /// Whether the facts may still be used. True if none of `files` has changed, and the facts are
-    /// younger than [`limits::WEB_CONFIG_AGE`]. A change of any other file is noticed only when the
-    /// facts reach this age.
+    /// younger than [`limits::WEB_CONFIG_AGE`]. The facts may also depend on files that are not in
+    /// `files`. Changes of such files are noticed only when the facts reach this age.
     fn is_current(&self) -> bool {
         let is_same = |(path, known): &(PathBuf, FileStamp)| stamp(path) == *known;
         self.at.elapsed() < limits::WEB_CONFIG_AGE && self.files.iter().all(is_same)

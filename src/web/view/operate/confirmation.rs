@@ -289,9 +289,9 @@ fn take_action(
     form: &UrlQuery,
 ) -> Result<PreparedAction, OperateFailure> {
     let action = context.access()?.pending.take(&context.browser, token).ok_or_else(|| {
-        let text = "This confirmation was used, or it is too old, or it is of another view or \
-                    browser. Nothing was done now. The page Actions has what was done; open the page of the action \
-                    again to decide.";
+        let text = "This confirmation was used, or it is too old, or too many others were opened \
+                    since, or it is of another view or browser. Nothing was done now. The page \
+                    Actions has what was done; open the page of the action again to decide.";
         OperateFailure::new(StatusCode::CONFLICT, "Not confirmed", text)
     })?;
 

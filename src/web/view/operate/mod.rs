@@ -1,9 +1,9 @@
 //! The actions of a named person in the web view: decisions about held calls, pauses,
 //! cancellations, forks and retries.
 //!
-//! **Invariant:** this module has no rules of its own for these actions. It sends the same request
-//! to the running organism as the command at the terminal, but only after the person has confirmed
-//! exactly this action on a page.
+//! **Invariant:** this module has no rules of its own for these actions. The organism gets the same
+//! request as from the command at the terminal. The request is sent only after the person has
+//! confirmed exactly this action on a page.
 
 mod action_context;
 mod answer;
@@ -79,8 +79,8 @@ impl OperateAccess {
         Some(Self { person, config, facts, pending: PendingActions::default() })
     }
 
-    /// Returns the [`ConfigFacts`] of the config as it is in the files now, such as the public keys
-    /// of the person.
+    /// Returns the [`ConfigFacts`], such as the person's public keys. They come from the config as
+    /// it is in the files now.
     pub async fn config_facts(&self) -> Arc<ConfigFacts> {
         self.facts.current(self.config.clone(), self.person.clone()).await
     }
@@ -253,8 +253,8 @@ async fn require_operator(
     view.failed(StatusCode::FORBIDDEN, "A read-only view", &text)
 }
 
-/// Whether the page at `path` sends a form with values that a person entered back to itself. If so,
-/// sending the form again is harmless, because the action still needs a confirmation.
+/// Whether the page at `path` has a form whose entered values are sent to the same page. Sending
+/// such a form again is harmless, because the action still needs a confirmation.
 pub(super) fn has_form(path: &str) -> bool {
     [answer::PATH, fork::PATH].contains(&path)
 }

@@ -43,7 +43,9 @@ async function publicText(pair) {
 /** A text to sign, with what the person wrote on this page. */
 function signedText(form, text) {
   const statement = JSON.parse(text.slice(scheme.length));
-  const written = (name) => form.elements[name]?.value.trim() ?? "";
+  // The view trims the same characters, which are not those of `trim`: U+0085, and not U+FEFF.
+  const trimmed = (value) => value.replace(/^\p{White_Space}+|\p{White_Space}+$/gu, "");
+  const written = (name) => trimmed(form.elements[name]?.value ?? "");
   if (form.elements.reason) statement.reason = written("reason");
   statement.note = written("note");
   return scheme + JSON.stringify(statement);

@@ -32,8 +32,9 @@ pub(super) struct PreparedAction {
     pub requests: Vec<PreparedRequest>,
     /// Path of the page that led to the action.
     pub back: String,
-    /// Path of the form, and the values that the person entered there. If the organism refuses the
-    /// action, the form is shown again with these values.
+    /// Path of the HTML form in which the person entered the action, and the entered values; `None`
+    /// for an action without a form. If the organism refuses the action, the form is shown again
+    /// with these values.
     pub typed: Option<(&'static str, UrlQuery)>,
 }
 
@@ -72,8 +73,8 @@ struct PendingAction {
 pub(super) struct PendingActions(Mutex<Vec<PendingAction>>);
 
 impl PendingActions {
-    /// Stores an action, and returns the token that confirms it. Drops the oldest action if there
-    /// are too many.
+    /// Stores an action, and returns the token that confirms it. Drops an older action if there are
+    /// too many, as [`Self::put_back`] does.
     pub fn add(&self, browser: &BrowserId, action: PreparedAction) -> ViewToken {
         let token = ViewToken::generate();
         self.put_back(browser, token.reveal(), action);
@@ -81,14 +82,26 @@ impl PendingActions {
     }
 
     /// Stores an action under the token that confirms it, for example after a confirmation that did
-    /// not reach the organism. Drops the oldest action if there are too many.
+    /// not reach the organism. If there are too many actions, drops the oldest one of the browser
+    /// that has the most. The new action counts as one of its browser.
     pub fn put_back(&self, browser: &BrowserId, token: &str, action: PreparedAction) {
         let token = Digest::of(token.as_bytes());
         let browser = browser.clone();
         let made = Instant::now();
         let mut pending = locked(&self.0);
-        let excess = (pending.len() + 1).saturating_sub(limits::WEB_PENDING_ACTIONS_MAX);
-        pending.drain(..excess);
+        pending.retain(|known| known.made.elapsed() <= limits::WEB_CONFIRMATION_VALIDITY);
+        while pending.len() >= limits::WEB_PENDING_ACTIONS_MAX {
+            // The pages of one browser must not push out the action that a person reads in another.
+            let actions = |of: &BrowserId| {
+                let stored = pending.iter().filter(|known| known.browser == *of).count();
+                stored + usize::from(*of == browser)
+            };
+            // Of several maxima, `max_by_key` returns the last one.
+            let from_newest = pending.iter().enumerate().rev();
+            let dropped = from_newest.max_by_key(|(_, known)| actions(&known.browser));
+            let at = dropped.map_or(0, |(at, _)| at);
+            pending.remove(at);
+        }
         pending.push(PendingAction { token, browser, made, action });
     }
 
@@ -145,5 +158,30 @@ mod tests {
         let mut taken = tokens.iter().map(|token| pending.take(&browser, token.reveal()).is_some());
         assert_eq!(taken.next(), Some(false));
         assert!(taken.all(|is_taken| is_taken));
+    }
+
+    #[test]
+    fn many_pages_of_another_browser_push_out_their_own_oldest_action() {
+        let pending = PendingActions::default();
+        let [browser, other] = [BrowserId::random(), BrowserId::random()];
+        let read = pending.add(&browser, action("read"));
+        let add = |_| pending.add(&other, action("one"));
+        let tokens: Vec<_> = (0..limits::WEB_PENDING_ACTIONS_MAX).map(add).collect();
+        assert!(pending.take(&browser, read.reveal()).is_some());
+        let mut taken = tokens.iter().map(|token| pending.take(&other, token.reveal()).is_some());
+        assert_eq!(taken.next(), Some(false));
+        assert!(taken.all(|is_taken| is_taken));
+
+        // A browser without an action of its own gets a place, too.
+        let full: Vec<_> = (0..limits::WEB_PENDING_ACTIONS_MAX).map(add).collect();
+        let late = pending.add(&browser, action("late"));
+        assert!(pending.take(&browser, late.reveal()).is_some());
+        assert!(pending.take(&other, full[0].reveal()).is_none());
+
+        // So does a second action of a browser that has fewer than the other.
+        let own = [(), ()].map(|()| pending.add(&browser, action("own")));
+        assert!(own.iter().all(|token| pending.take(&browser, token.reveal()).is_some()));
+        let dropped = full[1..].iter().map(|token| pending.take(&other, token.reveal()).is_none());
+        assert_eq!(dropped.filter(|is_dropped| *is_dropped).count(), 1);
     }
 }

@@ -99,8 +99,8 @@ fn retry_record(
 }
 
 /// Draws one receipt for several requests. `records` contains at most one record for each request,
-/// and `all` is the number of requests. If some requests have no record here, the receipt states
-/// their number.
+/// and `all` is the number of requests. If `records` lacks the records of some requests, the
+/// receipt states the number of these requests.
 fn receipt_of_several(records: &[Record], all: usize) -> Markup {
     let left = all.saturating_sub(records.len()) as u64;
     html! {
@@ -177,8 +177,8 @@ fn newest_record(
 }
 
 /// Returns the first of `records` that came from `request` and that the organism did not refuse.
-/// Refused actions are skipped, because the record of a refused action, such as a second decision
-/// about the same call, may have the same contents.
+/// Refused actions are skipped because their records may have the same contents. An example is a
+/// second decision about the same call.
 fn record_of(
     mut records: impl Iterator<Item = Record>,
     request: &ServiceRequest,
@@ -355,8 +355,8 @@ fn concerned_thread(record: &Record) -> Option<&ThreadId> {
     }
 }
 
-/// Returns the name of the person whose action `input` is; `None` if `input` is no action of a
-/// person.
+/// Returns the name of the person who requested the action `input`; `None` if no person requested
+/// `input`.
 fn person_of(input: &Input) -> Option<&ListenerName> {
     match input {
         Input::Decided { by, .. } | Input::Cancel { by, .. } => Some(by),

@@ -143,9 +143,9 @@ async fn retry_all(context: ActionContext, query: &UrlQuery) -> Result<Response,
     context.confirm(action, &details).await
 }
 
-/// Creates the failure for a joint retry of all messages on a page, if none of these messages can
-/// be retried jointly. Some of them may still be retried alone. `left_out` is the number of
-/// messages on the page, which may be 0.
+/// Creates the failure for a request to retry all messages on a page together, if none of them can
+/// be retried in this way. A person may still retry some of them one by one. `left_out` is the
+/// number of messages on the page, which may be 0.
 fn nothing_to_retry(left_out: usize) -> OperateFailure {
     let text = if left_out == 0 {
         "No request that failed or was refused matches and waits for a retry. The page Refused and \

@@ -50,8 +50,8 @@ pub(in super::super) struct RetryFacts {
     /// The recorded reason why the message was refused or its call failed; empty if none is known.
     pub detail: String,
     pub outlook: RetryOutlook,
-    /// Number of attempts that the config permits for the call. Present only if the config permits
-    /// several attempts, and the listener may already have done the work. Otherwise `None`.
+    /// Number of attempts that the config permits for the call. `None` unless the config permits
+    /// several attempts, and the listener may already have done the work.
     pub repeated: Option<u32>,
 }
 

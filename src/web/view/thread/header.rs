@@ -39,6 +39,9 @@ pub(in super::super) struct ThreadHeader {
     /// The properties that decide which actions a person can take on the thread now. `None` if the
     /// page shows an earlier state of the thread.
     actions: Option<ThreadActions>,
+    /// Time of the pump's last start. `None` if the page shows an earlier state. Another pump may
+    /// have another record: the journal may have been deleted, restored or redacted between them.
+    last_start: Option<Time>,
     /// Whether the thread contains a workflow run.
     pub has_run: bool,
 }
@@ -76,7 +79,9 @@ impl ThreadHeader {
             "failed" => index.last_failure(thread)?,
             _ => None,
         };
-        Ok(Self { waiting, held, pauses, actions: Some(actions), failure, ..header })
+        let actions = Some(actions);
+        let last_start = index.last_start()?;
+        Ok(Self { waiting, held, pauses, actions, last_start, failure, ..header })
     }
 
     /// Returns the header of a thread in the state that `page` contains. This state may be an
@@ -91,6 +96,7 @@ impl ThreadHeader {
             held: Vec::new(),
             pauses: Vec::new(),
             actions: None,
+            last_start: None,
             has_run,
         })
     }
@@ -152,10 +158,14 @@ impl ThreadHeader {
                 } @else {
                     div { dt { "Took" } dd { (length(timeline.updated.since(timeline.opened))) } }
                 }
-                // The page's script compares this number to find new messages.
+                // The page's script compares the number to find new messages, and the start to find
+                // out whether the earlier entries of the page may have changed.
                 div {
                     dt { "Messages" }
-                    dd data-messages=(timeline.messages) { (grouped(timeline.messages)) }
+                    dd data-messages=(timeline.messages)
+                        data-start=[self.last_start.map(|start| start.0)] {
+                        (grouped(timeline.messages))
+                    }
                 }
                 @if spent.tokens > 0 { div { dt { "Tokens" } dd { (grouped(spent.tokens)) } } }
                 @if spent.tokens > 0 || !spent.money.is_zero() {

@@ -1,4 +1,4 @@
-//! A page of a thread as the thread was after an earlier record.
+//! Reads a page of a thread in the state that the thread had after an earlier record.
 
 use crate::audit::{
     ForkOrigin, RecordedMoment, ThreadPage, ThreadTimeline, TimelineEvent, earlier_decisions,
@@ -45,6 +45,7 @@ fn page_of(
     from_seq: Option<u64>,
     limit: usize,
 ) -> ThreadPage {
+    let opened_at = timeline.items.first().map_or(Position::default(), |item| item.position);
     let own = timeline.items.iter().filter(|item| matches!(item.what, TimelineEvent::Message(_)));
     let seqs: Vec<u64> = own.map(|item| item.seq).collect();
     let from_seq =
@@ -68,7 +69,16 @@ fn page_of(
         is_on_page && (is_message || others <= limits::WEB_ROWS_MAX)
     });
     let is_cut = others > limits::WEB_ROWS_MAX;
-    ThreadPage { timeline, from_seq, previous_seq, next_seq, is_cut, earlier_decisions, fork }
+    ThreadPage {
+        timeline,
+        opened_at,
+        from_seq,
+        previous_seq,
+        next_seq,
+        is_cut,
+        earlier_decisions,
+        fork,
+    }
 }
 
 /// Returns the sequence number of the message that is `limit` messages before the message `seq`. If

@@ -101,7 +101,8 @@ impl Evidence {
     }
 
     /// Returns the recorded turns in the order of the journal. The provider reports the number of a
-    /// turn, counted from 1, as the input tokens of the turn, so the record of the turn contains it.
+    /// turn, counted from 1, as the input tokens of the turn. So the record of the turn contains
+    /// this number.
     fn turns(&self) -> Vec<Turn<'_>> {
         let turn = |record: &'_ Record| {
             let number = record.facts.iter().find_map(|fact| match fact {
@@ -370,7 +371,7 @@ fn is_about_a_budget(fact: &Fact) -> bool {
     }
 }
 
-/// Whether the answer arrived after the result of its call.
+/// Whether the answer with this turn arrived after the answered call had its result.
 fn is_late(turn: &Turn<'_>) -> bool {
     turn.record.facts.iter().any(
         |fact| matches!(fact, Fact::Refused { refusal, .. } if refusal.rule == RefusalRule::CallClosed),

@@ -9,7 +9,8 @@ use crate::bus::harness::{HostHarness, SinkEvent};
 use crate::bus::kit_language::KitLanguage;
 use crate::nats::shared;
 
-/// Asserts that this request is a crashed attempt. Returns its description.
+/// Sends a request, and asserts that its attempt ends with a crash. Returns the description of the
+/// crash.
 async fn crash(ear: &mut HostHarness, request: &str) -> String {
     let number = ear.tell(request);
     match ear.next().await {
@@ -18,7 +19,8 @@ async fn crash(ear: &mut HostHarness, request: &str) -> String {
     }
 }
 
-/// The replica has one worker. If the failure ended it, nothing would answer the next delivery.
+/// The replica has only one worker, so the next delivery is answered only if the failure has not
+/// ended this worker.
 async fn a_failure_without_a_text_is_a_crashed_attempt_and_the_kit_goes_on(language: KitLanguage) {
     let meeting = Meeting::at(shared());
     let mut ear = meeting.ear();

@@ -6,8 +6,9 @@ use super::Meeting;
 use crate::bus::harness::{SinkEvent, done};
 use crate::nats::DenyingServer;
 
-/// The right is away for longer than the lease of the replica, because the host tries again every 5
-/// seconds.
+/// The host retries a denied subscription every 5 seconds, so its answers stay denied for longer
+/// than the lease of the replica. Afterwards, the host still takes the answer to a delivery from
+/// before the denial.
 #[tokio::test]
 async fn a_pump_delivers_nothing_while_its_answers_are_denied_and_takes_them_again_afterwards() {
     let rights = DenyingServer::start(None, "of.no.use");

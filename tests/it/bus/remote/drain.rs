@@ -15,7 +15,7 @@ use super::Meeting;
 use crate::bus::harness::{HostHarness, SinkEvent};
 use crate::nats::shared;
 
-/// A sink that blocks in each answer.
+/// A sink that blocks at the end of each attempt until the test releases it.
 struct Slow {
     reports: Sender<()>,
     go_on: Mutex<Receiver<()>>,

@@ -15,7 +15,8 @@ use crate::bus::kit_language::KitLanguage;
 use crate::nats::{Server, Settings, shared};
 use crate::organism::PATIENCE;
 
-/// Maximum time until a listener ends without its server. The kits wait for five seconds.
+/// Maximum time until a stopping listener ends without its server. The kits wait for the server for
+/// five seconds.
 const END_MAX: Duration = Duration::from_secs(45);
 
 /// Function that waits until a stopping program has ended.
@@ -188,8 +189,8 @@ async fn a_kit_stops_on_request_while_its_server_is_down(language: KitLanguage) 
     ends_without_a_server(&server, || program_ends(kit));
 }
 
-/// `asyncio.run` cancels each task once. A client that goes on to reconnect must not keep the program
-/// alive.
+/// A Python listener ends even if its client loses the cancellation and continues to reconnect.
+/// `asyncio.run` cancels each task only once.
 #[tokio::test]
 async fn a_python_kit_ends_whose_client_loses_a_cancellation() {
     let server = server();

@@ -6,7 +6,8 @@ use super::{Meeting, publish_headers};
 use crate::bus::harness::{SinkEvent, done};
 use crate::nats::shared;
 
-/// The message makes the client's task panic.
+/// A malformed header makes the task of the pump's NATS client panic. The host reports this, the
+/// delivery in flight is lost, and the next delivery goes over a new client.
 #[tokio::test]
 async fn a_host_whose_client_has_ended_reports_it_and_delivers_with_a_new_client() {
     let meeting = Meeting::at(shared());

@@ -75,7 +75,8 @@ async fn deliveries_during_an_outage_are_answered_after_it(language: KitLanguage
     }
 }
 
-/// Command of a kit's listener that is started apart from the organism.
+/// Creates the command of a kit's listener. A test starts the listener itself, apart from the
+/// organism.
 fn listener(language: KitLanguage, address: &str) -> Command {
     let mut command = language.on_nats("obedient");
     command

@@ -66,8 +66,8 @@ async fn a_missing_listener_is_reported_once_and_its_arrival_once(language: KitL
     }
 }
 
-/// If a request finds no responder, the host forgets the announcements of all replicas. The
-/// replicas may not notice this failure. So the host asks for new announcements as soon as a
+/// If a request finds no responder, the host forgets the announcements of all replicas. A replica
+/// does not necessarily notice this failure. So the host requests new announcements as soon as a
 /// replica answers again.
 #[tokio::test]
 async fn a_returning_listener_is_probed_for_its_lease() {
@@ -91,8 +91,8 @@ async fn a_returning_listener_is_probed_for_its_lease() {
     asked().await;
 }
 
-/// A replica that stops still keeps its deliveries alive. This does not show that the listener is
-/// back.
+/// A stopping replica continues to send heartbeats for its deliveries. Such a heartbeat does not
+/// show that the listener is back.
 #[tokio::test]
 async fn a_sign_of_life_of_an_earlier_delivery_is_no_return_of_the_listener() {
     let meeting = Meeting::at(shared());

@@ -8,10 +8,14 @@ use organism::envelope::{AttemptFailure, MessageKind};
 
 use super::kits::Rust;
 use super::{Kit, Meeting};
-use crate::bus::harness::{HostHarness, SinkEvent, TRACEPARENT, done, message, name, repository};
+use crate::bus::harness::{
+    HostHarness, SinkEvent, TRACEPARENT, attempt, call, done, message, name, repository,
+};
 use crate::bus::kit_language::KitLanguage;
 use crate::docs::blocks::block;
 use crate::nats::{Server, Settings, shared};
+
+const ENVELOPE: &str = "https://xml-pipeline.org/ns/envelope/v1";
 
 #[tokio::test]
 async fn a_delivery_says_in_its_headers_what_it_is() {
@@ -118,6 +122,26 @@ async fn a_late_answer_is_reported_once_for_the_pump_to_refuse() {
 }
 
 #[tokio::test]
+async fn a_second_answer_of_the_same_name_is_a_stray() {
+    let meeting = Meeting::at(shared());
+    let mut ear = meeting.ear();
+    let stranger = meeting.stranger().await;
+    let mut deliveries = stranger.hears(&meeting.subjects.deliveries()).await;
+    let number = ear.tell("anything");
+    let reply = deliveries.next().await.reply.unwrap();
+    let named = format!("call=\"{}\" attempt=\"{}\"", call(number), attempt(number));
+    for text in ["first", "second"] {
+        let payload = done(text);
+        let answer = format!("<e:answer xmlns:e=\"{ENVELOPE}\" {named}>{payload}</e:answer>");
+        stranger.say(&reply, &[], &answer).await;
+    }
+
+    ear.expect(SinkEvent::Answer(number, vec![done("first")])).await;
+    let named = format!("attempt {} at call {} (already answered)", attempt(number), call(number));
+    ear.expect(SinkEvent::Stray(named, vec![done("second")])).await;
+}
+
+#[tokio::test]
 async fn the_third_answer_with_another_name_crashes_its_attempt_and_no_further_one_is_reported() {
     let meeting = Meeting::at(shared());
     let mut ear = meeting.ear();
@@ -125,12 +149,11 @@ async fn the_third_answer_with_another_name_crashes_its_attempt_and_no_further_o
     let mut deliveries = stranger.hears(&meeting.subjects.deliveries()).await;
     let number = ear.tell("anything");
     let reply = deliveries.next().await.reply.unwrap();
-    let envelope = "https://xml-pipeline.org/ns/envelope/v1";
     // Longer than the host checks on the thread of the connection.
     let long = done(&"x".repeat(100_000));
     for payload in [&done("1"), &done("2"), &long, &done("4"), &long] {
         let named = "call=\"nobody\" attempt=\"0.0\"";
-        let answer = format!("<e:answer xmlns:e=\"{envelope}\" {named}>{payload}</e:answer>");
+        let answer = format!("<e:answer xmlns:e=\"{ENVELOPE}\" {named}>{payload}</e:answer>");
         stranger.say(&reply, &[], &answer).await;
     }
 
@@ -289,7 +312,8 @@ async fn first_answer(ear: &mut HostHarness, listener: &mut Kit) -> Vec<String> 
     }
 }
 
-/// Runs a command line of the page with the Python of these tests and the programs in `folder`.
+/// Runs a command line of docs/PROTOCOL.md. The line finds the Python interpreter of these tests
+/// and the programs in `folder`.
 fn run_line(folder: &Path, line: &str) -> Kit {
     let python = super::python().get_program().to_owned();
     let interpreters = Path::new(&python).parent().unwrap().display().to_string();
@@ -329,8 +353,9 @@ listener.serve()
     assert_eq!(first_answer(&mut ear, &mut shouting).await, [done("HELLO &amp; GOODBYE")]);
 }
 
-/// The page's command `nats reply` answers a delivery. A script replaces the program `nats`, so the
-/// test checks the subject, the queue and the answer, but not the options of the real program.
+/// The command `nats reply` in docs/PROTOCOL.md answers a delivery. A script replaces the program
+/// `nats`, so the test checks the subject, the queue and the answer, but not the options of the
+/// real program.
 #[tokio::test]
 async fn the_documented_reply_of_the_command_line_is_an_answer() {
     let meeting = Meeting::at(shared());

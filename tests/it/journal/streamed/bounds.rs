@@ -9,7 +9,8 @@ use futures_util::StreamExt as _;
 use organism::clock::Time;
 use organism::ids::{Digest, Position};
 use organism::journal::jetstream::{
-    self, MemberId, ProjectionHead, ProjectionReport, RepairSource, StreamRepair,
+    self, JoiningHost, MemberId, ProjectionHead, ProjectionReport, RepairSource, StreamJournal,
+    StreamRepair,
 };
 use organism::journal::{Error, Journal as _};
 use organism::limits;
@@ -281,7 +282,8 @@ fn a_repair_waits_for_a_process_that_runs_and_does_not_answer() {
     assert_other_host_ahead(&place, None, "process 9 on cellar did not answer");
 }
 
-/// The other host does not run, so it cannot state that it has later records.
+/// The other host does not run, so it cannot report its later records. A repair publishes the
+/// records of this host only if the operator requests it.
 #[test]
 fn records_of_another_hosts_pump_are_published_again_only_on_request() {
     let place = with_records(3);
@@ -292,6 +294,14 @@ fn records_of_another_hosts_pump_are_published_again_only_on_request() {
     let text = "`organism repair --from projection --partitions 0` publishes from here";
     assert_other_host_ahead(&place, None, text);
     assert_published(&place, Some(RepairSource::Projection));
+
+    // The choice of the repair, which is not on record yet, counts for no later records.
+    append_offline(&place, 2);
+    cut(&place, 8);
+    place.let_lapse();
+    assert_other_host_ahead(&place, None, text);
+    let published = repair(&place, Some(RepairSource::Projection)).unwrap().unwrap();
+    assert_eq!((published.kept, published.acknowledged), (Position(8), Position(9)));
 }
 
 #[test]
@@ -308,6 +318,108 @@ fn a_repair_that_keeps_the_stream_changes_no_host_whose_records_are_all_in_it() 
     assert_eq!(behind.records().len(), 5);
 }
 
+/// Opens the stream as a command that records a repair does, and appends `count` records.
+fn append_offline(place: &Place, count: u64) {
+    let data = place.data();
+    let state = place.state();
+    let offline = JoiningHost { is_offline: true, ..JoiningHost::new(&data, &state) };
+    let servers = place.server().options();
+    let opened = StreamJournal::open_as(&servers, &place.options, &offline, &mut |_| Ok(()));
+    let mut journal = opened.unwrap();
+    let mut script = Script::default();
+    for _ in 0..count {
+        journal.append(&mut [script.boot(1)]).unwrap();
+    }
+    journal.close(Time(0)).unwrap();
+}
+
+/// A repair has moved the projection aside, and was interrupted before its record. No pump leads
+/// until the repair ends. The repair then moves no later projection, and gives up no later records
+/// without the operator's choice, also if their positions are not beyond those of the records that
+/// it gives up.
+#[test]
+fn an_interrupted_repair_admits_no_pump_and_gives_up_nothing_later() {
+    for (later, kept) in [(6, 4), (3, 4), (3, 3)] {
+        continue_after(later, kept);
+    }
+}
+
+/// Interrupts a repair that gives up records 4 to 7. Then appends `later` records to the stream,
+/// and cuts the stream after record `kept`.
+fn continue_after(later: u64, kept: u64) {
+    let place = with_records(7);
+    cut(&place, 3);
+    place.let_lapse();
+    let noted = repair(&place, Some(RepairSource::Stream)).unwrap().unwrap();
+    let first = place.data().join("set-aside-1");
+    assert_eq!(noted.aside.as_ref(), Some(&first));
+    let lost = || std::fs::read(first.join("journal.db")).unwrap();
+    let before = lost();
+
+    let refused = refused(&place);
+    assert!(matches!(refused, Error::RepairPending { .. }), "{refused}");
+    // A kill between the moves of the files leaves the log.
+    std::fs::remove_file(first.join("journal.db-wal")).ok();
+    std::fs::write(place.data().join("journal.db-wal"), "pages").unwrap();
+    assert_eq!(repair(&place, None).unwrap().as_ref(), Some(&noted));
+    assert_eq!(std::fs::read(first.join("journal.db-wal")).unwrap(), b"pages");
+
+    append_offline(&place, later);
+    assert_eq!(repair(&place, None).unwrap(), Some(noted));
+    let end = 3 + later;
+    assert_eq!((place.records().len() as u64, lost()), (end, before.clone()));
+
+    cut(&place, kept);
+    place.let_lapse();
+    let text = format!("ends at record {kept} and lacks acknowledged records up to {end}");
+    assert_other_host_ahead(&place, None, &text);
+    let text = "End it first: `organism repair`";
+    assert_other_host_ahead(&place, Some(RepairSource::Projection), text);
+    let chosen = repair(&place, Some(RepairSource::Stream)).unwrap().unwrap();
+    assert_eq!((chosen.kept, chosen.acknowledged), (Position(kept), Position(end.max(7))));
+    let second = place.data().join("set-aside-2");
+    assert_eq!(chosen.aside.as_ref(), Some(&second));
+    assert!(second.join("journal.db").exists());
+    assert_eq!(lost(), before);
+
+    jetstream::recorded(&place.options, &place.state()).unwrap();
+    place.open().unwrap().close(Time(0)).unwrap();
+}
+
+/// A repair was interrupted before it moved anything, and the stream has got its records back, for
+/// example from another host.
+#[test]
+fn a_repair_that_moved_nothing_gives_up_nothing_of_a_whole_stream() {
+    let place = with_records(7);
+    let note = StreamRepair {
+        from: RepairSource::Stream,
+        kept: Position(3),
+        acknowledged: Position(7),
+        forked_at: None,
+        aside: Some(place.data().join("set-aside-1")),
+        has_moved: false,
+    };
+    let file = place.state().join(format!("{}.repair", place.options.stream()));
+    std::fs::write(&file, serde_json::to_vec(&note).unwrap()).unwrap();
+    assert!(matches!(refused(&place), Error::RepairPending { .. }));
+    assert_eq!(repair(&place, None).unwrap(), None);
+    assert!(!file.exists() && !place.data().join("set-aside-1").exists());
+    place.open().unwrap().close(Time(0)).unwrap();
+}
+
+/// A repair that keeps the stream cannot end once the stream is gone.
+#[test]
+fn a_projection_is_published_into_a_new_stream_although_another_repair_has_not_ended() {
+    let place = with_records(7);
+    cut(&place, 3);
+    place.let_lapse();
+    repair(&place, Some(RepairSource::Stream)).unwrap().unwrap();
+    append_offline(&place, 2);
+    place.admin().delete(&place.options.stream());
+    let published = repair(&place, Some(RepairSource::Projection)).unwrap().unwrap();
+    assert_eq!((published.kept, published.acknowledged), (Position(0), Position(5)));
+}
+
 /// Stops the server until the lease of the open journal has lapsed.
 fn lapse(place: &Place, journal: &mut jetstream::StreamJournal) {
     place.server().kill();
@@ -320,8 +432,8 @@ fn lapse(place: &Place, journal: &mut jetstream::StreamJournal) {
     place.server().restart();
 }
 
-/// While the lease had lapsed, another pump may have written records that the servers have lost
-/// since then. Here, another process states that it has one.
+/// While the lease of a pump has lapsed, another pump may write records that the servers then lose.
+/// If another process reports a later record, the first pump is fenced and writes nothing.
 #[test]
 fn a_pump_whose_lease_lapsed_writes_nothing_while_another_projection_goes_farther() {
     let place = Place::on(&Arc::new(Server::start()));

@@ -30,7 +30,7 @@ fn writer() {
         credentials: NatsCredentials::Anonymous,
         ca: None,
     };
-    let options = super::place::options(&variable(NAME));
+    let options = super::options(&variable(NAME));
     let (data, state) = (home.join("data"), home.join("state"));
     let mut journal =
         StreamJournal::open(&servers, &options, &data, &state, &mut |_| Ok(())).unwrap();

@@ -164,7 +164,7 @@ fn a_standby_leads_no_stream_that_differs_from_what_it_has_followed() {
     }
 }
 
-/// Looks until the pump that runs has taken its lease again.
+/// Checks the lease repeatedly, until the running pump has taken the lease again.
 fn held_again(standby: Standby) -> Standby {
     let mut looking = Some(standby);
     until("the pump takes its lease again", || match looking.take().unwrap().look().unwrap() {
@@ -178,7 +178,8 @@ fn held_again(standby: Standby) -> Standby {
     })
 }
 
-/// An administrator deletes the bucket with the leases while a pump and its standby run.
+/// An administrator deletes the bucket with the leases while a pump and its standby run. The
+/// standby creates the bucket again and waits until the pump has taken its lease again.
 #[test]
 fn a_standby_creates_a_lost_bucket_again_and_the_running_pump_keeps_its_lease() {
     let first = Place::new();

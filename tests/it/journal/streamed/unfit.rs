@@ -208,8 +208,9 @@ fn a_stream_that_is_gone_is_never_silently_begun_anew() {
     assert!(answer.get("error").is_some(), "it was made again: {answer}");
 }
 
-/// The servers have lost their store, and the host its projection. A repair cannot bring the records
-/// back, and states so. Without the notes about them, a new journal begins.
+/// The servers have lost the stream, and the host has lost its projection. A repair cannot bring
+/// the records back, and states so. If the host has no notes about the records either, a new
+/// journal begins.
 #[test]
 fn a_repair_without_a_projection_refuses_a_stream_that_is_gone() {
     let place = Place::new();

@@ -1,6 +1,13 @@
 //! Cases that are written from runs. The tests of the examples write one from each example's run;
 //! the tests of `init` run the shipped cases.
 
+use std::sync::Arc;
+
+use organism::config::{ConfigEnvironment, load};
+use organism::ids::ThreadId;
+use organism::organism::{CaseWriteError, write_case};
+use organism::thread::Fact;
+
 use super::super::bookings::{booking_listeners, copy_booker, ledger};
 use super::super::{House, until};
 use super::{Example, THREAD};
@@ -25,7 +32,7 @@ impl Example {
         case
     }
 
-    /// Asserts that a file of cases gets no case twice, and none of another config than its own.
+    /// Asserts that a case is added to a file only once, and only to a file with the same config.
     /// `case` is the case that was written from the run of the example.
     pub(super) fn case_is_added_once(&self, case: &str) {
         let again = self.organism(&["workflow", "test", "--from", THREAD, "cases.toml"]);
@@ -197,8 +204,51 @@ fn a_run_with_answers_without_effect_becomes_a_case_that_passes() {
     assert!(case.contains("\nwork = { fail = \"listener-failed\" }\n"), "{case}");
     assert!(case.contains("\nask = \"<ask><decision>continue</decision></ask>\"\n"), "{case}");
     assert_eq!(case.matches(" = { fail = \"timeout\" }\n").count(), 1, "{case}");
+    assert_only_the_thread_of_the_run_becomes_a_case(&house, &case);
+    assert_no_case_quotes_a_redacted_payload(&house, &case);
     let tested = house.organism(&["workflow", "test", "cases.toml"]);
     assert_eq!(tested.code, Some(0), "{tested:?}\n{case}");
+}
+
+/// Asserts that the names of other threads of the tree write no case.
+fn assert_only_the_thread_of_the_run_becomes_a_case(house: &House, case: &str) {
+    for (label, reason) in
+        [("work", "the thread holds no run of a workflow"), ("nothing", "is on record")]
+    {
+        let thread = format!("{THREAD}.{label}");
+        let refused = house.organism(&["workflow", "test", "--from", &thread, "cases.toml"]);
+        assert_eq!(refused.code, Some(2), "{refused:?}");
+        assert!(refused.err.contains(&thread) && refused.err.contains(reason), "{refused:?}");
+    }
+    assert_eq!(std::fs::read_to_string(house.path("cases.toml")).unwrap(), case);
+}
+
+/// Redacts each message of the tree in turn. Asserts that no case is written then.
+fn assert_no_case_quotes_a_redacted_payload(house: &House, case: &str) {
+    let loaded = load(&house.path("organism.toml"), &ConfigEnvironment::of_process());
+    let config = loaded.unwrap_or_else(|problems| panic!("{problems:?}"));
+    let thread = ThreadId::parse(THREAD).unwrap();
+    let tree = house.reader().tree(&thread, None).unwrap();
+    let mut records: Vec<_> = tree.into_iter().map(|sealed| sealed.record).collect();
+    let written = write_case(&config, &thread, &records).unwrap();
+    assert!(case.ends_with(&written), "{written}");
+
+    let mut redacted = 0;
+    for record in 0..records.len() {
+        for fact in 0..records[record].facts.len() {
+            let known = records[record].facts[fact].clone();
+            let Fact::Accepted { message, .. } = &mut records[record].facts[fact] else { continue };
+            let id = message.id;
+            let payload = &mut Arc::make_mut(message).payload;
+            assert!(payload.restore(&"\0".repeat(payload.len())));
+            let refused = write_case(&config, &thread, &records);
+            let is_named = matches!(&refused, Err(CaseWriteError::Redacted(named)) if *named == id);
+            assert!(is_named, "{id}: {refused:?}");
+            records[record].facts[fact] = known;
+            redacted += 1;
+        }
+    }
+    assert!(redacted > 9, "only {redacted} messages");
 }
 
 /// A run whose question is open while its agent works.

@@ -2,9 +2,9 @@
 //! which this process requests the forks. Each fork must have the result of its source, and must do
 //! no work again.
 //!
-//! Each message has a fork point. Forks at the same point are equal, so one fork is made for one in
-//! two points of a run, and for one in eight points of a fork; `ORGANISM_TORTURE=1` makes one for
-//! each message.
+//! Each message has a fork point, and forks at the same point are equal. By default, the tests fork
+//! at every second point of an example's run, and at every eighth point of a fork. With
+//! `ORGANISM_TORTURE=1`, they fork at each message.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;

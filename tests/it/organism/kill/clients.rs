@@ -21,11 +21,12 @@ use tokio::sync::oneshot;
 use super::super::numbered;
 use super::{House, PATIENCE, torture};
 
-/// Number of clients of a short run. They keep more messages in flight than a kill needs: the
+/// Number of clients of a short run. They keep enough messages in flight for each kill. The further
 /// clients of a long run only raise the load.
 const CLIENTS: usize = 16;
-/// Number of clients of a short run that waits for events which do not depend on the load, and the
-/// pause of each client after a result. Usually at least one of them has a submission in flight.
+/// Number of clients of a short run, if the events of the run do not depend on the load. Each
+/// client pauses for `FEW_PAUSE` after a result. Usually at least one client has a submission in
+/// flight.
 const FEW_CLIENTS: usize = 5;
 const FEW_PAUSE: Duration = Duration::from_millis(200);
 const TORTURE_CLIENTS: usize = 50;
@@ -63,7 +64,8 @@ impl Clients {
         Self::start_some(house, CLIENTS, Duration::ZERO)
     }
 
-    /// As [`Self::start`], with a lower load in a short run.
+    /// Starts clients as [`Self::start`] does. In a short run, the clients are fewer and pause
+    /// after each result.
     pub fn start_few(house: &House) -> Self {
         Self::start_some(house, FEW_CLIENTS, FEW_PAUSE)
     }

@@ -218,7 +218,7 @@ impl Evidence {
 
     /// Checks that each effect belongs to a recorded message and that no attempt has two effects.
     /// If a message has several effects in one run of a pump, each further effect has a higher
-    /// attempt, unless the listener connects over NATS. Effects of different runs may have any
+    /// attempt. A listener on NATS is exempt from this. Effects of different runs may have any
     /// order, because a listener that outlives its pump may finish later than a listener of the
     /// next pump.
     fn effects(&self, defects: &mut Vec<String>) {

@@ -1,4 +1,5 @@
-//! A listener that sends as its client, while its threads move to another process.
+//! A listener that sends in the name of the client in its config section, while the threads of this
+//! client move to another process.
 
 use std::process::Stdio;
 

@@ -13,8 +13,7 @@ use super::load::loaded;
 use super::{host, until};
 use crate::nats::Server;
 
-/// A takeover waits for the reports of all members. A process that has left gives none, so the
-/// takeover must not wait for it.
+/// A process that has left is no member, so a takeover does not wait for its report.
 #[test]
 fn a_process_that_left_in_order_is_no_member_from_then_on() {
     let server = Server::start();

@@ -1,4 +1,4 @@
-//! Requests while no server of NATS is reached.
+//! Requests while no NATS server can be reached.
 
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -16,7 +16,7 @@ use crate::nats::{Server, Settings};
 use crate::organism::alerts::{NOTIFY, event, events, write_notify};
 use crate::organism::{CommandOutput, House};
 
-/// A way to a server that a test can cut.
+/// A TCP proxy in front of a server. A test can cut the way through the proxy.
 struct Proxy {
     address: String,
     /// Streams of the open connections; `None` while the way is cut.
@@ -82,7 +82,8 @@ fn connected(client: &Client) -> Option<()> {
     (client.connection_state() == State::Connected).then_some(())
 }
 
-/// The NATS client keeps what is published during an outage, and sends it after the outage.
+/// A request during an outage is never sent after it, although the NATS client keeps other
+/// publishes and sends them later.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_request_during_an_outage_is_never_sent_after_it() {
     let server = Server::start_with(Settings { jetstream: None, more: "" });

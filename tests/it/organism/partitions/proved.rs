@@ -2,6 +2,13 @@
 
 use std::os::unix::fs::PermissionsExt as _;
 
+use organism::service::handshake::Handshake;
+use organism::service::{
+    BearerSecret, ResultsRequest, ServiceClient, ServiceRequest, ServiceResponse, SocketTransport,
+};
+use serde_json::{Value as Json, json};
+
+use super::load::loaded;
 use super::*;
 use crate::organism::operator_keys::write_operator_key;
 
@@ -73,6 +80,73 @@ fn over_nats_a_client_with_a_secret_needs_it() {
         assert!(!house.log().contains(SECRET));
     }
     verified(&hosts);
+}
+
+/// Requests the results of a submission to partition 0 in the name of `client`. `receipt` is the
+/// receipt of the submission. The request goes to the organism of `house`, or over NATS if none
+/// runs. Returns the last response.
+fn results(house: &House, receipt: &Json, client: Option<&str>, secret: Option<&str>) -> String {
+    let secret: Option<BearerSecret> = serde_json::from_value(json!(secret)).unwrap();
+    let request = ServiceRequest::AwaitResults(ResultsRequest {
+        thread: serde_json::from_value(receipt["thread"].clone()).unwrap(),
+        calls: serde_json::from_value(receipt["calls"].clone()).unwrap(),
+        client: serde_json::from_value(json!(client)).unwrap(),
+        secret,
+    });
+    let socket =
+        SocketTransport::new(&house.data(), Handshake::of_path(&house.path("organism.toml")));
+    let client = ServiceClient::of_partitions(loaded(house), socket);
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let mut last = None;
+    let attempt = client.attempt(0, &request, |response| last = Some(response));
+    runtime.block_on(attempt).unwrap();
+    match last.unwrap() {
+        ServiceResponse::Failed(refused) => refused,
+        other => serde_json::to_string(&other).unwrap(),
+    }
+}
+
+#[test]
+fn over_nats_a_client_with_a_secret_needs_it_for_results_of_earlier_submissions() {
+    let server = Server::start();
+    let plain = "[clients.plain]\npeers = [\"solo\"]\n";
+    let host = host_with_secret(&server, plain);
+    let running = run_with_secret(&host, "0,2,3");
+    let outside = host_with_secret(&server, plain);
+    host.write("ping.xml", numbered("ping", "1"));
+    let receipt = |client: &str, number: u32| {
+        let thread = root(0, number);
+        let sent = host.organism(&["send", "ping.xml", "--as", client, "--new", &thread, "--json"]);
+        assert_eq!(sent.code, Some(0), "{sent:?}");
+        sent.json().remove(0)
+    };
+    let of_desk = receipt("desk", 0);
+    let of_plain = receipt("plain", 1);
+
+    for (client, secret, expected) in [
+        (Some("desk"), None, "set secret_env or secret_file of [clients.desk]"),
+        (Some("desk"), Some(OTHER_SECRET), "set secret_env or secret_file of [clients.desk]"),
+        (None, None, "has to name the client"),
+        (None, Some(SECRET), "has to name the client"),
+        (Some("plain"), None, "the client `plain` has no thread"),
+    ] {
+        let refused = results(&outside, &of_desk, client, secret);
+        assert!(refused.contains(expected), "{client:?}, {secret:?}: {refused}");
+        assert!(!refused.contains("pong"), "{client:?}, {secret:?}: {refused}");
+    }
+    let own = results(&outside, &of_desk, Some("desk"), Some(SECRET));
+    assert!(own.contains("pong"), "{own}");
+    let own = results(&outside, &of_plain, Some("plain"), None);
+    assert!(own.contains("pong"), "{own}");
+
+    // A host that sees the process adds the secret for the pump of another host.
+    let between = host_with_secret(&server, plain);
+    let without_pump = run_with_secret(&between, "1");
+    let vouched = results(&between, &of_desk, Some("desk"), None);
+    assert!(vouched.contains("pong"), "{vouched}");
+    assert_eq!(without_pump.stop(), Some(0));
+    assert_eq!(running.stop(), Some(0));
+    verified(&[host]);
 }
 
 #[test]

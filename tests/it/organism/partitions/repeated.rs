@@ -25,7 +25,8 @@ fn a_repeated_key_gets_every_kind_of_result_on_every_partition() {
     assert_eq!(running.stop(), Some(0));
 }
 
-/// Design 4.10: after `keys_for`, the key begins new work, and from then on stands for this work.
+/// Design 4.10: after the time `keys_for` of the client, a repeated key begins new work, and from
+/// then on stands for this work.
 #[test]
 fn an_expired_key_begins_new_work_in_its_partition() {
     let server = Server::start();

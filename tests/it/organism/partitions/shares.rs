@@ -18,7 +18,7 @@ use super::{
 use crate::nats::Server;
 use crate::web::{address, ask};
 
-/// Time in which a process takes over a partition that is free.
+/// Maximum time until a process takes over a free partition.
 const FREE_PARTITION_MAX: Duration = Duration::from_secs(3);
 
 /// The partitions that the process at this address reports as its own.
@@ -113,8 +113,8 @@ fn a_process_is_given_what_it_may_pump_and_nothing_else() {
     assert_eq!((first.stop(), second.stop()), (Some(0), Some(0)));
 }
 
-/// A partition is handed over only after its deliveries in flight have ended. The other process
-/// never gets these deliveries.
+/// A partition is handed over only after its deliveries in flight have ended. The process that
+/// takes it over never gets these deliveries.
 #[test]
 fn a_partition_is_handed_over_when_what_is_out_has_ended() {
     let server = Server::start();

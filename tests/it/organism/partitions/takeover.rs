@@ -16,8 +16,9 @@ const STREAM: &str = "ORGANISM-talk-0";
 const LEASES: &str = "KV_ORGANISM-talk-pumps";
 const BARE: &str = "BARE";
 
-/// Time-out of each step of a takeover. It is shorter than two minutes, because a server keeps
-/// message ids for that time and refuses messages that it takes for duplicates.
+/// Maximum time until a request is answered during a takeover. It is shorter than two minutes,
+/// because a server keeps message ids for two minutes and refuses messages that it takes for
+/// duplicates.
 const OUTAGE: Duration = Duration::from_secs(60);
 
 fn rounds() -> u32 {

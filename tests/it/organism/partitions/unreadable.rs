@@ -1,11 +1,12 @@
-//! Operators reach the pumps of all partitions by the data directory of a host, or beside a config
-//! that does not load. The organism states how many partitions it has.
+//! If a config does not load, operators still reach the pumps of all partitions from its directory,
+//! or with `--data`. The organism states how many partitions it has.
 
 use super::{CommandOutput, House, PARTITIONS, effects, host, root, run, say, until};
 use crate::nats::Server;
 use crate::organism::pauses::value;
 
-/// Opens a call in this partition that is held for an approval. Returns its message and hash.
+/// Opens in this partition a call that is held for an approval. Returns the message and the hash of
+/// the call.
 fn hold(house: &House, partition: u32, number: u32) -> [String; 2] {
     let new = root(partition, number);
     let sent = house.send_text(&say("hello"), &["--new", &new, "--no-wait"]);

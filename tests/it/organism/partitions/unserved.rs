@@ -47,7 +47,8 @@ fn a_partition_whose_requests_cannot_be_served_is_drained_and_its_lease_released
     assert!(left.contains("nobody can be answered over NATS"), "{left}");
 }
 
-/// NATS denies everything of JetStream to this pump.
+/// NATS denies all JetStream requests to this pump. Its partition is then not ready, and the
+/// problem names the missing permission.
 #[test]
 fn a_partition_whose_journal_is_denied_is_not_ready_and_names_the_permission() {
     let more = "authorization { users: [{ user: a, password: a, permissions: {\n\

@@ -83,8 +83,9 @@ fn a_repaired_stream_is_the_same_record_on_every_host() {
     assert!(matches!(verified.code, Some(0 | 5)), "{verified:?}");
 }
 
-/// The pump that was killed first was replaced: its host has only the beginning of what the other
-/// host has. A repair there would add a record of its own after this beginning, which is a fork.
+/// Two hosts have pumped the journal, and the first has only the beginning of the second one's
+/// records. A repair on the first host would add a record after this beginning, and so fork the
+/// journal. So `repair` waits until the operator chooses a host.
 #[test]
 fn where_two_hosts_have_pumped_a_repair_waits_for_the_choice_of_the_one_that_went_farthest() {
     let server = Server::start();
@@ -186,8 +187,8 @@ fn a_forked_stream_gets_no_pump_and_a_repair_takes_the_choice() {
     assert!(!verified.out.contains("lost  "), "{verified:?}");
 }
 
-/// The repair cannot be recorded while another host pumps. The comparison of the two sides needs no
-/// pump to stop, and no record.
+/// While another host pumps, a repair cannot be recorded, so `repair` is refused and changes
+/// nothing. It still compares both sides and shows the result.
 #[test]
 fn a_repair_shows_both_sides_while_another_host_pumps_and_changes_nothing() {
     let server = Server::start();
@@ -215,7 +216,8 @@ fn a_repair_shows_both_sides_while_another_host_pumps_and_changes_nothing() {
     assert_eq!(running.stop(), Some(0));
 }
 
-/// The first record of a pump that leads the shorter stream differs from the record that was lost.
+/// The first record of a pump that leads the shorter stream replaces a lost record. `repair`
+/// reports this fork at once.
 #[test]
 fn a_repair_shows_the_fork_as_soon_as_another_host_pumps_the_shorter_stream() {
     let server = Server::start();
@@ -230,7 +232,8 @@ fn a_repair_shows_the_fork_as_soon_as_another_host_pumps_the_shorter_stream() {
     assert_eq!(running.stop(), Some(0));
 }
 
-/// Here, the process that holds the lease is itself a repair, so the test has all the time it needs.
+/// Another process holds the lease of the deleted stream. In this test, this process is a repair,
+/// which waits at a failpoint until the test kills it.
 #[test]
 fn a_repair_of_a_stream_that_is_gone_waits_for_the_process_that_holds_its_lease() {
     let server = Server::start();
@@ -254,7 +257,8 @@ fn a_repair_of_a_stream_that_is_gone_waits_for_the_process_that_holds_its_lease(
     kill_pump(holder);
 }
 
-/// An operator who keeps the stream without stopping its pump throws the other copy away.
+/// An operator keeps the stream, and removes the forked projection of this host with its notes. The
+/// next start makes the projection again from the stream.
 #[test]
 fn a_forked_projection_that_was_moved_away_with_its_notes_is_made_anew_from_the_stream() {
     let server = Server::start();

@@ -2,7 +2,8 @@
 //! on such a stream, and nothing is written to it, until an operator has accepted the damage. The
 //! acceptance is recorded.
 
-use organism::journal::sqlite::JournalReader;
+use organism::ids::ThreadId;
+use organism::journal::sqlite::{DATABASE, JournalReader};
 
 use super::{House, ask, host, stream};
 use crate::journal::streamed::attacks::{
@@ -10,7 +11,7 @@ use crate::journal::streamed::attacks::{
 };
 use crate::nats::{Admin, Server};
 use crate::organism::proof::forge as forge_row;
-use crate::organism::{Running, until};
+use crate::organism::{Running, numbered, until};
 
 const SUBJECT: &str = "organism.journal.";
 
@@ -247,10 +248,92 @@ fn blanked_payloads_of_a_stream_start_nothing_until_they_are_accepted_on_record(
     change(&server.admin(), &name, 0, blanked);
     is_refused(&other, 4, "organism repair --accept-redaction");
     assert_eq!(records(&other), 0, "blanked payloads were written");
+    // The rest of an index with words of the payloads.
+    let words = other.data().join("index.db-building-words");
+    std::fs::write(&words, "words").unwrap();
     let accepted = done(&other, &["repair", "--accept-redaction", "--note", "privacy"]);
     assert!(accepted.contains("payloads of records"), "{accepted}");
+    assert!(!words.exists());
     lead(&other, "2");
     let verified = other.organism(&["verify", "--stream"]);
     assert!(matches!(verified.code, Some(0 | 5)), "{verified:?}");
     assert!(verified.out.contains("redacted"), "{verified:?}");
+}
+
+/// Bytes of a row that was removed from a projection, which stay in unused parts of the file.
+const OLD_COPY: &str = "an old copy";
+
+/// Whether the projection of `partition` contains [`OLD_COPY`].
+fn has_copy(house: &House, partition: &str) -> bool {
+    let data = house.data().join(partition);
+    let files = ["", "-wal"].map(|end| data.join(format!("{DATABASE}{end}")));
+    let bytes: Vec<u8> =
+        files.iter().flat_map(|file| std::fs::read(file).unwrap_or_default()).collect();
+    bytes.windows(OLD_COPY.len()).any(|part| part == OLD_COPY.as_bytes())
+}
+
+/// Sends a payload into each of the two partitions, and blanks all payloads in the projection.
+/// Leaves [`OLD_COPY`] in each projection.
+fn lead_and_blank(house: &House) {
+    let running = house.run();
+    for partition in 0..2 {
+        let ids = (0..).map(|number: u32| format!("sess-part{number:06}"));
+        let mut fitting = ids.filter(|id| ThreadId::parse(id).unwrap().partition(2) == partition);
+        let new = fitting.next().unwrap();
+        let sent = house.send_text(&numbered("ping", "1"), &["--new", &new]);
+        assert_eq!(sent.code, Some(0), "{sent:?}");
+    }
+    assert_eq!(running.stop(), Some(0));
+
+    for partition in ["p0", "p1"] {
+        let file = house.data().join(partition).join(DATABASE);
+        let sql =
+            "UPDATE step SET payloads = zeroblob(length(payloads)) WHERE length(payloads) > 0";
+        let db = rusqlite::Connection::open(file).unwrap();
+        assert!(db.execute(sql, ()).unwrap() > 0);
+        let copies = format!(
+            "PRAGMA secure_delete = OFF; \
+             INSERT INTO blob VALUES ('copy', CAST('{OLD_COPY}' AS BLOB)); \
+             DELETE FROM blob WHERE digest = 'copy'"
+        );
+        db.execute_batch(&copies).unwrap();
+        drop(db);
+        assert!(has_copy(house, partition));
+    }
+}
+
+/// A payload that is still in the stream is not recorded as taken out, because every other host has
+/// it, and copies it. The redaction of another partition is recorded and printed all the same. The
+/// operator then takes the payload out of the stream as docs/OPERATIONS.md describes. The file of a
+/// projection whose redaction is recorded contains no old copies of rows.
+#[test]
+fn a_redaction_is_recorded_only_where_the_stream_has_lost_the_payload_too() {
+    let server = Server::start();
+    let name = stream("blanked-here");
+    let house = host_of_two(&server, &name);
+    lead_and_blank(&house);
+    change(&server.admin(), &name, 0, blanked);
+    let last = || JournalReader::open(&house.data().join("p1")).unwrap().last().unwrap();
+    let before = last();
+
+    let refused = house.organism(&["repair", "--accept-redaction"]);
+    assert_eq!(refused.code, Some(4), "{refused:?}");
+    let accepted = format!("stream       {name}-0\ntaken out    payloads of records ");
+    assert!(refused.out.contains(&accepted), "{refused:?}");
+    assert!(refused.err.contains(&format!("but not in the stream {name}-1")), "{refused:?}");
+    assert!(refused.err.contains("Taking a payload out"), "{refused:?}");
+    assert_eq!(last(), before);
+    assert_eq!(["p0", "p1"].map(|partition| has_copy(&house, partition)), [false, true]);
+
+    server.admin().delete(&format!("{name}-1"));
+    let published = house.organism(&["repair"]);
+    assert_eq!(published.code, Some(4), "{published:?}");
+    assert!(published.err.contains("`organism repair --accept-redaction`"), "{published:?}");
+    let accepted = done(&house, &["repair", "--accept-redaction"]);
+    assert!(accepted.contains(&format!("stream       {name}-1\ntaken out ")), "{accepted}");
+    assert!(!has_copy(&house, "p1"));
+    let ended = done(&house, &["repair"]);
+    assert!(ended.contains("published    records 1 to"), "{ended}");
+    let verified = house.organism(&["verify", "--stream"]);
+    assert!(matches!(verified.code, Some(0 | 5)), "{verified:?}");
 }

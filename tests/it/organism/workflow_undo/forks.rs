@@ -1,5 +1,5 @@
-//! Runs in forks: what an undo covers and what a retry takes over may be in the history of the
-//! fork, whose records are those of the source.
+//! Runs in forks. The history of a fork consists of the records of its source. An undo or a retry
+//! in the fork also covers the calls in this history.
 
 use super::super::bookings::BANK;
 use super::super::try_threads::trial;
@@ -95,8 +95,8 @@ fn the_list_of_an_undo_has_the_calls_in_the_history_of_a_fork() {
     house.verified();
 }
 
-/// A cancelled run undoes nothing. In its fork, a call that was open at the cancellation is one
-/// without a result on record.
+/// A cancelled run undoes nothing. Its fork continues from the cancellation. A call that was open
+/// then has no recorded result, so it waits for an approval in the fork.
 #[test]
 fn the_fork_of_a_cancelled_run_goes_on_from_the_cancellation() {
     let house = house(CONFIG);
@@ -123,8 +123,8 @@ fn the_fork_of_a_cancelled_run_goes_on_from_the_cancellation() {
     house.verified();
 }
 
-/// If an operator cancels only a part of a run, the workflow above handles its end. A fork takes
-/// over what was recorded, and no call in it waits for a decision.
+/// If an operator cancels only a part of a run, the workflow above this part handles its end. A
+/// fork takes over what was recorded, and no call in the fork waits for a decision.
 #[test]
 fn the_fork_of_a_run_of_which_a_part_was_cancelled_ends_as_the_run() {
     let house = house(CONFIG);

@@ -65,6 +65,49 @@ fn an_undo_waits_for_a_booking_under_way_and_cancels_what_else_is_open() {
     house.verified();
 }
 
+/// A pause delays the delivery of the failure to the run. Meanwhile, a person approves the booking.
+#[test]
+fn a_booking_that_is_approved_before_its_run_learns_of_the_failure_is_not_cancelled() {
+    let pay = PAY.replace("pay = {", "pay = { needs = [],");
+    let config = with_goals(&format!("{FIRST}{pay}"));
+    let house = house(&config.replace("attempts = 1", "attempts = 1\napproval = \"always\""));
+    house.write("hold-charge-1", "");
+    house.write("hold-book-1", "");
+    let running = house.run();
+    send(&house, &["--no-wait"]);
+    let approve = |name: &str| {
+        let held = until(&format!("{name} waits for its approval"), || {
+            let listed = house.organism(&["approvals", "--json"]).json();
+            let is_it = |call: &Json| call["name"].as_str().is_some_and(|it| it.ends_with(name));
+            listed.into_iter().find(is_it)
+        });
+        let (id, hash) = (held["message"].as_str().unwrap(), held["sha256"].as_str().unwrap());
+        let approved = house.organism(&["approve", id, "--hash", hash]);
+        assert_eq!(approved.code, Some(0), "{approved:?}");
+    };
+    let has = |line: &str| ledger(&house).iter().any(|written| written == line);
+
+    until("the bank is charged", || has("charge 1").then_some(()));
+    assert_eq!(house.organism(&["pause", "trip"]).code, Some(0));
+    std::fs::remove_file(house.path("hold-charge-1")).unwrap();
+    until("the charge has failed", || is_recorded(&house, "charge-failed").then_some(()));
+    approve("book");
+    until("the hotel has the booking", || has("book 1").then_some(()));
+
+    let waits = messages(&house, "waiting").len();
+    assert_eq!(house.organism(&["resume", "trip"]).code, Some(0));
+    until("the run waits again", || (messages(&house, "waiting").len() > waits).then_some(()));
+    assert!(!is_recorded(&house, "thread-cancelled"), "{:?}", ledger(&house));
+    std::fs::remove_file(house.path("hold-book-1")).unwrap();
+    approve("cancel");
+    let sent = send(&house, &[]);
+    assert!(sent.out.contains("<goal>pay</goal><code>charge-failed</code>"), "{sent:?}");
+    assert!(!sent.out.contains("not-undone"), "{sent:?}");
+    assert_each_cancelled_once(&house, 1);
+    assert_eq!(running.stop(), Some(0));
+    house.verified();
+}
+
 #[test]
 fn a_run_that_fails_starts_no_goal_that_became_ready_in_the_same_delivery() {
     let pay = PAY.replace("pay = {", "pay = { needs = [\"first\"],");

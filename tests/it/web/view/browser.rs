@@ -2,9 +2,9 @@
 //! pointer, with the keyboard alone, and with the script off. `tests/data/web/walk.py` drives the
 //! browser.
 //!
-//! With `ORGANISM_PICTURES=two`, screenshots of each page stay in `target/browser-pictures`: one
-//! on a phone and one on a laptop, and with `ORGANISM_PICTURES=all` six. If no Chromium is found,
-//! the test reports this; with `ORGANISM_TORTURE=1`, it fails.
+//! `ORGANISM_PICTURES` keeps screenshots of each page in `target/browser-pictures`: two with the
+//! value `two`, on a phone and on a laptop, and six with the value `all`. If no Chromium is found,
+//! the test reports this. With `ORGANISM_TORTURE=1`, the test fails in this case.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};

@@ -111,7 +111,8 @@ fn timeline_at(house: &House, thread: &str, at: &str) -> Json {
     house.organism(&["thread", thread, "--json", "--at", at]).json().remove(0)
 }
 
-/// The thread has subthreads, whose events do not count as messages of the page.
+/// The pages of an earlier state link to all its messages. The thread has subthreads, whose events
+/// do not count as messages of a page.
 #[test]
 fn the_pages_of_an_earlier_state_lead_to_all_its_messages() {
     let house = essay_house();
@@ -147,8 +148,8 @@ fn the_pages_of_an_earlier_state_lead_to_all_its_messages() {
     assert_eq!(refused.code, Some(2), "{refused:?}");
 }
 
-/// The link beside a decision leads to the end of the thread as it was before, so that a long
-/// thread shows the call that the decision is about.
+/// The link beside a decision leads to the end of the thread as it was before the decision. So even
+/// in a long thread, the page shows the call that the decision is about.
 #[test]
 fn the_thread_before_a_decision_ends_with_the_messages_before_it() {
     let runs = AuditedRuns::shared();

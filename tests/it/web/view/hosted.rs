@@ -22,10 +22,11 @@ replies = ["said"]
 "#;
 
 /// Program that requests a page with a cookie, and prints the status of the response. `hidden`
-/// names ways in which the program first hides the socket of the connection: with `files`, other
-/// processes of the user cannot see the program's open files; with `transit`, the program sends the
-/// socket to itself and leaves it in transit; with `thread`, a thread with open files of its own
-/// opens the socket. With `live`, the program requests the events of a live page.
+/// names the way in which the program first hides the socket of the connection. With `files`, other
+/// processes of the user cannot see the program's open files. With `transit`, the program sends the
+/// socket to itself and leaves it in transit. With `thread`, a thread with open files of its own
+/// opens the socket. With `live`, the program hides nothing, and requests the events of a live
+/// page.
 const ASK: &str = r#"#!/usr/bin/env -S python3 -S
 import array, ctypes, select, socket, sys, threading
 address, cookie, *hidden = sys.argv[1:]

@@ -290,8 +290,8 @@ fn two_decisions_at_once_are_one_and_the_other_is_refused() {
     assert_eq!(running.stop(), Some(0));
 }
 
-/// A decision that was refused, because another one came first, has a record with the same verb
-/// and message.
+/// The receipt of a decision names the record of this decision. A second decision about the same
+/// call was refused, and its record has the same verb and message.
 #[test]
 fn the_receipt_of_a_decision_names_its_own_record_beside_a_refused_one() {
     let house = house();

@@ -323,8 +323,8 @@ fn the_line_on_the_record_names_the_records_that_are_not_checked_yet() {
     assert_eq!(running.stop(), Some(0));
 }
 
-/// A restore moves the journal away and back. Neither the page of the record nor the line of the
-/// threads goes on stating the result of a proof from before.
+/// The journal is moved away and back, as by a restore. Each time, the page of the record and the
+/// line above the threads state the result of a new proof.
 #[test]
 fn the_record_is_proved_again_when_its_journal_is_gone_and_when_it_is_back() {
     let house = House::with_echo();
@@ -349,7 +349,8 @@ fn the_record_is_proved_again_when_its_journal_is_gone_and_when_it_is_back() {
     assert!(found.contains("records unchanged") && !found.contains("BROKEN"), "{found}");
 }
 
-/// A break in the first records ends the proof before it has counted any record.
+/// A break in the first records ends the proof before it has counted a record. The page states the
+/// break, and does not show the record as proved or empty.
 #[test]
 fn a_record_that_is_broken_near_its_beginning_is_not_shown_as_proved_or_empty() {
     let house = House::with_echo();

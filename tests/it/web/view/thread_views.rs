@@ -118,9 +118,9 @@ fn a_timeline_has_an_axis_with_units_and_shows_what_stands_beneath_what() {
     assert_eq!(beneath.count(), 5, "{rows:?}");
 }
 
-/// The head of a waiting thread states the wait, and the wait has a bar and a time. The page of
-/// another thread has no box for a wait, and neither has the page of the same thread at an earlier
-/// moment, which states only that the thread waited then.
+/// The head of a waiting thread states the wait, and the timeline shows the wait as a bar with a
+/// time. The pages of other threads have no box for a wait. The page of the same thread at an
+/// earlier moment has none either, and states only that the thread waited then.
 #[test]
 fn a_thread_that_waits_says_so_and_its_wait_has_a_time() {
     let runs = AuditedRuns::shared();

@@ -64,7 +64,8 @@ fn each_filter_and_each_page_lists_what_the_command_lists() {
     assert_eq!(running.stop(), Some(0));
 }
 
-/// A page refuses the values that the command refuses, and names the filter of an empty list.
+/// A page refuses the values that the command refuses. If no thread matches a filter, the page
+/// names the filter.
 #[test]
 fn a_filter_is_on_off_or_refused_and_an_empty_list_states_why() {
     let house = House::with_echo();

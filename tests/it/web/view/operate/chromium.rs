@@ -18,8 +18,8 @@ use crate::organism::{House, numbered};
 /// off.
 const WAYS: usize = 3;
 
-/// Number of ways in which a call is approved and messages are retried. In a short run, these are
-/// done with a pointer only in the view whose decisions are signed.
+/// Number of ways in which a call is approved and messages are retried. A short run leaves out the
+/// pointer here, because the view with signed decisions uses it.
 fn deciding_ways() -> usize {
     if torture() { WAYS } else { WAYS - 1 }
 }
@@ -33,9 +33,9 @@ fn signing_config() -> String {
     format!("{config}\n[operators.ana] # decides\nkey = \"{key}\"\n")
 }
 
-/// Records failed requests. For each way in which messages are retried, there is one request of
-/// `desk`, which can be retried without a confirmation, and one of `till`, whose work a retry could
-/// do twice. Two further requests of `desk` follow.
+/// Records failed requests. There are two for each way in which messages are retried: one of
+/// `desk`, whose retry needs no confirmation, and one of `till`, whose work a retry could do twice.
+/// Two further requests of `desk` follow.
 fn prepare_failures(house: &House) {
     let clients = ["desk", "till"].repeat(deciding_ways()).into_iter().chain(["desk", "desk"]);
     for (number, client) in clients.enumerate() {

@@ -55,12 +55,12 @@ pub(super) fn time_out(house: &House, client: &str, number: &str) -> String {
     rows(house, sql)[0]["id"].as_str().unwrap().to_owned()
 }
 
-/// Lets the listeners answer the request with this number.
+/// Lets the listeners answer the request whose number is `number`.
 pub(super) fn let_go(house: &House, number: &str) {
     house.write(&format!("let-go-{number}"), "");
 }
 
-/// The number of messages with this payload.
+/// Number of recorded messages whose payload has the local name `payload`.
 fn recorded(house: &House, payload: &str) -> u64 {
     let sql = format!("SELECT count(*) AS messages FROM message WHERE payload = '{payload}'");
     rows(house, &sql)[0]["messages"].as_u64().unwrap()
@@ -277,8 +277,8 @@ fn all_that_a_filter_selects_is_retried_and_nothing_else() {
     house.verified();
 }
 
-/// The action "All" leaves out texts that every gate refuses, and texts that are not completely on
-/// record. The page states the reason.
+/// A retry of all messages leaves out texts that every gate refuses, and texts that are not
+/// completely on record. The page states the reason.
 #[test]
 fn what_can_never_succeed_is_left_out_of_all_with_the_reason() {
     let house = House::with(CONFIG);
