@@ -1,7 +1,6 @@
 //! Compares two threads and everything beneath them. The events of the threads are compared by
 //! content, and the differences are listed in order.
 
-use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
 use std::time::Instant;
 
@@ -9,7 +8,8 @@ use serde::{Serialize, Serializer};
 use similar::{Algorithm, DiffOp, capture_diff_slices_deadline};
 
 use super::event_content::{ContentReader, EventContent};
-use super::event_scope::{EventScope, recorded_of};
+use super::event_pairs::pair_events;
+use super::event_scope::{EventScope, origin_in, recorded_of};
 use super::finals::{last_results, messages_of};
 use super::threads::{ThreadPhase, is_open_phase};
 use super::timeline::{ThreadTimeline, TimelineEntry, TimelineEvent};
@@ -18,6 +18,7 @@ use crate::clock::Time;
 use crate::contract::run_definition_name;
 use crate::envelope::SpendingTotals;
 use crate::ids::{Digest, ListenerName, MessageId, Position, ThreadId};
+use crate::index::HoldCount;
 use crate::limits;
 use crate::system;
 use crate::xml::element::Element;
@@ -32,6 +33,8 @@ pub struct ThreadComparison {
     pub prompts: Vec<PromptPair>,
     pub left: ThreadTotals,
     pub right: ThreadTotals,
+    /// Whether one of the threads is a fork or a trial of the other.
+    pub is_with_fork: bool,
     has_equal_results: bool,
     left_ids: ContentReader,
     right_ids: ContentReader,
@@ -106,6 +109,9 @@ pub struct ThreadTotals {
     pub thread: ThreadId,
     #[serde(rename = "status")]
     pub status: ThreadPhase,
+    /// The calls that wait for a person.
+    #[serde(skip)]
+    pub waits: HoldCount,
     /// Payloads of the replies and faults that are the result of a request to the thread. This
     /// request is the latest one that has a result. A redacted payload is `None`.
     #[serde(rename = "result", serialize_with = "serialize_results")]
@@ -174,6 +180,7 @@ pub fn compare_threads(left: &ThreadTimeline, right: &ThreadTimeline) -> ThreadC
         prompts,
         left: ThreadTotals::of(left),
         right: ThreadTotals::of(right),
+        is_with_fork: origin_in(left, right).or(origin_in(right, left)).is_some(),
         has_equal_results: left.status == right.status
             && has_same_results((left, &left_ids), (right, &right_ids)),
         left_ids,
@@ -252,9 +259,9 @@ struct ThreadComparer<'t> {
 }
 
 /// An event of a compared thread, with its content.
-struct EventOf<'t> {
+pub(super) struct EventOf<'t> {
     thread: &'t ThreadId,
-    entry: &'t TimelineEntry,
+    pub entry: &'t TimelineEntry,
     /// Content of the event; `None` for a subthread, which is compared event by event.
     content: Option<EventContent>,
     key: Digest,
@@ -317,12 +324,12 @@ impl<'t> ThreadComparer<'t> {
     }
 
     /// Compares two ranges of events, in which the diff of the threads has found no equal events:
-    /// `old` of the left thread's events `before`, and `new` of the right thread. Pairs events with
-    /// the same title, in their order. If both events of a pair are subthreads, these are compared
-    /// event by event. Every other pair, and every event without a partner, is a difference. An
-    /// event that only the right thread has is listed before the left events whose partners follow
-    /// it. If there is none, it is listed before the left event that comes after the range, or
-    /// sorted by `end`.
+    /// `old` of the left thread's events `before`, and `new` of the right thread. Pairs events as
+    /// [`pair_events`] does. If both events of a pair are subthreads, these are compared event by
+    /// event. Every other pair, and every event without a partner, is a difference. An event that
+    /// only the right thread has is listed before the left events whose partners follow it. If
+    /// there is none, it is listed before the left event that comes after the range, or sorted by
+    /// `end`.
     fn compare_ranges(
         &mut self,
         (before, end): (&[EventOf<'t>], Position),
@@ -330,8 +337,7 @@ impl<'t> ThreadComparer<'t> {
         new: &[EventOf<'t>],
     ) {
         let after_range = before.get(old.end).map_or(end, |event| event.order);
-        let (partners, only_right) =
-            pair_by_title(before.get(old.clone()).unwrap_or_default(), new);
+        let (partners, only_right) = pair_events(before.get(old.clone()).unwrap_or_default(), new);
         let mut only_right = only_right.into_iter().peekable();
 
         for ((number, at), right) in old.enumerate().zip(partners) {
@@ -386,7 +392,7 @@ impl<'t> ThreadComparer<'t> {
 }
 
 impl EventOf<'_> {
-    fn title(&self) -> &str {
+    pub fn title(&self) -> &str {
         self.content.as_ref().map_or("subthread", |content| &content.title)
     }
 
@@ -409,42 +415,6 @@ impl EventOf<'_> {
             lines: self.content.as_ref().map(EventContent::lines).unwrap_or_default(),
         }
     }
-}
-
-/// An event that only the right thread has, after the number of the left event before which it is
-/// listed.
-type AddedEvent<'e, 't> = (usize, &'e EventOf<'t>);
-
-/// Pairs events that have the same title, in their order. Returns the partner of each left event,
-/// or `None` for a left event without a partner. Also returns the right events without a partner,
-/// in their order, each with the number of a left event: the first one whose partner follows the
-/// right event. This number is the number of all left events if no partner follows.
-fn pair_by_title<'e, 't>(
-    left: &[EventOf<'t>],
-    right: &'e [EventOf<'t>],
-) -> (Vec<Option<&'e EventOf<'t>>>, Vec<AddedEvent<'e, 't>>) {
-    let mut by_title: HashMap<&str, VecDeque<usize>> = HashMap::new();
-    for (number, event) in right.iter().enumerate() {
-        by_title.entry(event.title()).or_default().push_back(number);
-    }
-    let take = |event: &EventOf<'t>| by_title.get_mut(event.title()).and_then(VecDeque::pop_front);
-    let partners: Vec<Option<usize>> = left.iter().map(take).collect();
-
-    let paired = partners.iter().enumerate();
-    let paired: HashMap<usize, usize> =
-        paired.filter_map(|(number, partner)| Some(((*partner)?, number))).collect();
-    let mut next = left.len();
-    let mut added = Vec::new();
-    for (number, event) in right.iter().enumerate().rev() {
-        match paired.get(&number) {
-            Some(partner) => next = next.min(*partner),
-            None => added.push((next, event)),
-        }
-    }
-    added.reverse();
-
-    let partners = partners.into_iter().map(|partner| right.get(partner?)).collect();
-    (partners, added)
 }
 
 /// Returns the position by which events are sorted that only the right side has at the end of a
@@ -581,6 +551,7 @@ impl ThreadTotals {
         let mut totals = Self {
             thread: timeline.thread.clone(),
             status: timeline.status,
+            waits: timeline.waits,
             results: Vec::new(),
             definition: None,
             messages: 0,
@@ -633,6 +604,7 @@ impl ThreadTotals {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashMap;
     use std::sync::Arc;
 
     use super::super::fork_origin::TreeOrigin;
@@ -870,6 +842,32 @@ mod tests {
         let long = thread_of("sess-ijklmnop", &events);
         assert_eq!(listed(&short, &long), ["- failed", "reply", "- other"]);
         assert_eq!(listed(&long, &short), ["failed -", "reply", "other -"]);
+    }
+
+    #[test]
+    fn a_message_that_the_other_thread_refused_is_one_difference_with_both_sides() {
+        let accepted = thread_of("sess-abcdefgh", &[(1, "call", ""), (2, "reply", "1")]);
+        let mut refusing = thread_of("sess-ijklmnop", &[]);
+        for text in ["<other/>", "<call/>"] {
+            let refusal = Refusal::new(RefusalRule::SchemaInvalid, "no", text.as_bytes());
+            let sender = &refusing.opened_by;
+            let refused = RefusalView::new(Position(1), Time(0), sender, None, &refusal);
+            let what = TimelineEvent::Refused(refused);
+            refusing.items.push(TimelineEntry { position: Position(1), at: Time(0), seq: 0, what });
+        }
+
+        for (left, right) in [(&accepted, &refusing), (&refusing, &accepted)] {
+            let differences = compare_threads(left, right).differences;
+            let both: Vec<_> = differences
+                .iter()
+                .filter_map(|one| Some([one.left.as_ref()?, one.right.as_ref()?]))
+                .collect();
+            let [[one, other]] = both.as_slice() else { panic!("{differences:?}") };
+            let titles = [one.title.as_str(), other.title.as_str()];
+            assert!(titles.contains(&"refused core by schema-invalid"), "{titles:?}");
+            assert!(titles.iter().any(|title| title.ends_with(" call")), "{titles:?}");
+            assert_eq!(differences.len(), 3, "{differences:?}");
+        }
     }
 
     /// The parent opens both subthreads before one of them ends.

@@ -8,7 +8,8 @@ use std::ops::Bound;
 use super::fork_origin::TreeOrigin;
 use super::timeline::{ThreadTimeline, TimelineEntry, TimelineEvent};
 use super::views::MessageView;
-use crate::ids::{CallId, MessageId, Position};
+use crate::envelope::MessageKind;
+use crate::ids::{CallId, ListenerName, MessageId, Position};
 use crate::system;
 use crate::xml::element::Element;
 
@@ -166,6 +167,46 @@ fn add_recalled(recalled: &mut HashSet<CallId>, timeline: &ThreadTimeline) {
         if let TimelineEvent::Subthread(child) = &item.what {
             // The recursion is bounded, because the depth of threads is bounded.
             add_recalled(recalled, child);
+        }
+    }
+}
+
+/// Returns the listeners that got calls in the thread `fork`, or beneath it, for which the record
+/// of its source has no result.
+pub fn listeners_called_anew(
+    fork: &ThreadTimeline,
+    source: &ThreadTimeline,
+) -> HashSet<ListenerName> {
+    let mut recalled = HashSet::new();
+    add_recalled(&mut recalled, fork);
+    let mut from_record = HashMap::new();
+    count_calls(&mut from_record, source, &|call| recalled.contains(&CallId(call.id)));
+    let mut called = HashMap::new();
+    count_calls(&mut called, fork, &|_| true);
+
+    let is_anew = |(name, calls): &(&ListenerName, usize)| {
+        *calls > from_record.get(*name).copied().unwrap_or_default()
+    };
+    called.into_iter().filter(is_anew).map(|(name, _)| name.clone()).collect()
+}
+
+/// Counts the calls in a thread, and in everything beneath it, for which `is_counted` returns true,
+/// by listener.
+fn count_calls<'t>(
+    counts: &mut HashMap<&'t ListenerName, usize>,
+    timeline: &'t ThreadTimeline,
+    is_counted: &dyn Fn(&MessageView) -> bool,
+) {
+    for item in &timeline.items {
+        match &item.what {
+            TimelineEvent::Message(message)
+                if message.kind == MessageKind::Call && is_counted(message) =>
+            {
+                *counts.entry(&message.to).or_default() += 1;
+            }
+            // The recursion is bounded, because the depth of threads is bounded.
+            TimelineEvent::Subthread(child) => count_calls(counts, child, is_counted),
+            _ => {}
         }
     }
 }

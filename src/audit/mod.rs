@@ -9,6 +9,7 @@ mod checkpoint_copies;
 mod comparison;
 pub mod core_words;
 mod event_content;
+mod event_pairs;
 mod event_scope;
 pub mod event_text;
 mod export;
@@ -46,6 +47,7 @@ pub use comparison::{
     ComparedEvent, ComparedTurn, PromptPair, ThreadComparison, ThreadDifference, ThreadTotals,
     compare_threads,
 };
+pub use event_scope::listeners_called_anew;
 pub use export::{ExportFilter, ExportFormat, export};
 pub use finals::has_equal_finals;
 pub use fork_origin::{ForkOrigin, TreeOrigin};

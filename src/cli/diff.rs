@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::audit::{
     ComparedEvent, ComparedTurn, RecordedMoment, ThreadComparison, ThreadDifference,
-    ThreadTimeline, ThreadTotals, compare_threads, thread_timeline,
+    ThreadTimeline, ThreadTotals, compare_threads, thread_state, thread_timeline,
 };
 use crate::ids::{Digest, ListenerName, ThreadId};
 use crate::limits;
@@ -114,15 +114,19 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
 
     let output = RenderOutput::stdout(args.full);
-    let mut out = first.as_ref().map(|first| first_text(&output, first)).unwrap_or_default();
-    if args.all {
-        let shown = usize::from(matches!(first, Some(FirstDifference::Event(_))));
-        let rest = comparison.differences.iter().skip(shown);
-        let deadline = Instant::now() + limits::LINE_COMPARISON_TIME;
-        rest.for_each(|one| out.push_str(&format!("{}\n", event_text(&output, one, deadline))));
-    }
+    let mut out = match &first {
+        Some(first) if args.all => all_text(&output, first, &comparison),
+        Some(first) => first_text(&output, first),
+        None => String::new(),
+    };
     out.push_str(&totals(&output, [&comparison.left, &comparison.right]));
     put(&out)?;
+    if comparison.is_with_fork {
+        note!(
+            "note: the table counts the whole threads; the events leave out the history that a fork \
+             shares with its source, and the notes of the core about the fork"
+        );
+    }
     if uncompared > 0 {
         note!(
             "note: {} with different digests {} not compared; the {} before differ only in ids and \
@@ -205,7 +209,37 @@ impl PromptOfTurn {
 }
 
 pub(super) fn first_text(output: &RenderOutput, first: &FirstDifference) -> String {
-    let mut out = format!("{}\n", output.bold("first difference"));
+    titled(output, "first difference", first)
+}
+
+/// Draws all differences, each with its number. `first` is the first of them.
+fn all_text(
+    output: &RenderOutput,
+    first: &FirstDifference,
+    comparison: &ThreadComparison,
+) -> String {
+    let all = difference_count(comparison, first);
+    let title = |number: usize| format!("difference {number} of {all}");
+    let mut out = titled(output, &title(1), first);
+    let deadline = Instant::now() + limits::LINE_COMPARISON_TIME;
+    let shown = usize::from(matches!(first, FirstDifference::Event(_)));
+    for (number, difference) in (2..).zip(comparison.differences.iter().skip(shown)) {
+        let text = event_text(output, difference, deadline);
+        out.push_str(&format!("{}\n{text}\n", output.bold(&title(number))));
+    }
+    out
+}
+
+/// Number of all differences. `first` is the first of them; a prompt is not among the different
+/// events.
+fn difference_count(comparison: &ThreadComparison, first: &FirstDifference) -> u64 {
+    let prompts = u64::from(matches!(first, FirstDifference::Prompt(_)));
+    comparison.differences.len() as u64 + prompts
+}
+
+/// Draws the first difference under a title.
+fn titled(output: &RenderOutput, title: &str, first: &FirstDifference) -> String {
+    let mut out = format!("{}\n", output.bold(title));
     let deadline = Instant::now() + limits::LINE_COMPARISON_TIME;
     match first {
         FirstDifference::Event(difference) => {
@@ -283,7 +317,8 @@ fn totals(output: &RenderOutput, sides: [&ThreadTotals; 2]) -> String {
         row.extend(sides.iter().map(|side| value(side)));
         row
     };
-    let mut rows = vec![row("status", &|side| side.status.as_str().to_owned())];
+    let mut rows =
+        vec![row("status", &|side| thread_state(side.status.as_str(), side.waits).to_owned())];
     let results = sides.map(|side| side.results.len()).into_iter().max().unwrap_or_default();
     // The payloads of a result stand one under another.
     for at in 0..results.max(1) {
@@ -334,11 +369,11 @@ fn summary(comparison: &ThreadComparison, first: Option<&FirstDifference>, all: 
     let results = comparison
         .result_verdict([comparison.left.thread.as_str(), comparison.right.thread.as_str()]);
     let equal = count(comparison.equal, "event");
-    if first.is_none() {
+    let Some(first) = first else {
         return format!("the events of both threads are equal: {equal}");
-    }
+    };
 
-    let differences = comparison.differences.len() as u64;
+    let differences = difference_count(comparison, first);
     let verb = if comparison.equal == 1 { "is" } else { "are" };
     let more = if all || differences < 2 { "" } else { "; --all shows them" };
     format!(

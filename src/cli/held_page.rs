@@ -8,7 +8,13 @@ use super::startup;
 #[derive(Debug, clap::Args)]
 pub struct HeldPageArgs {
     /// Maximum number of calls to list. If more calls wait, the calls that wait longest are listed.
-    #[arg(long, default_value_t = 100, value_name = "N", value_parser = startup::at_least_one)]
+    #[arg(
+        long,
+        default_value_t = 100,
+        value_name = "N",
+        value_parser = startup::at_least_one,
+        allow_negative_numbers = true
+    )]
     limit: usize,
     /// List all calls.
     #[arg(long, conflicts_with = "limit")]

@@ -58,6 +58,13 @@ impl ThreadQuery {
         }
         let mut ids = Vec::new();
         for term in terms {
+            if term.contains(',') {
+                let text = format!(
+                    "--threads: `{term}` is no thread id; separate ids by spaces: --threads \"{}\"",
+                    text.replace(',', " ")
+                );
+                return Err(CommandFailure::usage(text).into());
+            }
             let id = journal_target::known(term)?;
             if !id.is_root() {
                 let root = id.root();
@@ -195,6 +202,14 @@ fn of_filter(
 mod tests {
     use super::*;
     use crate::cli::exit::CommandExit;
+
+    #[test]
+    fn ids_that_are_separated_by_commas_are_refused_with_the_right_form() {
+        let error = ThreadQuery::parse("sess-abcdefgh,sess-ijklmnop").unwrap_err();
+        let right = "--threads \"sess-abcdefgh sess-ijklmnop\"";
+        assert!(error.to_string().contains(right), "{error}");
+        assert!(ThreadQuery::parse("sess-abcdefgh sess-ijklmnop").is_ok());
+    }
 
     /// A trial may spend money. A query without a word to search for would select every thread, so
     /// it is refused.

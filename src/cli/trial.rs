@@ -30,8 +30,8 @@ pub struct Args {
     /// The changed config file.
     #[arg(value_name = "CONFIG")]
     changed: PathBuf,
-    /// Threads to try: ids; or filters and words, as `organism threads` takes them, such as
-    /// "agent=writer since=2026-11-20"; or `all`.
+    /// Threads to try: ids, separated by spaces; or filters and words, as `organism threads` takes
+    /// them, such as "agent=writer since=2026-11-20"; or `all`.
     #[arg(long, value_name = "QUERY")]
     threads: String,
     /// Maximum number of threads that the trial runs. If the query finds more, the trial runs those
@@ -41,6 +41,7 @@ pub struct Args {
         value_name = "N",
         default_value_t = limits::TRIAL_THREADS_DEFAULT,
         value_parser = startup::at_least_one,
+        allow_negative_numbers = true,
     )]
     max: usize,
     /// Let every agent use this model of the changed config.
@@ -116,6 +117,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let outcomes = startup::runtime()?.block_on(try_all(own, &options, &threads))?;
     let report = compare(args, &data, &threads, &outcomes, &schemas)?;
     report.print(args.json, args.full)?;
+    report.note_uncalled(&options.live);
     if matches!(home, TrialHome::Kept(_)) && !args.json {
         let source = named_config::option_or_data(args.place.data.as_deref());
         let runs = data.display();

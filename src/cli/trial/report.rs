@@ -1,10 +1,14 @@
 //! The report of `organism try`: the differences, for each thread and in total.
 
+use std::collections::HashSet;
+
 use serde::Serialize;
 
-use crate::audit::{RecordedMoment, ThreadTotals, compare_threads, has_equal_finals};
+use crate::audit::{
+    RecordedMoment, ThreadTotals, compare_threads, has_equal_finals, listeners_called_anew,
+};
 use crate::envelope::{Spending, SpendingTotals};
-use crate::ids::{Position, ThreadId};
+use crate::ids::{ListenerName, Position, ThreadId};
 use crate::organism::{JudgeDecision, ResultsJudgement};
 use crate::schema::Schemas;
 use crate::xml::invisible_characters::visible;
@@ -101,6 +105,8 @@ struct UntriedThread {
 pub struct TrialReport {
     tried: Vec<TriedThread>,
     untried: Vec<UntriedThread>,
+    /// Listeners that got calls without a recorded result.
+    called_anew: HashSet<ListenerName>,
 }
 
 /// Sums of spending, model turns, refusals and durations over all threads of a trial. They cover
@@ -130,6 +136,7 @@ impl TrialReport {
         let up_to = Some(RecordedMoment::Position(last));
         let before = diff::timeline(recorded, thread.as_str(), up_to)?;
         let after = diff::timeline(own, thread.as_str(), None)?;
+        self.called_anew.extend(listeners_called_anew(&after, &before));
         let comparison = compare_threads(&before, &after);
         let mut uncompared = 0;
         let first = diff::first_difference(&comparison, recorded, own, &mut uncompared);
@@ -170,6 +177,16 @@ impl TrialReport {
             CommandExit::Done
         } else {
             CommandExit::Unavailable
+        }
+    }
+
+    /// Prints a line for each of the `live` listeners that got no call in the trial.
+    pub fn note_uncalled(&self, live: &[ListenerName]) {
+        for name in live.iter().filter(|name| !self.called_anew.contains(*name)) {
+            note!(
+                "--live {name}: {name} was not called, because no thread of the trial has a call to \
+                 it without a recorded result"
+            );
         }
     }
 

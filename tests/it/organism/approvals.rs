@@ -65,6 +65,10 @@ fn a_held_call_is_shown_approved_by_its_hash_and_then_done() {
     assert_eq!((&call["payload"], &call["to"]), (&say("hello").into(), &"echo".into()));
     assert_eq!(call["sha256"], hash(&say("hello")));
     let id = call["message"].as_str().unwrap();
+    let thread = call["thread"].as_str().unwrap();
+    let compared = house.organism(&["diff", thread, thread]);
+    let status = compared.out.lines().find(|line| line.starts_with("status ")).unwrap();
+    assert_eq!(status.matches("waits for an approval").count(), 2, "{compared:?}");
 
     let wrong = house.organism(&["approve", id, "--hash", &hash(&say("other"))]);
     assert_eq!(wrong.code, Some(65), "{wrong:?}");

@@ -84,6 +84,12 @@ fn the_first_difference_is_the_answer_that_changed() {
     assert!(!shown.out.contains("draft_2"), "{shown:?}");
     let all = diff(&house, &["--all"]);
     assert!(all.out.contains("sess-essay001.draft_2"), "{all:?}");
+    let count = found["differences"].as_array().unwrap().len();
+    for number in [1, 2, count] {
+        let title = format!("difference {number} of {count}\n");
+        assert_eq!(all.out.matches(&title).count(), 1, "{all:?}");
+    }
+    assert!(all.err.contains(&format!("there are {count} differences;")), "{all:?}");
 }
 
 /// The first difference is a prompt if all messages before the turn of this prompt are equal.
@@ -106,6 +112,7 @@ fn a_changed_prompt_comes_before_what_the_model_answered() {
     });
     let block = block("docs/AUDIT.md", "first difference");
     assert!(shown.starts_with(block.trim_end()), "{shown}");
+    assert!(diff(&house, &[]).err.contains("there is 1 difference;"), "the prompt");
     assert_eq!((&found["equal"], &found["equal_results"]), (&false.into(), &true.into()));
 }
 

@@ -195,6 +195,9 @@ fn a_changed_prompt_names_exactly_the_threads_that_changed() {
     assert_eq!(head(&house), before, "the source is untouched");
     assert_eq!(leftovers(&house), 0, "the journal of the runs is gone");
 
+    let negative = trial(&house, &["changed.toml", "--threads", "all", "--max", "-1"]);
+    assert_eq!(negative.code, Some(2), "{negative:?}");
+    assert!(negative.err.contains("write a number of at least 1"), "{negative:?}");
     let some = ["changed.toml", "--threads", "agent=first", "--max", "3"];
     let tried = trial(&house, &some);
     assert_eq!(tried.code, Some(0), "{tried:?}");
@@ -293,6 +296,15 @@ fn a_call_without_a_recorded_result_ends_as_not_recorded() {
     let live = trial(&house, &[&arguments[..], &["--live", "solo"]].concat());
     assert_eq!(live.code, Some(1), "{live:?}");
     assert!(json(&live)["threads"][0]["b"]["result"].to_string().contains("99"), "{live:?}");
+    assert!(!live.err.contains("was not called"), "{live:?}");
+    assert_eq!(house.effects(), 2);
+
+    // The unchanged config calls the listener with the payload on record.
+    house.write("turns.toml", TURNS);
+    let same = ["organism.toml", "--threads", "sess-source01", "--json", "--live", "solo"];
+    let same = trial(&house, &same);
+    assert_eq!(same.code, Some(0), "{same:?}");
+    assert!(same.err.contains("--live solo: solo was not called"), "{same:?}");
     assert_eq!(house.effects(), 2);
 }
 
@@ -357,6 +369,16 @@ fn finals_are_compared_by_their_schema() {
     house.write("turns.toml", TURNS.replace("<done><n>{{pong/n}}</n></done>", &other));
     let tried = trial(&house, &["changed.toml", "--threads", "sess-source01", "--json"]);
     assert_eq!(tried.code, Some(1), "{tried:?}");
+
+    // A schema that refuses the recorded request: the difference shows the refusal and its reason.
+    house.write("narrow.xsd", schema.replace("xs:token", "xs:integer"));
+    house.write("narrow.toml", AGENTS.replace("talk.xsd", "narrow.xsd"));
+    let refused = trial(&house, &["narrow.toml", "--threads", "sess-source01", "--full"]);
+    assert_eq!(refused.code, Some(1), "{refused:?}");
+    for part in ["\n- sess-source01 ", "\n+ sess-source01 ", "refused desk by schema-invalid"] {
+        assert!(refused.out.contains(part), "{part}: {refused:?}");
+    }
+    assert!(refused.out.contains("element 'n'"), "{refused:?}");
 }
 
 /// A call that needed an approval gets its recorded result in a trial, which waits for no approval.

@@ -1,0 +1,89 @@
+//! Pairs the events of two compared threads that stand between events that are equal.
+
+use std::collections::{HashMap, VecDeque};
+
+use super::comparison::EventOf;
+use super::timeline::TimelineEvent;
+
+/// An event that only the right thread has, after the number of the left event before which it is
+/// listed.
+type AddedEvent<'e, 't> = (usize, &'e EventOf<'t>);
+
+/// Pairs events that have the same title, in their order. Then pairs the other events: a message of
+/// one side with the refusal of a payload with the same name and sender on the other side. Returns
+/// the partner of each left event, or `None` for a left event without a partner. Also returns the
+/// right events without a partner, in their order, each with the number of a left event: the first
+/// one whose partner follows the right event. This number is the number of all left events if no
+/// partner follows.
+pub(super) fn pair_events<'e, 't>(
+    left: &[EventOf<'t>],
+    right: &'e [EventOf<'t>],
+) -> (Vec<Option<&'e EventOf<'t>>>, Vec<AddedEvent<'e, 't>>) {
+    let mut by_title: HashMap<&str, VecDeque<usize>> = HashMap::new();
+    for (number, event) in right.iter().enumerate() {
+        by_title.entry(event.title()).or_default().push_back(number);
+    }
+    let take = |event: &EventOf<'t>| by_title.get_mut(event.title()).and_then(VecDeque::pop_front);
+    let mut partners: Vec<Option<usize>> = left.iter().map(take).collect();
+
+    let mut unpaired: Vec<usize> = by_title.into_values().flatten().collect();
+    unpaired.sort_unstable();
+    let mut by_submission: HashMap<PairedSubmission<'_>, VecDeque<usize>> = HashMap::new();
+    for number in unpaired {
+        if let Some(submission) = right.get(number).and_then(PairedSubmission::of) {
+            by_submission.entry(submission).or_default().push_back(number);
+        }
+    }
+    for (partner, event) in partners.iter_mut().zip(left).filter(|(partner, _)| partner.is_none()) {
+        let counterpart = PairedSubmission::of(event).map(PairedSubmission::counterpart);
+        let found = counterpart.and_then(|counterpart| by_submission.get_mut(&counterpart));
+        *partner = found.and_then(VecDeque::pop_front);
+    }
+
+    let paired = partners.iter().enumerate();
+    let paired: HashMap<usize, usize> =
+        paired.filter_map(|(number, partner)| Some(((*partner)?, number))).collect();
+    let mut next = left.len();
+    let mut added = Vec::new();
+    for (number, event) in right.iter().enumerate().rev() {
+        match paired.get(&number) {
+            Some(partner) => next = next.min(*partner),
+            None => added.push((next, event)),
+        }
+    }
+    added.reverse();
+
+    let partners = partners.into_iter().map(|partner| right.get(partner?)).collect();
+    (partners, added)
+}
+
+/// A payload that was accepted as a message, or refused.
+#[derive(PartialEq, Eq, Hash)]
+struct PairedSubmission<'t> {
+    sender: &'t str,
+    /// Local name of the payload.
+    name: &'t str,
+    is_refused: bool,
+}
+
+impl<'t> PairedSubmission<'t> {
+    /// Returns the submission that an event records; `None` for any other event.
+    fn of(event: &EventOf<'t>) -> Option<Self> {
+        match &event.entry.what {
+            TimelineEvent::Message(message) => {
+                let name = &*message.name.local;
+                Some(Self { sender: message.from.as_str(), name, is_refused: false })
+            }
+            TimelineEvent::Refused(refused) => {
+                let name = refused.payload.as_deref()?;
+                Some(Self { sender: refused.sender.as_str(), name, is_refused: true })
+            }
+            _ => None,
+        }
+    }
+
+    /// Returns the submission with the same sender and name for which the gate decided otherwise.
+    fn counterpart(self) -> Self {
+        Self { is_refused: !self.is_refused, ..self }
+    }
+}
