@@ -415,14 +415,15 @@ pub(super) fn decide_all(
 }
 
 /// Succeeds if `ruled` is `None`. Otherwise, returns `ruled`, the refusal of a decision, as an
-/// error. If the refusal contains an example of a valid payload, prints this example first.
+/// error. If the refusal contains an example of a valid payload, the example follows the reason.
 pub(super) fn ruled(ruled: Option<Refusal>) -> anyhow::Result<()> {
     let Some(refusal) = ruled else { return Ok(()) };
+    let mut text = refusal.to_string();
     if let Some(expected) = &refusal.expected {
-        note!("expected, for example:");
-        expected.lines().for_each(|line| note!("  {line}"));
+        text.push_str("\nexpected, for example:");
+        expected.lines().for_each(|line| text.push_str(&format!("\n  {line}")));
     }
-    Err(CommandFailure::new(exit_of_refusal(&refusal), refusal.to_string()).into())
+    Err(CommandFailure::new(exit_of_refusal(&refusal), text).into())
 }
 
 /// Returns the exit code of a command whose request was refused. A refusal because the organism is

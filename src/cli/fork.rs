@@ -26,7 +26,7 @@ use super::message_lookup;
 use super::money;
 use super::permitted_names::{note_permitted, permitted_names};
 use super::startup::{self, ConfigArg};
-use super::submit_output::{exit_of, print_json, print_plain, worse};
+use super::submit_output::{exit_of, print_json, print_plain, print_refusal, worse};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -69,6 +69,15 @@ pub struct Args {
     json: bool,
 }
 
+/// Facts about the config that the advice to the user depends on.
+struct ForkAdvice {
+    /// Names of the payloads with which the fork may begin.
+    permitted: Vec<PayloadName>,
+    /// Whether the fork may make a call that waits for an approval, because the source has no
+    /// result for it.
+    may_hold_calls: bool,
+}
+
 /// The JSON line in which `organism fork` describes the new fork.
 #[derive(Serialize)]
 struct ForkOutput<'a> {
@@ -106,8 +115,11 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         ..ForkRequest::at(&point, point.source.thread.clone())
     };
     let turn = point.turn.as_ref().map(|turn| &turn.agent);
-    let permitted = permitted_names(&config.contracts, turn.unwrap_or(&request.client));
-    let forking = fork(config, request, signer.as_ref(), &permitted, &args);
+    let advice = ForkAdvice {
+        permitted: permitted_names(&config.contracts, turn.unwrap_or(&request.client)),
+        may_hold_calls: may_hold_calls(&config, &point, &request.live, args.edit.is_some()),
+    };
+    let forking = fork(config, request, signer.as_ref(), &advice, &args);
     startup::runtime()?.block_on(forking)
 }
 
@@ -136,6 +148,20 @@ fn live(config: &Config, given: &[String]) -> anyhow::Result<Vec<ListenerName>> 
         })
     });
     named.collect()
+}
+
+/// Whether the fork may make a call for which the source has no result, to a listener that is not
+/// in `live`. A fork that repeats an unchanged request to a listener gets the result on record.
+fn may_hold_calls(
+    config: &Config,
+    point: &ForkPoint,
+    live: &[ListenerName],
+    is_edited: bool,
+) -> bool {
+    let is_repeated = point.request.as_ref().is_some_and(|request| {
+        !is_edited && is_answered_from_record(&config.contracts, &request.recipient)
+    });
+    !is_repeated && answered_listeners(&config.contracts).any(|name| !live.contains(name))
 }
 
 /// Finds the message of the recorded thread at which the fork begins. This is the message that the
@@ -238,7 +264,7 @@ async fn fork(
     config: Config,
     mut request: ForkRequest,
     signer: Option<&OperatorSigner>,
-    permitted: &[PayloadName],
+    advice: &ForkAdvice,
     args: &Args,
 ) -> anyhow::Result<ExitCode> {
     let secret = config.secret_of(&request.client).as_ref().map(BearerSecret::of);
@@ -256,6 +282,9 @@ async fn fork(
         let waited = match &forked {
             Ok(Ok(forked)) => {
                 print_fork(forked, &source, (message, position), args.json)?;
+                if advice.may_hold_calls && !args.json && !forked.calls.is_empty() {
+                    note_held_calls(&forked.thread);
+                }
                 let is_group = forked.calls.len() > 1;
                 let wait = !args.no_wait && !forked.calls.is_empty();
                 let waiting = organism.fork_results(forked, |update| {
@@ -280,7 +309,9 @@ async fn fork(
     let forked = forked?;
     waited?;
     if let Some(refusal) = forked.as_ref().err().filter(|_| !args.json) {
-        note_permitted(refusal, permitted);
+        print_refusal(refusal);
+        note_permitted(refusal, &advice.permitted);
+        return Err(CommandFailure::silent(decision::exit_of_refusal(refusal)).into());
     }
     decision::ruled(forked.as_ref().err().cloned())?;
     if is_own && args.no_wait {
@@ -305,12 +336,14 @@ fn print_fork(
         note!("thread {thread}, a fork of {source} at {message}");
         if calls.is_empty() {
             note!("continue it with `organism send --thread {thread} FILE`");
-        } else {
-            note!(
-                "a call that the source does not have waits for an approval, unless --live names \
-                 its listener: `organism approvals --all-from {thread}`"
-            );
         }
     }
     Ok(())
+}
+
+fn note_held_calls(thread: &ThreadId) {
+    note!(
+        "a call that the source does not have waits for an approval, unless --live names its \
+         listener: `organism approvals --all-from {thread}`"
+    );
 }

@@ -1,5 +1,6 @@
 //! Prints the updates of a submission for `send` and `fork`.
 
+use crate::envelope::Refusal;
 use crate::service::SubmitUpdate;
 
 use super::decision;
@@ -48,13 +49,7 @@ pub fn print_plain(sent: &SubmitUpdate, wait: bool, is_group: bool) {
                  thread {thread}` shows how far the first request is"
             );
         }
-        SubmitUpdate::Refused { refusal, .. } => {
-            note!("refused: {refusal}");
-            if let Some(expected) = &refusal.expected {
-                note!("expected, for example:");
-                expected.lines().for_each(|line| note!("  {line}"));
-            }
-        }
+        SubmitUpdate::Refused { refusal, .. } => print_refusal(refusal),
         SubmitUpdate::NoThread { payload } => put_recorded_line(payload),
         SubmitUpdate::Waits(wait) => note!("{wait}"),
         SubmitUpdate::Result { replies, .. } => {
@@ -65,6 +60,15 @@ pub fn print_plain(sent: &SubmitUpdate, wait: bool, is_group: bool) {
                 put_recorded_line(reply.text());
             }
         }
+    }
+}
+
+/// Prints a refusal of a payload and, if the refusal contains one, the example of a valid payload.
+pub fn print_refusal(refusal: &Refusal) {
+    note!("refused: {refusal}");
+    if let Some(expected) = &refusal.expected {
+        note!("expected, for example:");
+        expected.lines().for_each(|line| note!("  {line}"));
     }
 }
 

@@ -110,6 +110,10 @@ fn a_fork_within_a_thread_differs_from_its_source_after_the_shared_history_alone
         assert_eq!(found["equal_results"], true, "{found:#}");
         assert_eq!(found["equal_events"], 2, "{found:#}");
     }
+    let (third, forked) = house.messages("ping").pop().unwrap();
+    assert_ne!(third, second);
+    let shown = house.organism(&["diff", "sess-source01", forked.as_str()]);
+    assert!(shown.err.contains("note: the table counts the whole threads"), "{shown:?}");
     for found in compared(&["--json", "--no-wait", "--edit", "edit.xml"]) {
         let first = &found["first"]["event"];
         for side in ["a", "b"] {
@@ -158,9 +162,17 @@ fn an_edited_request_is_held_until_an_operator_approves_it() {
     let (id, _) = house.messages("ping")[0].clone();
     house.write("edit.xml", numbered("ping", "7"));
     house.write("bad.xml", format!("<pong xmlns=\"{TALK}\"><n>7</n></pong>"));
+    house.write("short.xml", format!("<ping xmlns=\"{TALK}\"/>"));
 
-    let refused = fork(&house, id, &["--edit", "bad.xml"]);
-    assert_eq!(refused.code, Some(65), "{refused:?}");
+    // The reason comes first, then the advice.
+    for (file, advice) in [("bad.xml", "write one of these"), ("short.xml", "for example:")] {
+        let refused = fork(&house, id, &["--edit", file]);
+        assert_eq!(refused.code, Some(65), "{refused:?}");
+        assert!(refused.err.find("refused: ").unwrap() < refused.err.find(advice).unwrap());
+    }
+    let advised = "unless --live names its listener";
+    let same = fork(&house, id, &[]);
+    assert!(!same.err.contains(advised), "the source has its result: {same:?}");
     let live = fork(&house, id, &["--edit", "edit.xml", "--live", "solo"]);
     assert_eq!((live.code, live.out), (Some(0), numbered("pong", "7") + "\n"));
     assert_eq!(house.effects(), 2);
@@ -176,6 +188,7 @@ fn an_edited_request_is_held_until_an_operator_approves_it() {
     let approved = house.organism(&["approve", &held.0, "--hash", held.1.as_str().unwrap()]);
     assert_eq!(approved.code, Some(0), "{approved:?}");
     let output = CommandOutput::from(waiting.wait_with_output().unwrap());
+    assert!(output.err.contains(advised), "{output:?}");
     assert_eq!((output.code, output.out), (Some(0), numbered("pong", "7") + "\n"));
     assert_eq!(house.effects(), 3);
 
@@ -254,6 +267,7 @@ fn a_run_of_a_workflow_is_forked() {
     let compared = house.organism(&["diff", "sess-essay000", thread.as_str(), "--json"]);
     let compared = compared.json().remove(0);
     assert_eq!(compared["equal_results"], true, "{compared}");
+    assert!(!forked.err.contains("--live"), "the config has no listener: {forked:?}");
     house.verified();
 }
 
