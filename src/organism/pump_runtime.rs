@@ -54,13 +54,17 @@ pub(super) struct PumpRuntime {
     alerts: Arc<AlertWatch>,
 }
 
-/// Mode of a pump's clock.
-#[derive(Clone, Copy)]
-pub(super) enum PumpClockMode {
-    /// The clock follows the time of the system.
-    Running,
-    /// The clock stands still. It moves only when a test case lets time pass.
-    Frozen,
+/// Purpose of a start. Decides whether schedules run, whether the clock is frozen, and which open
+/// work the pump reports at its end.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum StartPurpose {
+    /// The organism runs until it is stopped.
+    Service,
+    /// The organism serves the command that started it, and ends with that command.
+    Command,
+    /// The organism runs a test case of a workflow. The clock moves only when the case lets time
+    /// pass.
+    Case,
 }
 
 impl PumpRuntime {
@@ -71,14 +75,14 @@ impl PumpRuntime {
         core: ResidentCore,
         mut journal: Box<dyn Journal>,
         natives: HashMap<ListenerName, NativeHostBuilder>,
-        clock: PumpClockMode,
+        purpose: StartPurpose,
         tracer: &SpanTracer,
     ) -> Result<Self, Error> {
         let runtime = runtime::Handle::current();
         let open = OpenDefinitions::also_outside(&core)?;
         let WorkflowRuns { config: extended, definitions } = workflow_runs::at_start(config, open);
         // An embedding program has its own handlers, and a test case its own clock.
-        let is_embedded = !natives.is_empty() || matches!(clock, PumpClockMode::Frozen);
+        let is_embedded = !natives.is_empty() || purpose == StartPurpose::Case;
         let has_earlier_runs = !Arc::ptr_eq(config, &extended);
         let config = &extended;
         let contracts = Arc::new(config.contracts.clone());
@@ -103,14 +107,16 @@ impl PumpRuntime {
         let (recalls, orders) = fork_recalls::channel();
         let pump = pump.with_recalls(recalls);
 
-        let mut pump = match clock {
-            PumpClockMode::Running => pump.traced(tracer.clone()),
+        let mut pump = match purpose {
+            StartPurpose::Service => pump.traced(tracer.clone()),
+            // The work that other commands have left open does not concern this one.
+            StartPurpose::Command => pump.reporting_own_work().traced(tracer.clone()),
             // A program may keep the ids of requests, and would mistake the next run for a
             // repetition.
-            PumpClockMode::Frozen if config.processes.is_empty() => {
+            StartPurpose::Case if config.processes.is_empty() => {
                 pump.with_frozen_clock().with_same_ids().traced(tracer.clone())
             }
-            PumpClockMode::Frozen => pump.with_frozen_clock().traced(tracer.clone()),
+            StartPurpose::Case => pump.with_frozen_clock().traced(tracer.clone()),
         };
 
         let mut health = PumpHealth::new(config, pump.counts());

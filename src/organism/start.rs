@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::health::HealthMonitor;
 use super::pump_rpc::PumpRpc;
-use super::pump_runtime::{PumpClockMode, PumpRuntime};
+use super::pump_runtime::{PumpRuntime, StartPurpose};
 use super::reload::SharedRules;
 use super::{
     Error, NativeHostBuilder, Organism, ReloadService, access, alerts, check_start, control, core,
@@ -18,17 +18,6 @@ use crate::journal::{self, jetstream};
 use crate::limits;
 use crate::owned_tasks::AbortOnDrop;
 use crate::service::announcement::{self, Announcement, CommandPresence};
-
-/// Purpose of a start. Decides whether schedules run and whether the clock is frozen.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum StartPurpose {
-    /// The organism runs until it is stopped.
-    Service,
-    /// The organism serves the command that started it, and ends with that command.
-    Command,
-    /// The organism runs a test case of a workflow.
-    Case,
-}
 
 impl Organism {
     /// Starts everything that the config declares, in this order: verifies the journal, rebuilds
@@ -127,13 +116,8 @@ impl Organism {
         let exporter = exporter(&config);
         let tracer = tracer(exporter.as_ref());
 
-        let clock = match purpose {
-            StartPurpose::Case => PumpClockMode::Frozen,
-            StartPurpose::Service | StartPurpose::Command => PumpClockMode::Running,
-        };
-
         let mut runtime =
-            PumpRuntime::start(&config, core, journal, natives, clock, &tracer).await?;
+            PumpRuntime::start(&config, core, journal, natives, purpose, &tracer).await?;
         // For a command that ends soon, no follower starts: the next query updates the index.
         if purpose == StartPurpose::Service {
             runtime.follow_index()?;

@@ -21,7 +21,7 @@ use crate::journal::jetstream::{self, LeaseCheck, LeaseHandover, Standby};
 use crate::limits;
 use crate::mutant::mutant;
 use crate::organism::alerts::report_failed_start;
-use crate::organism::pump_runtime::{PumpClockMode, PumpRuntime};
+use crate::organism::pump_runtime::{PumpRuntime, StartPurpose};
 use crate::organism::reload::ReloadService;
 use crate::organism::{Error, core, run_blocking};
 use crate::pump::ResidentCore;
@@ -92,9 +92,10 @@ impl PartitionWorker {
             let handover = journal.handover();
             let journal = Box::new(journal);
             let natives = HashMap::new();
-            let clock = PumpClockMode::Running;
+            let purpose = StartPurpose::Service;
             let runtime =
-                PumpRuntime::start(&self.config, core, journal, natives, clock, &self.tracer).await;
+                PumpRuntime::start(&self.config, core, journal, natives, purpose, &self.tracer)
+                    .await;
             let runtime = runtime.and_then(|mut runtime| {
                 runtime.follow_index()?;
                 runtime.watch_alerts(&self.config)?;

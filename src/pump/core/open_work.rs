@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use super::Core;
-use crate::ids::{ListenerName, ThreadId};
+use crate::ids::{ListenerName, Position, ThreadId};
 use crate::limits;
 
 /// Open calls and timers at the end of a pump. The journal contains them all, and they continue at
@@ -25,8 +25,14 @@ impl Core {
     pub fn left_open(&self) -> OpenWork {
         let in_memory = self.state.trees.values().map(|tree| tree.calls.len()).sum();
         let outside = self.state.calls.len().saturating_sub(in_memory);
-        let mut left = OpenWork { held: self.holds.len(), outside, ..OpenWork::default() };
-        for tree in self.state.trees.values() {
+        OpenWork { held: self.holds.len(), outside, ..self.left_open_after(Position(0)) }
+    }
+
+    /// Returns the open work of the trees in memory that have a record after `position`.
+    pub fn left_open_after(&self, position: Position) -> OpenWork {
+        let mut left = OpenWork::default();
+        for tree in self.state.trees.values().filter(|tree| tree.head > position) {
+            left.held += usize::try_from(tree.held).unwrap_or(usize::MAX);
             left.timers += tree.timers.len();
             for call in tree.calls.values() {
                 let callees = left.threads.entry(call.thread.clone()).or_default();

@@ -149,6 +149,9 @@ pub struct Pump {
     /// Whether ids are derived from [`SAME_IDS`] instead of the journal's id, so that every run of
     /// a test case gets the same ids.
     has_same_ids: bool,
+    /// Position of the last record before this pump, if the pump reports at its end only the open
+    /// work of trees that it has changed. `None` if it reports all open work.
+    reports_after: Option<Position>,
 }
 
 /// A constant from which ids are derived in place of the journal's id. Only pumps with
@@ -204,7 +207,15 @@ impl Pump {
             snapshots: None,
             blobs: Vec::new(),
             has_same_ids: false,
+            reports_after: None,
         }
+    }
+
+    /// Reports at the end of the pump only the open work of trees that this pump has changed.
+    #[must_use]
+    pub fn reporting_own_work(self) -> Self {
+        let last = Position(self.journal.next().0.saturating_sub(1));
+        Self { reports_after: Some(last), ..self }
     }
 
     /// Sets the digests of the config's documents, which the boot record lists. The journal must
@@ -317,7 +328,10 @@ impl Pump {
             }
             self.waiters.finish_drain_if_idle(self.core.handed_over());
             if self.waiters.is_stopping() {
-                let left = self.core.left_open();
+                let left = match self.reports_after {
+                    Some(position) => self.core.left_open_after(position),
+                    None => self.core.left_open(),
+                };
                 if !left.is_empty() {
                     tracing::warn!(
                         "stopped with open work: {left}; it continues at the next start"

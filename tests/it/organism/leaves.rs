@@ -3,7 +3,7 @@
 use super::{CONFIG, House, numbered, say, talk_reply};
 
 /// F17: open calls, including held ones, are reported when a run stops or when a command with its
-/// own organism ends.
+/// own organism ends. The command reports only those of threads that it has changed.
 #[test]
 fn open_work_at_the_end_is_logged() {
     let held = CONFIG.replace("[\"ping\"]", "[\"ping\"]\napproval = \"always\"");
@@ -12,6 +12,9 @@ fn open_work_at_the_end_is_logged() {
     let told = |text: &str| text.contains("open work: 1 call (sess-") && text.contains(": solo)");
     assert!(told(&sent.err), "{sent:?}");
     assert!(sent.err.contains("1 of them held; it continues at the next start"), "{sent:?}");
+    let other = house.send_text(&say("hello"), &[]);
+    assert_eq!(other.out, talk_reply("hello"));
+    assert!(!other.err.contains("open work"), "it is the work of another thread: {other:?}");
     let running = house.run();
     assert_eq!(running.stop(), Some(0));
     assert!(told(&house.log()), "{}", house.log());
