@@ -13,7 +13,7 @@ use crate::config::{
 };
 use crate::contract::{Approval, Contract, MissedPolicy, Role, Schedule, ScheduleTimes};
 use crate::journal::directory_problem;
-use crate::organism::{PromptSize, prompt_sizes};
+use crate::organism::{PromptSize, project, prompt_sizes};
 
 use super::render::{RenderOutput, put, wrap};
 use super::{CommandExit, config_error_carets, named_config};
@@ -57,6 +57,12 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
             }
             if let Some(problem) = config.checkpoints.as_deref().and_then(directory_problem) {
                 note!("\nnote: checkpoints cannot be copied yet: {problem}");
+            }
+
+            if let Err(problem @ project::Error::Earlier { .. }) =
+                project::check_to_read(&config.directories())
+            {
+                note!("\nnote: the first start will be refused: {problem}");
             }
 
             for problem in problems(&config, &sizes).iter() {
@@ -341,7 +347,12 @@ fn listener(config: &Config, contract: &Contract) -> String {
     let peers =
         if contract.peers.is_empty() { String::new() } else { format!("; {}", peers(contract)) };
 
-    format!("{}{peers}{by}{times}{}", takes(contract), approval(contract))
+    // Either `replies` was forgotten, or the program only takes payloads in.
+    let can_send = !contract.replies.is_empty() || !contract.peers.is_empty();
+    let is_silent = !can_send && !contract.accepts.is_empty();
+    let silent = if is_silent { "; replies with no payload" } else { "" };
+
+    format!("{}{silent}{peers}{by}{times}{}", takes(contract), approval(contract))
 }
 
 fn approval(contract: &Contract) -> String {

@@ -140,7 +140,9 @@ fn refuse_existing(directory: &Path, project: &Project) -> anyhow::Result<()> {
 
 /// Prints the names of the written files, and the commands that the user can run next.
 fn show_next(directory: &Path, project: &Project) {
-    let listed: Vec<_> = project.files.iter().map(|file| format!("  {}", file.path)).collect();
+    let files = project.files.iter().map(|file| format!("  {}", file.path));
+    let empty = project.empty.iter().map(|empty| format!("  {empty}/"));
+    let listed: Vec<_> = files.chain(empty).collect();
     note!("wrote to {}:\n{}", directory.display(), listed.join("\n"));
 
     // A program may be missing on this machine, or a variable may be set that changes the config.

@@ -16,7 +16,7 @@ use super::environment::ConfigEnvironment;
 use super::file;
 use super::http;
 use super::journal_directories::{self, NamedDirectory};
-use super::keys::{self, KnownSection, SECTIONS, did_you_mean};
+use super::keys::{self, KnownSection, SECTIONS, did_you_mean, nearest};
 use super::members::{DeclaredMember, SchemaSource, agent, client, human, listener, token};
 use super::models::{self, DeclaredModel};
 use super::operators::DeclaredOperators;
@@ -220,8 +220,16 @@ fn unread(
         [keys::OPERATORS.name, keys::PAYLOADS.name, keys::WORKFLOWS.name, keys::SCHEDULES.name];
     let is_named =
         |section: &&&KnownSection| section.member.is_some() && !apart.contains(&section.name);
-    let sections = SECTIONS.iter().filter(is_named);
-    let tables = sections.filter_map(|section| match &root.get(section.name)?.value {
+    let sections: Vec<&str> =
+        SECTIONS.iter().filter(is_named).map(|section| section.name).collect();
+    let known = SECTIONS.map(|section| section.name);
+    // An unknown section may be one of them, with a misspelled name.
+    let is_meant = |name: &str| {
+        let near = if known.contains(&name) { Some(name) } else { nearest(name, known) };
+        near.is_some_and(|near| sections.contains(&near))
+    };
+    let entries = root.entries.iter().filter(|entry| is_meant(&entry.key.value));
+    let tables = entries.filter_map(|entry| match &entry.node.value {
         TomlValue::Table(table) => Some(table),
         _ => None,
     });

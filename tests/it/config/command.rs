@@ -325,6 +325,15 @@ fn init_writes_an_organism_that_passes_check_and_answers() {
     let check = organism(&made, &["check"]);
     assert_eq!(check.status.code(), Some(0), "{}", text(&check.stderr));
     assert!(text(&check.stdout).starts_with("first-steps is good: organism.toml\n"));
+    assert!(!text(&check.stdout).contains("no payload"), "{}", text(&check.stdout));
+
+    let config = std::fs::read_to_string(made.join("organism.toml")).unwrap();
+    let replies = "replies = [\"greeting\"]\n";
+    assert!(config.contains(replies), "{config}");
+    std::fs::write(made.join("silent.toml"), config.replace(replies, "")).unwrap();
+    let silent = organism(&made, &["check", "silent.toml"]);
+    let row = "greeter  takes greet; replies with no payload; runs";
+    assert!(text(&silent.stdout).contains(row), "{}", text(&silent.stdout));
     let valid = organism(&made, &["schema", "validate", "schema/greeter.xsd", "hello.xml"]);
     assert_eq!(valid.status.code(), Some(0), "{}", text(&valid.stderr));
     assert_eq!(

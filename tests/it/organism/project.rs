@@ -235,12 +235,19 @@ fn a_second_init_of_one_name_is_shown_how_its_project_begins() {
         fs::create_dir(projects.house.path(parent)).unwrap();
         let made = runs(parent, &["init", "hello"]);
         assert_eq!(made.code, Some(0), "{made:?}");
+        assert!(made.err.contains("\n  checkpoints/\n"), "{made:?}");
         if parent == "one" {
             assert_eq!(runs("one/hello", &["send", "hello.xml"]).code, Some(0));
         }
         made.err.contains("organism adopt --new")
     });
     assert_eq!(ways, [false, true]);
+    let is_refused = ["one/hello", "two/hello"].map(|directory| {
+        let checked = runs(directory, &["check"]);
+        assert_eq!(checked.code, Some(0), "{checked:?}");
+        checked.err.contains("the first start will be refused")
+    });
+    assert_eq!(is_refused, [false, true]);
 
     let start = runs("two/hello", &["send", "hello.xml"]);
     refused(
