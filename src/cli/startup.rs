@@ -251,8 +251,15 @@ pub(super) fn at_least_one(text: &str) -> Result<usize, String> {
 /// Reads a file, or standard input if the path is `-`. Does not check the bytes: the gate refuses
 /// invalid bytes, and the refusal is recorded.
 pub(super) fn bytes(path: &Path) -> anyhow::Result<Vec<u8>> {
-    let failed = |e: std::io::Error| {
-        CommandFailure::usage(format!("{} cannot be read: {e}", path.display()))
+    let failed = |error: std::io::Error| {
+        let shown = path.display();
+        CommandFailure::usage(match error.kind() {
+            std::io::ErrorKind::NotFound => format!(
+                "{shown} cannot be read: there is no such file; name an existing file, or `-` for \
+                 standard input"
+            ),
+            _ => format!("{shown} cannot be read: {error}"),
+        })
     };
 
     let source: Box<dyn std::io::Read> = if path.as_os_str() == "-" {

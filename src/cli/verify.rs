@@ -224,7 +224,7 @@ fn summary(output: &RenderOutput, report: &ProofReport) -> String {
     if report.broken.is_none() || report.records > 0 {
         lines.extend([
             format!(
-                "records      {} in {} of {}",
+                "records      {} in {} of {}, with sess-organism",
                 report.records,
                 count(report.trees as u64, "tree"),
                 count(report.threads as u64, "thread")

@@ -448,9 +448,13 @@ impl JsonSchemaReader<'_> {
         }
         if let Some(written) = keys.get("pattern") {
             let read = written.as_str().filter(|_| of.base == "string");
+            let obstacle = read.map_or("only plain strings can have one", pattern::obstacle);
             match read.and_then(pattern::of_json_schema) {
                 Some(pattern) => of.facets.push(("pattern", pattern)),
-                None => self.losses.add(path, format_args!("the pattern {}", shown(written))),
+                None => {
+                    self.losses
+                        .add(path, format_args!("the pattern {}: {obstacle}", shown(written)));
+                }
             }
         }
     }

@@ -66,6 +66,47 @@ pub(super) fn of_json_schema(pattern: &str) -> Option<String> {
     Some(format!("{open}{out}{close}"))
 }
 
+/// Returns the reason why [`of_json_schema`] does not convert `pattern`.
+pub(super) fn obstacle(pattern: &str) -> &'static str {
+    match bracket_fault(pattern) {
+        Some(fault) => fault,
+        None if pattern.contains("(?=") || pattern.contains("(?!") => "XSD has no lookahead",
+        None if pattern.contains("(?<") => "XSD has no lookbehind and no named groups",
+        None => "XSD has no pattern with the same meaning",
+    }
+}
+
+/// Returns the fault of a regular expression whose brackets or parentheses do not match; `None` if
+/// they match.
+fn bracket_fault(pattern: &str) -> Option<&'static str> {
+    let mut depth = 0_usize;
+    let mut is_in_class = false;
+    let mut chars = pattern.chars();
+    while let Some(c) = chars.next() {
+        match c {
+            '\\' => {
+                if chars.next().is_none() {
+                    return Some("it ends with a backslash");
+                }
+            }
+            ']' => is_in_class = false,
+            _ if is_in_class => {}
+            '[' => is_in_class = true,
+            '(' => depth += 1,
+            ')' => match depth.checked_sub(1) {
+                Some(less) => depth = less,
+                None => return Some("it closes a parenthesis that it does not open"),
+            },
+            _ => {}
+        }
+    }
+    match (is_in_class, depth) {
+        (true, _) => Some("it does not close a bracket"),
+        (false, 0) => None,
+        (false, _) => Some("it does not close a parenthesis"),
+    }
+}
+
 /// One member of a character class: its XSD text, and whether it is a set such as `\d`.
 struct ClassMember {
     text: String,

@@ -10,6 +10,10 @@ fn a_result_goes_to_stdout_and_everything_about_it_to_stderr() {
     house.write("hello.xml", say("hello"));
     let sent = house.organism(&["send", "--as", "desk", "hello.xml"]);
     assert_eq!((sent.code, sent.out), (Some(0), talk_reply("hello")));
+    let missing = house.organism(&["send", "--as", "desk", "nope.xml"]);
+    assert_eq!(missing.code, Some(2), "{missing:?}");
+    let advice = "nope.xml cannot be read: there is no such file; name an existing file, or `-`";
+    assert!(missing.err.contains(advice), "{missing:?}");
     let thread = sent.err.trim().strip_prefix("thread ").unwrap();
     let shown = house.organism(&["thread", thread]);
     assert!(shown.out.contains("desk → echo  say"), "{}", shown.out);

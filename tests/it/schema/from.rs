@@ -379,7 +379,22 @@ fn hostile_and_odd_inputs_end_soon_with_a_reason_or_a_schema() {
     for (content, loss) in [
         (r##"{"$schema":"x","$ref":"#"}"##, "holds itself"),
         (r##"{"properties":{"a":{"$ref":"https://example.org/x"}}}"##, "not in this document"),
-        (r#"{"properties":{"a":{"type":"string","pattern":"(?=x)y"}}}"#, "the pattern (?=x)y"),
+        (
+            r#"{"properties":{"a":{"type":"string","pattern":"(?=x)y"}}}"#,
+            "the pattern (?=x)y: XSD has no lookahead",
+        ),
+        (
+            r#"{"properties":{"a":{"type":"string","pattern":"(["}}}"#,
+            "the pattern ([: it does not close a bracket",
+        ),
+        (
+            r#"{"properties":{"a":{"type":"string","pattern":"x\\B"}}}"#,
+            ": XSD has no pattern with the same meaning",
+        ),
+        (
+            r#"{"properties":{"a":{"type":"string","format":"date","pattern":"[0-9]"}}}"#,
+            "the pattern [0-9]: only plain strings can have one",
+        ),
         (
             r#"{"properties":{"a":{"type":"string","pattern":"[z-a]"}}}"#,
             "which XSD cannot say here",
