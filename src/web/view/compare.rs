@@ -240,9 +240,9 @@ fn rebuild(thread: &FoundThread, turn: &ComparedTurn) -> Result<PromptPreview, S
 
 fn summary(comparison: &ThreadComparison, prompts: &PromptSearch<String>) -> Markup {
     let equal = count(comparison.equal, "event");
-    let different = comparison.differences.len() as u64;
+    let different = comparison.differences.len() as u64 + u64::from(prompts.first.is_some());
     html! {
-        @if different == 0 && prompts.first.is_none() {
+        @if different == 0 {
             "The events of both threads are equal: " (equal) "."
         } @else {
             (equal) " in common, " (count(different, "difference"))

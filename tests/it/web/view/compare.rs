@@ -20,6 +20,7 @@ fn a_changed_prompt_stands_before_what_the_model_answered() {
     assert!(thread.contains("href=\"/compare?a=sess-essay000\""), "{thread}");
 
     let page = view.page("/compare?a=sess-essay000&b=sess-essay001");
+    assert!(text_of(&page).contains(" in common, 1 difference"), "{page}");
     let (_, first) = page.split_once("First difference").unwrap();
     let (first, rest) = first.split_once("</section>").unwrap();
     assert!(text_of(first).contains("prompt of turn 1 of critic"), "{first}");
