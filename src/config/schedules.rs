@@ -134,17 +134,25 @@ fn zone(read: &mut TableReader<'_>) -> Option<(TimeZone, String)> {
     let text = read.text("zone")?;
     if let Ok(zone) = TimeZone::get(&text.value.value)
         && let Some(name) = zone.iana_name().map(str::to_owned)
+        && is_zone(&name)
     {
         return Some((zone, name));
     }
 
-    let known: Vec<_> = tz::db().available().map(|name| name.to_string()).collect();
+    let known = tz::db().available().map(|name| name.to_string());
+    let known: Vec<_> = known.filter(|name| is_zone(name)).collect();
     let message = format!("there is no time zone `{}`", text.value.written);
     let help = did_you_mean_value(&text.value.value, known.iter().map(String::as_str), || {
         "write a name of the IANA database, such as \"Europe/Berlin\"".to_owned()
     });
     read.problem(ConfigProblem::new(ProblemCode::UnknownZone, &text.place, message).help(help));
     None
+}
+
+/// Whether a file of the time-zone directory is a time zone. A copy of the zone of the machine, and
+/// the placeholder of a machine without a zone, are none.
+fn is_zone(name: &str) -> bool {
+    !["Factory", "localtime", "posixrules"].iter().any(|other| name.eq_ignore_ascii_case(other))
 }
 
 /// Resolves the schedules, and reports their problems. The client of each schedule must exist, and
