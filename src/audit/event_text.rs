@@ -1,11 +1,11 @@
 //! Texts of the events of a thread. Each display of an event shows the same text.
 
 use super::timeline::SignedBy;
-use crate::envelope::{AttemptFailure, Spending};
+use crate::envelope::{AttemptFailure, Money, Spending};
 
 /// Describes the failure of an attempt, as lines of text. If a model call made several requests,
-/// describes each failed request. Also states the tokens that were charged for the failed call, if
-/// any.
+/// describes each failed request. Also states the tokens and the money that were charged for the
+/// failed call, if any.
 pub fn failure_lines(failure: &AttemptFailure) -> Vec<String> {
     let mut lines = vec![failure.to_string()];
     if let AttemptFailure::Model { tries, .. } = failure {
@@ -13,8 +13,8 @@ pub fn failure_lines(failure: &AttemptFailure) -> Vec<String> {
         lines.extend(failed.filter(|_| tries.len() > 1));
     }
 
-    if let Some(spent) = failure.spent().filter(|spent| spent.tokens > 0) {
-        lines.push(format!("charged: {} tokens", spent.tokens));
+    if let Some(spent) = failure.spent().filter(|spent| *spent != Spending::default()) {
+        lines.push(format!("charged: {} tokens{}", spent.tokens, and_money(spent.money)));
     }
 
     lines
@@ -25,8 +25,12 @@ pub fn failure_lines(failure: &AttemptFailure) -> Vec<String> {
 /// charged.
 pub fn charge_text(reserved: &Spending) -> String {
     let Spending { tokens, money } = reserved;
-    let money = if money.is_zero() { String::new() } else { format!(" and {money}") };
+    let money = and_money(*money);
     format!("its result is lost: all {tokens} tokens{money} that it had reserved are charged")
+}
+
+fn and_money(money: Money) -> String {
+    if money.is_zero() { String::new() } else { format!(" and {money}") }
 }
 
 /// States who signed a decision, and whether the signature is valid. For a refused decision, the
@@ -46,7 +50,6 @@ pub fn signature_text(signed: &SignedBy) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::envelope::Money;
     use crate::ids::ListenerName;
     use crate::thread::OperatorPublicKey;
 
@@ -72,5 +75,15 @@ mod tests {
         assert_eq!(charged(0), free);
         let paid = "its result is lost: all 40 tokens and 0.003 that it had reserved are charged";
         assert_eq!(charged(3_000_000), paid);
+
+        let failed = |tokens, money| {
+            let spent = Spending { tokens, money: Money(money) };
+            let detail = "the stream broke off".to_owned();
+            let failure = AttemptFailure::CutShort { detail, spent, retried: true };
+            failure_lines(&failure)[1..].to_vec()
+        };
+        assert_eq!(failed(0, 0), [""; 0]);
+        assert_eq!(failed(40, 0), ["charged: 40 tokens"]);
+        assert_eq!(failed(40, 3_000_000), ["charged: 40 tokens and 0.003"]);
     }
 }
