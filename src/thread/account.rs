@@ -11,13 +11,15 @@ impl Tree {
     pub(super) fn account(&mut self, fact: &Fact) {
         match fact {
             Fact::Reserved { call, attempt, agent, spending, request, route, thread } => {
+                // A budget may come with a later config, so each reservation keeps its thread.
+                let open = self.calls.get(call).map(|open| open.thread.clone());
                 self.reserve(ModelReservation {
                     call: *call,
                     attempt: *attempt,
                     agent: agent.clone(),
                     spending: *spending,
                     request: *request,
-                    thread: thread.clone(),
+                    thread: open.or_else(|| thread.clone()),
                 });
 
                 if let Some(route) = route {

@@ -380,8 +380,8 @@ pub enum Fact {
         request: u32,
         #[serde(rename = "route", default, skip_serializing_if = "Option::is_none")]
         route: Option<String>,
-        /// Thread of the call. Recorded only if this thread or a thread above it has an allotment;
-        /// otherwise `None`.
+        /// Thread of the call. Recorded only by core versions before 69, and only if this thread or
+        /// a thread above it had an allotment. Since then, the open call gives the thread.
         #[serde(rename = "thread", default, skip_serializing_if = "Option::is_none")]
         thread: Option<ThreadId>,
     },

@@ -26,7 +26,8 @@ pub struct ModelReservation {
     /// Ordinal number of the model call's latest request within its attempt.
     #[serde(rename = "request")]
     pub request: u32,
-    /// Thread of the call, if this thread or a thread above it has an allotment; otherwise `None`.
+    /// Thread of the call. `None` in states of core versions before 69 if neither this thread nor a
+    /// thread above it had an allotment.
     #[serde(rename = "thread", default, skip_serializing_if = "Option::is_none")]
     pub thread: Option<ThreadId>,
 }

@@ -108,12 +108,6 @@ pub(super) fn room_for(
     Ok(())
 }
 
-/// Whether an allotment, or the budget of a workflow run, limits model calls in `thread`.
-pub(super) fn is_limited(contracts: &Contracts, tree: &Tree, thread: &ThreadId) -> bool {
-    tree.allotments(thread).next().is_some()
-        || runs_with_budget(contracts, tree, thread).next().is_some()
-}
-
 /// Returns a description of the first used-up budget among the workflow runs that `thread` belongs
 /// to. Returns `None` if every budget has room.
 pub(super) fn used_up_by_run(

@@ -5,7 +5,7 @@
 //! record can come, and the whole reservation is charged.
 
 use super::event::{Alarm, Effect};
-use super::{Core, Step, allotments};
+use super::{Core, Step};
 use crate::envelope::{NotReserved, Reservation, RouteLimit};
 use crate::ids::{Attempt, CallId, ThreadId};
 use crate::mutant::mutant;
@@ -32,17 +32,13 @@ impl Core {
         {
             let agent = running.listener.clone();
             let root = running.thread.root();
-            let tree = self.state.tree(&root);
-            let is_limited = tree
-                .is_some_and(|tree| allotments::is_limited(&self.contracts, tree, &running.thread));
-            let thread = is_limited.then(|| running.thread.clone());
             let Reservation { spending, counted, request, route } = reservation;
             let most = route.as_ref().map(|limit| limit.most);
             let route = route.map(|limit| limit.route);
 
             step.begin_record(root, Input::Reserved { call, attempt, counted, most });
             let reserved =
-                Fact::Reserved { call, attempt, agent, spending, request, route, thread };
+                Fact::Reserved { call, attempt, agent, spending, request, route, thread: None };
             self.fact(step, reserved);
         }
 

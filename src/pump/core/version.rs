@@ -207,6 +207,13 @@ const CHANGES: &[(u32, &str)] = &[
          thread with any label, and leaves calls that a redacted one may have undone to a person; \
          and the refusal of a payload names no repeated child as required that is already there",
     ),
+    (
+        69,
+        "the reservations of a run of a workflow count towards a budget that the run got after them; \
+         a budget of which four fifths are used is recorded as such at the end of the step, whatever \
+         used them, once for each limit, and exactly for large amounts of money; and the refusal of a \
+         model call states how many are made if the others are reserved",
+    ),
     // Each version has one line. After a merge conflict, take the next version.
 ];
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use organism::contract::{Budget, Contract, Role, TreeLimits};
-use organism::envelope::{Money, Spending, Turn};
+use organism::envelope::{AttemptFailure, Money, Spending, Turn};
 use organism::ids::{CallId, ThreadId};
 use organism::thread::Fact;
 
@@ -327,17 +327,20 @@ fn an_allotment_that_is_none_is_refused() {
     }
 }
 
-/// A run of a workflow with a budget of 1,000 tokens. It has opened three threads, one of which is
-/// beneath another.
-fn run_of_workflow() -> (World, CallId) {
-    let budget = Budget { tokens: Some(1_000), money: None };
-    let contracts = vec![
+fn contracts_of_run(tokens: Option<u64>) -> Vec<Contract> {
+    let budget = Budget { tokens, money: None };
+    vec![
         client("desk", &["flow"]),
         Contract { budget, ..workflow("flow", &["plan"], &["answer"], &["writer"]) },
         agent("writer", &["ask"], &["report"], &["finder"]),
         listener("finder", &["look"], &["found"], &[]),
-    ];
-    let mut world = World::new(contracts);
+    ]
+}
+
+/// A run of a workflow with a budget of 1,000 tokens, or without a budget. It has opened two
+/// threads.
+fn run_of_workflow(tokens: Option<u64>) -> (World, CallId) {
+    let mut world = World::new(contracts_of_run(tokens));
     let (_, call) = world.open("desk", &word("plan", "p"));
     let bound = |label: &str| spawn(label, "bound=\"true\"");
     world.play("flow", &[bound("a"), bound("b"), core("wait", "for=\"any\"", "")]);
@@ -346,7 +349,7 @@ fn run_of_workflow() -> (World, CallId) {
 
 #[test]
 fn agents_of_one_run_of_a_workflow_spend_its_budget_together() {
-    let (mut world, call) = run_of_workflow();
+    let (mut world, call) = run_of_workflow(Some(1_000));
     let [first, second] = [world.delivery("writer"), world.delivery("writer")];
     assert_eq!(world.reserve(&first, 600, FREE), Ok(()));
     let refused = world.reserve(&second, 600, FREE).unwrap_err();
@@ -363,14 +366,44 @@ fn agents_of_one_run_of_a_workflow_spend_its_budget_together() {
     assert!(world.reserve(&second, 201, FREE).is_err());
     assert_eq!(world.reserve(&second, 200, FREE), Ok(()));
 
-    let spent = world.core.state().call(call).map(|run| run.spent_bound.tokens);
-    assert_eq!(spent, Some(800));
+    assert_eq!(spent_in_run(&world, call), Some(800));
+    world.check_replay();
+}
+
+fn spent_in_run(world: &World, call: CallId) -> Option<u64> {
+    world.core.state().call(call).map(|run| run.spent_bound.tokens)
+}
+
+#[test]
+fn a_reservation_counts_in_a_run_that_got_its_budget_after_it() {
+    // The pump dies, and the config has a budget at the next start.
+    let (mut world, call) = run_of_workflow(None);
+    let [first, second] = [world.delivery("writer"), world.delivery("writer")];
+    assert_eq!(world.reserve(&first, 600, FREE), Ok(()));
+    assert_eq!(world.reserve(&second, 300, FREE), Ok(()));
+    world.restart_with(contracts_of_run(Some(1_000)));
+    world.pass(Duration::from_secs(1));
+    assert_eq!(spent_in_run(&world, call), Some(900));
+    let again = world.delivery("writer");
+    assert!(world.reserve(&again, 101, FREE).is_err());
+    assert_eq!(world.reserve(&again, 100, FREE), Ok(()));
+    world.check_replay();
+
+    // A running pump takes a config with a budget.
+    let (mut world, call) = run_of_workflow(None);
+    let [first, second] = [world.delivery("writer"), world.delivery("writer")];
+    assert_eq!(world.reserve(&first, 600, FREE), Ok(()));
+    world.reload(contracts_of_run(Some(1_000)));
+    assert!(world.reserve(&second, 401, FREE).is_err());
+    let crashed = AttemptFailure::Crashed { detail: "its replica is gone".to_owned() };
+    world.fail(&first, crashed);
+    assert_eq!(spent_in_run(&world, call), Some(600));
     world.check_replay();
 }
 
 #[test]
 fn a_run_whose_tokens_are_used_gets_failures_and_another_run_has_its_own() {
-    let (mut world, call) = run_of_workflow();
+    let (mut world, call) = run_of_workflow(Some(1_000));
     let [first, second] = [world.delivery("writer"), world.delivery("writer")];
     world.answer_turn(&first, &[word("look", "q")], turn(1_000, FREE));
     world.play("finder", &[word("found", "f")]);
