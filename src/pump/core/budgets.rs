@@ -125,7 +125,8 @@ impl Core {
             "turns of {thread}"
         );
         if request.model_calls.saturating_add(reserved) >= limits.model_calls {
-            return Some(format!("all {} model calls of this tree are used", limits.model_calls));
+            let others = "calls that wait or run";
+            return Some(model_calls_used(request.model_calls, limits.model_calls, others));
         }
 
         if self.is_tree_time_over(thread, step.time) {
@@ -183,12 +184,10 @@ impl Core {
             _ if mutant("count-no-call-under-way") => 0,
             under_way => under_way,
         };
-        let model_calls = tree.request_usage().model_calls.saturating_add(under_way);
-        if model_calls >= self.budgets.limits.model_calls {
-            return Err(format!(
-                "all {} model calls of this tree are used",
-                self.budgets.limits.model_calls
-            ));
+        let made = tree.request_usage().model_calls;
+        let most = self.budgets.limits.model_calls;
+        if made.saturating_add(under_way) >= most {
+            return Err(model_calls_used(made, most, "calls under way"));
         }
 
         within(self.budgets.limits.budget(), of_all, reservation, "this tree")?;
@@ -365,6 +364,18 @@ mod tests {
         let root = |text: &str| ThreadId::parse(text).unwrap();
         let one = root("sess-aaaaaaaa");
         let other = root("sess-bbbbbbbb");
+/// Returns the reason why a tree gets no further model call: `used` calls of `limit` are made, and
+/// the others are reserved for `others`.
+fn model_calls_used(used: u64, limit: u64, others: &str) -> String {
+    if used >= limit {
+        return format!("all {limit} model calls of this tree are used");
+    }
+
+    format!(
+        "{used} of the {limit} model calls of this tree are used, and {others} will use the others"
+    )
+}
+
         let mut budgets = Budgets::new(TreeLimits::default());
         for n in [1, 2, 2, 1] {
             budgets.reserve_turn(one.clone(), call(n));

@@ -122,6 +122,10 @@ fn model_calls_under_way_are_reserved() {
     world.turn("thinker", 1, &[spawns, vec![core("wait", "", "")]].concat());
     assert_eq!(world.handed(), ["writer", "writer"], "two are left after the first");
 }
+    let payloads: Vec<_> = world.records.iter().flat_map(|record| record.payloads()).collect();
+    let reason = "1 of the 3 model calls of this tree are used, and calls that wait or run will use \
+                  the others";
+    assert!(payloads.iter().any(|payload| payload.as_str().contains(reason)), "{payloads:?}");
 
 /// Five model calls are lost with their pump, and count as used. Their attempts are repeated without
 /// a further check of the queue, so the limit has room for two of them.
@@ -142,7 +146,9 @@ fn model_calls_that_are_repeated_after_a_restart_stay_within_the_limit() {
     let mut refused = 0;
     for delivery in &again {
         if let Err(reason) = world.reserve(delivery, 1, Money::default()) {
-            assert_eq!(reason, "all 8 model calls of this tree are used");
+            let expected = "6 of the 8 model calls of this tree are used, and calls under way will \
+                            use the others";
+            assert_eq!(reason, expected);
             refused += 1;
         }
     }
