@@ -91,9 +91,7 @@ impl State {
             }
             Fact::Renewed { .. } => home.renew(time),
             Fact::Traced { trace } => home.trace = Some(Box::new(*trace)),
-            Fact::Warned { budget } => {
-                home.warned.insert(budget.clone());
-            }
+            Fact::Warned { budget, limit } => home.warn(budget, *limit),
         }
     }
 

@@ -517,6 +517,9 @@ pub enum Fact {
     Warned {
         #[serde(rename = "budget")]
         budget: String,
+        /// The limit of the budget. `None` in records of core versions before 69.
+        #[serde(rename = "limit", default, skip_serializing_if = "Option::is_none")]
+        limit: Option<u64>,
     },
     /// A new time of a schedule is planned. This time replaces the previous planned time of the
     /// schedule, if there was one.

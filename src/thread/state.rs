@@ -145,6 +145,8 @@ pub struct Tree {
     /// Boxed, because most trees have no reservations.
     #[serde(rename = "reserved", default, skip_serializing_if = "Option::is_none")]
     pub reserved: Option<Box<TreeReservations>>,
+    /// The budgets of which the tree was warned, each with its limit, such as `tokens at 1000`. Core
+    /// versions before 69 recorded no limit.
     #[serde(rename = "warned", default, skip_serializing_if = "SmallSet::is_empty")]
     pub warned: SmallSet<String>,
     /// Faults of calls in `first` groups, in the order of their arrival. The result of a `first`
@@ -322,6 +324,10 @@ impl<T: Default> ByListener<T> {
 
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (&ListenerName, &T)> {
+        self.0.iter().map(|(name, own)| (name, own))
     }
 
     /// Returns the value of `listener`. If the map has no value for `listener`, inserts the default

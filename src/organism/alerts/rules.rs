@@ -246,7 +246,7 @@ impl AlertRules {
                 }
                 Fact::Released { call, .. } => self.stop_waiting(*call),
                 Fact::Held { call, hold, .. } => self.wait(record, *call, *hold, find),
-                Fact::Warned { budget } => self.warned(record, budget),
+                Fact::Warned { budget, .. } => self.warned(record, budget),
                 _ => {}
             }
         }
@@ -850,7 +850,8 @@ mod tests {
         let most = limits::ALERTS_PER_WINDOW_MAX as u64;
         let warn_all = |rules: &mut AlertRules| {
             for position in 1..=most + 6 {
-                take(rules, position, Fact::Warned { budget: "messages".to_owned() });
+                let budget = "messages".to_owned();
+                take(rules, position, Fact::Warned { budget, limit: None });
             }
         };
         let mut before = rules_on(AlertKind::Budgets);

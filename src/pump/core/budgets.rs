@@ -198,37 +198,97 @@ impl Core {
         allotments::room_in_runs(&self.contracts, tree, &running.thread, own, reservation)
     }
 
-    /// Warns the agent if a budget of the tree, or the agent's own budget, is nearly used up. A
-    /// tree gets only one warning about each budget.
-    pub(super) fn warn_of_budgets(&mut self, step: &mut Step, context: &OutcomeContext) {
-        // The call has ended, so its agent cannot be warned. The tree's next turn gets the warning.
+    /// Warns the agent that made a turn if a budget of the tree, or the agent's own budget, is
+    /// nearly used up. A tree gets only one warning about each limit of a budget.
+    pub(super) fn warn_after_turn(&mut self, step: &mut Step, context: &OutcomeContext) {
+        // The call has ended, so its agent cannot be warned. The end of the step gives the warning.
         if self.state.call(context.call).is_none() {
             return;
         }
 
         let Some(tree) = self.state.tree(&context.thread) else { return };
-        let usage = tree.usage;
+        let mut budgets = self.nearly_spent(tree);
+        budgets.extend(self.nearly_spent_by(tree, &context.listener));
+        for budget in budgets {
+            self.warn_of_budget(step, &budget, Some(context.call));
+        }
+    }
+
+    /// Warns of each budget that the step has brought near its limit without a turn of an agent:
+    /// with messages, failed model calls, charged reservations or late turns. One agent of the tree
+    /// gets the warning. If no call of an agent is open, the warning is only recorded.
+    ///
+    /// Takes constant time, and allocates nothing, while no budget is near its limit.
+    pub(super) fn warn_at_end_of_step(&mut self, step: &mut Step) {
+        let Some((root, _)) = &step.record else { return };
+        let Some(tree) = self.state.tree(root) else { return };
+        let mut budgets = self.nearly_spent(tree);
+        if step.facts.iter().any(is_of_model_call) {
+            let agents = tree.by_agent.iter().map(|(agent, _)| agent);
+            budgets.extend(agents.flat_map(|agent| self.nearly_spent_by(tree, agent)));
+        }
+
+        // No limit applies to the tree of the organism itself.
+        if budgets.is_empty() || root.as_str() == ThreadId::ORGANISM {
+            return;
+        }
+
+        let receivers = budgets.iter().map(|budget| self.call_to_warn(tree, budget));
+        let receivers: Vec<_> = receivers.collect();
+        for (budget, receiver) in budgets.iter().zip(receivers) {
+            self.warn_of_budget(step, budget, receiver);
+        }
+    }
+
+    fn warn_of_budget(&mut self, step: &mut Step, budget: &BudgetUse, receiver: Option<CallId>) {
+        let limit = Some(budget.limit);
+        self.fact(step, Fact::Warned { budget: budget.name(), limit });
+        if let Some(call) = receiver {
+            self.send_core_payload(step, call, None, &budget.warning());
+        }
+    }
+
+    /// Returns the budgets of a tree that are nearly used up, and of which the tree has no warning
+    /// yet.
+    fn nearly_spent(&self, tree: &Tree) -> Vec<BudgetUse> {
         let request = tree.request_usage();
         let limits = &self.budgets.limits;
-        let mut budgets = vec![
+        let counts = [
             BudgetUse::plain("messages", request.messages, limits.messages),
             BudgetUse::plain("model-calls", request.model_calls, limits.model_calls),
         ];
-        budgets.extend(BudgetUse::of_budget(None, limits.budget(), usage.spending()));
-        budgets.extend(BudgetUse::of_request(limits.request_budget(), request.spending()));
-        let own = tree.by_agent.get(&context.listener).copied().unwrap_or_default();
-        if let Some(contract) = self.contract_of_work(&context.listener) {
-            budgets.extend(BudgetUse::of_budget(Some(&context.listener), contract.budget, own));
-        }
-
-        budgets.retain(|gauge| gauge.is_nearly_spent() && !tree.warned.contains(&gauge.key()));
-
-        for gauge in budgets {
-            self.fact(step, Fact::Warned { budget: gauge.key() });
-            let answer = gauge.warning();
-            self.send_core_payload(step, context.call, None, &answer);
-        }
+        let of_tree = BudgetUse::of_budget(None, limits.budget(), tree.usage.spending());
+        let of_request = BudgetUse::of_request(limits.request_budget(), request.spending());
+        let budgets = counts.into_iter().chain(of_tree).chain(of_request);
+        budgets.filter(|budget| budget.needs_warning(tree)).collect()
     }
+
+    /// As [`Core::nearly_spent`], but for the own budget of an agent in the tree.
+    fn nearly_spent_by(&self, tree: &Tree, agent: &ListenerName) -> Vec<BudgetUse> {
+        let own = tree.by_agent.get(agent).copied().unwrap_or_default();
+        let Some(contract) = self.contract_of_work(agent) else { return Vec::new() };
+        let budgets = BudgetUse::of_budget(Some(agent), contract.budget, own);
+        budgets.filter(|budget| budget.needs_warning(tree)).collect()
+    }
+
+    /// Returns the call that gets the warning of a budget: the earliest open call of an agent. If
+    /// this is the own budget of an agent, only its calls count. Calls that wait for a person do
+    /// not count.
+    fn call_to_warn(&self, tree: &Tree, budget: &BudgetUse) -> Option<CallId> {
+        let is_receiver = |call: &&Call| {
+            let contract = self.contract_of_call(call);
+            call.held.is_none()
+                && contract.is_some_and(|contract| contract.spends())
+                && budget.of.as_ref().is_none_or(|agent| call.callee == *agent)
+        };
+        let opened = |call: &&Call| call.request().map(|request| (request.time, request.id));
+        tree.open_calls().filter(is_receiver).min_by_key(opened).map(|call| call.id)
+    }
+}
+
+/// Whether the fact is the end of a model call, or may be.
+fn is_of_model_call(fact: &Fact) -> bool {
+    matches!(fact, Fact::Used { .. } | Fact::Charged { .. } | Fact::AttemptFailed { .. })
 }
 
 /// The used amount and the limit of one budget.
@@ -274,12 +334,17 @@ impl BudgetUse {
     }
 
     fn is_nearly_spent(&self) -> bool {
-        let mark = self.limit.saturating_mul(limits::BUDGET_WARNING_PERCENT);
-        self.limit > 0 && self.used.saturating_mul(100) >= mark
+        // Amounts of money are in billionths, so these products need more than 64 bits.
+        let mark = u128::from(self.limit) * u128::from(limits::BUDGET_WARNING_PERCENT);
+        self.limit > 0 && u128::from(self.used) * 100 >= mark
     }
 
-    /// Returns the key under which a tree records its warning about this budget.
-    fn key(&self) -> String {
+    fn needs_warning(&self, tree: &Tree) -> bool {
+        self.is_nearly_spent() && !tree.is_warned(&self.name(), self.limit)
+    }
+
+    /// Returns the name of the budget in the record.
+    fn name(&self) -> String {
         match &self.of {
             Some(of) => format!("{} of {of}", self.budget),
             None => self.budget.to_owned(),
@@ -297,6 +362,18 @@ impl BudgetUse {
         let of = self.of.clone();
         CorePayload::BudgetWarning { budget, of, used, limit }
     }
+}
+
+/// Returns the reason why a tree gets no further model call: `used` calls of `limit` are made, and
+/// the others are reserved for `others`.
+fn model_calls_used(used: u64, limit: u64, others: &str) -> String {
+    if used >= limit {
+        return format!("all {limit} model calls of this tree are used");
+    }
+
+    format!(
+        "{used} of the {limit} model calls of this tree are used, and {others} will use the others"
+    )
 }
 
 /// Returns a description of the used-up part of a budget: its tokens or its money. Returns `None`
@@ -360,22 +437,20 @@ mod tests {
     }
 
     #[test]
+    fn a_large_budget_of_money_is_nearly_spent_at_four_fifths() {
+        let limit = Money::of_units(400_000_000.0).0;
+        let gauge = |used| BudgetUse { is_money: true, ..BudgetUse::plain("money", used, limit) };
+        assert!(!gauge(limit / 2).is_nearly_spent());
+        assert!(!gauge(limit / 5 * 4 - 1).is_nearly_spent());
+        assert!(gauge(limit / 5 * 4).is_nearly_spent());
+        assert!(BudgetUse::plain("money", u64::MAX, u64::MAX).is_nearly_spent());
+    }
+
+    #[test]
     fn a_call_reserves_one_turn_of_its_own_tree_however_often_it_is_counted() {
         let root = |text: &str| ThreadId::parse(text).unwrap();
         let one = root("sess-aaaaaaaa");
         let other = root("sess-bbbbbbbb");
-/// Returns the reason why a tree gets no further model call: `used` calls of `limit` are made, and
-/// the others are reserved for `others`.
-fn model_calls_used(used: u64, limit: u64, others: &str) -> String {
-    if used >= limit {
-        return format!("all {limit} model calls of this tree are used");
-    }
-
-    format!(
-        "{used} of the {limit} model calls of this tree are used, and {others} will use the others"
-    )
-}
-
         let mut budgets = Budgets::new(TreeLimits::default());
         for n in [1, 2, 2, 1] {
             budgets.reserve_turn(one.clone(), call(n));

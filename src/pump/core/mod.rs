@@ -270,6 +270,7 @@ impl Core {
             Event::Reload(request) => self.reload(&mut step, *request),
         }
         self.end_removed_call(&mut step);
+        self.warn_at_end_of_step(&mut step);
         self.finish_step(&mut step, position);
         step
     }

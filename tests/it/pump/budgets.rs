@@ -4,6 +4,7 @@
 use organism::bus::Delivery;
 use organism::contract::{Budget, Contract, TreeLimits};
 use organism::envelope::{AttemptFailure, Money, Reservation, RouteLimit, Spending, Turn};
+use organism::thread::Fact;
 
 use super::world::{World, agent, client, core, fresh, listener, reservation, word};
 
@@ -168,7 +169,10 @@ fn a_model_call_that_ends_after_its_call_is_charged_for_what_it_took() {
 #[test]
 fn an_attempt_whose_host_died_is_charged_its_whole_reservation() {
     let crashed = || AttemptFailure::Crashed { detail: "its replica is gone".to_owned() };
-    let mut world = limited(TreeLimits { tokens: 1_000, ..Default::default() });
+    let limits = TreeLimits { tokens: 1_000, ..Default::default() };
+    let mut contracts = contracts();
+    contracts[2].budget = Budget { tokens: Some(1_100), money: None };
+    let mut world = World::with_limits(contracts, limits);
     let [first, second] = two_writers(&mut world);
     let before = spent(&world, &first);
     assert_eq!(world.reserve(&first, 400, Money::default()), Ok(()));
@@ -180,6 +184,46 @@ fn an_attempt_whose_host_died_is_charged_its_whole_reservation() {
     world.cancel(&second.thread);
     world.fail(&second, crashed());
     assert_eq!(spent(&world, &first), (before.0 + 2, before.1 + 900));
+
+    // No turn has reported the cost, and agents with open calls get the warnings.
+    assert_eq!(warnings(&world), ["tokens at 1000", "tokens of writer at 1100"]);
+    let shown = "core>thinker budget-warning tokens";
+    assert!(world.transcript(&first.thread.root()).contains(shown));
+    let shown = "core>writer budget-warning tokens";
+    assert!(world.transcript(&first.thread).contains(shown));
+    world.check_replay();
+}
+
+/// The recorded warnings of budgets, each with its limit.
+fn warnings(world: &World) -> Vec<String> {
+    let facts = world.records.iter().flat_map(|record| &record.facts);
+    let warned = facts.filter_map(|fact| match fact {
+        Fact::Warned { budget, limit } => Some(format!("{budget} at {}", limit.unwrap())),
+        _ => None,
+    });
+    warned.collect()
+}
+
+#[test]
+fn a_raised_budget_has_a_warning_of_its_own() {
+    let contracts_with = |tokens| {
+        let mut contracts = contracts();
+        contracts[1].budget = Budget { tokens: Some(tokens), money: None };
+        contracts
+    };
+    let mut world = World::new(contracts_with(100));
+    world.open("desk", &word("plan", "p"));
+    let thinking = || [core("thinking", "", "")];
+    world.turn("thinker", 80, &thinking());
+    assert_eq!(warnings(&world), ["tokens of thinker at 100"]);
+
+    world.reload(contracts_with(1_000));
+    world.turn("thinker", 10, &thinking());
+    world.turn("thinker", 700, &thinking());
+    assert_eq!(warnings(&world).len(), 1, "790 of 1,000");
+    world.turn("thinker", 10, &thinking());
+    world.turn("thinker", 10, &thinking());
+    assert_eq!(warnings(&world)[1..], ["tokens of thinker at 1000"]);
     world.check_replay();
 }
 

@@ -207,7 +207,7 @@ fn a_plain_listener_that_spawns_for_ever_is_stopped_by_the_limits_of_its_tree() 
         listener("finder", &["look"], &["found"], &[]),
     ];
     let mut world = World::with_limits(contracts, limits);
-    let (_, call) = world.open("desk", &word("plan", "p"));
+    let (thread, call) = world.open("desk", &word("plan", "p"));
     for _ in 0..60 {
         match world.deliveries.pop_front() {
             Some(next) if next.listener.as_str() == "spawner" => {
@@ -218,4 +218,10 @@ fn a_plain_listener_that_spawns_for_ever_is_stopped_by_the_limits_of_its_tree() 
         }
     }
     assert_eq!(world.result(call), "failed: system-error budget-spent");
+
+    // No agent is at work, so the warning is only recorded.
+    let facts = world.records.iter().flat_map(|record| &record.facts);
+    let warned = facts.filter(|fact| matches!(fact, Fact::Warned { limit: Some(60), .. }));
+    assert_eq!(warned.count(), 1);
+    assert!(!world.transcript(&thread).contains("budget-warning"));
 }

@@ -41,7 +41,7 @@ pub fn a_spent_message_budget_warns_agents_and_fails_the_calls_of_others() {
     world.play("finder", &[word("count", "more")]);
     let woken =
         world.play("thinker", &[word("look", "2"), word("plan", "3"), spawn(&word("ask", "4"))]);
-    assert_eq!(fresh(&woken), ["system-error budget-spent"]);
+    assert_eq!(fresh(&woken), ["system-error budget-spent", "budget-warning messages"]);
     let target = Target::Thread { id: thread.to_string() };
     let receipt = world.submit_to("desk", target, None, &word("plan", "more"));
     assert!(matches!(receipt, Receipt::Refused { .. }));
@@ -54,16 +54,17 @@ pub fn a_spent_message_budget_warns_agents_and_fails_the_calls_of_others() {
         2 call thinker>finder look(1) [handled]
         3 call finder>counter count(n) [handled]
         4 reply counter>finder counted(n) [handled]
+        5 system core>thinker budget-warning messages [handled]
         - refused finder budget-spent
-        5 system core>thinker system-error budget-spent [handled]
-        - refused thinker budget-spent
         6 system core>thinker system-error budget-spent [handled]
         - refused thinker budget-spent
         7 system core>thinker system-error budget-spent [handled]
         - refused thinker budget-spent
         8 system core>thinker system-error budget-spent [handled]
+        - refused thinker budget-spent
+        9 system core>thinker system-error budget-spent [handled]
         - refused desk budget-spent
-        9 reply thinker>desk answer(a) [recorded]
+        10 reply thinker>desk answer(a) [recorded]
     "#]]
     .assert_eq(&world.transcript(&thread));
 }
@@ -121,11 +122,11 @@ fn model_calls_under_way_are_reserved() {
     let spawns: Vec<_> = (0..5).map(|_| spawn(&word("ask", "w"))).collect();
     world.turn("thinker", 1, &[spawns, vec![core("wait", "", "")]].concat());
     assert_eq!(world.handed(), ["writer", "writer"], "two are left after the first");
-}
     let payloads: Vec<_> = world.records.iter().flat_map(|record| record.payloads()).collect();
     let reason = "1 of the 3 model calls of this tree are used, and calls that wait or run will use \
                   the others";
     assert!(payloads.iter().any(|payload| payload.as_str().contains(reason)), "{payloads:?}");
+}
 
 /// Five model calls are lost with their pump, and count as used. Their attempts are repeated without
 /// a further check of the queue, so the limit has room for two of them.
