@@ -5,6 +5,7 @@ use std::ops::Range;
 use toml::de::{DeTable, DeValue};
 
 use super::keys::is_private;
+use super::unclosed::continuation_lines;
 
 /// Adds the range of each private value in a parsed table. The config key of a value decides
 /// whether the value is private.
@@ -95,20 +96,27 @@ fn values(value: &DeValue<'_>, span: Range<usize>, out: &mut Vec<Range<usize>>) 
 
 /// Guesses the private ranges of a text that is not valid TOML, line by line. After a config key
 /// with a private value, the whole rest of the line counts as private, because the end of the value
-/// is unknown.
+/// is unknown. So do the further lines of a value that has several lines.
 pub(super) fn by_lines(text: &str) -> Vec<Range<usize>> {
     let mut out = Vec::new();
     let mut inside = false;
+    let mut value_is_private = false;
     let mut start = 0;
 
-    for line in text.split_inclusive('\n') {
+    for (line, is_continuation) in text.split_inclusive('\n').zip(continuation_lines(text)) {
         let end = start + line.len();
+        value_is_private &= is_continuation;
+
         let header = line.trim().strip_prefix('[').and_then(|line| line.split_once(']'));
-        if let Some((header, _)) = header.filter(|(name, _)| is_header(name)) {
+        let header = header.filter(|(name, _)| !is_continuation && is_header(name));
+        if value_is_private {
+            out.push(start..end);
+        } else if let Some((header, _)) = header {
             inside = header.split('.').any(|part| is_private(part) == Some(true));
         } else if line.contains('=') {
             let mut signs = line.match_indices('=').map(|(at, _)| at);
             let private = signs.find(|at| inside || ends_in_private_key(&line[..*at]));
+            value_is_private = private.is_some();
             out.extend(private.map(|at| start + at + 1..end));
         } else if inside {
             out.push(start..end);

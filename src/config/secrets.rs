@@ -9,6 +9,7 @@ use crate::limits;
 use super::config_problem::{ConfigProblem, ConfigProblems, ProblemCode};
 use super::environment::ConfigEnvironment;
 use super::load::KeyRequirement;
+use super::mask::is_variable;
 use super::members::{DeclaredMember, DeclaredSecret};
 use super::tree::{ExpandedText, Located};
 use super::{Config, SecretValue, file};
@@ -86,7 +87,11 @@ fn read_secret(
     let (named, text) = match declared {
         DeclaredSecret::Variable(named) => {
             let value = around.variable(&named.value.value).filter(|value| !value.is_empty());
-            let missing = || format!("the variable `{}` is not set", named.value.written);
+            // What is not certainly a name may be the secret itself, written in the wrong place.
+            let missing = || match named.value.written.as_str() {
+                written if is_variable(written) => format!("the variable `{written}` is not set"),
+                _ => "the variable of `secret_env` is not set".to_owned(),
+            };
             (named, value.map(str::to_owned).ok_or_else(missing))
         }
         DeclaredSecret::File(named) => {

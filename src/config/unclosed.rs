@@ -37,6 +37,29 @@ pub(super) fn unclosed_part(text: &str) -> Option<UnclosedPart> {
     scanner.innermost().map(|part| string.unwrap_or(part))
 }
 
+/// Returns for each line of `text` whether the line begins within a value of an earlier line: a
+/// list, an inline table or a multi-line string. A part without an end goes on until a line shows
+/// that its closing bracket is missing.
+pub(super) fn continuation_lines(text: &str) -> impl Iterator<Item = bool> + '_ {
+    let mut scanner = BracketScanner::default();
+    let mut start = 0;
+    text.split_inclusive('\n').map(move |line| {
+        let rest = text.get(start..).unwrap_or_default();
+        let is_in_string = scanner.quote.is_some();
+        let is_in_brackets =
+            scanner.innermost().is_some() && !scanner.is_interrupted_by(line, rest);
+        let is_continuation = is_in_string || is_in_brackets;
+        if !is_continuation {
+            scanner = BracketScanner::default();
+        }
+
+        // After a line with a mistake, what is open stays open.
+        let _ = scanner.scan_line(line, start, rest);
+        start += line.len();
+        is_continuation
+    })
+}
+
 /// Scans a TOML text line by line, and keeps track of the brackets and quotes that are open.
 #[derive(Default)]
 struct BracketScanner {
@@ -229,6 +252,22 @@ mod tests {
             ("a = '''\n[ { '''\n\n[listeners.search\nb = \"x\n", None),
         ] {
             assert_eq!(unclosed_part(text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_line_within_a_value_continues_it_until_the_value_ends_or_is_interrupted() {
+        for (text, expected) in [
+            ("a = 1\nb = 2\n", ".."),
+            ("a = '''\n[x]\nb = 1''' c\nd = 1\n", ".++."),
+            ("a = { b = \"\"\"\n\"\"\", c = '''\n''' d }\ne = 1\n", ".++."),
+            ("a = { b = 1 c,\n  d = \"e\n  f = 1 }\ng = 1\n", ".++."),
+            ("a = { b = 1,\n  c = 2\n[d]\ne = 1\n", ".+.."),
+            ("a = [\n  \"x\"\nb = 1\n", ".+."),
+            ("a = '''\n[x]\n", ".+"),
+        ] {
+            let shown = continuation_lines(text).map(|is_within| if is_within { '+' } else { '.' });
+            assert_eq!(shown.collect::<String>(), expected, "{text}");
         }
     }
 }

@@ -82,7 +82,8 @@ fn value_of(
     };
 
     if !is_name(name) {
-        let message = format!("`{name}` is not the name of a variable");
+        // The text may be a part of a private value, so the message must not quote it.
+        let message = "what stands between `${` and `}` is not the name of a variable";
         return Err(ConfigProblem::new(ProblemCode::BadVariable, here, message)
             .help("write ${NAME} or ${NAME:-default}; a literal `${` is $${"));
     }

@@ -281,8 +281,19 @@ fn secrets_never_appear_in_messages() {
         good_with("recording =", "api_key = \"hunter2\"\nrecordings ="),
         good_with("[listeners.search]", "[listeners.search]\nenv = \"hunter2\""),
         good_with("[listeners.search]", payloads),
+        good_with("[listeners.search]", "[listeners.search]\nenv = { TOKEN = \"a${b!hunter2}\" }"),
+        good_with("[clients.user]", "[clients.user]\nsecret_env = \"hunter2-hunter2\""),
     ];
-    for wrong in wrongs {
+    // These values have several lines, and are no TOML.
+    let long_values = [
+        "env = { A = '''\n[x]\nhunter2\nB = \"hunter2\"''' B }",
+        "env = { A = \"\"\"\nhunter2\n\"\"\", B = '''\nhunter2''' C }",
+        "env = { A = \"x\" B,\n  C = \"hunter2\",\n  D = \"hunter2\" E }",
+        "api_key = \"\"\"\nx\nhunter2\n",
+    ];
+    let long_values = long_values
+        .map(|value| good_with("[listeners.search]", &format!("[listeners.search]\n{value}")));
+    for wrong in wrongs.into_iter().chain(long_values) {
         let Err(problems) = load_text(&wrong, &variable) else { panic!("this is good:\n{wrong}") };
         for problem in problems.iter() {
             let shown = problem.place.source.shown().inner();
