@@ -16,6 +16,7 @@ use crate::service::signing::{self, OperatorSigner};
 use super::exit::{self, CommandExit, CommandFailure};
 use super::passphrase;
 use super::render::put;
+use super::startup;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -57,6 +58,7 @@ fn make_key(file: Option<PathBuf>) -> anyhow::Result<ExitCode> {
         return Err(CommandFailure::usage(text).into());
     }
 
+    startup::hide_memory();
     let passphrase = passphrase::of_new_key(&path)?;
     if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
         let made = std::fs::DirBuilder::new().recursive(true).mode(OWNER_ALONE).create(parent);

@@ -100,4 +100,14 @@ fn no_other_process_of_the_user_looks_into_one_that_may_hold_keys() {
         assert!(closed.err.contains("Permission denied"), "{file}: {closed:?}");
     }
     assert_eq!(running.stop(), Some(0));
+
+    let mut key = organism(&house, &program, &["operator", "key", "me.key"]);
+    let key = key.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut waiting = key.spawn().unwrap();
+    until("it waits for the passphrase of a key and is closed", || {
+        let is_begun = seen(&waiting, "comm").out == "organism\n";
+        (is_begun && seen(&waiting, "environ").err.contains("Permission denied")).then_some(())
+    });
+    waiting.kill().unwrap();
+    waiting.wait().unwrap();
 }
