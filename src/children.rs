@@ -3,8 +3,9 @@
 //!
 //! Every child is started through [`spawn`], and the caller of [`spawn`] collects the child's exit
 //! code. As a subreaper, this program also becomes the parent of processes that a listener
-//! detached. [`reap_orphans`] collects the exit codes of these detached processes only. This module
-//! must not know the tasks of the children.
+//! detached. [`reap_orphans`] collects the exit codes of these detached processes only, and
+//! [`end_orphans`] kills them at this program's end. This module must not know the tasks of the
+//! children.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -106,19 +107,32 @@ pub fn read_status(pid: i64) -> io::Result<ProcessStatus> {
 
 #[cfg(target_os = "linux")]
 mod subreaper {
+    use std::collections::BTreeMap;
     use std::sync::atomic::{AtomicBool, Ordering};
 
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    use rustix::io::Errno;
     use rustix::process::{
-        Pid, WaitId, WaitIdOptions, WaitOptions, getpid, set_child_subreaper, waitid, waitpid,
+        Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, WaitOptions, getpid, kill_process,
+        pidfd_open, set_child_subreaper, waitid, waitpid,
     };
 
-    use super::{OWNED, io, locked, status};
+    use super::{ListenerName, OWNED, io, locked, status};
+    use crate::limits;
 
     static IS_SUBREAPER: AtomicBool = AtomicBool::new(false);
+
+    /// Whether this program had children that it has not started when it became a subreaper. A
+    /// shell that starts such children and then becomes this program leaves them to it.
+    static HAS_INHERITED: AtomicBool = AtomicBool::new(false);
 
     /// Makes this program the parent of every process that a child detaches. Call this function
     /// only in programs that start all their children through [`super::spawn`].
     pub fn become_subreaper() -> io::Result<()> {
+        let owned = locked(&OWNED);
+        if !is_subreaper() && !orphans(&owned).is_empty() {
+            HAS_INHERITED.store(true, Ordering::Relaxed);
+        }
         set_child_subreaper(Some(getpid()))?;
         IS_SUBREAPER.store(true, Ordering::Relaxed);
         Ok(())
@@ -140,19 +154,86 @@ mod subreaper {
 
         // The lock is held throughout, so that no new child is taken for an orphan.
         let owned = locked(&OWNED);
+        for orphan in orphans(&owned).into_iter().filter(|orphan| orphan.is_zombie) {
+            // The process may have been collected meanwhile, which is fine.
+            waitpid(Some(orphan.pid), WaitOptions::NOHANG).ok();
+        }
+    }
+
+    /// Kills the detached processes that became children of this program, and everything that they
+    /// started. Returns the id and the name of each killed process. Call this function when all
+    /// organisms of this program have stopped: every such process is then left over.
+    ///
+    /// Kills nothing if this program is no subreaper, or if it had children that it has not started
+    /// when it became one: what these have detached cannot be distinguished.
+    pub fn end_orphans() -> Vec<String> {
+        let mut ended = Vec::new();
+        if !is_subreaper() || HAS_INHERITED.load(Ordering::Relaxed) {
+            return ended;
+        }
+
+        // The lock is held throughout, so that no new child is taken for an orphan.
+        let owned = locked(&OWNED);
+        let mut seen = Vec::new();
+
+        // Several passes: the children of a killed process become children of this program.
+        for _ in 0..limits::LEFTOVER_PASSES_MAX {
+            let mut found = orphans(&owned);
+            found.retain(|orphan| !seen.contains(&orphan.pid));
+            if found.is_empty() {
+                break;
+            }
+
+            // All are killed before any is waited for, because one may trace another and delay its
+            // end. No exit code has been collected, so each id still belongs to its process.
+            for Orphan { pid, is_zombie } in &found {
+                let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+                if !is_zombie && kill_process(*pid, Signal::KILL).is_ok() {
+                    ended.push(format!("{pid} ({})", name.trim_end()));
+                }
+            }
+            for Orphan { pid, .. } in &found {
+                collect(*pid);
+            }
+            seen.extend(found.iter().map(|orphan| orphan.pid));
+        }
+
+        ended
+    }
+
+    /// A child of this program that the program has not started.
+    struct Orphan {
+        pid: Pid,
+        is_zombie: bool,
+    }
+
+    fn orphans(owned: &BTreeMap<u32, Option<ListenerName>>) -> Vec<Orphan> {
+        // A look at all processes of the machine takes far longer than this look.
+        let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        if matches!(waitid(WaitId::All, look), Err(Errno::CHILD)) {
+            return Vec::new();
+        }
+
         let own = i64::from(std::process::id());
         let entries = std::fs::read_dir("/proc").into_iter().flatten().filter_map(Result::ok);
-        let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+        let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+        let orphans = pids.filter(|pid| !owned.contains_key(pid)).filter_map(|pid| {
+            let status = status(i64::from(pid)).filter(|status| status.parent == own)?;
+            let pid = Pid::from_raw(i32::try_from(pid).ok()?)?;
+            Some(Orphan { pid, is_zombie: status.is_zombie })
+        });
+        orphans.collect()
+    }
 
-        for pid in pids {
-            let is_ours = u32::try_from(pid).is_ok_and(|pid| owned.contains_key(&pid));
-            let ended = status(i64::from(pid)).filter(|s| s.is_zombie && s.parent == own);
-            if is_ours || ended.is_none() {
-                continue;
-            }
-            // The process may have been collected meanwhile, which is fine.
-            waitpid(Pid::from_raw(pid), WaitOptions::NOHANG).ok();
+    /// Waits for the exit of a killed child, and collects its exit code. The wait is limited,
+    /// because a process that waits for its disk may never end.
+    fn collect(pid: Pid) {
+        if let Ok(handle) = pidfd_open(pid, PidfdFlags::empty()) {
+            let mut polled = [PollFd::new(&handle, PollFlags::IN)];
+            let seconds = i64::try_from(limits::EXIT_GRACE.as_secs()).unwrap_or(i64::MAX);
+            let _ = poll(&mut polled, Some(&Timespec { tv_sec: seconds, tv_nsec: 0 }));
         }
+        waitpid(Some(pid), WaitOptions::NOHANG).ok();
     }
 }
 
@@ -169,6 +250,10 @@ mod subreaper {
     }
 
     pub fn reap_orphans() {}
+
+    pub fn end_orphans() -> Vec<String> {
+        Vec::new()
+    }
 }
 
-pub use subreaper::{become_subreaper, is_subreaper, reap_orphans};
+pub use subreaper::{become_subreaper, end_orphans, is_subreaper, reap_orphans};

@@ -245,6 +245,7 @@ pub fn main() -> ExitCode {
         Err(error) => show_help(&error),
     };
     startup::end_runtime();
+    startup::end_orphans();
     output::finish(code)
 }
 

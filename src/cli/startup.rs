@@ -106,6 +106,18 @@ fn adopt_orphans() {
     }
 }
 
+/// Kills the processes that listeners of this process have detached and left running. Call this
+/// function after all organisms have stopped.
+pub(super) fn end_orphans() {
+    let ended = children::end_orphans();
+    if !ended.is_empty() {
+        tracing::warn!(
+            "ended processes that had detached themselves from their listener: {}",
+            ended.join(", ")
+        );
+    }
+}
+
 /// Finds the directories of the journal that the config names, even if other parts of the config
 /// are invalid. A command that only reads a journal does not need these parts.
 pub(super) fn directories(given: Option<&Path>) -> anyhow::Result<ProjectFolders> {

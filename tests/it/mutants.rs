@@ -544,7 +544,7 @@ const GUARDS: &[(&str, &str)] = &[
     #[cfg(target_os = "linux")]
     (
         "keep-leftovers",
-        "organism::orphans::a_killed_pump_leaves_no_listener_and_the_next_start_ends_what_they_started",
+        "organism::orphans::processes_of_listeners_end_at_a_stop_and_at_the_start_after_a_kill",
     ),
     ("accept-a-wrong-hash", SIMULATION),
     (

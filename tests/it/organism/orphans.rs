@@ -7,10 +7,13 @@ use std::process::{Child, Command, Stdio};
 use super::{ECHO_CONFIG, House, say, talk_reply, until};
 
 /// Program of a listener that answers and has two child processes, one of them in a separate
-/// session.
+/// session. If there is a file `again`, it starts a third one, with an empty environment.
 const KEEPER: &str = "sleep 1000 >/dev/null 2>&1 &
 echo $! > child
 setsid sh -c 'echo $$ > detached; exec sleep 1000' >/dev/null 2>&1 &
+if [ -e again ]; then
+    env -i PATH=\"$PATH\" setsid sh -c 'echo $$ > emptied; exec sleep 1000' >/dev/null 2>&1 &
+fi
 echo $$ > listener
 exec ./player.pl echo
 ";
@@ -68,7 +71,7 @@ impl Drop for Stranger {
 }
 
 #[test]
-fn a_killed_pump_leaves_no_listener_and_the_next_start_ends_what_they_started() {
+fn processes_of_listeners_end_at_a_stop_and_at_the_start_after_a_kill() {
     let house = house();
     let running = house.run();
     let all = ["listener", "child", "detached"].map(|file| pid(&house, file));
@@ -84,6 +87,7 @@ fn a_killed_pump_leaves_no_listener_and_the_next_start_ends_what_they_started() 
     for file in ["listener", "child", "detached"] {
         std::fs::remove_file(house.path(file)).unwrap();
     }
+    house.write("again", "");
     let running = house.run();
     let survivors = all.iter().filter(|pid| is_running(**pid)).count();
     assert_eq!(survivors, 0, "{child} and {detached} should be gone");
@@ -94,9 +98,40 @@ fn a_killed_pump_leaves_no_listener_and_the_next_start_ends_what_they_started() 
     );
     assert_eq!(house.send_text(&say("hello"), &[]).out, talk_reply("hello"));
 
-    let again = ["listener", "detached"].map(|file| pid(&house, file));
+    let again = ["listener", "detached", "emptied"].map(|file| pid(&house, file));
     assert_ne!(mark_of(again[0]), mark, "a new epoch");
     assert_eq!(running.stop(), Some(0));
+    assert_eq!(again.map(is_running), [false; 3], "a stop ends what its listeners detached");
+    let reported = "ended processes that had detached themselves from their listener: ";
+    let log = house.log();
+    let (_, reported) = log.split_once(reported).unwrap_or_else(|| panic!("{log}"));
+    for pid in &again[1..] {
+        assert!(reported.contains(&format!("{pid} (")), "{log}");
+    }
+}
+
+/// A shell that starts a process and then becomes the organism leaves this process to it. Such a
+/// process does not come from a listener.
+#[test]
+fn a_stop_ends_no_process_that_the_organism_had_before_its_start() {
+    let house = house();
+    let organism = house.command(&["run"]);
+    let mut shell = Command::new("sh");
+    shell.args(["-c", "sleep 1000 >/dev/null 2>&1 & echo $! > earlier; exec \"$0\" run"]);
+    shell.arg(organism.get_program()).current_dir(house.path(".")).stdin(Stdio::null());
+    for (name, value) in organism.get_envs() {
+        match value {
+            Some(value) => shell.env(name, value),
+            None => shell.env_remove(name),
+        };
+    }
+    let running = house.run_with(shell);
+    let [earlier, detached] = ["earlier", "detached"].map(|file| pid(&house, file));
+    assert_eq!(running.stop(), Some(0));
+    assert_eq!([earlier, detached].map(is_running), [true; 2]);
+    for pid in [earlier, detached] {
+        Command::new("kill").arg(pid.to_string()).status().unwrap();
+    }
 }
 
 #[test]
