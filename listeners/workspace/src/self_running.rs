@@ -201,8 +201,11 @@ const GIT: &str = ".git";
 /// first name of this kind, or `None` if the path contains none.
 pub fn find(names: &[String]) -> Option<&str> {
     let (file, directories) = names.split_last()?;
-    let directory = directories.iter().find(|name| is_held_directory(&plain(name)));
-    let held = directory.or_else(|| is_held_file(&plain(file)).then_some(file));
+    let is_held = |name: &str, is_listed: fn(&str) -> bool| {
+        is_listed(&plain(name)) || is_listed(&ascii_part(name)) || is_hidden_beyond_ascii(name)
+    };
+    let directory = directories.iter().find(|name| is_held(name, is_held_directory));
+    let held = directory.or_else(|| is_held(file, is_held_file).then_some(file));
     held.map(String::as_str)
 }
 
@@ -223,7 +226,7 @@ fn is_held_file(name: &str) -> bool {
 
 /// Whether a file system may treat this name as the name of git's directory.
 pub fn is_git(name: &str) -> bool {
-    is_same(&plain(name), GIT)
+    is_same(&plain(name), GIT) || is_same(&ascii_part(name), GIT)
 }
 
 fn is_same(plain: &str, held: &str) -> bool {
@@ -240,6 +243,19 @@ pub fn plain(name: &str) -> String {
     let folded = kept.flat_map(char::to_lowercase).map(|c| if c == 'ſ' { 's' } else { c });
     let folded: String = folded.collect();
     folded.trim_end_matches(['.', ' ']).to_owned()
+}
+
+/// Returns the plain name without the characters beyond ASCII. File systems that fold cases by
+/// Unicode's rules ignore many of these characters, and no list of them holds for all file systems.
+fn ascii_part(name: &str) -> String {
+    plain(name).chars().filter(char::is_ascii).collect()
+}
+
+/// Whether the plain name begins with a dot and has a character beyond ASCII. A file system may
+/// fold such a character to ASCII letters, as it folds the ligature `\u{FB01}` to `fi`.
+fn is_hidden_beyond_ascii(name: &str) -> bool {
+    let plain = plain(name);
+    plain.starts_with('.') && !plain.is_ascii()
 }
 
 /// Whether HFS+ ignores this code point when it compares names.
@@ -289,6 +305,10 @@ mod tests {
             ".git::$INDEX_ALLOCATION",
             ".git:x",
             ".git\\hooks",
+            ".g\u{AD}it",
+            ".git\u{200B}",
+            "\u{FE0F}.GIT",
+            "gi\u{AD}t~1",
         ] {
             assert!(is_git(name), "{name:?}");
         }
@@ -338,6 +358,11 @@ mod tests {
             ".Rprofile",
             ".helix/languages.toml",
             ".kiro/settings/mcp.json",
+            ".con\u{FB01}g/x",
+            ".npmrc\u{AD}",
+            "\u{200B}.npmrc",
+            "le\u{AD}fthook.yml",
+            ".\u{E9}t\u{E9}",
         ] {
             assert!(find(&names(path)).is_some(), "{path}");
         }
@@ -359,6 +384,7 @@ mod tests {
             "env/rc",
             ".zip.d/notes",
             "bash_extra",
+            "\u{E9}t\u{E9}.txt",
         ] {
             assert_eq!(find(&names(path)), None, "{path}");
         }
