@@ -5,7 +5,7 @@ use crate::payload::{Extract, ExtractResult};
 use crate::symbol::{self, DefinitionLines};
 use crate::text;
 use crate::tool_error::{ToolError, ToolErrorCode};
-use crate::tree::{self, SearchTree};
+use crate::tree::{self, SearchTree, UnreadFile};
 
 /// The part of a file to which a `file_path` points.
 #[derive(Debug, PartialEq, Eq)]
@@ -96,27 +96,24 @@ fn split<'a>(tree: &SearchTree, written: &'a str) -> Result<(&'a str, ExtractTar
 }
 
 fn read(tree: &SearchTree, path: &str) -> Result<String, ToolError> {
-    let real = tree.root().join(tree.resolve(path)?);
-    let unreadable = |error: std::io::Error| {
-        ToolError::new(ToolErrorCode::Unreadable, format!("`{path}` cannot be read: {error}"))
-    };
-
-    let meta = real.metadata().map_err(unreadable)?;
-    if !meta.is_file() {
-        let message = if meta.is_dir() {
-            format!("`{path}` is a directory; give a file, or search beneath it")
-        } else {
-            format!("`{path}` is neither a file nor a directory, so it is not read")
-        };
-        return Err(ToolError::new(ToolErrorCode::NotAFile, message));
-    }
-
-    if meta.len() > limits::FILE_BYTES_MAX {
-        let message = format!("`{path}` has {} bytes; at most 4 MiB are read", meta.len());
-        return Err(ToolError::new(ToolErrorCode::TooLarge, message));
-    }
-
-    let bytes = std::fs::read(&real).map_err(unreadable)?;
+    let bytes = tree.read(&tree.resolve(path)?).map_err(|reason| match reason {
+        UnreadFile::Directory => {
+            let message = format!("`{path}` is a directory; give a file, or search beneath it");
+            ToolError::new(ToolErrorCode::NotAFile, message)
+        }
+        UnreadFile::Special => {
+            let message = format!("`{path}` is neither a file nor a directory, so it is not read");
+            ToolError::new(ToolErrorCode::NotAFile, message)
+        }
+        UnreadFile::TooLarge(bytes) => {
+            let message = format!("`{path}` has {bytes} bytes; at most 4 MiB are read");
+            ToolError::new(ToolErrorCode::TooLarge, message)
+        }
+        UnreadFile::Failed(error) => {
+            let message = format!("`{path}` cannot be read: {error}");
+            ToolError::new(ToolErrorCode::Unreadable, message)
+        }
+    })?;
     if text::is_binary(&bytes) {
         return Err(ToolError::new(ToolErrorCode::NotText, format!("`{path}` is not a text file")));
     }

@@ -2,9 +2,8 @@
 
 use std::path::Path;
 
-use crate::limits;
 use crate::text;
-use crate::tree::SearchTree;
+use crate::tree::{SearchTree, UnreadFile};
 
 /// Numbers of files and directories that were left out, by reason. Hidden, ignored and binary files
 /// are not counted.
@@ -20,18 +19,17 @@ pub(crate) struct SkippedFiles {
 impl SkippedFiles {
     /// Reads a file of the tree. Returns `None` if the file is too large, unreadable or binary.
     pub fn read(&mut self, tree: &SearchTree, file: &Path) -> Option<Vec<u8>> {
-        let path = tree.root().join(file);
-        if path.metadata().is_ok_and(|meta| meta.len() > limits::FILE_BYTES_MAX) {
-            self.large += 1;
-            return None;
+        match tree.read(file) {
+            Ok(bytes) => (!text::is_binary(&bytes)).then_some(bytes),
+            Err(UnreadFile::TooLarge(_)) => {
+                self.large += 1;
+                None
+            }
+            Err(_) => {
+                self.unreadable += 1;
+                None
+            }
         }
-
-        let Ok(bytes) = std::fs::read(&path) else {
-            self.unreadable += 1;
-            return None;
-        };
-
-        (!text::is_binary(&bytes)).then_some(bytes)
     }
 
     /// Returns one note for each reason, with the number of files.

@@ -1,14 +1,33 @@
 //! The directory tree that this listener may read. Lists the files of this tree, except hidden and
 //! ignored files.
 //!
-//! **Invariant:** nothing outside the root is ever opened. All links in a path are resolved before
-//! the file is read, and the resolved path must still be beneath the root.
+//! **Invariant:** no file outside the root is ever opened. All links in a path are resolved before
+//! the file is read, and the resolved path must still be beneath the root. This path is opened one
+//! name after another from the open root, without following links. So no other process can exchange
+//! a directory or file on the path for a link.
 
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::os::fd::OwnedFd;
 use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
 
 use ignore::{DirEntry, WalkBuilder};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, openat, statat};
 
+use crate::limits;
 use crate::tool_error::{ToolError, ToolErrorCode};
+
+const DIRECTORY: OFlags =
+    OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+/// Flags for opening a file to read. With `NONBLOCK`, opening does not wait even if the file is a
+/// pipe.
+const READ: OFlags = OFlags::RDONLY
+    .union(OFlags::NOFOLLOW)
+    .union(OFlags::NONBLOCK)
+    .union(OFlags::NOCTTY)
+    .union(OFlags::CLOEXEC);
 
 /// Names of directories that contain tests.
 const TEST_DIRECTORIES: [&str; 6] = ["test", "tests", "testdata", "__tests__", "spec", "specs"];
@@ -18,23 +37,46 @@ const TEST_DIRECTORIES: [&str; 6] = ["test", "tests", "testdata", "__tests__", "
 #[derive(Debug, Clone)]
 pub struct SearchTree {
     root: PathBuf,
+    /// The open root.
+    dir: Arc<OwnedFd>,
     /// Whether the root is part of a git working tree. If so, ignore files above the root also
     /// apply.
     in_git: bool,
 }
 
+/// Reason why a file of the tree was not read.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum UnreadFile {
+    #[error("is a directory")]
+    Directory,
+    /// A link, a device, a pipe or a socket.
+    #[error("is neither a file nor a directory")]
+    Special,
+    /// The file has more than [`limits::FILE_BYTES_MAX`] bytes.
+    #[error("has {0} bytes")]
+    TooLarge(u64),
+    #[error(transparent)]
+    Failed(#[from] io::Error),
+}
+
 impl SearchTree {
-    pub fn open(root: &Path) -> std::io::Result<Self> {
+    pub fn open(root: &Path) -> io::Result<Self> {
         let root = root.canonicalize()?;
-        if !root.is_dir() {
-            return Err(std::io::Error::from(std::io::ErrorKind::NotADirectory));
-        }
+        let dir = Arc::new(rustix::fs::open(&root, DIRECTORY, Mode::empty())?);
         let in_git = root.ancestors().any(|a| a.join(".git").exists());
-        Ok(Self { root, in_git })
+        Ok(Self { root, dir, in_git })
     }
 
-    pub fn root(&self) -> &Path {
-        &self.root
+    /// Reads the file `inside`, a path that [`Self::resolve`] or [`Self::files`] has returned.
+    pub(crate) fn read(&self, inside: &Path) -> Result<Vec<u8>, UnreadFile> {
+        // An empty path is the root itself.
+        let Some(name) = inside.file_name() else { return Err(UnreadFile::Directory) };
+        let parent = inside.parent().unwrap_or(Path::new(""));
+        let mut dir = openat(&*self.dir, ".", DIRECTORY, Mode::empty()).map_err(io::Error::from)?;
+        for name in parent {
+            dir = openat(&dir, name, DIRECTORY, Mode::empty()).map_err(io::Error::from)?;
+        }
+        read_in(&dir, name)
     }
 
     /// Finds `written` beneath the root, and resolves the links in its path. Fails if the path does
@@ -105,9 +147,42 @@ impl SearchTree {
             .git_global(false)
             .follow_links(false)
             .sort_by_file_path(Path::cmp)
-            .filter_entry(move |e| wanted.starts_with(e.path()) || e.path().starts_with(&wanted))
+            .filter_entry(move |e| {
+                // An ignore file can include a hidden file again, which must stay hidden.
+                let is_hidden = e.depth() > 0 && e.file_name().as_encoded_bytes().starts_with(b".");
+                let is_on_path = wanted.starts_with(e.path()) || e.path().starts_with(&wanted);
+                is_on_path && !is_hidden
+            })
             .build()
     }
+}
+
+/// Reads a regular file in an open directory.
+fn read_in(dir: &OwnedFd, name: &OsStr) -> Result<Vec<u8>, UnreadFile> {
+    // The type is checked before opening, because opening a device may already have an effect.
+    let stat = statat(dir, name, AtFlags::SYMLINK_NOFOLLOW).map_err(io::Error::from)?;
+    match FileType::from_raw_mode(stat.st_mode) {
+        FileType::RegularFile => {}
+        FileType::Directory => return Err(UnreadFile::Directory),
+        _ => return Err(UnreadFile::Special),
+    }
+
+    let file = File::from(openat(dir, name, READ, Mode::empty()).map_err(io::Error::from)?);
+    let metadata = file.metadata()?;
+    if !metadata.is_file() {
+        return Err(UnreadFile::Special);
+    }
+    if metadata.len() > limits::FILE_BYTES_MAX {
+        return Err(UnreadFile::TooLarge(metadata.len()));
+    }
+
+    // The file may grow while it is read.
+    let mut bytes = Vec::new();
+    let count = file.take(limits::FILE_BYTES_MAX + 1).read_to_end(&mut bytes)? as u64;
+    if count > limits::FILE_BYTES_MAX {
+        return Err(UnreadFile::TooLarge(count));
+    }
+    Ok(bytes)
 }
 
 fn outside(written: &str) -> ToolError {
@@ -166,5 +241,31 @@ mod tests {
         std::fs::remove_dir_all(place.path().join("b")).unwrap();
         assert_eq!(files.next(), Some(None));
         assert_eq!(files.next(), None);
+    }
+
+    #[test]
+    fn a_path_that_becomes_a_link_after_it_was_resolved_is_not_read() {
+        let place = tempfile::tempdir().unwrap();
+        let root = place.path().join("root");
+        let outside = place.path().join("outside");
+        std::fs::create_dir_all(root.join("a")).unwrap();
+        std::fs::create_dir(&outside).unwrap();
+        for directory in [&root, &root.join("a"), &outside] {
+            std::fs::write(directory.join("file.txt"), "text").unwrap();
+        }
+
+        let tree = SearchTree::open(&root).unwrap();
+        let paths = ["a/file.txt", "file.txt"].map(|path| tree.resolve(path).unwrap());
+        for path in &paths {
+            assert_eq!(tree.read(path).unwrap(), b"text");
+        }
+
+        std::fs::rename(root.join("a"), root.join("b")).unwrap();
+        std::fs::remove_file(root.join("file.txt")).unwrap();
+        std::os::unix::fs::symlink(&outside, root.join("a")).unwrap();
+        std::os::unix::fs::symlink(outside.join("file.txt"), root.join("file.txt")).unwrap();
+        for path in &paths {
+            assert!(tree.read(path).is_err(), "{}", path.display());
+        }
     }
 }

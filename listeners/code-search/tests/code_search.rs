@@ -158,6 +158,20 @@ fn ignored_hidden_and_binary_files_are_neither_found_nor_read() {
     assert_eq!(code("c.bin"), Err(ToolErrorCode::NotText));
     assert_eq!(code("sub"), Err(ToolErrorCode::NotAFile));
     assert_eq!(code("d.txt"), Ok(()));
+
+    // Ignore files decide about ignored files, and never show hidden ones.
+    write(".git/config", b"needle");
+    write(".gitignore", b"*.log\n!.env\n!.git\n!.git/**\n!/e\n!/e/.f\n");
+    write(".ignore", b"!sub/b.log\n!.env\n");
+    write("e/.f/g.txt", b"needle");
+    let results = code_search::search(&tree, &query("needle")).unwrap();
+    assert_eq!(
+        listed(&results),
+        "d.txt:1:1: needle\nout/a.txt:1:1: needle\nsub/b.log:1:1: needle\n"
+    );
+    for hidden in [".env", ".git/config", "e/.f/g.txt", ".ignore"] {
+        assert_eq!(code(hidden), Err(ToolErrorCode::NotFound), "{hidden}");
+    }
 }
 
 #[test]
