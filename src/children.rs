@@ -186,13 +186,13 @@ mod subreaper {
 
             // All are killed before any is waited for, because one may trace another and delay its
             // end. No exit code has been collected, so each id still belongs to its process.
-            for Orphan { pid, is_zombie } in &found {
+            for OrphanedProcess { pid, is_zombie } in &found {
                 let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
                 if !is_zombie && kill_process(*pid, Signal::KILL).is_ok() {
                     ended.push(format!("{pid} ({})", name.trim_end()));
                 }
             }
-            for Orphan { pid, .. } in &found {
+            for OrphanedProcess { pid, .. } in &found {
                 collect(*pid);
             }
             seen.extend(found.iter().map(|orphan| orphan.pid));
@@ -202,12 +202,12 @@ mod subreaper {
     }
 
     /// A child of this program that the program has not started.
-    struct Orphan {
+    struct OrphanedProcess {
         pid: Pid,
         is_zombie: bool,
     }
 
-    fn orphans(owned: &BTreeMap<u32, Option<ListenerName>>) -> Vec<Orphan> {
+    fn orphans(owned: &BTreeMap<u32, Option<ListenerName>>) -> Vec<OrphanedProcess> {
         // A look at all processes of the machine takes far longer than this look.
         let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         if matches!(waitid(WaitId::All, look), Err(Errno::CHILD)) {
@@ -220,7 +220,7 @@ mod subreaper {
         let orphans = pids.filter(|pid| !owned.contains_key(pid)).filter_map(|pid| {
             let status = status(i64::from(pid)).filter(|status| status.parent == own)?;
             let pid = Pid::from_raw(i32::try_from(pid).ok()?)?;
-            Some(Orphan { pid, is_zombie: status.is_zombie })
+            Some(OrphanedProcess { pid, is_zombie: status.is_zombie })
         });
         orphans.collect()
     }
