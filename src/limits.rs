@@ -1107,6 +1107,13 @@ pub const ALERT_OUTPUT_WAIT: Duration = Duration::from_millis(200);
 /// Maximum time for which a command waits at its end for blocking tasks, such as the read of a file
 /// on a server that does not respond.
 pub const RUNTIME_END_WAIT: Duration = Duration::from_secs(10);
+/// Maximum time for which a log line delays the work of a command that runs for long. After this
+/// time, nothing seems to read the log, and lines are queued.
+pub const STDERR_LINE_WAIT: Duration = Duration::from_millis(100);
+/// Maximum bytes of the log lines that are queued while nothing reads the log.
+pub const STDERR_QUEUE_BYTES_MAX: usize = 1 << 20;
+/// Maximum time for which a command waits at its end until its queued log lines are written.
+pub const STDERR_END_WAIT: Duration = Duration::from_secs(1);
 /// Maximum time that a stopping pump waits for the commands of alerts.
 pub const ALERT_STOP_WAIT: Duration = Duration::from_secs(2);
 /// Interval at which the organism checks for problems of its journal and of the journal's copies.

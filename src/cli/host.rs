@@ -14,6 +14,7 @@ use crate::web;
 use super::exit::{CommandExit, CommandFailure};
 use super::render;
 use super::startup::{self, ConfigArg};
+use super::stderr_queue;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -34,6 +35,7 @@ pub struct Args {
 }
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    stderr_queue::start();
     let config = args.config.load_for_host(args.keys.is_some())?;
     let agents = chosen(&config, &args.only).map_err(|error| explained(&config, &error))?;
     let names: Vec<_> = agents.iter().map(|agent| agent.name.to_string()).collect();

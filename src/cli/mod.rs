@@ -82,6 +82,7 @@ mod serve;
 mod sql;
 mod startup;
 mod stats;
+mod stderr_queue;
 mod stop_signals;
 mod submit_output;
 mod tail;
@@ -246,7 +247,9 @@ pub fn main() -> ExitCode {
     };
     startup::end_runtime();
     startup::end_orphans();
-    output::finish(code)
+    let code = output::finish(code);
+    stderr_queue::finish();
+    code
 }
 
 /// Prints a help text, the version, or an error in the arguments, for a command line that runs no
@@ -347,17 +350,21 @@ impl<'a> tracing_subscriber::fmt::MakeWriter<'a> for LogOutput {
 
 impl std::io::Write for LogWriter {
     fn write(&mut self, line: &[u8]) -> std::io::Result<usize> {
-        let text = visible_log(&String::from_utf8_lossy(line));
+        let mut text = visible_log(&String::from_utf8_lossy(line));
         if self.is_own {
-            workflow::write_log(&named_config::with_option(&text))?;
-        } else {
-            workflow::write_log(&text)?;
+            text = named_config::with_option(&text).into_owned();
+        }
+
+        match stderr_queue::started() {
+            Some(queue) => queue.write(text),
+            None => workflow::write_log(&text)?,
         }
         Ok(line.len())
     }
 
     fn flush(&mut self) -> std::io::Result<()> {
-        std::io::stderr().flush()
+        // Standard error has no buffer. Its lock may be held for long by a write that blocks.
+        Ok(())
     }
 }
 

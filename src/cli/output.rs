@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::render::show_hidden;
-use super::{CommandExit, named_config};
+use super::{CommandExit, named_config, stderr_queue};
 use crate::mutant::mutant;
 use crate::xml::invisible_characters::{visible, visible_json};
 
@@ -64,7 +64,10 @@ pub fn note_line(line: Arguments<'_>) {
 /// Writes text for people to standard error without replacing characters. Drops errors, because
 /// there is no place to report them.
 pub fn note(text: Arguments<'_>) {
-    std::io::stderr().lock().write_fmt(text).ok();
+    match stderr_queue::started() {
+        Some(queue) => queue.write(text.to_string()),
+        None => drop(std::io::stderr().lock().write_fmt(text)),
+    }
 }
 
 /// Whether output to `stream` has colours. True if `stream` is a terminal that can show colours,

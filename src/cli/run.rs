@@ -21,6 +21,7 @@ use super::exit::CommandFailure;
 use super::journal_target::{self, JournalTarget};
 use super::render;
 use super::startup::{self, ConfigArg};
+use super::stderr_queue;
 use super::stop_signals::report_stopping;
 use super::web_view::{LISTEN, OpenView, ViewArgs, ViewContent};
 
@@ -45,6 +46,7 @@ pub struct Args {
 }
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    stderr_queue::start();
     let config = args.config.load()?;
     let partitions = startup::partitions(&config, args.partitions)?;
     if args.new {

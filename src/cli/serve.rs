@@ -12,6 +12,7 @@ use super::exit::{self, CommandExit, CommandFailure};
 use super::indexed;
 use super::journal_target::{self, JournalTarget};
 use super::startup;
+use super::stderr_queue;
 use super::web_view::{LISTEN, ViewArgs, ViewContent};
 
 #[derive(Debug, clap::Args)]
@@ -38,6 +39,7 @@ pub struct Args {
 }
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    stderr_queue::start();
     // The token is a secret of this process.
     startup::hide_memory();
     let config = config(&args)?;

@@ -1,5 +1,6 @@
 //! A command whose reader has closed the pipe stops its output, but finishes its work.
 
+use std::io::{PipeReader, Write as _};
 use std::process::{Child, Command, Stdio};
 
 use super::kill::torture;
@@ -123,15 +124,38 @@ fn every_file_of_a_directory_is_sent_although_the_reader_has_gone() {
     assert_eq!(house.recorded("said"), 70);
 }
 
-#[test]
-fn a_run_continues_although_the_reader_of_its_log_has_gone() {
+/// A full pipe, and its reader, which takes nothing.
+fn full() -> (Stdio, PipeReader) {
+    let (reader, mut writer) = std::io::pipe().unwrap();
+    let log = writer.try_clone().unwrap();
+    // Fills each byte that becomes free, and ends with the reader.
+    std::thread::spawn(move || writer.write_all(&vec![b'.'; 4 << 20]));
+    (log.into(), reader)
+}
+
+/// Checks that an organism that writes its log to `log` starts, serves a client, and stops.
+fn runs_with(log: Stdio) {
     let house = House::new();
-    let mut run: Child = house.command(&["run"]).stdout(unread()).stderr(unread()).spawn().unwrap();
+    let mut run = house.command(&["run"]);
+    run.env("ORGANISM_LOG", "debug");
+    let mut run: Child = run.stdout(unread()).stderr(log).spawn().unwrap();
     until("its socket is there", || house.data().join("control.sock").exists().then_some(()));
     assert_eq!(house.send_text(&say("hello"), &[]).out, talk_reply("hello"));
     let stopping = Command::new("kill").args(["-TERM", &run.id().to_string()]).status().unwrap();
     assert!(stopping.success());
     assert_eq!(until("it stops", || run.try_wait().unwrap()).code(), Some(0));
+}
+
+#[test]
+fn a_run_continues_although_the_reader_of_its_log_has_gone() {
+    runs_with(unread());
+}
+
+#[test]
+fn a_run_continues_although_the_reader_of_its_log_takes_nothing() {
+    let (log, reader) = full();
+    runs_with(log);
+    drop(reader);
 }
 
 /// A full disk under the output is an error, and a closed reader is not. The work is done in both
