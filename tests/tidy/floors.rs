@@ -108,6 +108,7 @@ const SHARED_BY_VERBS: &[&str] = &[
     "threads",
     "exit",
     "startup",
+    "stderr_queue",
     "output",
     "passphrase",
     "journal_target",
