@@ -173,11 +173,7 @@ pub fn of_index(error: &index::Error) -> CommandExit {
         Error::Query { .. } => CommandExit::Usage,
         Error::Building { .. } | Error::TimedOut { .. } => CommandExit::TryAgain,
         Error::Io { source, .. } => of_io(source),
-        Error::Sqlite { source, .. }
-            if source.sqlite_error_code() == Some(rusqlite::ErrorCode::DiskFull) =>
-        {
-            CommandExit::TryAgain
-        }
+        error if error.is_disk_full() => CommandExit::TryAgain,
         _ => CommandExit::Unavailable,
     }
 }
@@ -233,5 +229,21 @@ mod tests {
         let code_of = |kind: ErrorKind| of_written_file(&Error::from(kind));
         assert_eq!(code_of(ErrorKind::StorageFull), CommandExit::TryAgain);
         assert_eq!(code_of(ErrorKind::AlreadyExists), CommandExit::Usage);
+    }
+
+    #[test]
+    fn a_full_disk_under_an_index_is_no_failure_of_the_disk() {
+        use rusqlite::ffi;
+
+        let failed = |code| {
+            let source = rusqlite::Error::SqliteFailure(ffi::Error::new(code), None);
+            index::Error::Sqlite { path: "index.db".into(), source }
+        };
+        for full in [ffi::SQLITE_FULL, ffi::SQLITE_IOERR_SHMSIZE] {
+            let error = failed(full);
+            assert_eq!(of_index(&error), CommandExit::TryAgain);
+            assert_eq!(error.to_string(), "the index index.db: the disk is full");
+        }
+        assert_eq!(of_index(&failed(ffi::SQLITE_IOERR_READ)), CommandExit::Unavailable);
     }
 }

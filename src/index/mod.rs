@@ -85,6 +85,7 @@ use std::path::{Path, PathBuf};
 
 use crate::ids::Position;
 use crate::journal;
+use crate::journal::sqlite;
 
 /// Version of the tables. An index with a different version is rebuilt.
 const FORMAT_VERSION: u32 = 19;
@@ -98,7 +99,7 @@ const WORDS_SCHEMA: &str = include_str!("words.sql");
 pub enum Error {
     #[error(transparent)]
     Journal(#[from] journal::Error),
-    #[error("the index {}: {source}", path.display())]
+    #[error("the index {}: {}", path.display(), sqlite_text(source))]
     Sqlite { path: PathBuf, source: rusqlite::Error },
     #[error("the index {}: {source}", path.display())]
     Io { path: PathBuf, source: std::io::Error },
@@ -144,6 +145,12 @@ fn version_advice(found: &str) -> &'static str {
     }
 }
 
+/// Describes an error of SQLite. For some files on a full disk, SQLite itself reports only that it
+/// could not write.
+fn sqlite_text(error: &rusqlite::Error) -> String {
+    if sqlite::is_disk_full(error) { "the disk is full".to_owned() } else { error.to_string() }
+}
+
 fn read_so_far(progress: Option<[Position; 2]>) -> String {
     progress.map_or_else(String::new, |[reached, last]| {
         format!(", and has read {reached} of {last} records")
@@ -178,9 +185,8 @@ impl Error {
     }
 
     /// Whether a disk is full: that of the index, or that of SQLite's temporary files.
-    fn is_disk_full(&self) -> bool {
-        let Self::Sqlite { source, .. } = self else { return false };
-        source.sqlite_error_code() == Some(rusqlite::ErrorCode::DiskFull)
+    pub fn is_disk_full(&self) -> bool {
+        matches!(self, Self::Sqlite { source, .. } if sqlite::is_disk_full(source))
     }
 
     /// Whether this error shows that the index must be rebuilt: the index is damaged or has another

@@ -47,8 +47,7 @@ use super::{Error, TreeHeads};
 use wal_checkpointer::{WalCheckpointResult, WalCheckpointer};
 
 pub use backup::{BackedUp, UnnamedCopy, back_up};
-pub(super) use connect::is_disk_full;
-pub use connect::keep_plans;
+pub use connect::{is_disk_full, keep_plans};
 pub use directory::{DATABASE, make as make_directory};
 pub(in crate::journal) use directory::{note_journal, noted_journal};
 pub use directory_lock::{DirectoryLock, LockHolder, lock_holder, require_free};
