@@ -89,7 +89,8 @@ impl<'d> IndexFold<'d> {
                 let rule = self.names.number(RefusalRule::Busy.as_str())?;
                 let names = EventNames::of_refusal(client_n, rule);
                 self.hours.add_refusals(record.time.0, None, names, *count);
-                self.count_refusals(record, None, i64::try_from(*count).unwrap_or(i64::MAX))
+                self.count_refusals(record, None, i64::try_from(*count).unwrap_or(i64::MAX))?;
+                Ok(())
             }
             Input::Alert(report) => self.add_alert(record, report),
             Input::Denied { listener, operations, .. } => {
@@ -350,19 +351,20 @@ impl<'d> IndexFold<'d> {
         refusal: &Refusal,
     ) -> rusqlite::Result<()> {
         self.last += 1;
-        // A refusal may name a thread that does not exist. It still counts for the tree.
+        // A refusal may name no thread, or a thread that does not exist. It still belongs to the tree
+        // of its record.
         let thread = match thread {
             Some(thread) => self.threads.find(thread)?,
             None => None,
         };
-        self.count_refusals(record, thread, 1)?;
+        let home = self.count_refusals(record, thread, 1)?;
 
-        self.add_text(self.last, thread)?;
+        self.add_text(self.last, Some(home))?;
 
         let name = refusal.name.as_deref().map(|name| self.names.payload(name)).transpose()?;
-        let sql = "INSERT INTO refusal_row(n, position, time, sender, thread, call, rule, name, \
-                   message, bytes, digest, submission) \
-                   VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)";
+        let sql = "INSERT INTO refusal_row(n, position, time, sender, thread, home, call, rule, \
+                   name, message, bytes, digest, submission) \
+                   VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)";
         let submission = match &record.input {
             Input::Submitted { id, .. } => Some(id),
             _ => None,
@@ -377,6 +379,7 @@ impl<'d> IndexFold<'d> {
             record.time.0,
             sender,
             thread,
+            home,
             call.as_ref().map(|call| call.0.0.as_bytes().as_slice()),
             rule,
             name,
@@ -388,17 +391,20 @@ impl<'d> IndexFold<'d> {
         Ok(())
     }
 
+    /// Counts refusals for `thread` or, without it, for the tree of the record. Returns the number of
+    /// the thread for which they count.
     fn count_refusals(
         &mut self,
         record: &Record,
         thread: Option<i64>,
         refusals: i64,
-    ) -> rusqlite::Result<()> {
+    ) -> rusqlite::Result<i64> {
         let thread = match thread {
             Some(thread) => thread,
             None => self.threads.number(&record.tree, None, record)?,
         };
-        self.threads.add_refusals(thread, record, refusals)
+        self.threads.add_refusals(thread, record, refusals)?;
+        Ok(thread)
     }
 
     fn close(&mut self, record: &Record, id: CallId, how: Closing) -> rusqlite::Result<()> {

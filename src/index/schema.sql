@@ -212,6 +212,8 @@ CREATE TABLE refusal_row(
   time INTEGER NOT NULL,
   sender INTEGER NOT NULL,
   thread INTEGER,
+  -- The thread that a search limits itself to: `thread` or, without it, the tree of the record.
+  home INTEGER NOT NULL,
   call BLOB,
   rule INTEGER NOT NULL,
   name INTEGER,

@@ -174,9 +174,11 @@ impl SearchFilter {
         }
         if let Some(thread) = self.within.as_ref().filter(|_| !scope.is_whole_tree(self)) {
             // The ids beneath a thread sort between `id.` and `id/`.
-            let condition =
-                "m.thread IN (SELECT n FROM thread_row WHERE id = ? OR (id > ? AND id < ?))";
-            query.add(condition, thread.to_string().into());
+            let column = if is_message { "m.thread" } else { "m.home" };
+            let condition = format!(
+                "{column} IN (SELECT n FROM thread_row WHERE id = ? OR (id > ? AND id < ?))"
+            );
+            query.add(&condition, thread.to_string().into());
             query.values.push(format!("{thread}.").into());
             query.values.push(format!("{thread}/").into());
         }

@@ -1,13 +1,13 @@
 //! `organism search`: by words and by properties of messages, with the total number of matches.
 
-use organism::envelope::{Disposition, MessageKind, RefusalRule};
+use organism::envelope::{Disposition, MessageKind, Refusal, RefusalRule};
 use organism::limits;
-use organism::thread::Record;
+use organism::thread::{Fact, Record};
 
 use super::damage::redact;
 use super::{organism, rows, text};
 use crate::journal::Place;
-use crate::journal::script::{NAMESPACE, Script, research, thread};
+use crate::journal::script::{NAMESPACE, Script, name, research, thread};
 
 /// A journal with one thread for each of these questions.
 fn journal_of(questions: &[&str]) -> Place {
@@ -407,6 +407,34 @@ fn each_of_many_refusals_in_a_record_is_found() {
     assert_eq!(heads(&["late200"]), ["<item>late200</item>"]);
     let within = ["--substring", "early200", "--thread", "sess-abcdefgh"];
     assert_eq!(heads(&within), ["<item>early200</item>"]);
+}
+
+/// A refusal of a submission that opens no thread names none.
+#[test]
+fn a_refusal_without_a_thread_is_found_in_the_tree_of_its_record() {
+    let refused = |text: &str| Fact::Refused {
+        sender: name("operator"),
+        thread: None,
+        call: None,
+        refusal: Refusal::new(RefusalRule::SchemaInvalid, "no such item", text.as_bytes()),
+    };
+    let mut script = Script::default();
+    let mut boot = script.boot(1);
+    boot.facts.push(refused("<early/>"));
+    let (_, mut question) = script.question(&thread("sess-question0"), "Which items?");
+    question.facts.push(refused("<late/>"));
+    let place = Place::with(&mut [boot, question]);
+
+    let heads = |args: &[&str]| {
+        let output = organism(&place, &[&["search", "--json"], args].concat());
+        let item: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        item["head"].as_str().unwrap().to_owned()
+    };
+    for (root, head) in [("sess-organism", "<early/>"), ("sess-question0", "<late/>")] {
+        assert_eq!(heads(&["such", "--thread", root]), head);
+        assert_eq!(heads(&["--kind", "refusal", "--thread", root]), head);
+        assert_eq!(heads(&["such", "--from", "operator", "--thread", root]), head);
+    }
 }
 
 /// A message whose payload was redacted is still found by its names, and is shown as redacted.
