@@ -28,10 +28,10 @@ pub(super) struct ExportTask {
     /// changed.
     full_requests: usize,
     backoff: Duration,
-    /// Whether the log contains a warning that the collector accepts no spans. The next export that
-    /// needs no retry sets this flag to false.
+    /// Whether the last line of the log about the collector states that it accepts no spans, and that
+    /// they are kept for a retry.
     warned: bool,
-    /// Whether the log already states that the collector rejected spans.
+    /// Whether the log already states, since the last outage, that the collector rejected spans.
     is_rejection_logged: bool,
 }
 
@@ -143,6 +143,9 @@ impl ExportTask {
             ExportVerdict::Taken { rejected, why } => {
                 let rejected = rejected.min(count(sent));
                 self.counts.exported.add(count(sent).saturating_sub(rejected));
+                if rejected < count(sent) {
+                    self.note_recovery();
+                }
                 if rejected > 0 {
                     self.count_rejected(rejected, &why);
                 }
@@ -178,6 +181,10 @@ impl ExportTask {
     fn done(&mut self, sent: usize) {
         self.batch.drain(..sent.min(self.batch.len()));
         self.backoff = limits::COLLECTOR_BACKOFF_FIRST;
+    }
+
+    /// Logs the end of an outage, if the log has its begin.
+    fn note_recovery(&mut self) {
         if std::mem::take(&mut self.warned) {
             let address = self.collector.address();
             let dropped = self.counts.dropped.get();
@@ -189,6 +196,10 @@ impl ExportTask {
 
     fn count_rejected(&mut self, spans: u64, why: &str) {
         self.counts.rejected.add(spans);
+        // After an outage, the log states again what the collector does with the spans.
+        if std::mem::take(&mut self.warned) {
+            self.is_rejection_logged = false;
+        }
         if !std::mem::replace(&mut self.is_rejection_logged, true) {
             let address = self.collector.address();
             tracing::warn!(

@@ -108,11 +108,20 @@ fn temporarily_rejected_spans_are_sent_again_and_others_are_not() {
     collector.feels(Mood::TakesBut(1));
     exchange(&house, "hello");
     until("one of them is not taken", || (counted(&house)[2] >= 3).then_some(()));
-    assert_eq!(running.stop(), Some(0));
+    let logged = |text: &str| house.log().matches(text).count();
     // Regardless of the number of failed attempts.
     for once in ["does not accept spans", "accepts spans again", "later rejections"] {
-        assert_eq!(house.log().matches(once).count(), 1, "{once}: {}", house.log());
+        assert_eq!(logged(once), 1, "{once}: {}", house.log());
     }
+
+    // An outage that ends with a rejection is no recovery.
+    collector.feels(Mood::Says(503, "Retry-After: 0\r\n"));
+    exchange(&house, "hello");
+    until("the outage is logged", || (logged("does not accept spans") == 2).then_some(()));
+    collector.feels(Mood::Says(401, ""));
+    until("the rejection is logged", || (logged("later rejections") == 2).then_some(()));
+    assert_eq!(running.stop(), Some(0));
+    assert_eq!(logged("accepts spans again"), 1, "{}", house.log());
 }
 
 #[test]
