@@ -7,6 +7,7 @@ use crate::audit::MessageReport;
 use super::exit::{CommandExit, CommandFailure};
 use super::journal_target::JournalTarget;
 use super::message_lookup;
+use super::output::recorded;
 use super::render::{RenderOutput, draw_report, put, put_visible_json};
 
 #[derive(Debug, clap::Args)]
@@ -17,7 +18,8 @@ pub struct Args {
     /// --ids` show ids.
     #[arg(value_name = "ID")]
     id: String,
-    /// Write the bytes of the payload alone, exactly as they were recorded.
+    /// Write the bytes of the payload alone, exactly as they were recorded. On a terminal, characters
+    /// that it would hide or interpret are replaced by their code points.
     #[arg(long, conflicts_with_all = ["json", "full"])]
     raw: bool,
     /// Maximum length of the list of messages that this message caused. If this message caused more
@@ -36,7 +38,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let report = message_lookup::find(&args.place, &args.id, args.limit)?;
     if args.raw {
         let payload = report.message.payload.as_deref();
-        put(payload.ok_or_else(|| redacted(&report))?)?;
+        put(&recorded(payload.ok_or_else(|| redacted(&report))?))?;
     } else if args.json {
         put_visible_json(&report)?;
     } else {

@@ -34,7 +34,7 @@ fn a_data_directory_from_elsewhere_cannot_control_the_terminal() {
 /// On a terminal, the control characters of a payload are escaped. A program that reads the output
 /// gets the payload unchanged.
 #[test]
-fn a_payload_cannot_control_the_terminal_of_send_and_of_thread_as_json() {
+fn a_payload_cannot_control_the_terminal_of_send_thread_and_message() {
     let text = "a\u{9b}2J\u{202e}b\u{e0041}";
     let house = House::with_echo();
     house.write("say.xml", say(text));
@@ -56,4 +56,12 @@ fn a_payload_cannot_control_the_terminal_of_send_and_of_thread_as_json() {
     let line = shown.lines().find(|line| line.starts_with('{')).unwrap();
     let timeline: serde_json::Value = serde_json::from_str(line).unwrap();
     assert!(timeline.to_string().contains(text), "{timeline}");
+
+    let found = house.organism(&["search", "--payload", "said", "--json"]).json();
+    let message = found.first().and_then(|said| said["id"].as_str()).unwrap();
+    let raw = ["message", message, "--raw"];
+    assert_eq!(house.organism(&raw).out.trim_end(), talk_reply(text).trim_end());
+    let (shown, code) = at_terminal(&house, &raw, &[]);
+    assert_eq!(code, 0, "{shown:?}");
+    assert!(shown.contains(">a\\u{9b}2J\\u{202e}b\\u{e0041}</said>"), "{shown:?}");
 }
