@@ -14,7 +14,7 @@ use crate::limits;
 use super::exit::{CommandExit, CommandFailure};
 use super::indexed;
 use super::journal_target::{self, JournalTarget};
-use super::output::recorded;
+use super::output::{self, recorded};
 use super::render::{RenderOutput, one_line, put, table, visible_json_line};
 use row_writer::RowWriter;
 
@@ -100,8 +100,9 @@ impl SqlRows {
         }
     }
 
+    /// Takes the names of the columns, or a row. Returns false if the query can end.
     fn take(&mut self, columns: &[String], row: Option<Vec<SqlValue>>) -> bool {
-        if self.failure.is_some() {
+        if self.failure.is_some() || output::is_closed() {
             return false;
         }
 

@@ -127,9 +127,7 @@ fn bounds_of_a_query_are_errors_that_say_what_to_do() {
         let error = text(&output.stderr);
         assert!(error.contains(part), "{error}");
     };
-    let endless =
-        "WITH RECURSIVE n(i) AS (VALUES (1) UNION ALL SELECT i + 1 FROM n) SELECT i FROM n";
-    refused(&[endless], "a table has at most 100000 rows; add LIMIT");
+    refused(&[ENDLESS], "a table has at most 100000 rows; add LIMIT");
     refused(&["--json", "SELECT 1 AS id, 2 AS id"], "two columns are named `id`");
     let limitless = sql(&place, &["--timeout", &u64::MAX.to_string(), "SELECT 1 AS one"]);
     assert_eq!(limitless, "one\n  1\n");
@@ -153,4 +151,39 @@ fn a_query_whose_output_has_no_reader_ends_after_its_time_limit() {
         assert!(text(&output.stderr).contains("pass a longer --timeout"), "{format}");
         assert!(!output.stdout.is_empty(), "{format}");
     }
+}
+
+/// A statement with a row for each number.
+const ENDLESS: &str =
+    "WITH RECURSIVE n(i) AS (VALUES (1) UNION ALL SELECT i + 1 FROM n) SELECT i FROM n";
+
+/// A query whose rows go nowhere ends at once, and not only at its time limit.
+#[test]
+fn a_query_ends_when_the_reader_of_its_output_goes_away() {
+    let place = researched();
+    for format in ["--csv", "--json"] {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let mut query = command(&place, &["sql", format, "--timeout", "3600", ENDLESS]);
+        let mut query = query.stdout(writer).stderr(Stdio::piped()).spawn().unwrap();
+        let ended = until("it ends", || query.try_wait().unwrap());
+        assert_eq!(ended.code(), Some(0), "{format}");
+        let output = query.wait_with_output().unwrap();
+        assert_eq!(text(&output.stderr), "", "{format}");
+    }
+}
+
+/// A full disk under the output ends a query with an error about the output.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_query_whose_output_cannot_be_written_names_the_output() {
+    let place = researched();
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let mut query = command(&place, &["sql", "--csv", "--timeout", "3600", ENDLESS]);
+    let mut query = query.stdout(full).stderr(Stdio::piped()).spawn().unwrap();
+    let ended = until("it ends", || query.try_wait().unwrap());
+    assert_eq!(ended.code(), Some(69));
+    let output = query.wait_with_output().unwrap();
+    let error = text(&output.stderr);
+    assert!(error.contains("standard output is incomplete"), "{error}");
 }
