@@ -3,7 +3,7 @@
 mod live;
 mod thread_calls;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -219,7 +219,8 @@ impl JournalTail {
         self.seen.get(&partition).is_some_and(|seen| *seen >= position)
     }
 
-    /// Shows every record that the command has not shown yet.
+    /// Shows every record that the command has not shown yet, in the order of time. Stops early if
+    /// the reader of the output has closed it.
     fn show_new(&mut self) -> anyhow::Result<()> {
         // Opened for each read, because a reader that stays open delays the pump's checkpoints of
         // the database.
@@ -231,27 +232,29 @@ impl JournalTail {
                 self.seen.insert(*partition, begin);
             }
         }
-        loop {
-            let mut records = Vec::new();
-            for (partition, reader) in &readers {
-                if let Some(seen) = self.seen.get_mut(partition) {
-                    records.extend(after(reader, seen, self.args.until)?);
-                }
-            }
-            if records.is_empty() {
-                return Ok(());
-            }
 
-            if readers.len() > 1 {
-                records.sort_by_key(|sealed| sealed.record.time);
-            }
-            for sealed in &records {
-                if let Some(calls) = &mut self.calls {
-                    calls.take(&sealed.record);
+        let with_queue = |(partition, reader)| (partition, reader, VecDeque::new());
+        let mut journals: Vec<_> = readers.into_iter().map(with_queue).collect();
+        while !output::is_closed() {
+            for (partition, reader, read) in &mut journals {
+                if read.is_empty()
+                    && let Some(seen) = self.seen.get_mut(partition)
+                {
+                    read.extend(after(reader, seen, self.args.until)?);
                 }
-                show(sealed, self.within.as_ref(), &self.output, self.args.json)?;
             }
+            journals.retain(|(_, _, read)| !read.is_empty());
+
+            // The records of one journal keep their order, even where their times do not increase.
+            let next = journals.iter_mut().map(|(_, _, read)| read);
+            let next = next.min_by_key(|read| read.front().map(|sealed| sealed.record.time));
+            let Some(sealed) = next.and_then(VecDeque::pop_front) else { break };
+            if let Some(calls) = &mut self.calls {
+                calls.take(&sealed.record);
+            }
+            show(&sealed, self.within.as_ref(), &self.output, self.args.json)?;
         }
+        Ok(())
     }
 
     /// Returns the position after which the output begins.
@@ -274,8 +277,7 @@ fn end_of(reader: &JournalReader, until: Option<Time>) -> Result<Position, Error
 }
 
 /// Reads the records after the position `seen` and, if `until` is given, before this time. Reads at
-/// most `limits::SCAN_RECORDS` records, so that a long journal does not delay the journals of other
-/// partitions. Sets `seen` to the position of the last record that was read.
+/// most `limits::SCAN_RECORDS` records, so that they fit into memory. Sets `seen` to the position of the last record that was read.
 fn after(
     reader: &JournalReader,
     seen: &mut Position,

@@ -2,6 +2,7 @@
 
 mod lineage;
 mod pages;
+mod partitions;
 mod times;
 
 use std::process::{Command, Output};
