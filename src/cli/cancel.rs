@@ -56,7 +56,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let refusal = match cancelled {
         Err(Error::NoThread { thread }) => {
             let data = args.decision.data.as_deref();
-            return Err(journal_target::unknown(data, &thread).into());
+            return Err(journal_target::not_on_record(data, &thread).into());
         }
         other => other?,
     };
@@ -79,7 +79,7 @@ fn refuse_unknown(data: &Path, thread: &ThreadId) -> anyhow::Result<()> {
     match recorded {
         Ok(true) => Ok(()),
         Ok(false) | Err(journal::Error::Missing { .. }) => {
-            Err(journal_target::unknown(None, thread).into())
+            Err(journal_target::not_on_record(None, thread).into())
         }
         Err(error) => Err(journal_target::failed(error)),
     }

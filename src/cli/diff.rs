@@ -168,7 +168,7 @@ pub(super) fn timeline(
             return Ok(timeline);
         }
     }
-    Err(unknown(place.data.as_deref(), &thread).into())
+    Err(unknown(place, &thread).into())
 }
 
 /// Finds the first pair of model requests that differ between two threads. Considers only requests

@@ -75,7 +75,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         };
         let heads = readers.iter().map(head_in).collect::<Result<Vec<_>, _>>()?;
         if heads.iter().all(Option::is_none) {
-            return Err(unknown(args.place.data.as_deref(), root).into());
+            return Err(unknown(&args.place, root).into());
         }
     }
 

@@ -11,7 +11,7 @@ use crate::journal::{Error, unreadable};
 
 use super::config_error_carets;
 use super::exit::{self, CommandExit, CommandFailure};
-use super::missing_partitions::noted_partitions_in;
+use super::missing_partitions::{missing_partition_of, noted_partitions_in};
 use super::{named_config, startup};
 
 #[derive(Debug, Default, clap::Args)]
@@ -142,9 +142,26 @@ pub fn known(text: &str) -> anyhow::Result<ThreadId> {
     ThreadId::parse(text).map_err(|error| CommandFailure::usage(error.to_string()).into())
 }
 
-/// Makes the error for a thread without a record in the journals of the command. `data` is the data
-/// directory if the command line names it in place of a config.
-pub fn unknown(data: Option<&Path>, thread: &ThreadId) -> CommandFailure {
+/// Makes the error for a thread without a record in the journals that `place` selects. If the records
+/// of the thread belong into a partition that is missing here, the error states that.
+pub fn unknown(place: &JournalTarget, thread: &ThreadId) -> CommandFailure {
+    let missing = data_dir(place).and_then(|data| {
+        let state = state_dir(place)?;
+        missing_partition_of(thread, &data, state.as_deref())
+    });
+    match missing {
+        Ok(Some(missing)) => {
+            let explanation = missing.explanation();
+            let message = format!("no thread {thread} is in the journals here; {explanation}");
+            CommandFailure::new(CommandExit::Unavailable, message)
+        }
+        _ => not_on_record(place.data.as_deref(), thread),
+    }
+}
+
+/// Makes the error for a thread that is not on record. `data` is the data directory if the command
+/// line names it in place of a config.
+pub fn not_on_record(data: Option<&Path>, thread: &ThreadId) -> CommandFailure {
     let option = named_config::option_or_data(data);
     let message = format!("no thread {thread} is on record; `organism threads{option}` lists them");
     CommandFailure::usage(message)
@@ -155,7 +172,7 @@ pub fn require_thread(place: &JournalTarget, thread: &ThreadId) -> anyhow::Resul
     if has_thread(place, thread)? {
         return Ok(());
     }
-    Err(unknown(place.data.as_deref(), thread).into())
+    Err(unknown(place, thread).into())
 }
 
 /// Whether any journal that `place` selects has a record of the thread.

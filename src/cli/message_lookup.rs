@@ -5,7 +5,8 @@ use crate::index::{IndexedMessage, MessageSelector};
 
 use super::exit::{CommandExit, CommandFailure};
 use super::indexed;
-use super::journal_target::JournalTarget;
+use super::journal_target::{self, JournalTarget};
+use super::missing_partitions::missing_in;
 use super::render::{RenderOutput, message_rows};
 
 /// Finds the only message whose id begins with `id`, in the journals of all partitions. The
@@ -32,11 +33,11 @@ pub fn find(place: &JournalTarget, id: &str, limit: usize) -> anyhow::Result<Mes
         check_selection(&prefix, id, candidates.len() + reports.len())?;
     }
     if candidates.is_empty() && reports.len() == 1 {
-        return reports.pop().map(|report| *report).ok_or_else(|| unknown(id));
+        return reports.pop().map(|report| *report).ok_or_else(|| unknown(place, id));
     }
     candidates.extend(reports.into_iter().map(|report| report.row));
     match candidates.as_slice() {
-        [] => Err(unknown(id)),
+        [] => Err(unknown(place, id)),
         several => Err(ambiguous(id, several)),
     }
 }
@@ -50,7 +51,17 @@ fn malformed(id: &str) -> anyhow::Error {
     CommandFailure::usage(text).into()
 }
 
-fn unknown(id: &str) -> anyhow::Error {
+fn unknown(place: &JournalTarget, id: &str) -> anyhow::Error {
+    // A note has named the missing partitions. The id does not tell the partition of its message.
+    let missing = journal_target::data_dir(place).and_then(|data| missing_in(&data, None));
+    if missing.is_ok_and(|missing| !missing.is_empty()) {
+        let text = format!(
+            "no message {id} is in the journals here; it may be in a partition of which this host \
+             has no copy"
+        );
+        return CommandFailure::new(CommandExit::Unavailable, text).into();
+    }
+
     let text = format!(
         "no message {id} is on record; `organism search` and `organism thread --ids` show ids, and \
          `organism search --kind refusal` what was refused"

@@ -7,7 +7,7 @@ use std::sync::Mutex;
 use uuid::Uuid;
 
 use crate::durable_file;
-use crate::ids::Position;
+use crate::ids::{Position, ThreadId};
 use crate::journal::{Error, may_have_journal, partition_in, partitions_in, replaced};
 use crate::limits;
 use crate::locks::locked;
@@ -54,6 +54,21 @@ pub(super) fn missing_in(
         Ok(MissingPartition { partition, lost })
     });
     missing.collect()
+}
+
+/// Returns the partition of `thread` if its journal is missing in `data`. Returns `None` if the
+/// number of partitions is not known, and for the thread `sess-organism`, which each partition has.
+pub(super) fn missing_partition_of(
+    thread: &ThreadId,
+    data: &Path,
+    state: Option<&Path>,
+) -> anyhow::Result<Option<MissingPartition>> {
+    let root = thread.root();
+    let Some(count) = known_partition_count(data).filter(|_| root != ThreadId::organism()) else {
+        return Ok(None);
+    };
+    let own = root.partition(count);
+    Ok(missing_in(data, state)?.into_iter().find(|missing| missing.partition == own))
 }
 
 /// File in a copy's data directory that contains the number of partitions of the copied journal.

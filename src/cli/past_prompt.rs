@@ -22,7 +22,7 @@ pub fn past_prompt(
     number: u32,
 ) -> anyhow::Result<PromptPreview> {
     if readers_of(place, thread)?.is_empty() {
-        return Err(unknown(place.data.as_deref(), thread).into());
+        return Err(unknown(place, thread).into());
     }
 
     // A fork has the turns of its history by reference, so they are in the record of its source.

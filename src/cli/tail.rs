@@ -117,7 +117,7 @@ impl JournalTail {
             note!("{thread} is not on record yet");
             return Ok(());
         }
-        Err(journal_target::unknown(self.args.place.data.as_deref(), thread).into())
+        Err(journal_target::unknown(&self.args.place, thread).into())
     }
 
     /// Shows new records until the organism ends or the watched thread is over.

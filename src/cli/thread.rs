@@ -110,7 +110,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     match at {
         _ if found => Ok(CommandExit::Done.into()),
         Some(_) => Err(not_yet(&args, &thread)?.into()),
-        None => Err(unknown(args.place.data.as_deref(), &thread).into()),
+        None => Err(unknown(&args.place, &thread).into()),
     }
 }
 
@@ -164,7 +164,7 @@ fn not_yet(args: &Args, thread: &ThreadId) -> anyhow::Result<CommandFailure> {
         }
     }
 
-    Ok(unknown(args.place.data.as_deref(), thread))
+    Ok(unknown(&args.place, thread))
 }
 
 /// Parses a moment, which is either a position of the journal or a time.

@@ -170,7 +170,7 @@ fn of_id(place: &JournalTarget, thread: &ThreadId) -> anyhow::Result<TrialThread
             return Ok(TrialThread { thread: thread.clone(), journal });
         }
     }
-    Err(journal_target::unknown(place.data.as_deref(), thread).into())
+    Err(journal_target::unknown(place, thread).into())
 }
 
 /// Finds the threads that a filter selects, those with the newest records first. Reads at most

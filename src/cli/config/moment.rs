@@ -94,7 +94,7 @@ pub fn boot_at(
     }
 
     found.ok_or_else(|| match ThreadId::parse(moment) {
-        Ok(thread) => unknown(place.data.as_deref(), &thread).into(),
+        Ok(thread) => unknown(place, &thread).into(),
         Err(_) => {
             let text = if is_digest(moment) {
                 format!("the journal has no start with the config `{moment}`")

@@ -114,7 +114,7 @@ pub fn run_on_record(place: &JournalTarget, thread: &ThreadId) -> anyhow::Result
     }
 
     if !is_thread {
-        return Err(unknown(place.data.as_deref(), thread).into());
+        return Err(unknown(place, thread).into());
     }
     let message = format!(
         "no run in {thread} has recorded its definition: it is no thread of a workflow, its \

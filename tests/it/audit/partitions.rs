@@ -38,3 +38,33 @@ fn a_tail_of_a_long_partition_shows_the_later_records_of_another_last() {
     let last = shown.lines().last().unwrap();
     assert!(last.contains("late"), "{last}");
 }
+
+#[test]
+fn what_may_be_in_a_partition_without_a_copy_is_unavailable() {
+    let ids: Vec<_> = (0..50).map(|number| thread(&format!("sess-question{number}"))).collect();
+    let (here, elsewhere): (Vec<_>, Vec<_>) = ids.iter().partition(|id| id.partition(2) == 0);
+    let place = Place::new();
+    let (_, record) = Script::default().question(here[0], "Where?");
+    write(&place, 0, &mut [record]);
+    // As a backup notes it.
+    std::fs::write(place.data().join("partitions"), "2\n").unwrap();
+
+    let refused = |args: &[&str], code: i32, text: &str| {
+        let output = organism(&place, args);
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{args:?}: {error}");
+        assert!(error.contains(text), "{args:?}: {error}");
+    };
+    let [known, unknown, missing] = [here[0], here[1], elsewhere[0]].map(ToString::to_string);
+    let unavailable = "partition 1: this host has no copy of its journal; a host that pumps";
+    for (id, code, text) in [(&missing, 69, unavailable), (&unknown, 2, "is on record; ")] {
+        refused(&["thread", id], code, text);
+        refused(&["export", id], code, text);
+        refused(&["tail", "--no-follow", "--thread", id], code, text);
+        refused(&["search", "--thread", id], code, text);
+        refused(&["diff", &known, id], code, text);
+        refused(&["config", "--at", id], code, text);
+    }
+    let message = "0192f4a8-7c3d-7a5e-8f21-1d2c3b4a5e6f";
+    refused(&["message", message], 69, "it may be in a partition of which this host has no copy");
+}
