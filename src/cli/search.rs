@@ -17,7 +17,8 @@ use super::startup;
 #[command(
     after_help = "WORDS stand for the words of payloads, senders and receivers, ignoring case: all \
                   must occur. A word that ends with * stands for every word that begins so; quoted \
-                  words follow each other."
+                  words follow each other, but not those of scripts without spaces, such as \
+                  Chinese."
 )]
 pub struct Args {
     #[command(flatten)]

@@ -35,7 +35,7 @@ pub struct Args {
     #[arg(long, value_name = "ID")]
     thread: Option<String>,
     /// Start with the last N records of the journal, or with the last N records before the time of
-    /// --until.
+    /// --until. With several partitions, N records of each.
     #[arg(short = 'n', long, default_value_t = 10, value_name = "N")]
     lines: u64,
     /// Start with the first record of this time or later. Forms: 2026-11-20, 2026-11-20T10:00, or

@@ -62,7 +62,8 @@ pub struct Args {
     /// Show whole payloads.
     #[arg(long)]
     full: bool,
-    /// Write one JSON value.
+    /// Write one JSON value. For sess-organism, which each partition has, write one for each
+    /// partition.
     #[arg(long)]
     json: bool,
 }
