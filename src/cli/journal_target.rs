@@ -142,8 +142,8 @@ pub fn known(text: &str) -> anyhow::Result<ThreadId> {
     ThreadId::parse(text).map_err(|error| CommandFailure::usage(error.to_string()).into())
 }
 
-/// Makes the error for a thread without a record in the journals that `place` selects. If the records
-/// of the thread belong into a partition that is missing here, the error states that.
+/// Makes the error for a thread without a record in the journals that `place` selects. If the
+/// records of the thread belong into a partition that is missing here, the error states that.
 pub fn unknown(place: &JournalTarget, thread: &ThreadId) -> CommandFailure {
     let missing = data_dir(place).and_then(|data| {
         let state = state_dir(place)?;

@@ -18,8 +18,8 @@ pub struct Args {
     /// --ids` show ids.
     #[arg(value_name = "ID")]
     id: String,
-    /// Write the bytes of the payload alone, exactly as they were recorded. On a terminal, characters
-    /// that it would hide or interpret are replaced by their code points.
+    /// Write the bytes of the payload alone, exactly as they were recorded. On a terminal,
+    /// characters that it would hide or interpret are replaced by their code points.
     #[arg(long, conflicts_with_all = ["json", "full"])]
     raw: bool,
     /// Maximum length of the list of messages that this message caused. If this message caused more

@@ -128,9 +128,9 @@ impl SharedQueue {
 }
 
 impl StderrQueueState {
-    /// Adds a text to the queue, and returns its number. Returns `None` if the text is lost, because
-    /// the queue is full. After a loss, all further texts are lost, too, until the queue is empty, so
-    /// that one notice states the loss at its place.
+    /// Adds a text to the queue, and returns its number. Returns `None` if the text is lost,
+    /// because the queue is full. After a loss, all further texts are lost, too, until the queue is
+    /// empty, so that one notice states the loss at its place.
     fn add(&mut self, text: String) -> Option<u64> {
         let bytes = self.bytes + text.len();
         let is_full = !self.texts.is_empty() && bytes > limits::STDERR_QUEUE_BYTES_MAX;

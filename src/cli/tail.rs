@@ -277,7 +277,8 @@ fn end_of(reader: &JournalReader, until: Option<Time>) -> Result<Position, Error
 }
 
 /// Reads the records after the position `seen` and, if `until` is given, before this time. Reads at
-/// most `limits::SCAN_RECORDS` records, so that they fit into memory. Sets `seen` to the position of the last record that was read.
+/// most `limits::SCAN_RECORDS` records, so that they fit into memory. Sets `seen` to the position
+/// of the last record that was read.
 fn after(
     reader: &JournalReader,
     seen: &mut Position,

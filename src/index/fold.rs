@@ -351,8 +351,8 @@ impl<'d> IndexFold<'d> {
         refusal: &Refusal,
     ) -> rusqlite::Result<()> {
         self.last += 1;
-        // A refusal may name no thread, or a thread that does not exist. It still belongs to the tree
-        // of its record.
+        // A refusal may name no thread, or a thread that does not exist. It still belongs to the
+        // tree of its record.
         let thread = match thread {
             Some(thread) => self.threads.find(thread)?,
             None => None,
@@ -391,8 +391,8 @@ impl<'d> IndexFold<'d> {
         Ok(())
     }
 
-    /// Counts refusals for `thread` or, without it, for the tree of the record. Returns the number of
-    /// the thread for which they count.
+    /// Counts refusals for `thread` or, without it, for the tree of the record. Returns the number
+    /// of the thread for which they count.
     fn count_refusals(
         &mut self,
         record: &Record,

@@ -28,8 +28,8 @@ pub(super) struct ExportTask {
     /// changed.
     full_requests: usize,
     backoff: Duration,
-    /// Whether the last line of the log about the collector states that it accepts no spans, and that
-    /// they are kept for a retry.
+    /// Whether the last line of the log about the collector states that it accepts no spans, and
+    /// that they are kept for a retry.
     warned: bool,
     /// Whether the log already states, since the last outage, that the collector rejected spans.
     is_rejection_logged: bool,

@@ -28,8 +28,8 @@ pub fn unusable(path: &Path, error: rusqlite::Error) -> Error {
     }
 }
 
-/// Whether the disk has no room for a database's file, its write-ahead log, or the index of this log
-/// in shared memory.
+/// Whether the disk has no room for a database's file, its write-ahead log, or the index of this
+/// log in shared memory.
 pub fn is_disk_full(error: &rusqlite::Error) -> bool {
     let extended = error.sqlite_error().map(|error| error.extended_code);
     error.sqlite_error_code() == Some(ErrorCode::DiskFull)
