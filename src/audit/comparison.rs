@@ -844,16 +844,35 @@ mod tests {
         assert_eq!(listed(&long, &short), ["failed -", "reply", "other -"]);
     }
 
+    /// Returns a refusal of a payload of the core, at the first position.
+    fn refused_event(timeline: &ThreadTimeline, payload: &str) -> TimelineEntry {
+        let refusal = Refusal::new(RefusalRule::SchemaInvalid, "no", payload.as_bytes());
+        let sender = &timeline.opened_by;
+        let refused = RefusalView::new(Position(1), Time(0), sender, None, &refusal);
+        let what = TimelineEvent::Refused(refused);
+        TimelineEntry { position: Position(1), at: Time(0), seq: 0, what }
+    }
+
+    #[test]
+    fn a_refusal_before_another_pair_is_no_counterpart_of_a_message_after_this_pair() {
+        let accepting = thread_of("sess-abcdefgh", &[(1, "call", "1"), (2, "call", "5")]);
+        let mut refusing = thread_of("sess-ijklmnop", &[(2, "call", "2")]);
+        let refused = refused_event(&refusing, "<call/>");
+        refusing.items.insert(0, refused);
+
+        let expected = ["- schema-invalid", "call", "call -"];
+        assert_eq!(listed(&accepting, &refusing), expected);
+        let expected = ["schema-invalid -", "call", "- call"];
+        assert_eq!(listed(&refusing, &accepting), expected);
+    }
+
     #[test]
     fn a_message_that_the_other_thread_refused_is_one_difference_with_both_sides() {
         let accepted = thread_of("sess-abcdefgh", &[(1, "call", ""), (2, "reply", "1")]);
         let mut refusing = thread_of("sess-ijklmnop", &[]);
         for text in ["<other/>", "<call/>"] {
-            let refusal = Refusal::new(RefusalRule::SchemaInvalid, "no", text.as_bytes());
-            let sender = &refusing.opened_by;
-            let refused = RefusalView::new(Position(1), Time(0), sender, None, &refusal);
-            let what = TimelineEvent::Refused(refused);
-            refusing.items.push(TimelineEntry { position: Position(1), at: Time(0), seq: 0, what });
+            let refused = refused_event(&refusing, text);
+            refusing.items.push(refused);
         }
 
         for (left, right) in [(&accepted, &refusing), (&refusing, &accepted)] {

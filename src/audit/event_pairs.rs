@@ -1,6 +1,7 @@
 //! Pairs the events of two compared threads that stand between events that are equal.
 
 use std::collections::{HashMap, VecDeque};
+use std::ops::Range;
 
 use super::comparison::EventOf;
 use super::timeline::TimelineEvent;
@@ -10,11 +11,13 @@ use super::timeline::TimelineEvent;
 type AddedEvent<'e, 't> = (usize, &'e EventOf<'t>);
 
 /// Pairs events that have the same title, in their order. Then pairs the other events: a message of
-/// one side with the refusal of a payload with the same name and sender on the other side. Returns
-/// the partner of each left event, or `None` for a left event without a partner. Also returns the
-/// right events without a partner, in their order, each with the number of a left event: the first
-/// one whose partner follows the right event. This number is the number of all left events if no
-/// partner follows.
+/// one side with the refusal of a payload with the same name and sender on the other side. Does not
+/// pair these two if another pair has one event before and one event after them.
+///
+/// Returns the partner of each left event, or `None` for a left event without a partner. Also
+/// returns the right events without a partner, in their order, each with the number of a left
+/// event: the first one whose partner follows the right event. This number is the number of all
+/// left events if no partner follows.
 pub(super) fn pair_events<'e, 't>(
     left: &[EventOf<'t>],
     right: &'e [EventOf<'t>],
@@ -34,10 +37,18 @@ pub(super) fn pair_events<'e, 't>(
             by_submission.entry(submission).or_default().push_back(number);
         }
     }
-    for (partner, event) in partners.iter_mut().zip(left).filter(|(partner, _)| partner.is_none()) {
-        let counterpart = PairedSubmission::of(event).map(PairedSubmission::counterpart);
-        let found = counterpart.and_then(|counterpart| by_submission.get_mut(&counterpart));
-        *partner = found.and_then(VecDeque::pop_front);
+
+    // Ordering rule: if a message comes before another pair, and the refusal after it, the two are
+    // unrelated. As a pair, they would hide that the refusal is the first event of its thread.
+    let ends = partners_after(&partners, right.len());
+    let mut begin = 0;
+    for ((partner, event), end) in partners.iter_mut().zip(left).zip(ends) {
+        if partner.is_none() {
+            let counterpart = PairedSubmission::of(event).map(PairedSubmission::counterpart);
+            let found = counterpart.and_then(|counterpart| by_submission.get_mut(&counterpart));
+            *partner = found.and_then(|numbers| take_within(numbers, begin..end));
+        }
+        begin = partner.map_or(begin, |partner| begin.max(partner + 1));
     }
 
     let paired = partners.iter().enumerate();
@@ -55,6 +66,32 @@ pub(super) fn pair_events<'e, 't>(
 
     let partners = partners.into_iter().map(|partner| right.get(partner?)).collect();
     (partners, added)
+}
+
+/// Returns for each left event the first right event that is the partner of a later left event, or
+/// `end` if no later left event has a partner.
+fn partners_after(partners: &[Option<usize>], end: usize) -> Vec<usize> {
+    let mut first = end;
+    let mut after = Vec::new();
+    for partner in partners.iter().rev() {
+        after.push(first);
+        first = partner.map_or(first, |partner| first.min(partner));
+    }
+    after.reverse();
+    after
+}
+
+/// Removes the first number that is in `range` from `numbers`, and returns it. `numbers` must be
+/// ascending. Also removes the numbers before the range.
+fn take_within(numbers: &mut VecDeque<usize>, range: Range<usize>) -> Option<usize> {
+    while numbers.front().is_some_and(|number| *number < range.start) {
+        numbers.pop_front();
+    }
+    if numbers.front().is_some_and(|number| *number < range.end) {
+        numbers.pop_front()
+    } else {
+        None
+    }
 }
 
 /// A payload that was accepted as a message, or refused.
