@@ -180,13 +180,26 @@ impl TrialReport {
         }
     }
 
-    /// Prints a line for each of the `live` listeners that got no call in the trial.
+    /// Prints a line for each of the `live` listeners that got no call in the compared threads. The
+    /// line makes no statement about the other threads, in which a call may have happened.
     pub fn note_uncalled(&self, live: &[ListenerName]) {
+        if self.tried.is_empty() {
+            return;
+        }
+
+        let untried = self.untried.len();
         for name in live.iter().filter(|name| !self.called_anew.contains(*name)) {
-            note!(
-                "--live {name}: {name} was not called, because no thread of the trial has a call to \
-                 it without a recorded result"
-            );
+            if untried == 0 {
+                note!(
+                    "--live {name}: {name} was not called, because no thread of the trial has a \
+                     call to it without a recorded result"
+                );
+            } else {
+                note!(
+                    "--live {name}: no compared thread has a call to {name} without a recorded \
+                     result; {untried} not tried"
+                );
+            }
         }
     }
 

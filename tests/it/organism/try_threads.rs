@@ -480,8 +480,10 @@ fn a_thread_whose_request_is_redacted_is_not_tried() {
     let house = house();
     record(&house, &one(numbered("order", "1")));
     sql(&house, "UPDATE step SET payloads = zeroblob(length(payloads)) WHERE length(payloads) > 0");
-    let tried = trial(&house, &["organism.toml", "--threads", "sess-source01", "--json"]);
+    let arguments = ["organism.toml", "--threads", "sess-source01", "--json", "--live", "solo"];
+    let tried = trial(&house, &arguments);
     assert_eq!(tried.code, Some(69), "{tried:?}");
+    assert!(!tried.err.contains("--live solo"), "{tried:?}");
     let report = json(&tried);
     assert!(report["not_tried"][0]["reason"].to_string().contains("redacted"), "{report:#}");
 }
@@ -688,8 +690,12 @@ fn a_fork_within_a_thread_is_not_tried() {
     }
     assert_eq!(running.stop(), Some(0));
 
-    let tried = trial(&house, &["organism.toml", "--threads", &forks.join(" "), "--json"]);
+    let threads = forks.join(" ");
+    let arguments = ["organism.toml", "--threads", &threads, "--json", "--live", "solo"];
+    let tried = trial(&house, &arguments);
     assert_eq!(tried.code, Some(69), "{tried:?}");
+    let uncalled = "no compared thread has a call to solo without a recorded result; 1 not tried";
+    assert!(tried.err.contains(&format!("--live solo: {uncalled}")), "{tried:?}");
     let report = json(&tried);
     assert_eq!(changed(&report, "none"), [forks[0].clone()], "{report:#}");
     assert!(report["not_tried"][0]["reason"].to_string().contains("sess-source01"), "{report:#}");
