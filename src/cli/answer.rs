@@ -17,7 +17,7 @@ use super::exit::{CommandExit, CommandFailure};
 use super::held_page::{HeldPageArgs, note_page};
 use super::named_config;
 use super::organism_reach::OrganismReach;
-use super::permitted_names::note_permitted;
+use super::permitted_names::refused_payload;
 use super::render::{RenderOutput, held, put, put_visible_json};
 use super::startup::{self, ConfigArg};
 use super::waiting_message;
@@ -86,7 +86,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         DecisionOutput::of_message(message, refusal.as_ref()).print();
     }
     if let Some(refusal) = refusal.as_ref().filter(|_| !args.json) {
-        note_permitted(refusal, &permitted);
+        return Err(refused_payload(refusal, &permitted));
     }
     decision::ruled(refusal)?;
     note!("{message}: answered");

@@ -24,9 +24,9 @@ use super::exit::{CommandExit, CommandFailure};
 use super::journal_target::{self, JournalTarget};
 use super::message_lookup;
 use super::money;
-use super::permitted_names::{note_permitted, permitted_names};
+use super::permitted_names::{permitted_names, refused_payload};
 use super::startup::{self, ConfigArg};
-use super::submit_output::{exit_of, print_json, print_plain, print_refusal, worse};
+use super::submit_output::{exit_of, print_json, print_plain, worse};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -117,7 +117,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let turn = point.turn.as_ref().map(|turn| &turn.agent);
     let advice = ForkAdvice {
         permitted: permitted_names(&config.contracts, turn.unwrap_or(&request.client)),
-        may_hold_calls: may_hold_calls(&config, &point, &request.live, args.edit.is_some()),
+        may_hold_calls: may_hold_calls(&config, &request.live),
     };
     let forking = fork(config, request, signer.as_ref(), &advice, &args);
     startup::runtime()?.block_on(forking)
@@ -150,18 +150,11 @@ fn live(config: &Config, given: &[String]) -> anyhow::Result<Vec<ListenerName>> 
     named.collect()
 }
 
-/// Whether the fork may make a call for which the source has no result, to a listener that is not
-/// in `live`. A fork that repeats an unchanged request to a listener gets the result on record.
-fn may_hold_calls(
-    config: &Config,
-    point: &ForkPoint,
-    live: &[ListenerName],
-    is_edited: bool,
-) -> bool {
-    let is_repeated = point.request.as_ref().is_some_and(|request| {
-        !is_edited && is_answered_from_record(&config.contracts, &request.recipient)
-    });
-    !is_repeated && answered_listeners(&config.contracts).any(|name| !live.contains(name))
+/// Whether the config has a listener whose calls a fork answers from the record, and that is not in
+/// `live`. The source may lack the result of any call to such a listener, also of the request with
+/// which the fork begins.
+fn may_hold_calls(config: &Config, live: &[ListenerName]) -> bool {
+    answered_listeners(&config.contracts).any(|name| !live.contains(name))
 }
 
 /// Finds the message of the recorded thread at which the fork begins. This is the message that the
@@ -309,9 +302,7 @@ async fn fork(
     let forked = forked?;
     waited?;
     if let Some(refusal) = forked.as_ref().err().filter(|_| !args.json) {
-        print_refusal(refusal);
-        note_permitted(refusal, &advice.permitted);
-        return Err(CommandFailure::silent(decision::exit_of_refusal(refusal)).into());
+        return Err(refused_payload(refusal, &advice.permitted));
     }
     decision::ruled(forked.as_ref().err().cloned())?;
     if is_own && args.no_wait {
@@ -343,7 +334,7 @@ fn print_fork(
 
 fn note_held_calls(thread: &ThreadId) {
     note!(
-        "a call that the source does not have waits for an approval, unless --live names its \
+        "a call without a result in the source waits for an approval, unless --live names its \
          listener: `organism approvals --all-from {thread}`"
     );
 }

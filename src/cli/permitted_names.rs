@@ -7,7 +7,10 @@ use crate::envelope::{Refusal, RefusalRule};
 use crate::ids::{ListenerName, PayloadName};
 use crate::xml::element::Element;
 
+use super::decision::exit_of_refusal;
+use super::exit::CommandFailure;
 use super::render::clean;
+use super::submit_output::print_refusal;
 
 /// Maximum number of names in a hint.
 const SHOWN_MAX: usize = 5;
@@ -23,6 +26,14 @@ pub fn permitted_names(contracts: &Contracts, sender: &ListenerName) -> Vec<Payl
         )
     });
     permitted.map(|(name, _)| name.clone()).collect()
+}
+
+/// Prints the refusal of a payload, with its reason first, and then the hint of [`note_permitted`].
+/// Returns the error with which the command ends, which prints nothing.
+pub fn refused_payload(refusal: &Refusal, permitted: &[PayloadName]) -> anyhow::Error {
+    print_refusal(refusal);
+    note_permitted(refusal, permitted);
+    CommandFailure::silent(exit_of_refusal(refusal)).into()
 }
 
 /// Prints a hint for a payload that was refused because of its name. The hint contains this name,

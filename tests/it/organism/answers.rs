@@ -106,6 +106,10 @@ fn an_answer_that_is_refused_says_why_and_leaves_the_question_open() {
     let refused = answer(&house, &[&id, "-"], "<pass>no idea</pass>");
     let hint = "is pass, without a namespace (xmlns); write one of these, nearest first:";
     assert!(refused.err.contains(&format!("{hint}\n  {{{NS}}}pass\n")), "{refused:?}");
+    let [reason, example, names] = ["refused: ", "for example:", "write one of these"]
+        .map(|part| refused.err.find(part).unwrap());
+    assert!(reason < example, "{refused:?}");
+    assert!(example < names, "{refused:?}");
     let as_json = answer(&house, &[&id, "-", "--json"], "<pass>no idea</pass>");
     assert_eq!(as_json.json()[0]["result"], "refused", "{as_json:?}");
     assert!(!as_json.err.contains("nearest first"), "{as_json:?}");

@@ -141,6 +141,13 @@ fn a_fork_after_a_result_continues_the_conversation() {
         listed.out.contains(thread).then_some(listed.out)
     });
     assert!(held.contains("solo"), "{held}");
+
+    // The fork has the request, but no result of it. Thus a fork of the fork has none, either.
+    let requests = house.messages("ping").into_iter();
+    let of_fork = requests.map(|(id, own)| (id, own.to_string())).find(|(_, own)| own == thread);
+    let (unanswered, _) = of_fork.unwrap();
+    let again = fork(&house, unanswered, &["--no-wait"]);
+    assert!(again.err.contains("unless --live names its listener"), "{again:?}");
     assert_eq!(house.effects(), 1);
     let shown = house.organism(&["thread", thread]);
     assert!(shown.out.contains("fork"), "{shown:?}");
@@ -171,9 +178,9 @@ fn an_edited_request_is_held_until_an_operator_approves_it() {
         assert!(refused.err.find("refused: ").unwrap() < refused.err.find(advice).unwrap());
     }
     let advised = "unless --live names its listener";
-    let same = fork(&house, id, &[]);
-    assert!(!same.err.contains(advised), "the source has its result: {same:?}");
-    let live = fork(&house, id, &["--edit", "edit.xml", "--live", "solo"]);
+    let live = ["--live", "echo", "--live", "holder", "--live", "solo"];
+    let live = fork(&house, id, &[&["--edit", "edit.xml"], &live[..]].concat());
+    assert!(!live.err.contains(advised), "no call can be held: {live:?}");
     assert_eq!((live.code, live.out), (Some(0), numbered("pong", "7") + "\n"));
     assert_eq!(house.effects(), 2);
 
