@@ -1,6 +1,7 @@
 //! `organism check`: checks a config without starting anything, and prints a summary that fits on a
 //! screen.
 
+use std::borrow::Cow;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -59,10 +60,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
                 note!("\nnote: checkpoints cannot be copied yet: {problem}");
             }
 
-            if let Err(problem @ project::Error::Earlier { .. }) =
-                project::check_to_read(&config.directories())
-            {
-                note!("\nnote: the first start will be refused: {problem}");
+            if let Some(problem) = start_problem(&config) {
+                note!("\nnote: if this config is started: {problem}");
             }
 
             for problem in problems(&config, &sizes).iter() {
@@ -81,6 +80,18 @@ fn load(given: Option<PathBuf>) -> Result<Config, ConfigProblems> {
     named_config::remember(given.as_deref());
     let path = config::locate(given.as_deref(), &around)?;
     config::load_for_check(&path, &around)
+}
+
+/// Returns why the first start of this config would be refused: its project has no journal yet, and
+/// another project of the same name has one. Returns `None` if there is no such project.
+fn start_problem(config: &Config) -> Option<Cow<'static, str>> {
+    let problem = "another project of this name has a journal; `organism adopt --new` begins one \
+                   for this config, and `organism adopt` takes over the other if the config was \
+                   moved";
+    match project::check_to_read(&config.directories()) {
+        Err(project::Error::Earlier { .. }) => Some(named_config::with_option(problem)),
+        _ => None,
+    }
 }
 
 /// Returns the code for an invalid config if any prompt does not fit into the context window of its
@@ -160,6 +171,7 @@ fn summary(config: &Config, sizes: &[PromptSize]) -> anyhow::Result<serde_json::
         "state": config.state,
         "checkpoints": config.checkpoints,
         "checkpoints_problem": config.checkpoints.as_deref().and_then(directory_problem),
+        "start_problem": start_problem(config),
         "keys_missing": config.keys_missing_here().iter().collect::<Vec<_>>(),
         "warnings": warnings.collect::<Vec<_>>(),
         "notes": config.notes,
@@ -347,9 +359,9 @@ fn listener(config: &Config, contract: &Contract) -> String {
     let peers =
         if contract.peers.is_empty() { String::new() } else { format!("; {}", peers(contract)) };
 
-    // Either `replies` was forgotten, or the program only takes payloads in.
-    let can_send = !contract.replies.is_empty() || !contract.peers.is_empty();
-    let is_silent = !can_send && !contract.accepts.is_empty();
+    // Either `replies` was forgotten, or the program only takes payloads in. A payload that the
+    // listener forwards to a peer is among its `replies`, too.
+    let is_silent = contract.replies.is_empty() && !contract.accepts.is_empty();
     let silent = if is_silent { "; replies with no payload" } else { "" };
 
     format!("{}{silent}{peers}{by}{times}{}", takes(contract), approval(contract))

@@ -59,10 +59,10 @@ impl ThreadQuery {
         let mut ids = Vec::new();
         for term in terms {
             if term.contains(',') {
-                let text = format!(
-                    "--threads: `{term}` is no thread id; separate ids by spaces: --threads \"{}\"",
-                    text.replace(',', " ")
-                );
+                let right = separated(text).map(|ids| format!(": --threads \"{ids}\""));
+                let right = right.unwrap_or_default();
+                let text =
+                    format!("--threads: `{term}` is no thread id; separate ids by spaces{right}");
                 return Err(CommandFailure::usage(text).into());
             }
             let id = journal_target::known(term)?;
@@ -94,6 +94,15 @@ impl ThreadQuery {
         found.truncate(most);
         Ok((found, has_more))
     }
+}
+
+/// Returns the ids in a text, separated by spaces. In the text, commas or spaces separate the ids.
+/// Returns `None` if a part of the text is no id of a root thread.
+fn separated(text: &str) -> Option<String> {
+    let is_separator = |char: char| char == ',' || char.is_whitespace();
+    let ids: Vec<&str> = text.split(is_separator).filter(|part| !part.is_empty()).collect();
+    let is_root = |part: &&str| ThreadId::parse(part).is_ok_and(|id| id.is_root());
+    ids.iter().all(is_root).then(|| ids.join(" "))
 }
 
 fn filter(terms: &[&str]) -> anyhow::Result<TreeFilter> {
@@ -205,10 +214,18 @@ mod tests {
 
     #[test]
     fn ids_that_are_separated_by_commas_are_refused_with_the_right_form() {
-        let error = ThreadQuery::parse("sess-abcdefgh,sess-ijklmnop").unwrap_err();
-        let right = "--threads \"sess-abcdefgh sess-ijklmnop\"";
-        assert!(error.to_string().contains(right), "{error}");
+        for text in ["sess-abcdefgh,sess-ijklmnop", "sess-abcdefgh, sess-ijklmnop"] {
+            let error = ThreadQuery::parse(text).unwrap_err().to_string();
+            let right = "separate ids by spaces: --threads \"sess-abcdefgh sess-ijklmnop\"";
+            assert!(error.ends_with(right), "{error}");
+        }
         assert!(ThreadQuery::parse("sess-abcdefgh sess-ijklmnop").is_ok());
+
+        // No form is suggested that would be refused in turn.
+        for text in ["sess-abcdefgh,agent=writer", "sess-abcdefgh,sess-ijklmnop.part"] {
+            let error = ThreadQuery::parse(text).unwrap_err().to_string();
+            assert!(error.ends_with("; separate ids by spaces"), "{error}");
+        }
     }
 
     /// A trial may spend money. A query without a word to search for would select every thread, so

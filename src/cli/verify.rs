@@ -222,9 +222,10 @@ fn summary(output: &RenderOutput, report: &ProofReport) -> String {
     let mut lines = vec![format!("journal      {}, epoch {}", report.journal, report.epoch)];
     // A proof that fails early has no counts to show.
     if report.broken.is_none() || report.records > 0 {
+        let with_organism = if report.trees > 0 { ", with sess-organism" } else { "" };
         lines.extend([
             format!(
-                "records      {} in {} of {}, with sess-organism",
+                "records      {} in {} of {}{with_organism}",
                 report.records,
                 count(report.trees as u64, "tree"),
                 count(report.threads as u64, "thread")
@@ -326,5 +327,47 @@ fn outside(report: &ProofReport) -> &'static str {
         OutsideVerdict::StateAgrees => ", those in the state directory agree",
         OutsideVerdict::Agrees => ", those outside agree",
         OutsideVerdict::Disagrees => ", and one outside disagrees",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    fn records_line(trees: usize) -> String {
+        let report = ProofReport {
+            verdict: ProofVerdict::Proved,
+            unproved: Vec::new(),
+            journal: uuid::Uuid::nil(),
+            epoch: 1,
+            records: trees as u64,
+            trees,
+            threads: trees,
+            messages: Default::default(),
+            in_flight: 0,
+            redacted: Vec::new(),
+            blobs: 0,
+            checkpoints: 0,
+            outside: OutsideVerdict::NotCompared,
+            vouched: Position(0),
+            copies: Vec::new(),
+            covered: Position(0),
+            keys: BTreeSet::new(),
+            key_changes: Vec::new(),
+            unknown_keys: BTreeSet::new(),
+            losses: Vec::new(),
+            accepted: Vec::new(),
+            broken: None,
+        };
+        let text = summary(&RenderOutput::stdout(false), &report);
+        text.lines().find(|line| line.starts_with("records")).unwrap_or_default().to_owned()
+    }
+
+    #[test]
+    fn the_counts_of_an_empty_journal_do_not_name_the_thread_of_the_organism() {
+        assert_eq!(records_line(0), "records      0 in 0 trees of 0 threads");
+        assert_eq!(records_line(1), "records      1 in 1 tree of 1 thread, with sess-organism");
     }
 }

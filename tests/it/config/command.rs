@@ -330,10 +330,18 @@ fn init_writes_an_organism_that_passes_check_and_answers() {
     let config = std::fs::read_to_string(made.join("organism.toml")).unwrap();
     let replies = "replies = [\"greeting\"]\n";
     assert!(config.contains(replies), "{config}");
-    std::fs::write(made.join("silent.toml"), config.replace(replies, "")).unwrap();
+    let silent = config.replace(replies, "");
+    let (_, listener) = silent.split_once("[listeners.greeter]").unwrap();
+    let (listener, _) = listener.split_once("\n# ").unwrap();
+    let caller = format!("[listeners.caller]{listener}peers = [\"greeter\"]\n");
+    std::fs::write(made.join("silent.toml"), format!("{silent}\n{caller}")).unwrap();
     let silent = organism(&made, &["check", "silent.toml"]);
-    let row = "greeter  takes greet; replies with no payload; runs";
-    assert!(text(&silent.stdout).contains(row), "{}", text(&silent.stdout));
+    for row in [
+        "greeter  takes greet; replies with no payload; runs",
+        "caller   takes greet; replies with no payload; may address greeter;",
+    ] {
+        assert!(text(&silent.stdout).contains(row), "{}", text(&silent.stdout));
+    }
     let valid = organism(&made, &["schema", "validate", "schema/greeter.xsd", "hello.xml"]);
     assert_eq!(valid.status.code(), Some(0), "{}", text(&valid.stderr));
     assert_eq!(

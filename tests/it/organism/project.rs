@@ -12,6 +12,7 @@ use organism::failpoint::PROJECT;
 use organism::service::encoding::VERSION;
 
 use super::{CONFIG, CommandOutput, ECHO_CONFIG, House, Running, numbered, say, talk_reply, until};
+use crate::json_schemas::assert_described;
 use crate::nats::proof_code;
 
 /// Projects with the same name in a house. They share the user's directories and the servers of the
@@ -242,12 +243,17 @@ fn a_second_init_of_one_name_is_shown_how_its_project_begins() {
         made.err.contains("organism adopt --new")
     });
     assert_eq!(ways, [false, true]);
-    let is_refused = ["one/hello", "two/hello"].map(|directory| {
+    let namesake = "another project of this name has a journal; `organism adopt --new` begins one";
+    let is_noted = ["one/hello", "two/hello"].map(|directory| {
         let checked = runs(directory, &["check"]);
         assert_eq!(checked.code, Some(0), "{checked:?}");
-        checked.err.contains("the first start will be refused")
+        checked.err.contains(&format!("note: if this config is started: {namesake}"))
     });
-    assert_eq!(is_refused, [false, true]);
+    assert_eq!(is_noted, [false, true]);
+    let checked = runs("two/hello", &["check", "--json"]);
+    assert_described(&["check", "--json"], &checked.out);
+    let problem = serde_json::from_str::<serde_json::Value>(&checked.out).unwrap();
+    assert!(problem["start_problem"].as_str().unwrap().starts_with(namesake), "{problem:#}");
 
     let start = runs("two/hello", &["send", "hello.xml"]);
     refused(
