@@ -209,7 +209,7 @@ impl Tree {
     }
 
     /// Returns the sum of the reservations in `thread` and its subthreads, without the reservation
-    /// of the attempt `attempt` of `call`. `thread` must have an allotment.
+    /// of the attempt `attempt` of `call`. A reservation without a thread does not count.
     pub fn reserved_in_beside(
         &self,
         call: CallId,

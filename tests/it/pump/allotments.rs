@@ -297,14 +297,19 @@ fn a_turn_that_ends_after_its_call_counts_against_the_allotment() {
 }
 
 #[test]
-fn a_thread_without_an_allotment_keeps_the_form_of_its_records() {
-    let mut world = world();
-    spawned(&mut world, &[("a", "")]);
-    let writer = world.delivery("writer");
-    assert_eq!(world.reserve(&writer, 600, FREE), Ok(()));
-    let facts = || world.records.iter().flat_map(|record| &record.facts);
-    assert!(facts().any(|fact| matches!(fact, Fact::Reserved { thread: None, .. })));
-    assert!(!facts().any(|fact| matches!(fact, Fact::ThreadOpened { allotment: Some(_), .. })));
+fn the_record_of_a_reservation_leaves_out_its_thread() {
+    for limits in ["", "tokens=\"1000\""] {
+        let mut world = world();
+        spawned(&mut world, &[("a", limits)]);
+        let writer = world.delivery("writer");
+        assert_eq!(world.reserve(&writer, 600, FREE), Ok(()));
+        let facts = || world.records.iter().flat_map(|record| &record.facts);
+        assert!(facts().any(|fact| matches!(fact, Fact::Reserved { thread: None, .. })));
+        assert!(!facts().any(|fact| matches!(fact, Fact::Reserved { thread: Some(_), .. })));
+        let is_allotted =
+            facts().any(|fact| matches!(fact, Fact::ThreadOpened { allotment: Some(_), .. }));
+        assert_eq!(is_allotted, !limits.is_empty());
+    }
 }
 
 #[test]
@@ -384,6 +389,17 @@ fn a_reservation_counts_in_a_run_that_got_its_budget_after_it() {
     world.restart_with(contracts_of_run(Some(1_000)));
     world.pass(Duration::from_secs(1));
     assert_eq!(spent_in_run(&world, call), Some(900));
+
+    // Records of earlier versions state the thread of some reservations.
+    let mut earlier = world.records.clone();
+    for fact in earlier.iter_mut().flat_map(|record| &mut record.facts) {
+        if let Fact::Reserved { call, thread, .. } = fact {
+            *thread = (*call == first.call).then(|| first.thread.clone());
+        }
+    }
+    let rebuilt = world.rebuilt(&earlier);
+    assert_eq!(rebuilt.state().call(call).map(|run| run.spent_bound.tokens), Some(900));
+
     let again = world.delivery("writer");
     assert!(world.reserve(&again, 101, FREE).is_err());
     assert_eq!(world.reserve(&again, 100, FREE), Ok(()));

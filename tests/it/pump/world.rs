@@ -327,7 +327,7 @@ impl World {
 
     /// Rebuilds the core from the records: makes a snapshot from the first half of them, and
     /// continues from it with the other half. Every tree at rest leaves memory meanwhile.
-    fn rebuilt(&self, records: &[Record]) -> ResidentCore {
+    pub fn rebuilt(&self, records: &[Record]) -> ResidentCore {
         self.rebuilt_over(records, records.len() / 2)
     }
 
