@@ -91,7 +91,7 @@ impl State {
             }
             Fact::Renewed { .. } => home.renew(time),
             Fact::Traced { trace } => home.trace = Some(Box::new(*trace)),
-            Fact::Warned { budget, limit } => home.warn(budget, *limit),
+            Fact::Warned { budget, limit, status } => home.warn(budget, *limit, *status),
         }
     }
 

@@ -80,6 +80,27 @@ impl Opening {
     }
 }
 
+/// Whether an agent got the warning of a budget when the warning was recorded.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum WarningStatus {
+    /// An agent got the warning. Core versions before 69 recorded no other warnings.
+    #[default]
+    #[serde(rename = "sent")]
+    Sent,
+    /// No open call could get the warning, so it is recorded for the alert only.
+    #[serde(rename = "unsent")]
+    Unsent,
+    /// An agent got a warning that an earlier record has as unsent.
+    #[serde(rename = "sent-later")]
+    SentLater,
+}
+
+impl WarningStatus {
+    fn is_sent(&self) -> bool {
+        *self == Self::Sent
+    }
+}
+
 /// How a call ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Closing {
@@ -512,7 +533,8 @@ pub enum Fact {
         #[serde(rename = "time")]
         time: Time,
     },
-    /// The use of one of the tree's budgets passed the threshold for a warning.
+    /// The use of one of the tree's budgets passed the threshold for a warning, or an agent got a
+    /// warning that was unsent.
     #[serde(rename = "warned")]
     Warned {
         #[serde(rename = "budget")]
@@ -520,6 +542,8 @@ pub enum Fact {
         /// The limit of the budget. `None` in records of core versions before 69.
         #[serde(rename = "limit", default, skip_serializing_if = "Option::is_none")]
         limit: Option<u64>,
+        #[serde(rename = "status", default, skip_serializing_if = "WarningStatus::is_sent")]
+        status: WarningStatus,
     },
     /// A new time of a schedule is planned. This time replaces the previous planned time of the
     /// schedule, if there was one.

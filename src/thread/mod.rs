@@ -36,7 +36,7 @@ mod wall_time;
 pub use allotments::{Allotment, AllotmentUsage, InheritedAllotment};
 pub use awaited_answers::{AwaitedAction, PendingMessage, ReplyOrder};
 pub use decision::{Decision, RecordedAnswer};
-pub use fact::{Closing, Fact, Hold, Opener, Opening, TimerEnd};
+pub use fact::{Closing, Fact, Hold, Opener, Opening, TimerEnd, WarningStatus};
 pub use fork::{ForkAction, ForkSource, ForkedRequest, InheritedThread, TreeLineage, fork_text};
 pub use operator::{
     AcceptedLoss, ActionDetail, DecisionOrigin, OperatorAction, OperatorIdentity, OperatorVerb,
@@ -47,7 +47,7 @@ pub use record::{Input, RecalledResult, Record, Verdict};
 pub use reopened::{
     ReopenedCall, ReopenedCalls, ReopenedKind, ReopenedMessage, ReopenedNames, reopened_id,
 };
-pub use request_counts::{REQUEST_MONEY, REQUEST_TOKENS, Renewal};
+pub use request_counts::{REQUEST_MONEY, REQUEST_TOKENS, Renewal, budget_name};
 pub use reservations::ModelReservation;
 pub use resident_map::ResidentMap;
 pub use resting::CommonState;

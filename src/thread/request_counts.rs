@@ -5,9 +5,11 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::WarningStatus;
 use super::state::{Thread, Tree, Usage};
 use crate::clock::Time;
 use crate::envelope::Money;
+use crate::ids::ListenerName;
 
 /// First core version in which a further request of a client can reset the budget counts of its
 /// tree. In earlier versions, such a request only restarted the wall time of a tree without open
@@ -17,8 +19,14 @@ pub(super) const RECORDED_SINCE: u32 = 13;
 /// Budgets whose counts a renewal resets. The tree may then get a warning about each of them again.
 const RENEWED: [&str; 4] = ["messages", "model-calls", REQUEST_TOKENS, REQUEST_MONEY];
 
+/// Separates the budget from the agent whose own budget it is.
+const OF_AGENT: &str = " of ";
+
 /// Separates the budget from its limit in [`Tree::warned`].
 const AT_LIMIT: &str = " at ";
+
+/// Marks a warning in [`Tree::warned`] that no agent has got.
+const UNSENT: &str = " unsent";
 
 pub const REQUEST_TOKENS: &str = "request-tokens";
 pub const REQUEST_MONEY: &str = "request-money";
@@ -52,22 +60,46 @@ impl Tree {
         self.threads.len().saturating_sub(self.renewed().threads)
     }
 
-    /// Whether the tree was warned of the budget at this limit. A warning that was recorded without
-    /// its limit holds for each limit.
-    pub fn is_warned(&self, budget: &str, limit: u64) -> bool {
-        let is_entry = |warned: &String| match warned.split_once(AT_LIMIT) {
-            Some((known, at)) => known == budget && at.parse() == Ok(limit),
-            None => warned == budget,
-        };
-        self.warned.iter().any(is_entry)
+    /// Returns whether an agent has got the warning of a budget at this limit: `Sent` or `Unsent`.
+    /// Returns `None` if no warning is recorded. A warning that was recorded without its limit
+    /// holds for each limit. `agent` is the agent whose own budget this is, or `None` for a budget
+    /// of the tree.
+    pub fn warning_status(
+        &self,
+        budget: &str,
+        agent: Option<&ListenerName>,
+        limit: u64,
+    ) -> Option<WarningStatus> {
+        self.warned.iter().find_map(|warned| {
+            let mut rest = warned.strip_prefix(budget)?;
+            if let Some(agent) = agent {
+                rest = rest.strip_prefix(OF_AGENT)?.strip_prefix(agent.as_str())?;
+            }
+            if rest.is_empty() {
+                return Some(WarningStatus::Sent);
+            }
+
+            let at = rest.strip_prefix(AT_LIMIT)?;
+            let (at, status) = match at.strip_suffix(UNSENT) {
+                Some(at) => (at, WarningStatus::Unsent),
+                None => (at, WarningStatus::Sent),
+            };
+            (at.parse() == Ok(limit)).then_some(status)
+        })
     }
 
-    pub(super) fn warn(&mut self, budget: &str, limit: Option<u64>) {
+    pub(super) fn warn(&mut self, budget: &str, limit: Option<u64>, status: WarningStatus) {
         let warned = match limit {
             Some(limit) => format!("{budget}{AT_LIMIT}{limit}"),
             None => budget.to_owned(),
         };
-        self.warned.insert(warned);
+        let unsent = format!("{warned}{UNSENT}");
+        if status == WarningStatus::Unsent {
+            self.warned.insert(unsent);
+        } else {
+            self.warned.remove(&unsent);
+            self.warned.insert(warned);
+        }
     }
 
     fn renewed(&self) -> Renewal {
@@ -97,37 +129,73 @@ impl Thread {
     }
 }
 
+/// Returns the name of a budget in records. `agent` is the agent whose own budget this is, or
+/// `None` for a budget of the tree.
+pub fn budget_name(budget: &str, agent: Option<&ListenerName>) -> String {
+    match agent {
+        Some(agent) => format!("{budget}{OF_AGENT}{agent}"),
+        None => budget.to_owned(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn agent(name: &str) -> ListenerName {
+        ListenerName::parse(name).unwrap()
+    }
+
     #[test]
     fn a_tree_is_warned_of_each_limit_and_again_in_each_request() {
         let mut tree = Tree::default();
-        tree.warn("messages", Some(100));
-        tree.warn("tokens of at", Some(5));
-        assert!(tree.is_warned("messages", 100));
-        assert!(tree.is_warned("tokens of at", 5));
-        assert!(!tree.is_warned("messages", 200));
-        assert!(!tree.is_warned("tokens", 5));
+        let at = agent("at");
+        let own = budget_name("tokens", Some(&at));
+        tree.warn("messages", Some(100), WarningStatus::Sent);
+        tree.warn(&own, Some(5), WarningStatus::Sent);
+        let sent = Some(WarningStatus::Sent);
+        assert_eq!(tree.warning_status("messages", None, 100), sent);
+        assert_eq!(tree.warning_status("tokens", Some(&at), 5), sent);
+        assert_eq!(tree.warning_status("messages", None, 200), None);
+        assert_eq!(tree.warning_status("tokens", None, 5), None);
+        assert_eq!(tree.warning_status("tokens", Some(&agent("a")), 5), None);
 
         tree.renew(Time(0));
-        assert!(!tree.is_warned("messages", 100));
-        assert!(tree.is_warned("tokens of at", 5));
+        assert_eq!(tree.warning_status("messages", None, 100), None);
+        assert_eq!(tree.warning_status("tokens", Some(&at), 5), sent);
+    }
+
+    #[test]
+    fn a_warning_is_unsent_until_it_is_sent_later() {
+        let mut tree = Tree::default();
+        tree.warn("messages", Some(100), WarningStatus::Unsent);
+        tree.warn("tokens", Some(5), WarningStatus::Unsent);
+        let unsent = Some(WarningStatus::Unsent);
+        assert_eq!(tree.warning_status("messages", None, 100), unsent);
+        assert_eq!(tree.warning_status("tokens", None, 5), unsent);
+        assert_eq!(tree.warning_status("tokens", None, 6), None);
+
+        tree.renew(Time(0));
+        assert_eq!(tree.warning_status("messages", None, 100), None);
+        assert_eq!(tree.warning_status("tokens", None, 5), unsent);
+
+        tree.warn("tokens", Some(5), WarningStatus::SentLater);
+        assert_eq!(tree.warning_status("tokens", None, 5), Some(WarningStatus::Sent));
+        assert_eq!(tree.warned.len(), 1);
     }
 
     #[test]
     fn a_warning_of_an_earlier_version_holds_for_each_limit() {
         let mut tree = Tree::default();
-        tree.warn("messages", None);
-        tree.warn("tokens", None);
+        tree.warn("messages", None, WarningStatus::Sent);
+        tree.warn("tokens", None, WarningStatus::Sent);
         let text = serde_json::to_string(&tree).unwrap();
         assert!(text.contains(r#""warned":["messages","tokens"]"#), "{text}");
         let mut tree: Tree = serde_json::from_str(&text).unwrap();
-        assert!(tree.is_warned("tokens", 7));
+        assert_eq!(tree.warning_status("tokens", None, 7), Some(WarningStatus::Sent));
 
         tree.renew(Time(0));
-        assert!(!tree.is_warned("messages", 7));
-        assert!(tree.is_warned("tokens", 7));
+        assert_eq!(tree.warning_status("messages", None, 7), None);
+        assert_eq!(tree.warning_status("tokens", None, 7), Some(WarningStatus::Sent));
     }
 }

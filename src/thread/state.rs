@@ -145,8 +145,9 @@ pub struct Tree {
     /// Boxed, because most trees have no reservations.
     #[serde(rename = "reserved", default, skip_serializing_if = "Option::is_none")]
     pub reserved: Option<Box<TreeReservations>>,
-    /// The budgets of which the tree was warned, each with its limit, such as `tokens at 1000`. Core
-    /// versions before 69 recorded no limit.
+    /// The budgets whose warnings are recorded, each with its limit, such as `tokens at 1000`, or
+    /// `tokens at 1000 unsent` if no agent has got the warning. Core versions before 69 recorded no
+    /// limit.
     #[serde(rename = "warned", default, skip_serializing_if = "SmallSet::is_empty")]
     pub warned: SmallSet<String>,
     /// Faults of calls in `first` groups, in the order of their arrival. The result of a `first`

@@ -15,7 +15,7 @@ use crate::ids::{CallId, ListenerName, Position, ThreadId};
 use crate::limits;
 use crate::mutant::mutant;
 use crate::system::{ALL_OTHERS, AlertEvent, AlertId, AlertKind, AlertReport};
-use crate::thread::{Closing, Fact, Hold, Input, Record};
+use crate::thread::{Closing, Fact, Hold, Input, Record, WarningStatus};
 
 /// Kind and subject of an alert.
 type AlertKey = (AlertKind, String);
@@ -246,7 +246,10 @@ impl AlertRules {
                 }
                 Fact::Released { call, .. } => self.stop_waiting(*call),
                 Fact::Held { call, hold, .. } => self.wait(record, *call, *hold, find),
-                Fact::Warned { budget, .. } => self.warned(record, budget),
+                // The record of an unsent warning raises the alert, so the later one raises none.
+                Fact::Warned { budget, status, .. } if *status != WarningStatus::SentLater => {
+                    self.warned(record, budget);
+                }
                 _ => {}
             }
         }
@@ -851,7 +854,11 @@ mod tests {
         let warn_all = |rules: &mut AlertRules| {
             for position in 1..=most + 6 {
                 let budget = "messages".to_owned();
-                take(rules, position, Fact::Warned { budget, limit: None });
+                let status = WarningStatus::Unsent;
+                take(rules, position, Fact::Warned { budget, limit: Some(100), status });
+                let budget = "messages".to_owned();
+                let status = WarningStatus::SentLater;
+                take(rules, position + 100, Fact::Warned { budget, limit: Some(100), status });
             }
         };
         let mut before = rules_on(AlertKind::Budgets);

@@ -4,7 +4,6 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use super::outcome::OutcomeContext;
 use super::{Core, Step, allotments};
 use crate::contract::{Budget, TreeLimits};
 use crate::envelope::{Money, Reservation, Spending};
@@ -12,7 +11,9 @@ use crate::ids::{Attempt, CallId, ListenerName, ThreadId};
 use crate::limits;
 use crate::mutant::mutant;
 use crate::system::CorePayload;
-use crate::thread::{Call, Fact, Map, REQUEST_MONEY, REQUEST_TOKENS, Tree};
+use crate::thread::{
+    Call, Fact, Map, REQUEST_MONEY, REQUEST_TOKENS, Tree, WarningStatus, budget_name,
+};
 
 /// Text of the refusal of a message to a tree that has used all its messages.
 pub(super) const NO_MESSAGE_LEFT: &str = "this thread has used all its messages";
@@ -198,59 +199,64 @@ impl Core {
         allotments::room_in_runs(&self.contracts, tree, &running.thread, own, reservation)
     }
 
-    /// Warns the agent that made a turn if a budget of the tree, or the agent's own budget, is
-    /// nearly used up. A tree gets only one warning about each limit of a budget.
-    pub(super) fn warn_after_turn(&mut self, step: &mut Step, context: &OutcomeContext) {
-        // The call has ended, so its agent cannot be warned. The end of the step gives the warning.
-        if self.state.call(context.call).is_none() {
-            return;
-        }
-
-        let Some(tree) = self.state.tree(&context.thread) else { return };
-        let mut budgets = self.nearly_spent(tree);
-        budgets.extend(self.nearly_spent_by(tree, &context.listener));
-        for budget in budgets {
-            self.warn_of_budget(step, &budget, Some(context.call));
-        }
-    }
-
-    /// Warns of each budget that the step has brought near its limit without a turn of an agent:
-    /// with messages, failed model calls, charged reservations or late turns. One agent of the tree
-    /// gets the warning. If no call of an agent is open, the warning is only recorded.
+    /// Warns of each budget in the tree of the step of which four fifths are used, once for each
+    /// limit. The first step whose end finds this records the warning, which raises an alert. One
+    /// call to an agent gets the warning, if a call is open and waits for no person: the call whose
+    /// outcome or failed attempt the step records, or else the earliest call. Of an agent's own
+    /// budget, only calls of this agent are warned. If there is no such call, the warning is
+    /// recorded as unsent, and the next such call that is opened or released gets it.
     ///
-    /// Takes constant time, and allocates nothing, while no budget is near its limit.
+    /// Allocates nothing while no warning is due.
     pub(super) fn warn_at_end_of_step(&mut self, step: &mut Step) {
         let Some((root, _)) = &step.record else { return };
-        let Some(tree) = self.state.tree(root) else { return };
-        let mut budgets = self.nearly_spent(tree);
-        if step.facts.iter().any(is_of_model_call) {
-            let agents = tree.by_agent.iter().map(|(agent, _)| agent);
-            budgets.extend(agents.flat_map(|agent| self.nearly_spent_by(tree, agent)));
-        }
-
         // No limit applies to the tree of the organism itself.
-        if budgets.is_empty() || root.as_str() == ThreadId::ORGANISM {
+        if root.as_str() == ThreadId::ORGANISM {
             return;
         }
 
-        let receivers = budgets.iter().map(|budget| self.call_to_warn(tree, budget));
-        let receivers: Vec<_> = receivers.collect();
-        for (budget, receiver) in budgets.iter().zip(receivers) {
-            self.warn_of_budget(step, budget, receiver);
+        let Some(tree) = self.state.tree(root) else { return };
+        let budgets = self.budgets_in_use(tree).filter(BudgetUse::is_nearly_spent);
+        let due = budgets.filter_map(|budget| self.due_warning(tree, &step.facts, &budget));
+        let due: Vec<_> = due.collect();
+        for (fact, message) in due {
+            self.fact(step, fact);
+            if let Some((receiver, warning)) = message {
+                self.send_core_payload(step, receiver, None, &warning);
+            }
         }
     }
 
-    fn warn_of_budget(&mut self, step: &mut Step, budget: &BudgetUse, receiver: Option<CallId>) {
-        let limit = Some(budget.limit);
-        self.fact(step, Fact::Warned { budget: budget.name(), limit });
-        if let Some(call) = receiver {
-            self.send_core_payload(step, call, None, &budget.warning());
+    /// Returns the fact that records a due warning of a nearly used budget, and the message to the
+    /// call that gets the warning. Returns `None` if no warning is due.
+    fn due_warning(
+        &self,
+        tree: &Tree,
+        facts: &[Fact],
+        budget: &BudgetUse<'_>,
+    ) -> Option<(Fact, Option<(CallId, CorePayload)>)> {
+        let recorded = tree.warning_status(budget.budget, budget.agent, budget.limit);
+        if recorded.is_some_and(|status| status != WarningStatus::Unsent) {
+            return None;
         }
+        // Only a call that is opened or released can be the first receiver of an unsent warning.
+        if recorded.is_some() && !facts.iter().any(starts_call) {
+            return None;
+        }
+
+        let receiver = self.call_to_warn(tree, facts, budget);
+        let status = match receiver {
+            Some(_) if recorded.is_some() => WarningStatus::SentLater,
+            Some(_) => WarningStatus::Sent,
+            None if recorded.is_some() => return None,
+            None => WarningStatus::Unsent,
+        };
+        let name = budget_name(budget.budget, budget.agent);
+        let fact = Fact::Warned { budget: name, limit: Some(budget.limit), status };
+        Some((fact, receiver.map(|call| (call, budget.warning()))))
     }
 
-    /// Returns the budgets of a tree that are nearly used up, and of which the tree has no warning
-    /// yet.
-    fn nearly_spent(&self, tree: &Tree) -> Vec<BudgetUse> {
+    /// Returns the use of each budget of a tree and of the agents in it.
+    fn budgets_in_use<'t>(&'t self, tree: &'t Tree) -> impl Iterator<Item = BudgetUse<'t>> {
         let request = tree.request_usage();
         let limits = &self.budgets.limits;
         let counts = [
@@ -259,43 +265,56 @@ impl Core {
         ];
         let of_tree = BudgetUse::of_budget(None, limits.budget(), tree.usage.spending());
         let of_request = BudgetUse::of_request(limits.request_budget(), request.spending());
-        let budgets = counts.into_iter().chain(of_tree).chain(of_request);
-        budgets.filter(|budget| budget.needs_warning(tree)).collect()
+        let of_agents = tree.by_agent.iter().flat_map(move |(agent, used)| {
+            let budget = self.contract_of_work(agent).map(|contract| contract.budget);
+            BudgetUse::of_budget(Some(agent), budget.unwrap_or_default(), *used)
+        });
+        counts.into_iter().chain(of_tree).chain(of_request).chain(of_agents)
     }
 
-    /// As [`Core::nearly_spent`], but for the own budget of an agent in the tree.
-    fn nearly_spent_by(&self, tree: &Tree, agent: &ListenerName) -> Vec<BudgetUse> {
-        let own = tree.by_agent.get(agent).copied().unwrap_or_default();
-        let Some(contract) = self.contract_of_work(agent) else { return Vec::new() };
-        let budgets = BudgetUse::of_budget(Some(agent), contract.budget, own);
-        budgets.filter(|budget| budget.needs_warning(tree)).collect()
-    }
-
-    /// Returns the call that gets the warning of a budget: the earliest open call of an agent. If
-    /// this is the own budget of an agent, only its calls count. Calls that wait for a person do
-    /// not count.
-    fn call_to_warn(&self, tree: &Tree, budget: &BudgetUse) -> Option<CallId> {
+    /// Returns the call that gets the warning of a budget, as [`Core::warn_at_end_of_step`] states.
+    /// `facts` are the facts of the step.
+    fn call_to_warn(&self, tree: &Tree, facts: &[Fact], budget: &BudgetUse<'_>) -> Option<CallId> {
         let is_receiver = |call: &&Call| {
             let contract = self.contract_of_call(call);
             call.held.is_none()
                 && contract.is_some_and(|contract| contract.spends())
-                && budget.of.as_ref().is_none_or(|agent| call.callee == *agent)
+                && budget.agent.is_none_or(|agent| call.callee == *agent)
         };
-        let opened = |call: &&Call| call.request().map(|request| (request.time, request.id));
-        tree.open_calls().filter(is_receiver).min_by_key(opened).map(|call| call.id)
+        let mut ended = facts.iter().filter_map(ended_attempt).filter_map(|call| tree.call(call));
+        let ended = ended.find(is_receiver).map(|call| call.id);
+
+        // The ids of calls do not matter, because a fork has other ids than its source.
+        let earliest = || {
+            let open = tree.open_calls().filter(is_receiver);
+            let open = open.filter_map(|call| Some((call.request()?, call)));
+            let open = open.map(|(first, call)| ((first.time, &call.thread, first.seq), call.id));
+            open.min().map(|(_, call)| call)
+        };
+        ended.or_else(earliest)
     }
 }
 
-/// Whether the fact is the end of a model call, or may be.
-fn is_of_model_call(fact: &Fact) -> bool {
-    matches!(fact, Fact::Used { .. } | Fact::Charged { .. } | Fact::AttemptFailed { .. })
+/// Whether the fact opens a call, or releases a held one.
+fn starts_call(fact: &Fact) -> bool {
+    matches!(fact, Fact::Accepted { opening: Some(_), .. } | Fact::Released { .. })
+}
+
+/// Returns the call of an attempt that ended, or of an earlier attempt that is charged.
+fn ended_attempt(fact: &Fact) -> Option<CallId> {
+    match fact {
+        Fact::OutcomeReceived { call, .. }
+        | Fact::AttemptFailed { call, .. }
+        | Fact::Charged { call, .. } => Some(*call),
+        _ => None,
+    }
 }
 
 /// The used amount and the limit of one budget.
-struct BudgetUse {
+struct BudgetUse<'a> {
     budget: &'static str,
     /// The agent whose budget this is, or `None` for the budget of the tree.
-    of: Option<ListenerName>,
+    agent: Option<&'a ListenerName>,
     used: u64,
     limit: u64,
     /// Whether the values are amounts of money, in billionths of the currency's unit, instead of
@@ -303,23 +322,17 @@ struct BudgetUse {
     is_money: bool,
 }
 
-impl BudgetUse {
+impl<'a> BudgetUse<'a> {
     fn plain(budget: &'static str, used: u64, limit: u64) -> Self {
-        Self { budget, of: None, used, limit, is_money: false }
+        Self { budget, agent: None, used, limit, is_money: false }
     }
 
     fn of_budget(
-        of: Option<&ListenerName>,
+        agent: Option<&'a ListenerName>,
         budget: Budget,
         used: Spending,
     ) -> impl Iterator<Item = Self> {
-        let gauge = move |budget, used, limit, is_money| Self {
-            budget,
-            of: of.cloned(),
-            used,
-            limit,
-            is_money,
-        };
+        let gauge = |budget, used, limit, is_money| Self { budget, agent, used, limit, is_money };
 
         let tokens = budget.tokens.map(|limit| gauge("tokens", used.tokens, limit, false));
         let money = budget.money.map(|limit| gauge("money", used.money.0, limit.0, true));
@@ -339,18 +352,6 @@ impl BudgetUse {
         self.limit > 0 && u128::from(self.used) * 100 >= mark
     }
 
-    fn needs_warning(&self, tree: &Tree) -> bool {
-        self.is_nearly_spent() && !tree.is_warned(&self.name(), self.limit)
-    }
-
-    /// Returns the name of the budget in the record.
-    fn name(&self) -> String {
-        match &self.of {
-            Some(of) => format!("{} of {of}", self.budget),
-            None => self.budget.to_owned(),
-        }
-    }
-
     fn warning(&self) -> CorePayload {
         let shown = |amount: u64| {
             if self.is_money { Money(amount).to_string() } else { amount.to_string() }
@@ -359,7 +360,7 @@ impl BudgetUse {
         let used = shown(self.used);
         let limit = shown(self.limit);
         let budget = self.budget.to_owned();
-        let of = self.of.clone();
+        let of = self.agent.cloned();
         CorePayload::BudgetWarning { budget, of, used, limit }
     }
 }

@@ -388,7 +388,6 @@ impl Core {
         let agent = Some(context.listener.clone());
         let Turn { tokens_in, tokens_out, money, .. } = *turn;
         self.fact(step, Fact::Used { call, agent, tokens_in, tokens_out, money, attempt: late });
-        self.warn_after_turn(step, context);
     }
 
     /// Records the verdict on a payload of an outcome. If the payload was refused, also handles the

@@ -211,8 +211,10 @@ const CHANGES: &[(u32, &str)] = &[
         69,
         "the reservations of a run of a workflow count towards a budget that the run got after them; \
          a budget of which four fifths are used is recorded as such at the end of the step, whatever \
-         used them, once for each limit, and exactly for large amounts of money; and the refusal of a \
-         model call states how many are made if the others are reserved",
+         used them, once for each limit, and exactly for large amounts of money; the agent whose \
+         attempt ended in the step is warned if its call is open, or else the agent with the earliest \
+         call, or else the next agent; and the refusal of a model call states how many are made if \
+         the others are reserved",
     ),
     // Each version has one line. After a merge conflict, take the next version.
 ];

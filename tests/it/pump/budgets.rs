@@ -4,7 +4,7 @@
 use organism::bus::Delivery;
 use organism::contract::{Budget, Contract, TreeLimits};
 use organism::envelope::{AttemptFailure, Money, Reservation, RouteLimit, Spending, Turn};
-use organism::thread::Fact;
+use organism::thread::{Fact, WarningStatus};
 
 use super::world::{World, agent, client, core, fresh, listener, reservation, word};
 
@@ -194,25 +194,108 @@ fn an_attempt_whose_host_died_is_charged_its_whole_reservation() {
     world.check_replay();
 }
 
-/// The recorded warnings of budgets, each with its limit.
+/// The recorded warnings of budgets, each with its limit, and with its status if it was not sent at
+/// once.
 fn warnings(world: &World) -> Vec<String> {
     let facts = world.records.iter().flat_map(|record| &record.facts);
     let warned = facts.filter_map(|fact| match fact {
-        Fact::Warned { budget, limit } => Some(format!("{budget} at {}", limit.unwrap())),
+        Fact::Warned { budget, limit, status } => {
+            let status = match status {
+                WarningStatus::Sent => "",
+                WarningStatus::Unsent => " unsent",
+                WarningStatus::SentLater => " sent later",
+            };
+            Some(format!("{budget} at {}{status}", limit.unwrap()))
+        }
         _ => None,
     });
     warned.collect()
 }
 
+/// A budget is nearly used up while no call of an agent is open.
 #[test]
-fn a_raised_budget_has_a_warning_of_its_own() {
+fn an_unsent_warning_goes_to_the_next_agent_once() {
+    let mut world = limited(TreeLimits { tokens: 1_000, ..Default::default() });
+    let (thread, _) = world.open("desk", &word("plan", "p"));
+    world.turn("thinker", 850, &[word("answer", "a")]);
+    assert_eq!(warnings(&world), ["tokens at 1000 unsent"]);
+
+    world.restart();
+    world.say("desk", &thread, &word("plan", "more"));
+    let woken = world.turn("thinker", 10, &[word("answer", "b")]);
+    assert_eq!(fresh(&woken), ["plan(more)", "budget-warning tokens"]);
+    world.say("desk", &thread, &word("plan", "last"));
+    assert_eq!(fresh(&world.delivery("thinker")), ["plan(last)"]);
+    assert_eq!(warnings(&world), ["tokens at 1000 unsent", "tokens at 1000 sent later"]);
+}
+
+/// The turn that uses four fifths of a budget ends its own call, or comes after the end of its
+/// call. The agent that waits gets the warning.
+#[test]
+fn a_waiting_agent_is_warned_of_the_last_turn_of_another() {
+    for is_late in [false, true] {
+        let mut world = limited(TreeLimits { tokens: 1_000, ..Default::default() });
+        let [first, second] = two_writers(&mut world);
+        assert_eq!(world.reserve(&first, 900, Money::default()), Ok(()));
+        if is_late {
+            world.cancel(&first.thread);
+        }
+        spends(&mut world, &first, 800, Money::default(), &word("report", "r"));
+        assert_eq!(warnings(&world), ["tokens at 1000"]);
+
+        spends(&mut world, &second, 10, Money::default(), &word("report", "r"));
+        let woken = fresh(&world.delivery("thinker"));
+        assert!(woken.contains(&"budget-warning tokens".to_owned()), "{woken:?}");
+    }
+}
+
+#[test]
+fn the_agent_that_repeats_a_failed_model_call_is_warned_of_its_cost() {
+    let mut world = limited(TreeLimits { tokens: 1_000, ..Default::default() });
+    let [first, _] = two_writers(&mut world);
+    assert_eq!(world.reserve(&first, 900, Money::default()), Ok(()));
+    let spent = Spending { tokens: 800, money: Money::default() };
+    let detail = "the stream broke off".to_owned();
+    world.fail(&first, AttemptFailure::CutShort { detail, spent, retried: true });
+    assert_eq!(warnings(&world), ["tokens at 1000"]);
+
+    world.pass(std::time::Duration::from_secs(1));
+    let again = fresh(&world.delivery("writer"));
+    assert!(again.contains(&"budget-warning tokens".to_owned()), "{again:?}");
+}
+
+/// Of calls that one step opened, the call in the thread with the first label gets the warning, not
+/// the call with the smallest id.
+#[test]
+fn labels_of_threads_decide_which_of_several_agents_is_warned() {
+    let mut contracts = contracts();
+    contracts[2].budget = Budget { tokens: Some(500), money: None };
+    let mut world = World::new(contracts);
+    let (thread, _) = world.open("desk", &word("plan", "p"));
+    let spawn = |label: &str| {
+        let initial = format!("<initial-payload>{}</initial-payload>", word("ask", label));
+        core("spawn-thread", &format!("suggested_sub_id=\"{label}\""), &initial)
+    };
+    let mut payloads: Vec<_> = ["f", "e", "d", "c", "b", "a"].map(spawn).into();
+    payloads.push(core("wait", "", ""));
+    world.turn("thinker", 10, &payloads);
+    let writer = world.delivery("writer");
+    assert_eq!(world.reserve(&writer, 450, Money::default()), Ok(()));
+    spends(&mut world, &writer, 450, Money::default(), &word("report", "r"));
+
+    assert_eq!(warnings(&world), ["tokens of writer at 500"]);
+    assert!(world.transcript(&thread.child("a")).contains("budget-warning tokens"));
+}
+
+#[test]
+fn a_changed_budget_has_a_warning_of_its_own() {
     let contracts_with = |tokens| {
         let mut contracts = contracts();
         contracts[1].budget = Budget { tokens: Some(tokens), money: None };
         contracts
     };
     let mut world = World::new(contracts_with(100));
-    world.open("desk", &word("plan", "p"));
+    let (_, call) = world.open("desk", &word("plan", "p"));
     let thinking = || [core("thinking", "", "")];
     world.turn("thinker", 80, &thinking());
     assert_eq!(warnings(&world), ["tokens of thinker at 100"]);
@@ -224,6 +307,19 @@ fn a_raised_budget_has_a_warning_of_its_own() {
     world.turn("thinker", 10, &thinking());
     world.turn("thinker", 10, &thinking());
     assert_eq!(warnings(&world)[1..], ["tokens of thinker at 1000"]);
+
+    // A restart lowers the limit to 900. 810 are used.
+    world.restart_with(contracts_with(900));
+    world.pass(std::time::Duration::from_secs(1));
+    let warned = world.delivery("thinker");
+    assert_eq!(fresh(&warned).last().unwrap(), "budget-warning tokens");
+    assert_eq!(warnings(&world)[2..], ["tokens of thinker at 900"]);
+
+    // A reload lowers the limit below the use, so the agent gets no further turn.
+    world.reload(contracts_with(500));
+    world.answer(&warned, &thinking());
+    assert_eq!(world.result(call), "failed: system-error budget-spent");
+    assert_eq!(warnings(&world)[3..], ["tokens of thinker at 500 unsent"]);
     world.check_replay();
 }
 

@@ -3,7 +3,7 @@
 
 use expect_test::expect;
 use organism::contract::{Contract, TreeLimits};
-use organism::thread::Fact;
+use organism::thread::{Fact, WarningStatus};
 
 use super::world::{World, agent, client, core, fresh, listener, word};
 
@@ -221,7 +221,11 @@ fn a_plain_listener_that_spawns_for_ever_is_stopped_by_the_limits_of_its_tree() 
 
     // No agent is at work, so the warning is only recorded.
     let facts = world.records.iter().flat_map(|record| &record.facts);
-    let warned = facts.filter(|fact| matches!(fact, Fact::Warned { limit: Some(60), .. }));
-    assert_eq!(warned.count(), 1);
+    let warned = facts.filter_map(|fact| match fact {
+        Fact::Warned { limit, status, .. } => Some((*limit, *status)),
+        _ => None,
+    });
+    let warned: Vec<_> = warned.collect();
+    assert_eq!(warned, [(Some(60), WarningStatus::Unsent)]);
     assert!(!world.transcript(&thread).contains("budget-warning"));
 }
