@@ -28,10 +28,11 @@ pub(super) struct ExportTask {
     /// changed.
     full_requests: usize,
     backoff: Duration,
-    /// Whether the last line of the log about the collector states that it accepts no spans, and
-    /// that they are kept for a retry.
+    /// Whether the log has the begin of an outage, in which spans are kept for a retry, and not yet
+    /// its end. A rejection does not end an outage.
     warned: bool,
-    /// Whether the log already states, since the last outage, that the collector rejected spans.
+    /// Whether the log already states, since the last outage began, that the collector rejected
+    /// spans.
     is_rejection_logged: bool,
 }
 
@@ -196,10 +197,6 @@ impl ExportTask {
 
     fn count_rejected(&mut self, spans: u64, why: &str) {
         self.counts.rejected.add(spans);
-        // After an outage, the log states again what the collector does with the spans.
-        if std::mem::take(&mut self.warned) {
-            self.is_rejection_logged = false;
-        }
         if !std::mem::replace(&mut self.is_rejection_logged, true) {
             let address = self.collector.address();
             tracing::warn!(
@@ -211,6 +208,8 @@ impl ExportTask {
 
     fn delay(&mut self, why: &str, after: Option<Duration>) -> Duration {
         if !std::mem::replace(&mut self.warned, true) {
+            // The log states again what the collector does with the spans after the outage.
+            self.is_rejection_logged = false;
             let address = self.collector.address();
             tracing::warn!(
                 "the collector at {address} does not accept spans: {why}; up to {} spans are \

@@ -114,14 +114,44 @@ fn temporarily_rejected_spans_are_sent_again_and_others_are_not() {
         assert_eq!(logged(once), 1, "{once}: {}", house.log());
     }
 
-    // An outage that ends with a rejection is no recovery.
-    collector.feels(Mood::Says(503, "Retry-After: 0\r\n"));
-    exchange(&house, "hello");
-    until("the outage is logged", || (logged("does not accept spans") == 2).then_some(()));
+    let logged_for_the = |count: usize, text: &str| {
+        until(text, || (logged(text) == count).then_some(()));
+    };
+    let begin_outage = |count: usize| {
+        collector.feels(Mood::Says(503, "Retry-After: 0\r\n"));
+        (0..2).for_each(|_| _ = exchange(&house, "hello"));
+        logged_for_the(count, "does not accept spans");
+        // The batch of a later request has several spans.
+        let before = collector.requests().len();
+        until("the export is retried", || (collector.requests().len() > before + 1).then_some(()));
+    };
+
+    // A rejection does not end an outage. Acceptance does, also after a rejection.
+    begin_outage(2);
     collector.feels(Mood::Says(401, ""));
-    until("the rejection is logged", || (logged("later rejections") == 2).then_some(()));
-    assert_eq!(running.stop(), Some(0));
+    logged_for_the(2, "later rejections");
     assert_eq!(logged("accepts spans again"), 1, "{}", house.log());
+    collector.feels(Mood::Takes);
+    exchange(&house, "hello");
+    logged_for_the(2, "accepts spans again");
+
+    // The first rejection after an outage is logged, also if spans were accepted before it.
+    begin_outage(3);
+    collector.feels(Mood::Takes);
+    logged_for_the(3, "accepts spans again");
+    collector.feels(Mood::Says(401, ""));
+    exchange(&house, "hello");
+    logged_for_the(3, "later rejections");
+
+    // An outage may end with the acceptance of some spans and the rejection of others.
+    begin_outage(4);
+    collector.feels(Mood::TakesBut(1));
+    logged_for_the(4, "accepts spans again");
+    logged_for_the(4, "later rejections");
+    assert_eq!(running.stop(), Some(0));
+    for each in ["does not accept spans", "accepts spans again", "later rejections"] {
+        assert_eq!(logged(each), 4, "{each}: {}", house.log());
+    }
 }
 
 #[test]
