@@ -145,18 +145,18 @@ pub fn known(text: &str) -> anyhow::Result<ThreadId> {
 /// Makes the error for a thread without a record in the journals that `place` selects. If the
 /// records of the thread belong into a partition that is missing here, the error states that.
 pub fn unknown(place: &JournalTarget, thread: &ThreadId) -> CommandFailure {
-    let missing = data_dir(place).and_then(|data| {
-        let state = state_dir(place)?;
-        missing_partition_of(thread, &data, state.as_deref())
-    });
-    match missing {
-        Ok(Some(missing)) => {
-            let explanation = missing.explanation();
-            let message = format!("no thread {thread} is in the journals here; {explanation}");
-            CommandFailure::new(CommandExit::Unavailable, message)
-        }
-        _ => not_on_record(place.data.as_deref(), thread),
-    }
+    unavailable(place, thread).unwrap_or_else(|| not_on_record(place.data.as_deref(), thread))
+}
+
+/// Makes the error for a thread whose records belong into a partition that is missing here. Returns
+/// `None` for any other thread.
+pub fn unavailable(place: &JournalTarget, thread: &ThreadId) -> Option<CommandFailure> {
+    let data = data_dir(place).ok()?;
+    let state = state_dir(place).ok()?;
+    let missing = missing_partition_of(thread, &data, state.as_deref()).ok()??;
+    let explanation = missing.explanation();
+    let message = format!("no thread {thread} is in the journals here; {explanation}");
+    Some(CommandFailure::new(CommandExit::Unavailable, message))
 }
 
 /// Makes the error for a thread that is not on record. `data` is the data directory if the command

@@ -1,5 +1,7 @@
 //! Finds the message that a command names by its id, or by the beginning of its id.
 
+use std::path::Path;
+
 use crate::audit::{self, FoundMessage, MessageReport};
 use crate::index::{IndexedMessage, MessageSelector};
 
@@ -52,14 +54,9 @@ fn malformed(id: &str) -> anyhow::Error {
 }
 
 fn unknown(place: &JournalTarget, id: &str) -> anyhow::Error {
-    // A note has named the missing partitions. The id does not tell the partition of its message.
-    let missing = journal_target::data_dir(place).and_then(|data| missing_in(&data, None));
-    if missing.is_ok_and(|missing| !missing.is_empty()) {
-        let text = format!(
-            "no message {id} is in the journals here; it may be in a partition of which this host \
-             has no copy"
-        );
-        return CommandFailure::new(CommandExit::Unavailable, text).into();
+    let data = journal_target::data_dir(place).ok();
+    if let Some(failure) = data.and_then(|data| unavailable(&data, id)) {
+        return failure.into();
     }
 
     let text = format!(
@@ -67,6 +64,19 @@ fn unknown(place: &JournalTarget, id: &str) -> anyhow::Error {
          `organism search --kind refusal` what was refused"
     );
     CommandFailure::usage(text).into()
+}
+
+/// Makes the error for a message without a record in the journals in `data`, if partitions are
+/// missing there. Returns `None` if none is missing.
+pub fn unavailable(data: &Path, id: &str) -> Option<CommandFailure> {
+    // A note has named the missing partitions. The id does not tell the partition of its message.
+    let missing = missing_in(data, None).ok()?;
+    missing.first()?;
+    let text = format!(
+        "no message {id} is in the journals here; it may be in a partition of which this host has \
+         no copy"
+    );
+    Some(CommandFailure::new(CommandExit::Unavailable, text))
 }
 
 /// Checks that `id` selects its message reliably, although the index lacks the latest records. A

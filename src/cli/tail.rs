@@ -105,19 +105,20 @@ struct JournalTail {
 impl JournalTail {
     /// Looks for the thread to show. If no record of the thread exists, a command that follows the
     /// journal prints a note, because the thread may begin later. Any other command fails, because
-    /// nothing would be shown. With `--live`, does nothing: [`Self::follow_calls`] looks for the
-    /// thread.
+    /// nothing would be shown, and so does each command for a thread of a partition that is missing
+    /// here. With `--live`, does nothing: [`Self::follow_calls`] looks for the thread.
     fn look_for_thread(&self, is_following: bool) -> anyhow::Result<()> {
         let Some(thread) = self.within.as_ref().filter(|_| !self.args.live) else { return Ok(()) };
         if journal_target::has_thread(&self.args.place, thread)? {
             return Ok(());
         }
 
-        if is_following {
+        let place = &self.args.place;
+        if is_following && journal_target::unavailable(place, thread).is_none() {
             note!("{thread} is not on record yet");
             return Ok(());
         }
-        Err(journal_target::unknown(&self.args.place, thread).into())
+        Err(journal_target::unknown(place, thread).into())
     }
 
     /// Shows new records until the organism ends or the watched thread is over.

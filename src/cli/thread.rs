@@ -181,7 +181,9 @@ fn moment(text: &str) -> anyhow::Result<RecordedMoment> {
     Ok(RecordedMoment::Time(time))
 }
 
-/// Fails if `position` lies beyond the end of all journals that may have records of the thread.
+/// Fails if `position` lies beyond the end of all journals that may have records of the thread. If
+/// the partition of the thread is missing here, the end of its journal is unknown, and the error
+/// states that.
 fn require_position(
     place: &JournalTarget,
     thread: &ThreadId,
@@ -197,6 +199,9 @@ fn require_position(
         return Ok(());
     }
 
+    if let Some(failure) = journal_target::unavailable(place, thread) {
+        return Err(failure.into());
+    }
     let text = format!("position {position} is not on record; the last is {last}");
     Err(CommandFailure::usage(text).into())
 }

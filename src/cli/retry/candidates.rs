@@ -49,6 +49,9 @@ pub fn named(data: &Path, digits: &str) -> anyhow::Result<NamedMessage> {
         return Err(CommandFailure::usage(text).into());
     }
     found.pop().ok_or_else(|| {
+        if let Some(failure) = message_lookup::unavailable(data, digits) {
+            return failure.into();
+        }
         let text = format!(
             "no message {digits} is on record; `organism search` and `organism thread --ids` show \
              ids, and `organism retry` lists what can be retried"
@@ -179,11 +182,12 @@ mod tests {
 
     use super::*;
     use crate::audit::RetryError;
+    use crate::cli::exit::{self, CommandExit};
     use crate::clock::Time;
     use crate::envelope::{Refusal, RefusalRule};
     use crate::ids::{Digest, ListenerName, MessageId, Position, ThreadId};
-    use crate::journal::Journal as _;
     use crate::journal::sqlite::SqliteJournal;
+    use crate::journal::{Journal as _, partition_in};
     use crate::thread::{Fact, Input, Record, Verdict};
 
     /// Makes the record of a submission that the gate refused. The id of the submitted message is
@@ -217,10 +221,13 @@ mod tests {
         append_records(home, numbers.map(refused).collect());
     }
 
-    fn append_records(home: &Path, mut records: Vec<Record>) {
-        let data = home.join("data");
+    fn append_records(home: &Path, records: Vec<Record>) {
+        append_records_to(home, &home.join("data"), records);
+    }
+
+    fn append_records_to(home: &Path, data: &Path, mut records: Vec<Record>) {
         let state = home.join("state");
-        let mut journal = SqliteJournal::open(&data, &state, &mut |_| Ok(())).unwrap();
+        let mut journal = SqliteJournal::open(data, &state, &mut |_| Ok(())).unwrap();
         journal.append(&mut records).unwrap();
         journal.close(Time(100)).unwrap();
     }
@@ -270,6 +277,22 @@ mod tests {
             found(true).into_iter().map(|named| named.message.obstacle.unwrap()).collect();
         let not_utf8 = RetryError::Text(RefusalRule::NotUtf8);
         assert_eq!(obstacles, [RetryError::NoClient, RetryError::NoClient, not_utf8]);
+    }
+
+    #[test]
+    fn a_message_that_may_be_in_a_missing_partition_is_unavailable() {
+        let home = tempfile::tempdir().unwrap();
+        let data = home.path().join("data");
+        std::fs::create_dir_all(&data).unwrap();
+        append_records_to(home.path(), &partition_in(&data, 0), vec![refused(1)]);
+        let failure_of = |id: &str| exit::code(&named(&data, id).unwrap_err());
+
+        let [recorded, other] = [1, 2].map(|number| Uuid::from_u128(number).to_string());
+        assert_eq!(named(&data, &recorded).unwrap().message.id.to_string(), recorded);
+        assert_eq!(failure_of(&other), CommandExit::Usage);
+        // As a backup notes it.
+        std::fs::write(data.join("partitions"), "2\n").unwrap();
+        assert_eq!(failure_of(&other), CommandExit::Unavailable);
     }
 
     #[test]

@@ -60,6 +60,7 @@ fn what_may_be_in_a_partition_without_a_copy_is_unavailable() {
     for (id, code, text) in [(&missing, 69, unavailable), (&unknown, 2, "is on record; ")] {
         refused(&["thread", id], code, text);
         refused(&["export", id], code, text);
+        refused(&["thread", id, "--at", "1"], code, text);
         refused(&["tail", "--no-follow", "--thread", id], code, text);
         refused(&["search", "--thread", id], code, text);
         refused(&["diff", &known, id], code, text);
@@ -67,4 +68,8 @@ fn what_may_be_in_a_partition_without_a_copy_is_unavailable() {
     }
     let message = "0192f4a8-7c3d-7a5e-8f21-1d2c3b4a5e6f";
     refused(&["message", message], 69, "it may be in a partition of which this host has no copy");
+    // Such a thread does not begin in a journal of this host, and has a position of its own there.
+    refused(&["tail", "--thread", &missing], 69, unavailable);
+    refused(&["thread", &missing, "--at", "5000"], 69, unavailable);
+    refused(&["thread", &known, "--at", "5000"], 2, "position 5000 is not on record; the last is");
 }
