@@ -1108,7 +1108,8 @@ pub const ALERT_OUTPUT_WAIT: Duration = Duration::from_millis(200);
 /// on a server that does not respond.
 pub const RUNTIME_END_WAIT: Duration = Duration::from_secs(10);
 /// Maximum time for which a log line delays the work of a command that runs for long. After this
-/// time, nothing seems to read the log, and lines are queued.
+/// time, nothing seems to read the log, and lines are queued. If the queue is full, a line waits at
+/// most as long for room there.
 pub const STDERR_LINE_WAIT: Duration = Duration::from_millis(100);
 /// Maximum bytes of the log lines that are queued while nothing reads the log.
 pub const STDERR_QUEUE_BYTES_MAX: usize = 1 << 20;

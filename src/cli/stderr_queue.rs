@@ -1,10 +1,15 @@
 //! Writes standard error on an OS thread of its own, so that a command that runs for long continues
 //! its work while nothing reads its log.
 
+use std::backtrace::{Backtrace, BacktraceStatus};
 use std::collections::VecDeque;
-use std::io::Write;
-use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
+use std::io::{ErrorKind, Write};
+use std::os::fd::AsFd;
+use std::panic::PanicHookInfo;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::limits;
 use crate::locks::locked;
@@ -12,11 +17,38 @@ use crate::locks::locked;
 /// The queue of this process. Empty in commands that have not called [`start`].
 static QUEUE: OnceLock<StderrQueue> = OnceLock::new();
 
-/// Starts the queue of this process. From then on, its log lines and notes go through this queue.
+/// Starts the queue of this process. From then on, its log lines, notes and panics go through this
+/// queue.
 pub fn start() {
-    match StderrQueue::start(std::io::stderr(), limits::STDERR_LINE_WAIT) {
-        Ok(queue) => drop(QUEUE.set(queue)),
+    let output = BlockingOutput(std::io::stderr());
+    match StderrQueue::start(output, limits::STDERR_LINE_WAIT) {
+        Ok(queue) => {
+            QUEUE.set(queue).ok();
+            // Rust's own hook writes to standard error directly, so that a thread that panics would
+            // wait until something reads the log.
+            std::panic::set_hook(Box::new(write_panic));
+        }
         Err(error) => tracing::warn!("the log stops this process while nothing reads it: {error}"),
+    }
+}
+
+fn write_panic(panic: &PanicHookInfo<'_>) {
+    if let Some(queue) = started() {
+        queue.write(panic_text(panic));
+    }
+}
+
+/// Returns the text that Rust's own hook writes about a panic: its thread, its place, its message
+/// and, if `RUST_BACKTRACE` requests it, its backtrace.
+fn panic_text(panic: &PanicHookInfo<'_>) -> String {
+    let thread = std::thread::current();
+    let name = thread.name().unwrap_or("<unnamed>");
+    let backtrace = Backtrace::capture();
+    match backtrace.status() {
+        BacktraceStatus::Captured => {
+            format!("\nthread '{name}' {panic}\nstack backtrace:\n{backtrace}\n")
+        }
+        _ => format!("\nthread '{name}' {panic}\n"),
     }
 }
 
@@ -33,18 +65,41 @@ pub fn finish() {
     }
 }
 
+/// Output whose writes wait for room, also if its file description does not block. Another process
+/// that shares the description, such as that of a terminal, may have set `O_NONBLOCK`.
+struct BlockingOutput<F>(F);
+
+impl<F: Write + AsFd> Write for BlockingOutput<F> {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        loop {
+            match self.0.write(bytes) {
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    poll(&mut [PollFd::new(&self.0, PollFlags::OUT)], None)?;
+                }
+                written => return written,
+            }
+        }
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.0.flush()
+    }
+}
+
 /// Queue of texts for an output that may block, such as a pipe that nothing reads.
 pub struct StderrQueue {
     shared: Arc<SharedQueue>,
-    /// Maximum time for which a writer waits for its text, as long as the output is not blocked.
+    /// Maximum time for which a writer waits until its text has room, or is written.
     wait: Duration,
 }
 
 struct SharedQueue {
     // Never locked during a write to the output, because that write may never end.
     state: Mutex<StderrQueueState>,
-    /// Notified after each change of the state.
-    changed: Condvar,
+    /// Notified after a text is added. Only the OS thread waits for it.
+    text_added: Condvar,
+    /// Notified after a text is written. Writers wait for it, and are not woken by added texts.
+    text_written: Condvar,
 }
 
 #[derive(Default)]
@@ -57,10 +112,12 @@ struct StderrQueueState {
     queued: u64,
     /// Number of all texts that were ever written.
     written: u64,
-    /// Lines that found the queue full, since the queue was last empty.
+    /// Lines that found the queue full, and that no notice states yet.
     lost: usize,
-    /// Whether a text was not written in time. Writers then wait for no text until the queue is
-    /// empty.
+    /// Value of `written` at the end of the last wait that found no room for a text.
+    written_without_room: Option<u64>,
+    /// Whether a text was not written in time. Until the queue is empty, writers then do not wait
+    /// until their texts are written.
     is_blocked: bool,
 }
 
@@ -68,8 +125,11 @@ impl StderrQueue {
     /// Starts the OS thread that writes to `output`. If `output` blocks for good, the thread ends
     /// with the process.
     fn start(output: impl Write + Send + 'static, wait: Duration) -> std::io::Result<Self> {
-        let state = Mutex::default();
-        let shared = Arc::new(SharedQueue { state, changed: Condvar::new() });
+        let shared = Arc::new(SharedQueue {
+            state: Mutex::default(),
+            text_added: Condvar::new(),
+            text_written: Condvar::new(),
+        });
         let queue = Arc::clone(&shared);
         let thread = std::thread::Builder::new().name("stderr".to_owned());
         thread.spawn(move || queue.write_to(output))?;
@@ -77,22 +137,41 @@ impl StderrQueue {
     }
 
     /// Writes text after all earlier texts. Usually waits until the text is written, so that the
-    /// text is not lost if the process dies. Does not wait while the output is blocked. Then, the
-    /// text may be lost, and only counted, if the queue is full.
+    /// text is not lost if the process dies. While the output is blocked, waits only if the queue
+    /// is full and texts are still written now and then. If the text gets no room, it is lost, and
+    /// only counted.
     pub fn write(&self, text: String) {
-        let mut state = locked(&self.shared.state);
+        let mut state = self.wait_for_room(&text);
         let Some(number) = state.add(text) else { return };
-        self.shared.changed.notify_all();
+        self.shared.text_added.notify_one();
         if state.is_blocked {
             return;
         }
 
         let is_waiting = |state: &mut StderrQueueState| state.written < number;
-        let waited = self.shared.changed.wait_timeout_while(state, self.wait, is_waiting);
+        let waited = self.shared.text_written.wait_timeout_while(state, self.wait, is_waiting);
         let (mut state, wait) = waited.unwrap_or_else(PoisonError::into_inner);
         if wait.timed_out() {
             state.is_blocked = true;
         }
+    }
+
+    /// Locks the state, and waits until the queue has room for `text`, so that an output that is
+    /// read slowly slows the writers down. Does not wait if no text was written since the last such
+    /// wait ended in vain, so that an output that nothing reads delays no further text.
+    fn wait_for_room(&self, text: &str) -> MutexGuard<'_, StderrQueueState> {
+        let state = locked(&self.shared.state);
+        if state.written_without_room == Some(state.written) {
+            return state;
+        }
+
+        let is_full = |state: &mut StderrQueueState| !state.has_room(text);
+        let waited = self.shared.text_written.wait_timeout_while(state, self.wait, is_full);
+        let (mut state, wait) = waited.unwrap_or_else(PoisonError::into_inner);
+        if wait.timed_out() {
+            state.written_without_room = Some(state.written);
+        }
+        state
     }
 
     /// Waits until all texts are written, for at most `wait`.
@@ -100,7 +179,7 @@ impl StderrQueue {
         let state = locked(&self.shared.state);
         let is_waiting =
             |state: &mut StderrQueueState| state.written < state.queued || state.lost > 0;
-        drop(self.shared.changed.wait_timeout_while(state, wait, is_waiting));
+        drop(self.shared.text_written.wait_timeout_while(state, wait, is_waiting));
     }
 }
 
@@ -110,7 +189,7 @@ impl SharedQueue {
         let mut state = locked(&self.state);
         loop {
             let Some(text) = state.take() else {
-                state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+                state = self.text_added.wait(state).unwrap_or_else(PoisonError::into_inner);
                 continue;
             };
             drop(state);
@@ -122,57 +201,72 @@ impl SharedQueue {
             if state.texts.is_empty() && state.lost == 0 {
                 state.is_blocked = false;
             }
-            self.changed.notify_all();
+            self.text_written.notify_all();
         }
     }
 }
 
 impl StderrQueueState {
+    /// Whether `text` fits into the queue. An empty queue has room for any text.
+    fn has_room(&self, text: &str) -> bool {
+        self.texts.is_empty() || self.bytes + text.len() <= limits::STDERR_QUEUE_BYTES_MAX
+    }
+
     /// Adds a text to the queue, and returns its number. Returns `None` if the text is lost,
-    /// because the queue is full. After a loss, all further texts are lost, too, until the queue is
-    /// empty, so that one notice states the loss at its place.
+    /// because the queue is full. The first text after a loss follows the notice of the loss.
     fn add(&mut self, text: String) -> Option<u64> {
-        let bytes = self.bytes + text.len();
-        let is_full = !self.texts.is_empty() && bytes > limits::STDERR_QUEUE_BYTES_MAX;
-        if is_full || self.lost > 0 {
+        if !self.has_room(&text) {
             self.lost += text.lines().count();
             return None;
         }
 
-        self.bytes = bytes;
+        self.add_notice();
+        self.push(text);
+        Some(self.queued)
+    }
+
+    /// Adds the notice of the lines that were lost, if there are any.
+    fn add_notice(&mut self) {
+        let lost = std::mem::take(&mut self.lost);
+        if lost > 0 {
+            self.push(lost_notice(lost));
+        }
+    }
+
+    fn push(&mut self, text: String) {
+        self.bytes += text.len();
         self.texts.push_back(text);
         self.queued += 1;
-        Some(self.queued)
     }
 
     /// Takes the next text to write: the oldest of the queue or, after the last one, the notice of
     /// the lines that were lost.
     fn take(&mut self) -> Option<String> {
-        if let Some(text) = self.texts.pop_front() {
-            self.bytes -= text.len();
-            return Some(text);
+        if self.texts.is_empty() {
+            self.add_notice();
         }
 
-        match std::mem::take(&mut self.lost) {
-            0 => None,
-            lost => {
-                self.queued += 1;
-                Some(lost_notice(lost))
-            }
-        }
+        let text = self.texts.pop_front()?;
+        self.bytes -= text.len();
+        Some(text)
     }
 }
 
 fn lost_notice(lines: usize) -> String {
     match lines {
-        1 => "organism: 1 line of the log was lost, because nothing read it\n".to_owned(),
-        _ => format!("organism: {lines} lines of the log were lost, because nothing read them\n"),
+        1 => "organism: 1 line of the log was lost, because it was not read in time\n".to_owned(),
+        _ => format!(
+            "organism: {lines} lines of the log were lost, because they were not read in time\n"
+        ),
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::io::Read as _;
     use std::sync::mpsc::{Receiver, Sender, channel};
+
+    use rustix::io::ioctl_fionbio;
 
     use super::*;
 
@@ -204,7 +298,7 @@ mod tests {
         let (open, gate) = channel();
         let written = Arc::new(Mutex::new(String::new()));
         let output = GatedOutput { begun, gate, written: Arc::clone(&written) };
-        let queue = StderrQueue::start(output, Duration::from_millis(1)).unwrap();
+        let mut queue = StderrQueue::start(output, Duration::from_millis(1)).unwrap();
 
         queue.write("first\n".to_owned());
         has_begun.recv().unwrap();
@@ -217,10 +311,88 @@ mod tests {
 
         drop(open);
         queue.wait_until_written(LONG);
+        // The output is no longer blocked, so that the writer of a line waits for it again.
+        queue.wait = LONG;
+        queue.write("last\n".to_owned());
+        let notice = "organism: 3 lines of the log were lost, because they were not read in time\n";
+        assert_eq!(*locked(&written), format!("first\n{long}{notice}last\n"));
+    }
+
+    #[test]
+    fn an_output_that_continues_slowly_loses_no_line() {
+        let (begun, has_begun) = channel();
+        let (open, gate) = channel();
+        let written = Arc::new(Mutex::new(String::new()));
+        let output = GatedOutput { begun, gate, written: Arc::clone(&written) };
+        let mut queue = StderrQueue::start(output, Duration::from_millis(1)).unwrap();
+
+        queue.write("first\n".to_owned());
+        has_begun.recv().unwrap();
+        let long = "x".repeat(limits::STDERR_QUEUE_BYTES_MAX) + "\n";
+        queue.write(long.clone());
+
+        // The queue is full until the output continues.
+        queue.wait = LONG;
+        std::thread::spawn(move || drop(open));
         queue.write("last\n".to_owned());
         queue.wait_until_written(LONG);
-        let notice = "organism: 3 lines of the log were lost, because nothing read them\n";
-        assert_eq!(*locked(&written), format!("first\n{long}{notice}last\n"));
+        assert_eq!(*locked(&written), format!("first\n{long}last\n"));
+    }
+
+    #[test]
+    fn the_notice_of_a_loss_precedes_the_next_line_that_has_room() {
+        let mut state = StderrQueueState::default();
+        let half = "x".repeat(limits::STDERR_QUEUE_BYTES_MAX / 2);
+        assert_eq!(state.add(half.clone()), Some(1));
+        assert_eq!(state.add(half.clone()), Some(2));
+        assert_eq!(state.add("lost\n".to_owned()), None);
+
+        assert_eq!(state.take().as_deref(), Some(&*half));
+        assert_eq!(state.add("next\n".to_owned()), Some(4));
+        assert_eq!(state.take().as_deref(), Some(&*half));
+        let notice = "organism: 1 line of the log was lost, because it was not read in time\n";
+        assert_eq!(state.take().as_deref(), Some(notice));
+        assert_eq!(state.take().as_deref(), Some("next\n"));
+        assert_eq!(state.take(), None);
+        assert_eq!(state.bytes, 0);
+    }
+
+    #[test]
+    fn a_text_is_written_whole_to_a_pipe_that_does_not_block() {
+        let (mut reader, writer) = std::io::pipe().unwrap();
+        ioctl_fionbio(&writer, true).unwrap();
+        let text = vec![b'x'; limits::STDERR_QUEUE_BYTES_MAX];
+        let mut read = Vec::new();
+        std::thread::scope(|scope| {
+            let mut output = BlockingOutput(writer);
+            let text = text.as_slice();
+            let writing = scope.spawn(move || output.write_all(text));
+            reader.read_to_end(&mut read).unwrap();
+            writing.join().unwrap().unwrap();
+        });
+        assert_eq!(read.len(), text.len());
+    }
+
+    #[test]
+    fn the_text_of_a_panic_names_its_thread_its_place_and_its_message() {
+        const NAME: &str = "a thread that panics";
+        let (sender, texts) = channel();
+        // Other tests of this process may panic meanwhile.
+        let other = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |panic| {
+            if std::thread::current().name() == Some(NAME) {
+                sender.send(panic_text(panic)).unwrap();
+            } else {
+                other(panic);
+            }
+        }));
+
+        let thread = std::thread::Builder::new().name(NAME.to_owned());
+        thread.spawn(|| panic!("it fails")).unwrap().join().unwrap_err();
+        let text = texts.recv().unwrap();
+        let begin = format!("\nthread '{NAME}' panicked at {}:", file!());
+        assert!(text.starts_with(&begin), "{text}");
+        assert!(text.contains(":\nit fails\n"), "{text}");
     }
 
     #[test]
