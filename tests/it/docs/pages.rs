@@ -21,7 +21,7 @@ const PAGES: [(&str, usize); 10] = [
     ("docs/PROTOCOL.md", 0),
     ("docs/AGENTS.md", 0),
     ("docs/WORKFLOWS.md", 0),
-    ("docs/OPERATIONS.md", 14),
+    ("docs/OPERATIONS.md", 15),
     ("docs/AUDIT.md", 4),
     ("docs/ARCHITECTURE.md", 1),
     ("docs/errors/hosted-process.md", 0),
