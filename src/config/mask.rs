@@ -101,6 +101,7 @@ pub(super) fn by_lines(text: &str) -> Vec<Range<usize>> {
     let mut out = Vec::new();
     let mut inside = false;
     let mut value_is_private = false;
+    let mut private_lines = 0_usize;
     let mut start = 0;
 
     for (line, is_continuation) in text.split_inclusive('\n').zip(continuation_lines(text)) {
@@ -108,8 +109,9 @@ pub(super) fn by_lines(text: &str) -> Vec<Range<usize>> {
         value_is_private &= is_continuation;
 
         let header = line.trim().strip_prefix('[').and_then(|line| line.split_once(']'));
-        let header = header.filter(|(name, _)| !is_continuation && is_header(name));
-        if value_is_private {
+        let header = header.filter(|(name, _)| is_header(name));
+        if value_is_private || private_lines > 0 {
+            private_lines = private_lines.saturating_sub(1);
             out.push(start..end);
         } else if let Some((header, _)) = header {
             inside = header.split('.').any(|part| is_private(part) == Some(true));
@@ -117,6 +119,12 @@ pub(super) fn by_lines(text: &str) -> Vec<Range<usize>> {
             let mut signs = line.match_indices('=').map(|(at, _)| at);
             let private = signs.find(|at| inside || ends_in_private_key(&line[..*at]));
             value_is_private = private.is_some();
+            if value_is_private {
+                // An earlier mistake may have opened a string that this line closes. So the lines
+                // of the value are also determined from this line alone.
+                let rest = text.get(start..).unwrap_or_default();
+                private_lines = continuation_lines(rest).skip(1).take_while(|is| *is).count();
+            }
             out.extend(private.map(|at| start + at + 1..end));
         } else if inside {
             out.push(start..end);

@@ -290,6 +290,9 @@ fn secrets_never_appear_in_messages() {
         "env = { A = \"\"\"\nhunter2\n\"\"\", B = '''\nhunter2''' C }",
         "env = { A = \"x\" B,\n  C = \"hunter2\",\n  D = \"hunter2\" E }",
         "api_key = \"\"\"\nx\nhunter2\n",
+        "description = \"\"\"Searches.\n[listeners.search.env]\nPGPASS = \"hunter2\"\n",
+        "description = \"\"x\"\"\"\n[listeners.search.env]\nPGPASS = \"hunter2\"\n",
+        "description = \"\"\"Searches.\napi_key = \"\"\"\nhunter2\n\"\"\"\n",
     ];
     let long_values = long_values
         .map(|value| good_with("[listeners.search]", &format!("[listeners.search]\n{value}")));
