@@ -3,15 +3,14 @@
 //!
 //! **Invariant:** no file outside the root is ever opened. All links in a path are resolved before
 //! the file is read, and the resolved path must still be beneath the root. This path is opened one
-//! name after another from the open root, without following links. So no other process can exchange
-//! a directory or file on the path for a link.
+//! name after another from the root, without following links. So no other process can exchange a
+//! directory or file on the path for a link.
 
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::os::fd::OwnedFd;
 use std::path::{Component, Path, PathBuf};
-use std::sync::Arc;
 
 use ignore::{DirEntry, WalkBuilder};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, openat, statat};
@@ -37,8 +36,6 @@ const TEST_DIRECTORIES: [&str; 6] = ["test", "tests", "testdata", "__tests__", "
 #[derive(Debug, Clone)]
 pub struct SearchTree {
     root: PathBuf,
-    /// The open root.
-    dir: Arc<OwnedFd>,
     /// Whether the root is part of a git working tree. If so, ignore files above the root also
     /// apply.
     in_git: bool,
@@ -62,9 +59,8 @@ pub(crate) enum UnreadFile {
 impl SearchTree {
     pub fn open(root: &Path) -> io::Result<Self> {
         let root = root.canonicalize()?;
-        let dir = Arc::new(rustix::fs::open(&root, DIRECTORY, Mode::empty())?);
         let in_git = root.ancestors().any(|a| a.join(".git").exists());
-        Ok(Self { root, dir, in_git })
+        Ok(Self { root, in_git })
     }
 
     /// Reads the file `inside`, a path that [`Self::resolve`] or [`Self::files`] has returned.
@@ -72,7 +68,9 @@ impl SearchTree {
         // An empty path is the root itself.
         let Some(name) = inside.file_name() else { return Err(UnreadFile::Directory) };
         let parent = inside.parent().unwrap_or(Path::new(""));
-        let mut dir = openat(&*self.dir, ".", DIRECTORY, Mode::empty()).map_err(io::Error::from)?;
+        // The root is opened each time, because another directory may have taken its place.
+        let mut dir =
+            rustix::fs::open(&self.root, DIRECTORY, Mode::empty()).map_err(io::Error::from)?;
         for name in parent {
             dir = openat(&dir, name, DIRECTORY, Mode::empty()).map_err(io::Error::from)?;
         }
@@ -241,6 +239,28 @@ mod tests {
         std::fs::remove_dir_all(place.path().join("b")).unwrap();
         assert_eq!(files.next(), Some(None));
         assert_eq!(files.next(), None);
+    }
+
+    #[test]
+    fn a_root_that_another_directory_replaces_is_read_anew() {
+        let place = tempfile::tempdir().unwrap();
+        let root = place.path().join("root");
+        let next = place.path().join("next");
+        for (directory, text) in [(&root, "old"), (&next, "new")] {
+            std::fs::create_dir(directory).unwrap();
+            std::fs::write(directory.join("file.txt"), text).unwrap();
+        }
+        let tree = SearchTree::open(&root).unwrap();
+        assert_eq!(tree.read(Path::new("file.txt")).unwrap(), b"old");
+
+        std::fs::rename(&root, place.path().join("before")).unwrap();
+        std::fs::rename(&next, &root).unwrap();
+        assert_eq!(tree.read(Path::new("file.txt")).unwrap(), b"new");
+
+        // A link in place of the root is not followed.
+        std::fs::rename(&root, &next).unwrap();
+        std::os::unix::fs::symlink(&next, &root).unwrap();
+        assert!(tree.read(Path::new("file.txt")).is_err());
     }
 
     #[test]
