@@ -21,6 +21,18 @@ impl WorkspacePath {
     /// Parses the path of a file or directory. A relative path counts from the workspace; an
     /// absolute path must lead beneath `root`.
     pub fn parse(text: &str, root: &Path) -> Result<Self, ActionFailure> {
+        let place = Self::recorded(text, root)?;
+        if place.names.iter().any(|name| is_protected(name)) {
+            let message = format!("`{}` is not for agents to write; leave it alone", shown(text));
+            return Err(ActionFailure::new(FailureCode::Protected, message));
+        }
+
+        Ok(place)
+    }
+
+    /// Parses a path of a recorded set of changes, as [`Self::parse`] does. The names in it may be
+    /// protected, because an earlier version of this program may have allowed them.
+    pub fn recorded(text: &str, root: &Path) -> Result<Self, ActionFailure> {
         let shown = shown(text);
         if text.is_empty() || text.len() > limits::PATH_BYTES_MAX {
             let most = limits::PATH_BYTES_MAX;
@@ -50,10 +62,6 @@ impl WorkspacePath {
             }
             if name.len() > limits::NAME_BYTES_MAX {
                 return Err(bad(format!("a name in `{shown}` is too long")));
-            }
-            if is_protected(name) {
-                let message = format!("`{shown}` is not for agents to write; leave it alone");
-                return Err(ActionFailure::new(FailureCode::Protected, message));
             }
             names.push(name.to_owned());
         }

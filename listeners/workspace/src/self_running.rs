@@ -202,7 +202,7 @@ const GIT: &str = ".git";
 pub fn find(names: &[String]) -> Option<&str> {
     let (file, directories) = names.split_last()?;
     let is_held = |name: &str, is_listed: fn(&str) -> bool| {
-        is_listed(&plain(name)) || is_listed(&ascii_part(name)) || is_hidden_beyond_ascii(name)
+        is_listed(&plain(name)) || is_listed(&visible_part(name)) || is_hidden_beyond_ascii(name)
     };
     let directory = directories.iter().find(|name| is_held(name, is_held_directory));
     let held = directory.or_else(|| is_held(file, is_held_file).then_some(file));
@@ -226,7 +226,7 @@ fn is_held_file(name: &str) -> bool {
 
 /// Whether a file system may treat this name as the name of git's directory.
 pub fn is_git(name: &str) -> bool {
-    is_same(&plain(name), GIT) || is_same(&ascii_part(name), GIT)
+    is_same(&plain(name), GIT) || is_same(&visible_part(name), GIT)
 }
 
 fn is_same(plain: &str, held: &str) -> bool {
@@ -239,23 +239,49 @@ fn is_same(plain: &str, held: &str) -> bool {
 pub fn plain(name: &str) -> String {
     let name = name.split([':', '\\']).next().unwrap_or(name);
     let kept = name.chars().filter(|c| !is_ignored(*c));
-    // The long s has no upper case of its own, and lower case leaves it unchanged.
-    let folded = kept.flat_map(char::to_lowercase).map(|c| if c == 'ſ' { 's' } else { c });
-    let folded: String = folded.collect();
+    let mut folded = String::new();
+    for c in kept.flat_map(char::to_lowercase) {
+        match ascii_letters(c) {
+            Some(letters) => folded.push_str(letters),
+            None => folded.push(c),
+        }
+    }
     folded.trim_end_matches(['.', ' ']).to_owned()
 }
 
-/// Returns the plain name without the characters beyond ASCII. File systems that fold cases by
-/// Unicode's rules ignore many of these characters, and no list of them holds for all file systems.
-fn ascii_part(name: &str) -> String {
-    plain(name).chars().filter(char::is_ascii).collect()
+/// Returns the ASCII letters to which file systems that fold cases by Unicode's rules fold a
+/// character that lower case leaves unchanged. Returns `None` for any other character.
+fn ascii_letters(c: char) -> Option<&'static str> {
+    match c {
+        'ſ' => Some("s"),
+        'ß' => Some("ss"),
+        '\u{FB00}' => Some("ff"),
+        '\u{FB01}' => Some("fi"),
+        '\u{FB02}' => Some("fl"),
+        '\u{FB03}' => Some("ffi"),
+        '\u{FB04}' => Some("ffl"),
+        '\u{FB05}' | '\u{FB06}' => Some("st"),
+        _ => None,
+    }
 }
 
-/// Whether the plain name begins with a dot and has a character beyond ASCII. A file system may
-/// fold such a character to ASCII letters, as it folds the ligature `\u{FB01}` to `fi`.
+/// Returns the plain name without the characters beyond ASCII that are neither letters nor digits.
+/// File systems that fold cases by Unicode's rules ignore many of these characters, and no list of
+/// them holds for all file systems.
+fn visible_part(name: &str) -> String {
+    let is_visible = |c: &char| c.is_ascii() || c.is_alphanumeric() && !is_filler(*c);
+    plain(name).chars().filter(is_visible).collect()
+}
+
+/// Whether Unicode counts this character as a letter, although file systems may ignore it.
+fn is_filler(c: char) -> bool {
+    matches!(c, '\u{115F}' | '\u{1160}' | '\u{17B4}' | '\u{17B5}' | '\u{3164}' | '\u{FFA0}')
+}
+
+/// Whether the plain name begins with a dot and the name has a character beyond ASCII. A file
+/// system may fold such a character to ASCII letters, as it folds the ligature `\u{FB01}` to `fi`.
 fn is_hidden_beyond_ascii(name: &str) -> bool {
-    let plain = plain(name);
-    plain.starts_with('.') && !plain.is_ascii()
+    plain(name).starts_with('.') && !name.is_ascii()
 }
 
 /// Whether HFS+ ignores this code point when it compares names.
@@ -309,11 +335,13 @@ mod tests {
             ".git\u{200B}",
             "\u{FE0F}.GIT",
             "gi\u{AD}t~1",
+            ".gi\u{3164}t",
         ] {
             assert!(is_git(name), "{name:?}");
         }
 
-        for name in [".gitignore", "git", ".gitx", "x.git", "git~", "git~x", "~1"] {
+        let others = [".gitignore", "git", ".gitx", "x.git", "git~", "git~x", "~1"];
+        for name in others.into_iter().chain(["проект.git", "日本.git"]) {
             assert!(!is_git(name), "{name:?}");
         }
     }
@@ -363,6 +391,11 @@ mod tests {
             "\u{200B}.npmrc",
             "le\u{AD}fthook.yml",
             ".\u{E9}t\u{E9}",
+            "Jenkins\u{FB01}le",
+            "po\u{FB06}-checkout",
+            ".\u{FB01}x",
+            "sitecu\u{FB06}omize.py",
+            "проект.git/config",
         ] {
             assert!(find(&names(path)).is_some(), "{path}");
         }

@@ -239,7 +239,7 @@ impl<'a> ChangeSets<'a> {
     /// since.
     fn take_back(&self, manifest: &SetManifest) -> Result<(), ActionFailure> {
         for (index, entry) in manifest.files.iter().enumerate().rev() {
-            let place = WorkspacePath::file(&entry.path, self.root.path())?;
+            let place = WorkspacePath::recorded(&entry.path, self.root.path())?;
             self.restore(manifest, index, entry, &place)?;
         }
         self.remove_directories(manifest);
@@ -295,7 +295,7 @@ impl<'a> ChangeSets<'a> {
     /// directories that it had created.
     fn clear(&self, manifest: &SetManifest) {
         for (index, entry) in manifest.files.iter().enumerate() {
-            let place = WorkspacePath::file(&entry.path, self.root.path());
+            let place = WorkspacePath::recorded(&entry.path, self.root.path());
             if let Ok(place) = place
                 && let Ok(Some(dir)) = self.root.parent(&place)
                 && root::remove_in(&dir, &manifest.temporary(index)).is_err()
@@ -315,7 +315,7 @@ impl<'a> ChangeSets<'a> {
 
     fn remove_directories(&self, manifest: &SetManifest) {
         for path in manifest.directories.iter().rev() {
-            if let Ok(place) = WorkspacePath::parse(path, self.root.path()) {
+            if let Ok(place) = WorkspacePath::recorded(path, self.root.path()) {
                 self.root.remove_directory(&place);
             }
         }

@@ -427,7 +427,7 @@ fn together(sets: &ChangeSets<'_>, all: &[SetManifest]) -> Result<Vec<FileChange
     for (path, FileSpan { first, last }) in spans {
         let before = sets.kept(first.0, first.1, ContentSide::Before)?;
         let after = sets.kept(last.0, last.1, ContentSide::After)?;
-        let place = WorkspacePath::file(path, Path::new("/"))?;
+        let place = WorkspacePath::recorded(path, Path::new("/"))?;
         changes.push(FileChange { place, before, after, owner: None });
     }
 

@@ -228,6 +228,29 @@ fn old_sets_are_forgotten_and_their_numbers_not_used_again() {
     assert_eq!(shown.matches("<set ").count(), kept);
 }
 
+/// An earlier version of this listener may have allowed a name that is protected now.
+#[test]
+fn a_recorded_set_with_a_protected_name_is_shown_and_taken_back() {
+    let room = Room::new();
+    room.ask(&replace("notes", "1\n"));
+    let state = room.directory.path().join("state");
+    let manifest = state.join("sets/1/manifest.json");
+    let recorded = fs::read_to_string(&manifest).unwrap();
+    let renamed = recorded.replace("\"path\":\"notes\"", "\"path\":\".git/notes\"");
+    assert_ne!(renamed, recorded);
+    fs::write(&manifest, renamed).unwrap();
+    fs::create_dir(room.path(".git")).unwrap();
+    fs::rename(room.path("notes"), room.path(".git/notes")).unwrap();
+
+    let shown = room.ask(&own("show-changes", ""));
+    assert!(shown.contains(".git/notes"), "{shown}");
+
+    // The set is unfinished, so the next one takes it back.
+    fs::rename(state.join("sets/1"), state.join("open")).unwrap();
+    room.ask(&replace("other", "2\n"));
+    assert_eq!(room.files(), [("other".to_owned(), "2\n".to_owned())]);
+}
+
 #[test]
 fn nothing_of_a_set_lies_about_when_it_is_done() {
     let room = Room::new();
