@@ -59,6 +59,18 @@ pub fn listener_of(pid: u32) -> Option<ListenerName> {
     locked(&OWNED).get(&pid).cloned().flatten()
 }
 
+/// Detached processes that [`end_orphans`] found. Each text is the id and the name of a process.
+#[derive(Debug, Default)]
+pub struct EndedOrphans {
+    /// Processes that were killed and have ended.
+    pub ended: Vec<String>,
+    /// Processes that may not be killed, or that have not ended in time.
+    pub left: Vec<String>,
+    /// Processes that were not killed, because this program had children that it has not started
+    /// when it became a subreaper. The processes may come from these children.
+    pub spared: Vec<String>,
+}
+
 /// Status of a process, from the operating system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ProcessStatus {
@@ -108,7 +120,9 @@ pub fn read_status(pid: i64) -> io::Result<ProcessStatus> {
 #[cfg(target_os = "linux")]
 mod subreaper {
     use std::collections::BTreeMap;
+    use std::sync::Mutex;
     use std::sync::atomic::{AtomicBool, Ordering};
+    use std::time::Instant;
 
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
     use rustix::io::Errno;
@@ -117,21 +131,32 @@ mod subreaper {
         pidfd_open, set_child_subreaper, waitid, waitpid,
     };
 
-    use super::{ListenerName, OWNED, io, locked, status};
+    use super::{EndedOrphans, ListenerName, OWNED, io, locked, status};
     use crate::limits;
 
     static IS_SUBREAPER: AtomicBool = AtomicBool::new(false);
 
-    /// Whether this program had children that it has not started when it became a subreaper. A
-    /// shell that starts such children and then becomes this program leaves them to it.
+    /// Whether this program had running children that it has not started when it became a
+    /// subreaper. A shell that starts such children and then becomes this program leaves them to
+    /// it.
     static HAS_INHERITED: AtomicBool = AtomicBool::new(false);
+
+    /// Orphans that [`end_orphans`] leaves out: those that this program had when it became a
+    /// subreaper, and those that an earlier call has reported and not ended.
+    ///
+    /// Always locked after [`OWNED`].
+    static LEFT_OUT: Mutex<Vec<Pid>> = Mutex::new(Vec::new());
 
     /// Makes this program the parent of every process that a child detaches. Call this function
     /// only in programs that start all their children through [`super::spawn`].
     pub fn become_subreaper() -> io::Result<()> {
         let owned = locked(&OWNED);
-        if !is_subreaper() && !orphans(&owned).is_empty() {
-            HAS_INHERITED.store(true, Ordering::Relaxed);
+        if !is_subreaper() {
+            let mut inherited = orphans(&owned);
+            // A process that has ended detaches nothing more.
+            inherited.retain(|pid| !collect_if_ended(*pid));
+            HAS_INHERITED.store(!inherited.is_empty(), Ordering::Relaxed);
+            locked(&LEFT_OUT).extend(inherited);
         }
         set_child_subreaper(Some(getpid()))?;
         IS_SUBREAPER.store(true, Ordering::Relaxed);
@@ -154,60 +179,85 @@ mod subreaper {
 
         // The lock is held throughout, so that no new child is taken for an orphan.
         let owned = locked(&OWNED);
-        for orphan in orphans(&owned).into_iter().filter(|orphan| orphan.is_zombie) {
-            // The process may have been collected meanwhile, which is fine.
-            waitpid(Some(orphan.pid), WaitOptions::NOHANG).ok();
+        for pid in orphans(&owned) {
+            collect_if_ended(pid);
         }
     }
 
     /// Kills the detached processes that became children of this program, and everything that they
-    /// started. Returns the id and the name of each killed process. Call this function when all
-    /// organisms of this program have stopped: every such process is then left over.
+    /// started. Leaves out the processes that an earlier call has reported as not ended. Call this
+    /// function when all organisms of this program have stopped: every such process is then left
+    /// over.
     ///
     /// Kills nothing if this program is no subreaper, or if it had children that it has not started
     /// when it became one: what these have detached cannot be distinguished.
-    pub fn end_orphans() -> Vec<String> {
-        let mut ended = Vec::new();
-        if !is_subreaper() || HAS_INHERITED.load(Ordering::Relaxed) {
-            return ended;
+    pub fn end_orphans() -> EndedOrphans {
+        let mut result = EndedOrphans::default();
+        if !is_subreaper() {
+            return result;
         }
 
         // The lock is held throughout, so that no new child is taken for an orphan.
         let owned = locked(&OWNED);
-        let mut seen = Vec::new();
+        let mut left_out = locked(&LEFT_OUT);
+        let deadline = Instant::now() + limits::ORPHANS_END_TIMEOUT;
 
-        // Several passes: the children of a killed process become children of this program.
-        for _ in 0..limits::LEFTOVER_PASSES_MAX {
+        // Several passes: the children of a killed process become children of this program. A child
+        // that has ended also causes another pass, because it may have ended after the look at its
+        // own children.
+        loop {
             let mut found = orphans(&owned);
-            found.retain(|orphan| !seen.contains(&orphan.pid));
+            found.retain(|pid| !left_out.contains(pid));
             if found.is_empty() {
-                break;
+                return result;
             }
 
-            // All are killed before any is waited for, because one may trace another and delay its
-            // end. No exit code has been collected, so each id still belongs to its process.
-            for OrphanedProcess { pid, is_zombie } in &found {
-                let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-                if !is_zombie && kill_process(*pid, Signal::KILL).is_ok() {
-                    ended.push(format!("{pid} ({})", name.trim_end()));
-                }
+            found.retain(|pid| !collect_if_ended(*pid));
+            if HAS_INHERITED.load(Ordering::Relaxed) {
+                result.spared = found.iter().map(|pid| id_and_name(*pid)).collect();
+                left_out.extend(found);
+                return result;
             }
-            for OrphanedProcess { pid, .. } in &found {
-                collect(*pid);
+            if Instant::now() >= deadline {
+                result.left.extend(found.iter().map(|pid| id_and_name(*pid)));
+                left_out.extend(found);
+                return result;
             }
-            seen.extend(found.iter().map(|orphan| orphan.pid));
+            kill_all(found, &mut result, &mut left_out);
         }
-
-        ended
     }
 
-    /// A child of this program that the program has not started.
-    struct OrphanedProcess {
-        pid: Pid,
-        is_zombie: bool,
+    /// Kills children of this program and collects their exit codes. Waits for at most
+    /// [`limits::EXIT_GRACE`], because a process that waits for its disk may never end. Adds the
+    /// children that do not end to `left_out`.
+    fn kill_all(pids: Vec<Pid>, result: &mut EndedOrphans, left_out: &mut Vec<Pid>) {
+        // All are killed before any is waited for, because one may trace another and delay its end.
+        // No exit code has been collected, so each id still belongs to its process.
+        let kill = |pid| (pid, id_and_name(pid), kill_process(pid, Signal::KILL).is_ok());
+        let killed: Vec<_> = pids.into_iter().map(kill).collect();
+        let until = Instant::now() + limits::EXIT_GRACE;
+
+        for (pid, name, is_killed) in killed {
+            // A process of another user, such as one that `sudo` has started, may not be killed.
+            if is_killed {
+                wait_for_exit(pid, until);
+            }
+            if is_killed && collect_if_ended(pid) {
+                result.ended.push(name);
+            } else {
+                result.left.push(name);
+                left_out.push(pid);
+            }
+        }
     }
 
-    fn orphans(owned: &BTreeMap<u32, Option<ListenerName>>) -> Vec<OrphanedProcess> {
+    fn id_and_name(pid: Pid) -> String {
+        let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+        format!("{pid} ({})", name.trim_end())
+    }
+
+    /// Returns the children of this program that it has not started.
+    fn orphans(owned: &BTreeMap<u32, Option<ListenerName>>) -> Vec<Pid> {
         // A look at all processes of the machine takes far longer than this look.
         let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         if matches!(waitid(WaitId::All, look), Err(Errno::CHILD)) {
@@ -218,22 +268,30 @@ mod subreaper {
         let entries = std::fs::read_dir("/proc").into_iter().flatten().filter_map(Result::ok);
         let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
         let orphans = pids.filter(|pid| !owned.contains_key(pid)).filter_map(|pid| {
-            let status = status(i64::from(pid)).filter(|status| status.parent == own)?;
-            let pid = Pid::from_raw(i32::try_from(pid).ok()?)?;
-            Some(OrphanedProcess { pid, is_zombie: status.is_zombie })
+            status(i64::from(pid)).filter(|status| status.parent == own)?;
+            Pid::from_raw(i32::try_from(pid).ok()?)
         });
         orphans.collect()
     }
 
-    /// Waits for the exit of a killed child, and collects its exit code. The wait is limited,
-    /// because a process that waits for its disk may never end.
-    fn collect(pid: Pid) {
-        if let Ok(handle) = pidfd_open(pid, PidfdFlags::empty()) {
+    /// Waits until a child has exited, but not longer than `until`.
+    fn wait_for_exit(pid: Pid, until: Instant) {
+        let Ok(handle) = pidfd_open(pid, PidfdFlags::empty()) else { return };
+        loop {
             let mut polled = [PollFd::new(&handle, PollFlags::IN)];
-            let seconds = i64::try_from(limits::EXIT_GRACE.as_secs()).unwrap_or(i64::MAX);
-            let _ = poll(&mut polled, Some(&Timespec { tv_sec: seconds, tv_nsec: 0 }));
+            let rest = until.saturating_duration_since(Instant::now());
+            let rest = Timespec::try_from(rest).unwrap_or_default();
+            // The exit of another child interrupts the wait.
+            if poll(&mut polled, Some(&rest)) != Err(Errno::INTR) {
+                return;
+            }
         }
-        waitpid(Some(pid), WaitOptions::NOHANG).ok();
+    }
+
+    /// Collects the exit code of a child if the child has ended, with all its threads. Returns
+    /// whether it has ended. The exit code may have been collected before.
+    fn collect_if_ended(pid: Pid) -> bool {
+        matches!(waitpid(Some(pid), WaitOptions::NOHANG), Ok(Some(_)) | Err(Errno::CHILD))
     }
 }
 
@@ -251,8 +309,8 @@ mod subreaper {
 
     pub fn reap_orphans() {}
 
-    pub fn end_orphans() -> Vec<String> {
-        Vec::new()
+    pub fn end_orphans() -> super::EndedOrphans {
+        super::EndedOrphans::default()
     }
 }
 

@@ -230,10 +230,12 @@ pub const STRAY_ANSWERS_MAX: u32 = 3;
 /// Number of frames that a host reads in a row from a child process before it checks for commands,
 /// such as a cancellation.
 pub const CHILD_FRAMES_IN_ROW_MAX: u32 = 64;
-/// Maximum passes that end what listeners left running: the leftover processes of an earlier pump at
-/// start-up, and detached processes at the end of the program. Each pass after the first ends the
-/// processes that survived the previous pass.
+/// Maximum passes that end the leftover processes of an earlier pump at start-up. Each pass after
+/// the first ends the processes that survived the previous pass.
 pub const LEFTOVER_PASSES_MAX: usize = 5;
+/// Maximum time in which the end of the program ends the processes that listeners have detached.
+/// Each generation of these processes takes one look at all processes of the machine.
+pub const ORPHANS_END_TIMEOUT: Duration = Duration::from_secs(10);
 pub const STDERR_LINE_BYTES_MAX: usize = 8 << 10;
 /// Maximum characters of a crashed process's last line on standard error, as the failure report
 /// contains it.

@@ -245,6 +245,8 @@ pub fn main() -> ExitCode {
         Ok(command) => command.verb.run().unwrap_or_else(|error| exit::report(&error)),
         Err(error) => show_help(&error),
     };
+    // The organisms of the command have stopped, and the end of the runtime may take a while.
+    startup::end_orphans();
     startup::end_runtime();
     startup::end_orphans();
     let code = output::finish(code);

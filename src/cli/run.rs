@@ -66,6 +66,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
             _ => divided(config, &partitions, web.as_ref()).await,
         }
     });
+    startup::end_orphans();
     // The view closes last, so that browsers see the last records of the organism.
     drop(view);
     ended

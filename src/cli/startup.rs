@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio::runtime::{self, Runtime};
 
-use crate::children;
+use crate::children::{self, EndedOrphans};
 use crate::config::{
     self, Config, ConfigEnvironment, ConfigProblems, ProjectFolders, StorageConfig,
 };
@@ -107,13 +107,26 @@ fn adopt_orphans() {
 }
 
 /// Kills the processes that listeners of this process have detached and left running. Call this
-/// function after all organisms have stopped.
+/// function after all organisms have stopped. Further calls end what was detached since.
 pub(super) fn end_orphans() {
-    let ended = children::end_orphans();
+    let EndedOrphans { ended, left, spared } = children::end_orphans();
     if !ended.is_empty() {
         tracing::warn!(
             "ended processes that had detached themselves from their listener: {}",
             ended.join(", ")
+        );
+    }
+    if !left.is_empty() {
+        tracing::warn!(
+            "could not end processes that had detached themselves from their listener: {}",
+            left.join(", ")
+        );
+    }
+    if !spared.is_empty() {
+        tracing::warn!(
+            "did not end processes that may have detached themselves from their listener, because \
+             this process had other children at its start, from which they may come: {}",
+            spared.join(", ")
         );
     }
 }

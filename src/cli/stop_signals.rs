@@ -8,6 +8,7 @@ use tokio::sync::watch;
 use crate::limits;
 
 use super::exit::CommandExit;
+use super::startup;
 
 /// A signal that stops a command whose organism must be drained.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -54,8 +55,8 @@ pub type ReceivedSignal = watch::Receiver<Option<DrainSignal>>;
 
 /// Watches for the signals that stop a command whose organism must be drained. The first signal
 /// sets the value of all receivers. A second signal ends the process at once. If no receiver is
-/// left, even the first signal ends the process. Signals that were ignored when this process
-/// started stay ignored.
+/// left, even the first signal ends the process, after the processes that listeners have detached.
+/// Signals that were ignored when this process started stay ignored.
 pub fn watch_drain_signals() -> std::io::Result<ReceivedSignal> {
     // One watch for all organisms that a command starts one after another.
     static STOP: OnceLock<watch::Sender<Option<DrainSignal>>> = OnceLock::new();
@@ -97,9 +98,14 @@ async fn publish_signal(
     mut signals: Signal,
 ) {
     while signals.recv().await.is_some() {
-        if stop.is_closed() || stop.send_replace(Some(awaited)).is_some() {
-            std::process::exit(awaited.exit() as i32);
+        let is_first = stop.send_replace(Some(awaited)).is_none();
+        if is_first && !stop.is_closed() {
+            continue;
         }
+        if is_first {
+            startup::end_orphans();
+        }
+        std::process::exit(awaited.exit() as i32);
     }
 }
 

@@ -172,14 +172,22 @@ mod linux {
             return None;
         }
 
-        let environment = std::fs::read(format!("/proc/{pid}/environ")).ok()?;
-        let mark = mark_in(&environment)?;
-        let status = children::status(i64::from(pid))?;
-        if status.is_zombie {
-            return None;
+        let mark = mark_in(&environment(pid)?)?;
+        own.may_end(&mark, is_running).then_some((pid, handle))
+    }
+
+    /// Reads the environment of a process. Returns `None` if it cannot be read, or if the process
+    /// has ended.
+    fn environment(pid: u32) -> Option<Vec<u8>> {
+        if !children::status(i64::from(pid))?.is_zombie {
+            return std::fs::read(format!("/proc/{pid}/environ")).ok();
         }
 
-        own.may_end(&mark, is_running).then_some((pid, handle))
+        // The main thread has exited and shows no environment. Other threads may still run.
+        let threads = std::fs::read_dir(format!("/proc/{pid}/task")).ok()?.filter_map(Result::ok);
+        let mut environments =
+            threads.filter_map(|thread| std::fs::read(thread.path().join("environ")).ok());
+        environments.find(|environment| !environment.is_empty())
     }
 
     /// Returns the [`PumpMark`] in the environment of a process. Returns `None` if the variable

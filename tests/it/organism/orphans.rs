@@ -6,17 +6,53 @@ use std::process::{Child, Command, Stdio};
 
 use super::{ECHO_CONFIG, House, say, talk_reply, until};
 
-/// Program of a listener that answers and has two child processes, one of them in a separate
-/// session. If there is a file `again`, it starts a third one, with an empty environment.
+/// Program of a listener that answers and has three child processes, two of them in separate
+/// sessions. If there is a file `again`, it starts a fourth one, with an empty environment, and a
+/// chain of processes.
 const KEEPER: &str = "sleep 1000 >/dev/null 2>&1 &
 echo $! > child
 setsid sh -c 'echo $$ > detached; exec sleep 1000' >/dev/null 2>&1 &
+setsid python3 threaded.py >/dev/null 2>&1 &
 if [ -e again ]; then
+    setsid sh chain.sh 8 >/dev/null 2>&1 &
     env -i PATH=\"$PATH\" setsid sh -c 'echo $$ > emptied; exec sleep 1000' >/dev/null 2>&1 &
 fi
 echo $$ > listener
 exec ./player.pl echo
 ";
+
+/// Program of a process whose main thread exits while another thread goes on.
+const THREADED: &str = "import ctypes, os, threading, time
+
+def run():
+    while ') Z ' not in open(f'/proc/{os.getpid()}/stat').read():
+        pass
+    with open('threaded', 'w') as file:
+        file.write(str(os.getpid()))
+    time.sleep(1000)
+
+threading.Thread(target=run).start()
+ctypes.CDLL(None).pthread_exit(None)
+";
+
+/// Program of a chain of processes: each one starts the next, as many as its argument states.
+const CHAIN: &str = "if [ $1 -gt 0 ]; then
+    setsid sh chain.sh $(($1 - 1)) &
+else
+    echo $$ > deepest
+fi
+exec sleep 1000
+";
+
+/// Script that executes its arguments while it has a child that goes on.
+const RUNNING_CHILD: &str = "sleep 1000 >/dev/null 2>&1 & echo $! > earlier; exec \"$0\" \"$@\"";
+
+/// Perl script that executes its arguments while it has a child that has ended, and whose exit code
+/// is not collected.
+const ENDED_CHILD: &str = "my $pid = fork // die;
+exit if !$pid;
+do { open my $stat, '<', \"/proc/$pid/stat\" or die; $_ = <$stat> } until /\\) Z /;
+exec @ARGV";
 
 const MARK: &str = "ORGANISM_PUMP";
 
@@ -24,7 +60,26 @@ fn house() -> House {
     let config = ECHO_CONFIG.replace("[\"./player.pl\", \"echo\"]", "[\"sh\", \"keeper.sh\"]");
     let house = House::with(&config);
     house.write("keeper.sh", KEEPER);
+    house.write("threaded.py", THREADED);
+    house.write("chain.sh", CHAIN);
     house
+}
+
+/// Returns the command of a script that becomes the organism. `interpreter` is the program with the
+/// option that executes a script.
+fn run_after(house: &House, interpreter: [&str; 2], script: &str) -> Command {
+    let organism = house.command(&["run"]);
+    let [program, option] = interpreter;
+    let mut command = Command::new(program);
+    command.args([option, script]).arg(organism.get_program()).arg("run");
+    command.current_dir(house.path(".")).stdin(Stdio::null());
+    for (name, value) in organism.get_envs() {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
+    command
 }
 
 /// The process id in a file of this name.
@@ -32,9 +87,13 @@ fn pid(house: &House, file: &str) -> u32 {
     until(file, || std::fs::read_to_string(house.path(file)).ok()?.trim().parse().ok())
 }
 
+/// Whether any thread of the process runs.
 fn is_running(pid: u32) -> bool {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    !status.is_empty() && !status.contains("State:\tZ") && !status.contains("State:\tX")
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let mut statuses = threads.map(|thread| std::fs::read_to_string(thread.path().join("status")));
+    statuses.any(|status| {
+        status.is_ok_and(|status| !status.contains("State:\tZ") && !status.contains("State:\tX"))
+    })
 }
 
 fn ended(pid: u32) {
@@ -74,23 +133,25 @@ impl Drop for Stranger {
 fn processes_of_listeners_end_at_a_stop_and_at_the_start_after_a_kill() {
     let house = house();
     let running = house.run();
-    let all = ["listener", "child", "detached"].map(|file| pid(&house, file));
-    let [listener, child, detached] = all;
+    let all = ["listener", "child", "detached", "threaded"].map(|file| pid(&house, file));
+    let [listener, child, detached, threaded] = all;
     let mark = mark_of(listener);
     assert_eq!(mark_of(detached), mark, "what a listener starts inherits its mark");
 
     running.signal("-KILL");
     drop(running);
     ended(listener);
-    assert!(is_running(detached), "the death signal reaches no process that a listener started");
+    for pid in [detached, threaded] {
+        assert!(is_running(pid), "the death signal reaches no process that a listener started");
+    }
 
-    for file in ["listener", "child", "detached"] {
+    for file in ["listener", "child", "detached", "threaded"] {
         std::fs::remove_file(house.path(file)).unwrap();
     }
     house.write("again", "");
-    let running = house.run();
+    let running = house.run_with(run_after(&house, ["perl", "-e"], ENDED_CHILD));
     let survivors = all.iter().filter(|pid| is_running(**pid)).count();
-    assert_eq!(survivors, 0, "{child} and {detached} should be gone");
+    assert_eq!(survivors, 0, "{child}, {detached} and {threaded} should be gone");
     assert!(
         house.log().contains("that an earlier run on this journal had left"),
         "{}",
@@ -98,10 +159,11 @@ fn processes_of_listeners_end_at_a_stop_and_at_the_start_after_a_kill() {
     );
     assert_eq!(house.send_text(&say("hello"), &[]).out, talk_reply("hello"));
 
-    let again = ["listener", "detached", "emptied"].map(|file| pid(&house, file));
+    let again = ["listener", "detached", "emptied", "threaded", "deepest"];
+    let again = again.map(|file| pid(&house, file));
     assert_ne!(mark_of(again[0]), mark, "a new epoch");
     assert_eq!(running.stop(), Some(0));
-    assert_eq!(again.map(is_running), [false; 3], "a stop ends what its listeners detached");
+    assert_eq!(again.map(is_running), [false; 5], "a stop ends what its listeners detached");
     let reported = "ended processes that had detached themselves from their listener: ";
     let log = house.log();
     let (_, reported) = log.split_once(reported).unwrap_or_else(|| panic!("{log}"));
@@ -115,23 +177,20 @@ fn processes_of_listeners_end_at_a_stop_and_at_the_start_after_a_kill() {
 #[test]
 fn a_stop_ends_no_process_that_the_organism_had_before_its_start() {
     let house = house();
-    let organism = house.command(&["run"]);
-    let mut shell = Command::new("sh");
-    shell.args(["-c", "sleep 1000 >/dev/null 2>&1 & echo $! > earlier; exec \"$0\" run"]);
-    shell.arg(organism.get_program()).current_dir(house.path(".")).stdin(Stdio::null());
-    for (name, value) in organism.get_envs() {
-        match value {
-            Some(value) => shell.env(name, value),
-            None => shell.env_remove(name),
-        };
-    }
-    let running = house.run_with(shell);
-    let [earlier, detached] = ["earlier", "detached"].map(|file| pid(&house, file));
+    let running = house.run_with(run_after(&house, ["sh", "-c"], RUNNING_CHILD));
+    let all = ["earlier", "detached", "threaded"].map(|file| pid(&house, file));
     assert_eq!(running.stop(), Some(0));
-    assert_eq!([earlier, detached].map(is_running), [true; 2]);
-    for pid in [earlier, detached] {
+    let still_run = all.map(is_running);
+    for pid in all {
         Command::new("kill").arg(pid.to_string()).status().unwrap();
     }
+    assert_eq!(still_run, [true; 3]);
+
+    let log = house.log();
+    let (_, reported) = log.split_once("did not end processes").unwrap_or_else(|| panic!("{log}"));
+    let is_reported = all.map(|pid| reported.contains(&format!(" {pid} (")));
+    assert_eq!(is_reported, [false, true, true], "{log}");
+    assert!(!reported.contains("did not end processes"), "reported once: {log}");
 }
 
 #[test]
