@@ -61,7 +61,7 @@ pub fn listener_of(pid: u32) -> Option<ListenerName> {
 
 /// Detached processes that [`end_orphans`] found. Each text is the id and the name of a process.
 #[derive(Debug, Default)]
-pub struct EndedOrphans {
+pub struct OrphanReport {
     /// Processes that were killed and have ended.
     pub ended: Vec<String>,
     /// Processes that may not be killed, or that have not ended in time.
@@ -131,7 +131,7 @@ mod subreaper {
         pidfd_open, set_child_subreaper, waitid, waitpid,
     };
 
-    use super::{EndedOrphans, ListenerName, OWNED, io, locked, status};
+    use super::{ListenerName, OWNED, OrphanReport, io, locked, status};
     use crate::limits;
 
     static IS_SUBREAPER: AtomicBool = AtomicBool::new(false);
@@ -191,8 +191,8 @@ mod subreaper {
     ///
     /// Kills nothing if this program is no subreaper, or if it had children that it has not started
     /// when it became one: what these have detached cannot be distinguished.
-    pub fn end_orphans() -> EndedOrphans {
-        let mut result = EndedOrphans::default();
+    pub fn end_orphans() -> OrphanReport {
+        let mut result = OrphanReport::default();
         if !is_subreaper() {
             return result;
         }
@@ -230,7 +230,7 @@ mod subreaper {
     /// Kills children of this program and collects their exit codes. Waits for at most
     /// [`limits::EXIT_GRACE`], because a process that waits for its disk may never end. Adds the
     /// children that do not end to `left_out`.
-    fn kill_all(pids: Vec<Pid>, result: &mut EndedOrphans, left_out: &mut Vec<Pid>) {
+    fn kill_all(pids: Vec<Pid>, result: &mut OrphanReport, left_out: &mut Vec<Pid>) {
         // All are killed before any is waited for, because one may trace another and delay its end.
         // No exit code has been collected, so each id still belongs to its process.
         let kill = |pid| (pid, id_and_name(pid), kill_process(pid, Signal::KILL).is_ok());
@@ -309,8 +309,8 @@ mod subreaper {
 
     pub fn reap_orphans() {}
 
-    pub fn end_orphans() -> super::EndedOrphans {
-        super::EndedOrphans::default()
+    pub fn end_orphans() -> super::OrphanReport {
+        super::OrphanReport::default()
     }
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio::runtime::{self, Runtime};
 
-use crate::children::{self, EndedOrphans};
+use crate::children::{self, OrphanReport};
 use crate::config::{
     self, Config, ConfigEnvironment, ConfigProblems, ProjectFolders, StorageConfig,
 };
@@ -109,7 +109,7 @@ fn adopt_orphans() {
 /// Kills the processes that listeners of this process have detached and left running. Call this
 /// function after all organisms have stopped. Further calls end what was detached since.
 pub(super) fn end_orphans() {
-    let EndedOrphans { ended, left, spared } = children::end_orphans();
+    let OrphanReport { ended, left, spared } = children::end_orphans();
     if !ended.is_empty() {
         tracing::warn!(
             "ended processes that had detached themselves from their listener: {}",

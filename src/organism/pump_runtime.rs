@@ -107,18 +107,7 @@ impl PumpRuntime {
         let (recalls, orders) = fork_recalls::channel();
         let pump = pump.with_recalls(recalls);
 
-        let mut pump = match purpose {
-            StartPurpose::Service => pump.traced(tracer.clone()),
-            // The work that other commands have left open does not concern this one.
-            StartPurpose::Command => pump.reporting_own_work().traced(tracer.clone()),
-            // A program may keep the ids of requests, and would mistake the next run for a
-            // repetition.
-            StartPurpose::Case if config.processes.is_empty() => {
-                pump.with_frozen_clock().with_same_ids().traced(tracer.clone())
-            }
-            StartPurpose::Case => pump.with_frozen_clock().traced(tracer.clone()),
-        };
-
+        let mut pump = for_purpose(pump.traced(tracer.clone()), purpose, config);
         let mut health = PumpHealth::new(config, pump.counts());
         let factory = HostFactory {
             sink: pump.sink(),
@@ -286,6 +275,20 @@ impl PumpRuntime {
         let hosts = self.hosts.take();
         drop(tokio::spawn(async move { drain_all(&hosts).await }));
         self.join().await
+    }
+}
+
+/// Prepares a pump for the purpose of its start.
+fn for_purpose(pump: Pump, purpose: StartPurpose, config: &Config) -> Pump {
+    match purpose {
+        StartPurpose::Service => pump,
+        // The work that other commands have left open does not concern this one.
+        StartPurpose::Command => pump.reporting_own_work(),
+        // A program may keep the ids of requests, and would mistake the next run for a repetition.
+        StartPurpose::Case if config.processes.is_empty() => {
+            pump.with_frozen_clock().with_same_ids()
+        }
+        StartPurpose::Case => pump.with_frozen_clock(),
     }
 }
 

@@ -241,7 +241,7 @@ pub fn plain(name: &str) -> String {
     let kept = name.chars().filter(|c| !is_ignored(*c));
     let mut folded = String::new();
     for c in kept.flat_map(char::to_lowercase) {
-        match ascii_letters(c) {
+        match folded_ascii(c) {
             Some(letters) => folded.push_str(letters),
             None => folded.push(c),
         }
@@ -251,7 +251,7 @@ pub fn plain(name: &str) -> String {
 
 /// Returns the ASCII letters to which file systems that fold cases by Unicode's rules fold a
 /// character that lower case leaves unchanged. Returns `None` for any other character.
-fn ascii_letters(c: char) -> Option<&'static str> {
+fn folded_ascii(c: char) -> Option<&'static str> {
     match c {
         'ſ' => Some("s"),
         'ß' => Some("ss"),

@@ -22,14 +22,14 @@ exec ./player.pl echo
 ";
 
 /// Program of a process whose main thread exits while another thread goes on.
-const THREADED: &str = "import ctypes, os, threading, time
+const THREADED: &str = "import ctypes, os, threading
 
 def run():
     while ') Z ' not in open(f'/proc/{os.getpid()}/stat').read():
         pass
     with open('threaded', 'w') as file:
         file.write(str(os.getpid()))
-    time.sleep(1000)
+    threading.Event().wait()
 
 threading.Thread(target=run).start()
 ctypes.CDLL(None).pthread_exit(None)

@@ -264,8 +264,8 @@ fn the_agent_that_repeats_a_failed_model_call_is_warned_of_its_cost() {
     assert!(again.contains(&"budget-warning tokens".to_owned()), "{again:?}");
 }
 
-/// Of calls that one step opened, the call in the thread with the first label gets the warning, not
-/// the call with the smallest id.
+/// The warning goes to the call in the thread with the first label among the calls that one step
+/// opened, not to the call with the smallest id.
 #[test]
 fn labels_of_threads_decide_which_of_several_agents_is_warned() {
     let mut contracts = contracts();
