@@ -85,9 +85,9 @@ fn bracket_fault(pattern: &str) -> Option<&'static str> {
     while let Some(c) = chars.next() {
         match c {
             '\\' => {
-                if chars.next().is_none() {
+                let Some(_escaped) = chars.next() else {
                     return Some("it ends with a backslash");
-                }
+                };
             }
             ']' => is_in_class = false,
             _ if is_in_class => {}
