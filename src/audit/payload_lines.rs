@@ -31,9 +31,12 @@ fn entry(name: &str, value: &str, depth: usize, lines: &mut Vec<String>) {
     }
 }
 
-/// Parses a payload. Returns `None` if the payload is not well-formed or too deep.
+/// Parses a payload. Returns `None` if the payload is not well-formed or too deep, or if it has text
+/// before it, such as the reason of its refusal.
 pub fn parse(payload: &str) -> Option<Element> {
-    Element::read(payload).filter(|root| is_within(root, DEPTH_MAX))
+    // The parser skips such a text.
+    let element = Element::read(payload).filter(|_| payload.trim_start().starts_with('<'))?;
+    is_within(&element, DEPTH_MAX).then_some(element)
 }
 
 fn is_within(element: &Element, levels: usize) -> bool {

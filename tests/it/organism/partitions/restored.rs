@@ -153,7 +153,7 @@ fn a_lost_copy_of_a_partition_is_named_by_every_command_that_reads_the_others() 
         assert_eq!(read.err.matches("are missing from this answer: 1;").count(), 1, "{read:?}");
     }
     let unread = house.organism(&["thread", &root(1, 0)]);
-    assert_eq!(unread.code, Some(2), "{unread:?}");
+    assert_eq!(unread.code, Some(69), "{unread:?}");
     assert!(unread.err.contains("are missing from this answer: 1;"), "{unread:?}");
 
     // Without any journal of a partition, the advice is the same.
