@@ -1039,6 +1039,9 @@ pub const SERVICE_PARTIAL_REQUESTS_MAX: usize = 64;
 pub const SERVICE_PARTIAL_REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum bytes of one chunk of a request or response over NATS.
 pub const SERVICE_CHUNK_BYTES: usize = 512 << 10;
+/// Maximum time for which a stopping organism waits, after its pump has ended, until the connections
+/// of its control socket have sent their last responses.
+pub const LAST_RESPONSES_TIMEOUT: Duration = Duration::from_secs(1);
 /// Maximum time that a stopping pump may take to send its last responses over NATS.
 pub const SERVICE_FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
 /// Time for which an operator's signature is valid.

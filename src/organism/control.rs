@@ -367,8 +367,15 @@ pub struct OpenConnections(mpsc::Receiver<()>);
 
 impl OpenConnections {
     /// Waits until every connection has sent its last response.
-    pub async fn all(mut self) {
+    pub async fn all(&mut self) {
         while self.0.recv().await.is_some() {}
+    }
+
+    /// Waits as [`OpenConnections::all`] does, but for a limited time: a client may have sent no
+    /// request, or may read no response. Call this function when the pump has ended: the process
+    /// could end before a response is sent that the pump has made.
+    pub async fn end(mut self) {
+        timeout(limits::LAST_RESPONSES_TIMEOUT, self.all()).await.ok();
     }
 }
 

@@ -274,10 +274,11 @@ impl Organism {
     /// the journal closes, the last spans are exported. Queued calls are on record and continue at
     /// the next start.
     pub async fn stop(mut self, reason: &str) -> Result<(), Error> {
-        if let Some(control) = self.control.take() {
-            control.close();
-        }
+        let connections = self.control.take().map(control::ControlServer::close);
         let ended = self.runtime.drain(reason).await;
+        if let Some(connections) = connections {
+            connections.end().await;
+        }
         flush_spans(self.exporter).await;
         ended
     }
@@ -290,8 +291,8 @@ impl Organism {
         mut reason: &str,
         stop: impl Future<Output = &'static str>,
     ) -> Result<(), Error> {
-        if let Some(control) = self.control.take() {
-            let connections = control.close();
+        let mut connections = self.control.take().map(control::ControlServer::close);
+        if let Some(connections) = &mut connections {
             tokio::select! {
                 // Looks at `stop` first, so that a stop that was requested earlier is the reason.
                 biased;
@@ -300,6 +301,9 @@ impl Organism {
             }
         }
         let ended = self.runtime.drain(reason).await;
+        if let Some(connections) = connections {
+            connections.end().await;
+        }
         flush_spans(self.exporter).await;
         ended
     }

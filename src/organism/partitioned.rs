@@ -185,12 +185,14 @@ impl PartitionedOrganism {
     /// end, hosts end, the journal closes, the lease is released. After that, clients that wait
     /// over NATS find the process that takes over the partition.
     pub async fn stop(mut self, reason: &str) -> Result<(), Error> {
-        if let Some(control) = self.control.take() {
-            control.close();
-        }
+        let connections = self.control.take().map(control::ControlServer::close);
         // The send fails if every worker has already ended.
         self.stop.send(Some(reason.to_owned())).ok();
-        self.join().await
+        let ended = self.join().await;
+        if let Some(connections) = connections {
+            connections.end().await;
+        }
+        ended
     }
 
     /// Waits until all workers have ended. Returns the first error, if any.

@@ -91,7 +91,7 @@ async fn a_client_that_is_connected_and_not_accepted_when_the_socket_closes_is_s
     let (server, path) = serve(&running, SERVER_PATIENCE);
     let mut client = std::os::unix::net::UnixStream::connect(&path).unwrap();
     client.write_all(b"no request\n").unwrap();
-    let closing = server.close();
+    let mut closing = server.close();
     assert!(!path.exists(), "no client connects from here on");
 
     let closed = tokio::time::timeout(PATIENCE, closing.all()).await;
