@@ -98,8 +98,11 @@ async fn publish_signal(
     mut signals: Signal,
 ) {
     while signals.recv().await.is_some() {
+        // Ordering rule: looked at before the value is set, because a receiver that has the value is
+        // dropped.
+        let has_receiver = !stop.is_closed();
         let is_first = stop.send_replace(Some(awaited)).is_none();
-        if is_first && !stop.is_closed() {
+        if is_first && has_receiver {
             continue;
         }
         if is_first {
