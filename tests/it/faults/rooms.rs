@@ -81,15 +81,15 @@ impl Room {
         assert!(listed.err.contains("the disk is full"), "{listed:?}");
     }
 
-    /// Sends a submission while the disk is full, and waits until the organism reports the full
-    /// disk.
+    /// Sends a submission while the disk is full, and waits until the pump reports the full disk. The
+    /// index may report it earlier, when the pump still accepts submissions.
     fn send_into(&self, number: &str) -> Child {
         self.house.write(number, numbered("ping", number));
         let mut command = self.house.command(&["send", number, "--as", "desk", "--key", number]);
-        let said = || self.house.log().matches("the disk is full").count();
-        let before = said();
+        let reports = || self.house.log().matches("submissions are refused until").count();
+        let before = reports();
         let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        until("it is found full", || (said() > before).then_some(()));
+        until("it is found full", || (reports() > before).then_some(()));
         child
     }
 }
