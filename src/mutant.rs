@@ -258,8 +258,8 @@ pub const fn active() -> Option<&'static str> {
     None
 }
 
-/// Whether the mutant `name` is active. If so, the caller must break the mutant's rule.
+/// Whether the mutant `name` of [`MUTANTS`] is active. If so, the caller must break the mutant's
+/// rule. Does not look the name up, because each step of the pump calls this several times.
 pub fn mutant(name: &str) -> bool {
-    debug_assert!(MUTANTS.iter().any(|(known, _)| *known == name), "{name} is not listed");
     active().is_some_and(|active| active.split(',').any(|active| active == name))
 }
