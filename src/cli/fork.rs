@@ -219,8 +219,8 @@ fn payload(args: &Args, point: &ForkPoint) -> anyhow::Result<Option<String>> {
     if args.edit.is_some() && point.request.is_none() && point.turn.is_none() {
         let text = format!(
             "{} is a result, and --edit replaces a client's request, or what an agent sent in a turn; \
-             name its `model-turn`, or fork there without --edit and continue the fork with \
-             `organism send --thread`",
+             name such a request, or the `model-turn` of such a turn, or fork there without --edit \
+             and continue the fork with `organism send --thread`",
             point.source.message
         );
         return Err(CommandFailure::usage(text).into());

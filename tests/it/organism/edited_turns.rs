@@ -151,7 +151,7 @@ fn what_cannot_take_the_place_of_a_turn_is_refused_with_a_reason() {
         (&turns[0], numbered("hold", "1"), 65, "not-in-vocabulary"),
         (&turns[1], format!("<wait {core} for=\"all\"/>"), 65, "neither"),
         (&last("pong"), numbered("ping", "7"), 2, "--edit replaces a client's request, or what"),
-        (&last("done"), numbered("done", "7"), 2, "name its `model-turn`"),
+        (&last("done"), numbered("done", "7"), 2, "the `model-turn` of such a turn"),
     ] {
         let edited = edit(&house, message, &text, &["--no-wait"]);
         assert_eq!(edited.code, Some(code), "{text}: {edited:?}");
