@@ -26,6 +26,7 @@ pub fn past_prompt(
     }
 
     // A fork has the turns of its history by reference, so they are in the record of its source.
+    let mut redacted = 0;
     let mut next = Some((thread.clone(), None));
     while let Some((thread, up_to)) = next {
         for reader in readers_of(place, &thread)? {
@@ -34,11 +35,11 @@ pub fn past_prompt(
                 return rebuilt(place, &turn);
             }
         }
+        redacted += redacted_turns(place, agent, &thread, up_to)?;
         next = inherited_from(place, &thread)?;
     }
 
     require_thread(place, thread)?;
-    let redacted = redacted_turns(place, agent, thread)?;
     let text = if redacted > 0 {
         format!(
             "{thread} has no readable turn {number} of {agent}; redacted turns have no number any \
@@ -68,11 +69,14 @@ fn inherited_from(
     Ok(None)
 }
 
-/// Counts the redacted turns of `agent` in a thread.
+/// Counts the redacted turns of `agent` in a thread, in the records up to and including the
+/// position `up_to`; if `up_to` is `None`, in all records. Does not count those that a fork
+/// inherits.
 fn redacted_turns(
     place: &JournalTarget,
     agent: &ListenerName,
     thread: &ThreadId,
+    up_to: Option<Position>,
 ) -> anyhow::Result<u64> {
     let is_redacted_turn = |fact: &&Fact| match fact {
         Fact::Accepted { message, .. } => {
@@ -85,7 +89,7 @@ fn redacted_turns(
     };
     let mut turns = 0;
     for reader in readers_of(place, thread)? {
-        let records = reader.tree(&thread.root(), None);
+        let records = reader.tree(&thread.root(), up_to);
         for sealed in &records.map_err(|error| failed_in(&reader, error))? {
             turns += sealed.record.facts.iter().filter(is_redacted_turn).count() as u64;
         }

@@ -277,6 +277,13 @@ fn a_redaction_in_the_history_of_a_fork_is_no_break() {
     assert_eq!(inherited.code, Some(0), "{inherited:?}");
     assert_eq!(inherited.out, original.out, "the prompt of a turn that the fork inherits");
 
+    let is_redacted = || {
+        let shown = agent_thread.under(&ThreadId::parse(fork).unwrap()).unwrap().to_string();
+        let absent = house.organism(&["prompt", agent.as_str(), "--thread", &shown, "--turn", "1"]);
+        absent.code == Some(2) && absent.err.contains("has no readable turn 1")
+    };
+    assert!(!is_redacted());
+
     // The record of the first turn also has a message to the open run, which the fork has reopened.
     let redacted = [(first, "payloads of its open calls"), (forked, "payloads of the turn")];
     for (turn, expected) in redacted {
@@ -297,4 +304,5 @@ fn a_redaction_in_the_history_of_a_fork_is_no_break() {
         }
         assert!(verified.out.contains(expected), "{verified:?}");
     }
+    assert!(is_redacted(), "the turn that the fork inherits was redacted in its source");
 }
