@@ -29,7 +29,8 @@ pub struct Args {
     thread: Option<String>,
     /// Number of a turn in the thread, from 1. The command shows the prompt exactly as it was sent
     /// in this turn, even if the config has changed since then. Default: the prompt of the turn
-    /// that would come next.
+    /// that would come next. If each task of the agent in the thread has ended, a note states so,
+    /// and the prompt is that of a further turn for the last task.
     #[arg(long, value_name = "N", requires = "thread")]
     turn: Option<u32>,
     /// Write one JSON value.
@@ -54,6 +55,12 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         note!(
             "note: the request is shown as it was sent; the config of that turn, as this program \
              reads it, renders another {part}"
+        );
+    }
+    if shown.has_ended {
+        note!(
+            "note: {agent} has no open task in the thread, so no turn is due; this is the prompt of \
+             a further turn for its last task, which has ended"
         );
     }
     if args.wire {

@@ -2,6 +2,7 @@
 //! task. The example task is made from the agent's schema. The same code renders previews and real
 //! prompts. No process is started, and no model is called.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -56,6 +57,9 @@ pub struct PromptPreview {
     /// program now renders with the turn's config. `None` for any other preview, for a turn without
     /// stored inputs, and for a turn whose config is not available.
     pub comparison: Option<PromptComparison>,
+    /// For a preview of the next turn in a thread: whether each task of the agent there has ended,
+    /// so that no turn is due. The preview is then that of a further turn for the last task.
+    pub has_ended: bool,
 }
 
 /// Result of comparing two requests for the same past turn: the request that was sent, and the
@@ -89,8 +93,9 @@ pub fn preview(
             rendered(&made(&config, spec, Arc::new(example))?, &delivery, None, &config)
         }
         TurnSelector::Next(thread) => {
-            let PreviewInput { agent, delivery } = due_in(&config, agent, thread)?;
-            rendered(&agent, &delivery, None, &config)
+            let PreviewInput { agent, delivery, has_ended } = due_in(&config, agent, thread)?;
+            let preview = rendered(&agent, &delivery, None, &config)?;
+            Ok(PromptPreview { has_ended, ..preview })
         }
     }
 }
@@ -145,6 +150,8 @@ fn tasks_of(config: &Config, agent: &ListenerName) -> Vec<(PayloadName, String)>
 pub struct PreviewInput {
     pub agent: ModelAgent,
     pub delivery: Delivery,
+    /// Whether the call of the delivery has ended, as each call of the agent in the thread has.
+    pub has_ended: bool,
 }
 
 /// Prepares the turn that `agent` would take in a thread now.
@@ -162,9 +169,9 @@ fn due_in(
     thread: &ThreadId,
 ) -> Result<PreviewInput, Error> {
     let config = Arc::new(at_home(config, thread));
-    let delivery = next_turn(&config, agent, thread)?;
+    let (delivery, has_ended) = next_turn(&config, agent, thread)?;
     let agent = made(&config, spec_of(&config, agent)?, local_agents::history(&config))?;
-    Ok(PreviewInput { agent, delivery })
+    Ok(PreviewInput { agent, delivery, has_ended })
 }
 
 /// Returns the config of the partition whose journal contains the thread.
@@ -210,6 +217,7 @@ pub(super) fn rendered(
         recorded: None,
         config: Some(config.digest),
         comparison: None,
+        has_ended: false,
     })
 }
 
@@ -225,29 +233,63 @@ fn unknown_agent(config: &Config, agent: &ListenerName) -> Error {
     }
 }
 
-/// Reads the recorded messages of a thread, and the last position of the thread's tree. The
-/// position is `None` if the journal does not contain the tree.
-fn messages_of(
-    config: &Config,
-    thread: &ThreadId,
-) -> Result<(Vec<Arc<Message>>, Option<Position>), Error> {
-    let sealed = JournalReader::open(&config.data)?.tree(&thread.root(), None)?;
-    let last = sealed.last().map(|sealed| sealed.record.position);
-    let facts = sealed.iter().flat_map(|sealed| &sealed.record.facts);
-    let messages = facts.filter_map(|fact| match fact {
-        Fact::Accepted { message, .. } if message.thread == *thread => Some(Arc::clone(message)),
-        _ => None,
-    });
-    Ok((messages.collect(), last))
+/// Calls of an agent in a thread, oldest first.
+#[derive(Default)]
+struct AgentCalls {
+    calls: Vec<CallId>,
+    closed: HashSet<CallId>,
+    /// Calls that wait for the decision of a person.
+    held: HashSet<CallId>,
 }
 
-/// Builds the delivery for the next turn of an agent in a thread.
-fn next_turn(config: &Config, agent: &ListenerName, thread: &ThreadId) -> Result<Delivery, Error> {
-    let (messages, last) = messages_of(config, thread)?;
-    let mut latest = messages.iter().rev();
-    let call = latest.find(|message| message.kind == MessageKind::Call && message.to == *agent);
-    match (call, last) {
-        (Some(call), Some(last)) => Ok(delivery(agent, thread, CallId(call.id), last)),
+impl AgentCalls {
+    fn take(&mut self, fact: &Fact, agent: &ListenerName, thread: &ThreadId) {
+        match fact {
+            Fact::Accepted { message, .. } => {
+                let is_call = message.kind == MessageKind::Call && message.to == *agent;
+                if is_call && message.thread == *thread {
+                    self.calls.push(CallId(message.id));
+                }
+            }
+            Fact::CallClosed { call, .. } => self.closed.extend([*call]),
+            Fact::Held { call, .. } => self.held.extend([*call]),
+            Fact::Released { call, .. } => {
+                self.held.remove(call);
+            }
+            _ => {}
+        }
+    }
+
+    /// Returns the call whose turn is next, and whether this call has ended. An agent handles the
+    /// calls of a thread one after another, so that is the first open call. A held call lets later
+    /// calls pass. If no call is open, returns the last one. Returns `None` if there is no call.
+    fn next_call(&self) -> Option<(CallId, bool)> {
+        let mut open = self.calls.iter().filter(|call| !self.closed.contains(call));
+        let first = open.clone().next();
+        let next = open.find(|call| !self.held.contains(call)).or(first);
+        let next = next.map(|call| (*call, false));
+        next.or_else(|| self.calls.last().map(|call| (*call, true)))
+    }
+}
+
+/// Builds the delivery for the next turn of an agent in a thread. Also returns whether the call of
+/// this delivery has ended, as each call of the agent in the thread has.
+fn next_turn(
+    config: &Config,
+    agent: &ListenerName,
+    thread: &ThreadId,
+) -> Result<(Delivery, bool), Error> {
+    let sealed = JournalReader::open(&config.data)?.tree(&thread.root(), None)?;
+    let mut calls = AgentCalls::default();
+    for fact in sealed.iter().flat_map(|sealed| &sealed.record.facts) {
+        calls.take(fact, agent, thread);
+    }
+
+    let last = sealed.last().map(|sealed| sealed.record.position);
+    match (calls.next_call(), last) {
+        (Some((call, has_ended)), Some(last)) => {
+            Ok((delivery(agent, thread, call, last), has_ended))
+        }
         _ => Err(nothing(format!("{agent} got no call in {thread}"))),
     }
 }
@@ -364,5 +406,29 @@ impl ThreadHistory for ExampleThread {
         _: Position,
     ) -> Result<Vec<Record>, journal::Error> {
         Ok(vec![self.record.clone()])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn id(number: u128) -> CallId {
+        CallId(MessageId(Uuid::from_u128(number)))
+    }
+
+    #[test]
+    fn the_next_turn_belongs_to_the_first_open_call() {
+        let calls = |closed: &[u128], held: &[u128]| AgentCalls {
+            calls: vec![id(1), id(2), id(3)],
+            closed: closed.iter().copied().map(id).collect(),
+            held: held.iter().copied().map(id).collect(),
+        };
+        assert_eq!(AgentCalls::default().next_call(), None);
+        assert_eq!(calls(&[], &[]).next_call(), Some((id(1), false)));
+        assert_eq!(calls(&[1], &[]).next_call(), Some((id(2), false)));
+        assert_eq!(calls(&[1], &[2]).next_call(), Some((id(3), false)), "a held call waits");
+        assert_eq!(calls(&[1, 3], &[2]).next_call(), Some((id(2), false)));
+        assert_eq!(calls(&[1, 2, 3], &[2]).next_call(), Some((id(3), true)));
     }
 }

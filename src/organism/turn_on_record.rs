@@ -162,6 +162,7 @@ impl TurnOnRecord {
             recorded: self.note.prompt,
             config: self.boot.as_ref().map(|boot| boot.config),
             comparison,
+            has_ended: false,
         })
     }
 
