@@ -3,12 +3,15 @@
 
 mod stream;
 
+use std::collections::BTreeMap;
 use std::process::ExitCode;
 
 use serde_json::json;
 
 use crate::config::StorageConfig;
+use crate::ids::ThreadId;
 use crate::journal::sqlite::FoundJournal;
+use crate::organism::PayloadCopy;
 use crate::organism::repair::{AcceptedDamage, AcceptedKind, RepairedJournal, repair};
 
 use super::exit::CommandExit;
@@ -79,6 +82,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
                 "checkpoints_put_back": repaired.found.put_back,
                 "set_aside": repaired.found.set_aside,
                 "redacted": repaired.redacted,
+                "copies": repaired.copies,
                 "covered_up_to": repaired.found.covered,
                 "taken_out_to": repaired.found.taken_out.as_ref().map(|file| file.file.clone()),
             }
@@ -98,6 +102,7 @@ fn summary(accepted: AcceptedDamage, repaired: &RepairedJournal) -> String {
             AcceptedKind::Redaction => {
                 let positions: Vec<_> = repaired.redacted.iter().map(ToString::to_string).collect();
                 lines.push(format!("taken out    payloads of records {}", positions.join(", ")));
+                lines.extend(copy_lines(&repaired.copies));
             }
             AcceptedKind::Key => {
                 let first = found.covered.0 + 1;
@@ -112,6 +117,28 @@ fn summary(accepted: AcceptedDamage, repaired: &RepairedJournal) -> String {
 
     lines.push("on record    in sess-organism, and signed; start the organism\n".to_owned());
     lines.join("\n")
+}
+
+/// Makes lines that name the records with copies of redacted payloads, and what to do with them.
+fn copy_lines(copies: &[PayloadCopy]) -> Vec<String> {
+    let mut threads: BTreeMap<&ThreadId, Vec<String>> = BTreeMap::new();
+    for PayloadCopy { thread, position } in copies {
+        threads.entry(thread).or_default().push(position.to_string());
+    }
+
+    let mut lines: Vec<_> = threads
+        .iter()
+        .map(|(thread, positions)| {
+            format!(
+                "still there  the same payload, in records {} of {thread}",
+                positions.join(", ")
+            )
+        })
+        .collect();
+    if !lines.is_empty() {
+        lines.push("             blank these records, too, and run this command again".to_owned());
+    }
+    lines
 }
 
 fn loss_lines(found: &FoundJournal) -> Vec<String> {

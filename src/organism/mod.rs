@@ -20,6 +20,7 @@ mod nats_listeners;
 pub mod operator;
 mod own_journal;
 mod partitioned;
+mod payload_copies;
 pub mod project;
 pub mod promote;
 mod prompt_difference;
@@ -73,6 +74,7 @@ pub use health::{HealthMonitor, ReadinessProblem, UnprovedRecords};
 pub use models::{ConfiguredModels, unpriced_model};
 pub use own_journal::TemporaryDirectory;
 pub use partitioned::{PartitionStatus, PartitionedOrganism};
+pub use payload_copies::PayloadCopy;
 pub use prompt_difference::{
     ComparedSide, DifferentPrompts, PromptSearch, first_different_prompts, request_text,
     unified_diff,

@@ -69,7 +69,11 @@ pub fn record_offline(
     let mut journal: Box<dyn Journal> = match (&config.storage, action.verb) {
         (StorageConfig::Embedded, OperatorVerb::Adopt) => {
             let journal = adopted(config, &mut core, &mut action, accepted)?;
-            let repaired = RepairedJournal { found: journal.found().clone(), redacted: Vec::new() };
+            let repaired = RepairedJournal {
+                found: journal.found().clone(),
+                redacted: Vec::new(),
+                copies: Vec::new(),
+            };
             actions = repaired.actions(accepted, &action.note, journal.public_key())?;
             Box::new(journal)
         }

@@ -14,6 +14,7 @@ use crate::limits;
 use crate::thread::{ActionDetail, OperatorAction, OperatorVerb};
 
 use super::access::refuse_hosted_start;
+use super::payload_copies::{PayloadCopy, copies_of_redacted};
 use super::{Error, core, operator, project};
 
 /// The kinds of damage that the operator accepts.
@@ -59,6 +60,8 @@ pub struct RepairedJournal {
     pub found: FoundJournal,
     /// Positions of the records with redacted payloads that the repair accepted.
     pub redacted: Vec<Position>,
+    /// Records that still have the bytes of one of these payloads.
+    pub copies: Vec<PayloadCopy>,
 }
 
 /// Accepts the damage that makes a start with `config` fail, and records each kind of damage as an
@@ -85,6 +88,8 @@ pub fn repair(
 
     let redactions =
         if accepted.redaction { redactions(data)? } else { RedactedRecords::default() };
+    let redacted: Vec<_> = redactions.unrecorded().collect();
+    let copies = copies_of_redacted(data, &redacted)?;
     let mut core = core(config);
     let mut journal = operator::open_accepting(config, &mut core, accepted.acceptance())?;
     if redactions.has_any() {
@@ -97,8 +102,7 @@ pub fn repair(
         journal.rewrite_file()?;
     }
 
-    let redacted = redactions.unrecorded().collect();
-    let repaired = RepairedJournal { found: journal.found().clone(), redacted };
+    let repaired = RepairedJournal { found: journal.found().clone(), redacted, copies };
     let actions = repaired.actions(accepted, note, journal.public_key())?;
     if actions.is_empty() {
         // A killed repair may have left copies of lost records.

@@ -9,6 +9,7 @@ use crate::journal::{RedactedRecords, may_have_journal};
 use crate::thread::{ActionDetail, OperatorAction, OperatorVerb};
 
 use super::access::refuse_hosted_start;
+use super::payload_copies::{PayloadCopy, copies_of_redacted};
 use super::repair::{AcceptedDamage, redaction_details, redactions, remove_words};
 use super::{Error, JournalOpening, core, open_stream, operator};
 
@@ -19,6 +20,15 @@ pub struct StreamResult<T> {
     /// The repair or the accepted damage, which is on record; or the error that prevented it or its
     /// record.
     pub result: Result<T, Error>,
+}
+
+/// Damage of one partition's stream that an operator has accepted.
+#[derive(Debug)]
+pub struct AcceptedStreamDamage {
+    pub damage: StreamDamage,
+    /// Records of the partition that still have the bytes of a payload whose redaction was
+    /// accepted.
+    pub copies: Vec<PayloadCopy>,
 }
 
 /// Repairs the streams of `partitions` that need a repair, and records each repair as an action. If
@@ -86,7 +96,7 @@ pub fn accept_stream_damage(
     config: &Config,
     accepted: AcceptedDamage,
     note: &str,
-) -> Result<Vec<StreamResult<StreamDamage>>, Error> {
+) -> Result<Vec<StreamResult<AcceptedStreamDamage>>, Error> {
     refuse_hosted_start(config)?;
     if accepted.loss {
         return Err(Error::NotEmbedded);
@@ -112,7 +122,7 @@ fn accept_in_partition(
     config: &Config,
     accepted: AcceptedDamage,
     note: &str,
-) -> Result<Option<StreamDamage>, Error> {
+) -> Result<Option<AcceptedStreamDamage>, Error> {
     let StorageConfig::JetStream { servers, journal: options } = &config.storage else {
         return Err(Error::NotOnJetStream);
     };
@@ -141,13 +151,15 @@ fn accept_in_partition(
     }
 
     let damage = journal.damage().clone();
+    let redacted = if accepted.redaction { damage.redacted.as_slice() } else { &[] };
+    let copies = copies_of_redacted(&config.data, redacted)?;
     let actions = damage_actions(&damage, accepted, note, journal.public_key())?;
     let is_damaged = !actions.is_empty();
     if is_damaged {
         operator::append_actions(&mut core, &mut journal, &config.texts(), actions)?;
     }
     journal.close(Time::now())?;
-    Ok(is_damaged.then_some(damage))
+    Ok(is_damaged.then_some(AcceptedStreamDamage { damage, copies }))
 }
 
 /// Makes the actions that record the accepted damage of a stream.

@@ -7,10 +7,14 @@ use serde_json::json;
 use crate::cli::exit::{self, CommandExit, CommandFailure};
 use crate::cli::render::{put, put_json};
 use crate::config::Config;
-use crate::journal::jetstream::{RepairSource, StreamDamage, StreamRepair};
+use crate::journal::jetstream::{RepairSource, StreamRepair};
 use crate::organism;
 use crate::organism::repair::AcceptedDamage;
-use crate::organism::repair_stream::{StreamResult, accept_stream_damage, repair_stream};
+use crate::organism::repair_stream::{
+    AcceptedStreamDamage, StreamResult, accept_stream_damage, repair_stream,
+};
+
+use super::copy_lines;
 
 /// The side that a repair keeps if a JetStream stream differs from this host's projection, which is
 /// the host's copy of the stream.
@@ -117,7 +121,7 @@ pub fn accept(
 
 /// Prints the accepted damage of each stream.
 fn print_accepted(
-    partitions: &[(String, StreamDamage)],
+    partitions: &[(String, AcceptedStreamDamage)],
     accepted: AcceptedDamage,
     is_json: bool,
 ) -> anyhow::Result<()> {
@@ -130,7 +134,7 @@ fn print_accepted(
         put(nothing_accepted(accepted))?;
     }
 
-    for (stream, damage) in partitions {
+    for (stream, AcceptedStreamDamage { damage, copies }) in partitions {
         let mut lines = vec![format!("stream       {stream}")];
         if let Some((first, last)) = damage.unproved().filter(|_| accepted.key) {
             lines.push(format!("accepted     records {first} to {last}, without a proof"));
@@ -138,6 +142,7 @@ fn print_accepted(
         if accepted.redaction {
             let positions: Vec<_> = damage.redacted.iter().map(ToString::to_string).collect();
             lines.push(format!("taken out    payloads of records {}", positions.join(", ")));
+            lines.extend(copy_lines(copies));
         }
         lines.push("on record    in sess-organism, and signed; start the organism\n".to_owned());
         put(&lines.join("\n"))?;
@@ -159,13 +164,15 @@ fn nothing_accepted(accepted: AcceptedDamage) -> &'static str {
     }
 }
 
-fn accepted_json((stream, damage): &(String, StreamDamage)) -> serde_json::Value {
+fn accepted_json((stream, accepted): &(String, AcceptedStreamDamage)) -> serde_json::Value {
+    let AcceptedStreamDamage { damage, copies } = accepted;
     let unproved = damage.unproved();
     json!({
         "stream": stream,
         "from": unproved.map(|(first, _)| first),
         "to": unproved.map(|(_, last)| last),
         "redacted": damage.redacted,
+        "copies": copies,
     })
 }
 

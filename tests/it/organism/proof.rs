@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use organism::ids::Position;
+use organism::ids::{Position, ThreadId};
 use rusqlite::Connection;
 
 use crate::journal::attacks::put;
@@ -328,5 +328,37 @@ fn a_backup_of_a_running_organism_is_proved_and_restored() {
     assert_eq!(repaired.code, Some(0), "{repaired:?}");
     assert!(repaired.out.contains(&format!("kept         records up to {kept}")), "{repaired:?}");
     assert_eq!(house.send_text(&say("third"), &[]).code, Some(0));
+    house.verified();
+}
+
+/// A redaction blanks one record. Records with an equal payload, such as those of forks and of
+/// operators' retries, still have it.
+#[test]
+fn a_repair_names_the_records_that_still_have_a_redacted_payload() {
+    let house = House::settled(ECHO_CONFIG);
+    let threads = ["sess-first000", "sess-second00"];
+    for thread in threads {
+        let sent = house.send_text(&say("hello"), &["--new", thread]);
+        assert_eq!(sent.code, Some(0), "{sent:?}");
+    }
+
+    let [first, second] = threads.map(|thread| {
+        let thread = ThreadId::parse(thread).unwrap();
+        let records = house.reader().tree(&thread, None).unwrap();
+        records.first().unwrap().record.position
+    });
+    let repair = |which: &str| {
+        let blank = "UPDATE step SET payloads = zeroblob(length(payloads)) WHERE";
+        sql(&house, &format!("{blank} {which}"));
+        let repaired = house.organism(&["repair", "--accept-redaction", "--note", "privacy"]);
+        assert_eq!(repaired.code, Some(0), "{repaired:?}");
+        repaired.out
+    };
+    let named = repair(&format!("position = {first}"));
+    let copies = named.lines().find(|line| line.contains("of sess-second00")).unwrap_or_default();
+    assert!(copies.starts_with("still there") && copies.contains(&second.to_string()), "{named}");
+
+    let none = repair("length(payloads) > 0");
+    assert!(none.contains("taken out") && !none.contains("still there"), "{none}");
     house.verified();
 }
