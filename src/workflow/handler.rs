@@ -315,6 +315,10 @@ impl WorkflowHandler {
         }
 
         let thread = self.archive.messages(&request.thread).map_err(FoldError::unreadable)?;
+        // Ordering rule: before the walk below, which would give another reason for a redaction.
+        if let Some(retry) = &retry {
+            retry.check_unredacted(request.seq, &thread)?;
+        }
         let mut request = request;
         let mut run;
         while let Some(earlier) = retry {
@@ -376,6 +380,10 @@ impl WorkflowHandler {
             Some(_) => self.archive.messages(&request.thread).map_err(FoldError::unreadable)?,
             None => Vec::new(),
         };
+        // The earlier run may have been redacted while this retry was open.
+        if let Some(retry) = &retry {
+            retry.check_unredacted(request.seq, &thread)?;
+        }
         // A retry that has begun goes on, also one that an earlier version of the program began.
         if let Some(retry) = retry.filter(|_| known == 0) {
             retry.check_first(request, &thread)?;

@@ -82,7 +82,7 @@ pub use repeated_calls::{RepeatedCalls, repeated_calls};
 pub use retry_rules::called_once;
 pub use run_definition::{
     IdentifiedDefinition, RetryRecord, RunDefinitions, RunRules, latest_run, recorded_definition,
-    run_rules_of, write_run_definition,
+    redacted_definition, run_rules_of, write_run_definition,
 };
 pub use run_retry::{RunArchive, RunRetry};
 pub use run_size::{exceeded_limits, missing_undo_room};

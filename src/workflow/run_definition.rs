@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use crate::contract::{delegated_goal, retry_name, run_definition_name};
 use crate::envelope::{Message, MessageKind};
-use crate::ids::{Digest, ListenerName};
+use crate::ids::{CallId, Digest, ListenerName};
 use crate::system;
 use crate::xml::element::Element;
 use crate::xml::shape::QName;
@@ -131,26 +131,32 @@ fn is_by_core(message: &Arc<Message>) -> bool {
 }
 
 fn record_in(message: &Message, workflow: &ListenerName) -> Option<Element> {
-    if message.kind != MessageKind::Own || message.from != *workflow {
-        return None;
-    }
-    if message.name != run_definition_name() {
+    if !is_definition_record(message, workflow) {
         return None;
     }
     Element::read(message.payload.as_str())
+}
+
+/// Whether a run of `workflow` recorded its definition with `message`. Also true if the payload of
+/// the message was redacted, so that the definition is not known.
+pub(super) fn is_definition_record(message: &Message, workflow: &ListenerName) -> bool {
+    message.kind == MessageKind::Own
+        && message.from == *workflow
+        && message.name == run_definition_name()
 }
 
 /// Returns the request of the latest run in a thread, and the digest of the definition that this
 /// run recorded. `messages` are all messages of the thread, in their order. Returns `None` if no
 /// run of the thread recorded a definition.
 ///
-/// The digest is `None` if the latest run recorded no definition. Either this run has not begun, or
-/// it ended in its first outcome, before core version 59. A retry without a recorded definition
-/// does not count as a run, because it was refused.
+/// The digest is `None` if the latest run recorded no definition, or if its record was redacted. A
+/// run without a record has not begun, or it ended in its first outcome, before core version 59. A
+/// retry without a record of a definition does not count as a run, because it was refused.
 pub fn latest_run(messages: &[Arc<Message>]) -> Option<(Arc<Message>, Option<Digest>)> {
     let recorded = |message: &Arc<Message>| {
-        let digest = recorded_definition(message, &message.to)?;
-        Some((message.to.clone(), message.call, digest))
+        let digest = recorded_definition(message, &message.to);
+        let is_record = digest.is_some() || is_redacted_record(message);
+        is_record.then(|| (message.to.clone(), message.call, digest))
     };
     // Only the first record of a run counts: an open run may record the same definition again while
     // a later run has begun.
@@ -169,8 +175,22 @@ pub fn latest_run(messages: &[Arc<Message>]) -> Option<(Arc<Message>, Option<Dig
         opens_call && delegated_goal(&message.name).is_none() && !is_refused_retry
     };
     let request = messages.iter().rev().find(is_request)?;
-    let digest = (request.call == call).then_some(digest);
+    let digest = digest.filter(|_| request.call == call);
     Some((Arc::clone(request), digest))
+}
+
+/// Returns the redacted message with which the run of `request` recorded its definition. Returns
+/// `None` if there is no such message. `messages` are all messages of the thread.
+pub fn redacted_definition<'m>(
+    request: &Message,
+    messages: &'m [Arc<Message>],
+) -> Option<&'m Arc<Message>> {
+    let is_of_run = |message: &&Arc<Message>| message.call == Some(CallId(request.id));
+    messages.iter().filter(is_of_run).find(|message| is_redacted_record(message))
+}
+
+fn is_redacted_record(message: &Message) -> bool {
+    message.payload.is_redacted() && is_definition_record(message, &message.to)
 }
 
 /// A workflow definition with the digest of its compiled XML.
@@ -203,7 +223,7 @@ mod tests {
     use super::*;
     use crate::clock::Time;
     use crate::envelope::Payload;
-    use crate::ids::{CallId, MessageId, PayloadName, ThreadId};
+    use crate::ids::{MessageId, PayloadName, ThreadId};
 
     /// Returns a message of the call with the number `call`.
     fn message(id: u64, call: u64, from: &str, name: PayloadName, payload: &str) -> Arc<Message> {
@@ -288,5 +308,12 @@ mod tests {
         messages.push(record(7, 3));
         let found = latest_run(&messages).unwrap();
         assert_eq!((found.0.seq, found.1), (5, Some(digest)), "an earlier run recorded it again");
+
+        let redacted = messages.iter_mut().find(|message| message.seq == 6).unwrap();
+        let redacted = Arc::make_mut(redacted);
+        assert!(redacted.payload.restore(&"\0".repeat(redacted.payload.len())));
+        let (request, digest) = latest_run(&messages).unwrap();
+        assert_eq!((request.seq, digest), (5, None), "the run is not taken for a refused retry");
+        assert_eq!(redacted_definition(&request, &messages).unwrap().seq, 6);
     }
 }

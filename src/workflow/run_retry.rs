@@ -16,7 +16,7 @@ use crate::xml::element::Element;
 use crate::xml::shape::QName;
 
 use super::definition::{GoalId, WorkflowDefinition};
-use super::run_definition::recorded_definition;
+use super::run_definition::is_definition_record;
 use super::run_state::GoalFailure;
 
 /// Access to those messages, definitions and records in the journal that a workflow run needs in
@@ -163,6 +163,44 @@ impl RunRetry {
         }
     }
 
+    /// Refuses a retry that takes over results of a run with a redacted message. Without the
+    /// payload of this message, the state of the run is not known, so the retry would run goals
+    /// again that have ended. Also checks the runs whose results that run has taken over.
+    ///
+    /// `messages` are all messages of the thread. Only those with a number below `before`, the
+    /// number of the request for this retry, count.
+    ///
+    /// # Errors
+    ///
+    /// Fails if a message that determines the state of such a run was redacted.
+    pub fn check_unredacted(
+        &self,
+        before: u64,
+        messages: &[Arc<Message>],
+    ) -> Result<(), GoalFailure> {
+        let mut run = self.run;
+        let mut before = before;
+        loop {
+            let is_of_run =
+                |message: &&Arc<Message>| message.call == Some(run) && message.seq < before;
+            let mut of_run = messages.iter().filter(is_of_run);
+            let Some(opened) = of_run.next() else { return Ok(()) };
+
+            let mut all = [opened].into_iter().chain(of_run);
+            let is_lost = |message: &&Arc<Message>| {
+                let is_redacted = message.payload.is_redacted();
+                message.to == opened.to && is_redacted && counts_in_run(message)
+            };
+            if let Some(redacted) = all.find(is_lost) {
+                return Err(redacted_message(redacted));
+            }
+
+            let Some(Ok(earlier)) = Self::read(opened, &opened.to) else { return Ok(()) };
+            run = earlier.run;
+            before = opened.seq;
+        }
+    }
+
     /// Returns the run that `request` retries. `messages` are all messages of the thread. The
     /// retried run must come before `request`.
     ///
@@ -223,7 +261,7 @@ fn earlier_retries<'m>(
 fn has_begun(request: &Message, messages: &[Arc<Message>]) -> bool {
     let call = Some(CallId(request.id));
     let mut own = messages.iter().filter(|message| message.call == call);
-    own.any(|message| recorded_definition(message, &request.to).is_some())
+    own.any(|message| is_definition_record(message, &request.to))
 }
 
 fn has_result(request: &Message, messages: &[Arc<Message>]) -> bool {
@@ -268,6 +306,24 @@ fn retried_by_operator(request: &Message, messages: &[Arc<Message>]) -> Option<M
     let mut details = note.children().filter(|child| child.local_name() == "detail");
     let message = details.find(|detail| detail.attribute("name") == Some("message"))?;
     message.text().trim().parse().ok().map(MessageId)
+}
+
+/// Whether the payload of a message to a run determines the state of the run. That is so for all
+/// messages but notices of the core, such as `waiting`.
+fn counts_in_run(message: &Message) -> bool {
+    let local = &*message.name.local;
+    *message.name.namespace != *system::NAMESPACE
+        || matches!(local, "thread-spawned" | "thread-result" | "huh" | "system-error")
+}
+
+fn redacted_message(message: &Message) -> GoalFailure {
+    let reason = format!(
+        "message {} ({}) of the earlier run was redacted, so the results of that run are not known, \
+         and goals that have ended would run again; look at its calls with `organism thread {}`, \
+         and send a new request in place of a retry",
+        message.id, message.name.local, message.thread
+    );
+    GoalFailure::new("redacted", reason)
 }
 
 fn already_retried(other: MessageId) -> GoalFailure {

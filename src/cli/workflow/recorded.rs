@@ -9,7 +9,9 @@ use crate::ids::{Digest, MessageId, Position, ThreadId};
 use crate::journal::sqlite::JournalReader;
 use crate::memory::tree_with_history;
 use crate::thread::Fact;
-use crate::workflow::{GoalId, RunRetry, WorkflowDefinition, latest_run, read_compiled};
+use crate::workflow::{
+    GoalId, RunRetry, WorkflowDefinition, latest_run, read_compiled, redacted_definition,
+};
 
 use super::super::exit::{CommandExit, CommandFailure};
 use super::super::journal_target::{self, JournalTarget, unknown};
@@ -109,7 +111,9 @@ pub fn run_on_record(place: &JournalTarget, thread: &ThreadId) -> anyhow::Result
 
         is_thread |= !messages.is_empty();
         let Some((request, digest)) = latest_run(&messages) else { continue };
-        let Some(digest) = digest else { return Err(without_definition(&request).into()) };
+        let Some(digest) = digest else {
+            return Err(without_definition(&request, &messages).into());
+        };
         return Ok(RecordedRun { reader, request, digest, messages, keys, last });
     }
 
@@ -124,12 +128,21 @@ pub fn run_on_record(place: &JournalTarget, thread: &ThreadId) -> anyhow::Result
 }
 
 /// Makes the error of a command that needs the definition of a run, if the definition is not on
-/// record.
-fn without_definition(request: &Message) -> CommandFailure {
-    let message = format!(
-        "the latest run in {}, message {}, has not recorded its definition: it has not begun, or an \
-         earlier version of the program did not record it; send its request again in place of a retry",
-        request.thread, request.id
-    );
+/// record, or if its record was redacted. `messages` are all messages of the thread.
+fn without_definition(request: &Message, messages: &[Arc<Message>]) -> CommandFailure {
+    let Message { thread, id, .. } = request;
+    let redacted = redacted_definition(request, messages).map(|record| record.id);
+    let message = match redacted {
+        Some(record) => format!(
+            "the definition of the latest run in {thread}, message {id}, is not known, because \
+             message {record}, which records it, was redacted; look at its calls with `organism \
+             thread {thread}`, and send a new request in place of a retry"
+        ),
+        None => format!(
+            "the latest run in {thread}, message {id}, has not recorded its definition: it has not \
+             begun, or an earlier version of the program did not record it; send its request again \
+             in place of a retry"
+        ),
+    };
     CommandFailure::usage(message)
 }

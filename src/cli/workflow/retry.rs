@@ -74,6 +74,9 @@ pub fn run(args: &RetryArgs) -> anyhow::Result<ExitCode> {
         None => {
             let run = CallId(recorded.request.id);
             let retry = RunRetry { run, from: goal(args, &definition)?, again: args.again };
+            retry.check_unredacted(u64::MAX, &recorded.messages).map_err(|failure| {
+                CommandFailure::usage(format!("nothing was sent: {}", failure.reason))
+            })?;
             if !args.again {
                 refuse_repeated(&config, &recorded, &definition, &retry)?;
             }

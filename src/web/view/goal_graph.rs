@@ -80,8 +80,8 @@ fn find(
     let (request, digest) = match latest_run(&messages) {
         Some((request, Some(digest))) => (request, digest),
         Some((_, None)) => {
-            let problem = "has not recorded its definition: it has not begun, or an earlier version \
-                 of the program did not record it";
+            let problem = "has no readable record of its definition: it has not begun, an earlier \
+                 version of the program did not record it, or the record was redacted";
             return Ok(Err(format!("The latest run in the thread `{thread}` {problem}.")));
         }
         None => {

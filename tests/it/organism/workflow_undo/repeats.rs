@@ -17,7 +17,10 @@ fn house_with(goals: &str) -> House {
 
 /// A house whose run has booked a room and failed at the payment, and has undone nothing.
 fn failed_with(goals: &str) -> House {
-    let house = house_with(goals);
+    failed(house_with(goals))
+}
+
+fn failed(house: House) -> House {
     let sent = send(&house, &[]);
     assert!(sent.out.contains("<goal>pay</goal>"), "{sent:?}");
     assert_eq!(ledger(&house), ["book 1", "charge 1"]);
@@ -239,5 +242,28 @@ fn an_operator_sends_a_cancelled_retry_again() {
     assert_already_retried(&request_retry(&house, &first, "", &[]), &second);
     assert_eq!(ledger(&house)[2..], ["charge 1", "charge 1"]);
     assert_eq!(running.stop(), Some(0));
+    house.verified();
+}
+
+/// Without the results of the earlier run, the retry would make its completed calls again.
+#[test]
+fn a_run_with_a_redacted_message_is_not_retried() {
+    let house = House { settled: true, ..house_with(&format!("{ROOM}{PAY}")) };
+    let house = failed(house);
+    let run = requests(&house, "trip").remove(0);
+    let before = ledger(&house);
+    for name in ["thread-result", "run-definition"] {
+        let (message, _) = house.messages(name).remove(0);
+        redact(&house, &message.to_string());
+        let refused = house.organism(&[RETRY, &["--again"][..]].concat());
+        assert_eq!(refused.code, Some(2), "{refused:?}");
+        assert!(refused.err.contains(&format!("message {message}")), "{refused:?}");
+        assert!(refused.err.contains("was redacted"), "{refused:?}");
+
+        let sent = request_retry(&house, &run, " again=\"true\"", &[]);
+        assert_eq!(sent.code, Some(1), "{sent:?}");
+        assert!(sent.out.contains("<code>redacted</code>"), "{sent:?}");
+    }
+    assert_eq!(ledger(&house), before, "no call is made again");
     house.verified();
 }
