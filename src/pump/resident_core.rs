@@ -9,8 +9,10 @@ mod waiting_visits;
 use std::collections::{BTreeSet, VecDeque};
 use std::ops::Deref;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use super::core::{CORE_VERSION, Core, Event, Step};
+use super::gate::Gate;
 use crate::clock::Time;
 use crate::ids::{Attempt, CallId, ListenerName, Position, ThreadId};
 use crate::journal::sqlite::{RestingStore, StoredState};
@@ -270,6 +272,15 @@ impl ResidentCore {
         at: Time,
     ) {
         self.core.answer_arrived(listener, call, attempt, at);
+    }
+
+    /// Checks recorded events that wait again, as [`Core::check_recorded_again`] does.
+    pub fn check_recorded_again(
+        &mut self,
+        gate: &Gate,
+        gate_of: impl Fn(CallId, Attempt) -> Arc<Gate>,
+    ) -> Vec<CallId> {
+        self.core.check_recorded_again(gate, gate_of)
     }
 
     /// Brings back the tree with this root, if the tree has left memory. Returns whether a tree was

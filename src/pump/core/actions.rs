@@ -132,7 +132,10 @@ impl Core {
 
         let client = || self.state.thread(&thread.root()).map(|root| &root.by);
         for peer in peers {
-            let Some(contract) = self.contracts.get(peer) else { continue };
+            // A reload may have removed the peer after the gate had accepted the payload.
+            let Some(contract) = self.contracts.get(peer) else {
+                return Err((RefusalRule::NotInVocabulary, NOT_IN_VOCABULARY.to_owned()));
+            };
             let own_thread = *thread == context.thread;
             let closes = || cycle::closes(self, context.call, peer, thread);
             if contract.is_serial() && own_thread && closes() && !mutant("skip-the-cycle-check") {

@@ -10,6 +10,7 @@
 //! order of the source. A timer of a paused call keeps its place until the pause ends.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use super::event::{Alarm, Effect};
 use super::forks::CallRecollection;
@@ -17,8 +18,9 @@ use super::outcome::{AttemptSource, Gated};
 use super::{Core, Step};
 use crate::clock::Time;
 use crate::envelope::Turn;
-use crate::ids::{CallId, ListenerName, Position, ThreadId, TimerId};
+use crate::ids::{Attempt, CallId, ListenerName, Position, ThreadId, TimerId};
 use crate::mutant::mutant;
+use crate::pump::gate::Gate;
 use crate::thread::Call;
 
 /// An event that a fork's source has recorded, and that takes effect in the fork, too.
@@ -170,6 +172,39 @@ impl RecordedEvents {
         self.waiting.keys()
     }
 
+    /// Checks the payloads of all waiting events again (see [`Core::check_recorded_again`]).
+    fn check_again(
+        &mut self,
+        gate: &Gate,
+        gate_of: impl Fn(CallId, Attempt) -> Arc<Gate>,
+    ) -> Vec<CallId> {
+        let mut dropped = Vec::new();
+        for events in self.waiting.values_mut() {
+            events.retain(|_, event| match event {
+                RecordedEvent::Turn { source, payloads, .. } => {
+                    let gate = gate_of(source.call, source.attempt);
+                    for payload in payloads {
+                        if let Ok(checked) = payload {
+                            *payload = gate.check_again(&source.listener, checked);
+                        }
+                    }
+                    true
+                }
+                RecordedEvent::Result { call, found } => {
+                    let passes = found.passes(gate);
+                    if !passes {
+                        dropped.push(*call);
+                    }
+                    passes
+                }
+                RecordedEvent::Timer { .. } => true,
+            });
+        }
+
+        self.waiting.retain(|_, events| !events.is_empty());
+        dropped
+    }
+
     /// Returns the number of deliveries to `listener` whose recorded turns wait, in all forks. Each
     /// of them keeps its share of the listener's capacity until its turn has taken effect.
     fn waiting_turns(&self, listener: &ListenerName) -> usize {
@@ -183,6 +218,31 @@ impl RecordedEvents {
 }
 
 impl Core {
+    /// Checks the payloads of all recorded events that wait again, because a reload puts another
+    /// config in force. `gate` is the gate of the new config, which checks results. `gate_of`
+    /// returns the gate that checks the answer to an attempt.
+    ///
+    /// Removes each result that does not pass, and returns the calls of these results. After the
+    /// step of the reload, the caller must process [`super::Event::Searched`] without a result for
+    /// each of these calls, as if the source of the fork had none.
+    pub fn check_recorded_again(
+        &mut self,
+        gate: &Gate,
+        gate_of: impl Fn(CallId, Attempt) -> Arc<Gate>,
+    ) -> Vec<CallId> {
+        self.recorded.check_again(gate, gate_of)
+    }
+
+    /// Whether the turn that ends this attempt has arrived, and waits until the earlier recorded
+    /// events of its fork have taken effect.
+    pub fn has_waiting_turn(&self, call: CallId, attempt: Attempt) -> bool {
+        let mut events = self.recorded.waiting.values().flat_map(BTreeMap::values);
+        events.any(|event| match event {
+            RecordedEvent::Turn { source, .. } => (source.call, source.attempt) == (call, attempt),
+            RecordedEvent::Result { .. } | RecordedEvent::Timer { .. } => false,
+        })
+    }
+
     /// Keeps a recorded event until it may take effect in the order of the fork's source.
     pub(super) fn keep_recorded(
         &mut self,

@@ -102,10 +102,17 @@ impl Pump {
         let attempts = in_flight.iter().map(|(call, attempt, _)| (*call, *attempt));
         let attempts = attempts.filter(|_| !mutant("check-by-the-new-schemas"));
         self.gates.replace(gate.clone(), attempts);
+        let gate_of = |call, attempt| self.gates.of_attempt(call, attempt);
+        let without_result = self.core.check_recorded_again(&gate, gate_of);
         self.has_reloaded = true;
         self.metrics.set_contracts(&gate.contracts);
         self.gate = gate;
-        self.replace_hosts(hosts, &in_flight, &retire);
+        // The host of a turn that waits has ended its delivery.
+        let is_at_host = |(call, attempt, _): &(CallId, Attempt, ListenerName)| {
+            !self.core.has_waiting_turn(*call, *attempt)
+        };
+        let at_hosts: Vec<_> = in_flight.into_iter().filter(is_at_host).collect();
+        self.replace_hosts(hosts, &at_hosts, &retire);
         switch();
 
         let blobs = texts.iter().map(|text| Digest::of(text.as_bytes())).collect();
@@ -118,9 +125,13 @@ impl Pump {
         self.metrics.begins_to_step();
         let request = ReloadRequest { ticket, action, config: core, blobs };
         let event = Event::Reload(Box::new(request));
-        let step = self.step(&mut position, now, event)?;
+        let mut steps = vec![self.step(&mut position, now, event)?];
+        for call in without_result {
+            let event = Event::Searched { call, result: None };
+            steps.push(self.step(&mut position, now, event)?);
+        }
         self.metrics.record_step();
-        self.commit(vec![step])?;
+        self.commit(steps)?;
         self.retire_idle_hosts();
         Ok(())
     }
@@ -185,12 +196,20 @@ impl Pump {
     /// Checks the payloads of an event again, and returns the event with the new results. Must be
     /// called for every event after the first reload, because a payload may have passed the gate
     /// just before a reload. The answer to an attempt is checked by the gate under which the
-    /// attempt was handed over. All other payloads are checked by the gate in force.
+    /// attempt was handed over. All other payloads are checked by the gate in force. Recorded turns
+    /// and results that already wait in the core are checked by the reload itself.
     pub(super) fn recheck(&mut self, event: Event) -> Event {
         match event {
             Event::Outcome { listener, call, attempt, payloads, turn, arrived } => {
                 self.end_at_retiring_host(call, attempt);
-                let payloads = match self.gates.take_earlier(call, attempt) {
+                let gate = match &turn {
+                    // The turn may wait in its fork, and a later reload then needs the gate again.
+                    Some(turn) if turn.recorded.is_some() => {
+                        Some(self.gates.of_attempt(call, attempt))
+                    }
+                    _ => self.gates.take_earlier(call, attempt).map(Arc::new),
+                };
+                let payloads = match gate {
                     Some(gate) => check_all_again(&gate, &listener, payloads),
                     None => payloads,
                 };

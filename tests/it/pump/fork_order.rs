@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use organism::bus::Delivery;
 use organism::contract::Contract;
-use organism::envelope::{AttemptFailure, Turn};
+use organism::envelope::{AttemptFailure, MessageKind, Turn};
 use organism::ids::{CallId, Position, ThreadId};
 use organism::pump::core::{Event, ForkRuling};
 use organism::thread::{Fact, PauseTarget, PauseVerb};
 
-use super::world::{World, agent, client, core, fresh, name, word};
+use super::world::{World, agent, client, core, fresh, listener, name, word};
 
 const MOMENT: Duration = Duration::from_millis(10);
 
@@ -100,6 +100,66 @@ fn a_recorded_turn_of_a_removed_agent_leaves_no_call_open() {
     world.reload(rest);
     answer_recorded(&mut world, &ann, &word("found", "f"), 5);
     assert_eq!(closed(&world, &[ann.call, bob.call]), [ann.call, bob.call]);
+    world.check_replay();
+}
+
+/// A recorded turn waits when a reload removes the listener that it calls. The turn is checked
+/// again, so that the call is refused when the turn takes effect.
+#[test]
+fn a_recorded_turn_that_waits_is_checked_again_after_a_reload() {
+    let (mut world, source) = world();
+    let fork = fork(&mut world, &source);
+    let inner = format!("<initial-payload>{}</initial-payload>", word("plan", "side"));
+    let spawn = core("spawn-thread", "suggested_sub_id=\"side\"", &inner);
+    world.play("boss", &[word("look", "l"), spawn]);
+    let ann = world.delivery_for("ann");
+    let side = world.delivery_for("boss");
+    answer_recorded(&mut world, &side, &word("vote", "v"), 7);
+    assert!(world.core.has_waiting_turn(side.call, side.attempt), "ann works");
+
+    let mut rest = contracts();
+    rest.retain(|contract| contract.name != name("bob"));
+    rest[1].peers.retain(|peer| *peer != name("bob"));
+    world.reload(rest);
+    answer_recorded(&mut world, &ann, &word("found", "f"), 5);
+    world.play("boss", &[word("answer", "a")]);
+    world.pass(MOMENT);
+    assert!(!world.core.has_waiting_turn(side.call, side.attempt));
+    assert_eq!(world.refusals(), ["boss not-in-vocabulary"]);
+
+    let again = world.play("boss", &[word("answer", "b")]);
+    assert_eq!((again.call, again.thread), (side.call, fork.child("side")));
+    assert!(world.core.state().calls.is_empty());
+    world.check_replay();
+}
+
+/// A recorded result waits when a reload takes its payload from the replies of the listener. The
+/// call then has no recorded result: it is held.
+#[test]
+fn a_recorded_result_that_waits_is_checked_again_after_a_reload() {
+    let with_replies = |replies: &[&str]| {
+        vec![
+            client("desk", &["boss"]),
+            agent("boss", &["plan"], &["answer"], &["finder"]),
+            listener("finder", &["look"], replies, &[]),
+        ]
+    };
+    let mut world = World::new(with_replies(&["found"]));
+    let (source, _) = world.open("desk", &word("plan", "p"));
+    world.play("boss", &[word("answer", "a")]);
+    fork(&mut world, &source);
+    world.play("boss", &[word("look", "q"), word("look", "r")]);
+    let found = word("found", "f");
+    let first = world.recall_at(Some(Position(5)), Some((MessageKind::Reply, &found))).call;
+    world.pass(MOMENT);
+    let is_held = |world: &World, call| world.core.state().call(call).unwrap().held.is_some();
+    assert!(!is_held(&world, first), "the other search goes on");
+
+    world.reload(with_replies(&["counted"]));
+    let second = world.recall_at(Some(Position(7)), None).call;
+    world.pass(MOMENT);
+    assert!(is_held(&world, first) && is_held(&world, second));
+    assert!(world.deliveries.is_empty());
     world.check_replay();
 }
 

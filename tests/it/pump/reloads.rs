@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use organism::bus::DeliveryPreview;
+use organism::bus::{Delivery, DeliveryPreview};
 use organism::contract::{Approval, Contract};
 use organism::envelope::AttemptFailure;
 use organism::ids::{CallId, Digest};
@@ -479,4 +479,28 @@ fn an_attempt_in_flight_keeps_its_time_out_over_a_reload() {
         assert!(error.contains("shell did not answer within 60 s"), "{error}");
         world.check_replay();
     }
+}
+
+/// The gate accepts a call just before a reload removes the called listener. The core refuses it.
+#[test]
+fn a_call_to_a_removed_listener_is_refused_although_the_gate_has_accepted_it() {
+    let boss = |peers: &[&str]| agent("boss", &["plan"], &["answer"], peers);
+    let mut world = World::new(vec![
+        client("desk", &["boss"]),
+        boss(&["shell"]),
+        listener("shell", &["run"], &["ran"], &[]),
+    ]);
+    let (_, call) = world.open("desk", &word("plan", "p"));
+    let Delivery { listener, call: turn, attempt, .. } = world.delivery("boss");
+    let payloads = vec![world.gate.check(&listener, run().as_bytes())];
+    assert!(payloads[0].is_ok());
+
+    world.reload(vec![client("desk", &["boss"]), boss(&[])]);
+    let arrived = Some(world.now);
+    world.step(Event::Outcome { listener, call: turn, attempt, payloads, turn: None, arrived });
+    assert_eq!(world.refusals(), ["boss not-in-vocabulary"]);
+    world.play("boss", &[word("answer", "without it")]);
+    assert_eq!(world.result(call), "completed: answer(without it)");
+    assert!(world.core.state().calls.is_empty());
+    world.check_replay();
 }

@@ -306,6 +306,8 @@ impl World {
         let config =
             CoreConfig { contracts, limits: self.limits, schedules: None, digest: self.config };
         self.reloads.push((self.gate.clone(), config.clone()));
+        let gate = Arc::new(self.gate.clone());
+        let without_result = self.core.check_recorded_again(&gate, |_, _| Arc::clone(&gate));
 
         let action = OperatorAction {
             verb: OperatorVerb::Reload,
@@ -317,6 +319,9 @@ impl World {
         let request = ReloadRequest { ticket: Uuid::nil(), action, config, blobs: Vec::new() };
         self.step(Event::Reload(Box::new(request)));
         self.ruling.take().unwrap().unwrap();
+        for call in without_result {
+            self.step(Event::Searched { call, result: None });
+        }
     }
 
     /// Kills the pump and restarts it with these schedules.
