@@ -225,10 +225,39 @@ impl Core {
         let mut payloads = Vec::new();
         for part in parts {
             self.dispose(step, part.id, Disposition::Handled);
-            payloads.push((part.kind, part.name.clone(), part.payload.clone()));
+            payloads.push(match part.kind {
+                MessageKind::System => {
+                    let answer = self.fault_of_forwarder(opener, &part)?;
+                    (part.kind, answer.name(), answer.payload())
+                }
+                _ => (part.kind, part.name.clone(), part.payload.clone()),
+            });
         }
 
         Some(CallResult::forwarded(payloads))
+    }
+
+    /// Returns the system payload with which the call `forwarded` ends, if its listener has
+    /// forwarded it and a peer ended the forwarded call with the system payload `part`. Keeps the
+    /// code, and whether a retry is allowed. Names only the listener of `forwarded`, because the
+    /// caller may not know that listener's peers.
+    fn fault_of_forwarder(&self, forwarded: CallId, part: &Message) -> Option<CorePayload> {
+        let open = self.state.call(forwarded)?;
+        let from = self.leg_name(forwarded);
+        if *part.name.local == *"ack" {
+            return Some(CorePayload::Ack { from });
+        }
+
+        let attributes = attributes(part.payload.as_str());
+        let value = |wanted: &str| {
+            let found = attributes.iter().find(|(name, _)| *name == wanted);
+            found.map(|(_, value)| &**value)
+        };
+        let code = value("code").and_then(ErrorCode::parse).unwrap_or(ErrorCode::ListenerFailed);
+        let is_lasting = value("retry_allowed") == Some("false");
+        let about = open.request().map(|request| request.name.local.to_string());
+        let message = format!("{} forwarded this call, which ended as {code}", open.callee);
+        Some(CorePayload::Error { code, about, message, from, is_lasting })
     }
 
     fn about(&self, call: CallId) -> Option<ClosingCall> {
