@@ -42,6 +42,9 @@ pub(super) struct RunningAttempt {
     /// Reason that an operator gave when requesting the cancellation of the attempt; `None` without
     /// such a request.
     pub stop_reason: Option<String>,
+    /// Calls to the same listener in the same thread that were queued since the hand-over. The
+    /// listener cannot know them before its next delivery.
+    pub later_calls: Vec<CallId>,
 }
 
 impl CallTable {
@@ -95,6 +98,14 @@ impl CallTable {
     pub fn request_stop(&mut self, call: CallId, reason: &str) {
         if let Some(running) = self.running.get_mut(&call) {
             running.stop_reason = Some(reason.to_owned());
+        }
+    }
+
+    /// Notes that the call `later` was queued during the attempt of `call`, for the same listener
+    /// and in the same thread. Does nothing if no attempt of `call` is in flight.
+    pub fn note_later_call(&mut self, call: CallId, later: CallId) {
+        if let Some(running) = self.running.get_mut(&call) {
+            running.later_calls.push(later);
         }
     }
 
@@ -232,9 +243,15 @@ mod tests {
         let thread = thread();
         let delivered = Vec::new();
         let contract = Arc::new(Contract::new(listener.clone(), Role::Listener));
-        let stop_reason = None;
-        let running =
-            RunningAttempt { attempt, listener, thread, delivered, contract, stop_reason };
+        let running = RunningAttempt {
+            attempt,
+            listener,
+            thread,
+            delivered,
+            contract,
+            stop_reason: None,
+            later_calls: Vec::new(),
+        };
         calls.start(call(), running);
         (calls, attempt)
     }

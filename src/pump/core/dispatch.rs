@@ -135,6 +135,7 @@ impl Core {
             delivered: open.pending.iter().map(|p| p.message.id).collect(),
             contract: Arc::clone(contract),
             stop_reason: None,
+            later_calls: Vec::new(),
         };
 
         self.calls.start(call, running);
@@ -214,15 +215,22 @@ impl Core {
         }
     }
 
-    /// Ends the `wait` of an agent in `thread`, because the thread has received a message. `wait`
-    /// is the primitive with which an agent waits for further messages.
-    pub(super) fn end_wait(&mut self, step: &mut Step, listener: &ListenerName, thread: &ThreadId) {
+    /// Ends the `wait` of an agent in `thread`, because the call `message` to the agent is queued
+    /// in this thread. `wait` is the primitive with which an agent waits for further messages. If
+    /// the agent is in a turn, notes the call, so that it ends a `wait` of this turn.
+    pub(super) fn end_wait(
+        &mut self,
+        step: &mut Step,
+        (listener, thread): (&ListenerName, &ThreadId),
+        message: CallId,
+    ) {
         // A waiting agent has taken at least one turn, so its call occupies the thread.
-        let holder = self.scheduler.holder(listener, thread);
-        let waiting = |call: &CallId| self.state.call(*call).is_some_and(|c| c.waiting.is_some());
-        if let Some(call) = holder.filter(waiting) {
+        let Some(call) = self.scheduler.holder(listener, thread) else { return };
+        if self.state.call(call).is_some_and(|open| open.waiting.is_some()) {
             self.fact(step, Fact::WaitEnded { call });
             self.wake(step, call);
+        } else {
+            self.calls.note_later_call(call, message);
         }
     }
 }

@@ -46,7 +46,7 @@ impl Core {
         let listener = open.callee.clone();
         let thread = open.thread.clone();
 
-        self.end_wait(step, &listener, &thread);
+        self.end_wait(step, (&listener, &thread), call);
         self.wake(step, call);
     }
 

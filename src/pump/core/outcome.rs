@@ -48,6 +48,9 @@ pub(super) struct OutcomeContext {
     /// Whether the call was delivered before. If it was, the call may have had effects even if this
     /// delivery had none.
     pub was_delivered: bool,
+    /// Calls to the listener in the same thread that were queued since the hand-over of the
+    /// delivery.
+    pub later_calls: Vec<CallId>,
 }
 
 impl OutcomeContext {
@@ -69,6 +72,7 @@ impl OutcomeContext {
             first_seq: 0,
             shown: 0,
             was_delivered: false,
+            later_calls: Vec::new(),
         }
     }
 
@@ -178,7 +182,7 @@ impl Core {
     }
 
     /// Records that an outcome was received. The messages of its delivery get the disposition
-    /// `handled`. Sets `first_seq` and `shown` of `context`.
+    /// `handled`. Sets `first_seq`, `shown` and `later_calls` of `context`.
     fn record_outcome_received(
         &mut self,
         step: &mut Step,
@@ -191,6 +195,7 @@ impl Core {
             self.dispose(step, *message, Disposition::Handled);
         }
 
+        context.later_calls.clone_from(&running.later_calls);
         if let Some(thread) = self.state.thread(&context.thread) {
             context.first_seq = thread.seq + 1;
             context.shown = thread.shown.get(&context.listener).copied().unwrap_or(0);

@@ -209,6 +209,15 @@ impl Core {
 
         self.answer(step, ask, &CorePayload::Waiting { until, threads, timers });
         self.fact(step, Fact::Waiting { call, until });
+        // A message that the agent could not know in this turn ends the wait at once. A message
+        // from before the turn does not: the agent could otherwise never wait beside it.
+        let is_queued = |later: &CallId| {
+            let open = self.state.call(*later);
+            open.is_some_and(|open| open.held.is_none())
+        };
+        if ask.context.later_calls.iter().any(is_queued) {
+            self.fact(step, Fact::WaitEnded { call });
+        }
     }
 
     fn clear_context(&mut self, step: &mut Step, ask: &PrimitiveRequest<'_>, keep: u32) {

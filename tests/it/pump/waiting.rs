@@ -140,6 +140,59 @@ fn a_message_to_the_agent_ends_any_wait() {
     }
 }
 
+/// Rule 5.16: a message that comes during the turn of the `wait` ends the wait, too. If the agent
+/// then waits again, it knows this message, and the wait goes on until its timer fires.
+#[test]
+fn a_message_during_the_turn_of_a_wait_ends_the_wait() {
+    for until in ["all", "any"] {
+        let mut world = world();
+        let turn = world.delivery("thinker");
+        let second = world.say("desk", &turn.thread, &word("plan", "hurry"));
+        world.answer(&turn, &[timer("PT9S"), wait(until)]);
+
+        let woken = world.play("thinker", &[wait(until)]);
+        assert_eq!(woken.call, turn.call);
+        assert_eq!(fresh(&woken)[1..], [format!("waiting {until}")], "the wait is over");
+        assert!(world.deliveries.is_empty(), "the message is known");
+        world.pass(Duration::from_secs(10));
+        let woken = world.play("thinker", &[word("answer", "first")]);
+        assert_eq!(fresh(&woken)[1..], ["timer-fired PT9S"]);
+        let next = world.play("thinker", &[word("answer", "second")]);
+        assert_eq!(next.call, second);
+        assert_eq!(world.result(second), "completed: answer(second)");
+        world.check_replay();
+    }
+}
+
+/// A message that was cancelled before the end of the turn ends no wait of this turn.
+#[test]
+fn a_cancelled_message_during_the_turn_of_a_wait_does_not_end_the_wait() {
+    let mut world = World::new(vec![
+        client("desk", &["thinker", "helper"]),
+        agent("thinker", &["plan"], &["answer"], &["writer"]),
+        agent("writer", &["ask"], &["report"], &[]),
+        listener("helper", &["look"], &["found"], &["thinker"]),
+    ]);
+    let (thread, _) = world.open("desk", &word("plan", "p"));
+    let turn = world.delivery("thinker");
+    let helping = world.say("desk", &thread, &word("look", "q"));
+    world.play("helper", &[word("plan", "hurry")]);
+    let contracts = vec![
+        client("desk", &["thinker"]),
+        agent("thinker", &["plan"], &["answer"], &["writer"]),
+        agent("writer", &["ask"], &["report"], &[]),
+    ];
+    world.reload(contracts);
+    world.pass(Duration::ZERO);
+    assert_ne!(world.result(helping), "none");
+
+    world.answer(&turn, &[timer("PT9S"), wait("any")]);
+    assert!(world.deliveries.is_empty(), "still waiting");
+    world.pass(Duration::from_secs(10));
+    let woken = fresh(&world.delivery("thinker"));
+    assert_eq!(woken.last().unwrap(), "timer-fired PT9S");
+}
+
 #[test]
 pub fn calls_and_a_wait_of_one_outcome_are_both_waited_for() {
     let mut world = world();
