@@ -246,10 +246,13 @@ impl State {
     /// the delivery of a call in another tree.
     fn handed_over(&mut self, call: CallId, attempt: Attempt, time: Time) {
         let tree = self.calls.get(&call).and_then(|tree| self.trees.get_mut(tree));
-        if let Some(call) = tree.and_then(|tree| tree.calls.get_mut(&call)) {
+        let Some(tree) = tree else { return };
+        if let Some(call) = tree.calls.get_mut(&call) {
             call.handed_over = Some(attempt);
             call.offered_since.get_or_insert(time);
         }
+        // The end of the record restarts the wall time of its own tree alone.
+        tree.follow_people(self.time, self.core_version, !self.pauses.is_empty());
     }
 
     fn remember_key(&mut self, message: &Message, key: &str) {

@@ -49,7 +49,8 @@ impl Tree {
 
     /// Whether the tree can continue only after a person decides, answers, or ends a pause. A
     /// queued call also waits for people if an earlier call to the same listener in the same thread
-    /// waits for people. The reason is that an agent handles one call of a thread at a time.
+    /// waits for people. The reason is that an agent handles one call of a thread at a time. A
+    /// listener of another kind may get the queued call before, and the wall time then runs again.
     fn waits_for_people_only(&self) -> bool {
         if self.held == self.calls.len() as u64 {
             return true;

@@ -284,6 +284,7 @@ impl Core {
         }
 
         self.dispatch(step);
+        self.follow_hand_overs(step);
         // Runs after the dispatch, because whether a call can continue depends on this record's
         // deliveries, too. A replay has these deliveries as well.
         if let Some((tree, _)) = &step.record {

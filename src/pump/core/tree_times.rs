@@ -2,9 +2,10 @@
 //! deadline passes, all open calls of the tree end.
 //!
 //! The wall time of a tree stands still while the tree waits only for people, so each new record of
-//! the tree updates its deadline. A pause or a change of the clock can move the ends of many wall
-//! times at once, so the deadlines are not updated then. A deadline may therefore pass before the
-//! wall time of its tree has ended. In this case, the deadline is set again.
+//! the tree updates its deadline. So does the hand-over of a call of the tree in the record of
+//! another tree. A pause or a change of the clock can move the ends of many wall times at once, so
+//! the deadlines are not updated then. A deadline may therefore pass before the wall time of its
+//! tree has ended. In this case, the deadline is set again.
 
 use std::collections::BTreeSet;
 
@@ -13,12 +14,12 @@ use crate::clock::Time;
 use crate::envelope::Disposition;
 use crate::ids::{CallId, ThreadId};
 use crate::system::ErrorCode;
-use crate::thread::{Input, Map, Tree};
+use crate::thread::{Fact, Input, Map, Tree};
 
 /// The deadlines of trees with open calls. Rebuilt after every boot, never recorded.
 ///
-/// **Invariant:** after the latest record of a tree, the tree has one deadline if calls are open in
-/// it and its wall time runs. Otherwise it has none.
+/// **Invariant:** after the latest record of a tree and the latest hand-over of its calls, the tree
+/// has one deadline if calls are open in it and its wall time runs. Otherwise it has none.
 ///
 /// **Invariant:** `by_time` contains exactly the values of `by_tree`.
 #[derive(Debug, Clone, Default)]
@@ -101,6 +102,18 @@ impl Core {
             Some((at, call)) => self.tree_times.arm(root, at, call),
             None => self.tree_times.disarm(root),
         }
+    }
+
+    /// Updates the deadlines of trees whose calls this step hands over, except the tree of its
+    /// record. Such a hand-over may restart the wall time of its tree.
+    pub(super) fn follow_hand_overs(&mut self, step: &Step) {
+        let Some((tree, _)) = &step.record else { return };
+        let roots = step.facts.iter().filter_map(|fact| match fact {
+            Fact::HandedOver { call, .. } => Some(self.state.call(*call)?.thread.root()),
+            _ => None,
+        });
+        let others: Vec<_> = roots.filter(|root| root != tree).collect();
+        others.iter().for_each(|root| self.follow_tree_time(root));
     }
 
     /// Returns the moment at which `tree` will have used up its wall time, if nothing stops its

@@ -250,6 +250,37 @@ fn wall_time_runs_while_a_listener_that_is_not_serial_has_its_second_call() {
     world.check_replay();
 }
 
+/// A call that waits for a listener with one place is handed over in the record of another tree,
+/// whose call had the place. The wall time of its own tree runs from then on.
+#[test]
+fn wall_time_runs_after_a_hand_over_in_the_record_of_another_tree() {
+    let mut boss = Contract::new(name("boss"), Role::Human);
+    boss.accepts = names(&["ask"]);
+    boss.replies = names(&["report"]);
+    let mut asker = listener("asker", &["vote"], &["ballot"], &["boss"]);
+    asker.timeout = 1_000 * HOUR;
+    asker.concurrency = 1;
+    let limits = TreeLimits { wall_time: 3 * HOUR, ..TreeLimits::default() };
+    let contracts = vec![client("desk", &["asker"]), asker, boss];
+    let mut world = World::with_limits(contracts, limits);
+
+    let (thread, _) = world.open("desk", &word("vote", "p"));
+    world.play("asker", &[word("ask", "which")]);
+    world.open("desk", &word("vote", "other tree"));
+    let other = world.delivery("asker");
+    let second = world.say("desk", &thread, &word("vote", "q"));
+    assert!(world.deliveries.is_empty(), "the other tree has the place");
+    world.answer(&other, &[word("ballot", "b")]);
+    let delivery = world.delivery("asker");
+    assert_eq!(delivery.call, second);
+
+    assert_eq!(hours_after(&mut world, &thread), 1);
+    assert_eq!(world.result(second), "none");
+    world.pass(3 * HOUR);
+    assert_eq!(world.result(second), "failed: system-error budget-spent");
+    world.check_replay();
+}
+
 #[test]
 fn an_older_journal_keeps_its_rule_of_wall_time() {
     let mut world = world();
