@@ -87,7 +87,7 @@ impl State {
             Fact::Window { agent, thread, kept, .. } => home.limit_window(agent, thread, *kept),
             Fact::Reserved { .. } | Fact::Charged { .. } | Fact::Used { .. } => home.account(fact),
             Fact::Held { .. } | Fact::PreviewMissing { .. } | Fact::Released { .. } => {
-                home.apply_to_hold(fact);
+                home.apply_to_hold(time, fact);
             }
             Fact::Renewed { .. } => home.renew(time),
             Fact::Traced { trace } => home.trace = Some(Box::new(*trace)),
@@ -281,11 +281,12 @@ impl Tree {
         }
     }
 
-    /// Applies the fact if it is about the hold of a call.
-    fn apply_to_hold(&mut self, fact: &Fact) {
+    /// Applies the fact if it is about the hold of a call. `time` is the time of its record.
+    fn apply_to_hold(&mut self, time: Time, fact: &Fact) {
         match fact {
             Fact::Held { call, hold, until } => {
-                self.hold(*call, Held { hold: *hold, until: *until });
+                let limit = until.map(|until| until.since(time));
+                self.hold(*call, Held { hold: *hold, until: *until, limit });
             }
             Fact::PreviewMissing { call, reason } => {
                 self.end_preview(*call, CallPreview::Missing(reason.clone()));

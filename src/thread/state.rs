@@ -468,6 +468,10 @@ pub struct Held {
     pub hold: Hold,
     #[serde(rename = "until", default, skip_serializing_if = "Option::is_none")]
     pub until: Option<Time>,
+    /// The time for which the call is held if no person decides. Time that does not count, such as
+    /// that of a pause, moves `until` and leaves this duration as it is.
+    #[serde(rename = "limit", default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<Duration>,
 }
 
 /// The preview of a held call, or the reason why there is none.

@@ -10,7 +10,7 @@ use crate::envelope::Disposition;
 use crate::ids::{CallId, Digest, ListenerName, MessageId, ThreadId};
 use crate::mutant::mutant;
 use crate::system::{CorePayload, DecisionPayload, ErrorCode};
-use crate::thread::{Call, Fact, Hold, Input, Opener};
+use crate::thread::{Call, Fact, Held, Hold, Input, Opener};
 
 impl Core {
     /// Starts an open call that is not held, queued or handed over:
@@ -225,7 +225,7 @@ impl Core {
         step.begin_record(thread.root(), Input::Held { call });
 
         match held {
-            Some(held) if Some(held.hold) == wanted => self.expire_hold(step, call, held.hold),
+            Some(held) if Some(held.hold) == wanted => self.expire_hold(step, call, held),
             Some(held) => {
                 if held.hold == Hold::Approval {
                     let reason = "the config asks for no approval of it any more";
@@ -241,20 +241,19 @@ impl Core {
         }
     }
 
-    fn expire_hold(&mut self, step: &mut Step, call: CallId, hold: Hold) {
+    fn expire_hold(&mut self, step: &mut Step, call: CallId, held: Held) {
         let Some(open) = self.state.call(call) else { return };
         if self.is_trial(open) {
             return self.end_not_recorded(step, call);
         }
         let listener = open.callee.clone();
-        // Record time is no measure of the wait: it includes pauses, stops and steps of the clock.
-        let patience = self.contracts.get(&listener).and_then(|contract| contract.patience);
-        // A reload may have removed the limit.
-        let limit = patience.map_or_else(
+        // The limit is that of the hold: the config may have another one by now. Record time is no
+        // measure of the wait, because it includes pauses, stops and steps of the clock.
+        let limit = held.limit.map_or_else(
             || "in time".to_owned(),
-            |patience| format!("within {} s", patience.as_secs_f64()),
+            |limit| format!("within {} s", limit.as_secs_f64()),
         );
-        if hold == Hold::Answer {
+        if held.hold == Hold::Answer {
             let text = format!("{listener} did not answer {limit}");
             return self.fail_with(step, call, ErrorCode::Timeout, &text, Disposition::Expired);
         }

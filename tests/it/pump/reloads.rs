@@ -4,13 +4,13 @@
 use std::time::Duration;
 
 use organism::bus::{Delivery, DeliveryPreview};
-use organism::contract::{Approval, Contract};
+use organism::contract::{Approval, Contract, Role};
 use organism::envelope::AttemptFailure;
 use organism::ids::{CallId, Digest};
 use organism::pump::core::{Event, PauseRuling};
 use organism::thread::{Decision, Hold, PauseTarget, PauseVerb};
 
-use super::world::{World, agent, client, core, listener, name, word};
+use super::world::{World, agent, client, core, listener, name, names, word};
 
 const NOTHING: [&str; 0] = [];
 
@@ -478,6 +478,46 @@ fn an_attempt_in_flight_keeps_its_time_out_over_a_reload() {
         let error = error_of(&world, call);
         assert!(error.contains("shell did not answer within 60 s"), "{error}");
         world.check_replay();
+    }
+}
+
+/// A call keeps the limit with which it was held, and its end states this limit.
+#[test]
+fn a_held_call_keeps_its_limit_over_a_reload_and_a_restart() {
+    let with_patience = |patience| {
+        let mut contracts = contracts(Approval::Always);
+        let mut ann = Contract::new(name("ann"), Role::Human);
+        ann.accepts = names(&["ask"]);
+        ann.replies = names(&["report"]);
+        contracts[0].peers.push(name("ann"));
+        contracts.push(ann);
+        contracts[1].patience = patience;
+        contracts[2].patience = patience;
+        contracts
+    };
+
+    for after in [Some(Duration::from_secs(3600)), None] {
+        for restarts in [false, true] {
+            let mut world = World::new(with_patience(Some(Duration::from_secs(10))));
+            let (thread, call) = world.open("desk", &run());
+            let (_, question) = world.open("desk", &word("ask", "which"));
+            if restarts {
+                world.restart_with(with_patience(after));
+            } else {
+                world.reload(with_patience(after));
+            }
+            world.pass(Duration::from_secs(8));
+            assert_eq!(world.result(call), "none");
+            world.pass(Duration::from_secs(3));
+
+            assert_eq!(world.result(call), "failed: system-error denied");
+            let error = error_of(&world, call);
+            assert!(error.contains("nobody approved it within 10 s"), "{error}");
+            assert!(world.transcript(&thread).contains("approval-refused"));
+            let error = error_of(&world, question);
+            assert!(error.contains("ann did not answer within 10 s"), "{error}");
+            world.check_replay();
+        }
     }
 }
 
