@@ -216,6 +216,15 @@ const CHANGES: &[(u32, &str)] = &[
          call, or else the next agent; and the refusal of a model call states how many are made if \
          the others are reserved",
     ),
+    (
+        70,
+        "a reload checks the recorded turns and results again that wait in forks; a call to a listener \
+         that the config lacks is refused; the system payloads of a forwarded call name the listener \
+         that forwarded it, and its request, in place of its peers; a message that is queued for an \
+         agent during a turn ends the wait of this turn; a hand-over in the record of another tree \
+         restarts the wall time of its own tree; and a call whose hold expires states the limit that \
+         it was held with",
+    ),
     // Each version has one line. After a merge conflict, take the next version.
 ];
 
