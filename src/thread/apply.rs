@@ -252,7 +252,7 @@ impl State {
             call.offered_since.get_or_insert(time);
         }
         // The end of the record restarts the wall time of its own tree alone.
-        tree.follow_people(self.time, self.core_version, !self.pauses.is_empty());
+        tree.follow_hand_over(self.time, self.core_version, !self.pauses.is_empty());
     }
 
     fn remember_key(&mut self, message: &Message, key: &str) {

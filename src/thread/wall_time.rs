@@ -18,7 +18,19 @@ const PEOPLE_ONLY_SINCE: u32 = 27;
 /// queued call cannot begin before the earlier call has ended.
 const QUEUED_SINCE: u32 = 29;
 
+/// First core version in which a hand-over restarts the wall time of its call's tree although the
+/// hand-over is in the record of another tree. In earlier versions, the tree's own next record did.
+const OTHER_TREES_SINCE: u32 = 70;
+
 impl Tree {
+    /// Lets the wall time of the tree run if it stood still, because a call of the tree was handed
+    /// over. Has the parameters of [`Tree::follow_people`].
+    pub(super) fn follow_hand_over(&mut self, time: Time, core_version: u32, is_paused: bool) {
+        if core_version >= OTHER_TREES_SINCE {
+            self.follow_people(time, core_version, is_paused);
+        }
+    }
+
     /// Returns the wall time that the tree has used until `now`. Periods in which the wall time
     /// stood still do not count.
     pub fn worked(&self, now: Time) -> Duration {

@@ -101,10 +101,12 @@ impl CallTable {
         }
     }
 
-    /// Notes that the call `later` was queued during the attempt of `call`, for the same listener
-    /// and in the same thread. Does nothing if no attempt of `call` is in flight.
+    /// Notes that the call `later` was queued during the attempt of `call`, for the same agent and
+    /// in the same thread. Does nothing if no attempt of `call` is in flight, or if the listener is
+    /// no agent: its thread is free while it waits, so a later call does not end its wait.
     pub fn note_later_call(&mut self, call: CallId, later: CallId) {
-        if let Some(running) = self.running.get_mut(&call) {
+        let running = self.running.get_mut(&call);
+        if let Some(running) = running.filter(|running| running.contract.is_serial()) {
             running.later_calls.push(later);
         }
     }

@@ -240,7 +240,7 @@ impl Core {
     /// Returns the system payload with which the call `forwarded` ends, if its listener has
     /// forwarded it and a peer ended the forwarded call with the system payload `part`. Keeps the
     /// code, and whether a retry is allowed. Names only the listener of `forwarded`, because the
-    /// caller may not know that listener's peers.
+    /// caller may not know that listener's peers, and the text of `part` may name them.
     fn fault_of_forwarder(&self, forwarded: CallId, part: &Message) -> Option<CorePayload> {
         let open = self.state.call(forwarded)?;
         let from = self.leg_name(forwarded);
@@ -256,7 +256,15 @@ impl Core {
         let code = value("code").and_then(ErrorCode::parse).unwrap_or(ErrorCode::ListenerFailed);
         let is_lasting = value("retry_allowed") == Some("false");
         let about = open.request().map(|request| request.name.local.to_string());
-        let message = format!("{} forwarded this call, which ended as {code}", open.callee);
+        let advice = match code {
+            ErrorCode::Denied => "; a person refused it, or did not decide in time",
+            ErrorCode::StalePreview => "; send it again for a new preview and a new decision",
+            ErrorCode::UnknownOutcome => {
+                "; find out whether it had an effect before you send it again"
+            }
+            _ => "",
+        };
+        let message = format!("{} forwarded this call, which ended as {code}{advice}", open.callee);
         Some(CorePayload::Error { code, about, message, from, is_lasting })
     }
 

@@ -113,6 +113,9 @@ pub struct Pump {
     /// Hosts that a reload has replaced and that still have deliveries.
     retiring: Vec<RetiringHost>,
     has_reloaded: bool,
+    /// Attempts with a recorded turn that has arrived since the first reload. The earlier gate of
+    /// such an attempt is kept until its turn takes effect.
+    recorded_turns: Vec<(CallId, Attempt)>,
     /// The reload to carry out after the present batch of commands; `None` if none was requested.
     reload: Option<Box<reload::Reload>>,
     inbox: Receiver<PumpCommand>,
@@ -186,6 +189,7 @@ impl Pump {
             unflushed_hosts,
             retiring: Vec::new(),
             has_reloaded: false,
+            recorded_turns: Vec::new(),
             reload: None,
             inbox,
             recalls: None,
@@ -320,6 +324,7 @@ impl Pump {
             self.commit(steps)?;
             self.answer_queries()?;
             self.reload_if_requested()?;
+            self.release_gates();
             // Ordering rule: after the effects of the batch, which read the state.
             self.core.let_rest();
             self.metrics.update_gauges(&self.core, &*self.journal);

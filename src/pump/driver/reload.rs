@@ -193,6 +193,18 @@ impl Pump {
         self.retire_idle_hosts();
     }
 
+    /// Releases the earlier gates of attempts whose recorded turns have taken effect.
+    pub(super) fn release_gates(&mut self) {
+        let Self { core, gates, recorded_turns, .. } = self;
+        recorded_turns.retain(|(call, attempt)| {
+            let waits = core.has_waiting_turn(*call, *attempt);
+            if !waits {
+                gates.take_earlier(*call, *attempt);
+            }
+            waits
+        });
+    }
+
     /// Checks the payloads of an event again, and returns the event with the new results. Must be
     /// called for every event after the first reload, because a payload may have passed the gate
     /// just before a reload. The answer to an attempt is checked by the gate under which the
@@ -205,6 +217,7 @@ impl Pump {
                 let gate = match &turn {
                     // The turn may wait in its fork, and a later reload then needs the gate again.
                     Some(turn) if turn.recorded.is_some() => {
+                        self.recorded_turns.push((call, attempt));
                         Some(self.gates.of_attempt(call, attempt))
                     }
                     _ => self.gates.take_earlier(call, attempt).map(Arc::new),
