@@ -11,7 +11,8 @@ use crate::xml::findings::TextLocation;
 use crate::xml::invisible_characters::{visible, visible_line};
 use crate::xml::scan::{BrokenRule, split};
 
-/// Maximum number of bytes at the beginning of an answer that are searched for its first tag.
+/// Maximum number of bytes at the beginning of an incomplete answer that are searched for its first
+/// tag. The search is repeated while the answer arrives.
 const HEAD_BYTES: usize = 1024;
 
 /// The mark that some programs write at the beginning of their output.
@@ -131,7 +132,10 @@ fn payloads(frame: &[u8], content: Range<usize>) -> Result<Vec<Vec<u8>>, String>
             return reason;
         }
 
-        let found = excerpt(content.get(violation.offset..).unwrap_or_default());
+        let found = content.get(violation.offset..).unwrap_or_default();
+        // The next element is a payload, whose content does not belong in the log.
+        let end = memchr::memchr_iter(b'<', found).find(|at| *at > 0).unwrap_or(found.len());
+        let found = excerpt(found.get(..end).unwrap_or_default().trim_ascii_end());
         format!("{reason}: `{found}`")
     })?;
     Ok(ranges.into_iter().filter_map(|range| content.get(range)).map(<[u8]>::to_vec).collect())
@@ -189,19 +193,18 @@ fn excerpt(text: &[u8]) -> String {
 struct AnswerRoot {
     named: NamedAttempt,
     memory: ClaimedMemory,
-    /// Range of the bytes between the tags, or the reason why there is no end tag.
+    /// Range of the bytes between the tags. Otherwise, the reason why there is no end tag, or why
+    /// the XML declaration before the element is refused.
     content: Result<Range<usize>, String>,
 }
 
 /// Finds the root element of a frame, if it is an `<answer>` or `<missing-memory>` element that
 /// names an attempt. Returns `None` for any other frame, which counts as a sequence of payloads.
 fn root(frame: &[u8]) -> Option<AnswerRoot> {
-    let head = frame.get(..frame.len().min(HEAD_BYTES))?;
-    memchr::memmem::find(head, b"answer")
-        .or_else(|| memchr::memmem::find(head, b"missing-memory"))?;
     let text = std::str::from_utf8(frame).ok()?;
     let head = Element::head(text)?;
     let (named, memory) = named_attempt(&head)?;
+    let start = head.origin.tag.start;
     let begin = head.origin.end;
     let tag = text.get(head.origin.tag)?;
     let end = if tag.ends_with("/>") {
@@ -213,6 +216,8 @@ fn root(frame: &[u8]) -> Option<AnswerRoot> {
 
     let unclosed = || "its <answer> does not end where the frame does".to_owned();
     let content = end.map(|end| begin..end).ok_or_else(unclosed);
+    // Before the element, the same is permitted as before the payloads of an answer without a name.
+    let content = payloads(frame, 0..start).and(content);
     Some(AnswerRoot { named, memory, content })
 }
 
@@ -270,8 +275,33 @@ mod tests {
         named(&format!("<?xml version=\"1.0\"?>\n<answer xmlns=\"{NS}\" {name}/>"), &[]);
         named(&format!("\u{feff}<e:answer xmlns:e=\"{NS}\" {name}>{one}</e:answer>"), &[one]);
         named(&format!("<answer xmlns=\"{NS}\" {name}></answer>"), &[]);
+        let comment = "x".repeat(2 * HEAD_BYTES);
+        named(&format!("<!-- {comment} --><answer xmlns=\"{NS}\" {name}>{one}</answer>"), &[one]);
         let nested = format!("<answer xmlns=\"{NS}\" call=\"c\" attempt=\"d\"/>");
         named(&format!("<answer xmlns=\"{NS}\" {name}>{nested}</answer>"), &[&nested]);
+    }
+
+    #[test]
+    fn a_declaration_is_refused_before_a_named_answer_as_before_an_unnamed_one() {
+        let refused = |frame: String| {
+            let answer = read(frame.as_bytes());
+            (answer.named.is_some(), answer.payloads.unwrap_err())
+        };
+        let one = "<q xmlns=\"urn:x\">1</q>";
+        let named = format!("<answer xmlns=\"{NS}\" call=\"a-b\" attempt=\"1.2\">{one}</answer>");
+        for (declaration, reason) in [
+            ("<?xml version=\"1.0\" encoding=\"ISO-8859-1\"?>", "declared encoding ISO-8859-1"),
+            ("\u{feff}<?xml version='1.0' encoding='UTF-16'?>", "declared encoding UTF-16"),
+            ("<?xml version=\"1.1\"?>", "XML version 1.1"),
+            ("\n<?xml version=\"1.0\"?>", "markup outside of any payload"),
+        ] {
+            let (is_named, of_named) = refused(format!("{declaration}{named}"));
+            assert!(is_named, "{declaration}");
+            assert!(of_named.contains(reason), "{declaration}: {of_named}");
+            let (is_named, of_unnamed) = refused(format!("{declaration}{one}"));
+            assert!(!is_named, "{declaration}");
+            assert_eq!(of_named, of_unnamed, "{declaration}");
+        }
     }
 
     #[test]
@@ -370,6 +400,10 @@ mod tests {
         assert!(short.ends_with("of the answer: `no answer`"), "{short}");
         let long = reason(&"x".repeat(10_000));
         assert!(long.len() < limits::ANSWER_EXCERPT_BYTES_MAX + 100, "{long}");
+        let before = reason("debug <q>private</q>");
+        assert!(before.ends_with("of the answer: `debug`"), "{before}");
+        let between = reason("<q>private</q>debug <q>private</q>");
+        assert!(between.ends_with("of the answer: `debug`"), "{between}");
         let unclosed = reason("<q>private");
         assert!(!unclosed.contains("private"), "{unclosed}");
     }
