@@ -33,6 +33,15 @@ const STDERR_READ_BYTES: usize = 4 << 10;
 /// Number of bytes that a pipe can contain, unless its capacity was changed.
 const PIPE_BYTES: usize = 64 << 10;
 
+/// Beginnings of lines that some programs write after the reason of their end: Node.js, Rust, and
+/// `env` for a first line that ends in a carriage return.
+const TRAILERS: [&str; 4] = [
+    "Node.js v",
+    "(Use `node --trace-uncaught",
+    "note: ",
+    "/usr/bin/env: use -[v]S to pass options",
+];
+
 #[derive(Debug)]
 pub(super) struct Child {
     process: tokio::process::Child,
@@ -66,7 +75,7 @@ struct StderrLines {
     /// The line whose end is not read yet, cut to [`limits::STDERR_LINE_BYTES_MAX`].
     unfinished: Vec<u8>,
     /// The last line since the child's latest answer, or since the child's start if there is no
-    /// answer yet.
+    /// answer yet. A line for which [`is_detail`] is true replaces no other line.
     last: String,
     /// Trace context of the child's current delivery; `None` if the delivery has none.
     about: Option<TraceParent>,
@@ -343,7 +352,8 @@ impl StderrLines {
         }
 
         // The log is read on terminals, which must not interpret what a listener writes.
-        let text = visible(&String::from_utf8_lossy(line));
+        let line = String::from_utf8_lossy(line);
+        let text = visible(&line);
         let Self { listener, instance, .. } = self;
 
         match self.about {
@@ -355,7 +365,101 @@ impl StderrLines {
             }
         }
 
+        if is_detail(&line) && !self.last.is_empty() {
+            return;
+        }
         self.last.clear();
         self.last.extend(text.chars().take(limits::LAST_STDERR_LINE_CHARS_MAX));
+    }
+}
+
+/// Whether a line of a standard error only adds to another line, and so does not state why a
+/// program ends. True for:
+/// - an indented line, such as a stack frame. A line that begins with `|` after the indentation may
+///   be an exception of a group in Python.
+/// - a heading, such as `Traceback (most recent call last):`,
+/// - a line without letters and digits,
+/// - a line that begins as one of [`TRAILERS`].
+fn is_detail(line: &str) -> bool {
+    let is_indented = line.starts_with([' ', '\t']) && !line.trim_start().starts_with('|');
+    is_indented
+        || line.ends_with(':')
+        || !line.contains(char::is_alphanumeric)
+        || TRAILERS.iter().any(|trailer| line.starts_with(trailer))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn last(written: &str, expected: &str) {
+        let listener = ListenerName::parse("tested").unwrap();
+        let mut lines = StderrLines {
+            listener,
+            instance: 0,
+            unfinished: Vec::new(),
+            last: String::new(),
+            about: None,
+        };
+        lines.take(written.as_bytes());
+        lines.end_line();
+        assert_eq!(lines.last, expected, "{written}");
+    }
+
+    #[test]
+    fn the_last_line_is_kept() {
+        last("listening\nno database", "no database");
+        last("listening\nno database\n\n", "no database");
+        last(&"x".repeat(10_000), &"x".repeat(limits::LAST_STDERR_LINE_CHARS_MAX));
+        last("", "");
+    }
+
+    /// Each text is the end of a real program's log.
+    #[test]
+    fn lines_that_programs_write_after_an_error_do_not_replace_it() {
+        let node = "file:///die.mjs:3\nthrow new Error('boom')\n      ^\n\nError: boom\n    \
+                    at file:///die.mjs:3:7\n\nNode.js v20.20.2\n";
+        last(node, "Error: boom");
+        let of_system = "node:fs:573\n  return binding.open(\n                 ^\n\n\
+                         Error: ENOENT: no such file or directory, open 'x'\n    \
+                         at Object.openSync (node:fs:573:18) {\n  errno: -2,\n  code: 'ENOENT',\n  \
+                         path: 'x'\n}\n\nNode.js v20.20.2\n";
+        last(of_system, "Error: ENOENT: no such file or directory, open 'x'");
+        let no_error = "die.js:1\nthrow 'boom'\n^\nboom\n(Use `node --trace-uncaught ...` to show \
+                        where the exception was thrown)\n\nNode.js v20.20.2\n";
+        last(no_error, "boom");
+        let panic = "\nthread 'main' (7) panicked at src/main.rs:3:5:\nboom\nnote: run with \
+                     `RUST_BACKTRACE=1` environment variable to display a backtrace\n";
+        last(panic, "boom");
+        let backtrace = "thread 'main' (7) panicked at src/main.rs:3:5:\nboom\nstack backtrace:\n   \
+                         0: __rustc::rust_begin_unwind\n             \
+                         at /rustc/library/std/src/panicking.rs:698:5\nnote: Some details are \
+                         omitted, run with `RUST_BACKTRACE=full` for a verbose backtrace.\n";
+        last(backtrace, "boom");
+        let windows = "/usr/bin/env: 'python3\\r': No such file or directory\n/usr/bin/env: use \
+                       -[v]S to pass options in shebang lines\n";
+        last(windows, "/usr/bin/env: 'python3\\r': No such file or directory");
+        let java =
+            "Exception in thread \"main\" java.lang.Error: boom\n\tat Die.main(Die.java:3)\n";
+        last(java, "Exception in thread \"main\" java.lang.Error: boom");
+        let python = "Traceback (most recent call last):\n  File \"die.py\", line 3, in <module>\n    \
+                      die()\nValueError: boom\n";
+        last(python, "ValueError: boom");
+    }
+
+    #[test]
+    fn the_last_exception_of_a_group_is_kept() {
+        let group = "listening\n  + Exception Group Traceback (most recent call last):\n  |   File \
+                     \"die.py\", line 3, in <module>\n  | ExceptionGroup: some (1 sub-exception)\n  \
+                     +-+---------------- 1 ----------------\n    | ValueError: boom\n    \
+                     +------------------------------------\n";
+        last(group, "    | ValueError: boom");
+    }
+
+    #[test]
+    fn a_detail_is_kept_if_nothing_else_was_written() {
+        last("    at main\n}\n", "    at main");
+        last("cannot go on:\n", "cannot go on:");
     }
 }
