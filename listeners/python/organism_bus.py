@@ -131,8 +131,9 @@ class Bus:
 
     def __init__(self, answer, memory, missing_memory, gives_previews):
         self._answer, self._memory, self._missing_memory = answer, memory, missing_memory
-        self._organism = _needed("ORGANISM_NAME")
-        self._listener = _needed("ORGANISM_LISTENER")
+        self._organism = _name("ORGANISM_NAME")
+        self._listener = _name("ORGANISM_LISTENER")
+        _require_one_way_to_be_known()
         self._lease = _seconds(os.environ.get("ORGANISM_BUS_LEASE") or "5")
         self._workers = _worker_count(os.environ.get("ORGANISM_BUS_WORKERS") or "1")
         self._waiting = queue.SimpleQueue()
@@ -517,6 +518,23 @@ def _worker_count(text):
         raise SystemExit(
             f"ORGANISM_BUS_WORKERS is `{text}`, not a number of handlers from 1 to 9999")
     return int(text)
+
+
+def _name(variable):
+    name = _needed(variable)
+    if not re.fullmatch("[a-z][a-z0-9-]{0,63}", name):
+        raise SystemExit(
+            f"{variable} is `{name}`, not a name: a lowercase letter, then up to 63 lowercase "
+            "letters, digits or hyphens")
+    return name
+
+
+def _require_one_way_to_be_known():
+    credentials, nkey = "ORGANISM_BUS_CREDENTIALS", "ORGANISM_BUS_NKEY"
+    if os.environ.get(credentials) and os.environ.get(nkey):
+        raise SystemExit(f"set {credentials} or {nkey}, not both")
+    if "@" in _needed("ORGANISM_BUS_URL"):
+        raise SystemExit(f"ORGANISM_BUS_URL holds credentials; set {credentials} or {nkey}")
 
 
 def _needed(name):

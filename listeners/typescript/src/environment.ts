@@ -31,7 +31,14 @@ export function busEnvironment(): BusEnvironment {
     throw new FatalError(`ORGANISM_BUS_WORKERS is \`${workers}\`, not a number of handlers from 1 to 9999`);
   }
 
-  const [organism, listener] = [needed("ORGANISM_NAME"), needed("ORGANISM_LISTENER")];
+  const [organism, listener] = [nameIn("ORGANISM_NAME"), nameIn("ORGANISM_LISTENER")];
+  const [credentials, nkey] = ["ORGANISM_BUS_CREDENTIALS", "ORGANISM_BUS_NKEY"];
+  if (variable(credentials) && variable(nkey)) {
+    throw new FatalError(`set ${credentials} or ${nkey}, not both`);
+  }
+  if (needed("ORGANISM_BUS_URL").includes("@")) {
+    throw new FatalError(`ORGANISM_BUS_URL holds credentials; set ${credentials} or ${nkey}`);
+  }
   return { organism, listener, leaseSeconds, workers: Number(workers) };
 }
 
@@ -84,6 +91,16 @@ function content(name: string): Buffer | undefined {
 
 function variable(name: string): string | undefined {
   return process.env[name] || undefined;
+}
+
+/** The name in a variable: of an organism or of a listener. */
+function nameIn(key: string): string {
+  const name = needed(key);
+  if (!/^[a-z][a-z0-9-]{0,63}$/.test(name)) {
+    const expected = "a lowercase letter, then up to 63 lowercase letters, digits or hyphens";
+    throw new FatalError(`${key} is \`${name}\`, not a name: ${expected}`);
+  }
+  return name;
 }
 
 function needed(name: string): string {

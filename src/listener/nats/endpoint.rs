@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::bus::nats::header_names::URL_VARIABLE;
-use crate::ids::ListenerName;
+use crate::ids::{IdError, ListenerName};
 use crate::limits;
 use crate::nats::{NatsCredentials, Options};
 
@@ -53,8 +53,15 @@ impl NatsEndpoint {
             variable(name).ok_or_else(needs)
         };
 
-        let organism = needed(Self::ORGANISM)?;
-        let listener = ListenerName::parse(&needed(Self::LISTENER)?).map_err(|e| e.to_string())?;
+        // The names of organisms have the same form as those of listeners.
+        let name = |variable| {
+            let wrong =
+                |e: IdError| format!("{variable} is `{}`, not a name: {}", e.text, e.expected);
+            ListenerName::parse(&needed(variable)?).map_err(wrong)
+        };
+
+        let organism = name(Self::ORGANISM)?.as_str().to_owned();
+        let listener = name(Self::LISTENER)?;
         let credentials = match (variable(Self::CREDENTIALS), variable(Self::NKEY)) {
             (Some(_), Some(_)) => {
                 return Err(format!("set {} or {}, not both", Self::CREDENTIALS, Self::NKEY));
@@ -103,11 +110,18 @@ mod tests {
         let place = of(&[url, organism, listener]).unwrap().unwrap();
         assert_eq!(place.servers.servers, ["nats://a:1", "nats://b:2"]);
         assert_eq!((place.organism.as_str(), place.lease), ("desk", limits::NATS_LEASE));
-        let wrong: [(&[(&str, &str)], &str); 6] = [
+        let wrong: [(&[(&str, &str)], &str); 7] = [
             (&[(NatsEndpoint::URL, "nats://me:secret@a"), organism, listener], "holds credentials"),
             (&[url, listener], "ORGANISM_NAME"),
             (&[url, organism], "ORGANISM_LISTENER"),
-            (&[url, organism, (NatsEndpoint::LISTENER, "a.b")], "a.b"),
+            (
+                &[url, organism, (NatsEndpoint::LISTENER, "a.b")],
+                "ORGANISM_LISTENER is `a.b`, not a name: a lowercase letter, then",
+            ),
+            (
+                &[url, (NatsEndpoint::ORGANISM, "Desk"), listener],
+                "ORGANISM_NAME is `Desk`, not a name: a lowercase letter, then",
+            ),
             (&[url, organism, listener, (NatsEndpoint::LEASE, "0")], "ORGANISM_BUS_LEASE"),
             (
                 &[

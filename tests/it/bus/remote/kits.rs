@@ -121,21 +121,27 @@ async fn a_listener_of_the_rust_kit_needs_no_change_to_be_on_nats() {
 }
 
 /// Asserts that a listener with this value of an environment variable ends with code 1 and only the
-/// line `reason` in its log.
+/// value and `reason` in its log.
 fn refuses_environment(language: KitLanguage, name: &str, value: &str, reason: &str) {
+    refuses_variables(language, &[(name, value)], &format!("{name} is `{value}`, {reason}\n"));
+}
+
+/// Asserts that a listener with these environment variables ends with code 1 and `expected` in its
+/// log.
+fn refuses_variables(language: KitLanguage, variables: &[(&str, &str)], expected: &str) {
     let mut command = language.on_nats("obedient");
     command
         .env("ORGANISM_BUS_URL", "nats://127.0.0.1:1")
         .env("ORGANISM_NAME", "talk")
         .env("ORGANISM_LISTENER", "tested")
-        .env(name, value);
+        .envs(variables.iter().copied());
     let log = tempfile::NamedTempFile::new().unwrap();
     let child = command.stderr(log.reopen().unwrap()).spawn().unwrap();
     let mut running = Running { child };
     let ended = until("the listener ends", || running.child.try_wait().unwrap());
     let lines = std::fs::read_to_string(log.path()).unwrap();
-    assert_eq!(ended.code(), Some(1), "{name}={value}: {lines}");
-    assert_eq!(lines, format!("{name} is `{value}`, {reason}\n"));
+    assert_eq!(ended.code(), Some(1), "{variables:?}: {lines}");
+    assert_eq!(lines, expected);
 }
 
 async fn a_lease_that_is_no_number_of_seconds_from_one_is_refused(language: KitLanguage) {
@@ -150,6 +156,23 @@ async fn a_number_of_workers_outside_its_range_is_refused(language: KitLanguage)
         let reason = "not a number of handlers from 1 to 9999";
         refuses_environment(language, "ORGANISM_BUS_WORKERS", workers, reason);
     }
+}
+
+async fn an_invalid_name_and_contradictory_credentials_are_refused(language: KitLanguage) {
+    let reason =
+        "not a name: a lowercase letter, then up to 63 lowercase letters, digits or hyphens";
+    for (variable, name) in
+        [("ORGANISM_NAME", "Desk"), ("ORGANISM_LISTENER", "a.b"), ("ORGANISM_LISTENER", "shout\n")]
+    {
+        refuses_environment(language, variable, name, reason);
+    }
+
+    let either = "ORGANISM_BUS_CREDENTIALS or ORGANISM_BUS_NKEY";
+    let both = [("ORGANISM_BUS_CREDENTIALS", "x"), ("ORGANISM_BUS_NKEY", "y")];
+    refuses_variables(language, &both, &format!("set {either}, not both\n"));
+    let url = [("ORGANISM_BUS_URL", "nats://me:secret@127.0.0.1:1")];
+    let reason = format!("ORGANISM_BUS_URL holds credentials; set {either}\n");
+    refuses_variables(language, &url, &reason);
 }
 
 #[tokio::test]
@@ -282,4 +305,5 @@ async fn the_typescript_kit_tells_of_itself_as_services_do() {
 each_kit!(
     a_lease_that_is_no_number_of_seconds_from_one_is_refused
     a_number_of_workers_outside_its_range_is_refused
+    an_invalid_name_and_contradictory_credentials_are_refused
 );
