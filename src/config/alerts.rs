@@ -85,7 +85,7 @@ impl DeclaredAlerts {
         problems: &mut ConfigProblems,
     ) -> AlertsConfig {
         AlertsConfig {
-            command: program::command(&self.command, directory, around, problems),
+            command: program::command(&self.command, &self.env, directory, around, problems),
             env: program::environment(&self.env, directory, problems),
             rules: self.rules.clone(),
             timeout: self.timeout,

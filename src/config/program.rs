@@ -33,23 +33,27 @@ pub(super) fn processes(
     let hosted = members.iter().filter_map(|m| Some((m, m.process.as_ref()?)));
     let specs = hosted.map(|(member, process)| ProcessSpec {
         name: member.name.value.clone(),
-        command: command(&process.command, directory, around, problems),
+        command: command(&process.command, &process.env, directory, around, problems),
         env: environment(&process.env, directory, problems),
         instances: process.instances,
     });
     specs.collect()
 }
 
-/// Returns the command with the path of its program; empty if the program was not found.
+/// Returns the command with the path of its program; empty if the program was not found. `env` are
+/// the variables that the config sets for the process.
 pub(super) fn command(
     written: &[Located<ExpandedText>],
+    env: &[(Located<String>, Located<ExpandedText>)],
     directory: &Path,
     around: &ConfigEnvironment,
     problems: &mut ConfigProblems,
 ) -> Vec<String> {
     let Some((program, arguments)) = written.split_first() else { return Vec::new() };
     let Some(found) = find(program, directory, around, problems) else { return Vec::new() };
-    require_interpreter(&found, program, directory, problems);
+    let sets_path = env.iter().any(|(key, _)| matches!(&*key.value, "PATH" | "PATH_file"));
+    let path = around.variable("PATH").filter(|_| !sets_path);
+    require_interpreter(&found, program, path, directory, problems);
     // A program of the project may have an interpreter's name and read its arguments otherwise.
     if !program.value.value.contains('/') || program.value.value.starts_with('/') {
         require_script(&found, arguments, directory, around, problems);
@@ -175,17 +179,25 @@ fn require_script(
     problems.push(problem.help(file::near_or_rule(&path)));
 }
 
-/// Reports a problem if the first line of a program names an interpreter that is missing.
+/// Reports a problem if the first line of a program names an interpreter that is missing. `path` is
+/// the variable PATH of the process; `None` if it is not known.
 fn require_interpreter(
     found: &Path,
     program: &Located<ExpandedText>,
+    path: Option<&str>,
     directory: &Path,
     problems: &mut ConfigProblems,
 ) {
-    let Some(interpreter) = missing_interpreter(found, directory) else { return };
+    let missing = missing_interpreter(found, directory)
+        .or_else(|| missing_program_of_env(found, directory, path?));
+    let Some(interpreter) = missing else { return };
     let written = &program.value.written;
     let message = format!("the first line of `{written}` names {interpreter}, which is missing");
-    let help = "install it, or name another interpreter after `#!`";
+    let help = if interpreter.ends_with("\\r\"") {
+        "save the file with Unix line ends, without carriage returns"
+    } else {
+        "install it, or name another interpreter after `#!`"
+    };
     let problem = ConfigProblem::new(ProblemCode::CommandMissing, &program.place, message);
     problems.push(problem.help(help));
 }
@@ -194,16 +206,60 @@ fn require_interpreter(
 /// `#!/bin/sh -e`, if the interpreter is missing. A relative path is resolved against `directory`.
 /// Returns `None` if the interpreter exists, or if the program names none.
 pub fn missing_interpreter(program: &Path, directory: &Path) -> Option<String> {
-    let mut bytes = Vec::new();
-    let file = durable_file::open_regular(program).ok()?;
-    file.take(limits::INTERPRETER_LINE_BYTES).read_to_end(&mut bytes).ok()?;
-    let line = bytes.strip_prefix(b"#!")?.split(|byte| *byte == b'\n').next()?;
-
+    let line = interpreter_line(program)?;
     // A carriage return at the end of the line is a part of the path, as for the kernel.
     let mut words = line.split(|byte| matches!(byte, b' ' | b'\t')).filter(|word| !word.is_empty());
     let path = Path::new(OsStr::from_bytes(words.next()?));
     let shown = format!("{:?}", path.display().to_string());
     (!durable_file::may_exist(&directory.join(path))).then_some(shown)
+}
+
+/// Returns the program that `env` would start, such as `python3` in `#!/usr/bin/env python3`, if
+/// the program is missing. `path` is the variable PATH of the process, which starts in `directory`.
+/// Returns `None` if the program exists, or if the first line of `script` does not name `env`.
+fn missing_program_of_env(script: &Path, directory: &Path, path: &str) -> Option<String> {
+    let line = interpreter_line(script)?;
+    let spaces = [' ', '\t'];
+    let line = std::str::from_utf8(&line).ok()?.trim_matches(spaces);
+    let (interpreter, argument) = line.split_once(spaces)?;
+    if Path::new(interpreter).file_name() != Some(OsStr::new("env")) {
+        return None;
+    }
+
+    let program = program_of_env(argument.trim_start_matches(spaces))?;
+    let is_there = if program.contains('/') {
+        durable_file::may_exist(&directory.join(program))
+    } else {
+        let mut places = std::env::split_paths(path).map(|place| directory.join(place));
+        places.any(|place| durable_file::may_exist(&place.join(program)))
+    };
+    (!is_there).then(|| format!("{program:?}"))
+}
+
+/// Returns the program that `env` starts if its argument in a first line is `argument`. Returns
+/// `None` for an argument with options other than `-S`, with quotes or escapes, or with a PATH.
+fn program_of_env(argument: &str) -> Option<&str> {
+    let program = match argument.strip_prefix("-S") {
+        // `env` divides the argument at white space. Variables stand before the program.
+        Some(words) => words.split_ascii_whitespace().find(|word| !word.contains('='))?,
+        // Linux passes the rest of the line as one argument, which is then the program's name.
+        None if cfg!(target_os = "linux") => argument,
+        None => argument.split_ascii_whitespace().next()?,
+    };
+    let is_unclear = program.starts_with('-')
+        || program.contains(['=', '"', '\'', '\\', '$'])
+        || argument.contains("PATH=");
+    (!is_unclear).then_some(program)
+}
+
+/// Returns the first line of a program without its `#!`. Returns `None` if the program does not
+/// begin with `#!`.
+fn interpreter_line(program: &Path) -> Option<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let file = durable_file::open_regular(program).ok()?;
+    file.take(limits::INTERPRETER_LINE_BYTES).read_to_end(&mut bytes).ok()?;
+    let line = bytes.strip_prefix(b"#!")?.split(|byte| *byte == b'\n').next()?;
+    Some(line.to_vec())
 }
 
 /// Whether an interpreter finds the script although `directory` has no file with exactly the

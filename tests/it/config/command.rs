@@ -352,24 +352,34 @@ fn init_writes_an_organism_that_passes_check_and_answers() {
     );
 }
 
+/// Checks a config in `directory` whose listener has this command, and `key` as its last line.
+/// Returns the exit code and the report.
+fn check_command(directory: &Path, command: &[&str], key: &str) -> (Option<i32>, String) {
+    let config = format!(
+        "[organism]\nname = \"d\"\n[clients.desk]\npeers = [\"hands\"]\n[listeners.hands]\n\
+         command = {command:?}\nschema = \"organism:code-search.xsd\"\naccepts = [\"search\"]\n\
+         {key}\n"
+    );
+    std::fs::write(directory.join("organism.toml"), config).unwrap();
+    let output = organism(directory, &["check"]);
+    (output.status.code(), text(&output.stderr).to_owned())
+}
+
+/// Writes a program in `directory` with this text.
+fn write_program(directory: &Path, name: &str, text: &str) {
+    let path = directory.join(name);
+    std::fs::write(&path, text).unwrap();
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+}
+
 #[test]
 fn a_script_is_required_only_where_its_interpreter_would_look_for_it() {
     let directory = tempfile::tempdir().unwrap();
     for program in ["bash", "node", "perl", "python3", "on-path"] {
-        let path = directory.path().join(program);
-        std::fs::write(&path, "#!/bin/sh\n").unwrap();
-        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+        write_program(directory.path(), program, "#!/bin/sh\n");
     }
     std::fs::write(directory.path().join("server.js"), "").unwrap();
-    let check = |command: &[&str]| {
-        let config = format!(
-            "[organism]\nname = \"d\"\n[clients.desk]\npeers = [\"hands\"]\n[listeners.hands]\n\
-             command = {command:?}\nschema = \"organism:code-search.xsd\"\naccepts = [\"search\"]\n"
-        );
-        std::fs::write(directory.path().join("organism.toml"), config).unwrap();
-        let output = organism(directory.path(), &["check"]);
-        (output.status.code(), text(&output.stderr).to_owned())
-    };
+    let check = |command: &[&str]| check_command(directory.path(), command, "");
 
     for command in [
         &["perl", "-E", "print 1"][..],
@@ -393,15 +403,47 @@ fn a_script_is_required_only_where_its_interpreter_would_look_for_it() {
         assert_eq!(code, Some(78), "{command:?}");
         assert!(report.contains("finds no script"), "{command:?}: {report}");
     }
+}
 
-    std::fs::write(directory.path().join("on-path"), "#! /no/such/sh -e\nexit\n").unwrap();
-    let (code, report) = check(&["./on-path"]);
-    assert_eq!(code, Some(78), "{report}");
-    assert!(report.contains(r#"names "/no/such/sh", which is missing"#), "{report}");
+#[test]
+fn the_first_line_of_a_program_names_an_interpreter_that_exists() {
+    let directory = tempfile::tempdir().unwrap();
+    let check = |line: &str, key: &str| {
+        write_program(directory.path(), "program", &format!("{line}\nexit\n"));
+        check_command(directory.path(), &["./program"], key)
+    };
+    for line in [
+        "#!/usr/bin/env sh",
+        "#!/usr/bin/env -S A=b sh -e\r",
+        "#!/usr/bin/env -S PATH=/elsewhere nosuchprog",
+        "#!/usr/bin/env -i nosuchprog",
+        "#!/usr/bin/env",
+    ] {
+        let (code, report) = check(line, "");
+        assert_eq!(code, Some(0), "{line}: {report}");
+    }
+    for (line, interpreter) in [
+        ("#!/usr/bin/env nosuchprog", "nosuchprog"),
+        ("#! /usr/bin/env -S A=b nosuchprog -e", "nosuchprog"),
+        ("#!/usr/bin/env sh\r", r"sh\r"),
+        ("#! /no/such/sh -e", "/no/such/sh"),
+    ] {
+        let (code, report) = check(line, "");
+        assert_eq!(code, Some(78), "{line}: {report}");
+        let problem = format!("names \"{interpreter}\", which is missing");
+        assert!(report.contains(&problem), "{line}: {report}");
+        let advises = report.contains("save the file with Unix line ends");
+        assert_eq!(advises, line.ends_with('\r'), "{line}: {report}");
+    }
+    let other_path = "env = { PATH = \"/elsewhere\" }";
+    let (code, report) = check("#!/usr/bin/env nosuchprog", other_path);
+    assert_eq!(code, Some(0), "{report}");
+
+    write_program(directory.path(), "program", "#! /no/such/sh -e\nexit\n");
     std::fs::write(directory.path().join("payload.xml"), "<search/>").unwrap();
-    let test = ["listener", "test", "--payload", "payload.xml", "./on-path"];
+    let test = ["listener", "test", "--payload", "payload.xml", "./program"];
     let tested = organism(directory.path(), &test);
-    let swallowed = ["listener", "test", "./on-path", "--payload", "payload.xml"];
+    let swallowed = ["listener", "test", "./program", "--payload", "payload.xml"];
     let swallowed = organism(directory.path(), &swallowed);
     let reason = "--payload stands after the program, and so belongs to it";
     assert!(text(&swallowed.stderr).contains(reason), "{swallowed:?}");
