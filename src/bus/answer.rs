@@ -201,6 +201,10 @@ struct AnswerRoot {
 /// Finds the root element of a frame, if it is an `<answer>` or `<missing-memory>` element that
 /// names an attempt. Returns `None` for any other frame, which counts as a sequence of payloads.
 fn root(frame: &[u8]) -> Option<AnswerRoot> {
+    // The beginning of most other frames is enough to tell them apart.
+    if !may_name_attempt(frame) {
+        return None;
+    }
     let text = std::str::from_utf8(frame).ok()?;
     let head = Element::head(text)?;
     let (named, memory) = named_attempt(&head)?;
@@ -216,8 +220,11 @@ fn root(frame: &[u8]) -> Option<AnswerRoot> {
 
     let unclosed = || "its <answer> does not end where the frame does".to_owned();
     let content = end.map(|end| begin..end).ok_or_else(unclosed);
-    // Before the element, the same is permitted as before the payloads of an answer without a name.
-    let content = payloads(frame, 0..start).and(content);
+    // White space between frames is permitted. After it, the same is permitted before the element
+    // as before the payloads of an answer without a name.
+    let is_between = |c: char| c == '\u{feff}' || c.is_ascii_whitespace();
+    let prolog = text.len() - text.trim_start_matches(is_between).len();
+    let content = payloads(frame, prolog..start).and(content);
     Some(AnswerRoot { named, memory, content })
 }
 
@@ -275,6 +282,9 @@ mod tests {
         named(&format!("<?xml version=\"1.0\"?>\n<answer xmlns=\"{NS}\" {name}/>"), &[]);
         named(&format!("\u{feff}<e:answer xmlns:e=\"{NS}\" {name}>{one}</e:answer>"), &[one]);
         named(&format!("<answer xmlns=\"{NS}\" {name}></answer>"), &[]);
+        // A program that ends each frame with a line break after the NUL.
+        named(&format!("\n<?xml version=\"1.0\"?><answer xmlns=\"{NS}\" {name}/>"), &[]);
+        named(&format!("\n\u{feff}<?xml version=\"1.0\"?><answer xmlns=\"{NS}\" {name}/>"), &[]);
         let comment = "x".repeat(2 * HEAD_BYTES);
         named(&format!("<!-- {comment} --><answer xmlns=\"{NS}\" {name}>{one}</answer>"), &[one]);
         let nested = format!("<answer xmlns=\"{NS}\" call=\"c\" attempt=\"d\"/>");
@@ -293,7 +303,7 @@ mod tests {
             ("<?xml version=\"1.0\" encoding=\"ISO-8859-1\"?>", "declared encoding ISO-8859-1"),
             ("\u{feff}<?xml version='1.0' encoding='UTF-16'?>", "declared encoding UTF-16"),
             ("<?xml version=\"1.1\"?>", "XML version 1.1"),
-            ("\n<?xml version=\"1.0\"?>", "markup outside of any payload"),
+            ("<!-- c --><?xml version=\"1.0\"?>", "markup outside of any payload"),
         ] {
             let (is_named, of_named) = refused(format!("{declaration}{named}"));
             assert!(is_named, "{declaration}");

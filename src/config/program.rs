@@ -244,10 +244,11 @@ fn program_of_env(argument: &str) -> Option<&str> {
         Some(words) => words.split_ascii_whitespace().find(|word| !word.contains('='))?,
         // Linux passes the rest of the line as one argument, which is then the program's name.
         None if cfg!(target_os = "linux") => argument,
-        None => argument.split_ascii_whitespace().next()?,
+        None => argument.split([' ', '\t']).next()?,
     };
     let is_unclear = program.starts_with('-')
-        || program.contains(['=', '"', '\'', '\\', '$'])
+        || program.contains(['=', '$'])
+        || argument.contains(['"', '\'', '\\'])
         || argument.contains("PATH=");
     (!is_unclear).then_some(program)
 }

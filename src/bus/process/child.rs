@@ -77,6 +77,8 @@ struct StderrLines {
     /// The last line since the child's latest answer, or since the child's start if there is no
     /// answer yet. A line for which [`is_detail`] is true replaces no other line.
     last: String,
+    /// Whether the last line was `Caused by:`, after which programs in Rust write the cause.
+    is_before_cause: bool,
     /// Trace context of the child's current delivery; `None` if the delivery has none.
     about: Option<TraceParent>,
 }
@@ -170,6 +172,7 @@ impl Child {
             instance,
             unfinished: Vec::new(),
             last: String::new(),
+            is_before_cause: false,
             about: None,
         });
         let pipe = stderr.into_owned_fd().and_then(pipe::Receiver::from_owned_fd);
@@ -365,7 +368,17 @@ impl StderrLines {
             }
         }
 
-        if is_detail(&line) && !self.last.is_empty() {
+        let is_cause = std::mem::replace(&mut self.is_before_cause, line == "Caused by:");
+        if is_cause && !self.last.is_empty() {
+            self.last.push_str(": ");
+            self.last.push_str(text.trim_start());
+            self.last = self.last.chars().take(limits::LAST_STDERR_LINE_CHARS_MAX).collect();
+            return;
+        }
+        // Some programs indent every line of their log.
+        let is_next =
+            is_indented(&line) && is_indented(&self.last) && !is_detail(line.trim_start());
+        if is_detail(&line) && !self.last.is_empty() && !is_next {
             return;
         }
         self.last.clear();
@@ -381,11 +394,14 @@ impl StderrLines {
 /// - a line without letters and digits,
 /// - a line that begins as one of [`TRAILERS`].
 fn is_detail(line: &str) -> bool {
-    let is_indented = line.starts_with([' ', '\t']) && !line.trim_start().starts_with('|');
-    is_indented
+    (is_indented(line) && !line.trim_start().starts_with('|'))
         || line.ends_with(':')
         || !line.contains(char::is_alphanumeric)
         || TRAILERS.iter().any(|trailer| line.starts_with(trailer))
+}
+
+fn is_indented(line: &str) -> bool {
+    line.starts_with([' ', '\t'])
 }
 
 #[cfg(test)]
@@ -400,6 +416,7 @@ mod tests {
             instance: 0,
             unfinished: Vec::new(),
             last: String::new(),
+            is_before_cause: false,
             about: None,
         };
         lines.take(written.as_bytes());
@@ -413,6 +430,7 @@ mod tests {
         last("listening\nno database\n\n", "no database");
         last(&"x".repeat(10_000), &"x".repeat(limits::LAST_STDERR_LINE_CHARS_MAX));
         last("", "");
+        last(" INFO listening\n WARN no database", " WARN no database");
     }
 
     /// Each text is the end of a real program's log.
@@ -446,6 +464,9 @@ mod tests {
         let python = "Traceback (most recent call last):\n  File \"die.py\", line 3, in <module>\n    \
                       die()\nValueError: boom\n";
         last(python, "ValueError: boom");
+        let rust = "Error: cannot load the index\n\nCaused by:\n    No such file or directory (os \
+                    error 2)\n";
+        last(rust, "Error: cannot load the index: No such file or directory (os error 2)");
     }
 
     #[test]

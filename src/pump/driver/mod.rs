@@ -48,7 +48,7 @@ use crate::bus::{Delivery, Host};
 use crate::clock::Time;
 use crate::contract::Contract;
 use crate::failpoint::{failpoint, failpoint_in};
-use crate::ids::{Digest, ListenerName, Position};
+use crate::ids::{Attempt, CallId, Digest, ListenerName, Position};
 use crate::journal::{Error, Journal};
 use crate::limits;
 use crate::mutant;

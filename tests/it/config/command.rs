@@ -416,6 +416,8 @@ fn the_first_line_of_a_program_names_an_interpreter_that_exists() {
         "#!/usr/bin/env sh",
         "#!/usr/bin/env -S A=b sh -e\r",
         "#!/usr/bin/env -S PATH=/elsewhere nosuchprog",
+        "#!/usr/bin/env -S TITLE=\"my small tool\" sh",
+        r"#!/usr/bin/env -S TITLE=my\ tool sh",
         "#!/usr/bin/env -i nosuchprog",
         "#!/usr/bin/env",
     ] {

@@ -164,6 +164,27 @@ fn a_message_during_the_turn_of_a_wait_ends_the_wait() {
     }
 }
 
+/// The thread of a plain listener is free while the listener waits, so a later call does not end
+/// the wait.
+#[test]
+fn a_message_during_the_turn_of_a_plain_listener_does_not_end_its_wait() {
+    let mut sleeper = listener("sleeper", &["look"], &["found"], &[]);
+    sleeper.core = Some(vec!["set-timer".to_owned(), "wait".to_owned()]);
+    sleeper.serial_per_thread = true;
+    let mut world = World::new(vec![client("desk", &["sleeper"]), sleeper]);
+    let (thread, first) = world.open("desk", &word("look", "q"));
+    let turn = world.delivery("sleeper");
+    let second = world.say("desk", &thread, &word("look", "r"));
+    world.answer(&turn, &[timer("PT9S"), wait("all")]);
+
+    let next = world.play("sleeper", &[word("found", "second")]);
+    assert_eq!(next.call, second);
+    assert!(world.deliveries.is_empty(), "the first call waits for its timer");
+    world.pass(Duration::from_secs(10));
+    world.play("sleeper", &[word("found", "first")]);
+    assert_eq!(world.result(first), "completed: found(first)");
+}
+
 /// A message that was cancelled before the end of the turn ends no wait of this turn.
 #[test]
 fn a_cancelled_message_during_the_turn_of_a_wait_does_not_end_the_wait() {

@@ -273,12 +273,30 @@ fn wall_time_runs_after_a_hand_over_in_the_record_of_another_tree() {
     world.answer(&other, &[word("ballot", "b")]);
     let delivery = world.delivery("asker");
     assert_eq!(delivery.call, second);
+    let later = world.now.plus(HOUR);
+    let worked = |core: &Core| core.state().tree(&thread).unwrap().worked(later);
+    assert_eq!(worked(&rebuilt_as(&world, 70)), HOUR);
+    assert_eq!(worked(&rebuilt_as(&world, 69)), Duration::ZERO, "the rule of an older journal");
 
     assert_eq!(hours_after(&mut world, &thread), 1);
     assert_eq!(world.result(second), "none");
     world.pass(3 * HOUR);
     assert_eq!(world.result(second), "failed: system-error budget-spent");
     world.check_replay();
+}
+
+/// Returns the core that the records of `world` give if a core of this version has written them.
+fn rebuilt_as(world: &World, version: u32) -> Core {
+    let mut core = Core::new(world.gate.contracts.clone(), TreeLimits::default(), Digest::ZERO);
+    for mut record in world.records.clone() {
+        for fact in &mut record.facts {
+            if let Fact::Booted { core_version, .. } = fact {
+                *core_version = version;
+            }
+        }
+        core.replay(&record);
+    }
+    core
 }
 
 #[test]
@@ -291,15 +309,6 @@ fn an_older_journal_keeps_its_rule_of_wall_time() {
     let worked = |core: &Core| core.state().tree(&thread).unwrap().worked(now).as_secs() / 3600;
     assert_eq!(worked(&world.core), 0);
 
-    let limits = TreeLimits::default();
-    let mut older = Core::new(world.gate.contracts.clone(), limits, Digest::ZERO);
-    for mut record in world.records.clone() {
-        for fact in &mut record.facts {
-            if let Fact::Booted { core_version, .. } = fact {
-                *core_version = 28;
-            }
-        }
-        older.replay(&record);
-    }
+    let older = rebuilt_as(&world, 28);
     assert_eq!(worked(&older), 1);
 }
