@@ -315,8 +315,11 @@ impl WorkflowHandler {
         }
 
         let thread = self.archive.messages(&request.thread).map_err(FoldError::unreadable)?;
-        // Ordering rule: before the walk below, which would give another reason for a redaction.
+        // Ordering rule: the check for redactions comes after that of the caller, which must not get
+        // the ids of other clients' messages, and before the walk below, which would give another
+        // reason for a redaction.
         if let Some(retry) = &retry {
+            retry.earlier_run(request, &thread)?;
             retry.check_unredacted(request.seq, &thread)?;
         }
         let mut request = request;

@@ -125,7 +125,7 @@ impl RunRetry {
     /// Refuses a retry of a run that an earlier request in the thread has already retried. Without
     /// this check, two commands of a client that retry a run at once would run its goals twice. A retry
     /// that confirms the repetition passes. If an operator sends an earlier request again, that
-    /// earlier request does not count.
+    /// earlier request does not count. A redacted request counts if it may have retried the run.
     ///
     /// `request` is the request for this retry, and `messages` are all messages of the thread. Must
     /// be called only before the retry begins, because the answer depends on messages after
@@ -150,6 +150,10 @@ impl RunRetry {
             let mut others = earlier_retries(request, messages, run);
             if let Some(other) = others.find(|other| !repeated.contains(&other.id)) {
                 return Err(already_retried(other.id));
+            }
+            let mut redacted = redacted_retries(request, messages, run);
+            if let Some(other) = redacted.find(|other| !repeated.contains(&other.id)) {
+                return Err(redacted_retry(other));
             }
 
             // A refused retry is no run of its own, so this retry goes on from the run before it.
@@ -257,6 +261,31 @@ fn earlier_retries<'m>(
     messages.iter().filter(is_retry).filter(move |message| !was_refused(message))
 }
 
+/// Returns the requests after `run` and before `request` that began a run for the same caller, and
+/// that may have retried `run`. Which run they retried is not known, because they were redacted, or
+/// the note of the operator who sent a request again with them.
+fn redacted_retries<'m>(
+    request: &'m Message,
+    messages: &'m [Arc<Message>],
+    run: CallId,
+) -> impl Iterator<Item = &'m Arc<Message>> {
+    let opened = messages.iter().find(|message| message.id == run.0);
+    let may_retry = move |message: &&Arc<Message>| {
+        let is_after_run = opened.is_some_and(|opened| message.seq > opened.seq);
+        let is_earlier = message.kind == MessageKind::Call && message.seq < request.seq;
+        let is_alike = message.from == request.from && message.to == request.to;
+        if !is_after_run || !is_earlier || !is_alike {
+            return false;
+        }
+
+        let is_named_retry = message.name == retry_name(&message.to);
+        let is_redacted_retry = is_named_retry && message.payload.is_redacted();
+        let note = operator_note(message, messages);
+        is_redacted_retry || note.is_some_and(|note| note.payload.is_redacted())
+    };
+    messages.iter().filter(may_retry).filter(|message| has_begun(message, messages))
+}
+
 /// Whether the run that `request` requests has recorded its definition.
 fn has_begun(request: &Message, messages: &[Arc<Message>]) -> bool {
     let call = Some(CallId(request.id));
@@ -297,15 +326,18 @@ pub(super) fn retried_by_operators(request: &Message, messages: &[Arc<Message>])
 /// Returns the message that an operator has sent again with `request`. Returns `None` if a client
 /// sent `request` itself.
 fn retried_by_operator(request: &Message, messages: &[Arc<Message>]) -> Option<MessageId> {
-    let note = messages.iter().find(|message| Some(message.id) == request.cause)?;
-    if *note.name.namespace != *system::NAMESPACE || *note.name.local != *"operator-action" {
-        return None;
-    }
-
+    let note = operator_note(request, messages)?;
     let note = Element::read(note.payload.as_str())?;
     let mut details = note.children().filter(|child| child.local_name() == "detail");
     let message = details.find(|detail| detail.attribute("name") == Some("message"))?;
     message.text().trim().parse().ok().map(MessageId)
+}
+
+/// Returns the note of the operator who sent `request`. Returns `None` if a client sent it.
+fn operator_note<'m>(request: &Message, messages: &'m [Arc<Message>]) -> Option<&'m Arc<Message>> {
+    let note = messages.iter().find(|message| Some(message.id) == request.cause)?;
+    let is_of_core = *note.name.namespace == *system::NAMESPACE;
+    (is_of_core && *note.name.local == *"operator-action").then_some(note)
 }
 
 /// Whether the payload of a message to a run determines the state of the run. That is so for all
@@ -322,6 +354,16 @@ fn redacted_message(message: &Message) -> GoalFailure {
          and goals that have ended would run again; look at its calls with `organism thread {}`, \
          and send a new request in place of a retry",
         message.id, message.name.local, message.thread
+    );
+    GoalFailure::new("redacted", reason)
+}
+
+fn redacted_retry(other: &Message) -> GoalFailure {
+    let reason = format!(
+        "the request {} may have retried this run already, which is not known because it was \
+         redacted, so no goal was run a second time; look at its calls with `organism thread {}`, \
+         and confirm with again=\"true\" that completed calls may be made again",
+        other.id, other.thread
     );
     GoalFailure::new("redacted", reason)
 }

@@ -267,3 +267,31 @@ fn a_run_with_a_redacted_message_is_not_retried() {
     assert_eq!(ledger(&house), before, "no call is made again");
     house.verified();
 }
+
+/// Without its request, or the note of the operator who sent it, it is not known which run an
+/// earlier retry has retried.
+#[test]
+fn a_run_that_a_redacted_request_may_have_retried_is_retried_only_after_a_confirmation() {
+    let house = House { settled: true, ..house_with(&format!("{ROOM}{PAY}")) };
+    let house = failed(house);
+    let run = requests(&house, "trip").remove(0);
+    let retried = house.organism(RETRY);
+    assert_eq!(retried.code, Some(0), "{retried:?}");
+    let retry = requests(&house, "trip-retry").remove(0);
+    let (by_operator, first) = sent_again(str::to_owned);
+    let second = requests(&by_operator, "trip").remove(1);
+
+    for (house, run, other) in [(&house, run, retry), (&by_operator, first, second)] {
+        let before = ledger(house);
+        redact(house, &other);
+        let refused = request_retry(house, &run, "", &[]);
+        assert_eq!(refused.code, Some(1), "{refused:?}");
+        assert!(refused.out.contains("<code>redacted</code>"), "{refused:?}");
+        assert!(refused.out.contains(&format!("the request {other} may have")), "{refused:?}");
+        assert_eq!(ledger(house), before, "no call is made again");
+
+        let confirmed = request_retry(house, &run, " again=\"true\"", &[]);
+        assert_eq!(confirmed.code, Some(0), "{confirmed:?}");
+        house.verified();
+    }
+}
