@@ -427,6 +427,8 @@ pub const HELD_CALLS_TIMEOUT: Duration = Duration::from_secs(15);
 pub const PARTITIONED_WAIT_MAX: Duration = Duration::from_secs(1);
 /// Timeout of a query for the running config. Commands that only display data send this query.
 pub const STATUS_TIMEOUT: Duration = Duration::from_secs(1);
+/// Maximum copies of redacted payloads that a repair names on a terminal. JSON names all of them.
+pub const COPIES_SHOWN_MAX: usize = 50;
 /// Maximum response lines queued for one command at the control socket.
 pub const CONTROL_LINES_MAX: usize = 64;
 /// Maximum time that a process tries to lock a journal before it reports the holder of the lock.

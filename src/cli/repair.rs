@@ -9,8 +9,9 @@ use std::process::ExitCode;
 use serde_json::json;
 
 use crate::config::StorageConfig;
-use crate::ids::ThreadId;
+use crate::ids::{PayloadName, ThreadId};
 use crate::journal::sqlite::FoundJournal;
+use crate::limits;
 use crate::organism::PayloadCopy;
 use crate::organism::repair::{AcceptedDamage, AcceptedKind, RepairedJournal, repair};
 
@@ -73,7 +74,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
 
     match &repaired {
         None if args.json => put_json(&json!({ "repaired": null }))?,
-        None => put("no such loss to accept; nothing was recorded\n")?,
+        None => put(NOTHING_RECORDED)?,
         Some(repaired) if args.json => put_json(&json!({
             "repaired": {
                 "kept_up_to": repaired.found.last,
@@ -93,6 +94,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(CommandExit::Done.into())
 }
 
+const NOTHING_RECORDED: &str = "no such loss to accept; nothing was recorded\n";
+
 fn summary(accepted: AcceptedDamage, repaired: &RepairedJournal) -> String {
     let found = &repaired.found;
     let mut lines = Vec::new();
@@ -102,7 +105,6 @@ fn summary(accepted: AcceptedDamage, repaired: &RepairedJournal) -> String {
             AcceptedKind::Redaction => {
                 let positions: Vec<_> = repaired.redacted.iter().map(ToString::to_string).collect();
                 lines.push(format!("taken out    payloads of records {}", positions.join(", ")));
-                lines.extend(copy_lines(&repaired.copies));
             }
             AcceptedKind::Key => {
                 let first = found.covered.0 + 1;
@@ -115,28 +117,40 @@ fn summary(accepted: AcceptedDamage, repaired: &RepairedJournal) -> String {
         }
     }
 
-    lines.push("on record    in sess-organism, and signed; start the organism\n".to_owned());
+    let is_recorded = !lines.is_empty();
+    lines.extend(copy_lines(&repaired.copies, "take out those with the text that must go"));
+    lines.push(last_line(is_recorded, NOTHING_RECORDED));
     lines.join("\n")
 }
 
+/// Returns the last line of the output of a repair. If nothing was recorded, returns `nothing`.
+fn last_line(is_recorded: bool, nothing: &str) -> String {
+    let recorded = "on record    in sess-organism, and signed; start the organism\n";
+    if is_recorded { recorded } else { nothing }.to_owned()
+}
+
 /// Makes lines that name the records with copies of redacted payloads, and what to do with them.
-fn copy_lines(copies: &[PayloadCopy]) -> Vec<String> {
-    let mut threads: BTreeMap<&ThreadId, Vec<String>> = BTreeMap::new();
-    for PayloadCopy { thread, position } in copies {
-        threads.entry(thread).or_default().push(position.to_string());
+/// `advice` states how to take out a payload. Names at most [`limits::COPIES_SHOWN_MAX`] copies.
+fn copy_lines(copies: &[PayloadCopy], advice: &str) -> Vec<String> {
+    let (shown, rest) = copies.split_at(copies.len().min(limits::COPIES_SHOWN_MAX));
+    let mut places: BTreeMap<(&ThreadId, &PayloadName), Vec<String>> = BTreeMap::new();
+    for PayloadCopy { name, thread, position } in shown {
+        places.entry((thread, name)).or_default().push(position.to_string());
     }
 
-    let mut lines: Vec<_> = threads
+    let mut lines: Vec<_> = places
         .iter()
-        .map(|(thread, positions)| {
-            format!(
-                "still there  the same payload, in records {} of {thread}",
-                positions.join(", ")
-            )
+        .map(|((thread, name), positions)| {
+            let positions = positions.join(", ");
+            format!("still there  an equal <{}>, in records {positions} of {thread}", name.local)
         })
         .collect();
+    if !rest.is_empty() {
+        let more = rest.len();
+        lines.push(format!("             and {more} more copies; `--json` lists all of them"));
+    }
     if !lines.is_empty() {
-        lines.push("             blank these records, too, and run this command again".to_owned());
+        lines.push(format!("             look at these records, and {advice}"));
     }
     lines
 }

@@ -9,15 +9,17 @@ use serde::Serialize;
 use super::Error;
 use crate::contract::run_definition_name;
 use crate::envelope::Message;
-use crate::ids::{Digest, Position, ThreadId};
+use crate::ids::{Digest, PayloadName, Position, ThreadId};
 use crate::journal::sqlite::{self, JournalReader};
 use crate::journal::{HashedRecord, TreeHeads};
 use crate::system;
 
-/// A record with a payload whose bytes equal those of a redacted payload.
+/// A payload of a record whose bytes equal those of a redacted payload.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct PayloadCopy {
-    /// Thread of the first message with such a payload.
+    #[serde(rename = "name")]
+    pub name: PayloadName,
+    /// Thread of the first message of the record with this payload.
     #[serde(rename = "thread")]
     pub thread: ThreadId,
     #[serde(rename = "position")]
@@ -25,28 +27,24 @@ pub struct PayloadCopy {
 }
 
 /// Finds the records of the journal in `data` that still have the bytes of a payload that is
-/// redacted in the records at `redacted`. Compares digests, so a payload that only contains the
-/// text of a redacted one is not found. Leaves out payloads without a text of their own, such as
-/// `ack`, because they are equal in most threads.
-pub(super) fn copies_of_redacted(
-    data: &Path,
-    redacted: &[Position],
-) -> Result<Vec<PayloadCopy>, Error> {
-    if redacted.is_empty() {
+/// redacted in another record. Compares digests, so a payload that only contains the text of a
+/// redacted one is not found. Leaves out payloads without a text of their own, such as `ack`,
+/// because they are equal in most threads.
+pub(super) fn copies_of_redacted(data: &Path) -> Result<Vec<PayloadCopy>, Error> {
+    let reader = JournalReader::open(data)?;
+    let last = reader.last()?;
+    let mut digests = HashSet::new();
+    sqlite::scan(&reader, last, &mut TreeHeads::default(), &mut |sealed, _| {
+        digests.extend(redacted_digests(&sealed));
+        Ok(())
+    })?;
+    if digests.is_empty() {
         return Ok(Vec::new());
     }
 
-    let reader = JournalReader::open(data)?;
-    let mut digests = HashSet::new();
-    for position in redacted {
-        let sealed = reader.record(*position)?;
-        digests.extend(sealed.iter().flat_map(redacted_digests));
-    }
-
-    let last = reader.last()?;
     let mut copies = Vec::new();
     sqlite::scan(&reader, last, &mut TreeHeads::default(), &mut |sealed, _| {
-        copies.extend(copy_in(&sealed, &digests));
+        copies.extend(copies_in(&sealed, &digests));
         Ok(())
     })?;
     Ok(copies)
@@ -65,10 +63,16 @@ fn has_text(message: &Message) -> bool {
     !is_bare && message.name != run_definition_name()
 }
 
-fn copy_in(sealed: &HashedRecord, digests: &HashSet<Digest>) -> Option<PayloadCopy> {
-    let mut messages = sealed.record.accepted_messages();
-    let copy = messages.find(|message| {
-        digests.contains(&message.payload.digest) && !message.payload.is_redacted()
-    })?;
-    Some(PayloadCopy { thread: copy.thread.clone(), position: sealed.record.position })
+/// Returns one copy for each name of payloads in the record.
+fn copies_in(sealed: &HashedRecord, digests: &HashSet<Digest>) -> Vec<PayloadCopy> {
+    let position = sealed.record.position;
+    let mut copies: Vec<PayloadCopy> = Vec::new();
+    for message in sealed.record.accepted_messages() {
+        let is_copy = digests.contains(&message.payload.digest) && !message.payload.is_redacted();
+        if is_copy && copies.iter().all(|copy| copy.name != message.name) {
+            let name = message.name.clone();
+            copies.push(PayloadCopy { name, thread: message.thread.clone(), position });
+        }
+    }
+    copies
 }

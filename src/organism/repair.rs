@@ -60,14 +60,15 @@ pub struct RepairedJournal {
     pub found: FoundJournal,
     /// Positions of the records with redacted payloads that the repair accepted.
     pub redacted: Vec<Position>,
-    /// Records that still have the bytes of one of these payloads.
+    /// Payloads of other records that have the bytes of a redacted payload. Counts all redacted
+    /// payloads, also those that earlier repairs accepted. Empty unless redactions are accepted.
     pub copies: Vec<PayloadCopy>,
 }
 
 /// Accepts the damage that makes a start with `config` fail, and records each kind of damage as an
 /// action. All actions take effect together, because they are in one commit. Then writes a
-/// checkpoint. If the journal has no damage of the accepted kinds, records nothing and returns
-/// `None`. A repair that accepts redactions also writes the journal's file anew, so that the file
+/// checkpoint. If the journal has no damage of the accepted kinds, records nothing, and returns
+/// `None` unless copies of redacted payloads were found. A repair that accepts redactions also writes the journal's file anew, so that the file
 /// contains no old copies of the redacted payloads, and deletes the index, which contains their
 /// words.
 pub fn repair(
@@ -89,7 +90,7 @@ pub fn repair(
     let redactions =
         if accepted.redaction { redactions(data)? } else { RedactedRecords::default() };
     let redacted: Vec<_> = redactions.unrecorded().collect();
-    let copies = copies_of_redacted(data, &redacted)?;
+    let copies = if redactions.has_any() { copies_of_redacted(data)? } else { Vec::new() };
     let mut core = core(config);
     let mut journal = operator::open_accepting(config, &mut core, accepted.acceptance())?;
     if redactions.has_any() {
@@ -108,7 +109,7 @@ pub fn repair(
         // A killed repair may have left copies of lost records.
         journal.put_aside_lost_copies();
         journal.close(Time::now())?;
-        return Ok(None);
+        return Ok((!repaired.copies.is_empty()).then_some(repaired));
     }
 
     operator::append_actions(&mut core, &mut journal, &config.texts(), actions)?;

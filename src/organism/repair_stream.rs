@@ -26,7 +26,8 @@ pub struct StreamResult<T> {
 #[derive(Debug)]
 pub struct AcceptedStreamDamage {
     pub damage: StreamDamage,
-    /// Records of the partition that still have the bytes of a payload whose redaction was
+    /// Payloads of other records of the partition that have the bytes of a redacted payload. Counts
+    /// all redacted payloads, also those that earlier repairs accepted. Empty unless redactions are
     /// accepted.
     pub copies: Vec<PayloadCopy>,
 }
@@ -88,7 +89,8 @@ fn record(config: &Config, repair: StreamRepair, note: &str) -> Result<StreamRep
 /// Accepts the damage that makes a start refuse a stream. In each damaged partition, records
 /// actions that name the unproved records, and writes a checkpoint. Removes no records, because a
 /// stream does not permit the removal. A partition that fails does not prevent the acceptance in
-/// the others. The result omits partitions without damage of the accepted kinds.
+/// the others. The result omits partitions without damage of the accepted kinds, except those with
+/// copies of redacted payloads.
 ///
 /// A redaction is accepted only if the payload is blanked in the stream, too. Also deletes the
 /// index, and writes the projection's file anew, as the repair of an embedded journal does.
@@ -117,7 +119,7 @@ pub fn accept_stream_damage(
 }
 
 /// Accepts the damage of one partition, and records it. Returns `None` if there is no damage of the
-/// accepted kinds.
+/// accepted kinds, and no copy of a redacted payload.
 fn accept_in_partition(
     config: &Config,
     accepted: AcceptedDamage,
@@ -151,15 +153,15 @@ fn accept_in_partition(
     }
 
     let damage = journal.damage().clone();
-    let redacted = if accepted.redaction { damage.redacted.as_slice() } else { &[] };
-    let copies = copies_of_redacted(&config.data, redacted)?;
+    let copies = if accepted.redaction { copies_of_redacted(&config.data)? } else { Vec::new() };
     let actions = damage_actions(&damage, accepted, note, journal.public_key())?;
     let is_damaged = !actions.is_empty();
     if is_damaged {
         operator::append_actions(&mut core, &mut journal, &config.texts(), actions)?;
     }
     journal.close(Time::now())?;
-    Ok(is_damaged.then_some(AcceptedStreamDamage { damage, copies }))
+    let is_found = is_damaged || !copies.is_empty();
+    Ok(is_found.then_some(AcceptedStreamDamage { damage, copies }))
 }
 
 /// Makes the actions that record the accepted damage of a stream.

@@ -14,7 +14,7 @@ use crate::organism::repair_stream::{
     AcceptedStreamDamage, StreamResult, accept_stream_damage, repair_stream,
 };
 
-use super::copy_lines;
+use super::{copy_lines, last_line};
 
 /// The side that a repair keeps if a JetStream stream differs from this host's projection, which is
 /// the host's copy of the stream.
@@ -119,6 +119,11 @@ pub fn accept(
     exit_code(failure)
 }
 
+/// What to do with records that still have a redacted payload. In a stream, several steps are
+/// necessary.
+const STREAM_ADVICE: &str = "take out those with the text that must go, in the steps of \
+                             docs/OPERATIONS.md, Taking a payload out";
+
 /// Prints the accepted damage of each stream.
 fn print_accepted(
     partitions: &[(String, AcceptedStreamDamage)],
@@ -135,16 +140,18 @@ fn print_accepted(
     }
 
     for (stream, AcceptedStreamDamage { damage, copies }) in partitions {
-        let mut lines = vec![format!("stream       {stream}")];
+        let mut lines = Vec::new();
         if let Some((first, last)) = damage.unproved().filter(|_| accepted.key) {
             lines.push(format!("accepted     records {first} to {last}, without a proof"));
         }
-        if accepted.redaction {
+        if accepted.redaction && !damage.redacted.is_empty() {
             let positions: Vec<_> = damage.redacted.iter().map(ToString::to_string).collect();
             lines.push(format!("taken out    payloads of records {}", positions.join(", ")));
-            lines.extend(copy_lines(copies));
         }
-        lines.push("on record    in sess-organism, and signed; start the organism\n".to_owned());
+        let is_recorded = !lines.is_empty();
+        lines.insert(0, format!("stream       {stream}"));
+        lines.extend(copy_lines(copies, STREAM_ADVICE));
+        lines.push(last_line(is_recorded, nothing_accepted(accepted)));
         put(&lines.join("\n"))?;
     }
 

@@ -355,8 +355,22 @@ fn a_repair_names_the_records_that_still_have_a_redacted_payload() {
         repaired.out
     };
     let named = repair(&format!("position = {first}"));
-    let copies = named.lines().find(|line| line.contains("of sess-second00")).unwrap_or_default();
-    assert!(copies.starts_with("still there") && copies.contains(&second.to_string()), "{named}");
+    let copies = |output: &str| {
+        let mut lines = output.lines().filter(|line| line.starts_with("still there"));
+        lines.find(|line| line.contains("of sess-second00")).unwrap_or_default().to_owned()
+    };
+    assert!(copies(&named).contains(&format!("an equal <say>, in records {second}")), "{named}");
+    assert!(named.contains("on record"), "{named}");
+
+    // Nothing is left to record, but the copies are still there.
+    let again = repair("false");
+    assert_eq!(copies(&again), copies(&named), "{again}");
+    assert!(again.contains("nothing was recorded") && !again.contains("on record"), "{again}");
+    let json = house.organism(&["repair", "--accept-redaction", "--json"]).json();
+    let copy = &json[0]["repaired"]["copies"][0];
+    assert_eq!(copy["thread"], "sess-second00", "{json:?}");
+    assert_eq!(copy["position"], second.0, "{json:?}");
+    assert!(copy["name"].as_str().unwrap().ends_with("}say"), "{json:?}");
 
     let none = repair("length(payloads) > 0");
     assert!(none.contains("taken out") && !none.contains("still there"), "{none}");
