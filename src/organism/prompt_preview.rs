@@ -233,11 +233,14 @@ fn unknown_agent(config: &Config, agent: &ListenerName) -> Error {
     }
 }
 
-/// Calls of an agent in a thread, oldest first.
+/// Calls of an agent in a thread, in the order in which the agent may begin them. A call that was
+/// held begins after the calls that came before its release.
 #[derive(Default)]
 struct AgentCalls {
     calls: Vec<CallId>,
     closed: HashSet<CallId>,
+    /// Calls that the agent has begun. Calls of other threads may be among them.
+    begun: HashSet<CallId>,
     /// Calls that wait for the decision of a person.
     held: HashSet<CallId>,
 }
@@ -255,18 +258,27 @@ impl AgentCalls {
             Fact::Held { call, .. } => self.held.extend([*call]),
             Fact::Released { call, .. } => {
                 self.held.remove(call);
+                if let Some(index) = self.calls.iter().position(|own| own == call) {
+                    self.calls.remove(index);
+                    self.calls.push(*call);
+                }
             }
+            Fact::HandedOver { call, .. } | Fact::OutcomeReceived { call, .. } => {
+                self.begun.extend([*call]);
+            }
+            Fact::Reopened(reopened) if reopened.turns > 0 => self.begun.extend([reopened.call]),
             _ => {}
         }
     }
 
     /// Returns the call whose turn is next, and whether this call has ended. An agent handles the
-    /// calls of a thread one after another, so that is the first open call. A held call lets later
-    /// calls pass. If no call is open, returns the last one. Returns `None` if there is no call.
+    /// calls of a thread one after another, so that is the open call that the agent has begun, or
+    /// else the first open call. A held call lets later calls pass. If no call is open, returns the last one. Returns `None` if there is no call.
     fn next_call(&self) -> Option<(CallId, bool)> {
         let mut open = self.calls.iter().filter(|call| !self.closed.contains(call));
         let first = open.clone().next();
-        let next = open.find(|call| !self.held.contains(call)).or(first);
+        let begun = open.clone().find(|call| self.begun.contains(call));
+        let next = begun.or_else(|| open.find(|call| !self.held.contains(call))).or(first);
         let next = next.map(|call| (*call, false));
         next.or_else(|| self.calls.last().map(|call| (*call, true)))
     }
@@ -412,6 +424,7 @@ impl ThreadHistory for ExampleThread {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::thread::{Closing, Hold};
 
     fn id(number: u128) -> CallId {
         CallId(MessageId(Uuid::from_u128(number)))
@@ -423,6 +436,7 @@ mod tests {
             calls: vec![id(1), id(2), id(3)],
             closed: closed.iter().copied().map(id).collect(),
             held: held.iter().copied().map(id).collect(),
+            begun: HashSet::new(),
         };
         assert_eq!(AgentCalls::default().next_call(), None);
         assert_eq!(calls(&[], &[]).next_call(), Some((id(1), false)));
@@ -430,5 +444,26 @@ mod tests {
         assert_eq!(calls(&[1], &[2]).next_call(), Some((id(3), false)), "a held call waits");
         assert_eq!(calls(&[1, 3], &[2]).next_call(), Some((id(2), false)));
         assert_eq!(calls(&[1, 2, 3], &[2]).next_call(), Some((id(3), true)));
+    }
+    #[test]
+    fn the_next_turn_belongs_to_a_call_that_the_agent_has_begun() {
+        let agent = ListenerName::core();
+        let thread = ThreadId::parse(THREAD).unwrap();
+        let mut calls = AgentCalls { calls: vec![id(1), id(2), id(3)], ..AgentCalls::default() };
+        let mut next_after = |fact: Fact| {
+            calls.take(&fact, &agent, &thread);
+            calls.next_call()
+        };
+        let held = Fact::Held { call: id(1), hold: Hold::Approval, until: None };
+        assert_eq!(next_after(held), Some((id(2), false)));
+        let attempt = Attempt { epoch: 1, n: 1 };
+        let handed_over = Fact::HandedOver { call: id(2), attempt };
+        assert_eq!(next_after(handed_over), Some((id(2), false)));
+
+        let released = Fact::Released { call: id(1), lapsed: false };
+        assert_eq!(next_after(released), Some((id(2), false)), "call 2 is under way");
+        let closed = |call| Fact::CallClosed { call, how: Closing::Completed };
+        assert_eq!(next_after(closed(id(2))), Some((id(3), false)), "call 1 is behind call 3");
+        assert_eq!(next_after(closed(id(3))), Some((id(1), false)));
     }
 }
