@@ -273,7 +273,8 @@ impl AgentCalls {
 
     /// Returns the call whose turn is next, and whether this call has ended. An agent handles the
     /// calls of a thread one after another, so that is the open call that the agent has begun, or
-    /// else the first open call. A held call lets later calls pass. If no call is open, returns the last one. Returns `None` if there is no call.
+    /// else the first open call. A held call lets later calls pass. If no call is open, returns the
+    /// last one. Returns `None` if there is no call.
     fn next_call(&self) -> Option<(CallId, bool)> {
         let mut open = self.calls.iter().filter(|call| !self.closed.contains(call));
         let first = open.clone().next();

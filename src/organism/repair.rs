@@ -68,9 +68,9 @@ pub struct RepairedJournal {
 /// Accepts the damage that makes a start with `config` fail, and records each kind of damage as an
 /// action. All actions take effect together, because they are in one commit. Then writes a
 /// checkpoint. If the journal has no damage of the accepted kinds, records nothing, and returns
-/// `None` unless copies of redacted payloads were found. A repair that accepts redactions also writes the journal's file anew, so that the file
-/// contains no old copies of the redacted payloads, and deletes the index, which contains their
-/// words.
+/// `None` unless copies of redacted payloads were found. A repair that accepts redactions also
+/// writes the journal's file anew, so that the file contains no old copies of the redacted
+/// payloads, and deletes the index, which contains their words.
 pub fn repair(
     config: &Config,
     accepted: AcceptedDamage,

@@ -315,9 +315,9 @@ impl WorkflowHandler {
         }
 
         let thread = self.archive.messages(&request.thread).map_err(FoldError::unreadable)?;
-        // Ordering rule: the check for redactions comes after that of the caller, which must not get
-        // the ids of other clients' messages, and before the walk below, which would give another
-        // reason for a redaction.
+        // Ordering rule: the check for redactions comes after that of the caller, who must not get
+        // the ids of other callers' messages. It comes before the walk below, which would give
+        // another reason for a redaction.
         if let Some(retry) = &retry {
             retry.earlier_run(request, &thread)?;
             retry.check_unredacted(request.seq, &thread)?;
@@ -708,11 +708,11 @@ mod tests {
 
     use super::*;
     use crate::clock::Time;
-    use crate::contract::{Contract, Role, WORKFLOW_NAMESPACE, run_definition_name};
+    use crate::contract::{Contract, Role, WORKFLOW_NAMESPACE, retry_name, run_definition_name};
     use crate::envelope::{MessageKind, Payload};
     use crate::ids::{Attempt, CallId, PayloadName, Position, ThreadId};
     use crate::system;
-    use crate::thread::UncountedTotal;
+    use crate::thread::{Record, UncountedTotal};
     use crate::workflow::definition::examples::{goal, name, placed, workflow};
     use crate::workflow::{
         AskForm, FailurePolicy, GoalCondition, GoalForm, GoalId, GoalOutput, GoalPhase, GoalTarget,
@@ -1170,5 +1170,60 @@ mod tests {
         let reply = handle(&handler, &messages, 1).unwrap().concat();
         assert!(reply.starts_with("<flow-failed"), "{reply}");
         assert!(!reply.contains("wait"), "{reply}");
+    }
+    /// An archive of one thread.
+    struct ThreadArchive(Vec<Arc<Message>>);
+
+    impl RunArchive for ThreadArchive {
+        fn messages(&self, _: &ThreadId) -> Result<Vec<Arc<Message>>, String> {
+            Ok(self.0.clone())
+        }
+
+        fn definition(&self, _: Digest) -> Result<Arc<WorkflowDefinition>, String> {
+            Err("there is no journal".to_owned())
+        }
+
+        fn tree_records(&self, _: Position) -> Result<Vec<Record>, String> {
+            Err("there is no journal".to_owned())
+        }
+
+        fn handed_over(
+            &self,
+            _: &HashSet<CallId>,
+            _: Position,
+            _: Position,
+        ) -> Result<HashSet<CallId>, String> {
+            Ok(HashSet::new())
+        }
+    }
+
+    #[test]
+    fn a_retry_is_refused_as_redacted_only_by_the_caller_of_an_ended_run() {
+        let call = |seq: u64, from: &str, text: &str| {
+            let name = PayloadName::new("urn:test", "flow");
+            let mut call = Message::clone(&message(seq, name, text));
+            call.kind = MessageKind::Call;
+            call.from = self::name(from);
+            call.call = Some(CallId(call.id));
+            call
+        };
+        let run = call(1, "desk", "\0\0\0\0");
+        let ack = message(2, system::name("ack"), "<ack/>");
+        let ack = Message { to: run.from.clone(), cause: Some(run.id), ..Message::clone(&ack) };
+        let code_for = |from: &str, earlier: &[&Message]| {
+            let retry = RunRetry { run: CallId(run.id), from: None, again: true };
+            let mut request = call(3, from, &retry.write(&name("flow")).to_xml());
+            request.name = retry_name(&name("flow"));
+            let mut handler = handler(None);
+            let earlier = earlier.iter().map(|message| Arc::new(Message::clone(message)));
+            handler.archive = Arc::new(ThreadArchive(earlier.collect()));
+            match handler.retried_definition(&request) {
+                Err(FoldError::Failed(failure)) => failure.code,
+                _ => "none".to_owned(),
+            }
+        };
+        assert_eq!(code_for("desk", &[&run, &ack]), "redacted");
+        assert_eq!(code_for("desk", &[&run]), "run-not-ended");
+        assert_eq!(code_for("other", &[&run, &ack]), "unknown-run");
     }
 }

@@ -123,9 +123,10 @@ impl RunRetry {
     }
 
     /// Refuses a retry of a run that an earlier request in the thread has already retried. Without
-    /// this check, two commands of a client that retry a run at once would run its goals twice. A retry
-    /// that confirms the repetition passes. If an operator sends an earlier request again, that
-    /// earlier request does not count. A redacted request counts if it may have retried the run.
+    /// this check, two commands of a client that retry a run at once would run its goals twice. A
+    /// retry that confirms the repetition passes. If an operator sends an earlier request again,
+    /// that earlier request does not count. A redacted request counts if it may have retried the
+    /// run.
     ///
     /// `request` is the request for this retry, and `messages` are all messages of the thread. Must
     /// be called only before the retry begins, because the answer depends on messages after
