@@ -222,8 +222,7 @@ fn root(frame: &[u8]) -> Option<AnswerRoot> {
     let content = end.map(|end| begin..end).ok_or_else(unclosed);
     // White space between frames is permitted. After it, the same is permitted before the element
     // as before the payloads of an answer without a name.
-    let is_between = |c: char| c == '\u{feff}' || c.is_ascii_whitespace();
-    let prolog = text.len() - text.trim_start_matches(is_between).len();
+    let prolog = text.len() - text.trim_ascii_start().len();
     let content = payloads(frame, prolog..start).and(content);
     Some(AnswerRoot { named, memory, content })
 }
@@ -284,7 +283,6 @@ mod tests {
         named(&format!("<answer xmlns=\"{NS}\" {name}></answer>"), &[]);
         // A program that ends each frame with a line break after the NUL.
         named(&format!("\n<?xml version=\"1.0\"?><answer xmlns=\"{NS}\" {name}/>"), &[]);
-        named(&format!("\n\u{feff}<?xml version=\"1.0\"?><answer xmlns=\"{NS}\" {name}/>"), &[]);
         let comment = "x".repeat(2 * HEAD_BYTES);
         named(&format!("<!-- {comment} --><answer xmlns=\"{NS}\" {name}>{one}</answer>"), &[one]);
         let nested = format!("<answer xmlns=\"{NS}\" call=\"c\" attempt=\"d\"/>");

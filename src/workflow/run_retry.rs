@@ -201,6 +201,10 @@ impl RunRetry {
             }
 
             let Some(Ok(earlier)) = Self::read(opened, &opened.to) else { return Ok(()) };
+            // Another caller must not get the ids of messages of this run.
+            if earlier.earlier_run(opened, messages).is_err() {
+                return Ok(());
+            }
             run = earlier.run;
             before = opened.seq;
         }

@@ -77,8 +77,9 @@ struct StderrLines {
     /// The last line since the child's latest answer, or since the child's start if there is no
     /// answer yet. A line for which [`is_detail`] is true replaces no other line.
     last: String,
-    /// Whether the last line was `Caused by:`, after which programs in Rust write the cause.
-    is_before_cause: bool,
+    /// Whether the latest lines are `Caused by:` and the indented causes that programs in Rust
+    /// write after it.
+    is_in_causes: bool,
     /// Trace context of the child's current delivery; `None` if the delivery has none.
     about: Option<TraceParent>,
 }
@@ -172,7 +173,7 @@ impl Child {
             instance,
             unfinished: Vec::new(),
             last: String::new(),
-            is_before_cause: false,
+            is_in_causes: false,
             about: None,
         });
         let pipe = stderr.into_owned_fd().and_then(pipe::Receiver::from_owned_fd);
@@ -368,16 +369,18 @@ impl StderrLines {
             }
         }
 
-        let is_cause = std::mem::replace(&mut self.is_before_cause, line == "Caused by:");
+        let is_cause = self.is_in_causes && indentation(&line) > 0;
+        self.is_in_causes = is_cause || line == "Caused by:";
         if is_cause && !self.last.is_empty() {
             self.last.push_str(": ");
-            self.last.push_str(text.trim_start());
+            self.last.push_str(without_number(text.trim_start()));
             self.last = self.last.chars().take(limits::LAST_STDERR_LINE_CHARS_MAX).collect();
             return;
         }
-        // Some programs indent every line of their log.
-        let is_next =
-            is_indented(&line) && is_indented(&self.last) && !is_detail(line.trim_start());
+        // Some programs indent every line of their log, and details of a line still further.
+        let depth = indentation(&line);
+        let is_next = (1..=indentation(&self.last)).contains(&depth);
+        let is_next = is_next && !is_detail(line.trim_start());
         if is_detail(&line) && !self.last.is_empty() && !is_next {
             return;
         }
@@ -394,14 +397,22 @@ impl StderrLines {
 /// - a line without letters and digits,
 /// - a line that begins as one of [`TRAILERS`].
 fn is_detail(line: &str) -> bool {
-    (is_indented(line) && !line.trim_start().starts_with('|'))
+    (indentation(line) > 0 && !line.trim_start().starts_with('|'))
         || line.ends_with(':')
         || !line.contains(char::is_alphanumeric)
         || TRAILERS.iter().any(|trailer| line.starts_with(trailer))
 }
 
-fn is_indented(line: &str) -> bool {
-    line.starts_with([' ', '\t'])
+/// Returns the number of spaces and tabs at the beginning of a line.
+fn indentation(line: &str) -> usize {
+    line.len() - line.trim_start_matches([' ', '\t']).len()
+}
+
+/// Returns one of several causes without its number, such as the text after `1: `.
+fn without_number(cause: &str) -> &str {
+    let (number, text) = cause.split_once(": ").unwrap_or_default();
+    let is_number = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
+    if is_number { text } else { cause }
 }
 
 #[cfg(test)]
@@ -416,7 +427,7 @@ mod tests {
             instance: 0,
             unfinished: Vec::new(),
             last: String::new(),
-            is_before_cause: false,
+            is_in_causes: false,
             about: None,
         };
         lines.take(written.as_bytes());
@@ -431,6 +442,7 @@ mod tests {
         last(&"x".repeat(10_000), &"x".repeat(limits::LAST_STDERR_LINE_CHARS_MAX));
         last("", "");
         last(" INFO listening\n WARN no database", " WARN no database");
+        last("  ERROR no database\n    at src/main.rs:43\n", "  ERROR no database");
     }
 
     /// Each text is the end of a real program's log.
@@ -467,6 +479,9 @@ mod tests {
         let rust = "Error: cannot load the index\n\nCaused by:\n    No such file or directory (os \
                     error 2)\n";
         last(rust, "Error: cannot load the index: No such file or directory (os error 2)");
+        let of_several =
+            "Error: cannot start\n\nCaused by:\n    0: cannot open x\n    1: no file\n";
+        last(of_several, "Error: cannot start: cannot open x: no file");
     }
 
     #[test]

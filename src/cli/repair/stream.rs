@@ -119,7 +119,7 @@ pub fn accept(
     exit_code(failure)
 }
 
-/// What to do with records that still have a redacted payload. In a stream, several steps are
+/// The advice about records that still have a redacted payload. In a stream, several steps are
 /// necessary.
 const STREAM_ADVICE: &str = "take out those with the text that must go, in the steps of \
                              docs/OPERATIONS.md, Taking a payload out";

@@ -113,8 +113,8 @@ pub struct Pump {
     /// Hosts that a reload has replaced and that still have deliveries.
     retiring: Vec<RetiringHost>,
     has_reloaded: bool,
-    /// Attempts with a recorded turn that has arrived since the first reload. The earlier gate of
-    /// such an attempt is kept until its turn takes effect.
+    /// Attempts with a recorded turn that waits in its fork, if there was a reload. The earlier gate
+    /// of such an attempt is kept until its turn takes effect.
     recorded_turns: Vec<(CallId, Attempt)>,
     /// The reload to carry out after the present batch of commands; `None` if none was requested.
     reload: Option<Box<reload::Reload>>,

@@ -111,7 +111,8 @@ impl Pump {
         let is_at_host = |(call, attempt, _): &(CallId, Attempt, ListenerName)| {
             !self.core.has_waiting_turn(*call, *attempt)
         };
-        let at_hosts: Vec<_> = in_flight.into_iter().filter(is_at_host).collect();
+        let (at_hosts, waiting): (Vec<_>, Vec<_>) = in_flight.into_iter().partition(is_at_host);
+        self.recorded_turns = waiting.iter().map(|(call, attempt, _)| (*call, *attempt)).collect();
         self.replace_hosts(hosts, &at_hosts, &retire);
         switch();
 
