@@ -305,7 +305,8 @@ fn near(path: &Path, journal: &JournalReader, last: Position) -> Result<Option<C
 }
 
 /// Opens the index after bringing it up to date. If another process writes the index, waits for
-/// that process. If the index lacks only few records, this wait is at most `near_wait`.
+/// that process. If the index lacks only few records, this wait is at most `near_wait`. An index
+/// that is not there yet lacks all records.
 fn open(
     data: &Path,
     near_wait: Duration,
@@ -318,11 +319,17 @@ fn open(
         return finish(reader, journal, last, path);
     }
 
-    let waiting = connect(&path).ok();
+    let mut waiting = connect(&path).ok();
     let position = waiting.as_ref().and_then(|db| file::position(db).ok());
-    let is_near = position.is_some_and(|known| lacks_few(known, last));
+    // Another process may be making the index.
+    let is_near = lacks_few(position.unwrap_or_default(), last);
     let wait = if is_near { near_wait } else { limits::INDEX_WAIT };
-    let mut is_enough = || waiting.as_ref().is_some_and(|db| has_reached(db, last));
+    let mut is_enough = || {
+        if waiting.is_none() && path.exists() {
+            waiting = connect(&path).ok();
+        }
+        waiting.as_ref().is_some_and(|db| has_reached(db, last))
+    };
     match IndexLock::take(data, wait, &mut is_enough)? {
         LockResult::Locked(lock) => match update(&path, &journal, last, progress) {
             Ok(()) => {
