@@ -445,7 +445,10 @@ mod tests {
         assert_eq!(calls(&[1], &[2]).next_call(), Some((id(3), false)), "a held call waits");
         assert_eq!(calls(&[1, 3], &[2]).next_call(), Some((id(2), false)));
         assert_eq!(calls(&[1, 2, 3], &[2]).next_call(), Some((id(3), true)));
+        let of_third = AgentCalls { begun: [id(3)].into(), ..calls(&[], &[]) };
+        assert_eq!(of_third.next_call(), Some((id(3), false)), "the calls before it are paused");
     }
+
     #[test]
     fn the_next_turn_belongs_to_a_call_that_the_agent_has_begun() {
         let agent = ListenerName::core();
