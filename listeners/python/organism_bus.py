@@ -133,7 +133,7 @@ class Bus:
         self._answer, self._memory, self._missing_memory = answer, memory, missing_memory
         self._organism = _name("ORGANISM_NAME")
         self._listener = _name("ORGANISM_LISTENER")
-        _require_one_way_to_be_known()
+        _refuse_contradictory_credentials()
         self._lease = _seconds(os.environ.get("ORGANISM_BUS_LEASE") or "5")
         self._workers = _worker_count(os.environ.get("ORGANISM_BUS_WORKERS") or "1")
         self._waiting = queue.SimpleQueue()
@@ -529,7 +529,7 @@ def _name(variable):
     return name
 
 
-def _require_one_way_to_be_known():
+def _refuse_contradictory_credentials():
     credentials, nkey = "ORGANISM_BUS_CREDENTIALS", "ORGANISM_BUS_NKEY"
     if os.environ.get(credentials) and os.environ.get(nkey):
         raise SystemExit(f"set {credentials} or {nkey}, not both")

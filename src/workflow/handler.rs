@@ -531,16 +531,16 @@ mod definition_tests {
         let definitions = RunDefinitions { current, ..RunDefinitions::default() };
         let contracts = Contracts::default();
         let schemas = Schemas::default();
-        let archive = Arc::new(EmptyArchive);
+        let archive = Arc::new(ThreadArchive(None));
         WorkflowHandler::new(name("tour"), definitions, &contracts, &schemas, archive)
     }
 
-    /// An archive without a journal: every read fails.
-    pub struct EmptyArchive;
+    /// An archive with the messages of one thread and nothing else. Without them, every read fails.
+    pub struct ThreadArchive(pub Option<Vec<Arc<Message>>>);
 
-    impl RunArchive for EmptyArchive {
+    impl RunArchive for ThreadArchive {
         fn messages(&self, _: &ThreadId) -> Result<Vec<Arc<Message>>, String> {
-            Err("there is no journal".to_owned())
+            self.0.clone().ok_or_else(|| "there is no journal".to_owned())
         }
 
         fn definition(&self, _: Digest) -> Result<Arc<WorkflowDefinition>, String> {
@@ -706,13 +706,14 @@ mod tests {
 
     use uuid::Uuid;
 
+    use super::definition_tests::ThreadArchive;
     use super::*;
     use crate::clock::Time;
     use crate::contract::{Contract, Role, WORKFLOW_NAMESPACE, retry_name, run_definition_name};
     use crate::envelope::{MessageKind, Payload};
     use crate::ids::{Attempt, CallId, PayloadName, Position, ThreadId};
     use crate::system;
-    use crate::thread::{Record, UncountedTotal};
+    use crate::thread::UncountedTotal;
     use crate::workflow::definition::examples::{goal, name, placed, workflow};
     use crate::workflow::{
         AskForm, FailurePolicy, GoalCondition, GoalForm, GoalId, GoalOutput, GoalPhase, GoalTarget,
@@ -757,7 +758,7 @@ mod tests {
             definition: Arc::new(definition),
         };
         let definitions = RunDefinitions { current: Some(current), ..RunDefinitions::default() };
-        let archive = Arc::new(super::definition_tests::EmptyArchive);
+        let archive = Arc::new(ThreadArchive(None));
         WorkflowHandler::new(name("flow"), definitions, contracts, schemas, archive)
     }
 
@@ -1171,31 +1172,6 @@ mod tests {
         assert!(reply.starts_with("<flow-failed"), "{reply}");
         assert!(!reply.contains("wait"), "{reply}");
     }
-    /// An archive of one thread.
-    struct ThreadArchive(Vec<Arc<Message>>);
-
-    impl RunArchive for ThreadArchive {
-        fn messages(&self, _: &ThreadId) -> Result<Vec<Arc<Message>>, String> {
-            Ok(self.0.clone())
-        }
-
-        fn definition(&self, _: Digest) -> Result<Arc<WorkflowDefinition>, String> {
-            Err("there is no journal".to_owned())
-        }
-
-        fn tree_records(&self, _: Position) -> Result<Vec<Record>, String> {
-            Err("there is no journal".to_owned())
-        }
-
-        fn handed_over(
-            &self,
-            _: &HashSet<CallId>,
-            _: Position,
-            _: Position,
-        ) -> Result<HashSet<CallId>, String> {
-            Ok(HashSet::new())
-        }
-    }
 
     #[test]
     fn a_retry_is_refused_as_redacted_only_by_the_caller_of_an_ended_run() {
@@ -1216,7 +1192,7 @@ mod tests {
             request.name = retry_name(&name("flow"));
             let mut handler = handler(None);
             let earlier = earlier.iter().map(|message| Arc::new(Message::clone(message)));
-            handler.archive = Arc::new(ThreadArchive(earlier.collect()));
+            handler.archive = Arc::new(ThreadArchive(Some(earlier.collect())));
             match handler.retried_definition(&request) {
                 Err(FoldError::Failed(failure)) => failure.code,
                 _ => "none".to_owned(),
