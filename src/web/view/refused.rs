@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use axum::extract::State;
+use axum::http::StatusCode;
 use axum::response::Response;
 use maud::{Markup, html};
 
@@ -41,7 +42,10 @@ struct Faults {
 }
 
 pub(super) async fn show(State(view): State<Arc<ViewState>>, query: UrlQuery) -> Response {
-    let page = RetryPage::read(&query);
+    let page = match RetryPage::read(&query) {
+        Ok(page) => page,
+        Err(problem) => return view.failed(StatusCode::BAD_REQUEST, "No such page", &problem),
+    };
     let wanted = page.clone();
     let facts = config_facts(&view).await;
     view.respond(

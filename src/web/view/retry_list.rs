@@ -24,8 +24,6 @@ pub(super) struct ListedRetry {
 /// Failed or refused messages of one journal, each with the content of its row in a list.
 pub(super) type FoundRetries = Vec<(RetryMessage, RetryFacts)>;
 
-/// Name of the URL parameter with the number of messages to skip.
-const SKIPPED: &str = "skip";
 /// Heading of the list of messages that can be retried, and name of each link to this list.
 pub(super) const TITLE: &str = "Can be retried";
 
@@ -39,24 +37,23 @@ pub(super) struct RetryPage {
 }
 
 impl RetryPage {
-    pub fn read(query: &UrlQuery) -> Self {
-        let skipped = query.get(SKIPPED).and_then(|text| text.parse().ok());
-        Self {
+    /// Reads the page from the parameters of a URL. Fails with a text about the wrong parameter.
+    pub fn read(query: &UrlQuery) -> Result<Self, String> {
+        let skipped = query.skipped(limits::RETRIES_MAX)?;
+        Ok(Self {
             filter: RetryFilter {
                 listener: query.get("listener").map(str::to_owned),
                 reason: query.get("reason").map(str::to_owned),
                 is_unretriable: false,
             },
-            skipped: skipped.unwrap_or(0_usize).min(limits::RETRIES_MAX),
-        }
+            skipped,
+        })
     }
 
     /// Returns the URL query of this page.
     pub fn query(&self) -> UrlQuery {
         let query = UrlQuery::default().with("reason", self.filter.reason.as_deref());
-        let skipped = (self.skipped > 0).then(|| self.skipped.to_string());
-        let query = query.with("listener", self.filter.listener.as_deref());
-        query.with(SKIPPED, skipped.as_deref())
+        query.with("listener", self.filter.listener.as_deref()).with_skipped(self.skipped)
     }
 
     fn after(&self, skipped: usize) -> Self {

@@ -16,7 +16,7 @@ use super::url_query::UrlQuery;
 use super::{ViewState, thread};
 use crate::audit::{SearchRequest, SearchResult, SearchedItem, past_time, search};
 use crate::clock::Time;
-use crate::envelope::{Disposition, MessageKind};
+use crate::envelope::{Disposition, MessageKind, RefusalRule};
 use crate::ids::ThreadId;
 use crate::index::{HitCount, IndexReader, SearchFilter, check_words};
 use crate::limits;
@@ -89,7 +89,8 @@ fn read(query: &UrlQuery) -> Result<SearchFilter, String> {
     let thread = query
         .get("thread")
         .map(|id| ThreadId::parse(id).map_err(|_| format!("`{id}` is no id of a thread")));
-    for (name, known) in [("kind", kinds()), ("disposition", dispositions())] {
+    let known = [("kind", kinds()), ("disposition", dispositions()), ("rule", rules())];
+    for (name, known) in known {
         if let Some(text) = query.get(name).filter(|text| !known.contains(text)) {
             return Err(format!("`{text}` is no {name}; it is one of {}", known.join(", ")));
         }
@@ -179,6 +180,10 @@ fn kinds() -> Vec<&'static str> {
 
 fn dispositions() -> Vec<&'static str> {
     Disposition::ALL.map(Disposition::as_str).to_vec()
+}
+
+fn rules() -> Vec<&'static str> {
+    RefusalRule::ALL.map(RefusalRule::as_str).to_vec()
 }
 
 fn form(query: &UrlQuery) -> Markup {

@@ -9,6 +9,9 @@ use axum::http::request::Parts;
 
 use crate::limits;
 
+/// Name of the URL parameter with the number of rows to skip.
+const SKIPPED: &str = "skip";
+
 /// The parameters of a URL, in their order.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct UrlQuery(Vec<(String, String)>);
@@ -42,6 +45,22 @@ impl UrlQuery {
         let Some(text) = self.get(name) else { return Ok(default) };
         let rows = text.parse().ok().filter(|rows| (1..=limits::WEB_ROWS_MAX).contains(rows));
         rows.ok_or_else(|| format!("`{text}` is no number from 1 to {}", limits::WEB_ROWS_MAX))
+    }
+
+    /// Returns the number of rows before the page: the value of the parameter [`SKIPPED`], 0 if it
+    /// is missing, and never more than `most`. Fails if the value is no number.
+    pub fn skipped(&self, most: usize) -> Result<usize, String> {
+        let Some(text) = self.get(SKIPPED) else { return Ok(0) };
+        let skipped: Result<usize, _> = text.parse();
+        skipped
+            .map(|skipped| skipped.min(most))
+            .map_err(|_| format!("`{text}` is no number of rows"))
+    }
+
+    /// Sets the number of rows before the page.
+    pub fn with_skipped(&self, skipped: usize) -> Self {
+        let text = (skipped > 0).then(|| skipped.to_string());
+        self.with(SKIPPED, text.as_deref())
     }
 
     /// Whether the parameter `name` turns a filter on. A missing parameter turns it off. Fails if

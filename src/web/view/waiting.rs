@@ -26,9 +26,6 @@ use crate::thread::Hold;
 
 pub(super) const PATH: &str = "/waiting";
 
-/// Name of the URL parameter with the number of calls before this page.
-const SKIPPED: &str = "skip";
-
 /// Name of the URL parameter with the id of a call. If the parameter is set, the page shows only
 /// this call.
 const CALL: &str = "call";
@@ -134,8 +131,10 @@ pub(super) async fn show(State(view): State<Arc<ViewState>>, query: UrlQuery) ->
             }
         };
     }
-    let skipped = query.get(SKIPPED).and_then(|text| text.parse().ok());
-    let skipped = skipped.unwrap_or(0_usize).min(limits::WEB_WAITING_MAX);
+    let skipped = match query.skipped(limits::WEB_WAITING_MAX) {
+        Ok(skipped) => skipped,
+        Err(problem) => return view.failed(StatusCode::BAD_REQUEST, "No such page", &problem),
+    };
     let most = skipped + limits::WEB_PAGE_ROWS;
     let found = view.journals.query(
         move |_, index| index.waiting_messages(most),
@@ -246,8 +245,7 @@ fn pages(page: &WaitingPage, end: usize) -> Markup {
 }
 
 fn path_after(skipped: usize) -> String {
-    let skipped = (skipped > 0).then(|| skipped.to_string());
-    UrlQuery::default().with(SKIPPED, skipped.as_deref()).link(PATH)
+    UrlQuery::default().with_skipped(skipped).link(PATH)
 }
 
 fn call(shown: &CallToDecide, room: &PageRoom, may_act: bool) -> Markup {

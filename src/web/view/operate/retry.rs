@@ -106,7 +106,8 @@ pub(super) async fn show_all(
 }
 
 async fn retry_all(context: ActionContext, query: &UrlQuery) -> Result<Response, OperateFailure> {
-    let page = RetryPage::read(query);
+    let page = RetryPage::read(query)
+        .map_err(|problem| OperateFailure::new(StatusCode::BAD_REQUEST, "No such page", problem))?;
     let back = format!("{}#retry", page.query().link(refused::PATH));
     let list = list(&context, page).await?;
     if list.sent().next().is_none() {

@@ -40,7 +40,7 @@ fn a_search_finds_what_the_command_finds() {
     assert!(text.contains("1 of 1, newest first"), "{text}");
     assert!(text_of(&view.page("/search?words=absent")).contains("Nothing matches."));
     assert!(view.page("/search").contains("name=\"words\""));
-    for wrong in ["since=yesterdayish", "thread=%3Cx", "words=%2B%2B"] {
+    for wrong in ["since=yesterdayish", "thread=%3Cx", "words=%2B%2B", "rule=schema-invald"] {
         let answer = view.get(&format!("/search?{wrong}"));
         assert_eq!(answer.status, 400, "{wrong}");
         assert!(!answer.body.contains("<x`"), "{}", answer.body);
@@ -62,6 +62,11 @@ fn calls_that_wait_are_shown_with_their_bytes_and_their_hash() {
     let running = house.run();
     let view = ViewServer::start(&house, &[]);
     assert!(text_of(&view.page("/waiting")).contains("No call waits"));
+    for path in ["/waiting", "/refused"] {
+        let wrong = view.get(&format!("{path}?skip=-1"));
+        assert_eq!(wrong.status, 400, "{path}: {}", wrong.body);
+        assert!(text_of(&wrong.body).contains("`-1` is no number of rows"), "{}", wrong.body);
+    }
 
     for n in ["1", "2"] {
         let held = house.send_text(&numbered("ping", n), &["--no-wait"]);
