@@ -92,7 +92,8 @@ struct ModelReader<'a> {
 }
 
 /// Suffix of the name under which the original of a redefined component is stored. The redefinition
-/// refers to the original by this name.
+/// refers to the original by this name. If a redefinition is redefined again, the name has the
+/// suffix several times.
 const REPLACED: &str = "#replaced";
 
 impl<'a> ModelReader<'a> {
@@ -176,7 +177,18 @@ impl<'a> ModelReader<'a> {
     /// refers to the original component.
     fn redefine(&self, element: &Element, model: &mut SchemaModel) {
         let Some(name) = self.own(element) else { return };
-        let aside = QName::new(name.namespace.as_deref(), &format!("{}{REPLACED}", name.local));
+        let mut aside = format!("{}{REPLACED}", name.local);
+        let aside = loop {
+            let free = QName::new(name.namespace.as_deref(), &aside);
+            let is_taken = model.types.contains_key(&free)
+                || model.groups.contains_key(&free)
+                || model.attribute_groups.contains_key(&free);
+            if !is_taken {
+                break free;
+            }
+            aside.push_str(REPLACED);
+        };
+
         if let Some(old) = model.types.get(&name).cloned() {
             model.types.insert(aside.clone(), old);
         }
@@ -210,6 +222,12 @@ impl<'a> ModelReader<'a> {
                 let mut particles = self.particles(element);
                 particles.iter_mut().for_each(|p| rename(p, &name, &aside));
                 model.groups.insert(name, Arc::new(particles));
+            }
+            "attributeGroup" => {
+                let mut attributes = self.attributes(element);
+                let own = attributes.groups.iter_mut().filter(|group| **group == name);
+                own.for_each(|group| group.clone_from(&aside));
+                model.attribute_groups.insert(name, Arc::new(attributes));
             }
             _ => {}
         }

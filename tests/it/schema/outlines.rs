@@ -46,6 +46,57 @@ fn root(content: &str) -> String {
     format!("<xs:element name=\"root\"><xs:complexType>{content}</xs:complexType></xs:element>")
 }
 
+/// A document may redefine what another document has redefined before.
+#[test]
+fn each_redefinition_keeps_its_original() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, body: &str| {
+        std::fs::write(folder.path().join(name), schema(body)).unwrap();
+    };
+    let element = |name: &str| format!("<xs:element name=\"{name}\" type=\"xs:int\"/>");
+    let groups = |name: &str, [elements, attributes]: [&str; 2]| {
+        format!(
+            "<xs:group name=\"g\"><xs:sequence>{elements}{}</xs:sequence></xs:group>\
+             <xs:attributeGroup name=\"g\">{attributes}<xs:attribute name=\"{name}-at\"/>\
+             </xs:attributeGroup>",
+            element(name)
+        )
+    };
+    let again = |name: &str, of: &str| {
+        let own = ["<xs:group ref=\"g\"/>", "<xs:attributeGroup ref=\"g\"/>"];
+        format!(
+            "<xs:redefine schemaLocation=\"{of}\">{}<xs:complexType name=\"t\">\
+             <xs:complexContent><xs:extension base=\"t\"><xs:sequence>{}</xs:sequence>\
+             </xs:extension></xs:complexContent></xs:complexType></xs:redefine>",
+            groups(name, own),
+            element(name)
+        )
+    };
+    let base = format!(
+        "{}<xs:complexType name=\"t\"><xs:sequence>{}</xs:sequence></xs:complexType>\
+         <xs:element name=\"of-type\" type=\"t\"/>",
+        groups("one", ["", ""]),
+        element("one")
+    );
+    let of_groups = root("<xs:group ref=\"g\"/><xs:attributeGroup ref=\"g\"/>");
+    write("base.xsd", &(base + &of_groups));
+    write("middle.xsd", &again("two", "base.xsd"));
+    write("main.xsd", &again("three", "middle.xsd"));
+
+    let mut schemas = Schemas::default();
+    schemas.add_file(&folder.path().join("main.xsd")).unwrap();
+    for (local, expected) in
+        [("root", "@three-at @two-at @one-at one two three"), ("of-type", "one two three")]
+    {
+        let name = name(&schemas, local);
+        let parameters = schemas.describe(&name).parameters;
+        let keys: Vec<_> = parameters.iter().map(|parameter| parameter.key()).collect();
+        assert_eq!(keys.join(" "), expected);
+        let example = schemas.example(&name).unwrap();
+        assert_eq!(schemas.validate(&name, example.as_bytes()), Ok(()), "{example}");
+    }
+}
+
 #[test]
 fn an_attribute_named_content_stands_beside_the_content() {
     let markup = "<xs:element name=\"page\"><xs:complexType mixed=\"true\"><xs:sequence>\
