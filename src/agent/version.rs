@@ -84,10 +84,16 @@ word_enum! {
         /// - If a schema permits only one value, this value is shown as `exactly` the value instead
         ///   of as a default.
         V14 = "14",
+        /// Fifteenth version of the renderer. It differs from the fourteenth in two rules:
+        /// - If the first turn of a call was redacted, the request of this call is shown before the
+        ///   messages of this turn.
+        /// - The result of an action is shown as a plain text if the turn of the action is outside
+        ///   the window. Earlier versions did this for replies only.
+        V15 = "15",
     }
 }
 
 impl RendererVersion {
     /// Version of the renderer that writes the prompts of new turns.
-    pub const CURRENT: Self = Self::V14;
+    pub const CURRENT: Self = Self::V15;
 }

@@ -19,8 +19,10 @@ pub(super) struct MemoryItems {
     /// Call for which the items were last computed, and the position of the first delivery of this
     /// call.
     delivered: (CallId, Position),
-    /// Number of turns of the thread that have been processed so far.
+    /// Number of turns with a text that have been processed so far.
     turns: usize,
+    /// Number of turns that have been processed so far, including redacted ones.
+    taken: usize,
     /// Number of messages of the thread that have been processed so far.
     seen: usize,
     /// Position of the last delivery. All records before this position have been processed.
@@ -54,6 +56,7 @@ impl MemoryItems {
             items: Arc::default(),
             delivered: (call, position),
             turns: 0,
+            taken: 0,
             seen: 0,
             up_to: Position(0),
             waiting: Vec::new(),
@@ -148,15 +151,18 @@ impl MemoryItems {
     /// A turn is new if it was recorded since that delivery. If true, the request of the call must
     /// move to the place of the turn.
     fn has_late_turn(&self, fold: &ThreadFold) -> bool {
-        let turns = fold.turns.get(self.turns..).unwrap_or_default();
-        let mut firsts =
-            turns.iter().filter(|turn| !self.first_deliveries.contains_key(&turn.call));
+        let taken = fold.taken.get(self.taken..).unwrap_or_default();
+        let mut firsts = taken.iter().filter(|turn| {
+            turn.request_at.is_some() && !self.first_deliveries.contains_key(&turn.call)
+        });
         firsts.any(|turn| fold.ends.get(&turn.call).is_some_and(|end| *end <= self.up_to))
     }
 
     /// Returns the position at which the request of `call` is shown. `delivery` is the present
     /// delivery, with its position. The cases are:
-    /// - If the agent took a turn in `call`: the position of the first delivery of `call`.
+    /// - If the agent took a turn in `call`: the position of the first delivery of `call`. If the
+    ///   first turn was redacted: the position of its record, so that the request comes before the
+    ///   messages of this turn. Renderer versions before the fifteenth ignore redacted turns.
     /// - If `delivery` is for `call`: the position of `delivery`.
     /// - If `call` ended without a turn: the position at which it ended. Renderer versions before
     ///   the twelfth do not show such a request.
@@ -182,8 +188,10 @@ impl MemoryItems {
         position: Position,
     ) -> Vec<PlacedItem<'f>> {
         let turns = fold.turns.get(self.turns..).unwrap_or_default();
-        for turn in turns {
-            self.first_deliveries.entry(turn.call).or_insert(turn.position);
+        for turn in fold.taken.get(self.taken..).unwrap_or_default() {
+            if let Some(position) = turn.request_at {
+                self.first_deliveries.entry(turn.call).or_insert(position);
+            }
         }
 
         let version = fold.version();
@@ -237,6 +245,7 @@ impl MemoryItems {
         }
 
         self.turns = fold.turns.len();
+        self.taken = fold.taken.len();
         self.seen = fold.seen.len();
         self.up_to = position;
         let first = self.request_position(fold, call, (call, position)).unwrap_or(position);
@@ -317,6 +326,9 @@ impl PlacedItem<'_> {
         let of_action = || own().or(answered).and_then(|call| Some((call.turn, call.place?)));
         let action = refusals.get(&message.id).copied().or_else(of_action);
 
+        let turn = own().or(answered).map(|call| call.turn);
+        let turn = turn.or_else(|| native.or(action).map(|(turn, _)| turn));
+
         MemoryItem::ThreadMessage(Arc::new(ThreadMessage {
             message: Arc::clone(message),
             answers,
@@ -324,6 +336,7 @@ impl PlacedItem<'_> {
                 .is_some_and(|cause| fold.calls_from_other_threads.contains(&cause)),
             ended_without_turn: self.ended_without_turn,
             left_out: left_out.contains(&message.id),
+            is_of_cleared_turn: turn.is_some_and(|turn| !is_shown(turn)),
             native: native.filter(|(turn, _)| is_shown(*turn)),
             action: action.filter(|(turn, _)| is_shown(*turn)),
         }))

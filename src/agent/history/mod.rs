@@ -90,6 +90,9 @@ pub struct ThreadMessage {
     /// Whether the prompt shows a placeholder in place of the message, because the message does not
     /// fit into the context window.
     pub left_out: bool,
+    /// Whether the message is a result of an action of the agent, or reports that an action was
+    /// refused, and the turn of this action is outside the agent's window.
+    pub is_of_cleared_turn: bool,
     /// Native call whose result is this message: the `seq` of the call's turn, and the index of the
     /// call among the native calls of that turn. `None` if the message is no result of a native
     /// call, or if the turn is outside the agent's window.

@@ -36,8 +36,8 @@ pub struct ThreadFold {
     /// Approximate size in memory, in bytes.
     bytes: usize,
     pub(super) turns: Vec<OwnTurn>,
-    /// The call of each turn of the agent, oldest first. Includes turns whose text was redacted.
-    taken: Vec<CallId>,
+    /// Each turn of the agent, oldest first. Includes turns whose text was redacted.
+    pub(super) taken: Vec<TakenTurn>,
     pub(super) seen: Vec<(Position, Arc<Message>)>,
     /// The agent's own calls, by the id of the message that opened the call.
     pub(super) calls: ByMessage<OwnCall>,
@@ -70,7 +70,8 @@ pub struct ThreadFold {
     /// Messages that report the refusal of an action. The value identifies the refused action: the
     /// `seq` of its turn, and its index among the actions of that turn.
     pub(super) refusals: ByMessage<(u64, usize)>,
-    /// Messages that a recorded turn replaced by placeholders in its prompt.
+    /// Messages that a recorded turn replaced by placeholders in its prompt. A redaction of the turn
+    /// removes its list, so the next turn may have to replace the same messages anew.
     pub(super) left_out: HashSet<MessageId>,
     /// The agent's window after each `clear-context`, oldest first.
     pub(super) windows: Vec<ClearedWindow>,
@@ -95,9 +96,18 @@ pub(super) struct ClearedWindow {
     pub kept: u32,
 }
 
-/// One of the agent's turns.
-pub(super) struct OwnTurn {
+/// The call of one of the agent's turns, which is known even if the turn was redacted.
+pub(super) struct TakenTurn {
     pub call: CallId,
+    /// Position at which the request of the call was visible to the turn: the position up to which
+    /// the turn's prompt shows the thread. A redaction removes this position, and the position of
+    /// the turn's record replaces it. `None` for a redacted turn in renderer versions before the
+    /// fifteenth.
+    pub request_at: Option<Position>,
+}
+
+/// One of the agent's turns, with its text.
+pub(super) struct OwnTurn {
     /// Position up to which the turn's prompt shows the thread.
     pub position: Position,
     pub text: Arc<ModelText>,
@@ -310,9 +320,9 @@ impl ThreadFold {
         let own_bytes = own.iter().map(|block| block.json.len());
         self.bytes += ITEM_BYTES + raw.len() + payloads.chain(own_bytes).sum::<usize>();
         self.left_out.extend(left_out);
-        self.taken.push(call);
+        self.taken.push(TakenTurn { call, request_at: Some(position) });
         let text = Arc::new(ModelText { turn: seq, raw, provider, calls, own });
-        self.turns.push(OwnTurn { call, position, text });
+        self.turns.push(OwnTurn { position, text });
     }
 
     fn note(
@@ -325,7 +335,9 @@ impl ThreadFold {
         // Only the agent that took a turn sees its raw text. Other agents see the payloads.
         if is_core(&message.name, MODEL_TURN) {
             let is_redacted = message.payload.is_redacted() && message.to == self.agent;
-            self.taken.extend(message.call.filter(|_| is_redacted));
+            let request_at = Some(position).filter(|_| self.version >= RendererVersion::V15);
+            let call = message.call.filter(|_| is_redacted);
+            self.taken.extend(call.map(|call| TakenTurn { call, request_at }));
             return;
         }
 
@@ -407,7 +419,7 @@ impl ThreadFold {
 
     /// Returns the call of each turn of the agent, oldest turn first.
     pub fn turn_calls(&self) -> impl Iterator<Item = CallId> {
-        self.taken.iter().copied()
+        self.taken.iter().map(|turn| turn.call)
     }
 
     /// Returns the timers that the agent set after the position `after`, oldest first.

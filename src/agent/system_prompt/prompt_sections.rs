@@ -433,7 +433,8 @@ fn core_words(out: &mut String, prompt: &PromptInput) {
                     | RendererVersion::V11
                     | RendererVersion::V12
                     | RendererVersion::V13
-                    | RendererVersion::V14 => SPAWN_ATTRIBUTES,
+                    | RendererVersion::V14
+                    | RendererVersion::V15 => SPAWN_ATTRIBUTES,
                 });
             }
         }

@@ -8,9 +8,10 @@ use organism::agent::history::{self, Viewpoint, transfer};
 use organism::agent::{
     ActionTransport, AgentOptions, FinalMode, MemoryScope, ModelAgent, RendererVersion,
 };
+use organism::bus::Delivery;
 use organism::contract::{Contract, Contracts, Gather};
 use organism::envelope::{Disposition, MessageKind, RefusalRule};
-use organism::ids::{CallId, Digest, MessageId, PayloadName};
+use organism::ids::{CallId, Digest, MessageId, PayloadName, Position};
 use organism::model::{ChatBlock, ModelRequest};
 use organism::system;
 use organism::thread::{Closing, Fact, Opener};
@@ -683,6 +684,119 @@ fn the_only_value_of_a_parameter_is_no_default_since_the_fourteenth_version() {
         let line = format!("- unit (text, required, {word} kg)\n");
         assert!(prompt.contains(&line), "{version:?}: {prompt}");
     }
+}
+
+/// Redacts the last record of a story, which contains a turn in `call`.
+fn redact_turn(story: &mut Story, call: MessageId) {
+    let record = story.records.last_mut().unwrap();
+    for fact in &mut record.facts {
+        let Fact::Accepted { message, .. } = fact else { continue };
+        if &*message.name.local == system::MODEL_TURN {
+            Arc::make_mut(message).call = Some(CallId(call));
+        }
+    }
+    for payload in record.payloads_mut() {
+        let blank = "\0".repeat(payload.len());
+        assert!(payload.restore(&blank));
+    }
+}
+
+/// Sections 5.21 and 10.5: a request is shown before the results of its turns, even if the texts of
+/// all these turns were redacted.
+#[test]
+fn a_request_is_before_the_messages_of_its_redacted_turn_since_the_fifteenth_version() {
+    let (mut story, first) = question_thread();
+    let query = format!("<query xmlns=\"{TOOLS}\">it</query>");
+    let asks = [story_message("researcher", "code", MessageKind::Call, &query)];
+    let sent = story.turn("researcher", first, story.position(), "<query>it</query>", &asks);
+    redact_turn(&mut story, first);
+    let found = format!("<found xmlns=\"{TOOLS}\">it</found>");
+    story.say(story_message("code", "researcher", MessageKind::Reply, &found).because(sent[0]));
+    let fired = format!("<timer-fired xmlns=\"{}\" timer_id=\"t\"/>", system::NAMESPACE);
+    story.say(story_message("core", "researcher", MessageKind::System, &fired));
+    let open = story.clone();
+
+    let error = format!("<system-error xmlns=\"{}\" code=\"x\"/>", system::NAMESPACE);
+    story.say(story_message("core", "desk", MessageKind::System, &error).because(first));
+    close(&mut story, first, Closing::Failed);
+    let again = format!("<question xmlns=\"{RESEARCH_NAMESPACE}\"><part>again?</part></question>");
+    let second = story.say(story_message("desk", "researcher", MessageKind::Call, &again));
+
+    for version in RendererVersion::ALL {
+        for (story, call) in [(&open, first), (&story, second)] {
+            let text = texts_in(story, call, version, ActionTransport::Xml);
+            let [request, action, result] =
+                ["where?", "[redacted]", "<found"].map(|part| text.find(part));
+            assert!(action.is_some() && action < result, "{version:?}: {text}");
+            let is_before = request.is_some() && request < action;
+            assert_eq!(is_before, version >= RendererVersion::V15, "{version:?}: {text}");
+        }
+    }
+    check_transferred(&open, first);
+    check_transferred(&story, second);
+
+    // A kept memory shows the same as one that reads the thread from its beginning.
+    let model = says(1, "", "normal");
+    let kept = ModelAgent::new(options(), model, Arc::new(story.clone()));
+    for position in (1..=story.position().0).map(Position) {
+        let call = if position == story.position() { second } else { first };
+        let delivery = Delivery { position, ..delivery(&story, call) };
+        let model = says(1, "", "normal");
+        let fresh = ModelAgent::new(options(), model, Arc::new(story.clone()));
+        let [kept, fresh] = [&kept, &fresh].map(|agent| agent.rendered(&delivery).unwrap());
+        assert_eq!(messages_of(&kept), messages_of(&fresh), "{position}");
+    }
+}
+
+/// Section 10.5: a `tool_result` is the result of an action that the prompt shows.
+#[test]
+fn results_of_actions_outside_of_the_window_are_plain_since_the_fifteenth_version() {
+    let (mut story, call) = question_thread();
+    let query = format!("<query xmlns=\"{TOOLS}\">it</query>");
+    let asks = [(); 2].map(|()| story_message("researcher", "code", MessageKind::Call, &query));
+    let sent = story.turn("researcher", call, story.position(), "<query>it</query>", &asks);
+
+    let note = story.turn_note("researcher", call, "<search><qurey/></search>");
+    let huh = format!(
+        "<huh xmlns=\"{}\" code=\"schema-invalid\"><reason code=\"schema-invalid\">no qurey</reason>\
+         <attempt>&lt;search>&lt;qurey></attempt></huh>",
+        system::NAMESPACE
+    );
+    story.step_with(|step| {
+        step.accept(&story_message("researcher", "researcher", MessageKind::Note, &note));
+        step.refuse("researcher", RefusalRule::SchemaInvalid, "<search><qurey>");
+        step.accept(&story_message("core", "researcher", MessageKind::System, &huh));
+    });
+    // Only messages of a call count as kept.
+    for fact in &mut story.records.last_mut().unwrap().facts {
+        let Fact::Accepted { message, .. } = fact else { continue };
+        Arc::make_mut(message).call = Some(CallId(call));
+    }
+
+    let clear = format!("<clear-context xmlns=\"{}\" keep=\"1\"/>", system::NAMESPACE);
+    let asks = [story_message("researcher", "core", MessageKind::Call, &clear)];
+    story.turn("researcher", call, story.position(), "<clear-context keep=\"1\"/>", &asks);
+    story.window("researcher", 1);
+    fail_query(&mut story, sent[0]);
+    let ack = format!("<ack xmlns=\"{}\"/>", system::NAMESPACE);
+    story.say(story_message("core", "researcher", MessageKind::System, &ack).because(sent[1]));
+
+    let results = [
+        ("search", "Error: schema-invalid: no qurey"),
+        ("query", "Error: timeout: late"),
+        ("query", "acknowledged"),
+    ];
+    for version in RendererVersion::ALL {
+        let text = texts_in(&story, call, version, ActionTransport::Xml);
+        for (name, result) in results {
+            let plain = format!("Result of an earlier {name} that is no longer shown:\n{result}");
+            let element = format!("<tool_result tool_name=\"{name}\">{result}</tool_result>");
+            let is_plain = version >= RendererVersion::V15;
+            assert_eq!(text.contains(&plain), is_plain, "{version:?}: {text}");
+            assert_eq!(text.contains(&element), !is_plain, "{version:?}: {text}");
+        }
+    }
+    check_transferred(&story, call);
 }
 
 /// An agent on another machine has the same history of a group. If the group has a reply, the

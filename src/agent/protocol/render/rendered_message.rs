@@ -58,6 +58,20 @@ impl<'a> RenderedMessage<'a> {
         }
     }
 
+    /// Converts a result to a plain text, because the prompt no longer shows the action of this
+    /// result. A plain text stays unchanged.
+    fn without_action(self, version: RendererVersion) -> Self {
+        let Self::Result { name, text, payload, .. } = self else { return self };
+        let content = if payload && version > RendererVersion::V3 {
+            contained(&text)
+        } else {
+            escape_text(&text).into_owned()
+        };
+
+        let name = name.as_deref().unwrap_or("action");
+        Self::Plain(format!("Result of an earlier {name} that is no longer shown:\n{content}"))
+    }
+
     /// Whether `self` and `next` are parts of one result. True if both are XML payloads without a
     /// failure, for the same action and from the same sender.
     fn takes(&self, next: &Self) -> bool {
@@ -178,7 +192,7 @@ fn shown<'a>(
         return RenderedMessage::Plain(others(message, viewer, version));
     }
 
-    match (message.kind, &seen.answers) {
+    let shown = match (message.kind, &seen.answers) {
         (MessageKind::Own, _) => {
             RenderedMessage::result(Some(&message.name.local), None, "recorded")
         }
@@ -193,6 +207,12 @@ fn shown<'a>(
             system_payload(message, answered.as_ref())
         }
         _ => RenderedMessage::Plain(others(message, viewer, version)),
+    };
+
+    if seen.is_of_cleared_turn && version >= RendererVersion::V15 {
+        shown.without_action(version)
+    } else {
+        shown
     }
 }
 
@@ -232,22 +252,7 @@ fn reply<'a>(
         RenderedMessage::payload(name, from, payload)
     };
 
-    if answered.in_window {
-        return shown;
-    }
-
-    let content = match (&shown, version) {
-        (RenderedMessage::Result { text, payload: true, .. }, version)
-            if version > RendererVersion::V3 =>
-        {
-            contained(text)
-        }
-        (shown, _) => escape_text(shown.as_str()).into_owned(),
-    };
-
-    RenderedMessage::Plain(format!(
-        "Result of an earlier {name} that is no longer shown:\n{content}"
-    ))
+    if answered.in_window { shown } else { shown.without_action(version) }
 }
 
 /// Renders an error reply. If the payload has attributes or child elements, the result contains the
