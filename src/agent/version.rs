@@ -3,6 +3,7 @@
 //! Each turn records its version. Later programs rebuild the turn's prompt in that version, so the
 //! output of a version must never change. The files `tests/data/agent/renderer-N.txt` guard this.
 
+use crate::schema::{DescriptionForm, JsonSchemaForm};
 use crate::word_enum::word_enum;
 
 word_enum! {
@@ -84,11 +85,12 @@ word_enum! {
         /// - If a schema permits only one value, this value is shown as `exactly` the value instead
         ///   of as a default.
         V14 = "14",
-        /// Fifteenth version of the renderer. It differs from the fourteenth in two rules:
+        /// Fifteenth version of the renderer. It differs from the fourteenth in these rules:
         /// - If the first turn of a call was redacted, the request of this call is shown before the
         ///   messages of this turn.
         /// - The result of an action is shown as a plain text if the turn of the action is outside
         ///   the window. Earlier versions did this for replies only.
+        /// - The children in a named group of a schema are described like all others.
         V15 = "15",
     }
 }
@@ -96,4 +98,28 @@ word_enum! {
 impl RendererVersion {
     /// Version of the renderer that writes the prompts of new turns.
     pub const CURRENT: Self = Self::V15;
+
+    /// Returns the form of the descriptions of payloads in prompts of this version.
+    pub(super) fn description_form(self) -> DescriptionForm {
+        if self < Self::V8 {
+            DescriptionForm::Early
+        } else if self < Self::V15 {
+            DescriptionForm::GroupsAsLevels
+        } else {
+            DescriptionForm::Current
+        }
+    }
+
+    /// Returns the form of the JSON Schemas of native tools in prompts of this version.
+    pub(super) fn json_form(self) -> JsonSchemaForm {
+        if self < Self::V8 {
+            JsonSchemaForm::Early
+        } else if self < Self::V14 {
+            JsonSchemaForm::WithoutXmlNames
+        } else if self < Self::V15 {
+            JsonSchemaForm::WithXmlNames
+        } else {
+            JsonSchemaForm::Current
+        }
+    }
 }

@@ -2,7 +2,8 @@
 //! how much of the payload it leaves out.
 
 use super::describe::{
-    DEPTH_MAX, DescribedModel, PARAMETERS_MAX, PayloadDescription, PayloadParameter, TextContent,
+    DEPTH_MAX, DescribedModel, DescriptionForm, PARAMETERS_MAX, PayloadDescription,
+    PayloadParameter, TextContent,
 };
 use super::described_types::DescribedTypes;
 use super::model::SchemaModel;
@@ -24,11 +25,15 @@ const PARAMETERS_TRIED: usize = limits::OUTLINE_BYTES_MAX / 16;
 
 /// Returns the description of a payload, with as many levels of parameters as the maximum length
 /// permits.
-pub fn outline(model: &SchemaModel, name: &PayloadName) -> PayloadDescription {
+pub fn outline(
+    model: &SchemaModel,
+    name: &PayloadName,
+    form: DescriptionForm,
+) -> PayloadDescription {
     let types = DescribedTypes::new(model);
     let mut best = None;
     for depth in 1..=DEPTH_MAX {
-        let within = DescribedModel::new(&types, depth, PARAMETERS_TRIED);
+        let within = DescribedModel::new(&types, depth, PARAMETERS_TRIED).in_form(form);
         let mut description = within.payload(name);
         if within.is_spent() {
             break;
@@ -42,7 +47,7 @@ pub fn outline(model: &SchemaModel, name: &PayloadName) -> PayloadDescription {
         best = Some(description);
     }
 
-    let mut outline = best.unwrap_or_else(|| first_parameters(&types, name));
+    let mut outline = best.unwrap_or_else(|| first_parameters(&types, name, form));
     let undescribed = undescribed(&outline.parameters);
     if undescribed > 0 && outline.left_out.is_none() {
         outline.left_out = Some(format!(
@@ -58,8 +63,13 @@ const NARROW: &str = "The schema checks them all the same, and a refusal names w
 
 /// Describes the payload with as many of its parameters as the maximum length permits. Required
 /// parameters get room first. All parameters stay in the order of the schema.
-fn first_parameters(types: &DescribedTypes<'_>, name: &PayloadName) -> PayloadDescription {
-    let mut description = DescribedModel::new(types, 1, PARAMETERS_MAX).payload(name);
+fn first_parameters(
+    types: &DescribedTypes<'_>,
+    name: &PayloadName,
+    form: DescriptionForm,
+) -> PayloadDescription {
+    let within = DescribedModel::new(types, 1, PARAMETERS_MAX).in_form(form);
+    let mut description = within.payload(name);
     shorten(&mut description);
     let parameters = std::mem::take(&mut description.parameters);
     let all = parameters.len();

@@ -177,6 +177,20 @@ impl UndescribedParts {
     }
 }
 
+/// The form of a description in prompts. A recorded prompt is rebuilt with the form that belongs to
+/// its version of the prompt renderer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DescriptionForm {
+    /// Before version 8: some texts have another wording, and the description has no maximum
+    /// length.
+    Early,
+    /// Versions 8 to 14: a named group takes one of the levels of the description. Inside of a
+    /// group with the name of one of its elements, the parameters of this element are missing.
+    GroupsAsLevels,
+    /// Since version 15: the children in a named group are described like all others.
+    Current,
+}
+
 /// Describes a global element. An unknown element has neither documentation nor parameters.
 pub fn payload(model: &SchemaModel, name: &PayloadName) -> PayloadDescription {
     let types = DescribedTypes::new(model);
@@ -188,7 +202,7 @@ pub fn payload(model: &SchemaModel, name: &PayloadName) -> PayloadDescription {
 pub fn early_payload(model: &SchemaModel, name: &PayloadName) -> PayloadDescription {
     let types = DescribedTypes::new(model);
     let within = DescribedModel::new(&types, DEPTH_MAX, PARAMETERS_MAX);
-    DescribedModel { is_early: true, ..within }.payload(name)
+    within.in_form(DescriptionForm::Early).payload(name)
 }
 
 /// A describer of the elements of a schema model, down to a limited depth.
@@ -198,15 +212,23 @@ pub struct DescribedModel<'a> {
     /// Number of child elements that may still be described with their attributes and children.
     /// Each such description reduces the number by one.
     left: Cell<usize>,
-    /// Whether to use the wording that prompts had before version 8 of the prompt renderer.
-    is_early: bool,
+    form: DescriptionForm,
 }
 
 impl<'a> DescribedModel<'a> {
     /// Creates a describer for `depth` levels of parameters. At most `most` child elements are
     /// described with their own attributes and children.
     pub fn new(types: &'a DescribedTypes<'a>, depth: usize, most: usize) -> Self {
-        Self { types, depth, left: Cell::new(most), is_early: false }
+        Self { types, depth, left: Cell::new(most), form: DescriptionForm::Current }
+    }
+
+    #[must_use]
+    pub fn in_form(self, form: DescriptionForm) -> Self {
+        Self { form, ..self }
+    }
+
+    fn is_early(&self) -> bool {
+        self.form == DescriptionForm::Early
     }
 
     /// Whether the maximum number of child elements has been described with their attributes and
@@ -241,7 +263,7 @@ impl<'a> DescribedModel<'a> {
     }
 
     fn attribute_name(&self, name: &QName) -> String {
-        if self.is_early { name.local.to_string() } else { attribute_name(name) }
+        if self.is_early() { name.local.to_string() } else { attribute_name(name) }
     }
 
     fn content(&self, outline: &ElementOutline) -> TextContent {
@@ -262,7 +284,7 @@ impl<'a> DescribedModel<'a> {
 
         let choices: Vec<String> = value.choices().into_iter().map(|c| c.value).collect();
         // An enumeration of the empty text alone stands for an empty element.
-        if choices == [""] && !self.is_early {
+        if choices == [""] && !self.is_early() {
             return plain("empty");
         }
 
@@ -285,7 +307,7 @@ impl<'a> DescribedModel<'a> {
     fn dated(&self, value: &SimpleTypeOutline) -> String {
         let builtin = value.builtin.as_str();
         let noun = if builtin == "dateTime" { "date and time" } else { builtin };
-        let example = if self.is_early {
+        let example = if self.is_early() {
             sample_time::usual(builtin).map(str::to_owned)
         } else {
             sample::fitting(value)
@@ -360,13 +382,17 @@ fn particles(
                     particles(within, std::slice::from_ref(branch), place, above, out);
                 }
             }
-            ParticleTerm::GroupRef(name) => {
-                if let Some(inner) = model.groups.get(name).filter(|_| above.len() < 32) {
+            ParticleTerm::GroupRef(name) => match model.groups.get(name) {
+                Some(inner) if within.form == DescriptionForm::Current => {
+                    particles(within, inner, place, above, out);
+                }
+                Some(inner) if above.len() < 32 => {
                     above.push(name.clone());
                     particles(within, inner, place, above, out);
                     above.pop();
                 }
-            }
+                _ => {}
+            },
             ParticleTerm::Any(_) => out.push(PayloadParameter {
                 name: "*".into(),
                 written: QName::new(None, "*"),
@@ -403,7 +429,7 @@ fn parameter(
     within.left.set(within.left.get().saturating_sub(1));
     let mut inner = Vec::new();
     let mut undescribed = UndescribedParts::default();
-    if is_too_deep && !again && !within.is_early {
+    if is_too_deep && !again && !within.is_early() {
         undescribed = kind.parts.clone();
     } else if !is_too_deep && !again {
         above.push(element.name.clone());

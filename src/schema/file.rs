@@ -11,7 +11,7 @@ use super::bounded_outline;
 use super::bounds;
 use super::compiled_per_thread;
 use super::costly_values::CostlyValues;
-use super::describe::{self, PayloadDescription};
+use super::describe::{self, DescriptionForm, PayloadDescription};
 use super::json::{self, JsonSchemaForm, UnsupportedPart};
 use super::libxml2::ParsedDocument;
 use super::libxml2_messages;
@@ -266,15 +266,19 @@ impl SchemaFile {
         describe::payload(self.model(), name)
     }
 
-    /// Returns the description of a payload with the wording that prompts had before version 8 of
-    /// the prompt renderer.
-    pub fn early_description(&self, name: &PayloadName) -> PayloadDescription {
-        describe::early_payload(self.model(), name)
+    /// Returns the description of a payload as prompts show it in the given form.
+    pub fn description_in(&self, name: &PayloadName, form: DescriptionForm) -> PayloadDescription {
+        match form {
+            DescriptionForm::Early => describe::early_payload(self.model(), name),
+            DescriptionForm::GroupsAsLevels => bounded_outline::outline(self.model(), name, form),
+            DescriptionForm::Current => self.outline(name),
+        }
     }
 
     /// Returns the description of a payload for prompts, with a bound on its length.
     pub fn outline(&self, name: &PayloadName) -> PayloadDescription {
-        let outline = || bounded_outline::outline(self.model(), name);
+        let form = DescriptionForm::Current;
+        let outline = || bounded_outline::outline(self.model(), name, form);
         self.prompt_texts(name)
             .map_or_else(outline, |texts| texts.outline.get_or_init(outline).clone())
     }

@@ -51,7 +51,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
-pub use describe::{BOOLEAN_WORDS, PayloadDescription, PayloadParameter, TextContent};
+pub use describe::{
+    BOOLEAN_WORDS, DescriptionForm, PayloadDescription, PayloadParameter, TextContent,
+};
 pub use file::{SchemaFile, SchemaVerdict, parse_check};
 pub use form::{FormField, choice_groups, fill, has_form, path_of_choice};
 pub use from::{
@@ -271,11 +273,10 @@ impl Schemas {
         }
     }
 
-    /// Returns the description of a payload with the wording that prompts had before version 8 of
-    /// the prompt renderer.
-    pub fn early_description(&self, name: &PayloadName) -> PayloadDescription {
+    /// Returns the description of a payload as prompts show it in the given form.
+    pub fn description_in(&self, name: &PayloadName, form: DescriptionForm) -> PayloadDescription {
         match self.by_name.get(name) {
-            Some(file) => file.early_description(name),
+            Some(file) => file.description_in(name, form),
             None => self.describe(name),
         }
     }

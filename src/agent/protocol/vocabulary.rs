@@ -7,7 +7,7 @@ use crate::agent::RendererVersion;
 use crate::contract::{Contract, Contracts, Meaning};
 use crate::ids::PayloadName;
 use crate::limits;
-use crate::schema::{PayloadDescription, Schemas, UnsupportedPart};
+use crate::schema::{DescriptionForm, PayloadDescription, Schemas, UnsupportedPart};
 use crate::system::{self, NOTES, Primitive};
 
 /// A payload name of the vocabulary, with the data that the prompt shows about it.
@@ -139,9 +139,14 @@ impl AgentVocabulary {
             let of_threads = ["spawn-thread", "send-to-thread", "cancel-thread"].map(system::name);
             self.words.retain(|word| !of_threads.contains(&word.name));
         }
+        let form = version.description_form();
+        if form != DescriptionForm::Current {
+            for word in &mut self.words {
+                word.description = schemas.description_in(&word.name, form);
+            }
+        }
         if version < RendererVersion::V8 {
             for word in &mut self.words {
-                word.description = schemas.early_description(&word.name);
                 let example = schemas.example(&word.name).map(|example| bare(&example));
                 word.example = example.unwrap_or_else(|| format!("<{}/>", word.name.local));
             }

@@ -8,7 +8,7 @@ use super::pattern;
 use super::value::{JsonType, sort};
 use crate::ids::PayloadName;
 use crate::schema::bounded_outline;
-use crate::schema::describe::UndescribedParts;
+use crate::schema::describe::{DescriptionForm, UndescribedParts};
 use crate::schema::model::{ElementDecl, SchemaModel};
 use crate::schema::outline::{ElementOutline, SimpleTypeOutline};
 use crate::xml::shape::QName;
@@ -26,15 +26,28 @@ pub const COMMENT: &str = "$comment";
 
 /// The form of a generated JSON Schema. A recorded prompt is rebuilt with the form that belongs to
 /// its version of the prompt renderer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum JsonSchemaForm {
     /// Before version 8: the schema has no maximum length.
     Early,
     /// Versions 8 to 13: no description contains the XML name of its property.
     WithoutXmlNames,
-    /// Since version 14: if a property does not have its XML name, its description begins with this
-    /// name.
+    /// Version 14: if a property does not have its XML name, its description begins with this name.
+    WithXmlNames,
+    /// Since version 15: the description of a string of XML describes children in named groups like
+    /// all others.
     Current,
+}
+
+impl JsonSchemaForm {
+    /// Returns the form of the outline in the description of a string of XML.
+    fn of_outline(self) -> DescriptionForm {
+        if self == Self::Current {
+            DescriptionForm::Current
+        } else {
+            DescriptionForm::GroupsAsLevels
+        }
+    }
 }
 
 /// Returns the JSON Schema for the arguments of a tool call that sends the payload `name`. A schema
@@ -81,7 +94,7 @@ pub fn payload(model: &SchemaModel, name: &PayloadName, form: JsonSchemaForm) ->
         && !planned.outline.content.is_empty()
         && let Some(content) = schema.pointer_mut(&format!("/properties/{key}"))
     {
-        let outline = bounded_outline::outline(model, name).to_string();
+        let outline = bounded_outline::outline(model, name, form.of_outline()).to_string();
         let (_, parameters) = outline.split_once('\n').unwrap_or_default();
         *content = markup(&format!(" inside <{}>, by this outline:\n{parameters}", name.local));
     }
@@ -95,8 +108,8 @@ pub fn payload(model: &SchemaModel, name: &PayloadName, form: JsonSchemaForm) ->
 
 fn early_payload(model: &SchemaModel, name: &PayloadName) -> Json {
     let Some(element) = model.element(name) else { return json!({"type": "object"}) };
-    let mut plans = ElementPlans::new(model);
     let form = JsonSchemaForm::Early;
+    let mut plans = ElementPlans::new(model);
     let mut schema = SchemaBuilder::new(&mut plans, element, DEPTH_MAX, form).payload(element);
     let doc = doc_of(element, &plans.get(element).outline);
     add_description(&mut schema, doc.as_deref());
@@ -280,7 +293,7 @@ impl<'p, 'm> SchemaBuilder<'p, 'm> {
     /// [`describe_names`] moves the XML name to the description, a separate keyword holds it. So
     /// shortening the description does not remove the XML name.
     fn add_xml_name(&self, schema: &mut Json, key: &str, local: &str) {
-        if self.form == JsonSchemaForm::Current && !has_xml_name(key, local) {
+        if self.form >= JsonSchemaForm::WithXmlNames && !has_xml_name(key, local) {
             put(schema, XML_NAME, Some(Json::String(local.to_owned())));
         }
     }
@@ -309,9 +322,12 @@ fn describe_names(schema: &mut Json) {
 /// attributes and children. If the content is a string of XML, it lists only the names of the
 /// attributes.
 fn undescribed_children(plan: &ElementPlan, content: &PlanContent, form: JsonSchemaForm) -> Json {
-    let named = |key: &str, local: &str| match form {
-        JsonSchemaForm::Current if !has_xml_name(key, local) => format!("{key} ({local})"),
-        _ => key.to_owned(),
+    let named = |key: &str, local: &str| {
+        if form >= JsonSchemaForm::WithXmlNames && !has_xml_name(key, local) {
+            format!("{key} ({local})")
+        } else {
+            key.to_owned()
+        }
     };
     let of_slot = |slot: &ChildProperty| {
         let list = if slot.many { " (a list)" } else { "" };

@@ -640,11 +640,16 @@ const WEIGHT: &str = r#"<xs:schema xmlns:xs="http://www.w3.org/2001/XMLSchema"
 
 /// Adds the payload `Größe` to the tools of the agent.
 fn options_with_weight() -> AgentOptions {
+    options_with("weight.xsd", WEIGHT)
+}
+
+/// Adds the payloads of a schema to the tools of the agent.
+fn options_with(label: &str, schema: &'static str) -> AgentOptions {
     let mut options = options();
-    options.schemas.add_builtin("weight.xsd", WEIGHT).unwrap();
+    let names = options.schemas.add_builtin(label, schema).unwrap();
     let mut all: Vec<Contract> = options.contracts.iter().cloned().collect();
     for contract in all.iter_mut().filter(|contract| contract.name == listener("code")) {
-        contract.accepts.push(PayloadName::new("urn:example:weight", "Größe"));
+        contract.accepts.extend(names.iter().cloned());
     }
     options.contracts = Arc::new(Contracts::new(all).unwrap());
     options
@@ -683,6 +688,41 @@ fn the_only_value_of_a_parameter_is_no_default_since_the_fourteenth_version() {
         let word = if version >= RendererVersion::V14 { "exactly" } else { "default" };
         let line = format!("- unit (text, required, {word} kg)\n");
         assert!(prompt.contains(&line), "{version:?}: {prompt}");
+    }
+}
+
+/// A payload with a named group.
+const FORMS: &str = r#"<xs:schema xmlns:xs="http://www.w3.org/2001/XMLSchema"
+    xmlns="urn:example:forms" targetNamespace="urn:example:forms" elementFormDefault="qualified">
+  <xs:group name="part"><xs:sequence><xs:element name="part"><xs:complexType><xs:sequence>
+    <xs:element name="size" type="xs:int"/></xs:sequence></xs:complexType></xs:element>
+  </xs:sequence></xs:group>
+  <xs:element name="prose"><xs:complexType mixed="true"><xs:group ref="part"/></xs:complexType>
+  </xs:element>
+  </xs:schema>"#;
+
+/// Section 7.6: a tool can be used only if its definition describes each valid payload.
+#[test]
+fn tools_describe_named_groups_of_schemas_since_the_fifteenth_version() {
+    let (story, call) = question_thread();
+    for version in RendererVersion::ALL {
+        let is_new = version >= RendererVersion::V15;
+        let transport = ActionTransport::Native;
+        let options = AgentOptions { version, transport, ..options_with("forms.xsd", FORMS) };
+        let agent = ModelAgent::new(options, says(1, "", "normal"), Arc::new(story.clone()));
+        let request = agent.rendered(&delivery(&story, call)).unwrap();
+        let properties = |name: &str| {
+            let tool = request.tools.iter().find(|tool| tool.name == name).unwrap();
+            tool.parameters["properties"].clone()
+        };
+
+        let prose = properties("prose").to_string();
+        assert_eq!(prose.contains("- size: whole number"), is_new, "{version:?}: {prose}");
+
+        let options = AgentOptions { version, ..options_with("forms.xsd", FORMS) };
+        let agent = ModelAgent::new(options, says(1, "", "normal"), Arc::new(story.clone()));
+        let prompt = agent.rendered(&delivery(&story, call)).unwrap().system;
+        assert_eq!(prompt.contains("- size (whole number"), is_new, "{version:?}: {prompt}");
     }
 }
 

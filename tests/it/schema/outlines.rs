@@ -46,6 +46,37 @@ fn root(content: &str) -> String {
     format!("<xs:element name=\"root\"><xs:complexType>{content}</xs:complexType></xs:element>")
 }
 
+/// A named group may have the name of one of its elements. Named groups are no levels, either.
+#[test]
+fn the_children_in_named_groups_are_described() {
+    let group = |name: &str, content: &str| {
+        format!(
+            "<xs:group name=\"{name}\"><xs:sequence><xs:element name=\"{name}\" \
+             form=\"qualified\"><xs:complexType><xs:sequence>{content}</xs:sequence></xs:complexType></xs:element>\
+             </xs:sequence></xs:group>"
+        )
+    };
+    let groups = group("home", "<xs:group ref=\"street\"/>")
+        + &group("street", "<xs:group ref=\"house\"/>")
+        + &group("house", "<xs:element name=\"door\" type=\"xs:int\"/>");
+    let content = "<xs:sequence><xs:group ref=\"home\"/></xs:sequence>";
+    let markup = root(content).replace("<xs:complexType>", "<xs:complexType mixed=\"true\">");
+    let of_markup = made(&(groups.clone() + &markup));
+    let of_elements = made(&(groups + &root(content)));
+    let tool = tool(&of_markup).1;
+    let in_tool = tool["properties"]["content"]["description"].as_str().unwrap();
+    let outlines = [&of_markup, &of_elements].map(|schemas| {
+        let name = schemas.names().next().unwrap();
+        assert_eq!(schemas.describe(name), schemas.outline(name));
+        schemas.outline(name).to_string()
+    });
+    for outline in [in_tool, &outlines[0], &outlines[1]] {
+        let expected = "  - home: elements, required\n    - street: elements, required\n      \
+                        - house: elements, required\n        - door: whole number, required\n";
+        assert!(outline.ends_with(expected), "{outline}");
+    }
+}
+
 /// A document may redefine what another document has redefined before.
 #[test]
 fn each_redefinition_keeps_its_original() {

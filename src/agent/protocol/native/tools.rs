@@ -12,7 +12,7 @@ use crate::contract::Meaning;
 use crate::ids::PayloadName;
 use crate::limits;
 use crate::model::{ModelTool, ToolCall};
-use crate::schema::{JsonSchemaForm, LEFT_OUT, Schemas, members};
+use crate::schema::{LEFT_OUT, Schemas, members};
 use crate::system;
 use crate::xml::findings::{Finding, TextLocation, offset_in};
 
@@ -73,12 +73,7 @@ impl NativeTools {
         };
 
         for word in vocabulary.iter().filter(offered) {
-            let form = match version {
-                version if version < RendererVersion::V8 => JsonSchemaForm::Early,
-                version if version < RendererVersion::V14 => JsonSchemaForm::WithoutXmlNames,
-                _ => JsonSchemaForm::Current,
-            };
-            let mut parameters = schemas.json_in(&word.name, form);
+            let mut parameters = schemas.json_in(&word.name, version.json_form());
             let is_final = word.meaning == Meaning::Reply;
             if is_final {
                 parameters = finals.parameters(&word.name, parameters);
