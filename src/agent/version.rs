@@ -91,6 +91,7 @@ word_enum! {
         /// - The result of an action is shown as a plain text if the turn of the action is outside
         ///   the window. Earlier versions did this for replies only.
         /// - The children in a named group of a schema are described like all others.
+        /// - The JSON form of a content such as `(a,(a,b)*)` is a list, which keeps the order.
         V15 = "15",
     }
 }

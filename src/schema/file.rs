@@ -347,7 +347,22 @@ impl SchemaFile {
         name: &PayloadName,
         payload: &str,
     ) -> Result<serde_json::Value, Vec<Finding>> {
-        json::to_json(self.model(), name, payload)
+        self.to_json_in(name, payload, JsonSchemaForm::Current)
+    }
+
+    /// Converts a payload as [`Self::to_json`] does, to arguments that fit the JSON Schema of the
+    /// given form.
+    ///
+    /// # Errors
+    ///
+    /// Returns a finding for each part that JSON cannot express.
+    pub fn to_json_in(
+        &self,
+        name: &PayloadName,
+        payload: &str,
+        form: JsonSchemaForm,
+    ) -> Result<serde_json::Value, Vec<Finding>> {
+        json::to_json(self.model(), name, payload, form)
     }
 
     /// Returns the parts of a payload that native tool calls cannot express, or can express only as

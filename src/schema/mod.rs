@@ -333,8 +333,23 @@ impl Schemas {
         name: &PayloadName,
         payload: &str,
     ) -> Result<serde_json::Value, Vec<Finding>> {
+        self.to_json_in(name, payload, JsonSchemaForm::Current)
+    }
+
+    /// Converts a payload as [`Self::to_json`] does, to arguments that fit the JSON Schema of the
+    /// given form.
+    ///
+    /// # Errors
+    ///
+    /// Returns a finding for each part that JSON cannot express.
+    pub fn to_json_in(
+        &self,
+        name: &PayloadName,
+        payload: &str,
+        form: JsonSchemaForm,
+    ) -> Result<serde_json::Value, Vec<Finding>> {
         match self.by_name.get(name) {
-            Some(file) => file.to_json(name, payload),
+            Some(file) => file.to_json_in(name, payload, form),
             None => Err(without_schema(name)),
         }
     }

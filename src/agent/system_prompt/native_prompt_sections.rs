@@ -113,7 +113,8 @@ pub fn example(
     let is_short =
         |xml: &String| version < RendererVersion::V8 || xml.len() <= limits::EXAMPLE_BYTES_MAX;
     let xml = schemas.example(&word.name).filter(is_short)?;
-    schemas.to_json(&word.name, &xml).ok().map(|json| json.to_string())
+    let json = schemas.to_json_in(&word.name, &xml, version.json_form());
+    json.ok().map(|json| json.to_string())
 }
 
 pub fn response_protocol(prompt: &PromptInput, tools: &NativeTools) -> String {

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use serde_json::Value as Json;
 
+use super::json_schema::JsonSchemaForm;
 use crate::ids::PayloadName;
 use crate::limits;
 use crate::schema::describe::{self, UndescribedParts};
@@ -78,6 +79,7 @@ pub struct ChildProperty {
 /// The plans for the elements of a schema model. Each named type is planned once.
 pub struct ElementPlans<'a> {
     model: &'a SchemaModel,
+    form: JsonSchemaForm,
     named: HashMap<QName, Rc<PlannedType>>,
 }
 
@@ -92,13 +94,13 @@ pub struct PlannedType {
 }
 
 impl<'a> ElementPlans<'a> {
-    pub fn new(model: &'a SchemaModel) -> Self {
-        Self { model, named: HashMap::new() }
+    pub fn new(model: &'a SchemaModel, form: JsonSchemaForm) -> Self {
+        Self { model, form, named: HashMap::new() }
     }
 
     pub fn get(&mut self, element: &ElementDecl) -> Rc<PlannedType> {
         let planned = || {
-            let (plan, outline) = ElementPlan::of(self.model, element);
+            let (plan, outline) = ElementPlan::of(self.model, element, self.form);
             let parts = describe::parts_of(self.model, &outline);
             Rc::new(PlannedType { plan, outline, parts, undescribed: OnceCell::new() })
         };
@@ -113,12 +115,16 @@ impl<'a> ElementPlans<'a> {
 }
 
 impl ElementPlan {
-    pub fn of(model: &SchemaModel, element: &ElementDecl) -> (Self, ElementOutline) {
+    pub fn of(
+        model: &SchemaModel,
+        element: &ElementDecl,
+        form: JsonSchemaForm,
+    ) -> (Self, ElementOutline) {
         let outline = model.outline(&element.kind);
         let content = if is_abstract(model, &element.kind) {
             PlanContent::Abstract
         } else {
-            content(model, &outline)
+            content(model, &outline, form)
         };
 
         let mut plan = Self { attributes: Vec::new(), content };
@@ -209,14 +215,14 @@ impl ElementPlan {
 /// Returns the name of the property that holds the whole content of the payload `name` in a native
 /// tool call. Returns `None` if there is no such property.
 pub fn content_key(model: &SchemaModel, name: &PayloadName) -> Option<String> {
-    let (plan, _) = ElementPlan::of(model, model.element(name)?);
+    let (plan, _) = ElementPlan::of(model, model.element(name)?, JsonSchemaForm::Current);
     plan.content_key().map(str::to_owned)
 }
 
 /// Returns the name of the property that holds the child element `child` of the payload `name` in a
 /// native tool call. Returns `None` if there is no such property.
 pub fn child_key(model: &SchemaModel, name: &PayloadName, child: &str) -> Option<String> {
-    let (plan, _) = ElementPlan::of(model, model.element(name)?);
+    let (plan, _) = ElementPlan::of(model, model.element(name)?, JsonSchemaForm::Current);
     let PlanContent::Keyed { slots, .. } = plan.content else { return None };
     let slot = slots.into_iter().find(|slot| *slot.element.name.local == *child)?;
     Some(slot.key)
@@ -245,7 +251,7 @@ fn is_abstract(model: &SchemaModel, kind: &TypeRef) -> bool {
     matches!(model.type_of(kind), Some(SchemaType::Complex(complex)) if complex.is_abstract)
 }
 
-fn content(model: &SchemaModel, outline: &ElementOutline) -> PlanContent {
+fn content(model: &SchemaModel, outline: &ElementOutline, form: JsonSchemaForm) -> PlanContent {
     let key = String::new();
     if outline.is_text() {
         let any = || SimpleTypeOutline { builtin: "string".into(), ..SimpleTypeOutline::default() };
@@ -259,6 +265,8 @@ fn content(model: &SchemaModel, outline: &ElementOutline) -> PlanContent {
         model,
         slots: Vec::new(),
         known: HashMap::new(),
+        found: Vec::new(),
+        form,
         wild: false,
         listed: false,
         ordered: true,
@@ -296,6 +304,10 @@ struct ModelWalk<'a> {
     slots: Vec<ChildProperty>,
     /// For each element, the index of its property in `slots`.
     known: HashMap<QName, usize>,
+    /// The indices in `slots` of the elements in the order of the walk. An element that occurs
+    /// again is listed again, except in forms before [`JsonSchemaForm::Current`].
+    found: Vec<usize>,
+    form: JsonSchemaForm,
     wild: bool,
     listed: bool,
     ordered: bool,
@@ -362,16 +374,20 @@ impl ModelWalk<'_> {
     /// Processes a group of particles. If the group repeats and contains elements with different
     /// names, their order matters.
     fn group(&mut self, inner: &[ContentParticle], repeats: bool, within: ParticleTurn) {
-        let before = self.slots.len();
+        let before = self.found.len();
         self.particles(inner, within);
-        let added = self.slots.get(before..).unwrap_or_default();
-        let first = added.first().map(|slot| slot.element.name.clone());
-        let several = added.iter().any(|slot| Some(&slot.element.name) != first.as_ref());
+        let found = self.found.get(before..).unwrap_or_default();
+        let several = found.iter().any(|slot| Some(slot) != found.first());
         self.listed |= repeats && several;
     }
 
     fn add(&mut self, element: Arc<ElementDecl>, place: ParticleTurn) {
-        match self.known.get(&element.name).copied() {
+        let known = self.known.get(&element.name).copied();
+        if known.is_none() || self.form == JsonSchemaForm::Current {
+            self.found.push(known.unwrap_or(self.slots.len()));
+        }
+
+        match known {
             None => {
                 let ParticleTurn { required, many, .. } = place;
                 self.known.insert(element.name.clone(), self.slots.len());

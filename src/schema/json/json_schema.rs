@@ -34,8 +34,9 @@ pub enum JsonSchemaForm {
     WithoutXmlNames,
     /// Version 14: if a property does not have its XML name, its description begins with this name.
     WithXmlNames,
-    /// Since version 15: the description of a string of XML describes children in named groups like
-    /// all others.
+    /// Since version 15:
+    /// - The children of a content such as `(a,(a,b)*)` are a list, which keeps their order.
+    /// - The description of a string of XML describes children in named groups like all others.
     Current,
 }
 
@@ -60,7 +61,7 @@ pub fn payload(model: &SchemaModel, name: &PayloadName, form: JsonSchemaForm) ->
     }
 
     let Some(element) = model.element(name) else { return json!({"type": "object"}) };
-    let mut plans = ElementPlans::new(model);
+    let mut plans = ElementPlans::new(model, form);
     let mut best = None;
     for depth in 1..=DEPTH_MAX {
         let mut build = SchemaBuilder::new(&mut plans, element, depth, form);
@@ -109,7 +110,7 @@ pub fn payload(model: &SchemaModel, name: &PayloadName, form: JsonSchemaForm) ->
 fn early_payload(model: &SchemaModel, name: &PayloadName) -> Json {
     let Some(element) = model.element(name) else { return json!({"type": "object"}) };
     let form = JsonSchemaForm::Early;
-    let mut plans = ElementPlans::new(model);
+    let mut plans = ElementPlans::new(model, form);
     let mut schema = SchemaBuilder::new(&mut plans, element, DEPTH_MAX, form).payload(element);
     let doc = doc_of(element, &plans.get(element).outline);
     add_description(&mut schema, doc.as_deref());

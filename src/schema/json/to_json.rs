@@ -3,6 +3,7 @@
 use serde_json::{Map, Value as Json};
 
 use super::element_plan::{ChildProperty, ElementPlan, ElementPlans, PlanContent, named};
+use super::json_schema::JsonSchemaForm;
 use super::value;
 use crate::ids::PayloadName;
 use crate::limits;
@@ -12,12 +13,17 @@ use crate::xml::element::{Element, Node};
 use crate::xml::findings::{Finding, TextLocation};
 use crate::xml::write;
 
-/// Converts a valid payload to JSON.
+/// Converts a valid payload to JSON that fits the JSON Schema of the given form.
 ///
 /// # Errors
 ///
 /// Returns a finding for each part that JSON cannot express, with the part's location in the XML.
-pub fn payload(model: &SchemaModel, name: &PayloadName, text: &str) -> Result<Json, Vec<Finding>> {
+pub fn payload(
+    model: &SchemaModel,
+    name: &PayloadName,
+    text: &str,
+    form: JsonSchemaForm,
+) -> Result<Json, Vec<Finding>> {
     let failed =
         |message: String| Err(vec![Finding::new("json-gap", TextLocation::default(), message)]);
     let Some(declared) = model.element(name) else {
@@ -26,7 +32,7 @@ pub fn payload(model: &SchemaModel, name: &PayloadName, text: &str) -> Result<Js
 
     let node = Element::read_document(text).filter(|node| node.name == declared.name);
     let Some(node) = node else { return failed(format!("this is no `{name}`")) };
-    let mut reader = JsonBuilder { plans: ElementPlans::new(model), findings: Vec::new() };
+    let mut reader = JsonBuilder { plans: ElementPlans::new(model, form), findings: Vec::new() };
     let planned = reader.plans.get(declared);
     let json = reader.object(&planned.plan, &node, &format!("/{}", name.local));
     if reader.findings.is_empty() { Ok(json) } else { Err(reader.findings) }

@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use serde_json::value::RawValue;
 
 use super::element_plan::{ChildProperty, ElementPlan, ElementPlans, PlanContent};
+use super::json_schema::JsonSchemaForm;
 use super::raw_json::RawJson;
 use super::value;
 use crate::ids::PayloadName;
@@ -41,7 +42,7 @@ pub fn payload(
         Err(error) => return Err(vec![unreadable(arguments, &error)]),
     };
 
-    let plans = ElementPlans::new(model);
+    let plans = ElementPlans::new(model, JsonSchemaForm::Current);
     let mut writer = PayloadBuilder { plans, text: arguments, findings: Vec::new(), depth: 0 };
     let planned = writer.plans.get(declared);
     let element = writer.object(declared, &planned.plan, raw, "$");

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::fmt;
 
 use super::element_plan::{ChildProperty, ElementPlan, PlanContent};
+use super::json_schema::JsonSchemaForm;
 use crate::ids::PayloadName;
 use crate::limits;
 use crate::schema::model::{ElementDecl, SchemaModel};
@@ -69,7 +70,7 @@ impl GapSearch<'_> {
         }
 
         self.seen.insert(key, required);
-        let (plan, _) = ElementPlan::of(self.model, declared);
+        let (plan, _) = ElementPlan::of(self.model, declared, JsonSchemaForm::Current);
 
         match &plan.content {
             PlanContent::Markup { .. } if known.is_some() => {}

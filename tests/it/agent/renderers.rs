@@ -691,7 +691,7 @@ fn the_only_value_of_a_parameter_is_no_default_since_the_fourteenth_version() {
     }
 }
 
-/// A payload with a named group.
+/// Payloads with a named group, and with an order that needs a list.
 const FORMS: &str = r#"<xs:schema xmlns:xs="http://www.w3.org/2001/XMLSchema"
     xmlns="urn:example:forms" targetNamespace="urn:example:forms" elementFormDefault="qualified">
   <xs:group name="part"><xs:sequence><xs:element name="part"><xs:complexType><xs:sequence>
@@ -699,11 +699,14 @@ const FORMS: &str = r#"<xs:schema xmlns:xs="http://www.w3.org/2001/XMLSchema"
   </xs:sequence></xs:group>
   <xs:element name="prose"><xs:complexType mixed="true"><xs:group ref="part"/></xs:complexType>
   </xs:element>
+  <xs:element name="walk"><xs:complexType><xs:sequence><xs:element name="a" type="xs:int"/>
+    <xs:sequence minOccurs="0" maxOccurs="unbounded"><xs:element name="a" type="xs:int"/>
+      <xs:element name="b" type="xs:int"/></xs:sequence></xs:sequence></xs:complexType></xs:element>
   </xs:schema>"#;
 
 /// Section 7.6: a tool can be used only if its definition describes each valid payload.
 #[test]
-fn tools_describe_named_groups_of_schemas_since_the_fifteenth_version() {
+fn tools_describe_groups_and_orders_of_schemas_since_the_fifteenth_version() {
     let (story, call) = question_thread();
     for version in RendererVersion::ALL {
         let is_new = version >= RendererVersion::V15;
@@ -718,6 +721,12 @@ fn tools_describe_named_groups_of_schemas_since_the_fifteenth_version() {
 
         let prose = properties("prose").to_string();
         assert_eq!(prose.contains("- size: whole number"), is_new, "{version:?}: {prose}");
+        let walk = properties("walk");
+        let keys: Vec<_> = walk.as_object().unwrap().keys().map(String::as_str).collect();
+        let expected: &[&str] = if is_new { &["content"] } else { &["a", "b"] };
+        assert_eq!(keys, expected, "{version:?}");
+        let has_example = request.system.contains(r#"{"content":[{"a":"#);
+        assert_eq!(has_example, is_new, "{version:?}: {}", request.system);
 
         let options = AgentOptions { version, ..options_with("forms.xsd", FORMS) };
         let agent = ModelAgent::new(options, says(1, "", "normal"), Arc::new(story.clone()));

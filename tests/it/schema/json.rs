@@ -252,6 +252,33 @@ fn children_of_several_names_in_any_order_are_a_list_of_one_property_each() {
 }
 
 #[test]
+fn children_before_and_inside_of_a_repeated_group_keep_their_order() {
+    let a = "<xs:element name='a' type='xs:int'/>";
+    let b = "<xs:element name='b' type='xs:int'/>";
+    let group = format!("<xs:group name='ab'><xs:sequence>{a}{b}</xs:sequence></xs:group>");
+    let repeated = "minOccurs='0' maxOccurs='unbounded'";
+    for inner in [
+        format!("<xs:sequence {repeated}>{a}{b}</xs:sequence>"),
+        format!("<xs:sequence {repeated}><xs:sequence>{a}</xs:sequence>{b}</xs:sequence>"),
+        format!("<xs:group ref='ab' {repeated}/>"),
+    ] {
+        let text = format!(
+            "<xs:schema xmlns:xs='http://www.w3.org/2001/XMLSchema'>{group}<xs:element \
+             name='walk'><xs:complexType><xs:sequence>{a}{inner}</xs:sequence></xs:complexType>\
+             </xs:element></xs:schema>"
+        );
+        let mut schemas = Schemas::default();
+        schemas.add_builtin("walk.xsd", text.leak()).unwrap();
+        let walk = name(&schemas, "walk");
+        let json = json!({"content": [{"a": 1}, {"a": 2}, {"b": 3}, {"a": 4}, {"b": 5}]});
+        let xml = schemas.to_xml(&walk, &json.to_string()).unwrap();
+        assert_eq!(xml, "<walk><a>1</a><a>2</a><b>3</b><a>4</a><b>5</b></walk>");
+        assert_eq!(schemas.validate(&walk, xml.as_bytes()), Ok(()));
+        assert_eq!(schemas.to_json(&walk, &xml), Ok(json));
+    }
+}
+
+#[test]
 fn parts_that_json_cannot_express_are_reported_with_their_place() {
     let gaps = |file: &str, local: &str| {
         let schemas = loaded(file);
