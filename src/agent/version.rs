@@ -92,6 +92,9 @@ word_enum! {
         ///   the window. Earlier versions did this for replies only.
         /// - The children in a named group of a schema are described like all others.
         /// - The JSON form of a content such as `(a,(a,b)*)` is a list, which keeps the order.
+        /// - In the definition of a native tool, a default or fixed value has the JSON type of its
+        ///   parameter. If JSON cannot write a fixed number or boolean with the text of the schema,
+        ///   the parameter is a string.
         V15 = "15",
     }
 }

@@ -1,6 +1,6 @@
 //! The JSON Schema of a payload, for native tool calls.
 
-use serde_json::{Map, Value as Json, json};
+use serde_json::{Map, Number, Value as Json, json};
 
 use super::bounded_schema;
 use super::element_plan::{ChildProperty, ElementPlan, ElementPlans, PlanContent, PlannedType};
@@ -35,6 +35,8 @@ pub enum JsonSchemaForm {
     /// Version 14: if a property does not have its XML name, its description begins with this name.
     WithXmlNames,
     /// Since version 15:
+    /// - A default or fixed value has the JSON type of its property. If JSON cannot write a fixed
+    ///   number or boolean with the text of the XSD, the property is a string.
     /// - The children of a content such as `(a,(a,b)*)` are a list, which keeps their order.
     /// - The description of a string of XML describes children in named groups like all others.
     Current,
@@ -165,10 +167,7 @@ impl<'p, 'm> SchemaBuilder<'p, 'm> {
         for (key, attribute) in &plan.attributes {
             let mut schema = text(&attribute.value);
             add_description(&mut schema, attribute.notes.doc.as_deref());
-            let fixed = typed(&schema, attribute.fixed.as_deref());
-            put(&mut schema, "const", fixed);
-            let default = typed(&schema, attribute.default.as_deref());
-            put(&mut schema, "default", default);
+            self.add_values(&mut schema, attribute.fixed.as_deref(), attribute.default.as_deref());
             self.add_xml_name(&mut schema, key, &attribute.name.local);
             if attribute.required {
                 required.push(Json::String(key.clone()));
@@ -281,13 +280,27 @@ impl<'p, 'm> SchemaBuilder<'p, 'm> {
         add_description(&mut schema, doc_of(element, outline).as_deref());
         // The text of an element with attributes is one of its properties.
         if schema.get("type").and_then(Json::as_str) != Some("object") {
-            let fixed = typed(&schema, element.fixed.as_deref());
-            put(&mut schema, "const", fixed);
-            let default = typed(&schema, element.default.as_deref());
-            put(&mut schema, "default", default);
+            self.add_values(&mut schema, element.fixed.as_deref(), element.default.as_deref());
         }
         self.add_xml_name(&mut schema, &slot.key, &element.name.local);
         schema
+    }
+
+    /// Adds the fixed value and the default of a property to its schema.
+    fn add_values(&self, schema: &mut Json, fixed: Option<&str>, default: Option<&str>) {
+        if self.form < JsonSchemaForm::Current {
+            let fixed = fixed.map(|text| early_typed(schema, text));
+            put(schema, "const", fixed);
+            let default = default.map(|text| early_typed(schema, text));
+            put(schema, "default", default);
+            return;
+        }
+
+        if let Some(text) = fixed {
+            put_fixed(schema, text);
+        }
+        let default = default.and_then(|text| typed(schema, text));
+        put(schema, "default", default);
     }
 
     /// Adds the XML name of the property `key`, if the property does not have this name. Until
@@ -391,19 +404,82 @@ pub(super) fn put(schema: &mut Json, key: &str, value: Option<Json>) {
     }
 }
 
-/// Converts a default or fixed value from text to the JSON type in `schema`. The items of a list
-/// are separated by white space. Returns `None` only if `text` is `None`.
-fn typed(schema: &Json, text: Option<&str>) -> Option<Json> {
-    let text = text?;
+/// Adds the fixed value `text` to the schema of its property. If JSON writes this value in another
+/// way than `text`, the property becomes a string, or a list of strings: an element is only valid
+/// with the same text as in the XSD.
+fn put_fixed(schema: &mut Json, text: &str) {
+    let is_same = |json: &Json, text: &str| match json {
+        Json::String(own) => own == text,
+        json => {
+            let written = json.to_string();
+            written == text.trim()
+        }
+    };
+    let items = || text.split_ascii_whitespace();
+    let value = typed(schema, text).filter(|value| match value {
+        Json::Array(own) => own.iter().zip(items()).all(|(own, item)| is_same(own, item)),
+        value => is_same(value, text),
+    });
+    if value.is_some() {
+        return put(schema, "const", value);
+    }
+
+    if schema.get("type").and_then(Json::as_str) == Some("array") {
+        put(schema, "const", Some(items().map(Json::from).collect()));
+        if let Some(kind) = schema.get_mut("items") {
+            *kind = json!({"type": "string"});
+        }
+    } else {
+        put(schema, "const", Some(Json::from(text.trim())));
+        if let Some(kind) = schema.get_mut("type") {
+            *kind = Json::from("string");
+        }
+    }
+}
+
+/// Converts a default or fixed value from its text in XSD to the JSON type in `schema`. The items
+/// of a list are separated by white space. Returns `None` if the JSON type has no such value, for
+/// example for the number `INF`.
+fn typed(schema: &Json, text: &str) -> Option<Json> {
+    let of_item = |part| schema.get("items").and_then(|item| typed(item, part));
+    match schema.get("type").and_then(Json::as_str) {
+        Some("array") => {
+            let items = text.split_ascii_whitespace().map(of_item);
+            items.collect::<Option<Vec<_>>>().map(Json::Array)
+        }
+        Some("boolean") => match text.trim() {
+            "true" | "1" => Some(Json::Bool(true)),
+            "false" | "0" => Some(Json::Bool(false)),
+            _ => None,
+        },
+        Some("integer") => whole_number(text.trim()),
+        Some("number") => {
+            let number = text.trim();
+            let fraction = || number.parse::<f64>().ok().and_then(Number::from_f64);
+            whole_number(number).or_else(|| fraction().map(Json::Number))
+        }
+        _ => Some(Json::String(text.to_owned())),
+    }
+}
+
+/// Converts an integer from its text in XSD, which may have a plus sign and leading zeros.
+fn whole_number(text: &str) -> Option<Json> {
+    let negative = || text.parse::<i64>().ok().map(Json::from);
+    text.parse::<u64>().ok().map(Json::from).or_else(negative)
+}
+
+/// Converts a default or fixed value as forms before [`JsonSchemaForm::Current`] do. A number or
+/// boolean that JSON writes in another way than XSD becomes a string or another type.
+fn early_typed(schema: &Json, text: &str) -> Json {
     let kind = schema.get("type").and_then(Json::as_str);
     if kind == Some("array") {
-        let of_item = |part| schema.get("items").and_then(|item| typed(item, Some(part)));
-        return Some(Json::Array(text.split_ascii_whitespace().filter_map(of_item).collect()));
+        let of_item = |part| schema.get("items").map(|item| early_typed(item, part));
+        return Json::Array(text.split_ascii_whitespace().filter_map(of_item).collect());
     }
 
     let plain = matches!(kind, Some("boolean" | "integer" | "number"));
     let value = if plain { serde_json::from_str(text.trim()).ok() } else { None };
-    Some(value.unwrap_or_else(|| Json::String(text.to_owned())))
+    value.unwrap_or_else(|| Json::String(text.to_owned()))
 }
 
 /// Returns the JSON Schema of a simple type. A list becomes an array. A number or boolean keeps its

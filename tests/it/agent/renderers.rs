@@ -691,7 +691,8 @@ fn the_only_value_of_a_parameter_is_no_default_since_the_fourteenth_version() {
     }
 }
 
-/// Payloads with a named group, and with an order that needs a list.
+/// Payloads with a named group, with an order that needs a list, and with values that JSON writes
+/// in another way.
 const FORMS: &str = r#"<xs:schema xmlns:xs="http://www.w3.org/2001/XMLSchema"
     xmlns="urn:example:forms" targetNamespace="urn:example:forms" elementFormDefault="qualified">
   <xs:group name="part"><xs:sequence><xs:element name="part"><xs:complexType><xs:sequence>
@@ -702,11 +703,13 @@ const FORMS: &str = r#"<xs:schema xmlns:xs="http://www.w3.org/2001/XMLSchema"
   <xs:element name="walk"><xs:complexType><xs:sequence><xs:element name="a" type="xs:int"/>
     <xs:sequence minOccurs="0" maxOccurs="unbounded"><xs:element name="a" type="xs:int"/>
       <xs:element name="b" type="xs:int"/></xs:sequence></xs:sequence></xs:complexType></xs:element>
+  <xs:element name="gauge"><xs:complexType><xs:attribute name="on" type="xs:boolean" default="1"/>
+    <xs:attribute name="n" type="xs:int" fixed="+5"/></xs:complexType></xs:element>
   </xs:schema>"#;
 
 /// Section 7.6: a tool can be used only if its definition describes each valid payload.
 #[test]
-fn tools_describe_groups_and_orders_of_schemas_since_the_fifteenth_version() {
+fn tools_describe_groups_orders_and_values_of_schemas_since_the_fifteenth_version() {
     let (story, call) = question_thread();
     for version in RendererVersion::ALL {
         let is_new = version >= RendererVersion::V15;
@@ -727,6 +730,11 @@ fn tools_describe_groups_and_orders_of_schemas_since_the_fifteenth_version() {
         assert_eq!(keys, expected, "{version:?}");
         let has_example = request.system.contains(r#"{"content":[{"a":"#);
         assert_eq!(has_example, is_new, "{version:?}: {}", request.system);
+        let gauge = properties("gauge");
+        let (on, kind) = if is_new { ("true", "string") } else { ("1", "integer") };
+        assert_eq!(gauge["on"]["default"].to_string(), on, "{version:?}: {gauge}");
+        assert_eq!(gauge["n"]["type"], kind, "{version:?}: {gauge}");
+        assert_eq!(gauge["n"]["const"], "+5", "{version:?}: {gauge}");
 
         let options = AgentOptions { version, ..options_with("forms.xsd", FORMS) };
         let agent = ModelAgent::new(options, says(1, "", "normal"), Arc::new(story.clone()));
@@ -750,8 +758,8 @@ fn redact_turn(story: &mut Story, call: MessageId) {
     }
 }
 
-/// Sections 5.21 and 10.5: a request is shown before the results of its turns, even if the texts of
-/// all these turns were redacted.
+/// Rule 5.21: a conversation continues with its history in order. A request is shown before the
+/// results of its turns, even if the texts of all these turns were redacted.
 #[test]
 fn a_request_is_before_the_messages_of_its_redacted_turn_since_the_fifteenth_version() {
     let (mut story, first) = question_thread();

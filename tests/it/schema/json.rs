@@ -223,6 +223,54 @@ fn a_fixed_list_is_an_array() {
     assert_eq!(schemas.validate(&lists, xml.as_bytes()), Ok(()), "{xml}");
 }
 
+/// An element with a fixed value is only valid with the text of the XSD, so a value that JSON
+/// writes in another way is a string.
+#[test]
+fn fixed_and_default_values_have_the_type_of_their_property() {
+    let kinds = [
+        ("int", "+5", json!("+5"), json!(5)),
+        ("int", "007", json!("007"), json!(7)),
+        ("int", "5", json!(5), json!(5)),
+        ("boolean", "1", json!("1"), json!(true)),
+        ("boolean", "0", json!("0"), json!(false)),
+        ("boolean", "true", json!(true), json!(true)),
+        ("decimal", ".5", json!(".5"), json!(0.5)),
+        ("double", "INF", json!("INF"), Value::Null),
+        ("string", " x ", json!(" x "), json!(" x ")),
+        ("ints", "+1 2", json!(["+1", "2"]), json!([1, 2])),
+    ];
+    let list = "<xs:simpleType><xs:list itemType='xs:int'/></xs:simpleType>";
+    for (kind, text, fixed, default) in kinds {
+        let (kind, inner) = match kind {
+            "ints" => (String::new(), list),
+            kind => (format!("type='xs:{kind}'"), ""),
+        };
+        let of_element = format!("<xs:element name='e' {kind} fixed='{text}'>{inner}</xs:element>");
+        let of_attributes = format!(
+            "<xs:attribute name='f' {kind} fixed='{text}'>{inner}</xs:attribute>\
+             <xs:attribute name='d' {kind} default='{text}'>{inner}</xs:attribute>"
+        );
+        let schema = format!(
+            "<xs:schema xmlns:xs='http://www.w3.org/2001/XMLSchema'><xs:element name='root'>\
+             <xs:complexType><xs:sequence>{of_element}</xs:sequence>{of_attributes}\
+             </xs:complexType></xs:element></xs:schema>"
+        );
+        let mut schemas = Schemas::default();
+        schemas.add_builtin("values.xsd", schema.leak()).unwrap();
+        let root = name(&schemas, "root");
+        let properties = schemas.json(&root)["properties"].clone();
+        assert_eq!(properties["e"]["const"], fixed, "{text}: {properties}");
+        assert_eq!(properties["f"]["const"], fixed, "{text}: {properties}");
+        assert_eq!(properties["d"]["default"], default, "{text}: {properties}");
+        let is_string = properties["e"]["type"] == "string";
+        assert_eq!(is_string, fixed.is_string(), "{text}: {properties}");
+
+        let arguments = json!({"e": fixed, "f": fixed}).to_string();
+        let xml = schemas.to_xml(&root, &arguments).unwrap();
+        assert_eq!(schemas.validate(&root, xml.as_bytes()), Ok(()), "{xml}");
+    }
+}
+
 #[test]
 fn numbers_keep_the_digits_they_were_written_with() {
     let schemas = loaded("xsd/choice.xsd");
