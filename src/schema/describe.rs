@@ -12,6 +12,7 @@ use super::particle_place::{ChoiceBranch, ParticlePlace};
 use super::sample;
 use super::sample_time;
 use crate::ids::PayloadName;
+use crate::limits;
 use crate::xml::shape::QName;
 use crate::xml::write::XML_NAMESPACE;
 
@@ -384,7 +385,9 @@ fn particles(
             }
             ParticleTerm::GroupRef(name) => match model.groups.get(name) {
                 Some(inner) if within.form == DescriptionForm::Current => {
-                    particles(within, inner, place, above, out);
+                    if place.groups <= limits::OUTLINE_DEPTH_MAX {
+                        particles(within, inner, place, above, out);
+                    }
                 }
                 Some(inner) if above.len() < 32 => {
                     above.push(name.clone());

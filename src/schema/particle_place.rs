@@ -2,7 +2,7 @@
 //! the choice to which the particle belongs.
 
 use super::describe::PayloadParameter;
-use super::model::{ContentParticle, SchemaModel};
+use super::model::{ContentParticle, ParticleTerm, SchemaModel};
 
 /// The branch of a choice to which an alternative belongs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,6 +30,8 @@ pub struct ParticlePlace {
     /// Whether the particle belongs to a repeated group of several elements.
     pub interleaved: bool,
     pub choice: Option<ChoiceBranch>,
+    /// Number of the named groups of its element in which the particle stands, one in another.
+    pub groups: usize,
     /// Whether the particle is the only content of its branch of `choice`.
     is_whole_branch: bool,
 }
@@ -42,6 +44,7 @@ impl ParticlePlace {
         alternative: false,
         interleaved: false,
         choice: None,
+        groups: 0,
         is_whole_branch: false,
     };
 
@@ -61,6 +64,7 @@ impl ParticlePlace {
             repeated: self.repeated || particle.is_repeated(),
             interleaved: self.interleaved || model.repeats_several(particle),
             choice: self.choice.map(in_branch),
+            groups: self.groups + usize::from(matches!(particle.term, ParticleTerm::GroupRef(_))),
             is_whole_branch: self.is_whole_branch && count == 1,
             ..self
         }

@@ -77,6 +77,25 @@ fn the_children_in_named_groups_are_described() {
     }
 }
 
+#[test]
+fn a_long_chain_of_named_groups_is_cut_off() {
+    let mut groups = String::new();
+    for index in 0..100 {
+        write!(
+            groups,
+            "<xs:group name=\"g{index}\"><xs:sequence><xs:element name=\"e{index}\" \
+             type=\"xs:int\"/><xs:group ref=\"g{}\"/></xs:sequence></xs:group>",
+            index + 1
+        )
+        .unwrap();
+    }
+    let last = "<xs:group name=\"g100\"><xs:sequence/></xs:group>";
+    let schemas = made(&(groups + last + &root("<xs:group ref=\"g0\"/>")));
+    let name = schemas.names().next().unwrap();
+    let described = schemas.describe(name).parameters.len();
+    assert_eq!(described, limits::OUTLINE_DEPTH_MAX);
+}
+
 /// A document may redefine what another document has redefined before.
 #[test]
 fn each_redefinition_keeps_its_original() {
