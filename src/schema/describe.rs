@@ -1,7 +1,6 @@
 //! Describes a payload for prompts, help and docs.
 
 use std::cell::Cell;
-use std::collections::HashSet;
 use std::fmt;
 
 use super::described_types::DescribedTypes;
@@ -11,6 +10,7 @@ use super::part_coverage::PartCoverage;
 use super::particle_place::{ChoiceBranch, ParticlePlace};
 use super::sample;
 use super::sample_time;
+use super::undescribed_parts::UndescribedParts;
 use crate::ids::PayloadName;
 use crate::limits;
 use crate::xml::shape::QName;
@@ -21,8 +21,6 @@ pub const DEPTH_MAX: usize = 4;
 /// Maximum number of child elements that are described with their own attributes and children. For
 /// all further child elements, a description only lists some names of attributes and children.
 pub const PARAMETERS_MAX: usize = 50_000;
-/// Maximum number of undescribed attributes and children that the description of an element names.
-const NAMES_SHOWN: usize = 8;
 
 /// The description of a payload: its purpose and its parameters, which are its attributes and child
 /// elements.
@@ -64,7 +62,7 @@ pub struct TextContent {
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature that serde demands")]
-const fn is_zero(count: &usize) -> bool {
+pub(super) const fn is_zero(count: &usize) -> bool {
     *count == 0
 }
 
@@ -146,35 +144,6 @@ impl PayloadParameter {
     pub fn key(&self) -> String {
         let mark = if self.attribute { "@" } else { "" };
         format!("{mark}{}", self.name)
-    }
-}
-
-/// The attributes and children of an element that a description only lists by name.
-#[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize)]
-pub struct UndescribedParts {
-    /// Names of the first undescribed attributes and children.
-    #[serde(rename = "undescribed", skip_serializing_if = "Vec::is_empty")]
-    pub names: Vec<String>,
-    /// Number of undescribed attributes and children whose names are not in `names`.
-    #[serde(rename = "more_undescribed", skip_serializing_if = "is_zero")]
-    pub more: usize,
-}
-
-impl UndescribedParts {
-    pub fn of(names: impl IntoIterator<Item = String>) -> Self {
-        let mut names = names.into_iter();
-        let shown = names.by_ref().take(NAMES_SHOWN).collect();
-        Self { names: shown, more: names.count() }
-    }
-
-    /// Returns the undescribed parts in prose; `None` if everything is described.
-    pub fn in_prose(&self) -> Option<String> {
-        let shown = self.names.join(", ");
-        match self.more {
-            0 if shown.is_empty() => None,
-            0 => Some(format!("with {shown} (not described here)")),
-            more => Some(format!("with {shown} and {more} more (not described here)")),
-        }
     }
 }
 
@@ -321,7 +290,7 @@ impl<'a> DescribedModel<'a> {
 }
 
 /// Returns the name of an attribute as it is written in a payload.
-fn attribute_name(name: &QName) -> String {
+pub(super) fn attribute_name(name: &QName) -> String {
     let prefix = if name.namespace() == XML_NAMESPACE { "xml:" } else { "" };
     format!("{prefix}{}", name.local)
 }
@@ -463,15 +432,6 @@ fn parameter(
 
 /// The built-in type `xs:boolean` in prose.
 pub const BOOLEAN_WORDS: &str = "true or false";
-
-/// Returns the names of the attributes and children of an element. Each name occurs once.
-pub fn parts_of(model: &SchemaModel, outline: &ElementOutline) -> UndescribedParts {
-    let attributes = outline.attributes.iter().map(|attribute| attribute_name(&attribute.name));
-    let (children, _) = model.elements_in(&outline.content);
-    let children = children.iter().map(|child| child.name.local.to_string());
-    let mut seen = HashSet::new();
-    UndescribedParts::of(attributes.chain(children).filter(|name| seen.insert(name.clone())))
-}
 
 fn plain(kind: &str) -> TextContent {
     TextContent { kind: kind.to_owned(), choices: Vec::new(), more_choices: 0, range: None }

@@ -4,10 +4,10 @@ use std::cell::{OnceCell, RefCell};
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
-use super::describe::{UndescribedParts, parts_of};
 use super::model::{SchemaModel, TypeRef};
 use super::outline::ElementOutline;
 use super::part_coverage::{PartCoverage, coverage_of, extended_types};
+use super::undescribed_parts::{UndescribedParts, parts_of};
 use crate::xml::shape::QName;
 
 /// The types of a schema model. Each type is resolved only once.

@@ -43,6 +43,7 @@ mod short_form;
 mod source;
 mod text_comparison;
 mod trial_compile;
+mod undescribed_parts;
 mod value_comparison;
 mod xpath;
 mod xsd;

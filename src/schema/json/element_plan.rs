@@ -11,11 +11,11 @@ use serde_json::Value as Json;
 use super::json_schema::JsonSchemaForm;
 use crate::ids::PayloadName;
 use crate::limits;
-use crate::schema::describe::{self, UndescribedParts};
 use crate::schema::model::{
     ContentParticle, ElementDecl, ParticleTerm, SchemaModel, SchemaType, TypeRef,
 };
 use crate::schema::outline::{ElementOutline, OutlineAttribute, SimpleTypeOutline};
+use crate::schema::undescribed_parts::{self, UndescribedParts};
 use crate::xml::shape::QName;
 
 /// Name of the property that holds the content of an element as a whole: the text of an element
@@ -101,7 +101,7 @@ impl<'a> ElementPlans<'a> {
     pub fn get(&mut self, element: &ElementDecl) -> Rc<PlannedType> {
         let planned = || {
             let (plan, outline) = ElementPlan::of(self.model, element, self.form);
-            let parts = describe::parts_of(self.model, &outline);
+            let parts = undescribed_parts::parts_of(self.model, &outline);
             Rc::new(PlannedType { plan, outline, parts, undescribed: OnceCell::new() })
         };
 

@@ -8,9 +8,10 @@ use super::pattern;
 use super::value::{JsonType, sort};
 use crate::ids::PayloadName;
 use crate::schema::bounded_outline;
-use crate::schema::describe::{DescriptionForm, UndescribedParts};
+use crate::schema::describe::DescriptionForm;
 use crate::schema::model::{ElementDecl, SchemaModel};
 use crate::schema::outline::{ElementOutline, SimpleTypeOutline};
+use crate::schema::undescribed_parts::UndescribedParts;
 use crate::xml::shape::QName;
 
 const DEPTH_MAX: usize = 8;
