@@ -206,8 +206,10 @@ impl<'a> ModelReader<'a> {
         match &*element.name.local {
             "complexType" => {
                 let mut complex = self.complex(element);
-                if let TypeDerivation::Extends(base) | TypeDerivation::Restricts(base) =
-                    &mut complex.derivation
+                if let TypeDerivation::Extends(base)
+                | TypeDerivation::Restricts(base)
+                | TypeDerivation::SimpleExtends(base)
+                | TypeDerivation::SimpleRestricts(base, ..) = &mut complex.derivation
                 {
                     *base = TypeRef::Named(aside);
                 }

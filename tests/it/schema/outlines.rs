@@ -112,21 +112,35 @@ fn each_redefinition_keeps_its_original() {
             element(name)
         )
     };
+    let text = |kind: &str, base: &str, name: &str| {
+        format!(
+            "<xs:complexType name=\"{kind}\"><xs:simpleContent><xs:extension base=\"{base}\">\
+             <xs:attribute name=\"{name}-at\"/></xs:extension></xs:simpleContent></xs:complexType>"
+        )
+    };
     let again = |name: &str, of: &str| {
         let own = ["<xs:group ref=\"g\"/>", "<xs:attributeGroup ref=\"g\"/>"];
         format!(
             "<xs:redefine schemaLocation=\"{of}\">{}<xs:complexType name=\"t\">\
              <xs:complexContent><xs:extension base=\"t\"><xs:sequence>{}</xs:sequence>\
-             </xs:extension></xs:complexContent></xs:complexType></xs:redefine>",
+             </xs:extension></xs:complexContent></xs:complexType>{}\
+             <xs:complexType name=\"r\"><xs:simpleContent><xs:restriction base=\"r\">\
+             <xs:maxLength value=\"{}\"/></xs:restriction></xs:simpleContent></xs:complexType>\
+             </xs:redefine>",
             groups(name, own),
-            element(name)
+            element(name),
+            text("s", "s", name),
+            10 - name.len()
         )
     };
     let base = format!(
-        "{}<xs:complexType name=\"t\"><xs:sequence>{}</xs:sequence></xs:complexType>\
-         <xs:element name=\"of-type\" type=\"t\"/>",
+        "{}<xs:complexType name=\"t\"><xs:sequence>{}</xs:sequence></xs:complexType>{}{}\
+         <xs:element name=\"of-type\" type=\"t\"/><xs:element name=\"of-text\" type=\"s\"/>\
+         <xs:element name=\"of-short-text\" type=\"r\"/>",
         groups("one", ["", ""]),
-        element("one")
+        element("one"),
+        text("s", "xs:string", "one"),
+        text("r", "xs:string", "one")
     );
     let of_groups = root("<xs:group ref=\"g\"/><xs:attributeGroup ref=\"g\"/>");
     write("base.xsd", &(base + &of_groups));
@@ -135,9 +149,12 @@ fn each_redefinition_keeps_its_original() {
 
     let mut schemas = Schemas::default();
     schemas.add_file(&folder.path().join("main.xsd")).unwrap();
-    for (local, expected) in
-        [("root", "@three-at @two-at @one-at one two three"), ("of-type", "one two three")]
-    {
+    for (local, expected) in [
+        ("root", "@three-at @two-at @one-at one two three"),
+        ("of-type", "one two three"),
+        ("of-text", "@one-at @two-at @three-at"),
+        ("of-short-text", "@one-at"),
+    ] {
         let name = name(&schemas, local);
         let parameters = schemas.describe(&name).parameters;
         let keys: Vec<_> = parameters.iter().map(|parameter| parameter.key()).collect();
@@ -145,6 +162,8 @@ fn each_redefinition_keeps_its_original() {
         let example = schemas.example(&name).unwrap();
         assert_eq!(schemas.validate(&name, example.as_bytes()), Ok(()), "{example}");
     }
+    let text = schemas.describe(&name(&schemas, "of-short-text")).text;
+    assert_eq!(text.unwrap().range.unwrap(), "at most 5 characters");
 }
 
 #[test]
