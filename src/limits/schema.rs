@@ -64,6 +64,8 @@ pub const GRAMMARS_MAX: usize = 1_024;
 pub const EXAMPLE_ELEMENTS_MAX: usize = 2_000;
 /// Maximum depth to which descriptions and examples of a schema follow nested types.
 pub const OUTLINE_DEPTH_MAX: usize = 24;
+/// Maximum named groups, one in another, to which the description of an element follows.
+pub const OUTLINE_GROUPS_MAX: usize = 32;
 /// Maximum bytes of an example that a prompt shows for a payload.
 pub const EXAMPLE_BYTES_MAX: usize = 4 << 10;
 /// Maximum bytes of an outline that a prompt shows for a payload.

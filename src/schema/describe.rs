@@ -222,12 +222,13 @@ impl<'a> DescribedModel<'a> {
         let kind = self.types.get(&element.kind);
         let outline = &kind.outline;
         let doc = element.notes.doc.clone().or_else(|| outline.notes.doc.clone());
+        let (parameters, is_whole) = parameters(self, outline, &mut vec![element.name.clone()]);
         PayloadDescription {
             name: name.clone(),
             doc: doc.unwrap_or_default(),
             text: outline.is_text().then(|| self.content(outline)),
-            parameters: parameters(self, outline, &mut vec![element.name.clone()]),
-            coverage: kind.coverage,
+            parameters,
+            coverage: if is_whole { kind.coverage } else { PartCoverage::Partial },
             left_out: None,
         }
     }
@@ -295,11 +296,13 @@ pub(super) fn attribute_name(name: &QName) -> String {
     format!("{prefix}{}", name.local)
 }
 
+/// Returns the parameters of an element, and whether they are all of its attributes and children,
+/// see [`particles`].
 fn parameters(
     within: &DescribedModel<'_>,
     outline: &ElementOutline,
     above: &mut Vec<QName>,
-) -> Vec<PayloadParameter> {
+) -> (Vec<PayloadParameter>, bool) {
     let attributes = outline.attributes.iter().map(|a| PayloadParameter {
         name: within.attribute_name(&a.name),
         written: a.name.clone(),
@@ -318,18 +321,21 @@ fn parameters(
         undescribed: UndescribedParts::default(),
     });
     let mut out: Vec<PayloadParameter> = attributes.collect();
-    particles(within, &outline.content, ParticlePlace::ROOT, above, &mut out);
-    out
+    let is_whole = particles(within, &outline.content, ParticlePlace::ROOT, above, &mut out);
+    (out, is_whole)
 }
 
+/// Adds the parameters of `particles_here` to `out`. Returns false if this leaves out the children
+/// in a named group, because the group is nested too deep in other groups.
 fn particles(
     within: &DescribedModel<'_>,
     particles_here: &[ContentParticle],
     place: ParticlePlace,
     above: &mut Vec<QName>,
     out: &mut Vec<PayloadParameter>,
-) {
+) -> bool {
     let model = within.types.model();
+    let mut is_whole = true;
     for particle in particles_here {
         let place = place.of_particle(model, particle, particles_here.len());
         match &particle.term {
@@ -343,28 +349,19 @@ fn particles(
                 }
             }
             ParticleTerm::Sequence(inner) | ParticleTerm::All(inner) => {
-                particles(within, inner, place, above, out);
+                is_whole &= particles(within, inner, place, above, out);
             }
             ParticleTerm::Choice(inner) => {
                 let place = if inner.len() > 1 { place.one_of(out) } else { place };
                 for branch in inner {
                     let place = place.next_branch(out);
-                    particles(within, std::slice::from_ref(branch), place, above, out);
+                    let branch = std::slice::from_ref(branch);
+                    is_whole &= particles(within, branch, place, above, out);
                 }
             }
-            ParticleTerm::GroupRef(name) => match model.groups.get(name) {
-                Some(inner) if within.form == DescriptionForm::Current => {
-                    if place.groups <= limits::OUTLINE_DEPTH_MAX {
-                        particles(within, inner, place, above, out);
-                    }
-                }
-                Some(inner) if above.len() < 32 => {
-                    above.push(name.clone());
-                    particles(within, inner, place, above, out);
-                    above.pop();
-                }
-                _ => {}
-            },
+            ParticleTerm::GroupRef(name) => {
+                is_whole &= named_group(within, name, place, above, out);
+            }
             ParticleTerm::Any(_) => out.push(PayloadParameter {
                 name: "*".into(),
                 written: QName::new(None, "*"),
@@ -384,6 +381,31 @@ fn particles(
             }),
         }
     }
+
+    is_whole
+}
+
+/// Adds the parameters in a named group to `out`. The result is that of [`particles`].
+fn named_group(
+    within: &DescribedModel<'_>,
+    name: &QName,
+    place: ParticlePlace,
+    above: &mut Vec<QName>,
+    out: &mut Vec<PayloadParameter>,
+) -> bool {
+    let Some(inner) = within.types.model().groups.get(name) else { return false };
+    if within.form == DescriptionForm::Current {
+        let is_near = place.groups <= limits::OUTLINE_GROUPS_MAX;
+        return is_near && particles(within, inner, place, above, out);
+    }
+
+    if above.len() >= limits::OUTLINE_GROUPS_MAX {
+        return false;
+    }
+    above.push(name.clone());
+    let is_whole = particles(within, inner, place, above, out);
+    above.pop();
+    is_whole
 }
 
 fn parameter(
@@ -397,7 +419,7 @@ fn parameter(
     let again = above.contains(&element.name);
     let is_too_deep = above.len() >= within.depth || within.is_spent();
     let has_parts = !outline.attributes.is_empty() || !outline.content.is_empty();
-    let is_left_out = has_parts && (again || is_too_deep);
+    let mut is_left_out = has_parts && (again || is_too_deep);
     within.left.set(within.left.get().saturating_sub(1));
     let mut inner = Vec::new();
     let mut undescribed = UndescribedParts::default();
@@ -405,7 +427,9 @@ fn parameter(
         undescribed = kind.parts.clone();
     } else if !is_too_deep && !again {
         above.push(element.name.clone());
-        inner = parameters(within, outline, above);
+        let (parameters, is_whole) = parameters(within, outline, above);
+        inner = parameters;
+        is_left_out |= !is_whole;
         above.pop();
     }
 

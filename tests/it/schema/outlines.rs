@@ -10,7 +10,7 @@ use organism::agent::{self, FinalFormat};
 use organism::contract::{Contract, Contracts, Role};
 use organism::ids::{ListenerName, PayloadName};
 use organism::limits;
-use organism::schema::Schemas;
+use organism::schema::{DescriptionForm, PartCoverage, Schemas, has_form};
 use organism::xml::findings::TextLocation;
 use serde_json::{Value, json};
 
@@ -77,6 +77,41 @@ fn the_children_in_named_groups_are_described() {
     }
 }
 
+/// Prompts of the versions 8 to 14 are rebuilt with this text.
+#[test]
+fn earlier_descriptions_of_named_groups_stay_the_same() {
+    let inner = |name: &str, content: &str| {
+        format!(
+            "<xs:element name=\"{name}\"><xs:complexType><xs:sequence>{content}</xs:sequence>\
+             </xs:complexType></xs:element>"
+        )
+    };
+    let home = inner("home", "<xs:element name=\"door\" type=\"xs:int\"/>")
+        .replace("name=\"home\"", "name=\"home\" form=\"qualified\"");
+    let leaf = "<xs:element name=\"leaf\"><xs:complexType><xs:attribute name=\"size\"/>\
+                </xs:complexType></xs:element>";
+    let tree = inner("tree", &inner("branch", leaf));
+    let groups = format!(
+        "<xs:group name=\"home\"><xs:sequence>{home}</xs:sequence></xs:group>\
+         <xs:group name=\"yard\"><xs:sequence>{tree}</xs:sequence></xs:group>"
+    );
+    let content = "<xs:sequence><xs:group ref=\"home\"/><xs:group ref=\"yard\"/></xs:sequence>";
+    let schemas = made(&(groups + &root(content)));
+    let name = schemas.names().next().unwrap();
+    let description = schemas.description_in(name, DescriptionForm::GroupsAsLevels);
+    let expected = [
+        "root",
+        "  - home: elements, required",
+        "  - tree: elements, required",
+        "    - branch: elements, required",
+        "      - leaf: empty, required, with size (not described here)",
+        "  This outline leaves out the parts of 1 elements that are marked as not described. The \
+         schema checks them all the same, and a refusal names what it expects. To narrow the \
+         outline, let the config accept an element with fewer parts.\n",
+    ];
+    assert_eq!(description.to_string(), expected.join("\n"));
+}
+
 #[test]
 fn a_long_chain_of_named_groups_is_cut_off() {
     let mut groups = String::new();
@@ -90,10 +125,17 @@ fn a_long_chain_of_named_groups_is_cut_off() {
         .unwrap();
     }
     let last = "<xs:group name=\"g100\"><xs:sequence/></xs:group>";
-    let schemas = made(&(groups + last + &root("<xs:group ref=\"g0\"/>")));
-    let name = schemas.names().next().unwrap();
-    let described = schemas.describe(name).parameters.len();
-    assert_eq!(described, limits::OUTLINE_DEPTH_MAX);
+    let outer = "<xs:element name=\"outer\"><xs:complexType><xs:sequence>\
+                 <xs:element ref=\"root\"/></xs:sequence></xs:complexType></xs:element>";
+    let schemas = made(&(groups + last + &root("<xs:group ref=\"g0\"/>") + outer));
+    let description = schemas.describe(&name(&schemas, "root"));
+    assert_eq!(description.parameters.len(), limits::OUTLINE_GROUPS_MAX);
+    assert_eq!(description.coverage, PartCoverage::Partial);
+    assert!(!has_form(&description));
+
+    let description = schemas.describe(&name(&schemas, "outer"));
+    assert_eq!(description.coverage, PartCoverage::Complete);
+    assert_eq!(description.parameters[0].coverage, PartCoverage::Partial);
 }
 
 /// A document may redefine what another document has redefined before.
