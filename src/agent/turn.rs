@@ -497,9 +497,9 @@ fn unreadable(error: &journal::Error) -> AttemptFailure {
 }
 
 fn protocol_of_calls(options: &AgentOptions) -> AgentProtocol {
-    let AgentOptions { contract, contracts, schemas, .. } = options;
+    let AgentOptions { contract, contracts, schemas, version, .. } = options;
     let vocabulary = AgentVocabulary::new(contract, contracts, schemas);
-    let finals = AgentFinals::new(&vocabulary, schemas, options.final_format.clone());
+    let finals = AgentFinals::new(&vocabulary, schemas, options.final_format.clone(), *version);
     protocol_with(options, vocabulary, finals.ended_by(options.final_by))
 }
 
@@ -519,7 +519,7 @@ struct GoalTerms {
 /// of the goal. The second payload may be absent. A goal whose output has a type is answered only
 /// with the payload of this type. Any other goal can also be answered with the text of a turn.
 fn protocols_of_goals(options: &AgentOptions) -> HashMap<GoalTerms, Arc<AgentProtocol>> {
-    let AgentOptions { contract, contracts, schemas, .. } = options;
+    let AgentOptions { contract, contracts, schemas, version, .. } = options;
     let vocabulary = contracts.vocabulary(&contract.name).filter(|words| words.has_goals());
     let Some(vocabulary) = vocabulary else { return HashMap::new() };
 
@@ -527,7 +527,7 @@ fn protocols_of_goals(options: &AgentOptions) -> HashMap<GoalTerms, Arc<AgentPro
         let GoalTerms { answer, delegate } = &form;
         let delegate = delegate.as_ref();
         let vocabulary = AgentVocabulary::for_goals(answer, delegate, contract, contracts, schemas);
-        let finals = AgentFinals::new(&vocabulary, schemas, format).ended_by(by);
+        let finals = AgentFinals::new(&vocabulary, schemas, format, *version).ended_by(by);
         (form, Arc::new(protocol_with(options, vocabulary, finals)))
     };
 

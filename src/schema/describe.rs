@@ -161,18 +161,15 @@ pub enum DescriptionForm {
     Current,
 }
 
-/// Describes a global element. An unknown element has neither documentation nor parameters.
-pub fn payload(model: &SchemaModel, name: &PayloadName) -> PayloadDescription {
+/// Describes a global element in the given form. An unknown element has neither documentation nor
+/// parameters.
+pub fn payload(
+    model: &SchemaModel,
+    name: &PayloadName,
+    form: DescriptionForm,
+) -> PayloadDescription {
     let types = DescribedTypes::new(model);
-    DescribedModel::new(&types, DEPTH_MAX, PARAMETERS_MAX).payload(name)
-}
-
-/// Describes a global element with the wording that prompts had before version 8 of the prompt
-/// renderer.
-pub fn early_payload(model: &SchemaModel, name: &PayloadName) -> PayloadDescription {
-    let types = DescribedTypes::new(model);
-    let within = DescribedModel::new(&types, DEPTH_MAX, PARAMETERS_MAX);
-    within.in_form(DescriptionForm::Early).payload(name)
+    DescribedModel::new(&types, DEPTH_MAX, PARAMETERS_MAX).in_form(form).payload(name)
 }
 
 /// A describer of the elements of a schema model, down to a limited depth.

@@ -263,13 +263,22 @@ impl SchemaFile {
     }
 
     pub fn describe(&self, name: &PayloadName) -> PayloadDescription {
-        describe::payload(self.model(), name)
+        self.whole_description_in(name, DescriptionForm::Current)
+    }
+
+    /// Returns the description of a payload in the given form, without a bound on its length.
+    pub fn whole_description_in(
+        &self,
+        name: &PayloadName,
+        form: DescriptionForm,
+    ) -> PayloadDescription {
+        describe::payload(self.model(), name, form)
     }
 
     /// Returns the description of a payload as prompts show it in the given form.
     pub fn description_in(&self, name: &PayloadName, form: DescriptionForm) -> PayloadDescription {
         match form {
-            DescriptionForm::Early => describe::early_payload(self.model(), name),
+            DescriptionForm::Early => self.whole_description_in(name, form),
             DescriptionForm::GroupsAsLevels => bounded_outline::outline(self.model(), name, form),
             DescriptionForm::Current => self.outline(name),
         }
@@ -315,16 +324,21 @@ impl SchemaFile {
         json::schema(self.model(), name, form)
     }
 
-    /// Returns the name of the property that holds the content of a payload in a native tool call.
-    /// Returns `None` if no property holds the content as a whole.
-    pub fn content_key(&self, name: &PayloadName) -> Option<String> {
-        json::content_key(self.model(), name)
+    /// Returns the name of the property that holds the content of a payload in a JSON Schema of the
+    /// given form. Returns `None` if no property holds the content as a whole.
+    pub fn content_key(&self, name: &PayloadName, form: JsonSchemaForm) -> Option<String> {
+        json::content_key(self.model(), name, form)
     }
 
-    /// Returns the name of the property that holds a child in a native tool call. `child` is the
-    /// local name of the child. Returns `None` if there is no such property.
-    pub fn child_key(&self, name: &PayloadName, child: &str) -> Option<String> {
-        json::child_key(self.model(), name, child)
+    /// Returns the name of the property that holds a child in a JSON Schema of the given form.
+    /// `child` is the local name of the child. Returns `None` if there is no such property.
+    pub fn child_key(
+        &self,
+        name: &PayloadName,
+        child: &str,
+        form: JsonSchemaForm,
+    ) -> Option<String> {
+        json::child_key(self.model(), name, child, form)
     }
 
     /// Converts the arguments of a native tool call to the payload that they describe. `arguments`

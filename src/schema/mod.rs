@@ -259,6 +259,18 @@ impl Schemas {
         }
     }
 
+    /// Returns the description of a payload in the given form, without a bound on its length.
+    pub fn whole_description_in(
+        &self,
+        name: &PayloadName,
+        form: DescriptionForm,
+    ) -> PayloadDescription {
+        match self.by_name.get(name) {
+            Some(file) => file.whole_description_in(name, form),
+            None => self.describe(name),
+        }
+    }
+
     /// Whether a payload `name` can contain the attribute `attribute`, at any depth. In doubt,
     /// returns true. Returns false if `name` has no schema, or if no document of the schema
     /// declares the attribute.
@@ -301,15 +313,20 @@ impl Schemas {
     }
 
     /// Returns the name of the property that holds the whole content of the payload `name` in a
-    /// native tool call. Returns `None` if there is no such property.
-    pub fn content_key(&self, name: &PayloadName) -> Option<String> {
-        self.by_name.get(name)?.content_key(name)
+    /// JSON Schema of the given form. Returns `None` if there is no such property.
+    pub fn content_key(&self, name: &PayloadName, form: JsonSchemaForm) -> Option<String> {
+        self.by_name.get(name)?.content_key(name, form)
     }
 
     /// Returns the name of the property that holds the child element `child` of the payload `name`
-    /// in a native tool call. Returns `None` if there is no such property.
-    pub fn child_key(&self, name: &PayloadName, child: &str) -> Option<String> {
-        self.by_name.get(name)?.child_key(name, child)
+    /// in a JSON Schema of the given form. Returns `None` if there is no such property.
+    pub fn child_key(
+        &self,
+        name: &PayloadName,
+        child: &str,
+        form: JsonSchemaForm,
+    ) -> Option<String> {
+        self.by_name.get(name)?.child_key(name, child, form)
     }
 
     /// Converts the arguments of a native tool call to a payload; see [`SchemaFile::to_xml`].

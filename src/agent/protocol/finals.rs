@@ -11,7 +11,7 @@ use super::vocabulary::AgentVocabulary;
 use crate::agent::{FinalFormat, FinalMode, RendererVersion};
 use crate::ids::PayloadName;
 use crate::mutant::mutant;
-use crate::schema::{PayloadDescription, Schemas, repeated_member};
+use crate::schema::{JsonSchemaForm, PayloadDescription, Schemas, repeated_member};
 use crate::xml::element::Element;
 use crate::xml::extract::{ExtractedItem, Extraction};
 use crate::xml::findings::{Finding, TextLocation};
@@ -23,6 +23,8 @@ pub struct AgentFinals {
     pub by: FinalMode,
     words: Vec<FinalPayload>,
     schemas: Schemas,
+    /// Version of the renderer that writes the prompts about these payloads.
+    version: RendererVersion,
 }
 
 #[derive(Debug, Clone)]
@@ -55,11 +57,16 @@ impl ReportPlace {
     }
 
     /// Returns the name of the JSON property that contains the report, if the payload is written as
-    /// JSON. Returns `None` if there is no such property.
-    fn key(&self, payload: &PayloadName, schemas: &Schemas) -> Option<String> {
+    /// JSON of the given form. Returns `None` if there is no such property.
+    fn key(
+        &self,
+        payload: &PayloadName,
+        schemas: &Schemas,
+        form: JsonSchemaForm,
+    ) -> Option<String> {
         match self {
-            Self::Content => schemas.content_key(payload),
-            Self::Child(child) => schemas.child_key(payload, child),
+            Self::Content => schemas.content_key(payload, form),
+            Self::Child(child) => schemas.child_key(payload, child, form),
         }
     }
 
@@ -72,14 +79,27 @@ impl ReportPlace {
 }
 
 impl AgentFinals {
-    pub fn new(vocabulary: &AgentVocabulary, schemas: &Schemas, format: FinalFormat) -> Self {
-        let words = vocabulary.finals();
-        let words = words.map(|word| FinalPayload {
+    pub fn new(
+        vocabulary: &AgentVocabulary,
+        schemas: &Schemas,
+        format: FinalFormat,
+        version: RendererVersion,
+    ) -> Self {
+        // An outline may leave out what a final requires.
+        let form = version.description_form();
+        let described = |name| schemas.whole_description_in(name, form);
+        let words = vocabulary.finals().map(|word| FinalPayload {
             name: word.name.clone(),
-            // An outline may leave out what a final requires.
-            report: ReportPlace::of(&schemas.describe(&word.name)),
+            report: ReportPlace::of(&described(&word.name)),
         });
-        Self { format, by: FinalMode::Action, words: words.collect(), schemas: schemas.clone() }
+
+        Self {
+            format,
+            by: FinalMode::Action,
+            words: words.collect(),
+            schemas: schemas.clone(),
+            version,
+        }
     }
 
     #[must_use]
@@ -152,7 +172,7 @@ impl AgentFinals {
     /// is written as JSON, for example as the arguments of a native call. Returns `None` if the
     /// payload has no place for a report.
     fn report_key(&self, name: &PayloadName) -> Option<String> {
-        self.report(name)?.key(name, &self.schemas)
+        self.report(name)?.key(name, &self.schemas, self.version.json_form())
     }
 
     fn report(&self, name: &PayloadName) -> Option<&ReportPlace> {

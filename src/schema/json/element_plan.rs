@@ -212,17 +212,26 @@ impl ElementPlan {
     }
 }
 
-/// Returns the name of the property that holds the whole content of the payload `name` in a native
-/// tool call. Returns `None` if there is no such property.
-pub fn content_key(model: &SchemaModel, name: &PayloadName) -> Option<String> {
-    let (plan, _) = ElementPlan::of(model, model.element(name)?, JsonSchemaForm::Current);
+/// Returns the name of the property that holds the whole content of the payload `name` in a JSON
+/// Schema of the given form. Returns `None` if there is no such property.
+pub fn content_key(
+    model: &SchemaModel,
+    name: &PayloadName,
+    form: JsonSchemaForm,
+) -> Option<String> {
+    let (plan, _) = ElementPlan::of(model, model.element(name)?, form);
     plan.content_key().map(str::to_owned)
 }
 
 /// Returns the name of the property that holds the child element `child` of the payload `name` in a
-/// native tool call. Returns `None` if there is no such property.
-pub fn child_key(model: &SchemaModel, name: &PayloadName, child: &str) -> Option<String> {
-    let (plan, _) = ElementPlan::of(model, model.element(name)?, JsonSchemaForm::Current);
+/// JSON Schema of the given form. Returns `None` if there is no such property.
+pub fn child_key(
+    model: &SchemaModel,
+    name: &PayloadName,
+    child: &str,
+    form: JsonSchemaForm,
+) -> Option<String> {
+    let (plan, _) = ElementPlan::of(model, model.element(name)?, form);
     let PlanContent::Keyed { slots, .. } = plan.content else { return None };
     let slot = slots.into_iter().find(|slot| *slot.element.name.local == *child)?;
     Some(slot.key)

@@ -2,15 +2,16 @@
 //! bounded, they describe a valid call, and values appear in them only as data.
 
 use std::fmt::Write as _;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use expect_test::expect;
 use organism::agent::protocol::{AgentFinals, AgentVocabulary};
-use organism::agent::{self, FinalFormat};
+use organism::agent::{self, FinalFormat, RendererVersion, ReportSchema};
 use organism::contract::{Contract, Contracts, Role};
 use organism::ids::{ListenerName, PayloadName};
 use organism::limits;
-use organism::schema::{DescriptionForm, PartCoverage, Schemas, has_form};
+use organism::schema::{DescriptionForm, JsonSchemaForm, PartCoverage, Schemas, has_form};
 use organism::xml::findings::TextLocation;
 use serde_json::{Value, json};
 
@@ -225,13 +226,12 @@ fn an_attribute_named_content_stands_beside_the_content() {
     assert_eq!(schemas.to_json(&name, &xml).unwrap(), arguments, "{xml}");
 }
 
-#[test]
-fn a_report_is_the_text_of_a_final_and_not_its_attribute_named_content() {
-    let mut schemas = made(
-        "<xs:element name=\"done\"><xs:complexType><xs:simpleContent>\
-         <xs:extension base=\"xs:string\"><xs:attribute name=\"content\" type=\"xs:string\"/>\
-         </xs:extension></xs:simpleContent></xs:complexType></xs:element>",
-    );
+/// The finals of an agent that ends its call with the only payload of these schemas.
+fn finals_of(
+    schemas: &mut Schemas,
+    format: FinalFormat,
+    version: RendererVersion,
+) -> (PayloadName, AgentFinals) {
     let done = schemas.names().next().unwrap().clone();
     schemas.add_builtin("agent.xsd", agent::SCHEMA).unwrap();
     let contract = Contract {
@@ -239,8 +239,51 @@ fn a_report_is_the_text_of_a_final_and_not_its_attribute_named_content() {
         ..Contract::new(ListenerName::parse("writer").unwrap(), Role::Agent)
     };
     let contracts = Contracts::new(vec![contract.clone()]).unwrap();
-    let vocabulary = AgentVocabulary::new(&contract, &contracts, &schemas);
-    let finals = AgentFinals::new(&vocabulary, &schemas, FinalFormat::Markdown);
+    let vocabulary = AgentVocabulary::new(&contract, &contracts, schemas);
+    let finals = AgentFinals::new(&vocabulary, schemas, format, version);
+    (done, finals)
+}
+
+/// A prompt of an earlier version is rebuilt with the place that a report had in it.
+#[test]
+fn a_report_has_the_place_of_its_version_of_the_renderer() {
+    let child = |name: &str| format!("<xs:element name=\"{name}\" type=\"xs:string\"/>");
+    let walk = format!(
+        "<xs:sequence>{a}<xs:sequence minOccurs=\"0\" maxOccurs=\"unbounded\">{a}{}\
+         </xs:sequence></xs:sequence>",
+        child("b"),
+        a = child("a")
+    );
+    let group = "<xs:group name=\"text\"><xs:sequence><xs:element name=\"text\" form=\"qualified\">\
+                 <xs:complexType><xs:simpleContent><xs:extension base=\"xs:string\">\
+                 <xs:attribute name=\"lang\"/></xs:extension></xs:simpleContent></xs:complexType>\
+                 </xs:element></xs:sequence></xs:group>";
+    let group = group.to_owned() + &root("<xs:group ref=\"text\"/>");
+
+    for (version, form, has_place) in [
+        (RendererVersion::V14, JsonSchemaForm::WithXmlNames, true),
+        (RendererVersion::V15, JsonSchemaForm::Current, false),
+    ] {
+        let (_, finals) = finals_of(&mut made(&group), FinalFormat::Markdown, version);
+        assert_eq!(finals.of_text().is_some(), has_place, "{version:?}");
+
+        let own = json!({"type": "object", "required": ["sum"]});
+        let format = FinalFormat::Json(Arc::new(ReportSchema::parse(&own.to_string()).unwrap()));
+        let mut schemas = made(&root(&walk));
+        let (name, finals) = finals_of(&mut schemas, format, version);
+        let parameters = finals.parameters(&name, schemas.json_in(&name, form));
+        assert_eq!(parameters["properties"]["a"] == own, has_place, "{version:?}: {parameters}");
+    }
+}
+
+#[test]
+fn a_report_is_the_text_of_a_final_and_not_its_attribute_named_content() {
+    let mut schemas = made(
+        "<xs:element name=\"done\"><xs:complexType><xs:simpleContent>\
+         <xs:extension base=\"xs:string\"><xs:attribute name=\"content\" type=\"xs:string\"/>\
+         </xs:extension></xs:simpleContent></xs:complexType></xs:element>",
+    );
+    let (_, finals) = finals_of(&mut schemas, FinalFormat::Markdown, RendererVersion::CURRENT);
     let action = finals.write("the report", TextLocation::default()).unwrap();
     let payload = String::from_utf8(action.payload).unwrap();
     assert!(payload.ends_with(">the report</done>"), "{payload}");
