@@ -94,7 +94,8 @@ word_enum! {
         /// - The JSON form of a content such as `(a,(a,b)*)` is a list, which keeps the order.
         /// - In the definition of a native tool, a default or fixed value has the JSON type of its
         ///   parameter. If JSON cannot write a fixed number or boolean with the text of the schema,
-        ///   the parameter is a string.
+        ///   the parameter is a string. A parameter for the text of an element has these values,
+        ///   too.
         V15 = "15",
     }
 }

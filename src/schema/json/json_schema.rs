@@ -37,7 +37,8 @@ pub enum JsonSchemaForm {
     WithXmlNames,
     /// Since version 15:
     /// - A default or fixed value has the JSON type of its property. If JSON cannot write a fixed
-    ///   number or boolean with the text of the XSD, the property is a string.
+    ///   number or boolean with the text of the XSD, the property is a string. The property for the
+    ///   text of an element states these values, too.
     /// - The children of a content such as `(a,(a,b)*)` are a list, which keeps their order.
     /// - The description of a string of XML describes children in named groups like all others.
     Current,
@@ -148,10 +149,10 @@ impl<'p, 'm> SchemaBuilder<'p, 'm> {
 
     fn payload(&mut self, element: &ElementDecl) -> Json {
         let planned = self.plans.get(element);
-        self.object(&planned.plan)
+        self.object(element, &planned.plan)
     }
 
-    fn object(&mut self, plan: &ElementPlan) -> Json {
+    fn object(&mut self, element: &ElementDecl, plan: &ElementPlan) -> Json {
         let mut properties = Map::new();
         let mut required: Vec<Json> = Vec::new();
         if let PlanContent::Keyed { slots, .. } = &plan.content {
@@ -176,7 +177,7 @@ impl<'p, 'm> SchemaBuilder<'p, 'm> {
             properties.insert(key.clone(), schema);
         }
 
-        if let Some((key, schema, needed)) = self.content(&plan.content) {
+        if let Some((key, schema, needed)) = self.content(element, &plan.content) {
             if needed {
                 required.push(Json::String(key.clone()));
             }
@@ -194,9 +195,20 @@ impl<'p, 'm> SchemaBuilder<'p, 'm> {
 
     /// Returns the property for the whole content of an element: its name, its schema, and whether
     /// it is required. Returns `None` if there is no such property.
-    fn content(&mut self, content: &PlanContent) -> Option<(String, Json, bool)> {
+    fn content(
+        &mut self,
+        element: &ElementDecl,
+        content: &PlanContent,
+    ) -> Option<(String, Json, bool)> {
         match content {
-            PlanContent::Text { key, value } => Some((key.clone(), text(value), true)),
+            PlanContent::Text { key, value } => {
+                let mut schema = text(value);
+                if self.form >= JsonSchemaForm::Current {
+                    let ElementDecl { fixed, default, .. } = element;
+                    self.add_values(&mut schema, fixed.as_deref(), default.as_deref());
+                }
+                Some((key.clone(), schema, true))
+            }
             PlanContent::Markup { key, .. } => Some((key.clone(), markup(""), true)),
             PlanContent::Listed { key, slots, required } => {
                 let children: Map<String, Json> =
@@ -225,11 +237,11 @@ impl<'p, 'm> SchemaBuilder<'p, 'm> {
     /// the full schema accepts. For an element with children, the schema only lists the names of
     /// attributes and children. For any other element, the schema leaves out the optional
     /// attributes.
-    fn undescribed(&mut self, planned: &PlannedType) -> Json {
+    fn undescribed(&mut self, element: &ElementDecl, planned: &PlannedType) -> Json {
         let plan = &planned.plan;
         let is_leaf = matches!(plan.content, PlanContent::Text { .. } | PlanContent::Nothing);
         if is_leaf && plan.attributes.iter().all(|(_, attribute)| attribute.required) {
-            return self.object(plan);
+            return self.object(element, plan);
         }
 
         self.left_out += 1;
@@ -249,7 +261,7 @@ impl<'p, 'm> SchemaBuilder<'p, 'm> {
         };
 
         let plan = ElementPlan { attributes: required, content };
-        let mut schema = self.object(&plan);
+        let mut schema = self.object(element, &plan);
         if let Some(object) = schema.as_object_mut() {
             object.shift_remove("additionalProperties");
         }
@@ -269,10 +281,10 @@ impl<'p, 'm> SchemaBuilder<'p, 'm> {
             PlanContent::Markup { .. } if plan.is_bare() => markup_with(parts),
             _ if self.above.contains(&element.name) => json!({"type": "object"}),
             _ if is_too_deep && is_early => json!({"type": "object"}),
-            _ if is_too_deep => self.undescribed(&planned),
+            _ if is_too_deep => self.undescribed(element, &planned),
             _ => {
                 self.above.push(element.name.clone());
-                let schema = self.object(plan);
+                let schema = self.object(element, plan);
                 self.above.pop();
                 schema
             }

@@ -703,6 +703,7 @@ const FORMS: &str = r#"<xs:schema xmlns:xs="http://www.w3.org/2001/XMLSchema"
   <xs:element name="walk"><xs:complexType><xs:sequence><xs:element name="a" type="xs:int"/>
     <xs:sequence minOccurs="0" maxOccurs="unbounded"><xs:element name="a" type="xs:int"/>
       <xs:element name="b" type="xs:int"/></xs:sequence></xs:sequence></xs:complexType></xs:element>
+  <xs:element name="switch" type="xs:boolean" fixed="1"/>
   <xs:element name="gauge"><xs:complexType><xs:attribute name="on" type="xs:boolean" default="1"/>
     <xs:attribute name="n" type="xs:int" fixed="+5"/></xs:complexType></xs:element>
   </xs:schema>"#;
@@ -739,6 +740,10 @@ fn tools_describe_groups_orders_and_values_of_schemas_since_the_fifteenth_versio
         assert_eq!(gauge["on"]["default"].to_string(), on, "{version:?}: {gauge}");
         assert_eq!(gauge["n"]["type"], kind, "{version:?}: {gauge}");
         assert_eq!(gauge["n"]["const"], "+5", "{version:?}: {gauge}");
+        let text = properties("switch")["content"].to_string();
+        let is_fixed = text == r#"{"type":"string","const":"1"}"#;
+        assert_eq!(is_fixed, is_new, "{version:?}: {text}");
+        assert_eq!(text == r#"{"type":"boolean"}"#, !is_new, "{version:?}: {text}");
 
         let options = AgentOptions { version, ..options_with("forms.xsd", FORMS) };
         let agent = ModelAgent::new(options, says(1, "", "normal"), Arc::new(story.clone()));

@@ -239,21 +239,27 @@ fn fixed_and_default_values_have_the_type_of_their_property() {
         ("string", " x ", json!(" x "), json!(" x ")),
         ("ints", "+1 2", json!(["+1", "2"]), json!([1, 2])),
     ];
-    let list = "<xs:simpleType><xs:list itemType='xs:int'/></xs:simpleType>";
+    let list = "<xs:simpleType name='ints'><xs:list itemType='xs:int'/></xs:simpleType>";
     for (kind, text, fixed, default) in kinds {
-        let (kind, inner) = match kind {
-            "ints" => (String::new(), list),
-            kind => (format!("type='xs:{kind}'"), ""),
-        };
-        let of_element = format!("<xs:element name='e' {kind} fixed='{text}'>{inner}</xs:element>");
+        let kind = if kind == "ints" { kind.to_owned() } else { format!("xs:{kind}") };
+        let with_attribute = format!(
+            "<xs:complexType><xs:simpleContent><xs:extension base='{kind}'>\
+             <xs:attribute name='a' type='xs:int'/></xs:extension></xs:simpleContent>\
+             </xs:complexType>"
+        );
+        let of_elements = format!(
+            "<xs:element name='e' type='{kind}' fixed='{text}'/>\
+             <xs:element name='t' fixed='{text}'>{with_attribute}</xs:element>"
+        );
         let of_attributes = format!(
-            "<xs:attribute name='f' {kind} fixed='{text}'>{inner}</xs:attribute>\
-             <xs:attribute name='d' {kind} default='{text}'>{inner}</xs:attribute>"
+            "<xs:attribute name='f' type='{kind}' fixed='{text}'/>\
+             <xs:attribute name='d' type='{kind}' default='{text}'/>"
         );
         let schema = format!(
-            "<xs:schema xmlns:xs='http://www.w3.org/2001/XMLSchema'><xs:element name='root'>\
-             <xs:complexType><xs:sequence>{of_element}</xs:sequence>{of_attributes}\
-             </xs:complexType></xs:element></xs:schema>"
+            "<xs:schema xmlns:xs='http://www.w3.org/2001/XMLSchema'>{list}<xs:element name='root'>\
+             <xs:complexType><xs:sequence>{of_elements}</xs:sequence>{of_attributes}\
+             </xs:complexType></xs:element><xs:element name='own' type='{kind}' fixed='{text}'/>\
+             <xs:element name='usual' type='{kind}' default='{text}'/></xs:schema>"
         );
         let mut schemas = Schemas::default();
         schemas.add_builtin("values.xsd", schema.leak()).unwrap();
@@ -264,10 +270,19 @@ fn fixed_and_default_values_have_the_type_of_their_property() {
         assert_eq!(properties["d"]["default"], default, "{text}: {properties}");
         let is_string = properties["e"]["type"] == "string";
         assert_eq!(is_string, fixed.is_string(), "{text}: {properties}");
+        assert_eq!(properties["t"]["properties"]["content"], properties["e"], "{text}");
 
-        let arguments = json!({"e": fixed, "f": fixed}).to_string();
-        let xml = schemas.to_xml(&root, &arguments).unwrap();
-        assert_eq!(schemas.validate(&root, xml.as_bytes()), Ok(()), "{xml}");
+        // The text of a payload is a property, too.
+        let [own, usual] = ["own", "usual"].map(|local| name(&schemas, local));
+        let content = |name| schemas.json(name)["properties"]["content"].clone();
+        assert_eq!(content(&own), properties["e"], "{text}");
+        assert_eq!(content(&usual), properties["d"], "{text}");
+
+        let of_root = json!({"e": fixed, "t": {"content": fixed}, "f": fixed});
+        for (name, arguments) in [(root, of_root), (own, json!({"content": fixed}))] {
+            let xml = schemas.to_xml(&name, &arguments.to_string()).unwrap();
+            assert_eq!(schemas.validate(&name, xml.as_bytes()), Ok(()), "{xml}");
+        }
     }
 }
 
