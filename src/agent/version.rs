@@ -89,7 +89,8 @@ word_enum! {
         /// - If the first turn of a call was redacted, the request of this call is shown before the
         ///   messages of this turn.
         /// - The result of an action is shown as a plain text if the turn of the action is outside
-        ///   the window. Earlier versions did this for replies only.
+        ///   the window. Earlier versions did this for replies only. The text names the peer if the
+        ///   action was a call to a group of peers.
         /// - The children in a named group of a schema are described like all others.
         /// - The JSON form of a content such as `(a,(a,b)*)` is a list, which keeps the order.
         /// - In the definition of a native tool, a default or fixed value has the JSON type of its

@@ -556,11 +556,11 @@ fn native_query(story: &mut Story, call: MessageId) -> MessageId {
 }
 
 /// Adds the failure of the agent's call `query`.
-fn fail_query(story: &mut Story, query: MessageId) {
+fn fail_query(story: &mut Story, query: MessageId) -> MessageId {
     let core = system::NAMESPACE;
     let error = format!("<system-error xmlns=\"{core}\" code=\"timeout\">late</system-error>");
     let fault = story_message("core", "researcher", MessageKind::System, &error);
-    story.say(fault.because(query));
+    story.say(fault.because(query))
 }
 
 /// Sections 10.5 and 10.6: a result contains only the answer to its call. The messages that a peer
@@ -801,26 +801,38 @@ fn a_request_is_before_the_messages_of_its_redacted_turn_since_the_fifteenth_ver
     check_transferred(&open, first);
     check_transferred(&story, second);
 
-    // A kept memory shows the same as one that reads the thread from its beginning.
-    let model = says(1, "", "normal");
-    let kept = ModelAgent::new(options(), model, Arc::new(story.clone()));
-    for position in (1..=story.position().0).map(Position) {
-        let call = if position == story.position() { second } else { first };
-        let delivery = Delivery { position, ..delivery(&story, call) };
-        let model = says(1, "", "normal");
-        let fresh = ModelAgent::new(options(), model, Arc::new(story.clone()));
-        let [kept, fresh] = [&kept, &fresh].map(|agent| agent.rendered(&delivery).unwrap());
-        assert_eq!(messages_of(&kept), messages_of(&fresh), "{position}");
+    let last = story.position();
+    check_kept(&story, |position| if position == last { second } else { first });
+}
+
+/// Checks that a kept memory shows the same as one that reads the thread from its beginning.
+#[track_caller]
+fn check_kept(story: &Story, call_at: impl Fn(Position) -> MessageId) {
+    for transport in [ActionTransport::Xml, ActionTransport::Native] {
+        let agent = || {
+            let options = AgentOptions { transport, ..options() };
+            ModelAgent::new(options, says(1, "", "normal"), Arc::new(story.clone()))
+        };
+        let kept = agent();
+        for position in (1..=story.position().0).map(Position) {
+            let delivery = Delivery { position, ..delivery(story, call_at(position)) };
+            let [kept, fresh] = [&kept, &agent()].map(|agent| agent.rendered(&delivery).unwrap());
+            assert_eq!(messages_of(&kept), messages_of(&fresh), "{transport:?} {position}");
+        }
     }
 }
 
-/// Section 10.5: a `tool_result` is the result of an action that the prompt shows.
-#[test]
-fn results_of_actions_outside_of_the_window_are_plain_since_the_fifteenth_version() {
-    let (mut story, call) = question_thread();
+/// Adds results of four actions that a `clear-context` has cleared, one of them a native call, and
+/// a refusal of another action. Returns the ids of the fault of the first action and of the reply
+/// of the last one, which went to a group.
+fn cleared_results(story: &mut Story, call: MessageId) -> [MessageId; 2] {
+    let native = native_query(story, call);
     let query = format!("<query xmlns=\"{TOOLS}\">it</query>");
     let asks = [(); 2].map(|()| story_message("researcher", "code", MessageKind::Call, &query));
     let sent = story.turn("researcher", call, story.position(), "<query>it</query>", &asks);
+    let asks = ["code", "web"]
+        .map(|to| story_message("researcher", to, MessageKind::Call, &query).of_a_group());
+    let group = story.turn("researcher", call, story.position(), "<query>it</query>", &asks);
 
     let note = story.turn_note("researcher", call, "<search><qurey/></search>");
     let huh = format!(
@@ -843,26 +855,78 @@ fn results_of_actions_outside_of_the_window_are_plain_since_the_fifteenth_versio
     let asks = [story_message("researcher", "core", MessageKind::Call, &clear)];
     story.turn("researcher", call, story.position(), "<clear-context keep=\"1\"/>", &asks);
     story.window("researcher", 1);
-    fail_query(&mut story, sent[0]);
+    let fault = fail_query(story, sent[0]);
     let ack = format!("<ack xmlns=\"{}\"/>", system::NAMESPACE);
     story.say(story_message("core", "researcher", MessageKind::System, &ack).because(sent[1]));
+    fail_query(story, native);
+    let found = format!("<found xmlns=\"{TOOLS}\">it</found>");
+    let reply = story_message("web", "researcher", MessageKind::Reply, &found);
+    [fault, story.say(reply.because(group[1]))]
+}
 
+/// Section 10.5: a `tool_result` is the result of an action that the prompt shows.
+#[test]
+fn results_of_actions_outside_of_the_window_are_plain_since_the_fifteenth_version() {
+    let (mut story, call) = question_thread();
+    cleared_results(&mut story, call);
     let results = [
-        ("search", "Error: schema-invalid: no qurey"),
-        ("query", "Error: timeout: late"),
-        ("query", "acknowledged"),
+        ("search", "Error: schema-invalid: no qurey", 1),
+        ("query", "Error: timeout: late", 2),
+        ("query", "acknowledged", 1),
     ];
     for version in RendererVersion::ALL {
-        let text = texts_in(&story, call, version, ActionTransport::Xml);
-        for (name, result) in results {
-            let plain = format!("Result of an earlier {name} that is no longer shown:\n{result}");
-            let element = format!("<tool_result tool_name=\"{name}\">{result}</tool_result>");
-            let is_plain = version >= RendererVersion::V15;
-            assert_eq!(text.contains(&plain), is_plain, "{version:?}: {text}");
-            assert_eq!(text.contains(&element), !is_plain, "{version:?}: {text}");
+        let is_plain = version >= RendererVersion::V15;
+        for transport in [ActionTransport::Xml, ActionTransport::Native] {
+            let text = texts_in(&story, call, version, transport);
+            for (name, result, count) in results {
+                let plain =
+                    format!("Result of an earlier {name} that is no longer shown:\n{result}");
+                let element = format!("<tool_result tool_name=\"{name}\">{result}</tool_result>");
+                let [expected, other] = if is_plain { [plain, element] } else { [element, plain] };
+                assert_eq!(text.matches(&expected).count(), count, "{version:?}: {text}");
+                assert!(!text.contains(&other), "{version:?}: {text}");
+            }
+
+            let peer = if is_plain { " from web" } else { "" };
+            let reply = format!("Result of an earlier query{peer} that is no longer shown:\n");
+            assert_eq!(text.matches(&reply).count(), 1, "{version:?}: {text}");
         }
     }
     check_transferred(&story, call);
+    check_kept(&story, |_| call);
+}
+
+/// A placeholder states of which action it is the result, and whether the action failed.
+#[test]
+fn placeholders_of_results_outside_of_the_window_are_plain_since_the_fifteenth_version() {
+    let (mut story, call) = question_thread();
+    let [fault, reply] = cleared_results(&mut story, call);
+    let note = story.turn_note("researcher", call, "so").replace(
+        "</model-turn>",
+        &format!("<left-out message=\"{fault}\"/><left-out message=\"{reply}\"/></model-turn>"),
+    );
+    story.say(story_message("researcher", "researcher", MessageKind::Note, &note));
+
+    for version in RendererVersion::ALL {
+        let expected = if version >= RendererVersion::V15 {
+            [
+                "Result of an earlier query that is no longer shown:\nError: [left out: 20 char",
+                "Result of an earlier query from web that is no longer shown:\n[left out: ",
+            ]
+        } else {
+            [
+                "<tool_result tool_name=\"query\">Error: [left out: 20 char",
+                "<message from=\"web\" to=\"researcher\">[left out: ",
+            ]
+        };
+        for transport in [ActionTransport::Xml, ActionTransport::Native] {
+            let text = texts_in(&story, call, version, transport);
+            for part in expected {
+                assert_eq!(text.matches(part).count(), 1, "{version:?}: {part} in {text}");
+            }
+        }
+    }
+    check_kept(&story, |_| call);
 }
 
 /// An agent on another machine has the same history of a group. If the group has a reply, the

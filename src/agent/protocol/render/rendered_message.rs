@@ -59,9 +59,10 @@ impl<'a> RenderedMessage<'a> {
     }
 
     /// Converts a result to a plain text, because the prompt no longer shows the action of this
-    /// result. A plain text stays unchanged.
+    /// result. A plain text stays unchanged. Renderer versions before the fifteenth do not name the
+    /// peer of a group.
     fn without_action(self, version: RendererVersion) -> Self {
-        let Self::Result { name, text, payload, .. } = self else { return self };
+        let Self::Result { name, from, text, payload } = self else { return self };
         let content = if payload && version > RendererVersion::V3 {
             contained(&text)
         } else {
@@ -69,7 +70,11 @@ impl<'a> RenderedMessage<'a> {
         };
 
         let name = name.as_deref().unwrap_or("action");
-        Self::Plain(format!("Result of an earlier {name} that is no longer shown:\n{content}"))
+        let from = from.filter(|_| version >= RendererVersion::V15);
+        let from = from.map(|from| format!(" from {from}")).unwrap_or_default();
+        Self::Plain(format!(
+            "Result of an earlier {name}{from} that is no longer shown:\n{content}"
+        ))
     }
 
     /// Whether `self` and `next` are parts of one result. True if both are XML payloads without a
@@ -131,7 +136,7 @@ pub(super) fn merged(shown: Vec<RenderedMessage<'_>>) -> Vec<RenderedMessage<'_>
 /// Returns the full text of a message as the prompt of `viewer` shows it, even if the prompt
 /// replaces this message by a placeholder.
 pub fn text_of(seen: &ThreadMessage, viewer: &ListenerName, version: RendererVersion) -> String {
-    shown(seen, viewer, version).block(version)
+    in_window(shown(seen, viewer, version), seen, version).block(version)
 }
 
 pub(super) fn shown_or_stub<'a>(
@@ -140,10 +145,33 @@ pub(super) fn shown_or_stub<'a>(
     version: RendererVersion,
 ) -> RenderedMessage<'a> {
     let shown = shown(seen, viewer, version);
-    if !seen.left_out {
-        return shown;
-    }
+    let shown = if seen.left_out { stub(shown, seen, viewer, version) } else { shown };
+    in_window(shown, seen, version)
+}
 
+/// Converts the result of an action to a plain text if the turn of the action is outside the
+/// viewer's window. Renderer versions before the fifteenth do this in [`reply`], and for replies
+/// only.
+fn in_window<'a>(
+    shown: RenderedMessage<'a>,
+    seen: &ThreadMessage,
+    version: RendererVersion,
+) -> RenderedMessage<'a> {
+    if seen.is_of_cleared_turn && version >= RendererVersion::V15 {
+        shown.without_action(version)
+    } else {
+        shown
+    }
+}
+
+/// Returns the placeholder for the message `seen`. `shown` is the message as the prompt would show
+/// it if it fitted.
+fn stub<'a>(
+    shown: RenderedMessage<'a>,
+    seen: &ThreadMessage,
+    viewer: &ListenerName,
+    version: RendererVersion,
+) -> RenderedMessage<'a> {
     let Message { from, to, id, .. } = &*seen.message;
     let characters = shown.as_str().chars().count();
     let stub = format!(
@@ -182,6 +210,8 @@ fn thread_of(message: &Message) -> Option<String> {
     Some(attribute("thread_id")? + &attribute("status")? + &peer)
 }
 
+/// Returns the full message. The result of an action stays one if its action is outside the
+/// viewer's window, except for replies in renderer versions before the fifteenth.
 fn shown<'a>(
     seen: &'a ThreadMessage,
     viewer: &ListenerName,
@@ -192,7 +222,7 @@ fn shown<'a>(
         return RenderedMessage::Plain(others(message, viewer, version));
     }
 
-    let shown = match (message.kind, &seen.answers) {
+    match (message.kind, &seen.answers) {
         (MessageKind::Own, _) => {
             RenderedMessage::result(Some(&message.name.local), None, "recorded")
         }
@@ -207,12 +237,6 @@ fn shown<'a>(
             system_payload(message, answered.as_ref())
         }
         _ => RenderedMessage::Plain(others(message, viewer, version)),
-    };
-
-    if seen.is_of_cleared_turn && version >= RendererVersion::V15 {
-        shown.without_action(version)
-    } else {
-        shown
     }
 }
 
@@ -252,7 +276,11 @@ fn reply<'a>(
         RenderedMessage::payload(name, from, payload)
     };
 
-    if answered.in_window { shown } else { shown.without_action(version) }
+    if answered.in_window || version >= RendererVersion::V15 {
+        shown
+    } else {
+        shown.without_action(version)
+    }
 }
 
 /// Renders an error reply. If the payload has attributes or child elements, the result contains the
