@@ -5,6 +5,7 @@ from decimal import ROUND_HALF_UP, Decimal, localcontext
 from words import Fault
 
 _ZERO = Decimal(0)
+_NET = "The lines with allowances and charges come to"
 
 
 def first_fault(checks, invoice):
@@ -62,9 +63,14 @@ def line_sum(invoice):
 
 
 def net_total(invoice):
-    stated = invoice.one("LegalMonetaryTotal/TaxExclusiveAmount")
-    text = "The lines with allowances and charges come to"
-    return _differs("net-total", stated, _net(invoice), text)
+    """The totals of allowances and of charges, and the net amount, are the sums of their parts."""
+    totals = invoice.one("LegalMonetaryTotal")
+    off, on = _allowances(invoice), _charged(invoice)
+    return (
+        _differs("net-total", totals.one("AllowanceTotalAmount"), off, "The allowances add up to")
+        or _differs("net-total", totals.one("ChargeTotalAmount"), on, "The charges add up to")
+        or _differs("net-total", totals.one("TaxExclusiveAmount"), _net(invoice), _NET)
+    )
 
 
 def tax_amounts(invoice):
@@ -90,6 +96,11 @@ def tax_total(invoice):
             fault = _differs("tax-total", stated, expected, "The categories of tax add up to")
             if fault:
                 return fault
+            covered = total.all("TaxSubtotal/TaxableAmount")
+            taxable, net = sum((part.number for part in covered), _ZERO), _net(invoice)
+            if len(covered) == len(parts) and taxable != net:
+                reason = f"{_NET} {_plain(net)}, but the categories of tax cover {_plain(taxable)}."
+                return Fault("tax-total", reason, total.place)
     return None
 
 
@@ -127,12 +138,19 @@ def _gross(invoice):
 
 def _charges(node):
     """What is put on less what is taken off."""
-    total = _ZERO
-    for charge in node.all("AllowanceCharge"):
-        is_charge = charge.one("ChargeIndicator").text in ("true", "1")
-        amount = charge.amount("Amount")
-        total += amount if is_charge else -amount
-    return total
+    return _charged(node) - _allowances(node)
+
+
+def _charged(node):
+    return sum((c.amount("Amount") for c in node.all("AllowanceCharge") if _is_charge(c)), _ZERO)
+
+
+def _allowances(node):
+    return sum((c.amount("Amount") for c in node.all("AllowanceCharge") if not _is_charge(c)), _ZERO)
+
+
+def _is_charge(allowance_or_charge):
+    return allowance_or_charge.one("ChargeIndicator").text in ("true", "1")
 
 
 def _main_tax(invoice, path):

@@ -33,6 +33,11 @@ FAULTS = [
     ('"HUR">2<', '"HUR">4<', "line-amount", "/Invoice/InvoiceLine[2]/LineExtensionAmount"),
     (">5000<", ">5000.01<", "line-sum", "/Invoice/LegalMonetaryTotal/LineExtensionAmount"),
     (">5100.00<", ">5000.00<", "net-total", "/Invoice/LegalMonetaryTotal/TaxExclusiveAmount"),
+    ("TotalAmount currencyID=\"EUR\">100<", "TotalAmount currencyID=\"EUR\">999<", "net-total",
+     "/Invoice/LegalMonetaryTotal/AllowanceTotalAmount"),
+    ("TotalAmount currencyID=\"EUR\">200<", "TotalAmount currencyID=\"EUR\">20<", "net-total",
+     "/Invoice/LegalMonetaryTotal/ChargeTotalAmount"),
+    (">1000</cbc:TaxableAmount>", ">100</cbc:TaxableAmount>", "tax-total", "/Invoice/TaxTotal[1]"),
     (">4100.0<", ">4200.0<", "tax-amount", "/Invoice/TaxTotal[1]/TaxSubtotal[1]/TaxAmount"),
     (">1025.00<", ">1000.00<", "tax-total", "/Invoice/TaxTotal[1]/TaxAmount"),
     (">6125.00<", ">6126.00<", "gross-total", "/Invoice/LegalMonetaryTotal/TaxInclusiveAmount"),
@@ -61,6 +66,11 @@ class Checks(unittest.TestCase):
         reason = found(FULL.replace(">5000<", ">5000.01<")).reason
         expected = "The lines add up to 5000.00, but the invoice says 5000.01."
         self.assertEqual(reason, expected)
+
+    def test_categories_that_state_no_taxable_amount_need_not_cover_the_net_amount(self):
+        amount = '<cbc:TaxableAmount currencyID="EUR">1000</cbc:TaxableAmount>'
+        self.assertIn(amount, FULL)
+        self.assertIsNone(found(FULL.replace(amount, "")))
 
     def test_money_is_rounded_to_the_coins_of_its_currency(self):
         # 10.001 for 410 each is 4100.41, and yen have no cents.
