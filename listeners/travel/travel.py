@@ -4,6 +4,7 @@
 that file is reserved or paid.
 """
 
+import fcntl
 import json
 import os
 import sys
@@ -24,8 +25,13 @@ LEDGER = Path(sys.argv[1])
 
 
 def write(kind, number, **more):
-    with LEDGER.open("a") as ledger:
-        ledger.write(json.dumps({"kind": kind, "number": number, **more}) + "\n")
+    line = json.dumps({"kind": kind, "number": number, **more}) + "\n"
+    with LEDGER.open("a+b") as ledger:
+        fcntl.flock(ledger, fcntl.LOCK_EX)
+        ledger.seek(0)
+        # A process that died while it wrote has left a part of a line, which would garble this one.
+        ledger.truncate(ledger.read().rfind(b"\n") + 1)
+        ledger.write(line.encode())
         ledger.flush()
         os.fsync(ledger.fileno())
 

@@ -48,6 +48,11 @@ fn the_calculator_passes_its_own_tests() {
 }
 
 #[test]
+fn the_travel_listeners_pass_their_own_tests() {
+    python("travel", &["-m", "unittest"]);
+}
+
+#[test]
 fn the_intake_passes_its_own_tests() {
     python("intake", &["-m", "unittest"]);
 }
