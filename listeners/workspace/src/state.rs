@@ -18,6 +18,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
+use organism::failpoint::failpoint;
 use rustix::fs::{FlockOperation, flock};
 
 use crate::change::FileChange;
@@ -78,14 +79,31 @@ impl WorkspaceState {
 
     // Sets of changes.
 
-    /// Returns the numbers of the stored sets, in rising order.
+    /// Returns the numbers of the stored sets, in rising order. A directory without a manifest
+    /// counts as absent: its process died while it deleted the set.
     pub fn sets(&self) -> io::Result<Vec<u64>> {
+        let mut numbers = Vec::new();
+        for number in self.set_directories()? {
+            if self.is_stored(number)? {
+                numbers.push(number);
+            }
+        }
+
+        Ok(numbers)
+    }
+
+    /// Returns the numbers of all directories of sets, in rising order.
+    fn set_directories(&self) -> io::Result<Vec<u64>> {
         let mut numbers = Vec::new();
         for entry in fs::read_dir(self.dir.join("sets"))? {
             numbers.extend(entry?.file_name().to_str().and_then(|name| name.parse::<u64>().ok()));
         }
         numbers.sort_unstable();
         Ok(numbers)
+    }
+
+    fn is_stored(&self, number: u64) -> io::Result<bool> {
+        self.folder(number).join(MANIFEST).try_exists()
     }
 
     pub fn set(&self, number: u64) -> io::Result<SetManifest> {
@@ -171,15 +189,25 @@ impl WorkspaceState {
     }
 
     /// Deletes the oldest sets of changes until the remaining sets are within the limits. Never
-    /// deletes the last set.
+    /// deletes the last set. Also deletes the rest of a set whose deletion a dead process has left
+    /// unfinished.
     pub fn forget_sets(&self) -> io::Result<()> {
         let mut count = 0;
         let mut bytes = 0;
-        for number in self.sets()?.into_iter().rev() {
+        for number in self.set_directories()?.into_iter().rev() {
             let folder = self.folder(number);
+            if !self.is_stored(number)? {
+                fs::remove_dir_all(folder)?;
+                continue;
+            }
+
             bytes += size(&folder)?;
             count += 1;
             if count > limits::SETS_KEPT || (count > 1 && bytes > limits::KEPT_BYTES_MAX) {
+                failpoint(FORGET);
+                // The manifest is deleted first, because a set without a manifest counts as absent.
+                fs::remove_file(folder.join(MANIFEST))?;
+                failpoint(FORGET);
                 fs::remove_dir_all(folder)?;
             }
         }
@@ -271,6 +299,8 @@ impl WorkspaceState {
 }
 
 const MANIFEST: &str = "manifest.json";
+/// Name of the failpoint before each step of the deletion of an old set.
+const FORGET: &str = "workspace-forget";
 
 fn manifest(folder: &Path) -> io::Result<SetManifest> {
     Ok(serde_json::from_slice(&fs::read(folder.join(MANIFEST))?)?)

@@ -6,6 +6,8 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
+use workspace::limits;
+
 use super::{Room, insert, own, replace, set, shell, substring, value_in, verdict};
 
 /// The running program, in the directory of a test workspace.
@@ -144,6 +146,33 @@ fn an_undo_is_made_wholly_and_once_wherever_the_process_dies() {
             break;
         }
     }
+}
+
+/// Makes one set more than are stored, so that the oldest is deleted. Crashes the program at every
+/// step of the deletion in turn, and restarts it. The restarted program must find the other sets.
+#[test]
+fn the_other_sets_are_found_wherever_the_process_dies_while_it_deletes_an_old_one() {
+    let room = Room::new();
+    for number in 1..=limits::SETS_KEPT {
+        room.ask(&replace("a", &number.to_string()));
+    }
+
+    let state = room.directory.path().join("state/sets");
+    for nth in 1.. {
+        let place = format!("workspace-forget:{nth}");
+        let payload = replace("a", &format!("step {nth}"));
+        let answer = Program::start(room.directory.path(), Some(&place)).ask(nth, &payload);
+        let mut next = Program::start(room.directory.path(), None);
+        let again = next.ask(nth, &payload).unwrap();
+        assert_eq!(verdict(&again), "changes-applied", "step {nth}: {again}");
+        let shown = next.ask(1_000, &own("show-changes", "")).unwrap();
+        assert!(shown.matches("<set ").count() >= limits::SETS_KEPT, "step {nth}: {shown}");
+        if answer.is_some() {
+            assert!(nth > 2, "only {nth} steps");
+            break;
+        }
+    }
+    assert_eq!(fs::read_dir(state).unwrap().count(), limits::SETS_KEPT, "the rest is deleted");
 }
 
 /// Creates a test workspace with a named pipe. Returns the workspace and the path of the pipe.
