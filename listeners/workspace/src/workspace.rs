@@ -269,7 +269,8 @@ impl Workspace {
                 continue;
             }
             let after = sets.kept(set, index, ContentSide::Before)?;
-            let owner = entry.owner.or(now.as_ref().map(|found| found.owner));
+            // The mode may have been changed after the set was made, and must stay then.
+            let owner = now.as_ref().map(|found| found.owner).or(entry.owner);
             changes.push(FileChange { place, before: now.map(|found| found.bytes), after, owner });
         }
 

@@ -1,6 +1,7 @@
 //! Tests of sets of changes: made completely or not at all, shown, and taken back.
 
 use std::fs;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 
 use workspace::Workspace;
 
@@ -108,6 +109,18 @@ fn sets_are_taken_back_one_by_one_also_after_a_restart() {
     assert_eq!(verdict(&undo(&room)), "nothing-to-undo");
     room.ask(&substring("a", "1", "5"));
     assert_eq!(value_in(&undo(&room), "@undoes"), "5");
+}
+
+#[test]
+fn an_undo_keeps_the_mode_that_a_file_got_after_the_set() {
+    let room = Room::new();
+    room.write("a", "1\n");
+    fs::set_permissions(room.path("a"), fs::Permissions::from_mode(0o600)).unwrap();
+    room.ask(&substring("a", "1", "2"));
+    fs::set_permissions(room.path("a"), fs::Permissions::from_mode(0o755)).unwrap();
+    assert_eq!(verdict(&undo(&room)), "changes-applied");
+    assert_eq!(room.read("a"), "1\n");
+    assert_eq!(fs::metadata(room.path("a")).unwrap().mode() & 0o7777, 0o755);
 }
 
 #[test]
