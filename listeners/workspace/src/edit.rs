@@ -49,7 +49,8 @@ pub fn replace_substring(
     let from = view.offset(start);
     let to = view.offset(start + old.len());
     let piece = before.get(from..to).unwrap_or_default();
-    let crlf = has_crlf(if piece.contains(&b'\n') { piece } else { before });
+    // A piece with both line ends does not decide: the lines of the file do.
+    let crlf = common_line_end(piece).unwrap_or_else(|| has_crlf(before));
     Ok([
         before.get(..from).unwrap_or_default(),
         &in_style(new, crlf),
@@ -175,6 +176,17 @@ fn several(path: &str, text: &[u8], found: &[usize]) -> ActionFailure {
 
 fn line_of(text: &[u8], at: usize) -> usize {
     1 + memchr::memchr_iter(b'\n', text.get(..at).unwrap_or_default()).count()
+}
+
+/// Whether all lines end with `\r\n`. Returns `None` if the lines have different ends, or if there
+/// is no line end.
+fn common_line_end(bytes: &[u8]) -> Option<bool> {
+    let all = memchr::memchr_iter(b'\n', bytes).count();
+    match memmem::find_iter(bytes, b"\r\n").count() {
+        _ if all == 0 => None,
+        0 => Some(false),
+        crlf => (crlf == all).then_some(true),
+    }
 }
 
 /// Whether most lines end with `\r\n`.

@@ -149,6 +149,10 @@ fn a_file_keeps_its_line_ends_and_its_mode() {
     room.write("mixed", "a\nb\r\nc\nd\n");
     room.ask(&substring("mixed", "b\n", "x\ny\n"));
     assert_eq!(room.read("mixed"), "a\nx\r\ny\r\nc\nd\n");
+    // If the replaced text has both, it gets the line end of most lines of the file.
+    room.write("mixed", "a\r\nb\nc\r\nd\r\n");
+    room.ask(&substring("mixed", "a\nb\nc", "1\n2\n3"));
+    assert_eq!(room.read("mixed"), "1\r\n2\r\n3\r\nd\r\n");
     // If the replaced text ends before a line end, the line end stays.
     room.write("end", "a\r\nb\r\n");
     room.ask(&substring("end", "a", "x"));
