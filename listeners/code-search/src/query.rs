@@ -283,6 +283,9 @@ fn ends(texts: &[&str]) -> Vec<Option<usize>> {
 /// Splits text into tokens: words, strings on one line, and single other characters.
 fn tokens(text: &str) -> Vec<Range<usize>> {
     let mut out = Vec::new();
+    // No quotation mark before this offset begins a string: the search from an earlier one in the
+    // same line has found none that closes it.
+    let mut unclosed_until = 0;
     let mut rest = text.char_indices().peekable();
     while let Some((start, c)) = rest.next() {
         if c.is_whitespace() {
@@ -295,11 +298,14 @@ fn tokens(text: &str) -> Vec<Range<usize>> {
             {
                 end = at + next.len_utf8();
             }
-        } else if c == '"'
-            && let Some(close) = string_end(text, end)
-        {
-            end = close;
-            while rest.next_if(|(at, _)| *at < end).is_some() {}
+        } else if c == '"' && start >= unclosed_until {
+            match string_end(text, end) {
+                Ok(close) => {
+                    end = close;
+                    while rest.next_if(|(at, _)| *at < end).is_some() {}
+                }
+                Err(line_end) => unclosed_until = line_end,
+            }
         }
         out.push(start..end);
     }
@@ -308,18 +314,19 @@ fn tokens(text: &str) -> Vec<Range<usize>> {
 }
 
 /// Finds the quotation mark that closes a string, and returns the offset after it. `from` is the
-/// offset of the string's content. Returns `None` if the string does not end on the same line.
-fn string_end(text: &str, from: usize) -> Option<usize> {
+/// offset of the string's content. Fails with the offset of the line's end if the string does not
+/// end on the same line.
+fn string_end(text: &str, from: usize) -> Result<usize, usize> {
     let mut escaped = false;
-    for (at, c) in text.get(from..)?.char_indices() {
+    for (at, c) in text.get(from..).unwrap_or_default().char_indices() {
         match c {
-            '\n' => return None,
-            '"' if !escaped => return Some(from + at + 1),
+            '\n' => return Err(from + at),
+            '"' if !escaped => return Ok(from + at + 1),
             _ => escaped = c == '\\' && !escaped,
         }
     }
 
-    None
+    Err(text.len())
 }
 
 #[cfg(test)]
@@ -417,6 +424,14 @@ mod tests {
         let begun = std::time::Instant::now();
         assert_eq!(found("( $A x", &"( ".repeat(400_000)), Vec::<String>::new());
         assert!(begun.elapsed() < std::time::Duration::from_secs(30));
+    }
+
+    /// A line of 4 MiB with an escaped quotation mark in every second byte. The search would not end
+    /// if each of them made it search the line for the end of a string.
+    #[test]
+    fn a_line_of_quotation_marks_that_close_no_string_is_searched_once() {
+        let line = "\\\"".repeat(2_000_000);
+        assert_eq!(found("f ( $A )", &format!("{line}\nf(\"x\")")), ["f(\"x\")"]);
     }
 
     #[test]
