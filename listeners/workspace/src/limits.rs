@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use organism::limits::{FRAME_BYTES_MAX, PAYLOAD_BYTES_MAX};
+use organism::limits::{FRAME_BYTES_MAX, PAYLOAD_BYTES_MAX, PREVIEW_BYTES_MAX};
 
 /// Maximum bytes of a changed file. Applies to the content before the change and to the content
 /// after it.
@@ -29,6 +29,8 @@ pub const ANSWERS_KEPT: usize = 10_000;
 
 /// Maximum bytes of a diff in an answer. A longer diff is cut at the end of a line.
 pub const DIFF_BYTES_MAX: usize = 96 << 10;
+/// Maximum bytes of the text of a preview when it is escaped. A longer text is cut.
+pub const PREVIEW_TEXT_BYTES_MAX: usize = 240 << 10;
 /// Maximum total bytes of the elements that name changed files in an answer. The same maximum
 /// applies to the elements that name sets of changes. Further elements are left out.
 pub const LIST_BYTES_MAX: usize = 96 << 10;
@@ -69,5 +71,8 @@ pub const PACKAGE_BYTES_MAX: usize = 200;
 /// Asserts that an answer with a diff and file names fits into a payload, even if escaping makes
 /// five bytes of each byte.
 const _: () = assert!(DIFF_BYTES_MAX * 5 + LIST_BYTES_MAX * 2 + (64 << 10) < PAYLOAD_BYTES_MAX);
+/// Asserts that a preview fits with a note for each part that was cut.
+const _: () =
+    assert!(PREVIEW_TEXT_BYTES_MAX + (SET_COMMANDS_MAX + 4) * (1 << 10) < PREVIEW_BYTES_MAX);
 const _: () = assert!(OUTPUT_BYTES_MAX * 5 * 2 + (256 << 10) < PAYLOAD_BYTES_MAX);
 const _: () = assert!((SET_COMMANDS_MAX + 1) * PAYLOAD_BYTES_MAX < FRAME_BYTES_MAX);

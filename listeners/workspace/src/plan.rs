@@ -93,6 +93,15 @@ impl ChangePlan {
         }
 
         let found = root.read(place)?;
+        let mut others = self.changes.iter().map(|change| &change.place);
+        if let Some(other) = others.find(|other| is_within(other, place) || is_within(place, other))
+        {
+            let message = format!(
+                "`{other}` and `{place}`: a file of a set cannot be a directory of it, too"
+            );
+            return Err(ActionFailure::new(FailureCode::NotADirectory, message));
+        }
+
         if let Some(found) = &found
             && let Some(other) = self.ids.insert(found.id, place.clone())
         {
@@ -109,6 +118,11 @@ impl ChangePlan {
         self.changes.push(FileChange { place: place.clone(), before: bytes, after, owner });
         Ok(())
     }
+}
+
+/// Whether `place` is beneath a directory with the path `directory`.
+fn is_within(place: &WorkspacePath, directory: &WorkspacePath) -> bool {
+    place.split().0.starts_with(directory.names())
 }
 
 /// Applies one edit to the content `now` of a file, and returns the new content.

@@ -117,7 +117,7 @@ impl Workspace {
         let request = WorkspaceRequest::read(payload)
             .ok_or_else(|| "this payload is none that a workspace takes".to_owned())?;
         let text = match &request {
-            WorkspaceRequest::Set(set) => preview::of_set(set, &self.planned(set)),
+            WorkspaceRequest::Set(set) => self.preview_of_set(set, &self.planned(set)),
             WorkspaceRequest::Show { .. } => preview::READS_ONLY.to_owned(),
             WorkspaceRequest::Undo => ChangeSets::read(&self.root, &self.state)
                 .and_then(|sets| self.planned_undo(&sets))
@@ -135,16 +135,13 @@ impl Workspace {
         call: &WorkspaceCall<'_>,
         set: &ProposalSet,
     ) -> Result<String, ActionFailure> {
-        if set.steps.len() > limits::SET_COMMANDS_MAX {
-            let most = limits::SET_COMMANDS_MAX;
-            let message = format!("a set runs at most {most} commands and installations");
-            return Err(ActionFailure::new(FailureCode::TooMany, message));
-        }
+        check_number_of_steps(set)?;
 
         let mut answer = match (set.edits.is_empty(), set.steps.is_empty()) {
             (true, true) => return self.summary(set.summary.as_deref()),
             (true, false) => {
-                check_preview(call, || preview::of_set(set, &Ok(Vec::new())))?;
+                self.check_not_begun(call, set)?;
+                check_preview(call, || self.preview_of_set(set, &Ok(Vec::new())))?;
                 String::new()
             }
             (false, _) => self.change(call, set)?,
@@ -181,14 +178,10 @@ impl Workspace {
         if let Some(made) = sets.made_for(call.message)? {
             return Ok(made.answer);
         }
-        // A command of an earlier attempt may have changed files, so nothing can be compared or
-        // planned again.
-        if (0..set.steps.len()).any(|index| self.state.has_begun(call.message, index)) {
-            return Err(interrupted());
-        }
+        self.check_not_begun(call, set)?;
 
         let planned = self.planned(set);
-        check_preview(call, || preview::of_set(set, &planned))?;
+        check_preview(call, || self.preview_of_set(set, &planned))?;
         let changes = planned?;
         let diff = diff::of(&changes);
         if changes.is_empty() {
@@ -319,15 +312,7 @@ impl Workspace {
     ) -> Result<(String, bool), ActionFailure> {
         match step {
             CommandStep::Command { id, directory, text } => {
-                let place =
-                    WorkspacePath::parse(directory.as_deref().unwrap_or("."), self.root.path())?;
-
-                if text.len() > limits::COMMAND_BYTES_MAX {
-                    let most = limits::COMMAND_BYTES_MAX;
-                    let message = format!("a command has at most {most} bytes; put it into a file");
-                    return Err(ActionFailure::new(FailureCode::TooLarge, message));
-                }
-
+                let place = self.command_directory(directory.as_deref(), text)?;
                 let shell = self.shell.to_string_lossy().into_owned();
                 let command = [shell, "-c".to_owned(), text.clone()];
 
@@ -373,6 +358,57 @@ impl Workspace {
         Ok(answer)
     }
 
+    /// Returns the preview of a set. `planned` contains the changes that its edits would make now.
+    fn preview_of_set(
+        &self,
+        set: &ProposalSet,
+        planned: &Result<Vec<FileChange>, ActionFailure>,
+    ) -> String {
+        let planned = planned.as_ref().map_err(ActionFailure::clone);
+        match check_number_of_steps(set).and(planned) {
+            Ok(changes) => {
+                preview::of_set(set, changes, |index, step| self.check_step(index, step, changes))
+            }
+            Err(failure) => preview::of_failure(&failure),
+        }
+    }
+
+    /// Fails if the step at `index` of a set cannot succeed, whatever earlier steps do. `changes`
+    /// are the changes that the set makes before.
+    fn check_step(
+        &self,
+        index: usize,
+        step: &CommandStep,
+        changes: &[FileChange],
+    ) -> Result<(), ActionFailure> {
+        let CommandStep::Command { directory, text, .. } = step else { return Ok(()) };
+        let place = self.command_directory(directory.as_deref(), text)?;
+        let is_made = |change: &FileChange| change.place.split().0.starts_with(place.names());
+        // An earlier command could make the directory.
+        if index > 0 || changes.iter().any(is_made) {
+            return Ok(());
+        }
+
+        self.root.directory(&place).map(drop)
+    }
+
+    /// Returns the directory in which a command runs. The directory may be missing.
+    fn command_directory(
+        &self,
+        directory: Option<&str>,
+        text: &str,
+    ) -> Result<WorkspacePath, ActionFailure> {
+        let place = WorkspacePath::parse(directory.unwrap_or("."), self.root.path())?;
+
+        if text.len() > limits::COMMAND_BYTES_MAX {
+            let most = limits::COMMAND_BYTES_MAX;
+            let message = format!("a command has at most {most} bytes; put it into a file");
+            return Err(ActionFailure::new(FailureCode::TooLarge, message));
+        }
+
+        Ok(place)
+    }
+
     fn preview_of_install(&self, proposal: &str) -> String {
         let proposed = self.state.proposal(proposal).map_err(remembering);
         match proposed.and_then(|command| command.ok_or_else(unknown_proposal)) {
@@ -385,6 +421,19 @@ impl Workspace {
     /// is not stored, and a repetition of the message gets the failure `interrupted`.
     fn remember(&self, call: &WorkspaceCall<'_>, answer: &str) {
         let _ = self.state.remember(call.message, answer);
+    }
+
+    /// Fails if a command of an earlier attempt has begun. It may have changed files and
+    /// directories, so nothing can be compared or planned again.
+    fn check_not_begun(
+        &self,
+        call: &WorkspaceCall<'_>,
+        set: &ProposalSet,
+    ) -> Result<(), ActionFailure> {
+        if (0..set.steps.len()).any(|index| self.state.has_begun(call.message, index)) {
+            return Err(interrupted());
+        }
+        Ok(())
     }
 
     /// Records that a command of this message begins. Fails if a record shows that the command
@@ -461,6 +510,15 @@ fn check_preview(
 fn unknown_proposal() -> ActionFailure {
     let message = "there is no such proposal, or it has been run; propose the packages and take the name from install-proposed";
     ActionFailure::new(FailureCode::UnknownProposal, message)
+}
+
+fn check_number_of_steps(set: &ProposalSet) -> Result<(), ActionFailure> {
+    if set.steps.len() <= limits::SET_COMMANDS_MAX {
+        return Ok(());
+    }
+    let most = limits::SET_COMMANDS_MAX;
+    let message = format!("a set runs at most {most} commands and installations");
+    Err(ActionFailure::new(FailureCode::TooMany, message))
 }
 
 fn top(root: &WorkspaceRoot) -> Result<WorkspacePath, ActionFailure> {

@@ -78,6 +78,85 @@ fn a_preview_shows_the_diff_and_changes_with_every_byte_of_the_base() {
     assert_ne!(room.workspace.preview(&payload).unwrap(), second);
 }
 
+/// Returns the text of the preview of a payload.
+fn preview_text(room: &Room, payload: &str) -> String {
+    let preview = room.workspace.preview(payload).unwrap();
+    format!("{preview:?}")
+}
+
+fn assert_fits(preview: &str) {
+    let bytes = preview.replace("\\n", "\n").len();
+    assert!(bytes <= organism::limits::PREVIEW_BYTES_MAX, "{bytes}");
+}
+
+#[test]
+fn the_preview_of_a_call_that_cannot_succeed_states_the_failure() {
+    let room = room();
+    let in_directory = |directory: &str| {
+        action("proposed_shell_command", &format!("working_directory='{directory}'"), "true")
+    };
+    let unknown = || action("proposed_package_install", "language='perl' package_list='x'", "");
+    let long = shell(&"x".repeat(workspace::limits::COMMAND_BYTES_MAX + 1));
+    let many: Vec<_> = (0..=workspace::limits::SET_COMMANDS_MAX).map(|_| shell("true")).collect();
+    for (payload, code) in [
+        (in_directory("../.."), "outside-workspace"),
+        (in_directory("missing"), "not-found"),
+        (in_directory("kept.txt"), "not-a-directory"),
+        (unknown(), "unknown-language"),
+        (long, "too-large"),
+        (set(&many), "too-many"),
+    ] {
+        let text = preview_text(&room, &payload);
+        assert!(text.contains(&format!("would change nothing and fail: {code}: ")), "{text}");
+    }
+
+    let later = preview_text(&room, &set(&[shell("echo one"), unknown(), shell("echo three")]));
+    assert!(later.contains("would fail then, and run nothing more: unknown-language"), "{later}");
+    assert!(later.contains("echo one") && !later.contains("echo three"), "{later}");
+
+    for earlier in [replace("missing/file", "x"), shell("mkdir missing")] {
+        let text = preview_text(&room, &set(&[earlier, in_directory("missing")]));
+        assert!(text.contains("would run in `missing`"), "{text}");
+    }
+}
+
+/// A set of large changes and long commands, which escaping makes longer still. The preview must
+/// fit into its payload, show the beginning of each part, and change with every byte.
+#[test]
+fn a_preview_that_is_too_long_is_cut_and_changes_with_every_byte() {
+    let room = room();
+    let command = |end: &str| shell(&format!("echo '{}{end}'", "&".repeat(60_000)));
+    let payload = |last: &str| {
+        set(&[
+            replace("kept.txt", &"&&&&&&&&&\n".repeat(9_000)),
+            command("one"),
+            command(last),
+            shell("echo short"),
+        ])
+    };
+
+    let preview = room.workspace.preview(&payload("two")).unwrap();
+    let text = format!("{preview:?}");
+    assert_fits(&text);
+    assert!(text.contains("this preview is cut: it has "), "{text}");
+    assert_eq!(text.matches("[cut: ").count(), 3, "the diff and two commands");
+    assert_eq!(text.matches("would run in `.`").count(), 3);
+    assert!(text.contains("echo short"));
+    assert_ne!(room.workspace.preview(&payload("three")).unwrap(), preview);
+    let answer = room.deliver_approved("long", &payload("two"), Some(&preview));
+    assert!(answer.contains("<changes-applied "), "{answer}");
+
+    room.write("kept.txt", "other\n");
+    let answer = room.deliver_approved("stale", &payload("two"), Some(&preview));
+    assert!(answer.contains("<stale-preview "));
+
+    let directory = vec!["&amp;".repeat(200); 12].join("/");
+    let many: Vec<_> = (0..100).map(|n| replace(&format!("{directory}/{n}"), "x")).collect();
+    let text = preview_text(&room, &set(&many));
+    assert!(text.contains("this preview is cut: it has "));
+    assert_fits(&text);
+}
+
 #[test]
 fn a_call_whose_base_changed_since_its_preview_does_nothing() {
     let room = room();

@@ -124,6 +124,23 @@ fn an_undo_keeps_the_mode_that_a_file_got_after_the_set() {
 }
 
 #[test]
+fn a_set_that_makes_one_path_a_file_and_a_directory_is_refused() {
+    let room = Room::new();
+    for paths in [["n1", "n1/n2"], ["d/n2", "d"], ["d/e/n2", "d"]] {
+        let payload = set(&paths.map(|path| replace(path, "x")));
+        let preview = room.workspace.preview(&payload).unwrap();
+        assert!(format!("{preview:?}").contains("fail: not-a-directory"), "{preview:?}");
+        let answer = room.ask(&payload);
+        assert_eq!(verdict(&answer), "not-a-directory", "{answer}");
+        let message = value_in(&answer, "message");
+        assert!(paths.iter().all(|path| message.contains(&format!("`{path}`"))), "{message}");
+    }
+    assert!(room.files().is_empty());
+    let payload = set(&[replace("d/n", "x"), replace("d/n2", "x")]);
+    assert_eq!(verdict(&room.ask(&payload)), "changes-applied");
+}
+
+#[test]
 fn a_set_is_not_taken_back_over_somebody_elses_change() {
     let room = Room::new();
     room.write("a", "1\n");
