@@ -112,6 +112,12 @@ pub fn install(language: &str, list: &str) -> Result<InstallCommand, ActionFailu
     Ok(InstallCommand { packages, command })
 }
 
+/// Whether the command runs outside of the workspace. `python3 -m` searches its working directory
+/// for modules first, so in the workspace it would run a `pip.py` that an agent has written.
+pub fn runs_outside(command: &[String]) -> bool {
+    command.iter().take(2).eq(["python3", "-m"])
+}
+
 fn is_name(text: &str, form: PackageNameForm) -> bool {
     let is_plain = matches!(form, PackageNameForm::Plain);
     let scoped = text.strip_prefix('@').filter(|_| matches!(form, PackageNameForm::Scoped));

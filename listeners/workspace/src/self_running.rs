@@ -7,11 +7,13 @@
 const DIRECTORIES: &[&str] = &[
     ".aider",
     ".buildkite",
+    ".bundle",
     ".bzr",
     ".cargo",
     ".circleci",
     ".claude",
     ".codex",
+    ".composer",
     ".config",
     ".continue",
     ".cursor",
@@ -36,6 +38,7 @@ const DIRECTORIES: &[&str] = &[
     ".mise",
     ".nvim",
     ".opencode",
+    ".pip",
     ".qwen",
     ".roo",
     ".rtx",
@@ -99,7 +102,9 @@ const FILES: &[&str] = &[
     ".nvim.lua",
     ".nvimrc",
     ".vimrc",
-    // Files that interpreters and package managers read at every start.
+    // Files that interpreters and package managers read at every start. A file of rustup may name
+    // a directory whose `cargo` then runs.
+    ".gemrc",
     ".irbrc",
     ".iex.exs",
     ".npmrc",
@@ -114,6 +119,8 @@ const FILES: &[&str] = &[
     ".rprofile",
     ".yarnrc",
     ".yarnrc.yml",
+    "rust-toolchain",
+    "rust-toolchain.toml",
     "sitecustomize.py",
     "usercustomize.py",
     // Hooks of other version control tools.
@@ -388,6 +395,10 @@ mod tests {
             ".kiro/settings/mcp.json",
             ".con\u{FB01}g/x",
             ".npmrc\u{AD}",
+            "crates/Rust-Toolchain.toml",
+            "rust-toolchain",
+            ".bundle/plugin/index",
+            ".pip/pip.conf",
             "\u{200B}.npmrc",
             "le\u{AD}fthook.yml",
             ".\u{E9}t\u{E9}",

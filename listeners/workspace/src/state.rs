@@ -65,6 +65,10 @@ impl WorkspaceState {
         Ok(state)
     }
 
+    pub fn directory(&self) -> &Path {
+        &self.dir
+    }
+
     pub fn lock(&self) -> Result<StateLock, ActionFailure> {
         self.locked().map_err(|error| ActionFailure::io(&error, "cannot lock the workspace"))
     }

@@ -2,7 +2,9 @@
 //! returns the answer.
 
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -334,7 +336,7 @@ impl Workspace {
                 }
 
                 self.begin(call, index)?;
-                let done = self.run(call, &install.command, &top(&self.root)?)?;
+                let done = self.run_install(call, &install.command)?;
                 let shown = package::shown(&install.command);
                 let ran = reply::ran(Some(&proposal), Some(&shown), &done);
                 Ok((format!("{proposed}{ran}"), succeeded(&done)))
@@ -352,7 +354,7 @@ impl Workspace {
         let command = taken.ok_or_else(unknown_proposal)?;
 
         self.begin(call, 0)?;
-        let done = self.run(call, &command, &top(&self.root)?)?;
+        let done = self.run_install(call, &command)?;
         let answer = reply::ran(Some(proposal), Some(&package::shown(&command)), &done);
         self.remember(call, &answer);
         Ok(answer)
@@ -454,7 +456,35 @@ impl Workspace {
     ) -> Result<FinishedCommand, ActionFailure> {
         let directory = self.root.directory(place)?;
         let path = self.root.path().join(place.names().join("/"));
-        let run = self.commands.run(command, &directory, &path, call.cancelled);
+        self.run_in(call, command, &directory, &path)
+    }
+
+    /// Runs a package manager at the top of the workspace. If it would execute files of the
+    /// workspace in place of its own, it runs in the state directory.
+    fn run_install(
+        &self,
+        call: &WorkspaceCall<'_>,
+        command: &[String],
+    ) -> Result<FinishedCommand, ActionFailure> {
+        if !package::runs_outside(command) {
+            let top = WorkspacePath::parse(".", self.root.path())?;
+            return self.run(call, command, &top);
+        }
+
+        let path = self.state.directory();
+        let opened = File::open(path)
+            .map_err(|error| ActionFailure::io(&error, "cannot open the state directory"))?;
+        self.run_in(call, command, &opened.into(), path)
+    }
+
+    fn run_in(
+        &self,
+        call: &WorkspaceCall<'_>,
+        command: &[String],
+        directory: &OwnedFd,
+        path: &Path,
+    ) -> Result<FinishedCommand, ActionFailure> {
+        let run = self.commands.run(command, directory, path, call.cancelled);
         let run = run.map_err(|error| ActionFailure::io(&error, "cannot run the command"))?;
         run.ok_or_else(supervisor_killed)
     }
@@ -519,10 +549,6 @@ fn check_number_of_steps(set: &ProposalSet) -> Result<(), ActionFailure> {
     let most = limits::SET_COMMANDS_MAX;
     let message = format!("a set runs at most {most} commands and installations");
     Err(ActionFailure::new(FailureCode::TooMany, message))
-}
-
-fn top(root: &WorkspaceRoot) -> Result<WorkspacePath, ActionFailure> {
-    WorkspacePath::parse(".", root.path())
 }
 
 fn succeeded(done: &FinishedCommand) -> bool {

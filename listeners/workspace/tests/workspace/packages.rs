@@ -118,14 +118,16 @@ fn what_is_no_name_of_a_package_is_refused() {
     assert_eq!(verdict(&room.ask(&propose("rust", &many))), "bad-package");
 }
 
-/// Writes a `cargo` program that records its arguments.
-fn with_cargo(room: &Room) {
-    room.write("bin/cargo", "#!/bin/sh\necho \"$@\" >> asked\n");
-    let executable = fs::Permissions::from_mode(0o755);
-    fs::set_permissions(room.path("bin/cargo"), executable).unwrap();
+/// Writes programs `cargo` and `python3` that record their arguments in their working directory.
+fn with_managers(room: &Room) {
+    for program in ["bin/cargo", "bin/python3"] {
+        room.write(program, "#!/bin/sh\necho \"$@\" >> asked\n");
+        let executable = fs::Permissions::from_mode(0o755);
+        fs::set_permissions(room.path(program), executable).unwrap();
+    }
 }
 
-fn room_with_cargo(installs: bool) -> Room {
+fn room_with_managers(installs: bool) -> Room {
     // Commands search for programs in the `PATH` of the listener.
     let room = Room::with(|options| {
         options.installs = installs;
@@ -138,14 +140,14 @@ fn room_with_cargo(installs: bool) -> Room {
         let executable = fs::Permissions::from_mode(0o755);
         fs::set_permissions(&options.supervisor, executable).unwrap();
     });
-    with_cargo(&room);
+    with_managers(&room);
     room
 }
 
 // A5
 #[test]
 fn a_proposal_runs_only_on_request_and_only_once() {
-    let room = room_with_cargo(false);
+    let room = room_with_managers(false);
     let proposed = room.ask(&propose("rust", "serde, toml"));
     assert!(!room.path("asked").exists());
     let name = value_in(&proposed, "@proposal");
@@ -163,9 +165,29 @@ fn a_proposal_runs_only_on_request_and_only_once() {
     assert_eq!(room.read("asked"), "add serde toml\n");
 }
 
+/// `python3 -m` executes modules of its working directory. In the workspace, it would execute a
+/// `pip.py` that an agent has written.
+#[test]
+fn pip_runs_outside_of_the_workspace() {
+    let expected = "-m pip install --no-input six\n";
+    let recorded = |room: &Room| {
+        assert!(!room.path("asked").exists());
+        fs::read_to_string(room.directory.path().join("state/asked")).unwrap()
+    };
+
+    let room = room_with_managers(true);
+    room.ask(&propose("python", "six"));
+    assert_eq!(recorded(&room), expected);
+
+    let room = room_with_managers(false);
+    let name = value_in(&room.ask(&propose("python", "six")), "@proposal");
+    room.ask(&own("install-packages", &format!("proposal='{name}'")));
+    assert_eq!(recorded(&room), expected);
+}
+
 #[test]
 fn where_every_call_is_approved_a_proposal_is_run_at_once() {
-    let room = room_with_cargo(true);
+    let room = room_with_managers(true);
     let answer = room.ask(&propose("rust", "serde"));
     assert_eq!(verdict(&answer), "install-proposed");
     assert!(answer.contains("<command-result") && answer.contains("exit_code=\"0\""), "{answer}");
