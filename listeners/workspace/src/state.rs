@@ -289,14 +289,12 @@ impl WorkspaceState {
         }
     }
 
-    /// Marks a proposal as used and returns its command. Returns `None` if the proposal is unknown
-    /// or was already used.
-    pub fn take_proposal(&self, name: &str) -> io::Result<Option<Vec<String>>> {
-        let Some(file) = self.proposal_file(name) else { return Ok(None) };
-        let used = file.with_extension("used");
-        match fs::rename(&file, &used) {
-            Ok(()) => Ok(Some(serde_json::from_slice(&fs::read(used)?)?)),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+    /// Marks a proposal as used. Returns `false` if the proposal is unknown or was already used.
+    pub fn take_proposal(&self, name: &str) -> io::Result<bool> {
+        let Some(file) = self.proposal_file(name) else { return Ok(false) };
+        match fs::rename(&file, file.with_extension("used")) {
+            Ok(()) => Ok(true),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
             Err(error) => Err(error),
         }
     }

@@ -8,6 +8,7 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use organism::failpoint::failpoint;
 use organism::ids::Digest;
 use organism::listener::Preview;
 
@@ -350,10 +351,17 @@ impl Workspace {
         }
 
         check_preview(call, || self.preview_of_install(proposal))?;
-        let taken = self.state.take_proposal(proposal).map_err(remembering)?;
-        let command = taken.ok_or_else(unknown_proposal)?;
+        let proposed = self.state.proposal(proposal).map_err(remembering)?;
+        let command = proposed.ok_or_else(unknown_proposal)?;
 
+        // The record of the start comes first. If the process dies before the proposal is taken, a
+        // repetition is answered `interrupted`, and the proposal can still be run.
         self.begin(call, 0)?;
+        failpoint("workspace-install");
+        if !self.state.take_proposal(proposal).map_err(remembering)? {
+            return Err(unknown_proposal());
+        }
+
         let done = self.run_install(call, &command)?;
         let answer = reply::ran(Some(proposal), Some(&package::shown(&command)), &done);
         self.remember(call, &answer);

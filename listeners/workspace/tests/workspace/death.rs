@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 
 use workspace::limits;
 
-use super::{Room, insert, own, replace, set, shell, substring, value_in, verdict};
+use super::{Room, action, insert, own, replace, set, shell, substring, value_in, verdict};
 
 /// The running program, in the directory of a test workspace.
 struct Program {
@@ -173,6 +173,21 @@ fn the_other_sets_are_found_wherever_the_process_dies_while_it_deletes_an_old_on
         }
     }
     assert_eq!(fs::read_dir(state).unwrap().count(), limits::SETS_KEPT, "the rest is deleted");
+}
+
+#[test]
+fn an_installation_whose_process_dies_at_its_start_can_be_run_again() {
+    let room = Room::new();
+    let propose = action("proposed_package_install", "language='rust' package_list='x'", "");
+    let name = value_in(&room.ask(&propose), "@proposal");
+    let install = own("install-packages", &format!("proposal='{name}'"));
+    let mut first = Program::start(room.directory.path(), Some("workspace-install"));
+    assert_eq!(first.ask(1, &install), None);
+
+    let mut next = Program::start(room.directory.path(), None);
+    assert_eq!(verdict(&next.ask(1, &install).unwrap()), "interrupted");
+    let again = next.ask(2, &install).unwrap();
+    assert_eq!(verdict(&again), "command-result", "{again}");
 }
 
 /// Creates a test workspace with a named pipe. Returns the workspace and the path of the pipe.
