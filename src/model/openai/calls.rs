@@ -78,6 +78,8 @@ impl PartialCall {
     /// Whether the piece begins another call, although it has the index of this call or no index.
     /// The first rule that applies decides:
     ///
+    /// - A piece with an index and without a name continues this call, whatever its id is: some
+    ///   servers give each piece an id of its own.
     /// - If the ids of the piece and this call differ, the piece begins another call. This rule
     ///   does not apply to a piece without an id, nor to a piece with an index if this call has no
     ///   id yet.
@@ -96,6 +98,10 @@ impl PartialCall {
         let Self { call, repeats_name, .. } = self;
         let id = piece.id();
         let is_numbered = piece.index().is_some();
+        if is_numbered && piece.name().is_empty() {
+            return false;
+        }
+
         if !id.is_empty() && (!is_numbered || !call.id.is_empty()) {
             if id != call.id {
                 return true;
@@ -292,6 +298,23 @@ mod tests {
         let wait = r#"{"id":"call_0","function":{"name":"wait","arguments":""}}"#;
         let both = expected(&[("wait", ""), ("look", "{\"q\":\"a\"}")]);
         assert_eq!(assembled(&[&format!("[{wait}]"), &format!("[{first}]")]), both);
+    }
+
+    #[test]
+    fn a_piece_with_an_index_and_no_name_belongs_to_the_call_of_its_index() {
+        let piece = |id: &str, name: &str, arguments: &str| {
+            let function = serde_json::json!({ "name": name, "arguments": arguments });
+            serde_json::json!([{ "index": 0, "id": id, "function": function }]).to_string()
+        };
+        let lists =
+            [piece("c1", "look", ""), piece("p2", "", "{\"q\":"), piece("p3", "", "\"a\"}")];
+        let lists: Vec<&str> = lists.iter().map(String::as_str).collect();
+        assert_eq!(assembled(&lists), expected(&[("look", "{\"q\":\"a\"}")]));
+
+        let next = piece("c2", "look", "{}");
+        let lists = [&lists[..], &[&next]].concat();
+        let two = expected(&[("look", "{\"q\":\"a\"}"), ("look", "{}")]);
+        assert_eq!(assembled(&lists), two, "a piece with a name begins another call");
     }
 
     #[test]
