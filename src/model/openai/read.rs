@@ -147,9 +147,10 @@ impl OpenAiReader {
         delta: &OpenAiDelta<'_>,
         out: &mut AnswerWriter<'_>,
     ) -> Result<(), StreamFault> {
-        // Some providers send the same reasoning under both keys.
-        if let Some(reasoning) = delta.reasoning_content.as_ref().or(delta.reasoning.as_ref()) {
-            self.think(&reasoning.0, out)?;
+        // Some providers send the same reasoning under both keys, others leave one of them empty.
+        let mut texts = [&delta.reasoning_content, &delta.reasoning].into_iter().flatten();
+        if let Some(JsonText(text)) = texts.find(|text| !text.0.is_empty()) {
+            self.think(text, out)?;
         }
 
         if let Some(details) = delta.reasoning_details {

@@ -355,7 +355,7 @@ async fn known_oddities_of_servers_are_understood() {
     ]);
     let events = vec![
         chunk(json!({"content": null, "tool_calls": null}), None),
-        chunk(json!({"reasoning": "First. "}), None),
+        chunk(json!({"reasoning_content": "", "reasoning": "First. "}), None),
         chunk(json!({"content": parts}), None),
         chunk(json!({"tool_calls": calls}), None),
         "data: {\"choices\":null,\"usage\":null}\n\n".to_owned(),
