@@ -277,10 +277,11 @@ pub const MODEL_TIMEOUT_CEILING: Duration = Duration::from_secs(24 * 3600);
 /// Time limit for a connection to one address of a host name that has several addresses. The last
 /// address has no such limit.
 pub const ADDRESS_TIMEOUT: Duration = Duration::from_secs(3);
-/// Maximum bytes of one line of an event stream.
-pub const STREAM_LINE_BYTES_MAX: usize = 1 << 20;
-/// Maximum bytes of one event of an event stream.
-pub const STREAM_EVENT_BYTES_MAX: usize = 4 << 20;
+/// Maximum bytes of one line of an event stream. A server may send a whole answer as one line.
+pub const STREAM_LINE_BYTES_MAX: usize = STREAM_EVENT_BYTES_MAX;
+/// Maximum bytes of one event of an event stream. Escapes in JSON make an event longer than its
+/// part of the answer, so this maximum is twice [`ANSWER_BYTES_MAX`].
+pub const STREAM_EVENT_BYTES_MAX: usize = 2 * ANSWER_BYTES_MAX;
 /// Maximum bytes of text, reasoning and native calls together in one response of a model.
 pub const ANSWER_BYTES_MAX: usize = 4 << 20;
 /// Maximum bytes on the wire for one response of a model.

@@ -32,7 +32,7 @@ impl<'a> SseEvent<'a> {
 
 /// A line or an event was longer than its maximum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("an event is longer than {} bytes", limits::STREAM_LINE_BYTES_MAX)]
+#[error("an event is longer than {} bytes", limits::STREAM_EVENT_BYTES_MAX)]
 pub struct OverlongEvent;
 
 /// Decoder of a stream of bytes into events.

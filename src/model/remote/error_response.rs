@@ -13,7 +13,6 @@ use crate::limits;
 use crate::model::ModelProvider as _;
 use crate::model::error::{Error, is_retried_status};
 use crate::model::http::HttpResponse;
-use crate::model::sse::OverlongEvent;
 use crate::shorten::shorten;
 
 const WHOLE_ANSWER: &str = "a whole answer where a stream was asked for: a server or gateway \
@@ -90,10 +89,6 @@ impl RemoteModel {
             StreamFault::TooLong => Error::TooLong { route, max: limits::ANSWER_BYTES_MAX },
             StreamFault::Reported { error } => self.stream_error(&error),
         }
-    }
-
-    pub(super) fn unreadable(&self, overlong: &OverlongEvent) -> Error {
-        Error::InvalidEvent { route: self.route(), detail: overlong.to_string() }
     }
 
     /// Makes a server's text safe for error messages: hides the provider's API key, removes line

@@ -211,7 +211,9 @@ impl RemoteModel {
                 return Err(Error::TooLong { route: self.route(), max: limits::STREAM_BYTES_MAX });
             }
             head.keep(rest);
-            while let Some(event) = decoder.next(&mut rest).map_err(|e| self.unreadable(&e))? {
+            while let Some(event) =
+                decoder.next(&mut rest).map_err(|_| self.fault(out.overlong()))?
+            {
                 head.forget();
                 let progress = reader.event(event, out).map_err(|fault| self.fault(fault))?;
                 if !std::mem::replace(&mut has_begun, true) {
@@ -224,7 +226,7 @@ impl RemoteModel {
         }
 
         // The last line may lack its line break, but is complete otherwise.
-        let last = decoder.unfinished().map_err(|e| self.unreadable(&e))?;
+        let last = decoder.unfinished().map_err(|_| self.fault(out.overlong()))?;
         match last.map(|event| reader.event(event, out)) {
             Some(Ok(ReadProgress::Done)) => return Ok(()),
             Some(Err(fault @ (StreamFault::Reported { .. } | StreamFault::TooLong))) => {

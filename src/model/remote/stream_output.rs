@@ -85,6 +85,12 @@ impl<'a> AnswerWriter<'a> {
         self.add(bytes)
     }
 
+    /// Returns the fault for an event that exceeds its maximum size. Counts the event as an answer
+    /// of the maximum size, because its request is charged.
+    pub fn overlong(&mut self) -> StreamFault {
+        self.count(limits::ANSWER_BYTES_MAX).err().unwrap_or(StreamFault::TooLong)
+    }
+
     fn add(&mut self, bytes: usize) -> Result<(), StreamFault> {
         self.bytes = self.bytes.saturating_add(bytes);
         if self.bytes > limits::ANSWER_BYTES_MAX { Err(StreamFault::TooLong) } else { Ok(()) }

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use organism::limits;
-use organism::model::{CallPhase, Error, StopReason};
+use organism::model::{AnswerChunk, CallPhase, Error, ModelProvider, StopReason};
 
 use super::server::{
     KEY, STREAM_HEAD, Script, Server, Then, answered, ask, call, http_chunk, options, remote,
@@ -50,6 +50,7 @@ provider_suite! {
     a_reset_at_any_byte_is_an_error_or_after_the_terminator
     a_stall_ends_the_call
     an_endless_answer_is_too_long
+    an_answer_may_be_one_long_event
     a_hundred_thousand_tiny_deltas_are_read_in_bounded_time
     usage_that_is_missing_or_absurd_is_estimated
     a_key_that_is_echoed_is_hidden
@@ -652,6 +653,31 @@ async fn an_endless_answer_is_too_long(wire: &Wire) {
     assert_eq!(verdict(&error), ("too long", false, false), "{error}");
     assert!(heard.text.len() <= limits::ANSWER_BYTES_MAX);
     server.ended(1).await;
+
+    // An endless event is charged as the longest answer.
+    let begin = [STREAM_HEAD.to_vec(), http_chunk(b"data: ")];
+    let endless = begin.into_iter().chain([http_chunk("word ".repeat(10_000).as_bytes())]);
+    let server = Server::answering(Script::new(endless.collect(), Then::Repeat)).await;
+    let model = remote(options(wire.preset, &server.url()));
+    let mut withheld = 0;
+    let mut count = |chunk: AnswerChunk<'_>| {
+        if let AnswerChunk::Withheld(bytes) = chunk {
+            withheld += bytes;
+        }
+    };
+    let error = ModelProvider::call(&model, &ask("Hello."), &mut count).await.unwrap_err();
+    assert_eq!(verdict(&error), ("too long", false, false), "{error}");
+    assert!(error.is_broken_off(), "{error}");
+    assert_eq!(withheld, limits::ANSWER_BYTES_MAX);
+}
+
+/// Some gateways send a whole answer as one event.
+async fn an_answer_may_be_one_long_event(wire: &Wire) {
+    let long: &'static str = Box::leak("\"word\"\n".repeat(250_000).into_boxed_str());
+    let scene = Scene { text: vec![long], ..Scene::default() };
+    let (end, received) = answered(wire.preset, script(wire, &scene)).await;
+    assert_eq!(end.unwrap().stop, StopReason::Normal);
+    assert_eq!(received.text, long);
 }
 
 async fn a_hundred_thousand_tiny_deltas_are_read_in_bounded_time(wire: &Wire) {
