@@ -73,6 +73,14 @@ enum PartialBlock {
     Unknown,
 }
 
+impl PartialBlock {
+    /// Whether the block becomes a part of the answer only at its end. Text is passed on as it
+    /// arrives.
+    const fn is_kept_whole(&self) -> bool {
+        matches!(self, Self::Call { .. } | Self::Thinking { .. } | Self::Own { .. })
+    }
+}
+
 /// Token counts as the events of a stream state them; `None` for a count that no event stated. The
 /// API states the tokens of the prompt in three separate counts.
 #[derive(Default)]
@@ -142,8 +150,13 @@ impl AnthropicReader {
             _ => PartialBlock::Unknown,
         };
 
-        self.growing.insert(event.index.unwrap_or_default(), growing);
-        Ok(())
+        let index = event.index.unwrap_or_default();
+        match self.growing.insert(index, growing) {
+            Some(replaced) if replaced.is_kept_whole() => Err(StreamFault::Unreadable {
+                detail: format!("content block {index} begins again before its end"),
+            }),
+            _ => Ok(()),
+        }
     }
 
     fn grow(
@@ -152,8 +165,8 @@ impl AnthropicReader {
         out: &mut AnswerWriter<'_>,
     ) -> Result<(), StreamFault> {
         let Some(delta) = &event.delta else { return Ok(()) };
-        let growing = self.growing.get_mut(&event.index.unwrap_or_default());
-        match (delta.r#type.as_ref(), growing) {
+        let index = event.index.unwrap_or_default();
+        match (delta.r#type.as_ref(), self.growing.get_mut(&index)) {
             ("text_delta", Some(PartialBlock::Text)) => out.text(&delta.text),
             ("input_json_delta", Some(PartialBlock::Call { call, .. })) => {
                 call.arguments.push_str(&delta.partial_json);
@@ -169,6 +182,24 @@ impl AnthropicReader {
                 block.insert("signature".to_owned(), delta.signature.as_ref().into());
                 out.count(delta.signature.len())
             }
+            (_, Some(PartialBlock::Unknown)) => Ok(()),
+            (kind @ ("text_delta" | "input_json_delta" | "thinking_delta"), _) => {
+                let detail =
+                    format!("a {kind} for content block {index}, which is none of its kind");
+                Err(StreamFault::Unreadable { detail })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Fails if a block whose content would be lost has no end. An answer that its provider has cut
+    /// short may lack the end of its last block.
+    fn check_ends(&self) -> Result<(), StreamFault> {
+        let unfinished = self.growing.iter().find(|(_, block)| block.is_kept_whole());
+        match unfinished {
+            Some((index, _)) if !self.stop().is_cut() => Err(StreamFault::Unreadable {
+                detail: format!("the answer ends before the end of content block {index}"),
+            }),
             _ => Ok(()),
         }
     }
@@ -287,7 +318,10 @@ impl AnswerReader for AnthropicReader {
                 let usage = read.usage.and_then(|u| serde_json::from_str(u.get()).ok());
                 self.counts.update(&usage.unwrap_or(Json::Null));
             }
-            "message_stop" => return Ok(ReadProgress::Done),
+            "message_stop" => {
+                self.check_ends()?;
+                return Ok(ReadProgress::Done);
+            }
             "error" => {
                 let error = read.error.map_or("{}", RawValue::get).to_owned();
                 return Err(StreamFault::Reported { error });

@@ -441,6 +441,49 @@ async fn a_call_whose_first_event_has_the_whole_input_is_taken_with_any_reason()
     }
 }
 
+/// A stream of this API whose blocks do not fit together is an error, so that no call and no text
+/// of the model is lost without notice.
+#[tokio::test]
+async fn an_answer_whose_blocks_are_incomplete_is_an_error() {
+    let look = ("call_1", "clock", vec!["{}"]);
+    let without = |stop, is_dropped: fn(&str) -> bool| {
+        let scene =
+            Scene { text: vec!["I look."], calls: vec![look.clone()], stop, ..Scene::default() };
+        let mut events = (ANTHROPIC.events)(&scene);
+        let before = events.len();
+        events.retain(|event| !is_dropped(event));
+        assert_eq!(events.len() + 1, before);
+        events
+    };
+    let is_text_start = |event: &str| event.contains("\"type\":\"text\"");
+    let is_call_end =
+        |event: &str| event.contains("content_block_stop") && event.contains("\"index\":1");
+
+    let calls = vec![look.clone(), ("call_2", "clock", vec!["{}"])];
+    let mut begun_again =
+        (ANTHROPIC.events)(&Scene { calls, stop: Stop::Calls, ..Scene::default() });
+    begun_again
+        .retain(|event| !(event.contains("content_block_stop") && event.contains("\"index\":0")));
+    let begun_again = begun_again.iter().map(|event| event.replace("\"index\":1", "\"index\":0"));
+    let begun_again: Vec<_> = begun_again.collect();
+
+    let cases = [
+        (without(Stop::Calls, is_call_end), "ends before the end of content block 1"),
+        (without(Stop::Normal, is_text_start), "a text_delta for content block 0"),
+        (begun_again, "content block 0 begins again before its end"),
+    ];
+    for (events, words) in cases {
+        let (end, _) = super::server::answered("anthropic", Script::stream(&events)).await;
+        let error = end.unwrap_err();
+        assert!(error.to_string().contains(words), "{words}: {error}");
+        assert!(error.is_retried(), "{error}");
+    }
+
+    let cut = without(Stop::Length, is_call_end);
+    let (end, _) = super::server::answered("anthropic", Script::stream(&cut)).await;
+    assert_eq!(end.unwrap().calls, [], "a call that was cut short");
+}
+
 #[test]
 fn every_preset_is_found_by_its_name_and_hosted_ones_use_https() {
     assert!(PRESETS.len() >= 11);
