@@ -171,6 +171,10 @@ impl ModelAgent {
         let sent = SentDigests::of(own_form.as_ref().unwrap_or(&rendered.request), &inputs);
         let note =
             self.note(delivery, &rendered, &answered, (&sent, recorded.map(|turn| turn.note)));
+        if let Some(failure) = model_call::too_long_to_record(&answered, note.len()) {
+            return Err(failure);
+        }
+
         let spent = self.spent(&rendered, &answered);
         let ModelAnswer { reading, end, money, .. } = answered;
         let turn = Turn {

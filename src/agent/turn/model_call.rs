@@ -420,6 +420,29 @@ impl ModelAgent {
     }
 }
 
+/// Returns the failure of a model call whose turn cannot be recorded, because its note would have
+/// `bytes` bytes. The usage of the call is charged. `None` if the note is short enough.
+pub(super) fn too_long_to_record(answered: &ModelAnswer, bytes: usize) -> Option<AttemptFailure> {
+    let max = limits::CORE_PAYLOAD_BYTES_MAX;
+    if bytes <= max {
+        return None;
+    }
+
+    let ModelAnswer { end, money, tries, .. } = answered;
+    let too_long = Error::TooLong { route: end.route.clone(), max: limits::ANSWER_BYTES_MAX };
+    let detail = format!(
+        "{}: the record of its answer would have {bytes} bytes, where {max} is the most",
+        end.route
+    );
+    Some(AttemptFailure::Model {
+        reason: too_long.word().to_owned(),
+        detail,
+        spent: spending(&end.usage, *money),
+        passing: false,
+        tries: tries.clone(),
+    })
+}
+
 /// Reports progress at intervals, so that the time-out of the attempt does not end the model
 /// call. The time-outs of the model bound each request of the call instead. Never completes.
 async fn keep_reporting_progress(context: &impl TurnServices, timeout: Duration) {

@@ -12,7 +12,9 @@ use super::opaque_blocks::OpaqueBlock;
 use crate::limits;
 use crate::model::answer::{StopReason, ToolCall, remove_cut_call};
 use crate::model::estimate::{ReportedUsage, plausible};
-use crate::model::remote::{AnswerReader, AnswerWriter, ReadProgress, StreamFault, StreamSummary};
+use crate::model::remote::{
+    AnswerReader, AnswerWriter, ReadProgress, StreamFault, StreamSummary, check_call_size,
+};
 use crate::model::sse;
 
 /// Any event of the stream. The event's type decides which keys are present.
@@ -136,15 +138,19 @@ impl AnthropicReader {
                     name: text("name").to_owned(),
                     arguments: String::new(),
                 };
+                check_call_size(&call.id, &call.name)?;
                 let input = block.get("input").map(Json::to_string).unwrap_or_default();
                 out.count(call.id.len() + call.name.len() + input.len())?;
                 PartialBlock::Call { call, input }
             }
             "thinking" => {
                 out.reasoning(text("thinking"))?;
+                // The whole block is recorded, also the parts that are no text.
+                out.count(raw.get().len().saturating_sub(text("thinking").len()))?;
                 PartialBlock::Thinking { text: before, calls, block }
             }
             "redacted_thinking" => {
+                out.count(raw.get().len())?;
                 PartialBlock::Own { text: before, calls, json: raw.get().to_owned() }
             }
             _ => PartialBlock::Unknown,

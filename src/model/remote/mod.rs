@@ -16,7 +16,7 @@ use std::fmt::Debug;
 use serde::{Deserialize, Serialize};
 
 pub use preset::{BoundKey, OpenAiQuirks, PRESETS, ProviderPreset, WireFormat};
-pub(super) use stream_output::{AnswerWriter, ReadProgress, StreamFault};
+pub(super) use stream_output::{AnswerWriter, ReadProgress, StreamFault, check_call_size};
 
 use super::answer::{AnswerChunk, ModelRoute, OwnBlock, StopReason, StreamEnd, ToolCall};
 use super::error::Error;

@@ -37,6 +37,21 @@ impl StreamFault {
     }
 }
 
+/// Checks the sizes of the id and the name of a native call. A call that exceeds them cannot be
+/// recorded, and no tool has such a name.
+pub(in crate::model) fn check_call_size(id: &str, name: &str) -> Result<(), StreamFault> {
+    let parts = [
+        ("id", id.len(), limits::NATIVE_ID_BYTES_MAX),
+        ("name", name.len(), limits::NATIVE_NAME_BYTES_MAX),
+    ];
+    match parts.into_iter().find(|(_, length, max)| length > max) {
+        Some((part, length, max)) => Err(StreamFault::Unreadable {
+            detail: format!("the {part} of a call has {length} bytes, where {max} is the most"),
+        }),
+        None => Ok(()),
+    }
+}
+
 /// Writer that passes on the pieces of an answer. The writer bounds the size of the answer, and
 /// removes the provider's API key from its text.
 pub(in crate::model) struct AnswerWriter<'a> {

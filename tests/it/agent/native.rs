@@ -4,8 +4,12 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use expect_test::{Expect, expect};
-use organism::agent::{ActionTransport, FinalFormat, ModelAgent, ReportSchema, TurnInputs};
+use organism::agent::{
+    ActionTransport, AgentOptions, FinalFormat, ModelAgent, ReportSchema, TurnInputs,
+};
+use organism::envelope::AttemptFailure;
 use organism::ids::Digest;
+use organism::limits;
 use organism::model::router::{RateLimits, RoutedModel, RoutingStrategy};
 use organism::model::{
     ChatBlock, ChatMessage, ChatRole, ModelRequest, ModelRouter, OwnBlock, RequestOrigin,
@@ -16,6 +20,7 @@ use organism::xml::element::Element;
 use serde_json::json;
 
 use super::scripted::{Reply, Says, Scripted, reply};
+use super::setup::{delivery, options, question_thread, take};
 use super::stage::{Stage, researcher};
 use super::story::{ROOT, listener, thread};
 
@@ -641,6 +646,25 @@ fn calls_with_the_same_id_get_each_its_own_result() {
         .map(|line| line.split_once("\">").unwrap().1.trim_end_matches("</found>"))
         .collect();
     assert_eq!(results, ["code on query", "code on extract", "code on extract"]);
+}
+
+/// Escapes make the record of an answer longer than the answer. An answer whose record would exceed
+/// the maximum is charged by its own usage, and not by the whole reservation.
+#[test]
+fn an_answer_that_is_too_long_to_record_is_charged_by_its_usage() {
+    let arguments = json!({ "query": "&".repeat(limits::CORE_PAYLOAD_BYTES_MAX / 5) });
+    let turn = Says::Exactly(reply("").call("search", &arguments.to_string()));
+    let model = Scripted::new(ActionTransport::Native, vec![turn]);
+    let options = AgentOptions { transport: ActionTransport::Native, ..options() };
+    let (story, call) = question_thread();
+    let agent = ModelAgent::new(options, model, Arc::new(story.clone()));
+    let failure = take(&agent, &delivery(&story, call)).unwrap_err();
+    let AttemptFailure::Model { reason, detail, spent, passing: false, .. } = &failure else {
+        panic!("{failure:?}")
+    };
+    assert_eq!(reason, "too-long");
+    assert!(detail.contains("the record of its answer would have"), "{detail}");
+    assert_eq!(spent.tokens, 15);
 }
 
 /// The digest of a prompt changes with every difference that a model can see.

@@ -1,6 +1,7 @@
 //! The request in each wire format: body and head.
 
 use expect_test::{Expect, expect};
+use organism::limits;
 use organism::model::remote::{AnswerSettings, PRESETS, ProviderPreset};
 use organism::model::{
     ChatBlock, ChatMessage, ChatRole, ModelRequest, ModelTool, OwnBlock, ToolCall, ToolChoice,
@@ -400,6 +401,45 @@ async fn an_answer_that_its_server_broke_off_is_an_error() {
         let stated = format!("in the middle of its answer: {reason}: stated as finish_reason");
         assert!(error.to_string().contains(&stated), "{error}");
     }
+}
+
+/// The note of a turn holds each native call and each block of the provider, so both are bounded.
+#[tokio::test]
+async fn parts_of_an_answer_that_no_record_can_hold_are_errors() {
+    let long = |bytes: usize| -> &'static str { Box::leak("x".repeat(bytes).into_boxed_str()) };
+    let id = long(limits::NATIVE_ID_BYTES_MAX);
+    let name = long(limits::NATIVE_NAME_BYTES_MAX);
+    for wire in [OPENAI, ANTHROPIC] {
+        let calling = |id, name| {
+            let calls = vec![(id, name, vec!["{}"])];
+            let events = (wire.events)(&Scene { calls, stop: Stop::Calls, ..Scene::default() });
+            super::server::answered(wire.preset, Script::stream(&events))
+        };
+        let calls = calling(id, name).await.0.unwrap().calls;
+        assert_eq!((calls[0].id.as_str(), calls[0].name.as_str()), (id, name));
+
+        let longer = [
+            (long(id.len() + 1), name, "the id of a call"),
+            (id, long(1 << 17), "the name of a call"),
+        ];
+        for (id, name, words) in longer {
+            let error = calling(id, name).await.0.unwrap_err();
+            assert!(error.to_string().contains(words), "{error}");
+            assert_eq!(error.word(), "invalid-event");
+        }
+    }
+
+    let data = "x".repeat(limits::ANSWER_BYTES_MAX / 4);
+    let mut events = (ANTHROPIC.events)(&Scene { text: vec!["I look."], ..Scene::default() });
+    for index in 10..14 {
+        let block = json!({"type": "redacted_thinking", "data": data});
+        let begin = json!({"type": "content_block_start", "index": index, "content_block": block});
+        let end = json!({"type": "content_block_stop", "index": index});
+        events.insert(1, format!("data: {end}\n\n"));
+        events.insert(1, format!("data: {begin}\n\n"));
+    }
+    let (end, _) = super::server::answered("anthropic", Script::stream(&events)).await;
+    assert_eq!(end.unwrap_err().word(), "too-long");
 }
 
 /// If a server states no reason for the end, its answer counts as complete. So a call without
