@@ -28,6 +28,8 @@ pub(super) struct AnswerBuffer {
     bytes: usize,
     /// Route of the latest request: its provider and its model. `None` before the first request.
     route: Option<ModelRoute>,
+    /// The router's name for the route of the latest request; `None` before the first request.
+    name: Option<String>,
     /// Time at which the latest request was sent; `None` before the first request.
     sent: Option<Instant>,
     is_under_way: bool,
@@ -43,6 +45,8 @@ pub(super) struct AnswerBuffer {
 #[derive(Debug)]
 struct LostRequest {
     route: ModelRoute,
+    /// The router's name for the route; `None` if no reservation named the route.
+    name: Option<String>,
     reason: &'static str,
     bytes: usize,
     /// Whether the request's prompt must be charged. True if the provider has worked, or may have
@@ -57,11 +61,12 @@ const CUT_MARK: &str = "…";
 pub(super) const CANCELLED: &str = "cancelled";
 
 impl AnswerBuffer {
-    /// Records that a request was sent to `route`.
-    pub fn begin(&mut self, route: ModelRoute) {
+    /// Records that a request was sent to `route`. `name` is the router's name for the route.
+    pub fn begin(&mut self, route: ModelRoute, name: String) {
         self.bytes = 0;
         self.has_begun = false;
         self.route = Some(route);
+        self.name = Some(name);
         self.sent = Some(Instant::now());
         self.is_under_way = true;
     }
@@ -70,6 +75,12 @@ impl AnswerBuffer {
     /// pauses is not included. Returns zero before the first request.
     pub fn latency(&self) -> Duration {
         self.sent.map(|sent| sent.elapsed()).unwrap_or_default()
+    }
+
+    /// Returns the router's name for the route of the latest request; `None` before the first
+    /// request.
+    pub fn route_name(&self) -> Option<&str> {
+        self.name.as_deref()
     }
 
     /// Returns the new state of the model call if the chunk changes the state. Otherwise, returns
@@ -111,6 +122,7 @@ impl AnswerBuffer {
             AnswerChunk::Failed(error) => {
                 if !self.is_under_way {
                     self.route = error.route().cloned();
+                    self.name = None;
                     self.is_under_way = true;
                 }
                 self.fail(error);
@@ -183,7 +195,8 @@ impl AnswerBuffer {
         let Some(route) = self.route.clone() else { return };
         self.has_begun = false;
         let bytes = std::mem::take(&mut self.bytes);
-        self.lost.push(LostRequest { route, reason, bytes, is_charged });
+        let name = self.name.clone();
+        self.lost.push(LostRequest { route, name, reason, bytes, is_charged });
     }
 
     /// Drops the text that was received so far, because the next request begins the answer anew.
@@ -223,7 +236,8 @@ impl AnswerBuffer {
             let tokens_out = u64::try_from(lost.bytes.div_ceil(4)).unwrap_or(u64::MAX);
             let usage =
                 TokenUsage { tokens_in, tokens_out, estimated: true, ..TokenUsage::default() };
-            sum = (sum.0.and(Some(usage)), sum.1.plus(terms.cost(&lost.route, &usage)));
+            let cost = terms.cost(&lost.route, lost.name.as_deref(), &usage);
+            sum = (sum.0.and(Some(usage)), sum.1.plus(cost));
         }
 
         Some(sum)
@@ -262,7 +276,7 @@ mod tests {
         };
         let route = ModelRoute { provider: "fake".to_owned(), model: "m".to_owned() };
         let mut buffer = AnswerBuffer::default();
-        buffer.begin(route.clone());
+        buffer.begin(route.clone(), route.to_string());
         chunks.iter().for_each(|chunk| buffer.keep(*chunk));
         buffer.fail(&error(route));
         let lost = buffer.lost(&ModelTerms::default(), &request);
@@ -283,10 +297,11 @@ mod tests {
         let mut buffer = AnswerBuffer::default();
         assert_eq!(buffer.latency(), Duration::ZERO);
 
-        buffer.begin(route.clone());
+        buffer.begin(route.clone(), route.to_string());
         tokio::time::advance(Duration::from_secs(3)).await;
         buffer.fail(&Error::Empty { route: route.clone(), status: 200 });
-        buffer.begin(route);
+        let name = route.to_string();
+        buffer.begin(route, name);
         tokio::time::advance(Duration::from_millis(20)).await;
         assert_eq!(buffer.latency(), Duration::from_millis(20));
     }

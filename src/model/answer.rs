@@ -158,6 +158,17 @@ pub struct ModelRoute {
     pub model: String,
 }
 
+impl ModelRoute {
+    /// Returns the router's name for the route. `place` is the number of earlier routes of the
+    /// router with the same provider and model; a number distinguishes the later ones.
+    pub(super) fn router_name(&self, place: usize) -> String {
+        match place {
+            0 => self.to_string(),
+            place => format!("{self}#{}", place + 1),
+        }
+    }
+}
+
 impl std::fmt::Display for ModelRoute {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}/{}", self.provider, self.model)

@@ -147,12 +147,18 @@ impl ModelTerms {
         self.most(tokens::at_most(request))
     }
 
-    /// Returns the cost of an answer of `route`. If the route is unknown, the highest price
-    /// applies.
-    pub fn cost(&self, route: &ModelRoute, usage: &TokenUsage) -> Money {
-        // Two routes may have the same name but different addresses.
+    /// Returns the cost of an answer of `route`. `name` is the router's name for the route, which
+    /// distinguishes routes with the same provider and model; `None` if it is unknown. If several
+    /// routes may have answered, the highest price applies.
+    pub fn cost(&self, route: &ModelRoute, name: Option<&str>, usage: &TokenUsage) -> Money {
+        // Two routes may have the same provider and model but different addresses.
         let own = self.0.iter().filter(|term| term.route == *route);
         let of = |term: &RouteTerms| term.price.as_ref().map(|price| price.of(usage));
+        let is_named = |place: usize| name.is_some_and(|name| route.router_name(place) == name);
+        if let Some((_, named)) = own.clone().enumerate().find(|(place, _)| is_named(*place)) {
+            return of(named).unwrap_or_default();
+        }
+
         let cost = match own.clone().next() {
             Some(_) => own.filter_map(of).max(),
             None => self.0.iter().filter_map(of).max(),
@@ -199,9 +205,22 @@ mod tests {
             ..TokenUsage::default()
         };
 
-        assert_eq!(terms.cost(&cheap.route, &usage).to_string(), "0.0039");
+        assert_eq!(terms.cost(&cheap.route, None, &usage).to_string(), "0.0039");
         let stranger = ModelRoute { provider: "x".to_owned(), model: "y".to_owned() };
-        assert_eq!(terms.cost(&stranger, &usage).to_string(), "0.0207", "at the dearest price");
+        let cost = terms.cost(&stranger, Some("x/y"), &usage);
+        assert_eq!(cost.to_string(), "0.0207", "at the dearest price");
+    }
+
+    #[test]
+    fn of_routes_with_the_same_name_the_one_that_answered_sets_the_price() {
+        let free = term("gpt-4o", None, Some((0.0, 0.0)));
+        let paid = term("gpt-4o", None, Some((1.0, 2.0)));
+        let route = free.route.clone();
+        let terms = ModelTerms::new(vec![free, term("claude", None, Some((3.0, 15.0))), paid]);
+        let usage = TokenUsage { tokens_in: 1_000, tokens_out: 100, ..TokenUsage::default() };
+        let cost = |name: &str| terms.cost(&route, Some(name), &usage).to_string();
+        assert_eq!(cost("openai/gpt-4o"), "0.00");
+        assert_eq!(cost("openai/gpt-4o#2"), "0.0012");
     }
 
     #[test]

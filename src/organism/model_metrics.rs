@@ -201,7 +201,7 @@ impl model::ModelProvider for MeteredModel {
                         own.tokens_in.add(end.usage.tokens_in);
                         own.tokens_out.add(end.usage.tokens_out);
                         if let Some(currency) = self.terms.currency() {
-                            own.add_cost(currency, self.terms.cost(&end.route, &end.usage));
+                            own.add_cost(currency, self.terms.cost(&end.route, None, &end.usage));
                         }
                     }
                     Err(_) => guard.end(&own.failed),

@@ -202,12 +202,13 @@ impl<C: TurnServices> CallAdmission for AdmittedRequests<'_, C> {
     fn admit<'a>(&'a self, route: ModelRoute, name: String, most: u32) -> AdmissionFuture<'a> {
         Box::pin(async move {
             let own_form = self.request_for(&route.provider);
-            match self.reserve(RouteLimit { route: name, most }, own_form.as_ref()).await {
+            let limit = RouteLimit { route: name.clone(), most };
+            match self.reserve(limit, own_form.as_ref()).await {
                 Some(Ok(())) => {
                     // The wait for the new request's answer gets the whole time-out.
                     self.context.progress();
                     self.context.model_state(ModelState::Requested(route.to_string()));
-                    locked(&self.buffer).begin(route);
+                    locked(&self.buffer).begin(route, name);
                     Ok(())
                 }
                 Some(Err(NotReserved::Spent(detail))) => {
@@ -357,7 +358,7 @@ impl ModelAgent {
     ) -> Result<ModelAnswer, FailedModelCall> {
         let terms = &self.options.terms;
         let latency = buffer.latency();
-        let mut money = terms.cost(&end.route, &end.usage);
+        let mut money = terms.cost(&end.route, buffer.route_name(), &end.usage);
         if let Some((usage, lost)) = buffer.lost(terms, &rendered.request) {
             end.usage = end.usage.and(Some(usage));
             money = money.plus(lost);

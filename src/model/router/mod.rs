@@ -98,16 +98,13 @@ impl ModelRouter {
         order
     }
 
-    /// Returns the name of a route in metrics. If two routes have the same provider and model, a
-    /// number distinguishes them.
+    /// Returns the name of a route in reservations and for its price. If two routes have the same
+    /// provider and model, a number distinguishes them.
     fn name_of(&self, route: &RoutedModel) -> String {
-        let name = route.model.route().to_string();
-        let namesakes = self.routes.iter().filter(|other| other.model.route().to_string() == name);
+        let own = route.model.route();
+        let namesakes = self.routes.iter().filter(|other| other.model.route() == own);
         let place = namesakes.take_while(|other| !std::ptr::eq(*other, route)).count();
-        match place {
-            0 => name,
-            place => format!("{name}#{}", place + 1),
-        }
+        own.router_name(place)
     }
 
     async fn answer(

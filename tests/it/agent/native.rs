@@ -12,8 +12,8 @@ use organism::ids::Digest;
 use organism::limits;
 use organism::model::router::{RateLimits, RoutedModel, RoutingStrategy};
 use organism::model::{
-    ChatBlock, ChatMessage, ChatRole, ModelRequest, ModelRouter, OwnBlock, RequestOrigin,
-    SharedModel, StopReason, ToolCall, ToolChoice,
+    ChatBlock, ChatMessage, ChatRole, ModelRequest, ModelRoute, ModelRouter, ModelTerms, OwnBlock,
+    RequestOrigin, RouteTerms, SharedModel, StopReason, TokenPrice, ToolCall, ToolChoice,
 };
 use organism::thread::Closing;
 use organism::xml::element::Element;
@@ -581,6 +581,40 @@ fn a_rejected_turn_names_the_route_that_rejected_it() {
     let inputs = TurnInputs::read(inputs.as_bytes()).unwrap();
     let sent = Digest::of(inputs.wire(&other.requests()[0]).as_bytes());
     assert_eq!(rejected.prompt, Some(sent));
+}
+
+/// Two routes may have the same provider and model at two addresses, with two prices. The route
+/// that answered sets the price of the answer.
+#[test]
+fn of_routes_with_the_same_name_the_one_that_answered_is_paid() {
+    let way = ActionTransport::Native;
+    let priced = |output: f64| RouteTerms {
+        route: ModelRoute { provider: "fake".to_owned(), model: "scripted".to_owned() },
+        context_window: None,
+        max_tokens: Some(100),
+        price: Some(TokenPrice {
+            input: 0.0,
+            output,
+            cached: None,
+            cache_written: None,
+            currency: "USD".to_owned(),
+        }),
+    };
+    let spent = |says: [Says; 2]| {
+        let models: [SharedModel; 2] =
+            says.map(|says| Scripted::new(way, vec![says]) as SharedModel);
+        let routes = models.map(|model| RoutedModel::new(model, RateLimits::default()));
+        let router = ModelRouter::new(routes.into(), RoutingStrategy::Failover, 1);
+        let terms = ModelTerms::new(vec![priced(1_000.0), priced(9_000.0)]);
+        let options = AgentOptions { transport: way, terms, ..options() };
+        let (story, call) = question_thread();
+        let agent = ModelAgent::new(options, Arc::new(router), Arc::new(story.clone()));
+        let turn = take(&agent, &delivery(&story, call)).unwrap().turn.unwrap();
+        turn.money.to_string()
+    };
+    // Each answer has five tokens.
+    assert_eq!(spent([search(), Says::Rejects("unused")]), "0.005");
+    assert_eq!(spent([Says::Rejects("a"), search()]), "0.045");
 }
 
 // T10 T12
