@@ -173,12 +173,13 @@ impl AnswerBuffer {
         Some(unread)
     }
 
-    /// Records that the current request failed. The request is charged in two cases: the provider
-    /// had begun to answer, or this program aborted the request while the provider may still have
-    /// worked on it.
+    /// Records that the current request failed. The request is charged in three cases: the provider
+    /// had begun to answer, this program aborted the request while the provider may still have
+    /// worked on it, or the connection ended without an answer to the complete request.
     pub fn fail(&mut self, error: &Error) {
         let has_stream = self.has_begun || error.has_stream();
-        let is_charged = self.bytes > 0 || error.is_broken_off() || has_stream;
+        let may_be_worked_on = error.is_broken_off() || error.is_unanswered();
+        let is_charged = self.bytes > 0 || has_stream || may_be_worked_on;
         self.lose(error.word(), is_charged);
     }
 
@@ -287,8 +288,23 @@ mod tests {
     fn a_request_whose_stream_had_begun_is_charged_as_its_prompt() {
         assert!(charged(|route| Error::Cut { route, bytes: 384 }) > 0);
         assert!(charged(|route| Error::InvalidEvent { route, detail: String::new() }) > 0);
-        assert_eq!(charged(|route| Error::Cut { route, bytes: 0 }), 0);
-        assert_eq!(charged(|route| Error::Empty { route, status: 200 }), 0);
+    }
+
+    #[test]
+    fn a_request_that_was_sent_and_not_answered_is_charged_as_its_prompt() {
+        fn no_response(route: ModelRoute, is_request_sent: bool) -> Error {
+            let detail = "closed the connection without a complete answer";
+            Error::NoResponse { route, host: "api.example.com".to_owned(), detail, is_request_sent }
+        }
+        fn no_connection(route: ModelRoute) -> Error {
+            let detail = "connection refused".to_owned();
+            Error::Connect { route, host: "api.example.com".to_owned(), detail, advice: None }
+        }
+        assert!(charged(|route| Error::Cut { route, bytes: 0 }) > 0);
+        assert!(charged(|route| Error::Empty { route, status: 200 }) > 0);
+        assert!(charged(|route| no_response(route, true)) > 0);
+        assert_eq!(charged(|route| no_response(route, false)), 0);
+        assert_eq!(charged(no_connection), 0);
     }
 
     #[tokio::test(start_paused = true)]

@@ -30,9 +30,9 @@ pub enum Error {
     #[error("{route}: no connection to {host}: {detail}; {}", advice.unwrap_or(CHECK_SERVER))]
     Connect { route: ModelRoute, host: String, detail: String, advice: Option<&'static str> },
     /// The connection carried no complete head of an HTTP response. `detail` states what the server
-    /// did instead.
+    /// did instead. `is_request_sent`: the provider may have read the whole request.
     #[error("{route}: {host} {detail}; {}", CHECK_SERVER)]
-    NoResponse { route: ModelRoute, host: String, detail: &'static str },
+    NoResponse { route: ModelRoute, host: String, detail: &'static str, is_request_sent: bool },
     #[error(
         "{route}: {phase} within {after:?}; raise `{}` of the model if it needs longer",
         phase.key()
@@ -223,6 +223,17 @@ impl Error {
         match self.cause() {
             Self::Cut { bytes, .. } => *bytes > 0,
             Self::InvalidEvent { .. } => true,
+            _ => false,
+        }
+    }
+
+    /// Whether the request reached the provider, and the connection then ended before any byte of
+    /// an answer. The provider may have worked on such a request.
+    pub fn is_unanswered(&self) -> bool {
+        match self.cause() {
+            Self::NoResponse { is_request_sent, .. } => *is_request_sent,
+            Self::Cut { bytes, .. } => *bytes == 0,
+            Self::Empty { .. } => true,
             _ => false,
         }
     }

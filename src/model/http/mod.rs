@@ -73,6 +73,9 @@ pub enum HttpError {
     /// did instead.
     NoResponse {
         detail: &'static str,
+        /// Whether the provider may have read the whole request: all of it was sent, to a server
+        /// that sent nothing else than HTTP.
+        is_request_sent: bool,
     },
     /// The connection ended early or carried bytes that are not HTTP, after the head of the
     /// response.

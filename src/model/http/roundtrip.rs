@@ -18,12 +18,10 @@ use super::{CallDeadlines, HttpError};
 use crate::limits;
 use crate::model::error::CallPhase;
 
-const CLOSED: HttpError =
-    HttpError::NoResponse { detail: "closed the connection without a complete answer" };
-const NOT_HTTP: HttpError =
-    HttpError::NoResponse { detail: "answered with something that is not HTTP/1.1" };
-const HEAD_TOO_LARGE: HttpError =
-    HttpError::NoResponse { detail: "answered with a head that is too large" };
+const NOT_HTTP: HttpError = HttpError::NoResponse {
+    detail: "answered with something that is not HTTP/1.1",
+    is_request_sent: false,
+};
 
 /// Encodes a request: the request line, the headers and the body.
 pub(super) fn request(
@@ -93,7 +91,8 @@ impl HttpResponse {
     ) -> Result<Self, HttpError> {
         let deadlines = deadlines.after_request();
         let writer = Some(RequestWriter { request, written: 0 });
-        let mut line = HttpConnection { stream, writer, received: Vec::new() };
+        let received = Vec::new();
+        let mut line = HttpConnection { stream, writer, is_request_sent: false, received };
         let head = deadlines.wait(CallPhase::FirstByte, line.send()).await??;
         let framing = BodyFraming::of(head.status, &head.headers)?;
         Ok(Self { line, head, framing, piece: Vec::new(), deadlines, has_begun: false })
@@ -139,7 +138,9 @@ impl HttpResponse {
 /// A connection together with the unsent part of the request and the unread part of the response.
 struct HttpConnection {
     stream: BoxedStream,
+    /// Writer of the request; `None` once the whole request is written, or writing has failed.
     writer: Option<RequestWriter>,
+    is_request_sent: bool,
     received: Vec<u8>,
 }
 
@@ -148,7 +149,9 @@ impl HttpConnection {
     async fn send(&mut self) -> Result<ResponseHead, HttpError> {
         loop {
             match self.receive().await {
-                Ok(0) | Err(_) => return Err(CLOSED),
+                Ok(0) | Err(_) => {
+                    return Err(self.no_response("closed the connection without a complete answer"));
+                }
                 Ok(_) => {}
             }
             if let Some(head) = self.head()? {
@@ -160,7 +163,7 @@ impl HttpConnection {
     /// Reads from the connection, and returns the number of bytes read. Meanwhile writes the
     /// request body, because a server may respond before it has the whole body.
     async fn receive(&mut self) -> io::Result<usize> {
-        let Self { stream, writer, received } = self;
+        let Self { stream, writer, is_request_sent, received } = self;
         received.reserve(limits::HTTP_READ_BYTES);
         if writer.is_none() {
             return stream.read_buf(received).await;
@@ -169,12 +172,18 @@ impl HttpConnection {
         let (mut read_half, mut write_half) = tokio::io::split(stream);
         let mut receive = pin!(read_half.read_buf(received));
         poll_fn(|cx| {
-            if writer.as_mut().is_some_and(|writer| writer.poll(&mut write_half, cx).is_ready()) {
+            let written = writer.as_mut().map(|writer| writer.poll(&mut write_half, cx));
+            if let Some(Poll::Ready(is_complete)) = written {
+                *is_request_sent = is_complete;
                 *writer = None;
             }
             receive.as_mut().poll(cx)
         })
         .await
+    }
+
+    fn no_response(&self, detail: &'static str) -> HttpError {
+        HttpError::NoResponse { detail, is_request_sent: self.is_request_sent }
     }
 
     /// Parses the head of the response, and skips interim (1xx) heads. Returns `None` if the head
@@ -197,7 +206,7 @@ impl HttpConnection {
                     return Ok(None);
                 }
                 Ok(Status::Partial) | Err(httparse::Error::TooManyHeaders) => {
-                    return Err(HEAD_TOO_LARGE);
+                    return Err(self.no_response("answered with a head that is too large"));
                 }
                 Err(_) => return Err(NOT_HTTP),
             }
@@ -226,17 +235,18 @@ struct RequestWriter {
 
 impl RequestWriter {
     /// Writes as much of the request as the connection accepts. Returns `Ready` when the whole
-    /// request is written, or when writing has failed. After a failure, the caller must still read
-    /// from the connection, because the server may have sent a response.
-    fn poll(&mut self, to: &mut (impl AsyncWrite + Unpin), cx: &mut Context<'_>) -> Poll<()> {
+    /// request is written, or when writing has failed: true in the first case, false in the second.
+    /// After a failure, the caller must still read from the connection, because the server may have
+    /// sent a response.
+    fn poll(&mut self, to: &mut (impl AsyncWrite + Unpin), cx: &mut Context<'_>) -> Poll<bool> {
         while let Some(unwritten) = self.request.get(self.written..).filter(|rest| !rest.is_empty())
         {
             match ready!(Pin::new(&mut *to).poll_write(cx, unwritten)) {
                 Ok(written @ 1..) => self.written += written,
-                Ok(0) | Err(_) => return Poll::Ready(()),
+                Ok(0) | Err(_) => return Poll::Ready(false),
             }
         }
 
-        Pin::new(to).poll_flush(cx).map(|_| ())
+        Pin::new(to).poll_flush(cx).map(|flushed| flushed.is_ok())
     }
 }

@@ -281,8 +281,9 @@ impl RemoteModel {
             HttpError::Connect { host, detail, advice } => {
                 Error::Connect { route, host, detail: self.clean(&detail), advice }
             }
-            HttpError::NoResponse { detail } => {
-                Error::NoResponse { route, host: self.options.endpoint.authority(), detail }
+            HttpError::NoResponse { detail, is_request_sent } => {
+                let host = self.options.endpoint.authority();
+                Error::NoResponse { route, host, detail, is_request_sent }
             }
             HttpError::Timeout { phase, after } => Error::Timeout { route, phase, after },
             HttpError::Broken => Error::Cut { route, bytes },

@@ -89,6 +89,8 @@ async fn a_server_without_an_http_answer_is_named_with_what_it_did() {
         assert!(error.to_string().contains(&format!("{host} {words}")), "{answer}: {error}");
         assert!(error.is_retried(), "{error}");
         assert_eq!(error.word(), "cut");
+        let is_provider = !answer.starts_with("SSH");
+        assert_eq!(error.is_unanswered(), is_provider, "a provider may have worked: {error}");
     }
 }
 

@@ -347,6 +347,7 @@ async fn an_empty_answer_is_an_error(wire: &Wire) {
     let nothing = Script::new(vec![Vec::new()], Then::Close);
     let error = answered(wire.preset, nothing).await.0.unwrap_err();
     assert_eq!(verdict(&error), ("no response", true, true), "{error}");
+    assert!(error.is_unanswered(), "the server has read the whole request: {error}");
 }
 
 async fn an_event_that_is_no_json_is_an_error(wire: &Wire) {
