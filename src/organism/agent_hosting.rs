@@ -11,7 +11,7 @@ use tokio::task::JoinHandle;
 use super::agent_spans::TracedAgent;
 use super::health::{HealthMonitor, HostedHealth};
 use super::model_metrics::ModelCounts;
-use super::models::ConfiguredModels;
+use super::models::{ConfiguredModels, ModelLimiters};
 use super::{
     Error, exporter, flush_spans, local_agents, nats_config, reload, run_blocking, tracer,
     with_core_words,
@@ -101,6 +101,7 @@ pub struct HostedAgents {
     has_own_keys: bool,
     agents: Vec<ReloadableAgent>,
     models: Arc<ModelCounts>,
+    limiters: ModelLimiters,
     stop: watch::Sender<bool>,
     posts: Vec<JoinHandle<()>>,
     health: HealthMonitor,
@@ -137,7 +138,8 @@ impl HostedAgents {
         let counts = Arc::new(ModelCounts::new(&config, agents.iter()));
         let exporter = exporter(&config);
         let tracer = tracer(exporter.as_ref());
-        let factory = HostedAgentFactory::new(&config, &counts, &tracer)?;
+        let limiters = ModelLimiters::default();
+        let factory = HostedAgentFactory::new(&config, &limiters, &counts, &tracer)?;
         let (stop, stopped) = watch::channel(false);
         let mut posts = Vec::new();
         let mut connections = Vec::new();
@@ -169,6 +171,7 @@ impl HostedAgents {
             has_own_keys: keys.is_some(),
             agents: reloadable,
             models: counts,
+            limiters,
             stop,
             posts,
             health,
@@ -228,7 +231,7 @@ impl HostedAgents {
         specs: &[(&ReloadableAgent, AgentSpec)],
     ) -> Result<(), Error> {
         let tracer = tracer(self.exporter.as_ref());
-        let factory = HostedAgentFactory::new(config, &self.models, &tracer)?;
+        let factory = HostedAgentFactory::new(config, &self.limiters, &self.models, &tracer)?;
         // Steps that can fail come first, so that either all agents take the config or none does.
         let hosts = specs.iter().map(|(agent, spec)| {
             let host = factory.host(spec, &agent.relay)?;
@@ -316,10 +319,11 @@ struct HostedAgentFactory<'c> {
 impl<'c> HostedAgentFactory<'c> {
     fn new(
         config: &'c Config,
+        limiters: &ModelLimiters,
         counts: &Arc<ModelCounts>,
         tracer: &'c SpanTracer,
     ) -> Result<Self, Error> {
-        let models = ConfiguredModels::watched(config, counts, tracer)?;
+        let models = ConfiguredModels::watched(config, limiters, counts, tracer)?;
         let memories = Arc::new(AgentMemories::new(Arc::new(NothingRecorded)));
         Ok(Self { config, models, memories, tracer })
     }

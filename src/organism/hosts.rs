@@ -9,6 +9,7 @@ use tokio::task::JoinHandle;
 
 use super::access::HostPresence;
 use super::model_metrics::ModelCounts;
+use super::models::{ConfiguredModels, ModelLimiters};
 use super::workflow_runs::{self, JournalRuns};
 use super::{Error, HostedListener, NativeHostBuilder, fork_recalls, local_agents};
 use crate::bus::native_host::NativeHost;
@@ -30,6 +31,7 @@ pub(super) struct HostFactory {
     pub sink: Arc<PumpSink>,
     pub runtime: runtime::Handle,
     pub models: Arc<ModelCounts>,
+    pub limiters: ModelLimiters,
     pub tracer: SpanTracer,
     pub memory: Arc<JournalMemory>,
     pub mark: PumpMark,
@@ -101,8 +103,9 @@ impl HostFactory {
     /// Makes a host for each agent that runs in this process.
     pub fn agents(&self, config: &Arc<Config>) -> Result<Vec<HostedListener>, Error> {
         let memory = Arc::clone(&self.memory);
-        let Self { sink, runtime, models, tracer, .. } = self;
-        local_agents::agents(config, sink, runtime, models, tracer, memory)
+        let Self { sink, runtime, models, limiters, tracer, .. } = self;
+        let built = ConfiguredModels::watched(config, limiters, models, tracer)?;
+        local_agents::agents(config, sink, runtime, &built, tracer, memory)
     }
 
     /// Makes a host for each listener that runs as a child process or has a handler in this

@@ -6,7 +6,6 @@ use tokio::runtime;
 use uuid::Uuid;
 
 use super::agent_spans::TracedAgent;
-use super::model_metrics::ModelCounts;
 use super::models::{ConfiguredModel, ConfiguredModels};
 use super::{Error, HostedListener};
 use crate::agent::history::transfer;
@@ -25,7 +24,7 @@ pub(super) fn agents(
     config: &Arc<Config>,
     sink: &Arc<PumpSink>,
     runtime: &runtime::Handle,
-    counts: &Arc<ModelCounts>,
+    models: &ConfiguredModels,
     tracer: &SpanTracer,
     memory: Arc<JournalMemory>,
 ) -> Result<Vec<HostedListener>, Error> {
@@ -34,7 +33,6 @@ pub(super) fn agents(
         Some(trial) => memories.with_source_history(Arc::new(JoinedHistory::of(&trial.journals))),
         None => memories,
     });
-    let models = ConfiguredModels::watched(config, counts, tracer)?;
     let mut hosts: Vec<HostedListener> = Vec::new();
 
     for spec in config.local_agents() {

@@ -1,7 +1,7 @@
 //! Builds the models of a config. Each model exists once, so that all its callers share its limits.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, Weak};
 
 use super::Error;
 use super::agent_spans::TracedModel;
@@ -9,13 +9,63 @@ use super::model_metrics::ModelCounts;
 use crate::config::{Config, ModelSpec, ProviderConfig};
 use crate::ids::{ListenerName, ThreadId};
 use crate::limits;
-use crate::model::http::HttpClient;
-use crate::model::router::{RateLimits, RoutedModel, RoutingStrategy};
+use crate::locks::locked;
+use crate::model::http::{HttpClient, ProviderEndpoint};
+use crate::model::router::{RateLimiter, RateLimits, RoutedModel, RoutingStrategy};
 use crate::model::{
-    self, ChatMessage, ChatRole, ModelProvider as _, ModelRequest, ModelRouter, ModelTerms,
-    PlaybackModel, RemoteModel, RequestOrigin, RouteTerms, SharedModel, StreamEnd, UnaskedModel,
+    self, ChatMessage, ChatRole, ModelProvider as _, ModelRequest, ModelRoute, ModelRouter,
+    ModelTerms, PlaybackModel, ProviderKey, RemoteModel, RequestOrigin, RouteTerms, SharedModel,
+    StreamEnd, UnaskedModel,
 };
 use crate::trace::SpanTracer;
+
+/// The rate limiters of all models. A reload of the config keeps the limiter of each model that
+/// still calls the same model of a provider, because a pause that the provider has requested and
+/// the running calls count on.
+#[derive(Debug, Default)]
+pub struct ModelLimiters(Mutex<Vec<(LimitedModel, Weak<RateLimiter>)>>);
+
+/// A model whose calls a limiter limits.
+#[derive(Debug, PartialEq, Eq)]
+struct LimitedModel {
+    /// Name of the model in the config.
+    name: String,
+    route: ModelRoute,
+    endpoint: ProviderEndpoint,
+    key: Option<ProviderKey>,
+}
+
+impl ModelLimiters {
+    /// Returns the limiter of the model `spec`, with the limits `pace`. Makes one if no limiter of
+    /// this model is in use.
+    fn limiter(
+        &self,
+        spec: &ModelSpec,
+        remote: &RemoteModel,
+        pace: RateLimits,
+    ) -> Arc<RateLimiter> {
+        let options = remote.options();
+        let limited = LimitedModel {
+            name: spec.name.clone(),
+            route: remote.route(),
+            endpoint: options.endpoint.clone(),
+            key: options.key.clone(),
+        };
+
+        // Held only to find or add an entry.
+        let mut known = locked(&self.0);
+        known.retain(|(_, limiter)| limiter.strong_count() > 0);
+        let found = known.iter().find(|(model, _)| *model == limited);
+        if let Some(limiter) = found.and_then(|(_, limiter)| limiter.upgrade()) {
+            limiter.set_limits(pace);
+            return limiter;
+        }
+
+        let limiter = Arc::new(RateLimiter::new(pace));
+        known.push((limited, Arc::downgrade(&limiter)));
+        limiter
+    }
+}
 
 /// All models of a config, by name.
 #[derive(Debug, Default)]
@@ -30,13 +80,14 @@ pub struct ConfiguredModel {
 
 impl ConfiguredModels {
     pub fn of(config: &Config) -> Result<Self, Error> {
-        Self::made(config, &|model, _, _| model)
+        Self::made(config, &ModelLimiters::default(), &|model, _, _| model)
     }
 
-    /// Builds models as [`ConfiguredModels::of`] does. The built models also count every call, and
-    /// record a span of each call whose trace is exported.
+    /// Builds models as [`ConfiguredModels::of`] does, with the limiters in `limiters`. The built
+    /// models also count every call, and record a span of each call whose trace is exported.
     pub fn watched(
         config: &Config,
+        limiters: &ModelLimiters,
         counts: &Arc<ModelCounts>,
         tracer: &SpanTracer,
     ) -> Result<Self, Error> {
@@ -47,17 +98,18 @@ impl ConfiguredModels {
                 counts.around(model, spec, term)
             }
         };
-        Self::made(config, &watched)
+        Self::made(config, limiters, &watched)
     }
 
     fn made(
         config: &Config,
+        limiters: &ModelLimiters,
         around: &dyn Fn(SharedModel, &ModelSpec, &RouteTerms) -> SharedModel,
     ) -> Result<Self, Error> {
         let client = HttpClient::of_system();
         let mut routes: HashMap<&str, (RoutedModel, RouteTerms)> = HashMap::new();
         for spec in &config.models {
-            if let Some(mut route) = route(spec, &client)? {
+            if let Some(mut route) = route(spec, &client, limiters)? {
                 let term = term(spec, &route);
                 route.model = around(route.model, spec, &term);
                 routes.insert(&spec.name, (route, term));
@@ -182,7 +234,11 @@ fn term(spec: &ModelSpec, route: &RoutedModel) -> RouteTerms {
 }
 
 /// Builds a model as the target of a route. Returns `None` if the model itself consists of routes.
-fn route(spec: &ModelSpec, client: &HttpClient) -> Result<Option<RoutedModel>, Error> {
+fn route(
+    spec: &ModelSpec,
+    client: &HttpClient,
+    limiters: &ModelLimiters,
+) -> Result<Option<RoutedModel>, Error> {
     Ok(match &spec.provider {
         ProviderConfig::Playback { recording, chunk_delay, .. } => {
             let playback =
@@ -192,7 +248,8 @@ fn route(spec: &ModelSpec, client: &HttpClient) -> Result<Option<RoutedModel>, E
         }
         ProviderConfig::Remote { options, pace, .. } => {
             let remote = RemoteModel::new(options.as_ref().clone(), client.clone());
-            Some(RoutedModel::new(Arc::new(remote), *pace))
+            let limiter = limiters.limiter(spec, &remote, *pace);
+            Some(RoutedModel { model: Arc::new(remote), limiter })
         }
         ProviderConfig::Routed { .. } => None,
     })
@@ -200,4 +257,44 @@ fn route(spec: &ModelSpec, client: &HttpClient) -> Result<Option<RoutedModel>, E
 
 fn failed(spec: &ModelSpec, detail: String) -> Error {
     Error::Model { model: spec.name.clone(), detail }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::ProviderConfig;
+    use crate::model::http::HttpTimeouts;
+    use crate::model::remote::{AnswerSettings, Options, ProviderPreset};
+
+    fn spec(url: &str, concurrency: u32) -> ModelSpec {
+        let options = Options {
+            preset: ProviderPreset::named("openai-compatible").unwrap(),
+            model: "m-1".to_owned(),
+            endpoint: ProviderEndpoint::parse(url, false).unwrap(),
+            key: None,
+            timeouts: HttpTimeouts::default(),
+            answer: AnswerSettings::default(),
+        };
+        let pace = RateLimits { concurrency, tokens_per_minute: None };
+        let provider = ProviderConfig::Remote { options: Box::new(options), pace, attempts: 3 };
+        ModelSpec { name: "voice".to_owned(), provider, context_window: None, price: None }
+    }
+
+    #[test]
+    fn a_reload_keeps_the_limiter_of_a_model_at_the_same_address() {
+        let limiters = ModelLimiters::default();
+        let client = HttpClient::of_system();
+        let limiter = |spec: &ModelSpec| {
+            let route = route(spec, &client, &limiters).unwrap().unwrap();
+            route.limiter
+        };
+
+        let before = limiter(&spec("https://a.example.com/v1", 2));
+        let after = limiter(&spec("https://a.example.com/v1", 6));
+        assert!(Arc::ptr_eq(&before, &after));
+        assert_eq!(before.allowed(), (6.0, None));
+
+        let elsewhere = limiter(&spec("https://b.example.com/v1", 6));
+        assert!(!Arc::ptr_eq(&before, &elsewhere));
+    }
 }

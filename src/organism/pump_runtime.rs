@@ -17,6 +17,7 @@ use super::fork_recalls;
 use super::health::PumpHealth;
 use super::hosts::{HostFactory, SharedHosts, drain_all, stop_all};
 use super::index_follower::IndexFollower;
+use super::models::ModelLimiters;
 use super::nats_listeners;
 use super::workflow_runs::{self, OpenDefinitions, WorkflowRuns};
 use super::{Error, NativeHostBuilder};
@@ -113,6 +114,7 @@ impl PumpRuntime {
             sink: pump.sink(),
             runtime,
             models: Arc::clone(&health.models),
+            limiters: ModelLimiters::default(),
             tracer: tracer.clone(),
             memory: Arc::new(JournalMemory::new(config.data.clone())),
             mark,

@@ -32,7 +32,6 @@ impl Default for RateLimits {
 /// Limiter that admits calls to one model within the current limits of the model.
 #[derive(Debug)]
 pub struct RateLimiter {
-    pace: RateLimits,
     /// The load and the current limits. Lock: held only for arithmetic, never across an await,
     /// because all callers of the model share it.
     state: Mutex<LimiterLoad>,
@@ -46,6 +45,8 @@ pub struct RateLimiter {
 
 #[derive(Debug)]
 struct LimiterLoad {
+    /// The configured limits.
+    pace: RateLimits,
     under_way: u32,
     /// Current limit of concurrent calls.
     allowed: f64,
@@ -83,6 +84,7 @@ impl RateLimiter {
         let now = Instant::now();
         let rate = pace.tokens_per_minute.map_or(f64::INFINITY, real);
         let state = LimiterLoad {
+            pace,
             under_way: 0,
             allowed: f64::from(pace.concurrency.max(1)),
             rate,
@@ -93,7 +95,14 @@ impl RateLimiter {
         };
 
         let queue = tokio::sync::Mutex::new(());
-        Self { pace, state: Mutex::new(state), queue, freed: Notify::new() }
+        Self { state: Mutex::new(state), queue, freed: Notify::new() }
+    }
+
+    /// Replaces the configured limits. Running calls still count, a pause continues, and a limit
+    /// that the provider's responses have lowered stays lowered in the same proportion.
+    pub fn set_limits(&self, pace: RateLimits) {
+        locked(&self.state).set_limits(pace);
+        self.freed.notify_one();
     }
 
     /// Waits until the limits allow a call of about `tokens` tokens. Calls enter in the order in
@@ -129,7 +138,7 @@ impl RateLimiter {
     /// `None` if the config sets no limit of tokens.
     pub fn allowed(&self) -> (f64, Option<f64>) {
         let state = locked(&self.state);
-        (state.allowed, self.pace.tokens_per_minute.map(|_| state.rate))
+        (state.allowed, state.pace.tokens_per_minute.map(|_| state.rate))
     }
 
     /// Returns the end of the pause that the provider requested, or `None` if there is no pause
@@ -172,6 +181,30 @@ impl LimiterLoad {
         LimiterEntry::In(tokens.min(self.rate))
     }
 
+    fn set_limits(&mut self, pace: RateLimits) {
+        let before = std::mem::replace(&mut self.pace, pace);
+        if before == pace {
+            return;
+        }
+
+        let most = |pace: RateLimits| f64::from(pace.concurrency.max(1));
+        self.allowed = (self.allowed * most(pace) / most(before)).max(1.0);
+
+        let rate = pace.tokens_per_minute.map_or(f64::INFINITY, real);
+        match before.tokens_per_minute.map(real) {
+            Some(before) if rate.is_finite() => {
+                self.fill();
+                self.rate *= rate / before;
+            }
+            _ => {
+                self.rate = rate;
+                self.tokens = rate;
+                self.filled = Instant::now();
+            }
+        }
+        self.tokens = self.tokens.min(self.rate);
+    }
+
     fn fill(&mut self) {
         let now = Instant::now();
         let minutes = now.duration_since(self.filled).as_secs_f64() / 60.0;
@@ -190,8 +223,8 @@ impl CallPermit<'_> {
     /// request may have been sent before the provider requested the pause.
     pub fn succeeded(mut self, usage: &TokenUsage) {
         self.is_sent = true;
-        let pace = self.limiter.pace;
         let mut state = locked(&self.limiter.state);
+        let pace = state.pace;
         let most = f64::from(pace.concurrency.max(1));
         state.allowed = (state.allowed + 1.0 / state.allowed).min(most);
         if let Some(most) = pace.tokens_per_minute.map(real) {
@@ -222,7 +255,7 @@ impl CallPermit<'_> {
             state.lowered = now;
             let under_way = f64::from(state.under_way);
             state.allowed = (state.allowed.min(under_way) / 2.0).max(1.0);
-            if let Some(most) = self.limiter.pace.tokens_per_minute.map(real) {
+            if let Some(most) = state.pace.tokens_per_minute.map(real) {
                 let least = most * real(limits::TOKENS_PER_MINUTE_FLOOR_PERCENT) / 100.0;
                 state.rate = (state.rate / 2.0).max(least);
                 state.tokens = state.tokens.min(state.rate);

@@ -460,6 +460,29 @@ async fn the_limit_halves_with_each_refusal_and_grows_with_each_answer() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn new_limits_keep_the_pause_the_running_calls_and_what_was_lowered() {
+    let limiter = RateLimiter::new(RateLimits { concurrency: 4, tokens_per_minute: Some(6_000) });
+    let route = ModelRoute { provider: "p".to_owned(), model: "m".to_owned() };
+    let running = limiter.enter(10).await;
+    limiter.enter(10).await.failed(&limited(route));
+    assert_eq!(limiter.allowed(), (1.0, Some(3_000.0)));
+
+    limiter.set_limits(RateLimits { concurrency: 8, tokens_per_minute: Some(12_000) });
+    assert_eq!(limiter.allowed(), (2.0, Some(6_000.0)));
+    assert!((limiter.load() - 0.5).abs() < f64::EPSILON, "one call of two runs");
+    let rest = limiter.rests_until().unwrap() - Instant::now();
+    assert_eq!(rest.as_secs(), 20);
+
+    limiter.set_limits(RateLimits { concurrency: 1, tokens_per_minute: None });
+    assert_eq!(limiter.allowed(), (1.0, None));
+    let waiting = async { drop(limiter.enter(1_000_000).await) };
+    let full = tokio::time::timeout(Duration::from_secs(60), waiting).await;
+    assert!(full.is_err(), "the call from before the change takes the only place");
+    drop(running);
+    drop(limiter.enter(1_000_000).await);
+}
+
+#[tokio::test(start_paused = true)]
 async fn no_more_tokens_are_used_in_a_minute_than_are_allowed() {
     let limiter = RateLimiter::new(RateLimits { concurrency: 64, tokens_per_minute: Some(6_000) });
     let began = Instant::now();
