@@ -21,6 +21,7 @@ use tokio::time::Instant;
 
 use connect::ConnectFailure;
 pub use endpoint::{BadAddress, ProviderEndpoint};
+use proxy::PROXY_AUTHENTICATION_REQUIRED;
 pub use proxy::ProxyRules;
 pub use roundtrip::HttpResponse;
 pub use tls::TrustRoots;
@@ -118,7 +119,14 @@ impl HttpClient {
         })?;
 
         let request = roundtrip::request(endpoint, path, headers, &body, &stream)?;
-        HttpResponse::send(stream.stream, request, deadlines).await
+        let response = HttpResponse::send(stream.stream, request, deadlines).await?;
+        match stream.relay {
+            Some(proxy) if response.status() == PROXY_AUTHENTICATION_REQUIRED => {
+                let ConnectFailure { detail, advice } = proxy.denied();
+                Err(HttpError::Connect { host: endpoint.authority(), detail, advice })
+            }
+            _ => Ok(response),
+        }
     }
 }
 

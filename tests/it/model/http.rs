@@ -168,17 +168,25 @@ async fn a_proxy_opens_a_tunnel_or_its_refusal_is_reported() {
 
 #[tokio::test]
 async fn plain_http_goes_through_a_proxy_with_its_whole_address() {
+    let through = |url: &str| {
+        let mut options = options("openai", "http://127.0.0.1:1");
+        options.endpoint = ProviderEndpoint::parse("http://model.example.com/v1", true).unwrap();
+        RemoteModel::new(options, HttpClient::new(TrustRoots::System, ProxyRules::all(url)))
+    };
     let (url, asked) = proxy("").await;
-    let mut options = options("openai", "http://127.0.0.1:1");
-    options.endpoint = ProviderEndpoint::parse("http://model.example.com/v1", true).unwrap();
-    let model =
-        RemoteModel::new(options, HttpClient::new(TrustRoots::System, ProxyRules::all(&url)));
-    let (end, heard) = call(&model, &ask("Hello.")).await;
+    let (end, heard) = call(&through(&url), &ask("Hello.")).await;
     end.unwrap();
     assert_eq!(heard.text, "Hello.");
     let asked = asked.await.unwrap();
     assert!(asked.starts_with("POST http://model.example.com/v1/chat/completions HTTP/1.1"));
     assert!(asked.contains("proxy-authorization: Basic bWU6cGFzcw=="), "{asked}");
+
+    let refusal = "HTTP/1.1 407 Proxy Authentication Required\r\nContent-Length: 0\r\n\r\n";
+    let (url, _) = proxy(refusal).await;
+    let error = call(&through(&url), &ask("Hello.")).await.0.unwrap_err();
+    assert!(matches!(error, Error::Connect { .. }), "{error}");
+    let words = "refused the user name and the password; write both into the proxy's variable";
+    assert!(error.to_string().contains(words), "{error}");
 }
 
 #[tokio::test]
