@@ -4,13 +4,14 @@ use super::timeline::SignedBy;
 use crate::envelope::{AttemptFailure, Money, Spending};
 
 /// Describes the failure of an attempt, as lines of text. If a model call made several requests,
-/// describes each failed request. Also states the tokens and the money that were charged for the
-/// failed call, if any.
+/// describes each failed request. Describes a single failed request if the first line does not name
+/// its route, as for a cancelled call. Also states the tokens and the money that were charged for
+/// the failed call, if any.
 pub fn failure_lines(failure: &AttemptFailure) -> Vec<String> {
     let mut lines = vec![failure.to_string()];
-    if let AttemptFailure::Model { tries, .. } = failure {
-        let failed = tries.iter().map(|one| format!("{} failed: {}", one.route, one.reason));
-        lines.extend(failed.filter(|_| tries.len() > 1));
+    if let AttemptFailure::Model { detail, tries, .. } = failure {
+        let shown = tries.iter().filter(|one| tries.len() > 1 || !detail.contains(&one.route));
+        lines.extend(shown.map(|one| format!("{} failed: {}", one.route, one.reason)));
     }
 
     if let Some(spent) = failure.spent().filter(|spent| *spent != Spending::default()) {
@@ -50,6 +51,7 @@ pub fn signature_text(signed: &SignedBy) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::envelope::RouteTry;
     use crate::ids::ListenerName;
     use crate::thread::OperatorPublicKey;
 
@@ -66,6 +68,21 @@ mod tests {
         let operator = Some(ListenerName::parse("ana").unwrap());
         let signed = signature_text(&SignedBy { operator, key, holds: true });
         assert_eq!(signed, format!("signed by ana, {key}: the signature is valid"));
+    }
+
+    #[test]
+    fn a_single_failed_request_is_shown_unless_the_failure_names_its_route() {
+        let lines = |detail: &str, reason: &str| {
+            let reason = reason.to_owned();
+            let tries = vec![RouteTry { route: "openai/m".to_owned(), reason: reason.clone() }];
+            let detail = detail.to_owned();
+            let spent = Spending::default();
+            let failure = AttemptFailure::Model { reason, detail, spent, passing: false, tries };
+            failure_lines(&failure)[1..].to_vec()
+        };
+        let cancelled = lines("its caller no longer wants the answer", "cancelled");
+        assert_eq!(cancelled, ["openai/m failed: cancelled"]);
+        assert_eq!(lines("openai/m: an empty answer (HTTP 200)", "empty"), [""; 0]);
     }
 
     #[test]
