@@ -6,6 +6,7 @@ use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _}
 use std::path::Path;
 
 use rustix::fs::{Mode, OFlags};
+use uuid::Uuid;
 
 /// Reads a file; `None` if it does not exist.
 pub fn read(path: &Path) -> Result<Option<Vec<u8>>> {
@@ -112,6 +113,56 @@ pub fn write_new_private(path: &Path, bytes: &[u8]) -> Result<()> {
     written
 }
 
+/// Creates a file durably that only its owner may read and write. The file appears with its whole
+/// content. If it exists, returns `false` and leaves it as it is. So of several processes that call
+/// this at the same time, one creates the file. Also removes incomplete files that crashes have
+/// left.
+pub fn create_whole_private(path: &Path, bytes: &[u8]) -> Result<bool> {
+    let id = Uuid::now_v7();
+    let unfinished = path.with_extension(format!("{id}.new"));
+    write_new_private(&unfinished, bytes)?;
+    // Unlike a rename, a link never replaces an existing file.
+    let linked = std::fs::hard_link(&unfinished, path);
+    remove(&unfinished)?;
+
+    let is_created = match linked {
+        Ok(()) => true,
+        // Another process was faster. It may also have removed `unfinished`.
+        Err(_) if exists(path)? => false,
+        // The file system has no hard links. Here a crash may leave an incomplete file.
+        Err(_) => {
+            write_new_private(path, bytes)?;
+            true
+        }
+    };
+
+    // The process that created the file may not have synced its directory entry yet.
+    sync_parent(path)?;
+    if is_created {
+        remove_unfinished(path)?;
+    }
+    Ok(is_created)
+}
+
+/// Removes the incomplete files that crashes have left during the creation of `path`.
+fn remove_unfinished(path: &Path) -> Result<()> {
+    let Some(directory) = path.parent() else { return Ok(()) };
+    let whole = path.file_name().unwrap_or_default().to_string_lossy();
+    for entry in std::fs::read_dir(directory)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        let name = name.to_string_lossy();
+        let rest = name.strip_prefix(&*whole).and_then(|rest| rest.strip_suffix(".new"));
+        let id = rest.and_then(|rest| rest.strip_prefix('.'));
+        // Earlier versions gave the file no id.
+        if rest == Some("") || id.is_some_and(|id| id.parse::<Uuid>().is_ok()) {
+            remove(&entry.path())?;
+        }
+    }
+
+    Ok(())
+}
+
 /// Replaces a file durably. Writes the new content to the file `unfinished` first and then renames
 /// that file, so that a crash leaves no half-written file.
 pub fn replace(path: &Path, unfinished: &Path, bytes: &[u8]) -> Result<()> {
@@ -160,6 +211,27 @@ mod tests {
         std::os::unix::fs::symlink("/dev/null", &link).unwrap();
         assert_eq!(read_regular(Path::new("/dev/null")).unwrap(), b"");
         assert_eq!(read_regular(&link).unwrap(), b"");
+    #[test]
+    fn a_file_that_exists_is_not_created_again_and_incomplete_files_are_removed() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("key");
+        let others = ["key.organism.new", "key.pub", "keys.new"];
+        let id = Uuid::now_v7();
+        for name in others.into_iter().chain(["key.new", &format!("key.{id}.new")]) {
+            std::fs::write(directory.path().join(name), "unfinished").unwrap();
+        }
+
+        assert!(create_whole_private(&path, b"one").unwrap());
+        assert!(!create_whole_private(&path, b"two").unwrap());
+        assert_eq!(std::fs::read(&path).unwrap(), b"one");
+        assert_eq!(path.metadata().unwrap().mode() & 0o777, 0o600);
+        let entries = std::fs::read_dir(directory.path()).unwrap();
+        let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        let mut names: Vec<_> = names.collect();
+        names.sort();
+        assert_eq!(names, ["key", "key.organism.new", "key.pub", "keys.new"]);
+    }
+
     }
 
     #[test]

@@ -81,31 +81,41 @@ impl CheckpointKey {
     /// creates it with a new key and the mode 0600.
     pub fn open(state: &Path) -> Result<Self, Error> {
         let path = state.join("key");
-        let context = || format!("the signing key {}", path.display());
-        match std::fs::read_to_string(&path) {
-            Ok(text) => match hex::decode(text.trim()) {
-                Some(seed) => Ok(Self(SigningKey::from_bytes(&seed))),
-                None => Err(Error::io(context())(std::io::Error::new(
-                    ErrorKind::InvalidData,
-                    "it is not 64 hexadecimal digits; restore it, or move it away for a new one",
-                ))),
-            },
-            Err(error) if error.kind() == ErrorKind::NotFound => {
-                Self::create(&path).map_err(Error::io(context()))
-            }
-            Err(error) => Err(Error::io(context())(error)),
+        if let Some(key) = Self::read_file(&path)? {
+            return Ok(key);
         }
+
+        Self::create(&path)
     }
 
-    /// Creates the key file with a new key. Writes the file under another name first, so that a
-    /// crash leaves no half-written key.
-    fn create(path: &Path) -> std::io::Result<Self> {
+    /// Creates the key file with a new key. If another process creates the file at the same time,
+    /// returns the key of that process, because the key in the file is the one of this host.
+    fn create(path: &Path) -> Result<Self, Error> {
         let key = SigningKey::generate(&mut rand_core::OsRng);
-        let unfinished = path.with_extension("new");
         let line = format!("{}\n", hex::encode(&key.to_bytes()));
-        durable_file::write_private(&unfinished, line.as_bytes())?;
-        std::fs::rename(&unfinished, path)?;
-        Ok(Self(key))
+        let created = durable_file::create_whole_private(path, line.as_bytes());
+        if created.map_err(Error::io(key_file(path)))? {
+            return Ok(Self(key));
+        }
+
+        let gone = || Error::io(key_file(path))(ErrorKind::NotFound.into());
+        Self::read_file(path)?.ok_or_else(gone)
+    }
+
+    /// Reads the signing key from the file `path`. Returns `None` if the file does not exist.
+    fn read_file(path: &Path) -> Result<Option<Self>, Error> {
+        let failed = |source| Error::io(key_file(path))(source);
+        let text = match std::fs::read_to_string(path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            text => text.map_err(failed)?,
+        };
+        let seed = hex::decode(text.trim()).ok_or_else(|| {
+            failed(std::io::Error::new(
+                ErrorKind::InvalidData,
+                "it is not 64 hexadecimal digits; restore it, or move it away for a new one",
+            ))
+        })?;
+        Ok(Some(Self(SigningKey::from_bytes(&seed))))
     }
 
     /// Returns the public key in hexadecimal.
@@ -124,7 +134,7 @@ impl CheckpointKey {
         let path = state.join("key");
         let unreadable = Error::io(format!("{} cannot be read", path.display()));
         let is_present = durable_file::exists(&path).map_err(unreadable)?;
-        if is_present { Self::open(state).map(Some) } else { Ok(None) }
+        if is_present { Self::read_file(&path) } else { Ok(None) }
     }
 
     pub fn sign(&self, mut checkpoint: Checkpoint) -> Checkpoint {
@@ -137,6 +147,11 @@ impl CheckpointKey {
     pub(super) fn sign_bytes(&self, bytes: &[u8]) -> String {
         hex::encode(&self.0.sign(bytes).to_bytes())
     }
+}
+
+/// Returns the name of the key file for error messages.
+fn key_file(path: &Path) -> String {
+    format!("the signing key {}", path.display())
 }
 
 /// Public half of a host's signing key.
@@ -325,6 +340,17 @@ mod tests {
             key: String::new(),
             signature: String::new(),
         }
+    }
+
+    #[test]
+    fn a_key_that_another_process_creates_first_is_the_key_of_both() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("key");
+        // Both processes have found no key.
+        let first = CheckpointKey::create(&path).unwrap();
+        let second = CheckpointKey::create(&path).unwrap();
+        assert_eq!(second.public(), first.public());
+        assert_eq!(CheckpointKey::open(directory.path()).unwrap().public(), first.public());
     }
 
     #[test]
