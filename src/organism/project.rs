@@ -379,6 +379,9 @@ pub fn adopt(
 
     // The id of the stream's journal may be known only from the state directory that was just taken
     // over.
+        // Ordering rule: checked before the first of the two renames, so that the other project
+        // does not lose its key to a project that cannot take its journal.
+        refuse_occupied(&source, data)?;
     adopted.stream = foreign_stream(&config)?;
     for partition in partitions {
         let action = operator::action(OperatorVerb::Adopt, note, details(project, &adopted))?;
@@ -589,6 +592,20 @@ fn rename(from: &Path, to: &Path) -> Result<(), Error> {
             Error::Occupied { from: from.to_owned(), to: to.to_owned() }
         }
         _ => io(from)(error),
+/// Fails if `from` cannot be renamed to `to`, because `to` is another directory and not empty.
+fn refuse_occupied(from: &Path, to: &Path) -> Result<(), Error> {
+    let is_free = match std::fs::read_dir(to) {
+        Ok(mut entries) => entries.next().is_none() || from == to,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => true,
+        Err(error) => return Err(io(to)(error)),
+    };
+    if is_free {
+        return Ok(());
+    }
+
+    Err(Error::Occupied { from: from.to_owned(), to: to.to_owned() })
+}
+
     })
 }
 

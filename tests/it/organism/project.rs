@@ -217,6 +217,14 @@ fn a_journal_is_taken_from_a_project_that_is_still_there_only_by_its_name() {
     assert!(data.exists(), "nothing was changed");
     assert_eq!(projects.send("one", "first", &["--key", "k"]).out, talk_reply("first"));
 
+    // A refused adoption takes nothing away from the other project.
+    let [own_data, _] = projects.directories("copy");
+    assert_eq!(projects.organism("copy", &["adopt", "--new"]).code, Some(0));
+    let occupied = projects.organism("copy", &["adopt", "--from", &owner]);
+    refused(&occupied, &[&own_data.display().to_string(), "move one of them away"]);
+    assert_eq!(projects.send("one", "first", &["--key", "k"]).out, talk_reply("first"));
+    fs::rename(&own_data, projects.house.path("away")).unwrap();
+
     let adopted = projects.organism("copy", &["adopt", "--from", &owner]);
     assert_eq!(adopted.code, Some(0), "{adopted:?}");
     assert!(adopted.err.contains(&owner), "{adopted:?}");
