@@ -173,6 +173,13 @@ pub fn replace(path: &Path, unfinished: &Path, bytes: &[u8]) -> Result<()> {
     sync_parent(path)
 }
 
+/// Replaces a file durably, as [`replace`] does, by a file that only its owner may read and write.
+pub fn replace_private(path: &Path, unfinished: &Path, bytes: &[u8]) -> Result<()> {
+    write_private(unfinished, bytes)?;
+    std::fs::rename(unfinished, path)?;
+    sync_parent(path)
+}
+
 /// Makes the directory entry of a file durable.
 pub fn sync_parent(path: &Path) -> Result<()> {
     match path.parent() {
@@ -205,13 +212,6 @@ mod tests {
     }
 
     #[test]
-    fn the_null_device_is_read_as_an_empty_file() {
-        let directory = tempfile::tempdir().unwrap();
-        let link = directory.path().join("link");
-        std::os::unix::fs::symlink("/dev/null", &link).unwrap();
-        assert_eq!(read_regular(Path::new("/dev/null")).unwrap(), b"");
-        assert_eq!(read_regular(&link).unwrap(), b"");
-    #[test]
     fn a_file_that_exists_is_not_created_again_and_incomplete_files_are_removed() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("key");
@@ -232,6 +232,13 @@ mod tests {
         assert_eq!(names, ["key", "key.organism.new", "key.pub", "keys.new"]);
     }
 
+    #[test]
+    fn the_null_device_is_read_as_an_empty_file() {
+        let directory = tempfile::tempdir().unwrap();
+        let link = directory.path().join("link");
+        std::os::unix::fs::symlink("/dev/null", &link).unwrap();
+        assert_eq!(read_regular(Path::new("/dev/null")).unwrap(), b"");
+        assert_eq!(read_regular(&link).unwrap(), b"");
     }
 
     #[test]

@@ -66,8 +66,12 @@ impl SeedFolder {
         }
 
         let mut keys = vec![public(&path)?];
+        // The two are equal if a renewal was interrupted before it made the new key.
         if old.exists() {
-            keys.push(public(&old)?);
+            let key = public(&old)?;
+            if !keys.contains(&key) {
+                keys.push(key);
+            }
         }
 
         Ok(keys)
@@ -110,11 +114,27 @@ impl SeedFolder {
     }
 
     pub fn check_rotation(&self, user: &str, rotation: KeyRotation) -> Result<(), KeyError> {
-        let old = self.old(user);
         match rotation {
-            KeyRotation::Renew if old.exists() => Err(KeyError::Twice { path: old }),
+            KeyRotation::Renew if self.is_renewed(user)? => {
+                Err(KeyError::Twice { path: self.old(user) })
+            }
             KeyRotation::Renew | KeyRotation::Retire | KeyRotation::Revoke => Ok(()),
         }
+    }
+
+    /// Whether a user has an old key, and a new key that the written `accounts.conf` names. If
+    /// there is an old key and this is false, the renewal was interrupted.
+    fn is_renewed(&self, user: &str) -> Result<bool, KeyError> {
+        let path = self.path(user);
+        let old = self.old(user);
+        if !path.exists() || !old.exists() {
+            return Ok(false);
+        }
+
+        let key = public(&path)?;
+        let accounts = std::fs::read_to_string(self.directory.join("accounts.conf"));
+        let is_named = accounts.is_ok_and(|accounts| accounts.contains(&key));
+        Ok(is_named && key != public(&old)?)
     }
 
     /// Rotates the key of a user. The caller must have checked with
@@ -128,16 +148,37 @@ impl SeedFolder {
         };
 
         match rotation {
-            KeyRotation::Renew if path.exists() => std::fs::rename(&path, &old)
-                .map_err(|source| KeyError::Io { path: path.clone(), source })?,
-            KeyRotation::Renew => {}
-            KeyRotation::Retire => return remove(&old),
+            KeyRotation::Renew => self.renew(user),
+            KeyRotation::Retire => remove(&old),
             KeyRotation::Revoke => {
-                remove(&old)?;
-                remove(&path)?;
+                make(&path)?;
+                remove(&old)
             }
         }
+    }
 
+    /// Keeps the key of a user as the old one, and makes a new key. Ends a renewal that was
+    /// interrupted, whose old key is the one that the servers accept.
+    fn renew(&self, user: &str) -> Result<(), KeyError> {
+        let path = self.path(user);
+        let old = self.old(user);
+        let read = |path: &Path| {
+            let found = durable_file::read(path);
+            found.map_err(|source| KeyError::Io { path: path.to_owned(), source })
+        };
+
+        let current = read(&path)?;
+        let kept = read(&old)?;
+        // The new key is made, and only `accounts.conf` is not written yet.
+        if current.is_some() && kept.is_some() && current != kept {
+            return Ok(());
+        }
+
+        // Ordering rule: the old key is copied before the new one replaces it, so that at any time
+        // one of the two files has the key that the servers accept.
+        if let Some(seed) = current {
+            write(&old, &seed)?;
+        }
         make(&path)
     }
 
@@ -171,11 +212,16 @@ impl SeedFolder {
     }
 }
 
+/// Writes a new seed to the file `path`, in place of any other seed in this file.
 fn make(path: &Path) -> Result<(), KeyError> {
     let seed = KeyPair::new_user().seed();
     let seed = seed.map_err(|e| KeyError::Seed { path: path.to_owned(), detail: e.to_string() })?;
-    let failed = |source| KeyError::Io { path: path.to_owned(), source };
-    durable_file::write_private(path, format!("{seed}\n").as_bytes()).map_err(failed)
+    write(path, format!("{seed}\n").as_bytes())
+}
+
+fn write(path: &Path, seed: &[u8]) -> Result<(), KeyError> {
+    let written = durable_file::replace_private(path, &path.with_extension("new"), seed);
+    written.map_err(|source| KeyError::Io { path: path.to_owned(), source })
 }
 
 fn public(path: &Path) -> Result<String, KeyError> {
@@ -194,6 +240,42 @@ mod tests {
     use super::*;
     use crate::organism::nats_config::rights::SubjectRights;
     use crate::organism::nats_config::server;
+
+    #[test]
+    fn an_interrupted_renewal_keeps_the_valid_key_and_is_completed_by_the_next_one() {
+        let directory = tempfile::tempdir().unwrap();
+        let folder = SeedFolder::open(directory.path()).unwrap();
+        let valid = folder.of("pump").unwrap().remove(0);
+        let accounts = directory.path().join("accounts.conf");
+        std::fs::write(&accounts, &valid).unwrap();
+
+        // A directory in the place of the file to which the new key is written first.
+        let obstacle = directory.path().join("pump.new");
+        let renew = || {
+            folder.check_rotation("pump", KeyRotation::Renew)?;
+            folder.rotate("pump", KeyRotation::Renew)
+        };
+        std::fs::create_dir(&obstacle).unwrap();
+        assert!(renew().is_err());
+        assert_eq!(folder.of("pump").unwrap(), [valid.as_str()]);
+        std::fs::remove_dir(&obstacle).unwrap();
+
+        renew().unwrap();
+        let keys = folder.of("pump").unwrap();
+        assert_eq!(keys.len(), 2);
+        assert_eq!(keys.last(), Some(&valid));
+        // `accounts.conf` does not name the new key yet.
+        renew().unwrap();
+        assert_eq!(folder.of("pump").unwrap(), keys);
+
+        // An earlier version had moved the key away before it made the new one.
+        std::fs::remove_file(folder.path("pump")).unwrap();
+        renew().unwrap();
+        let keys = folder.of("pump").unwrap();
+        assert_eq!(keys.last(), Some(&valid));
+        std::fs::write(&accounts, keys.join(" ")).unwrap();
+        assert!(matches!(renew(), Err(KeyError::Twice { .. })));
+    }
 
     #[test]
     fn the_name_of_the_organism_is_no_user_and_a_key_without_a_seed_is_named() {

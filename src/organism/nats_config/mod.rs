@@ -132,8 +132,6 @@ pub fn write(config: &Config, options: &Options) -> Result<WrittenFiles, Error> 
     }
 
     keys.only(&seeds.iter().map(|(user, _)| user.as_str()).collect::<Vec<_>>())?;
-    let accounts = server::accounts(&config.name, &granted);
-    put(&options.directory.join("accounts.conf"), &accounts)?;
     let mut servers = Vec::new();
 
     for (index, node) in options.nodes.iter().enumerate() {
@@ -142,6 +140,9 @@ pub fn write(config: &Config, options: &Options) -> Result<WrittenFiles, Error> 
         servers.push(path);
     }
 
+    // Ordering rule: written last. A renewal of a key is complete once this file names the new key.
+    let accounts = server::accounts(&config.name, &granted);
+    put(&options.directory.join("accounts.conf"), &accounts)?;
     Ok(WrittenFiles { servers, seeds, dropped })
 }
 
@@ -190,6 +191,5 @@ fn users(config: &Config) -> Result<Vec<(String, SubjectRights)>, Error> {
 fn put(path: &Path, text: &str) -> Result<(), Error> {
     let failed = |source| Error::Io { path: path.to_owned(), source };
     let unfinished = path.with_extension("new");
-    durable_file::write_private(&unfinished, text.as_bytes()).map_err(failed)?;
-    std::fs::rename(&unfinished, path).map_err(failed)
+    durable_file::replace_private(path, &unfinished, text.as_bytes()).map_err(failed)
 }
