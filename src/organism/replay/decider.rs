@@ -28,8 +28,9 @@ pub(super) struct EpochDecider {
     core: Core,
     gate: Gate,
     /// Copy of `core` without schedules, for the boot record only; `None` after that record, or if
-    /// the config has no schedules. No record states whether the pump ran schedules. So if `core`
-    /// does not produce the boot record of the epoch, the replay tries this copy.
+    /// neither the config nor the record has schedules. No record states whether the pump ran
+    /// schedules. So if `core` does not produce the boot record of the epoch, the replay tries this
+    /// copy.
     without_schedules: Option<Core>,
     /// Gates that were in force before a reload. They check the answers of attempts that were in
     /// flight at the reload.
@@ -56,7 +57,9 @@ impl EpochDecider {
         let core = core.with_contracts(Arc::new(config.contracts.clone()));
         let gate = gate_of(&config);
 
-        let without_schedules = (!config.schedules.is_empty()).then(|| core.clone());
+        // A pump that runs schedules cancels those on record that the config no longer has.
+        let has_schedules = !config.schedules.is_empty() || !core.state().schedules.is_empty();
+        let without_schedules = has_schedules.then(|| core.clone());
         let core = with_schedules(core, &config, &gate)?;
         let earlier = EarlierGates::default();
         Ok(Self { core, gate, without_schedules, earlier, next: None })

@@ -207,8 +207,13 @@ fn a_schedule_that_is_taken_out_of_the_config_is_cancelled_on_record() {
     assert_eq!(times, "at 03:00:00 on mon in Europe/Berlin");
 
     house.write("organism.toml", ECHO_CONFIG);
+    // A command runs no schedules, so it does not cancel this one.
+    assert_eq!(house.send_text(&say("hello"), &[]).code, Some(0));
+    assert_eq!(events(&house), ["planned"]);
     assert_eq!(run(&house).stop(), Some(0));
     assert_eq!(events(&house), ["planned", "cancelled"]);
+    let replayed = house.organism(&["replay"]);
+    assert_eq!(replayed.code, Some(0), "{replayed:?}");
     let due = attribute(planned, "next");
     assert_eq!(attribute(&messages(&house, "schedule-event")[1], "due"), due);
     house.verified();
