@@ -47,7 +47,8 @@ impl<'a> JoiningHost<'a> {
 
     /// Returns an error if this host may not join the journal `theirs`, which is on the server. The
     /// host may join a journal only if it has noted the journal's id, if it already follows the
-    /// journal's stream, or if an operator adopts or moves the journal.
+    /// journal's stream, if it has the journal in a file, or if an operator adopts or moves the
+    /// journal.
     pub(super) fn admit(
         &self,
         api: &JetStreamApi,
@@ -62,6 +63,11 @@ impl<'a> JoiningHost<'a> {
         // The host followed the stream before ids were noted.
         if follows(api, options, self.data)? {
             return note(self.state, options, theirs);
+        }
+
+        // The move of the journal was interrupted, or a backup from before the move was restored.
+        if has_embedded(self.data, theirs)? {
+            return Ok(());
         }
 
         let state = self.state.display().to_string();
@@ -159,11 +165,18 @@ fn follows(api: &JetStreamApi, options: &Options, data: &Path) -> Result<bool, E
     }
 
     let reader = JournalReader::open(data)?;
-    if !reader.is_projection()? || partition_count::is_empty(api, options)? {
+    Ok(reader.is_projection()?
+        && first_message::has_journal(api, options, reader.about()?.journal)?)
+}
+
+/// Whether the directory `data` has the journal `journal` in a file that follows no stream.
+fn has_embedded(data: &Path, journal: Uuid) -> Result<bool, Error> {
+    if !may_have_journal(data) {
         return Ok(false);
     }
 
-    Ok(reader.about()?.journal == first_message::first(api, options)?.journal)
+    let reader = JournalReader::open(data)?;
+    Ok(!reader.is_projection()? && reader.about()?.journal == journal)
 }
 
 fn path(state: &Path, options: &Options) -> PathBuf {

@@ -104,7 +104,7 @@ impl StreamJournal {
 
         // Ordering rule: from here on the renewal owns the lease, so that any error releases it.
         let renewal = LeaseRenewal::start(options, Arc::clone(&lease))?;
-        let before = followed.found()?;
+        let before = followed.found(host)?;
 
         // Ordering rule: the bounds are collected before a stream is created, so that a lost stream
         // is never created again.
@@ -202,19 +202,31 @@ pub(super) fn connect(servers: &nats::Options, options: &Options) -> Result<JetS
 
 /// Returns the id of the journal in the locked directory `opening`, and the mark of the last group
 /// that the projection in this directory has read from the stream. Returns `None` if there is no
-/// projection yet.
-pub(super) fn found(opening: &LockedJournalDir) -> Result<Option<(Uuid, LogMark)>, Error> {
+/// projection yet. Returns an error if the directory has a journal that follows no stream.
+pub(super) fn found(
+    opening: &LockedJournalDir,
+    api: &JetStreamApi,
+    options: &Options,
+) -> Result<Option<(Uuid, LogMark)>, Error> {
     if !opening.exists() {
         return Ok(None);
     }
 
-    let path = || opening.data().display().to_string();
     let (journal, mark) = opening.found()?;
     let Some(mark) = mark else {
-        let detail = "holds a journal of its own, which was not on JetStream before: `organism \
-                      promote` moves it there; or name another directory, or go on with `store = \
-                      \"embedded\"`";
-        return Err(Error::ForeignJournal { path: path(), detail: detail.to_owned() });
+        let detail = if first_message::has_journal(api, options, journal)? {
+            format!(
+                "holds the journal of the stream {} in a file that does not follow the stream: \
+                 `organism promote` completes an interrupted move, and refuses a file that is \
+                 older than the stream",
+                options.stream()
+            )
+        } else {
+            "holds a journal of its own, which was not on JetStream before: `organism promote` \
+             moves it there; or name another directory, or go on with `store = \"embedded\"`"
+                .to_owned()
+        };
+        return Err(Error::ForeignJournal { path: opening.data().display().to_string(), detail });
     };
 
     let mark = mark.parse().map_err(|()| Error::broken(0, "its `stream` is damaged"))?;

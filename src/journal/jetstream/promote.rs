@@ -20,7 +20,6 @@ use crate::journal::{Error, may_have_journal};
 use crate::limits;
 use crate::nats;
 
-use super::Options;
 use super::acknowledged_bounds::StreamBounds;
 use super::api::JetStreamApi;
 use super::commit_codec::{CommitContents, CommitEncoder};
@@ -32,6 +31,7 @@ use super::partition_count;
 use super::projection_alignment::{ComparedProjection, ProjectionAlignment, ProjectionComparison};
 use super::stream_copier::StreamCopier;
 use super::stream_reader::StreamReader;
+use super::{Options, first_message, read_failed};
 
 /// A phase of the move that brings a journal into a stream. Each phase processes all records of the
 /// journal.
@@ -122,6 +122,9 @@ pub fn promote(
     // records.
     partition_count::compare(options, 1)?;
     let api = connect(servers, options)?;
+    // Ordering rule: checked before the proof, which would report the records that the file lacks
+    // as lost, although the stream has them.
+    refuse_older_copy(&api, options, data, state)?;
     let mut journal = prove(opening, progress)?;
     let source = PromotionSource::open(data)?;
     let member = JoiningHost { accepts: Some(source.journal), ..JoiningHost::new(data, state) };
@@ -162,6 +165,43 @@ pub fn promote(
     drop(source);
     journal.let_go()?;
     Ok(Some(promoted))
+}
+
+/// Refuses a journal that is older than its copy in the stream: the stream has a later epoch, or
+/// was complete with more records. This is the case if a backup from before the move is restored.
+fn refuse_older_copy(
+    api: &JetStreamApi,
+    options: &Options,
+    data: &Path,
+    state: &Path,
+) -> Result<(), Error> {
+    let reader = JournalReader::open(data)?;
+    let about = reader.about()?;
+    let Position(records) = reader.last()?;
+    if !first_message::has_journal(api, options, about.journal)? {
+        return Ok(());
+    }
+
+    let stream = options.stream();
+    let info = api.info(&stream).map_err(|f| read_failed(&format!("the stream {stream}"), f))?;
+    let mut is_older = false;
+    StreamReader::new(api, options).each_group(info.state.last_seq, &mut |_, contents| {
+        is_older |= contents.epoch.is_some_and(|epoch| epoch > about.epoch);
+        is_older |= contents.moved.is_some_and(|moved| moved > records);
+        Ok(())
+    })?;
+    if !is_older {
+        return Ok(());
+    }
+
+    // The next start may then copy the journal from the stream.
+    identity::note(state, options, about.journal)?;
+    let detail = format!(
+        "holds an older copy of the journal that is in the stream {stream}: move `journal.db` and \
+         the files that begin with its name away, and start again; the start copies the journal \
+         from the stream"
+    );
+    Err(Error::ForeignJournal { path: data.display().to_string(), detail })
 }
 
 fn prove(

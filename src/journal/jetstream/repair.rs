@@ -187,7 +187,7 @@ impl LockedHost<'_> {
         noted: Option<StreamRepair>,
         from: Option<RepairSource>,
     ) -> Result<Option<StreamRepair>, Error> {
-        let Some((journal, _)) = found(self.opening)? else {
+        let Some((journal, _)) = found(self.opening, self.api, self.options)? else {
             if noted.is_none() {
                 self.check_without_projection()?;
             }
@@ -466,7 +466,7 @@ impl LockedHost<'_> {
             return Err(Error::StreamShorter { stream: self.options.stream(), end, sources });
         };
 
-        if let Some((journal, _)) = found(self.opening)? {
+        if let Some((journal, _)) = found(self.opening, self.api, self.options)? {
             // The directories may be restored from a backup, which does not note the journal.
             sqlite::note_journal(self.data, self.state, journal)?;
         }

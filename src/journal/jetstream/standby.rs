@@ -188,7 +188,7 @@ impl Standby {
             return Ok(Self { host, lease, seen, followed });
         }
 
-        let before = followed.found()?;
+        let before = followed.found(&host)?;
         let mut warm = followed.warm(&host, before.as_ref(), None, recovery)?;
         match warm.catch_up(&host, last, recovery) {
             // The heads include records that were not written. The next attempt begins anew.
@@ -245,9 +245,9 @@ pub(super) struct CaughtUpProjection {
 impl FollowedProjection {
     /// Returns the id of the journal that the projection follows, and the last message that the
     /// projection has read. Returns `None` if there is no projection yet.
-    pub fn found(&self) -> Result<Option<(Uuid, LogMark)>, Error> {
+    pub fn found(&self, host: &StreamHost) -> Result<Option<(Uuid, LogMark)>, Error> {
         match self {
-            Self::Cold(opening) => found(opening),
+            Self::Cold(opening) => found(opening, &host.api, &host.options),
             Self::Warm(warm) => Ok(Some((warm.journal, warm.progress.mark))),
         }
     }

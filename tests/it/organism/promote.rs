@@ -184,6 +184,13 @@ fn an_interrupted_move_continues_and_no_pump_opens_a_partial_stream() {
         let told = command.env("ORGANISM_FAILPOINT", place).output().unwrap();
         assert_eq!(told.status.signal(), Some(6), "{death}, {place}: {told:?}");
         assert_eq!(exported(&house), before, "{place}");
+        if death == 0 {
+            // The process died before it noted that the journal on the servers is this one.
+            std::fs::remove_file(house.state().join("ORGANISM-talk.organism")).unwrap();
+            let refused = house.send_text(&say("two"), &[]);
+            assert_eq!(refused.code, Some(65), "{refused:?}");
+            assert!(refused.err.contains("`organism promote` moves it there"), "{refused:?}");
+        }
         if [3, 8].contains(&death) {
             let refused = other.organism(&["adopt"]);
             assert_eq!(refused.code, Some(65), "{refused:?}");
@@ -196,6 +203,53 @@ fn an_interrupted_move_continues_and_no_pump_opens_a_partial_stream() {
     assert_eq!(other.send_text(&say("one"), &["--key", "k1"]).code, Some(0));
     other.verified();
     assert!(exported(&other)[1].starts_with(&before[1]));
+}
+
+/// A backup from before the move is restored, first beside the state of today, and then with the
+/// state of that time. The stream stays as it is, and the start copies the journal from it.
+#[test]
+fn an_older_copy_of_a_moved_journal_is_refused_with_the_way_back_to_its_stream() {
+    let house = embedded();
+    let server = Server::start();
+    let made = house.organism(&["backup", "copy"]);
+    assert_eq!(made.code, Some(0), "{made:?}");
+    // The journal goes on in its file, so the backup lacks records that were acknowledged.
+    assert_eq!(house.send_text(&say("later"), &[]).out, talk_reply("later"));
+    is_to_move(&house, &server);
+    promoted(&house);
+    assert_eq!(house.send_text(&say("two"), &["--key", "k4"]).out, talk_reply("two"));
+
+    let note = house.state().join("ORGANISM-talk.organism");
+    let remove_journal = || {
+        for entry in std::fs::read_dir(house.data()).unwrap() {
+            let entry = entry.unwrap();
+            if entry.file_name().to_str().unwrap().starts_with("journal.db") {
+                std::fs::remove_file(entry.path()).unwrap();
+            }
+        }
+    };
+    for has_note in [true, false] {
+        remove_journal();
+        std::fs::copy(house.path("copy/data/journal.db"), house.data().join("journal.db")).unwrap();
+        if !has_note {
+            std::fs::remove_file(&note).unwrap();
+        }
+        for (command, text) in [
+            (&["send", "payload.xml", "--as", "desk"][..], "`organism promote` completes"),
+            (&["promote"], "holds an older copy of the journal that is in the stream"),
+        ] {
+            let refused = house.organism(command);
+            assert_eq!(refused.code, Some(65), "{refused:?}");
+            assert!(refused.err.contains(text), "{refused:?}");
+            assert!(!refused.err.contains("another project"), "{refused:?}");
+        }
+
+        remove_journal();
+        let again = house.send_text(&say("two"), &["--key", "k4", "--json"]);
+        assert_eq!(again.code, Some(0), "{again:?}");
+        assert_eq!(again.json()[0]["again"], true, "{again:?}");
+        house.verified();
+    }
 }
 
 #[test]
