@@ -125,7 +125,10 @@ impl StreamPublisher {
                 Ok(seq) if seq == after + 1 || mutant("no-fence") => return Ok(()),
                 Ok(seq) => return Err(self.wrong_position(seq, after + 1)),
                 Err(failed) if failed.is_full() => {
-                    return Err(Error::Full { detail: failed.to_string() });
+                    let stream = &self.stream;
+                    let server = self.api.link.server();
+                    let detail = format!("no room for the stream {stream} at {server}: {failed}");
+                    return Err(Error::Full { detail });
                 }
                 Err(ApiFailure::NoResponse(NoResponse::Denied(denied))) => {
                     return Err(Error::Denied(denied));

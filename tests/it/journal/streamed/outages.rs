@@ -113,6 +113,7 @@ fn a_stream_at_its_limit_is_a_full_disk_and_does_not_stop_the_journal() {
         assert!(journal.heads().last() < Position(20), "there is no limit");
     };
     assert!(matches!(full, Error::Full { .. }), "{full}");
+    assert!(full.to_string().contains("no room for the stream "), "{full}");
     let small = journal.append(&mut [script.boot(1)]);
     assert!(small.is_ok() || matches!(small, Err(Error::Full { .. })));
 }
