@@ -8,6 +8,7 @@ use serde_json::json;
 use crate::config::is_public_key;
 use crate::journal::{KeyId, host_key};
 use crate::organism::repair::trust_key;
+use crate::organism::{self, project};
 
 use super::exit::{CommandExit, CommandFailure};
 use super::journal_target;
@@ -68,8 +69,9 @@ fn trust(config: &ConfigArg, key: &str, note: &str) -> anyhow::Result<()> {
 }
 
 fn show(config: &ConfigArg, json: bool) -> anyhow::Result<()> {
-    let state = config.load_without_keys()?.state;
-    let key = host_key(&state).map_err(journal_target::failed)?;
+    let config = config.load_unbound()?;
+    project::check_to_make_key(&config.directories()).map_err(organism::Error::from)?;
+    let key = host_key(&config.state).map_err(journal_target::failed)?;
     if json {
         put_json(&json!({ "key": key.public, "id": key.id, "file": key.file }))?
     } else {

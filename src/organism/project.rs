@@ -143,11 +143,22 @@ fn beginning(is_beside: bool) -> &'static str {
     if is_beside { "`organism adopt --new`" } else { "another directory as `data`" }
 }
 
-/// Checks the directories before the repair of a journal, as [`check`] does. In contrast to
-/// [`check`], accepts a journal that names no project, because it may be repaired before its
-/// adoption.
+/// Checks the directories before a new key is made in them, as [`check_to_read`] does. If the
+/// project was moved, a new key would be in the way of its adoption. If there is a key, checks the
+/// directories as [`check`] does.
+pub fn check_to_make_key(directories: &ProjectFolders) -> Result<(), Error> {
+    if durable_file::may_exist(&directories.state.join(KEY_FILE)) {
+        check(directories)
+    } else {
+        check_to_read(directories)
+    }
+}
+
+/// Checks the directories before the repair of a journal, as [`check_to_read`] does. In contrast to
+/// [`check_to_read`], accepts a journal that names no project, because it may be repaired before
+/// its adoption.
 pub fn check_to_repair(directories: &ProjectFolders) -> Result<(), Error> {
-    match check(directories) {
+    match check_to_read(directories) {
         Err(Error::NoProject { .. }) => Ok(()),
         other => other,
     }
@@ -368,6 +379,9 @@ pub fn adopt(
         // If another process holds the journal, the error names that process, and the journal is
         // left to it.
         let _lock = DirectoryLock::take(&source)?;
+        // Ordering rule: checked before the first of the two renames, so that the other project
+        // does not lose its key to a project that cannot take its journal.
+        refuse_occupied(&source, data)?;
         if may_have_journals(&source) {
             take_state(project, state, &mut adopted)?;
         }
@@ -379,9 +393,6 @@ pub fn adopt(
 
     // The id of the stream's journal may be known only from the state directory that was just taken
     // over.
-        // Ordering rule: checked before the first of the two renames, so that the other project
-        // does not lose its key to a project that cannot take its journal.
-        refuse_occupied(&source, data)?;
     adopted.stream = foreign_stream(&config)?;
     for partition in partitions {
         let action = operator::action(OperatorVerb::Adopt, note, details(project, &adopted))?;
@@ -581,17 +592,6 @@ fn copy_files(from: &Path, to: &Path) -> Result<(), Error> {
     File::open(to).and_then(|directory| directory.sync_all()).map_err(io(to))
 }
 
-fn rename(from: &Path, to: &Path) -> Result<(), Error> {
-    if let Some(parent) = to.parent() {
-        make_directory(parent)?;
-    }
-
-    // The rename replaces an empty directory and fails for any other.
-    std::fs::rename(from, to).map_err(|error| match error.kind() {
-        std::io::ErrorKind::DirectoryNotEmpty | std::io::ErrorKind::AlreadyExists => {
-            Error::Occupied { from: from.to_owned(), to: to.to_owned() }
-        }
-        _ => io(from)(error),
 /// Fails if `from` cannot be renamed to `to`, because `to` is another directory and not empty.
 fn refuse_occupied(from: &Path, to: &Path) -> Result<(), Error> {
     let is_free = match std::fs::read_dir(to) {
@@ -606,6 +606,17 @@ fn refuse_occupied(from: &Path, to: &Path) -> Result<(), Error> {
     Err(Error::Occupied { from: from.to_owned(), to: to.to_owned() })
 }
 
+fn rename(from: &Path, to: &Path) -> Result<(), Error> {
+    if let Some(parent) = to.parent() {
+        make_directory(parent)?;
+    }
+
+    // The rename replaces an empty directory and fails for any other.
+    std::fs::rename(from, to).map_err(|error| match error.kind() {
+        std::io::ErrorKind::DirectoryNotEmpty | std::io::ErrorKind::AlreadyExists => {
+            Error::Occupied { from: from.to_owned(), to: to.to_owned() }
+        }
+        _ => io(from)(error),
     })
 }
 

@@ -284,10 +284,15 @@ fn a_moved_project_is_refused_until_it_is_adopted() {
 
     let named = [&data.display().to_string(), stored.as_str(), "organism adopt", "--new"];
     refused(&projects.send("two", "first", &["--key", "k"]), &named);
-    for reads in
-        [&["threads"][..], &["verify"], &["search", "first"], &["cancel", before[0].as_str()]]
-    {
-        refused(&projects.organism("two", reads), &named);
+    for command in [
+        &["threads"][..],
+        &["verify"],
+        &["search", "first"],
+        &["cancel", before[0].as_str()],
+        &["repair", "--accept-loss"],
+        &["key", "show"],
+    ] {
+        refused(&projects.organism("two", command), &named);
     }
     let adopted = projects.organism("two", &["adopt"]);
     assert_eq!(adopted.code, Some(0), "{adopted:?}");
