@@ -2,12 +2,14 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
+use std::sync::{Mutex, Once};
 
 use uuid::Uuid;
 
+use crate::config::{ConfigHistory, StoredConfig};
 use crate::durable_file;
 use crate::ids::{Position, ThreadId};
+use crate::journal::sqlite::JournalReader;
 use crate::journal::{Error, may_have_journal, partition_in, partitions_in, replaced};
 use crate::limits;
 use crate::locks::locked;
@@ -89,14 +91,36 @@ pub(super) fn note_partition_count(data: &Path, copy: &Path) -> anyhow::Result<(
 }
 
 /// Returns the number of partitions of the journal in `data`: from the organism's config or, in a
-/// copy, from the note of the backup. Returns `None` without both.
+/// copy, from the note of the backup. Returns `None` without both. If the config states more
+/// partitions than `data` has journals, a record decides, because the config may be wrong.
 fn known_partition_count(data: &Path) -> Option<u32> {
     if let Some(config) = partitioned_config(data) {
-        return Some(config.partitions());
+        let ours = config.partitions();
+        let journals = partitions_in(data);
+        let has_all = u32::try_from(journals.len()).is_ok_and(|found| found >= ours);
+        let recorded = || journals.iter().find_map(|(_, journal)| recorded_count(journal));
+        let Some(theirs) = (!has_all).then(recorded).flatten() else { return Some(ours) };
+        if theirs != ours {
+            static ONCE: Once = Once::new();
+            let journal = data.display().to_string();
+            ONCE.call_once(|| note!("note: {}", Error::Partitions { journal, ours, theirs }));
+        }
+        return Some(theirs);
     }
 
     let noted = std::fs::read_to_string(data.join(COUNT_FILE)).ok()?;
     noted.trim().parse().ok().filter(|count| *count <= limits::PARTITIONS_MAX)
+}
+
+/// Returns the number of partitions in the last config of the journal in the directory `journal`. A
+/// pump has verified this number. Returns `None` if the journal has no such config, or if the
+/// config cannot be read.
+fn recorded_count(journal: &Path) -> Option<u32> {
+    let reader = JournalReader::open(journal).ok()?;
+    let history = ConfigHistory::read(&reader).ok()?;
+    let stored = StoredConfig::read(&reader, history.last()?).ok()?;
+    let config: toml::Table = stored.toml.parse().ok()?;
+    config.get("journal")?.get("partitions")?.as_integer()?.try_into().ok()
 }
 
 /// Returns the numbers of the partitions without a journal in `data`. If the number of partitions

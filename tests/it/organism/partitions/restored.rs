@@ -198,4 +198,19 @@ fn a_host_of_some_partitions_names_the_others_and_its_backup_lacks_them() {
     assert!(backup.err.contains("not in the copy: partition 3: "), "{backup:?}");
     let threads = house.organism(&["threads"]);
     assert!(threads.err.contains("are missing from this answer: 1, 3;"), "{threads:?}");
+
+    // A number in the config that is too high adds no partitions.
+    let config = std::fs::read_to_string(house.path("organism.toml")).unwrap();
+    let changed = config.replace("partitions = 4", "partitions = 8");
+    assert_ne!(changed, config);
+    house.write("organism.toml", changed);
+    let verified = house.organism(&["verify"]);
+    assert_eq!(verified.code, Some(5), "{verified:?}");
+    assert!(verified.err.contains("NOT PROVED: partition 3: "), "{verified:?}");
+    assert!(!verified.err.contains("partition 4"), "{verified:?}");
+    let cause = "has 4 partitions and the config says 8";
+    assert_eq!(verified.err.matches(cause).count(), 1, "{verified:?}");
+    let threads = house.organism(&["threads"]);
+    assert!(threads.err.contains(cause), "{threads:?}");
+    assert!(threads.err.contains("are missing from this answer: 1, 3;"), "{threads:?}");
 }
