@@ -7,7 +7,6 @@ use crate::journal::Error;
 use super::Options;
 use super::api::{JetStreamApi, StoredMessage};
 use super::commit_codec::{CommitAssembler, CommitContents};
-use super::partition_count::is_empty;
 use super::read_failed;
 use super::stream_reader::{check_version, damaged, patiently};
 
@@ -41,12 +40,6 @@ pub fn journal(api: &JetStreamApi, options: &Options) -> Result<Uuid, Error> {
     let first = first(api, options)?;
     super::partition_count::compare(options, first.partitions)?;
     Ok(first.journal)
-}
-
-/// Whether the stream of `options` keeps the journal `journal`. False if the stream is missing or
-/// empty.
-pub fn has_journal(api: &JetStreamApi, options: &Options, journal: Uuid) -> Result<bool, Error> {
-    Ok(!is_empty(api, options)? && first(api, options)?.journal == journal)
 }
 
 /// Reads the first message of a stream. The message states the id of the journal, the journal's

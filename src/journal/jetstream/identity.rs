@@ -165,8 +165,11 @@ fn follows(api: &JetStreamApi, options: &Options, data: &Path) -> Result<bool, E
     }
 
     let reader = JournalReader::open(data)?;
-    Ok(reader.is_projection()?
-        && first_message::has_journal(api, options, reader.about()?.journal)?)
+    if !reader.is_projection()? || partition_count::is_empty(api, options)? {
+        return Ok(false);
+    }
+
+    Ok(reader.about()?.journal == first_message::first(api, options)?.journal)
 }
 
 /// Whether the directory `data` has the journal `journal` in a file that follows no stream.

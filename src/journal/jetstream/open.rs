@@ -22,6 +22,7 @@ use super::first_message;
 use super::identity::JoiningHost;
 use super::lease::Lease;
 use super::lease_renewal::LeaseRenewal;
+use super::partition_count;
 use super::publish::StreamPublisher;
 use super::standby::{FollowedProjection, Standby, StreamHost};
 use super::stream_damage::StreamDamage;
@@ -214,7 +215,7 @@ pub(super) fn found(
 
     let (journal, mark) = opening.found()?;
     let Some(mark) = mark else {
-        let detail = if first_message::has_journal(api, options, journal)? {
+        let detail = if partition_count::has_journal(api, options, journal)? {
             format!(
                 "holds the journal of the stream {} in a file that does not follow the stream: \
                  `organism promote` completes an interrupted move, and refuses a file that is \

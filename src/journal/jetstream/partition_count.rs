@@ -111,6 +111,12 @@ pub fn begun(api: &JetStreamApi, options: &Options) -> Result<Option<Uuid>, Erro
     journal_of(api, options, found.as_ref())
 }
 
+/// Whether `journal` is the id of the organism's journal, and the stream of `options` has content
+/// of it. False if another organism has begun its journal in the streams of `options`.
+pub fn has_journal(api: &JetStreamApi, options: &Options, journal: Uuid) -> Result<bool, Error> {
+    Ok(begun(api, options)? == Some(journal) && !is_empty(api, options)?)
+}
+
 /// Returns the id of the organism's journal; `None` if all streams are empty. The id comes from
 /// `found`, the entry in the bucket. If this entry is missing or states no id, the id comes from
 /// the streams, which outlive the bucket. Returns an error if the config states another number of

@@ -31,7 +31,7 @@ use super::partition_count;
 use super::projection_alignment::{ComparedProjection, ProjectionAlignment, ProjectionComparison};
 use super::stream_copier::StreamCopier;
 use super::stream_reader::StreamReader;
-use super::{Options, first_message, read_failed};
+use super::{Options, read_failed};
 
 /// A phase of the move that brings a journal into a stream. Each phase processes all records of the
 /// journal.
@@ -167,30 +167,35 @@ pub fn promote(
     Ok(Some(promoted))
 }
 
-/// Refuses a journal that is older than its copy in the stream: the stream has a later epoch, or
-/// was complete with more records. This is the case if a backup from before the move is restored.
+/// Refuses a journal that is older than its copy in the stream: the stream has all of its records,
+/// and a later epoch, or was complete with more records. This is the case if a backup from before
+/// the move is restored. Accepts any other journal, because the comparison of the move refuses a
+/// journal that has other records than the stream.
 fn refuse_older_copy(
     api: &JetStreamApi,
     options: &Options,
     data: &Path,
     state: &Path,
 ) -> Result<(), Error> {
-    let reader = JournalReader::open(data)?;
-    let about = reader.about()?;
-    let Position(records) = reader.last()?;
-    if !first_message::has_journal(api, options, about.journal)? {
+    let content = ComparedProjection::open(data)?;
+    let about = content.reader.about()?;
+    if !partition_count::has_journal(api, options, about.journal)? {
         return Ok(());
     }
 
     let stream = options.stream();
     let info = api.info(&stream).map_err(|f| read_failed(&format!("the stream {stream}"), f))?;
-    let mut is_older = false;
-    StreamReader::new(api, options).each_group(info.state.last_seq, &mut |_, contents| {
-        is_older |= contents.epoch.is_some_and(|epoch| epoch > about.epoch);
-        is_older |= contents.moved.is_some_and(|moved| moved > records);
-        Ok(())
-    })?;
-    if !is_older {
+    let reader = StreamReader { damaged: foreign_message, ..StreamReader::new(api, options) };
+    let mut is_ahead = false;
+    let compared =
+        content.compare_groups(&reader, info.state.last_seq, &mut |_, contents, _| {
+            is_ahead |= contents.epoch.is_some_and(|epoch| epoch > about.epoch);
+            is_ahead |= contents.moved.is_some_and(|moved| moved > content.last.0);
+            Ok(())
+        })?;
+    // The advice below is safe only if the file has nothing that the stream lacks.
+    let has_all = matches!(compared.alignment, ProjectionAlignment::Whole { .. });
+    if !is_ahead || !has_all {
         return Ok(());
     }
 

@@ -205,51 +205,92 @@ fn an_interrupted_move_continues_and_no_pump_opens_a_partial_stream() {
     assert!(exported(&other)[1].starts_with(&before[1]));
 }
 
-/// A backup from before the move is restored, first beside the state of today, and then with the
-/// state of that time. The stream stays as it is, and the start copies the journal from it.
+/// Puts the journal of the backup `backup` in the place of the present one, or only removes the
+/// present one.
+fn replace_journal(house: &House, backup: Option<&str>) {
+    for entry in std::fs::read_dir(house.data()).unwrap() {
+        let entry = entry.unwrap();
+        if entry.file_name().to_str().unwrap().starts_with("journal.db") {
+            std::fs::remove_file(entry.path()).unwrap();
+        }
+    }
+
+    if let Some(backup) = backup {
+        let copy = house.path(&format!("{backup}/data/journal.db"));
+        std::fs::copy(copy, house.data().join("journal.db")).unwrap();
+    }
+}
+
+/// A backup from before the move is restored, beside the state of today or with the state of that
+/// time. The stream stays as it is, and the start copies the journal from it.
 #[test]
 fn an_older_copy_of_a_moved_journal_is_refused_with_the_way_back_to_its_stream() {
     let house = embedded();
     let server = Server::start();
-    let made = house.organism(&["backup", "copy"]);
-    assert_eq!(made.code, Some(0), "{made:?}");
-    // The journal goes on in its file, so the backup lacks records that were acknowledged.
+    assert_eq!(house.organism(&["backup", "shorter"]).code, Some(0));
+    // The journal goes on in its file, so the first backup lacks records that were acknowledged.
     assert_eq!(house.send_text(&say("later"), &[]).out, talk_reply("later"));
+    // The second backup has all records that were moved. Only the epoch of the stream is newer.
+    assert_eq!(house.organism(&["backup", "whole"]).code, Some(0));
     is_to_move(&house, &server);
     promoted(&house);
     assert_eq!(house.send_text(&say("two"), &["--key", "k4"]).out, talk_reply("two"));
 
     let note = house.state().join("ORGANISM-talk.organism");
-    let remove_journal = || {
-        for entry in std::fs::read_dir(house.data()).unwrap() {
-            let entry = entry.unwrap();
-            if entry.file_name().to_str().unwrap().starts_with("journal.db") {
-                std::fs::remove_file(entry.path()).unwrap();
-            }
-        }
-    };
-    for has_note in [true, false] {
-        remove_journal();
-        std::fs::copy(house.path("copy/data/journal.db"), house.data().join("journal.db")).unwrap();
+    house.write("payload.xml", say("two"));
+    let send = &["send", "payload.xml", "--as", "desk"][..];
+    let start_is_refused = (send, "`organism promote` completes");
+    let move_is_refused =
+        (&["promote"][..], "holds an older copy of the journal that is in the stream");
+    for (backup, has_note, commands) in [
+        ("shorter", true, &[start_is_refused, move_is_refused][..]),
+        ("whole", false, &[move_is_refused]),
+    ] {
+        replace_journal(&house, Some(backup));
         if !has_note {
             std::fs::remove_file(&note).unwrap();
         }
-        for (command, text) in [
-            (&["send", "payload.xml", "--as", "desk"][..], "`organism promote` completes"),
-            (&["promote"], "holds an older copy of the journal that is in the stream"),
-        ] {
+        for (command, text) in commands {
             let refused = house.organism(command);
-            assert_eq!(refused.code, Some(65), "{refused:?}");
-            assert!(refused.err.contains(text), "{refused:?}");
-            assert!(!refused.err.contains("another project"), "{refused:?}");
+            assert_eq!(refused.code, Some(65), "{backup}: {refused:?}");
+            assert!(refused.err.contains(text), "{backup}: {refused:?}");
+            assert!(!refused.err.contains("another project"), "{backup}: {refused:?}");
         }
 
-        remove_journal();
+        replace_journal(&house, None);
         let again = house.send_text(&say("two"), &["--key", "k4", "--json"]);
-        assert_eq!(again.code, Some(0), "{again:?}");
-        assert_eq!(again.json()[0]["again"], true, "{again:?}");
+        assert_eq!(again.code, Some(0), "{backup}: {again:?}");
+        assert_eq!(again.json()[0]["again"], true, "{backup}: {again:?}");
         house.verified();
     }
+}
+
+/// A journal went on in its file after its backup was restored, and its stream went on as well.
+/// Each has acknowledged records that the other lacks.
+#[test]
+fn a_fork_of_a_moved_journal_is_not_taken_for_an_older_copy() {
+    let house = embedded();
+    let server = Server::start();
+    assert_eq!(house.organism(&["backup", "copy"]).code, Some(0));
+    is_to_move(&house, &server);
+    promoted(&house);
+    for text in ["two", "three"] {
+        assert_eq!(house.send_text(&say(text), &[]).out, talk_reply(text));
+    }
+
+    replace_journal(&house, Some("copy"));
+    house.write("organism.toml", CONFIG);
+    let accepted = house.organism(&["repair", "--accept-loss"]);
+    assert_eq!(accepted.code, Some(0), "{accepted:?}");
+    assert_eq!(house.send_text(&say("fork"), &[]).out, talk_reply("fork"));
+    let before = exported(&house);
+
+    is_to_move(&house, &server);
+    let refused = house.organism(&["promote"]);
+    assert_eq!(refused.code, Some(65), "{refused:?}");
+    assert!(refused.err.contains("the stream ORGANISM-talk-0 keeps something else"), "{refused:?}");
+    assert!(!refused.err.contains("older copy"), "{refused:?}");
+    assert_eq!(exported(&house), before);
 }
 
 #[test]
@@ -315,7 +356,19 @@ fn a_foreign_stream_is_left_unchanged() {
         talk_reply("two")
     );
 
-    house.write("organism.toml", moved(&server).replace("[nats]", "stream = \"X\"\n\n[nats]"));
+    // The same holds for the stream of an organism with another name.
+    let on_stream =
+        |name: &str| moved(&server).replace("[nats]", &format!("stream = \"{name}\"\n\n[nats]"));
+    let named = House::settled(&on_stream("Y").replace("\"talk\"", "\"other\""));
+    assert_eq!(named.send_text(&say("mine"), &[]).out, talk_reply("mine"));
+    house.write("organism.toml", on_stream("Y"));
+    let refused = house.organism(&["promote"]);
+    assert_eq!(refused.code, Some(78), "{refused:?}");
+    assert!(refused.err.contains("of another project"), "{refused:?}");
+    assert!(!refused.err.contains("delete the stream"), "{refused:?}");
+    named.verified();
+
+    house.write("organism.toml", on_stream("X"));
     let db = rusqlite::Connection::open(house.data().join("journal.db")).unwrap();
     db.execute("UPDATE step SET time = time + 1 WHERE position = 2", []).unwrap();
     drop(db);
