@@ -19,7 +19,7 @@ use super::acknowledged_bounds::StreamBounds;
 use super::api::{JetStreamApi, StreamDescription, code};
 use super::commit_codec::{CommitEncoder, JournalIdentity};
 use super::first_message;
-use super::identity::JoiningHost;
+use super::identity::{self, JoiningHost};
 use super::lease::Lease;
 use super::lease_renewal::LeaseRenewal;
 use super::partition_count;
@@ -216,6 +216,9 @@ pub(super) fn found(
     let (journal, mark) = opening.found()?;
     let Some(mark) = mark else {
         let detail = if partition_count::has_journal(api, options, journal)? {
+            // If the file is an older copy, it is moved away. The start after that may then copy
+            // the journal from the stream.
+            identity::note(opening.state(), options, journal)?;
             format!(
                 "holds the journal of the stream {} in a file that does not follow the stream: \
                  `organism promote` completes an interrupted move, and refuses a file that is \

@@ -99,6 +99,10 @@ impl LockedJournalDir {
         &self.data
     }
 
+    pub fn state(&self) -> &Path {
+        &self.state
+    }
+
     /// Returns the id of this host's key. Every MAC that this host makes contains the id.
     pub fn key_id(&self) -> KeyId {
         self.key.mac().id()

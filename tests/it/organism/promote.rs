@@ -244,6 +244,7 @@ fn an_older_copy_of_a_moved_journal_is_refused_with_the_way_back_to_its_stream()
         (&["promote"][..], "holds an older copy of the journal that is in the stream");
     for (backup, has_note, commands) in [
         ("shorter", true, &[start_is_refused, move_is_refused][..]),
+        ("shorter", false, &[start_is_refused]),
         ("whole", false, &[move_is_refused]),
     ] {
         replace_journal(&house, Some(backup));
