@@ -5,7 +5,7 @@ use std::io::{Error, ErrorKind, Read as _, Result, Write as _};
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{CWD, Mode, OFlags, RenameFlags};
 use uuid::Uuid;
 
 /// Reads a file; `None` if it does not exist.
@@ -121,19 +121,14 @@ pub fn create_whole_private(path: &Path, bytes: &[u8]) -> Result<bool> {
     let id = Uuid::now_v7();
     let unfinished = path.with_extension(format!("{id}.new"));
     write_new_private(&unfinished, bytes)?;
-    // Unlike a rename, a link never replaces an existing file.
-    let linked = std::fs::hard_link(&unfinished, path);
+    let renamed = rename_to_new(&unfinished, path);
     remove(&unfinished)?;
 
-    let is_created = match linked {
+    let is_created = match renamed {
         Ok(()) => true,
         // Another process was faster. It may also have removed `unfinished`.
         Err(_) if exists(path)? => false,
-        // The file system has no hard links. Here a crash may leave an incomplete file.
-        Err(_) => {
-            write_new_private(path, bytes)?;
-            true
-        }
+        Err(error) => return Err(error),
     };
 
     // The process that created the file may not have synced its directory entry yet.
@@ -142,6 +137,28 @@ pub fn create_whole_private(path: &Path, bytes: &[u8]) -> Result<bool> {
         remove_unfinished(path)?;
     }
     Ok(is_created)
+}
+
+/// Renames a file, and fails if `to` exists.
+fn rename_to_new(from: &Path, to: &Path) -> Result<()> {
+    match rustix::fs::renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
+        Ok(()) => Ok(()),
+        // The file system may not support the flag.
+        Err(_) => link_to_new(from, to),
+    }
+}
+
+/// Gives a file the name `to`, and fails if `to` exists. The file may keep its first name, too. If
+/// the file system has no hard links, renames the file. In this case only, the file may replace one
+/// that another process creates at the same moment.
+fn link_to_new(from: &Path, to: &Path) -> Result<()> {
+    if std::fs::hard_link(from, to).is_ok() {
+        return Ok(());
+    }
+    if exists(to)? {
+        return Err(ErrorKind::AlreadyExists.into());
+    }
+    std::fs::rename(from, to)
 }
 
 /// Removes the incomplete files that crashes have left during the creation of `path`.
@@ -230,6 +247,34 @@ mod tests {
         let mut names: Vec<_> = names.collect();
         names.sort();
         assert_eq!(names, ["key", "key.organism.new", "key.pub", "keys.new"]);
+    }
+
+    #[test]
+    fn a_rename_to_a_new_name_replaces_nothing_also_without_hard_links() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
+        // No file system has hard links to directories, and a rename replaces an empty directory.
+        for rename in [rename_to_new, link_to_new] {
+            for name in ["first", "second"] {
+                std::fs::create_dir(at(name)).unwrap();
+            }
+            let inode = at("second").metadata().unwrap().ino();
+
+            let refused = rename(&at("first"), &at("second")).unwrap_err();
+            assert_eq!(refused.kind(), ErrorKind::AlreadyExists);
+            assert_eq!(at("second").metadata().unwrap().ino(), inode);
+            rename(&at("second"), &at("third")).unwrap();
+            assert_eq!(at("third").metadata().unwrap().ino(), inode);
+            assert!(!at("second").exists());
+
+            std::fs::remove_dir(at("first")).unwrap();
+            std::fs::remove_dir(at("third")).unwrap();
+        }
+
+        // Where the flag is supported, a crash leaves no second name of the file.
+        std::fs::write(at("file"), "text").unwrap();
+        rename_to_new(&at("file"), &at("new")).unwrap();
+        assert!(!at("file").exists());
     }
 
     #[test]
