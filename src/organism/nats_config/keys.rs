@@ -3,6 +3,7 @@
 //!
 //! A user has one key or, during a rotation, two: `NAME.nk` and `NAME.old.nk`.
 
+use std::io::ErrorKind;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
@@ -123,7 +124,8 @@ impl SeedFolder {
     }
 
     /// Whether a user has an old key, and a new key that the written `accounts.conf` names. If
-    /// there is an old key and this is false, the renewal was interrupted.
+    /// there is an old key and this is false, the renewal was interrupted. Without `accounts.conf`,
+    /// nothing shows that a renewal was interrupted, so it counts as complete.
     fn is_renewed(&self, user: &str) -> Result<bool, KeyError> {
         let path = self.path(user);
         let old = self.old(user);
@@ -132,9 +134,16 @@ impl SeedFolder {
         }
 
         let key = public(&path)?;
-        let accounts = std::fs::read_to_string(self.directory.join("accounts.conf"));
-        let is_named = accounts.is_ok_and(|accounts| accounts.contains(&key));
-        Ok(is_named && key != public(&old)?)
+        if key == public(&old)? {
+            return Ok(false);
+        }
+
+        let accounts = self.directory.join("accounts.conf");
+        match std::fs::read_to_string(&accounts) {
+            Ok(text) => Ok(text.contains(&key)),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(true),
+            Err(source) => Err(KeyError::Io { path: accounts, source }),
+        }
     }
 
     /// Rotates the key of a user. The caller must have checked with
@@ -150,9 +159,11 @@ impl SeedFolder {
         match rotation {
             KeyRotation::Renew => self.renew(user),
             KeyRotation::Retire => remove(&old),
+            // Ordering rule: the old key is removed first. If it were left beside a new key, this
+            // would look like an interrupted renewal, and the old key would stay valid.
             KeyRotation::Revoke => {
-                make(&path)?;
-                remove(&old)
+                remove(&old)?;
+                make(&path)
             }
         }
     }
@@ -275,6 +286,35 @@ mod tests {
         assert_eq!(keys.last(), Some(&valid));
         std::fs::write(&accounts, keys.join(" ")).unwrap();
         assert!(matches!(renew(), Err(KeyError::Twice { .. })));
+
+        // Without `accounts.conf`, a third key is refused, too.
+        std::fs::remove_file(&accounts).unwrap();
+        assert!(matches!(renew(), Err(KeyError::Twice { .. })));
+        std::fs::create_dir(&accounts).unwrap();
+        assert!(matches!(renew(), Err(KeyError::Io { .. })));
+        assert_eq!(folder.of("pump").unwrap(), keys);
+    }
+
+    #[test]
+    fn an_interrupted_revocation_keeps_no_old_key() {
+        let directory = tempfile::tempdir().unwrap();
+        let folder = SeedFolder::open(directory.path()).unwrap();
+        folder.of("pump").unwrap();
+        folder.rotate("pump", KeyRotation::Renew).unwrap();
+        let keys = folder.of("pump").unwrap();
+        assert_eq!(keys.len(), 2);
+
+        // A directory in the place of the file to which the new key is written first.
+        let obstacle = directory.path().join("pump.new");
+        std::fs::create_dir(&obstacle).unwrap();
+        assert!(folder.rotate("pump", KeyRotation::Revoke).is_err());
+        assert_eq!(folder.of("pump").unwrap(), keys[..1]);
+        std::fs::remove_dir(&obstacle).unwrap();
+
+        folder.rotate("pump", KeyRotation::Revoke).unwrap();
+        let revoked = folder.of("pump").unwrap();
+        assert_eq!(revoked.len(), 1);
+        assert!(!keys.contains(&revoked[0]));
     }
 
     #[test]

@@ -192,7 +192,17 @@ fn a_key_is_changed_without_a_gap_and_one_that_is_revoked_is_cut_off_at_once() {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     let seed = guarded.seed("listener-echo");
     let old = std::fs::read_to_string(&seed).unwrap();
+    // The first attempt ends before `accounts.conf` is written: a directory is in the place of the
+    // file that is to replace it. The next attempt completes the renewal.
+    let obstacle = guarded.house.path("nats/accounts.new");
+    std::fs::create_dir(&obstacle).unwrap();
+    let interrupted = guarded.house.organism(&["nats-config", "--renew", "listener-echo"]);
+    assert_ne!(interrupted.code, Some(0), "{interrupted:?}");
+    let renewed = std::fs::read_to_string(&seed).unwrap();
+    assert_ne!(renewed, old);
+    std::fs::remove_dir(&obstacle).unwrap();
     guarded.again(&["--renew", "listener-echo"]);
+    assert_eq!(std::fs::read_to_string(&seed).unwrap(), renewed);
     let kept = guarded.house.path("nats/listener-echo.old.nk");
     assert_eq!(std::fs::read_to_string(&kept).unwrap(), old);
     let is_in = |path: &Path| {
