@@ -1,12 +1,12 @@
 //! Partitions whose journals this host lacks, so that a command can neither read nor verify them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, Once};
+use std::sync::Mutex;
 
 use uuid::Uuid;
 
-use crate::config::{ConfigHistory, StoredConfig};
+use crate::config::{BootConfig, StoredConfig};
 use crate::durable_file;
 use crate::ids::{Position, ThreadId};
 use crate::journal::sqlite::JournalReader;
@@ -91,19 +91,30 @@ pub(super) fn note_partition_count(data: &Path, copy: &Path) -> anyhow::Result<(
 }
 
 /// Returns the number of partitions of the journal in `data`: from the organism's config or, in a
-/// copy, from the note of the backup. Returns `None` without both. If the config states more
-/// partitions than `data` has journals, a record decides, because the config may be wrong.
+/// copy, from the note of the backup. Returns `None` without both. If `data` has other journals
+/// than those of the partitions in the config, a record decides, because the config may be wrong.
 fn known_partition_count(data: &Path) -> Option<u32> {
+    // Lock: held during the search, so that each directory is searched only once, and a wrong
+    // number in the config is noted only once.
+    static KNOWN: Mutex<BTreeMap<PathBuf, Option<u32>>> = Mutex::new(BTreeMap::new());
+    let mut known = locked(&KNOWN);
+    *known.entry(data.to_owned()).or_insert_with(|| find_partition_count(data))
+}
+
+/// Finds the number of partitions for [`known_partition_count`].
+fn find_partition_count(data: &Path) -> Option<u32> {
     if let Some(config) = partitioned_config(data) {
         let ours = config.partitions();
         let journals = partitions_in(data);
-        let has_all = u32::try_from(journals.len()).is_ok_and(|found| found >= ours);
-        let recorded = || journals.iter().find_map(|(_, journal)| recorded_count(journal));
-        let Some(theirs) = (!has_all).then(recorded).flatten() else { return Some(ours) };
+        if journals.iter().map(|(partition, _)| *partition).eq((0..ours).map(Some)) {
+            return Some(ours);
+        }
+
+        let mut recorded = journals.iter().filter_map(|(_, journal)| recorded_count(journal));
+        let Some(theirs) = recorded.next() else { return Some(ours) };
         if theirs != ours {
-            static ONCE: Once = Once::new();
             let journal = data.display().to_string();
-            ONCE.call_once(|| note!("note: {}", Error::Partitions { journal, ours, theirs }));
+            note!("note: {}", Error::Partitions { journal, ours, theirs });
         }
         return Some(theirs);
     }
@@ -117,8 +128,8 @@ fn known_partition_count(data: &Path) -> Option<u32> {
 /// config cannot be read.
 fn recorded_count(journal: &Path) -> Option<u32> {
     let reader = JournalReader::open(journal).ok()?;
-    let history = ConfigHistory::read(&reader).ok()?;
-    let stored = StoredConfig::read(&reader, history.last()?).ok()?;
+    let boot = BootConfig::read_last(&reader).ok()??;
+    let stored = StoredConfig::read(&reader, &boot).ok()?;
     let config: toml::Table = stored.toml.parse().ok()?;
     config.get("journal")?.get("partitions")?.as_integer()?.try_into().ok()
 }

@@ -1,6 +1,8 @@
 //! Finds the config that was in force at a position of a journal. The start of a pump puts a config
 //! in force. A reload replaces this config while the pump runs.
 
+use std::ops::ControlFlow;
+
 use crate::clock::Time;
 use crate::ids::{Digest, Position, ThreadId};
 use crate::journal::{self, sqlite::JournalReader};
@@ -25,6 +27,18 @@ pub struct BootConfig {
 }
 
 impl BootConfig {
+    /// Returns the config that the last boot or reload of a journal put in force; `None` before the
+    /// first boot. Reads only the records of `sess-organism` from this one on.
+    pub fn read_last(reader: &JournalReader) -> Result<Option<Self>, journal::Error> {
+        let Some(head) = reader.head(&ThreadId::organism())? else { return Ok(None) };
+        let mut last = None;
+        reader.walk_back(head, |walked| {
+            last = Self::of_record(walked.record());
+            Ok(if last.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+        })?;
+        Ok(last)
+    }
+
     /// Returns the config that a record puts in force; `None` if the record is neither a boot nor a
     /// reload.
     pub fn of_record(record: &Record) -> Option<Self> {

@@ -4,7 +4,7 @@
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::{Child, Stdio};
 
-use organism::config::ConfigHistory;
+use organism::config::{BootConfig, ConfigHistory};
 use organism::ids::Position;
 use organism::thread::{Fact, Input, OperatorVerb, Record};
 
@@ -367,6 +367,7 @@ fn two_reloads_at_once_are_recorded_once_with_the_operator() {
     assert_eq!(action.who.uid, Some(rustix::process::geteuid().as_raw()));
     let history = ConfigHistory::read(&house.reader()).unwrap();
     assert_eq!(history.boots.len(), 2);
+    assert_eq!(BootConfig::read_last(&house.reader()).unwrap().as_ref(), history.last());
     proved(&house);
 }
 

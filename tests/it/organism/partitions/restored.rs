@@ -213,4 +213,10 @@ fn a_host_of_some_partitions_names_the_others_and_its_backup_lacks_them() {
     let threads = house.organism(&["threads"]);
     assert!(threads.err.contains(cause), "{threads:?}");
     assert!(threads.err.contains("are missing from this answer: 1, 3;"), "{threads:?}");
+
+    // Nor does a number that is too low remove those after its partitions.
+    house.write("organism.toml", config.replace("partitions = 4", "partitions = 2"));
+    let threads = house.organism(&["threads"]);
+    assert!(threads.err.contains("has 4 partitions and the config says 2"), "{threads:?}");
+    assert!(threads.err.contains("are missing from this answer: 1, 3;"), "{threads:?}");
 }
