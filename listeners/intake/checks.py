@@ -88,7 +88,7 @@ def tax_amounts(invoice):
 
 
 def tax_total(invoice):
-    """The tax is the sum of its categories, and they cover what is charged for."""
+    """The tax is the sum of its categories."""
     for total in invoice.all("TaxTotal"):
         stated, parts = total.one("TaxAmount"), total.all("TaxSubtotal/TaxAmount")
         if parts and stated.unit == invoice.currency:
@@ -96,12 +96,39 @@ def tax_total(invoice):
             fault = _differs("tax-total", stated, expected, "The categories of tax add up to")
             if fault:
                 return fault
-            covered = total.all("TaxSubtotal/TaxableAmount")
-            taxable, net = sum((part.number for part in covered), _ZERO), _net(invoice)
-            if len(covered) == len(parts) and taxable != net:
-                reason = f"{_NET} {_plain(net)}, but the categories of tax cover {_plain(taxable)}."
-                return Fault("tax-total", reason, total.place)
     return None
+
+
+def taxable_total(invoice):
+    """The categories of VAT cover the net amount, if the invoice states no other tax."""
+    totals = [t for t in invoice.all("TaxTotal") if t.one("TaxAmount").unit == invoice.currency]
+    parts = [part for total in totals for part in total.all("TaxSubtotal")]
+    if len(totals) != 1 or not parts or not _is_breakdown(parts):
+        return None
+    net, taxable = _net(invoice), sum((part.amount("TaxableAmount") for part in parts), _ZERO)
+    # EN 16931 lets the amount of a category S, L or M differ by less than 1 (BR-S-08, BR-AF-08,
+    # BR-AG-08).
+    inexact = sum(part.one("TaxCategory/ID").text in ("S", "L", "M") for part in parts)
+    if taxable == net or abs(taxable - net) < inexact:
+        return None
+    reason = f"{_NET} {_plain(net)}, but the categories of tax cover {_plain(taxable)}."
+    return Fault("tax-total", reason, totals[0].place)
+
+
+def _is_breakdown(parts):
+    """Whether the subtotals divide one amount. Those of several taxes, or of a tax on a tax or on a
+    quantity, may cover an amount twice or not at all."""
+    categories = set()
+    for part in parts:
+        category, scheme = part.one("TaxCategory/ID"), part.one("TaxCategory/TaxScheme/ID")
+        if category is None or scheme is None or scheme.text != "VAT":
+            return False
+        if part.one("TaxableAmount") is None:
+            return False
+        if part.one("CalculationSequenceNumeric") or part.one("PerUnitAmount"):
+            return False
+        categories.add((category.text, part.amount("TaxCategory/Percent")))
+    return len(categories) == len(parts)
 
 
 def gross_total(invoice):
@@ -187,4 +214,5 @@ def _plain(number):
 
 #: In the order they are tried: the first that fails says most.
 ON_RECEPTION = (dates, currency)
-ON_TOTALS = (line_amounts, line_sum, net_total, tax_amounts, tax_total, gross_total, payable)
+ON_TOTALS = (line_amounts, line_sum, net_total, tax_amounts, tax_total, taxable_total,
+             gross_total, payable)

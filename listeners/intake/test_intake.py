@@ -72,6 +72,35 @@ class Checks(unittest.TestCase):
         self.assertIn(amount, FULL)
         self.assertIsNone(found(FULL.replace(amount, "")))
 
+    def test_only_the_categories_of_one_tax_must_cover_the_net_amount(self):
+        fault = FULL.replace(">1000</cbc:TaxableAmount>", ">100</cbc:TaxableAmount>")
+        self.assertEqual(found(fault).code, "tax-total")
+        exempt = fault.index("<cbc:ID>E<")
+        sequence = "<cbc:CalculationSequenceNumeric>1</cbc:CalculationSequenceNumeric>"
+        zero = '<cbc:TaxAmount currencyID="EUR">0</cbc:TaxAmount>'
+        same = "<cbc:ID>S</cbc:ID><cbc:Percent>25</cbc:Percent>"
+        partial = f"<cac:TaxTotal>{zero}</cac:TaxTotal>"
+        for valid in [
+            fault[:exempt] + fault[exempt:].replace(">VAT<", ">GST<", 1),
+            fault.replace(zero, zero + sequence),
+            fault.replace("<cac:LegalMonetaryTotal>", f"{partial}<cac:LegalMonetaryTotal>"),
+            # Two subtotals of the same category, the second without tax.
+            fault.replace(">100</cbc:TaxableAmount>", ">0</cbc:TaxableAmount>").replace(
+                "<cbc:ID>E</cbc:ID><cbc:Percent>0</cbc:Percent>", same, 1),
+        ]:
+            self.assertNotEqual(valid, fault)
+            self.assertIsNone(found(valid))
+
+    def test_a_category_at_a_standard_rate_may_differ_by_less_than_one(self):
+        amount = ">1000</cbc:TaxableAmount>"
+        for text, exact, is_valid in [("1000.99", False, True), ("1001", False, False),
+                                      ("1000.01", True, False), ("1000.00", True, True)]:
+            invoice = FULL.replace(amount, f">{text}</cbc:TaxableAmount>")
+            if exact:
+                invoice = invoice.replace("<cbc:ID>S<", "<cbc:ID>Z<")
+            with self.subTest(text):
+                self.assertEqual(found(invoice) is None, is_valid)
+
     def test_money_is_rounded_to_the_coins_of_its_currency(self):
         # 10.001 for 410 each is 4100.41, and yen have no cents.
         odd = FULL.replace('"C62">10<', '"C62">10.001<')
