@@ -22,6 +22,15 @@ class Ledger(unittest.TestCase):
         self.assertIn("<number>seat-3</number>", answers[1])
         self.assertEqual([json.loads(line)["number"] for line in lines], ["seat-1", "seat-2", "seat-3"])
 
+    def test_a_record_behind_a_part_of_another_one_keeps_its_number(self):
+        with tempfile.TemporaryDirectory() as folder:
+            ledger = Path(folder) / "ledger.jsonl"
+            records = ['{"kind": "reserve-seat", "number": "seat-%d"}' % n for n in (1, 2)]
+            cancelled = '{"kind": "cancel-seat", "number": "seat-7"}'
+            ledger.write_text(f'{records[0]}\n{{"kind": "reserve-se{records[1]}\n{cancelled}\n')
+            given = answer(ledger, 1)
+        self.assertIn("<number>seat-3</number>", given)
+
 
 def answer(ledger, number):
     """Starts the program for one delivery."""

@@ -7,6 +7,7 @@ that file is reserved or paid.
 import fcntl
 import json
 import os
+import re
 import sys
 from datetime import date
 from pathlib import Path
@@ -39,8 +40,10 @@ def write(kind, number, **more):
 def next_number(kind, prefix):
     text = LEDGER.read_text() if LEDGER.exists() else ""
     # Others write to it, too: what comes after the last line end is not whole yet.
-    lines = text[: text.rfind("\n") + 1].splitlines()
-    return f"{prefix}-{1 + sum(json.loads(line)['kind'] == kind for line in lines)}"
+    whole = text[: text.rfind("\n") + 1]
+    # Not parsed as JSON: a record may stand behind a part of another one that a crash has left.
+    given = re.findall(rf'"kind": "{kind}", "number": "{prefix}-(\d+)"', whole)
+    return f"{prefix}-{1 + max(map(int, given), default=0)}"
 
 
 def reply(name, **children):
