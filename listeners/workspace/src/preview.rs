@@ -19,11 +19,12 @@ use crate::package;
 pub const READS_ONLY: &str = "would change nothing: it only reads";
 
 /// Returns the preview of a set of edits and steps. `changes` are the changes that the edits would
-/// make now. `check` fails for a step that cannot succeed.
+/// make now. `check` fails for a step that can never succeed. It returns the failure that the
+/// step would have now, and that another program may prevent before the call.
 pub fn of_set(
     set: &ProposalSet,
     changes: &[FileChange],
-    check: impl Fn(usize, &CommandStep) -> Result<(), ActionFailure>,
+    check: impl Fn(usize, &CommandStep) -> Result<Option<ActionFailure>, ActionFailure>,
 ) -> String {
     if set.edits.is_empty() && set.steps.is_empty() {
         return READS_ONLY.to_owned();
@@ -31,8 +32,15 @@ pub fn of_set(
 
     let mut parts = if set.edits.is_empty() { Vec::new() } else { change_parts(changes) };
     for (index, step) in set.steps.iter().enumerate() {
-        match check(index, step).and_then(|()| of_step(step)) {
-            Ok(text) => parts.push(text),
+        let checked = check(index, step);
+        match checked.and_then(|present| Ok((present, of_step(step)?))) {
+            // The command and those after it are shown, too: another program may make the directory
+            // before the call.
+            Ok((Some(present), text)) => {
+                let code = present.code.as_str();
+                parts.push(format!("would fail now, and run nothing: {code}: {present}\n{text}"));
+            }
+            Ok((None, text)) => parts.push(text),
             Err(failure) if parts.is_empty() => return of_failure(&failure),
             Err(failure) => {
                 let code = failure.code.as_str();

@@ -383,23 +383,25 @@ impl Workspace {
         }
     }
 
-    /// Fails if the step at `index` of a set cannot succeed, whatever earlier steps do. `changes`
-    /// are the changes that the set makes before.
+    /// Fails if the step at `index` of a set can never succeed. Returns the failure of its
+    /// directory, which other programs may change at any time. `changes` are the changes that the
+    /// set makes before.
     fn check_step(
         &self,
         index: usize,
         step: &CommandStep,
         changes: &[FileChange],
-    ) -> Result<(), ActionFailure> {
-        let CommandStep::Command { directory, text, .. } = step else { return Ok(()) };
+    ) -> Result<Option<ActionFailure>, ActionFailure> {
+        let CommandStep::Command { directory, text, .. } = step else { return Ok(None) };
         let place = self.command_directory(directory.as_deref(), text)?;
-        let is_made = |change: &FileChange| change.place.split().0.starts_with(place.names());
-        // An earlier command could make the directory.
-        if index > 0 || changes.iter().any(is_made) {
-            return Ok(());
+
+        // An earlier command could make the directory, and so could any new file: a file system
+        // that folds names takes the directory of `Build/x` for `build`.
+        if index > 0 || changes.iter().any(|change| change.before.is_none()) {
+            return Ok(None);
         }
 
-        self.root.directory(&place).map(drop)
+        Ok(self.root.directory(&place).err())
     }
 
     /// Returns the directory in which a command runs. The directory may be missing.

@@ -100,8 +100,6 @@ fn the_preview_of_a_call_that_cannot_succeed_states_the_failure() {
     let many: Vec<_> = (0..=workspace::limits::SET_COMMANDS_MAX).map(|_| shell("true")).collect();
     for (payload, code) in [
         (in_directory("../.."), "outside-workspace"),
-        (in_directory("missing"), "not-found"),
-        (in_directory("kept.txt"), "not-a-directory"),
         (unknown(), "unknown-language"),
         (long, "too-large"),
         (set(&many), "too-many"),
@@ -113,10 +111,29 @@ fn the_preview_of_a_call_that_cannot_succeed_states_the_failure() {
     let later = preview_text(&room, &set(&[shell("echo one"), unknown(), shell("echo three")]));
     assert!(later.contains("would fail then, and run nothing more: unknown-language"), "{later}");
     assert!(later.contains("echo one") && !later.contains("echo three"), "{later}");
+}
 
-    for earlier in [replace("missing/file", "x"), shell("mkdir missing")] {
+/// Another program may make the directory between the comparison of the preview and the start of
+/// the command. So a preview must show the command, and those after it.
+#[test]
+fn a_preview_shows_a_command_whose_directory_is_missing() {
+    let room = room();
+    let in_directory = |directory: &str| {
+        action("proposed_shell_command", &format!("working_directory='{directory}'"), "echo one")
+    };
+    for (directory, code) in [("missing", "not-found"), ("kept.txt", "not-a-directory")] {
+        let payload = set(&[in_directory(directory), shell("echo two")]);
+        let text = preview_text(&room, &payload);
+        assert!(text.contains(&format!("would fail now, and run nothing: {code}: ")), "{text}");
+        assert!(text.contains("echo one") && text.contains("echo two"), "{text}");
+    }
+
+    // A file system that folds names takes the directory of `Missing/file` for `missing`.
+    let earlier = [replace("missing/file", "x"), replace("Missing/file", "x"), shell("true")];
+    for earlier in earlier {
         let text = preview_text(&room, &set(&[earlier, in_directory("missing")]));
         assert!(text.contains("would run in `missing`"), "{text}");
+        assert!(!text.contains("would fail"), "{text}");
     }
 }
 
