@@ -289,11 +289,12 @@ impl WorkspaceState {
         }
     }
 
-    /// Marks a proposal as used. Returns `false` if the proposal is unknown or was already used.
+    /// Marks a proposal as used, on disk. Returns `false` if the proposal is unknown or was already
+    /// used.
     pub fn take_proposal(&self, name: &str) -> io::Result<bool> {
         let Some(file) = self.proposal_file(name) else { return Ok(false) };
         match fs::rename(&file, file.with_extension("used")) {
-            Ok(()) => Ok(true),
+            Ok(()) => sync(&self.dir.join("proposals")).map(|()| true),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
             Err(error) => Err(error),
         }

@@ -27,6 +27,9 @@ use crate::preview;
 use crate::reply;
 use crate::root::WorkspaceRoot;
 use crate::set::{ChangeSets, SetDescription};
+/// Name of the failpoint before and after an installation takes its proposal.
+const INSTALL: &str = "workspace-install";
+
 use crate::state::WorkspaceState;
 
 #[derive(Debug, Clone)]
@@ -346,19 +349,23 @@ impl Workspace {
     }
 
     fn install(&self, call: &WorkspaceCall<'_>, proposal: &str) -> Result<String, ActionFailure> {
-        if self.state.has_begun(call.message, 0) {
+        let proposed = self.state.proposal(proposal).map_err(remembering)?;
+        let has_begun = self.state.has_begun(call.message, 0);
+        if has_begun && proposed.is_none() {
             return Err(interrupted());
         }
 
         check_preview(call, || self.preview_of_install(proposal))?;
-        let proposed = self.state.proposal(proposal).map_err(remembering)?;
         let command = proposed.ok_or_else(unknown_proposal)?;
 
-        // The record of the start comes first. If the process dies before the proposal is taken, a
-        // repetition is answered `interrupted`, and the proposal can still be run.
-        self.begin(call, 0)?;
-        failpoint("workspace-install");
+        // The record of the start comes first, then the proposal is taken, then its command runs.
+        // So a repetition runs a proposal that is still there, and is `interrupted` if it is not.
+        if !has_begun {
+            self.begin(call, 0)?;
+        }
+        failpoint(INSTALL);
         if !self.state.take_proposal(proposal).map_err(remembering)? {
+        failpoint(INSTALL);
             return Err(unknown_proposal());
         }
 

@@ -175,19 +175,25 @@ fn the_other_sets_are_found_wherever_the_process_dies_while_it_deletes_an_old_on
     assert_eq!(fs::read_dir(state).unwrap().count(), limits::SETS_KEPT, "the rest is deleted");
 }
 
+/// Crashes the program before and after an installation takes its proposal. Only after that may the
+/// command have run.
 #[test]
-fn an_installation_whose_process_dies_at_its_start_can_be_run_again() {
-    let room = Room::new();
-    let propose = action("proposed_package_install", "language='rust' package_list='x'", "");
-    let name = value_in(&room.ask(&propose), "@proposal");
-    let install = own("install-packages", &format!("proposal='{name}'"));
-    let mut first = Program::start(room.directory.path(), Some("workspace-install"));
-    assert_eq!(first.ask(1, &install), None);
+fn an_installation_is_repeated_only_if_its_process_died_before_it_took_the_proposal() {
+    for (nth, repeated) in [(1, "command-result"), (2, "interrupted")] {
+        let room = Room::new();
+        let propose = action("proposed_package_install", "language='rust' package_list='x'", "");
+        let name = value_in(&room.ask(&propose), "@proposal");
+        let install = own("install-packages", &format!("proposal='{name}'"));
+        let place = format!("workspace-install:{nth}");
+        let mut first = Program::start(room.directory.path(), Some(&place));
+        assert_eq!(first.ask(1, &install), None);
 
-    let mut next = Program::start(room.directory.path(), None);
-    assert_eq!(verdict(&next.ask(1, &install).unwrap()), "interrupted");
-    let again = next.ask(2, &install).unwrap();
-    assert_eq!(verdict(&again), "command-result", "{again}");
+        let mut next = Program::start(room.directory.path(), None);
+        let answer = next.ask(1, &install).unwrap();
+        assert_eq!(verdict(&answer), repeated, "{answer}");
+        assert_eq!(next.ask(1, &install).unwrap(), answer);
+        assert_eq!(verdict(&next.ask(2, &install).unwrap()), "unknown-proposal");
+    }
 }
 
 /// Creates a test workspace with a named pipe. Returns the workspace and the path of the pipe.
