@@ -61,6 +61,7 @@ impl WorkspaceState {
             Err(error) => return Err(error),
         }
 
+        state.delete_incomplete_sets()?;
         state.forget()?;
         Ok(state)
     }
@@ -208,11 +209,24 @@ impl WorkspaceState {
             bytes += size(&folder)?;
             count += 1;
             if count > limits::SETS_KEPT || (count > 1 && bytes > limits::KEPT_BYTES_MAX) {
-                failpoint(FORGET);
-                // The manifest is deleted first, because a set without a manifest counts as absent.
-                fs::remove_file(folder.join(MANIFEST))?;
-                failpoint(FORGET);
-                fs::remove_dir_all(folder)?;
+                delete_set(&folder)?;
+            }
+        }
+
+        Ok(())
+    }
+
+    /// Deletes each set with a manifest that names a missing content: the deletion of the set did
+    /// not end. Never deletes the last set, because its number would be given again.
+    fn delete_incomplete_sets(&self) -> io::Result<()> {
+        let mut numbers = self.sets()?;
+        numbers.pop();
+
+        for number in numbers {
+            let folder = self.folder(number);
+            // A manifest that cannot be read is reported when the set is used.
+            if manifest(&folder).is_ok_and(|manifest| !has_contents(&folder, &manifest)) {
+                delete_set(&folder)?;
             }
         }
 
@@ -304,6 +318,25 @@ impl WorkspaceState {
 const MANIFEST: &str = "manifest.json";
 /// Name of the failpoint before each step of the deletion of an old set.
 const FORGET: &str = "workspace-forget";
+
+/// Deletes a set. Its manifest is deleted first and on disk, because a set without a manifest
+/// counts as absent.
+fn delete_set(folder: &Path) -> io::Result<()> {
+    failpoint(FORGET);
+    fs::remove_file(folder.join(MANIFEST))?;
+    sync(folder)?;
+    failpoint(FORGET);
+    fs::remove_dir_all(folder)
+}
+
+/// Whether all contents that the manifest of a set names are there.
+fn has_contents(folder: &Path, manifest: &SetManifest) -> bool {
+    let is_there = |index, side| folder.join(SetManifest::kept(index, side)).exists();
+    manifest.files.iter().enumerate().all(|(index, entry)| {
+        (entry.before.is_none() || is_there(index, ContentSide::Before))
+            && (entry.after.is_none() || is_there(index, ContentSide::After))
+    })
+}
 
 fn manifest(folder: &Path) -> io::Result<SetManifest> {
     Ok(serde_json::from_slice(&fs::read(folder.join(MANIFEST))?)?)

@@ -111,6 +111,27 @@ fn sets_are_taken_back_one_by_one_also_after_a_restart() {
     assert_eq!(value_in(&undo(&room), "@undoes"), "5");
 }
 
+/// A process that dies while it deletes a set may leave its manifest without the contents.
+#[test]
+fn a_set_without_its_contents_does_not_hide_the_others() {
+    let room = Room::new();
+    room.write("a", "1\n");
+    for (old, new) in [("1", "2"), ("2", "3"), ("3", "4")] {
+        room.ask(&substring("a", old, new));
+    }
+    let stored = room.directory.path().join("state/sets");
+    fs::remove_file(stored.join("1/0.before")).unwrap();
+    fs::remove_file(stored.join("2/0.after")).unwrap();
+
+    let again = Workspace::open(&room.work(), options(room.directory.path())).unwrap();
+    let room = Room { workspace: again, ..room };
+    let shown = room.ask(&own("show-changes", ""));
+    assert_eq!(verdict(&shown), "workspace-changes", "{shown}");
+    assert_eq!(fs::read_dir(&stored).unwrap().count(), 1);
+    assert_eq!(value_in(&undo(&room), "@undoes"), "3");
+    assert_eq!(room.read("a"), "3\n");
+}
+
 #[test]
 fn an_undo_keeps_the_mode_that_a_file_got_after_the_set() {
     let room = Room::new();
