@@ -1,5 +1,7 @@
 //! Finds the command that installs packages of a programming language. Runs no command.
 
+use std::path::Path;
+
 use crate::failure::{ActionFailure, FailureCode};
 use crate::limits;
 
@@ -112,10 +114,18 @@ pub fn install(language: &str, list: &str) -> Result<InstallCommand, ActionFailu
     Ok(InstallCommand { packages, command })
 }
 
-/// Whether the command runs outside of the workspace. `python3 -m` searches its working directory
-/// for modules first, so in the workspace it would run a `pip.py` that an agent has written.
-pub fn runs_outside(command: &[String]) -> bool {
-    command.iter().take(2).eq(["python3", "-m"])
+/// Returns the arguments that run the command of an installation. `pip` is started by a program in
+/// the state directory: `python3 -m pip` takes modules from its working directory first, and would
+/// run a `pip.py` that an agent has written. The interpreter is the same, because it is searched
+/// for in the workspace, too.
+pub fn arguments(command: &[String], pip_starter: &Path) -> Vec<String> {
+    match command.strip_prefix(&["python3", "-m", "pip"].map(str::to_owned)) {
+        Some(rest) => {
+            let starter = pip_starter.to_string_lossy().into_owned();
+            ["python3".to_owned(), starter].into_iter().chain(rest.iter().cloned()).collect()
+        }
+        None => command.to_vec(),
+    }
 }
 
 fn is_name(text: &str, form: PackageNameForm) -> bool {

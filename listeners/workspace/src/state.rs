@@ -8,6 +8,8 @@
 //! sets/<n>/         sets that were made: manifest.json, <i>.before, <i>.after, clean
 //! answers/<id>      the answer to a message; <id>.<i>.begun if a command has started
 //! proposals/<name>  installations that were proposed; <name>.used if they were requested
+//! pip/run-pip.py    the program that starts pip; alone in its directory, where Python takes
+//!                   modules from
 //! ```
 //!
 //! Must not know the files of the workspace.
@@ -40,7 +42,7 @@ impl WorkspaceState {
     /// Opens the directory, and creates it if it does not exist. A state directory serves one
     /// workspace only.
     pub fn open(dir: &Path, workspace: &Path) -> io::Result<Self> {
-        for folder in ["sets", "answers", "proposals"] {
+        for folder in ["sets", "answers", "proposals", "pip"] {
             fs::DirBuilder::new().recursive(true).mode(0o700).create(dir.join(folder))?;
         }
 
@@ -61,13 +63,18 @@ impl WorkspaceState {
             Err(error) => return Err(error),
         }
 
+        let starter = state.pip_starter();
+        if fs::read(&starter).ok().as_deref() != Some(PIP_STARTER) {
+            write(&starter, PIP_STARTER)?;
+        }
         state.delete_incomplete_sets()?;
         state.forget()?;
         Ok(state)
     }
 
-    pub fn directory(&self) -> &Path {
-        &self.dir
+    /// Path of the program that starts `pip` without modules of the working directory.
+    pub fn pip_starter(&self) -> PathBuf {
+        self.dir.join("pip").join("run-pip.py")
     }
 
     pub fn lock(&self) -> Result<StateLock, ActionFailure> {
@@ -318,6 +325,14 @@ impl WorkspaceState {
 const MANIFEST: &str = "manifest.json";
 /// Name of the failpoint before each step of the deletion of an old set.
 const FORGET: &str = "workspace-forget";
+
+/// Source of the program that starts `pip`. Python takes modules from the directory of a program in
+/// place of the working directory.
+const PIP_STARTER: &[u8] = b"\
+import runpy
+
+runpy.run_module(\"pip\", run_name=\"__main__\", alter_sys=True)
+";
 
 /// Deletes a set. Its manifest is deleted first and on disk, because a set without a manifest
 /// counts as absent.

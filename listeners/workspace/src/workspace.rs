@@ -2,9 +2,7 @@
 //! returns the answer.
 
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::io;
-use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -27,10 +25,10 @@ use crate::preview;
 use crate::reply;
 use crate::root::WorkspaceRoot;
 use crate::set::{ChangeSets, SetDescription};
+use crate::state::WorkspaceState;
+
 /// Name of the failpoint before and after an installation takes its proposal.
 const INSTALL: &str = "workspace-install";
-
-use crate::state::WorkspaceState;
 
 #[derive(Debug, Clone)]
 pub struct Options {
@@ -365,9 +363,9 @@ impl Workspace {
         }
         failpoint(INSTALL);
         if !self.state.take_proposal(proposal).map_err(remembering)? {
-        failpoint(INSTALL);
             return Err(unknown_proposal());
         }
+        failpoint(INSTALL);
 
         let done = self.run_install(call, &command)?;
         let answer = reply::ran(Some(proposal), Some(&package::shown(&command)), &done);
@@ -473,37 +471,20 @@ impl Workspace {
     ) -> Result<FinishedCommand, ActionFailure> {
         let directory = self.root.directory(place)?;
         let path = self.root.path().join(place.names().join("/"));
-        self.run_in(call, command, &directory, &path)
+        let run = self.commands.run(command, &directory, &path, call.cancelled);
+        let run = run.map_err(|error| ActionFailure::io(&error, "cannot run the command"))?;
+        run.ok_or_else(supervisor_killed)
     }
 
-    /// Runs a package manager at the top of the workspace. If it would execute files of the
-    /// workspace in place of its own, it runs in the state directory.
+    /// Runs a package manager at the top of the workspace.
     fn run_install(
         &self,
         call: &WorkspaceCall<'_>,
         command: &[String],
     ) -> Result<FinishedCommand, ActionFailure> {
-        if !package::runs_outside(command) {
-            let top = WorkspacePath::parse(".", self.root.path())?;
-            return self.run(call, command, &top);
-        }
-
-        let path = self.state.directory();
-        let opened = File::open(path)
-            .map_err(|error| ActionFailure::io(&error, "cannot open the state directory"))?;
-        self.run_in(call, command, &opened.into(), path)
-    }
-
-    fn run_in(
-        &self,
-        call: &WorkspaceCall<'_>,
-        command: &[String],
-        directory: &OwnedFd,
-        path: &Path,
-    ) -> Result<FinishedCommand, ActionFailure> {
-        let run = self.commands.run(command, directory, path, call.cancelled);
-        let run = run.map_err(|error| ActionFailure::io(&error, "cannot run the command"))?;
-        run.ok_or_else(supervisor_killed)
+        let top = WorkspacePath::parse(".", self.root.path())?;
+        let arguments = package::arguments(command, &self.state.pip_starter());
+        self.run(call, &arguments, &top)
     }
 }
 

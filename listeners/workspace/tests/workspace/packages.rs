@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 
-use super::{Room, WORKSPACE, action, own, value_in, verdict};
+use super::{Room, WORKSPACE, action, escaped, own, value_in, verdict};
 
 fn propose(language: &str, packages: &str) -> String {
     action(
@@ -118,36 +118,40 @@ fn what_is_no_name_of_a_package_is_refused() {
     assert_eq!(verdict(&room.ask(&propose("rust", &many))), "bad-package");
 }
 
-/// Writes programs `cargo` and `python3` that record their arguments in their working directory.
-fn with_managers(room: &Room) {
-    for program in ["bin/cargo", "bin/python3"] {
-        room.write(program, "#!/bin/sh\necho \"$@\" >> asked\n");
-        let executable = fs::Permissions::from_mode(0o755);
-        fs::set_permissions(room.path(program), executable).unwrap();
-    }
+/// Writes a `cargo` program that records its arguments.
+fn with_cargo(room: &Room) {
+    room.write("bin/cargo", "#!/bin/sh\necho \"$@\" >> asked\n");
+    let executable = fs::Permissions::from_mode(0o755);
+    fs::set_permissions(room.path("bin/cargo"), executable).unwrap();
 }
 
-fn room_with_managers(installs: bool) -> Room {
+/// Creates a workspace in which commands find the program of [`with_cargo`], and modules of Python
+/// in the directory `modules` beside the workspace.
+fn room_with_cargo(installs: bool) -> Room {
     // Commands search for programs in the `PATH` of the listener.
     let room = Room::with(|options| {
         options.installs = installs;
         options.supervisor = options.state.with_file_name("supervisor");
         let program = env!("CARGO_BIN_EXE_workspace");
         let work = options.state.with_file_name("desk");
-        let script =
-            format!("#!/bin/sh\nPATH=\"{}/bin:$PATH\" exec \"{program}\" \"$@\"\n", work.display());
+        let modules = options.state.with_file_name("modules");
+        let script = format!(
+            "#!/bin/sh\nPATH=\"{}/bin:$PATH\" PYTHONPATH=\"{}\" exec \"{program}\" \"$@\"\n",
+            work.display(),
+            modules.display()
+        );
         fs::write(&options.supervisor, script).unwrap();
         let executable = fs::Permissions::from_mode(0o755);
         fs::set_permissions(&options.supervisor, executable).unwrap();
     });
-    with_managers(&room);
+    with_cargo(&room);
     room
 }
 
 // A5
 #[test]
 fn a_proposal_runs_only_on_request_and_only_once() {
-    let room = room_with_managers(false);
+    let room = room_with_cargo(false);
     let proposed = room.ask(&propose("rust", "serde, toml"));
     assert!(!room.path("asked").exists());
     let name = value_in(&proposed, "@proposal");
@@ -165,29 +169,37 @@ fn a_proposal_runs_only_on_request_and_only_once() {
     assert_eq!(room.read("asked"), "add serde toml\n");
 }
 
-/// `python3 -m` executes modules of its working directory. In the workspace, it would execute a
-/// `pip.py` that an agent has written.
+/// Python takes modules from the working directory with `-m` and `-c`. There, an agent may have
+/// written a `pip.py`, or a module that `pip` or Python itself takes.
 #[test]
-fn pip_runs_outside_of_the_workspace() {
-    let expected = "-m pip install --no-input six\n";
-    let recorded = |room: &Room| {
-        assert!(!room.path("asked").exists());
-        fs::read_to_string(room.directory.path().join("state/asked")).unwrap()
-    };
+fn pip_runs_in_the_workspace_without_its_modules() {
+    for installs in [true, false] {
+        let room = room_with_cargo(installs);
+        let pip = room.directory.path().join("modules/pip");
+        fs::create_dir_all(&pip).unwrap();
+        fs::write(pip.join("__init__.py"), "").unwrap();
+        let source = "import json, os, sys\nprint(os.getcwd(), json.dumps(sys.argv[1:]))\n";
+        fs::write(pip.join("__main__.py"), source).unwrap();
+        for module in ["pip", "json", "runpy", "linecache", "sitecustomize"] {
+            room.write(&format!("{module}.py"), format!("print('ran {module}')\n"));
+        }
 
-    let room = room_with_managers(true);
-    room.ask(&propose("python", "six"));
-    assert_eq!(recorded(&room), expected);
-
-    let room = room_with_managers(false);
-    let name = value_in(&room.ask(&propose("python", "six")), "@proposal");
-    room.ask(&own("install-packages", &format!("proposal='{name}'")));
-    assert_eq!(recorded(&room), expected);
+        let mut answer = room.ask(&propose("python", "six"));
+        if !installs {
+            let name = value_in(&answer, "@proposal");
+            answer = room.ask(&own("install-packages", &format!("proposal='{name}'")));
+        }
+        let expected =
+            format!("{} [\"install\", \"--no-input\", \"six\"]\n", room.work().display());
+        assert!(answer.contains(&escaped(&expected)), "{answer}");
+        assert!(answer.contains("python3 -m pip install --no-input six"), "{answer}");
+        assert!(!answer.contains("ran "), "{answer}");
+    }
 }
 
 #[test]
 fn where_every_call_is_approved_a_proposal_is_run_at_once() {
-    let room = room_with_managers(true);
+    let room = room_with_cargo(true);
     let answer = room.ask(&propose("rust", "serde"));
     assert_eq!(verdict(&answer), "install-proposed");
     assert!(answer.contains("<command-result") && answer.contains("exit_code=\"0\""), "{answer}");
