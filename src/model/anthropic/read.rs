@@ -172,8 +172,10 @@ impl AnthropicReader {
     ) -> Result<(), StreamFault> {
         let Some(delta) = &event.delta else { return Ok(()) };
         let index = event.index.unwrap_or_default();
+        let is_empty = delta.partial_json.is_empty() && delta.thinking.is_empty();
         match (delta.r#type.as_ref(), self.growing.get_mut(&index)) {
-            ("text_delta", Some(PartialBlock::Text)) => out.text(&delta.text),
+            // Some servers send white space while a block of another kind is open.
+            ("text_delta", _) => out.text(&delta.text),
             ("input_json_delta", Some(PartialBlock::Call { call, .. })) => {
                 call.arguments.push_str(&delta.partial_json);
                 out.count(delta.partial_json.len())
@@ -189,7 +191,7 @@ impl AnthropicReader {
                 out.count(delta.signature.len())
             }
             (_, Some(PartialBlock::Unknown)) => Ok(()),
-            (kind @ ("text_delta" | "input_json_delta" | "thinking_delta"), _) => {
+            (kind @ ("input_json_delta" | "thinking_delta"), _) if !is_empty => {
                 let detail =
                     format!("a {kind} for content block {index}, which is none of its kind");
                 Err(StreamFault::Unreadable { detail })
@@ -198,12 +200,12 @@ impl AnthropicReader {
         }
     }
 
-    /// Fails if a block whose content would be lost has no end. An answer that its provider has cut
-    /// short may lack the end of its last block.
+    /// Fails if a block whose content would be lost has no end. An answer that may be cut short may
+    /// lack the end of its last block.
     fn check_ends(&self) -> Result<(), StreamFault> {
         let unfinished = self.growing.iter().find(|(_, block)| block.is_kept_whole());
         match unfinished {
-            Some((index, _)) if !self.stop().is_cut() => Err(StreamFault::Unreadable {
+            Some((index, _)) if !self.stop().may_be_cut() => Err(StreamFault::Unreadable {
                 detail: format!("the answer ends before the end of content block {index}"),
             }),
             _ => Ok(()),

@@ -7,7 +7,7 @@ use organism::model::{
     ChatBlock, ChatMessage, ChatRole, ModelRequest, ModelTool, OwnBlock, ToolCall, ToolChoice,
     WireSettings,
 };
-use serde_json::json;
+use serde_json::{Value as Json, json};
 
 use super::server::{KEY, Script, Server, ask, call, options, remote};
 use super::wires::{ANTHROPIC, OPENAI, SIGNATURE, Scene, Stop};
@@ -495,7 +495,8 @@ async fn an_answer_whose_blocks_are_incomplete_is_an_error() {
         assert_eq!(events.len() + 1, before);
         events
     };
-    let is_text_start = |event: &str| event.contains("\"type\":\"text\"");
+    let is_call_start = |event: &str| event.contains("\"type\":\"tool_use\"");
+    let is_thinking_start = |event: &str| event.contains("\"type\":\"thinking\"");
     let is_call_end =
         |event: &str| event.contains("content_block_stop") && event.contains("\"index\":1");
 
@@ -507,9 +508,14 @@ async fn an_answer_whose_blocks_are_incomplete_is_an_error() {
     let begun_again = begun_again.iter().map(|event| event.replace("\"index\":1", "\"index\":0"));
     let begun_again: Vec<_> = begun_again.collect();
 
+    let scene = Scene { reasoning: vec!["Hm."], ..Scene::default() };
+    let mut thinking = (ANTHROPIC.events)(&scene);
+    thinking.retain(|event| !is_thinking_start(event));
+
     let cases = [
         (without(Stop::Calls, is_call_end), "ends before the end of content block 1"),
-        (without(Stop::Normal, is_text_start), "a text_delta for content block 0"),
+        (without(Stop::Calls, is_call_start), "a input_json_delta for content block 1"),
+        (thinking, "a thinking_delta for content block 0"),
         (begun_again, "content block 0 begins again before its end"),
     ];
     for (events, words) in cases {
@@ -519,9 +525,55 @@ async fn an_answer_whose_blocks_are_incomplete_is_an_error() {
         assert!(error.is_retried(), "{error}");
     }
 
-    let cut = without(Stop::Length, is_call_end);
-    let (end, _) = super::server::answered("anthropic", Script::stream(&cut)).await;
-    assert_eq!(end.unwrap().calls, [], "a call that was cut short");
+    for stop in [Stop::Length, Stop::Word("something_new")] {
+        let cut = without(stop, is_call_end);
+        let (end, _) = super::server::answered("anthropic", Script::stream(&cut)).await;
+        assert_eq!(end.unwrap().calls, [], "a call that may be cut short: {stop:?}");
+    }
+}
+
+/// Servers of this API other than Anthropic's send empty or blank pieces in blocks of another kind.
+#[tokio::test]
+async fn text_in_any_block_and_empty_pieces_are_accepted() {
+    let scene = Scene {
+        reasoning: vec!["Hm."],
+        text: vec!["I look."],
+        calls: vec![("call_1", "clock", vec!["{}"])],
+        stop: Stop::Calls,
+        ..Scene::default()
+    };
+    let piece = |index: usize, delta: &Json| {
+        let event = json!({"type": "content_block_delta", "index": index, "delta": delta});
+        format!("data: {event}\n\n")
+    };
+    let text = |text: &str| json!({"type": "text_delta", "text": text});
+    let stray = [
+        (0, vec![text(""), json!({"type": "input_json_delta", "partial_json": ""})]),
+        (1, vec![json!({"type": "thinking_delta", "thinking": ""})]),
+        (2, vec![text("\n"), json!({"type": "thinking_delta", "thinking": ""})]),
+    ];
+
+    let mut events = (ANTHROPIC.events)(&scene);
+    for (index, deltas) in stray {
+        let end = format!("\"type\":\"content_block_stop\",\"index\":{index}");
+        let at = events.iter().position(|event| event.contains(&end)).unwrap();
+        for delta in deltas {
+            events.insert(at, piece(index, &delta));
+        }
+    }
+
+    let (end, received) = super::server::answered("anthropic", Script::stream(&events)).await;
+    let end = end.unwrap();
+    assert_eq!(received.reasoning, "Hm.");
+    assert_eq!(received.text, "I look.\n");
+    let calls: Vec<_> = end.calls.iter().map(|call| (&*call.name, &*call.arguments)).collect();
+    assert_eq!(calls, [("clock", "{}")]);
+
+    let is_text_start = |event: &String| event.contains("\"type\":\"text\"");
+    events.retain(|event| !is_text_start(event));
+    let (end, received) = super::server::answered("anthropic", Script::stream(&events)).await;
+    assert_eq!(end.unwrap().calls.len(), 1);
+    assert_eq!(received.text, "I look.\n", "text without a block");
 }
 
 #[test]
