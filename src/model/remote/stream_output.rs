@@ -71,7 +71,7 @@ impl<'a> AnswerWriter<'a> {
     }
 
     pub fn text(&mut self, piece: &str) -> Result<(), StreamFault> {
-        self.add(piece.len())?;
+        self.add_piece(piece)?;
         self.text_bytes += piece.len();
         let passed = self.text_filter.as_mut().and_then(|filter| filter.push(piece));
         self.emit(passed.as_deref().unwrap_or(piece), AnswerChunk::Text);
@@ -79,7 +79,7 @@ impl<'a> AnswerWriter<'a> {
     }
 
     pub fn reasoning(&mut self, piece: &str) -> Result<(), StreamFault> {
-        self.add(piece.len())?;
+        self.add_piece(piece)?;
         let passed = self.reasoning_filter.as_mut().and_then(|filter| filter.push(piece));
         self.emit(passed.as_deref().unwrap_or(piece), AnswerChunk::Reasoning);
         Ok(())
@@ -100,10 +100,21 @@ impl<'a> AnswerWriter<'a> {
         self.add(bytes)
     }
 
-    /// Returns the fault for an event that exceeds its maximum size. Counts the event as an answer
-    /// of the maximum size, because its request is charged.
+    /// Returns the fault for an event that exceeds its maximum size. Counts the answer as one of
+    /// the maximum size, because its request is charged.
     pub fn overlong(&mut self) -> StreamFault {
-        self.count(limits::ANSWER_BYTES_MAX).err().unwrap_or(StreamFault::TooLong)
+        let rest = limits::ANSWER_BYTES_MAX.saturating_sub(self.bytes);
+        self.count(rest).err().unwrap_or(StreamFault::TooLong)
+    }
+
+    /// Counts a piece that is about to be passed on. A piece with which the answer exceeds its
+    /// maximum size is withheld, and its request is charged for it.
+    fn add_piece(&mut self, piece: &str) -> Result<(), StreamFault> {
+        let added = self.add(piece.len());
+        if added.is_err() {
+            (self.on_chunk)(AnswerChunk::Withheld(piece.len()));
+        }
+        added
     }
 
     fn add(&mut self, bytes: usize) -> Result<(), StreamFault> {

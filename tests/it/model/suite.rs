@@ -51,6 +51,7 @@ provider_suite! {
     a_stall_ends_the_call
     an_endless_answer_is_too_long
     an_answer_may_be_one_long_event
+    an_event_with_too_much_text_is_charged_for_its_text
     a_hundred_thousand_tiny_deltas_are_read_in_bounded_time
     usage_that_is_missing_or_absurd_is_estimated
     a_key_that_is_echoed_is_hidden
@@ -655,21 +656,47 @@ async fn an_endless_answer_is_too_long(wire: &Wire) {
     assert!(heard.text.len() <= limits::ANSWER_BYTES_MAX);
     server.ended(1).await;
 
-    // An endless event is charged as the longest answer.
-    let begin = [STREAM_HEAD.to_vec(), http_chunk(b"data: ")];
-    let endless = begin.into_iter().chain([http_chunk("word ".repeat(10_000).as_bytes())]);
-    let server = Server::answering(Script::new(endless.collect(), Then::Repeat)).await;
+    // An answer with an endless event is charged as the longest answer, with the text before it.
+    let text = events[..=at].iter().map(|event| http_chunk(event.as_bytes()));
+    for before in [Vec::new(), text.collect()] {
+        let begin = [vec![STREAM_HEAD.to_vec()], before, vec![http_chunk(b"data: ")]].concat();
+        let endless = begin.into_iter().chain([http_chunk("word ".repeat(10_000).as_bytes())]);
+        let script = Script::new(endless.collect(), Then::Repeat);
+        let (error, received) = failed(wire, script).await;
+        assert_eq!(verdict(&error), ("too long", false, false), "{error}");
+        assert!(error.is_broken_off(), "{error}");
+        assert_eq!(received, limits::ANSWER_BYTES_MAX);
+    }
+}
+
+/// Makes a call that fails. Returns its error, and the number of bytes that were received from the
+/// model and that the call is charged for.
+async fn failed(wire: &Wire, script: Script) -> (Error, usize) {
+    let server = Server::answering(script).await;
     let model = remote(options(wire.preset, &server.url()));
-    let mut withheld = 0;
+    let mut received = 0;
     let mut count = |chunk: AnswerChunk<'_>| {
-        if let AnswerChunk::Withheld(bytes) = chunk {
-            withheld += bytes;
-        }
+        received += match chunk {
+            AnswerChunk::Text(text) | AnswerChunk::Reasoning(text) => text.len(),
+            AnswerChunk::Withheld(bytes) => bytes,
+            _ => 0,
+        };
     };
     let error = ModelProvider::call(&model, &ask("Hello."), &mut count).await.unwrap_err();
-    assert_eq!(verdict(&error), ("too long", false, false), "{error}");
-    assert!(error.is_broken_off(), "{error}");
-    assert_eq!(withheld, limits::ANSWER_BYTES_MAX);
+    (error, received)
+}
+
+async fn an_event_with_too_much_text_is_charged_for_its_text(wire: &Wire) {
+    let long: &'static str = Box::leak("word ".repeat(1 << 20).into_boxed_str());
+    let scenes = [
+        Scene { text: vec![long], ..Scene::default() },
+        Scene { reasoning: vec![long], ..Scene::default() },
+    ];
+    for scene in scenes {
+        let (error, received) = failed(wire, script(wire, &scene)).await;
+        assert_eq!(verdict(&error), ("too long", false, false), "{error}");
+        assert_eq!(received, long.len());
+    }
 }
 
 /// Some gateways send a whole answer as one event.
