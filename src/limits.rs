@@ -287,11 +287,13 @@ pub const ANSWER_BYTES_MAX: usize = 4 << 20;
 /// Maximum bytes on the wire for one response of a model.
 pub const STREAM_BYTES_MAX: usize = 1 << 30;
 pub const NATIVE_CALLS_MAX: usize = 256;
-/// Maximum bytes of the name of a native call.
+/// Maximum bytes of the name of a native call that are recorded.
 pub const NATIVE_NAME_BYTES_MAX: usize = 1 << 10;
-/// Maximum bytes of the id of a native call. Some gateways add the signature of the model's
-/// reasoning to the id.
-pub const NATIVE_ID_BYTES_MAX: usize = 8 << 10;
+/// Maximum bytes of the id of a native call, written as an attribute in XML. Some gateways add the
+/// signature of the model's reasoning to the id. The note of a turn holds the id and the name in
+/// one tag. An escape of the name has up to six bytes, and a KiB is left for the rest of the tag.
+pub const NATIVE_ID_BYTES_MAX: usize =
+    XML_ATTRIBUTE_BYTES_MAX - 6 * NATIVE_NAME_BYTES_MAX - (1 << 10);
 /// Maximum provider-specific blocks in one response of a model.
 pub const PROVIDER_BLOCKS_MAX: usize = 256;
 /// Maximum bytes that are read from an HTTP response that is no event stream.
@@ -1156,12 +1158,6 @@ const _: () = assert!(PAYLOAD_BYTES_MAX + ENVELOPE_BYTES_MAX <= MESSAGE_BYTES_MA
 const _: () = assert!(SUBMISSION_BYTES_MAX / 3 * 4 + (1 << 20) <= FRAME_BYTES_MAX);
 const _: () = assert!(REFUSAL_HEAD_BYTES < PAYLOAD_BYTES_MAX);
 const _: () = assert!(XML_ATTRIBUTE_BYTES_MAX < PAYLOAD_BYTES_MAX);
-// The note of a turn holds the name and the id of a native call as attributes of one element. An
-// escape has up to six bytes.
-const _: () = assert!(
-    6 * (NATIVE_NAME_BYTES_MAX + NATIVE_ID_BYTES_MAX) + XML_NAME_BYTES_MAX
-        <= XML_ATTRIBUTE_BYTES_MAX
-);
 const _: () = assert!(TOOL_NAME_CHARS_MAX <= NATIVE_NAME_BYTES_MAX);
 const _: () = assert!(LEAF_BYTES_MAX <= TURN_BYTES_MAX);
 const _: () = assert!(

@@ -13,7 +13,7 @@ use crate::limits;
 use crate::model::answer::{StopReason, ToolCall, remove_cut_call};
 use crate::model::estimate::{ReportedUsage, plausible};
 use crate::model::remote::{
-    AnswerReader, AnswerWriter, ReadProgress, StreamFault, StreamSummary, check_call_size,
+    AnswerReader, AnswerWriter, ReadProgress, StreamFault, StreamSummary, check_call_id,
 };
 use crate::model::sse;
 
@@ -138,7 +138,7 @@ impl AnthropicReader {
                     name: text("name").to_owned(),
                     arguments: String::new(),
                 };
-                check_call_size(&call.id, &call.name)?;
+                check_call_id(&call.id)?;
                 let input = block.get("input").map(Json::to_string).unwrap_or_default();
                 out.count(call.id.len() + call.name.len() + input.len())?;
                 PartialBlock::Call { call, input }

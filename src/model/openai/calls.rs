@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 
 use crate::limits;
 use crate::model::answer::{ToolCall, is_whole_json, remove_cut_call};
-use crate::model::remote::{AnswerWriter, StreamFault, check_call_size};
+use crate::model::remote::{AnswerWriter, StreamFault, check_call_id};
 
 #[derive(Deserialize)]
 pub(super) struct CallDelta<'a> {
@@ -138,7 +138,7 @@ impl CallAssembler {
         place: usize,
         out: &mut AnswerWriter<'_>,
     ) -> Result<(), StreamFault> {
-        check_call_size(piece.id(), piece.name())?;
+        check_call_id(piece.id())?;
         let arguments = piece.arguments()?;
         let growing = self.growing(piece, place, !arguments.trim().is_empty())?;
         if growing.call.id.is_empty() {

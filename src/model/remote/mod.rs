@@ -16,7 +16,7 @@ use std::fmt::Debug;
 use serde::{Deserialize, Serialize};
 
 pub use preset::{BoundKey, OpenAiQuirks, PRESETS, ProviderPreset, WireFormat};
-pub(super) use stream_output::{AnswerWriter, ReadProgress, StreamFault, check_call_size};
+pub(super) use stream_output::{AnswerWriter, ReadProgress, StreamFault, check_call_id};
 
 use super::answer::{AnswerChunk, ModelRoute, OwnBlock, StopReason, StreamEnd, ToolCall};
 use super::error::Error;
@@ -261,7 +261,7 @@ impl RemoteModel {
         });
         let calls = summary.calls.into_iter().map(|call| ToolCall {
             id: hidden(call.id),
-            name: hidden(call.name),
+            name: recorded_name(hidden(call.name)),
             arguments: hidden_in_json(call.arguments),
         });
         StreamEnd {
@@ -289,6 +289,18 @@ impl RemoteModel {
             HttpError::Broken => Error::Cut { route, bytes },
         }
     }
+}
+
+/// Returns the part of a native call's name that is recorded. No tool has a longer name, so a call
+/// whose name is cut is refused. Expects a name without the key, because a part of the key could
+/// not be found.
+fn recorded_name(mut name: String) -> String {
+    let mut end = limits::NATIVE_NAME_BYTES_MAX.min(name.len());
+    while !name.is_char_boundary(end) {
+        end -= 1;
+    }
+    name.truncate(end);
+    name
 }
 
 impl ModelProvider for RemoteModel {

@@ -4,6 +4,7 @@ use crate::limits;
 use crate::model::answer::AnswerChunk;
 use crate::model::key::{KeyFilter, ProviderKey};
 use crate::model::{OnChunk, sse};
+use crate::xml::escape::escape_attribute;
 
 /// Whether the stream continues after an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,19 +38,15 @@ impl StreamFault {
     }
 }
 
-/// Checks the sizes of the id and the name of a native call. A call that exceeds them cannot be
-/// recorded, and no tool has such a name.
-pub(in crate::model) fn check_call_size(id: &str, name: &str) -> Result<(), StreamFault> {
-    let parts = [
-        ("id", id.len(), limits::NATIVE_ID_BYTES_MAX),
-        ("name", name.len(), limits::NATIVE_NAME_BYTES_MAX),
-    ];
-    match parts.into_iter().find(|(_, length, max)| length > max) {
-        Some((part, length, max)) => Err(StreamFault::Unreadable {
-            detail: format!("the {part} of a call has {length} bytes, where {max} is the most"),
-        }),
-        None => Ok(()),
+/// Checks the size of a native call's id. A call with a longer id cannot be recorded.
+pub(in crate::model) fn check_call_id(id: &str) -> Result<(), StreamFault> {
+    let length = escape_attribute(id).len();
+    let max = limits::NATIVE_ID_BYTES_MAX;
+    if length > max {
+        let detail = format!("the id of a call has {length} bytes, where {max} is the most");
+        return Err(StreamFault::Unreadable { detail });
     }
+    Ok(())
 }
 
 /// Writer that passes on the pieces of an answer. The writer bounds the size of the answer, and

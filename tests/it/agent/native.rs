@@ -17,6 +17,7 @@ use organism::model::{
 };
 use organism::thread::Closing;
 use organism::xml::element::Element;
+use organism::xml::scan::scan_within;
 use serde_json::json;
 
 use super::scripted::{Reply, Says, Scripted, reply};
@@ -699,6 +700,26 @@ fn an_answer_that_is_too_long_to_record_is_charged_by_its_usage() {
     assert_eq!(reason, "too-long");
     assert!(detail.contains("the record of its answer would have"), "{detail}");
     assert_eq!(spent.tokens, 15);
+}
+
+/// The note of a turn holds the id and the name of a native call in one tag. A name that no tool
+/// has is refused, so that the agent can correct it.
+#[test]
+fn the_longest_id_and_name_of_a_native_call_fit_into_the_note_of_a_turn() {
+    let longest = ToolCall {
+        id: "x".repeat(limits::NATIVE_ID_BYTES_MAX),
+        name: "\"".repeat(limits::NATIVE_NAME_BYTES_MAX),
+        arguments: "\u{1}".to_owned(),
+    };
+    let turn = Says::Exactly(Reply { calls: vec![longest], ..reply("") });
+    let model = Scripted::new(ActionTransport::Native, vec![turn]);
+    let options = AgentOptions { transport: ActionTransport::Native, ..options() };
+    let (story, call) = question_thread();
+    let agent = ModelAgent::new(options, model, Arc::new(story.clone()));
+    let turn = take(&agent, &delivery(&story, call)).unwrap().turn.unwrap();
+    scan_within(turn.note.as_bytes(), limits::CORE_PAYLOAD_BYTES_MAX).unwrap();
+    let message = &turn.broken[0].finding.message;
+    assert!(message.contains("is no tool; you have search"), "{message}");
 }
 
 /// The digest of a prompt changes with every difference that a model can see.
