@@ -240,6 +240,7 @@ impl HostedAgents {
         for (agent, host) in hosts.collect::<Result<Vec<_>, _>>()? {
             agent.hosts.add(config.digest, host);
         }
+        self.limiters.set_limits(&config.models);
         Ok(())
     }
 

@@ -11,59 +11,76 @@ use crate::ids::{ListenerName, ThreadId};
 use crate::limits;
 use crate::locks::locked;
 use crate::model::http::{HttpClient, ProviderEndpoint};
+use crate::model::remote::Options;
 use crate::model::router::{RateLimiter, RateLimits, RoutedModel, RoutingStrategy};
 use crate::model::{
-    self, ChatMessage, ChatRole, ModelProvider as _, ModelRequest, ModelRoute, ModelRouter,
-    ModelTerms, PlaybackModel, ProviderKey, RemoteModel, RequestOrigin, RouteTerms, SharedModel,
-    StreamEnd, UnaskedModel,
+    self, ChatMessage, ChatRole, ModelProvider as _, ModelRequest, ModelRouter, ModelTerms,
+    PlaybackModel, ProviderKey, RemoteModel, RequestOrigin, RouteTerms, SharedModel, StreamEnd,
+    UnaskedModel,
 };
 use crate::trace::SpanTracer;
 
 /// The rate limiters of all models. A reload of the config keeps the limiter of each model that
 /// still calls the same model of a provider, because a pause that the provider has requested and
 /// the running calls count on.
-#[derive(Debug, Default)]
-pub struct ModelLimiters(Mutex<Vec<(LimitedModel, Weak<RateLimiter>)>>);
+#[derive(Debug, Default, Clone)]
+pub struct ModelLimiters(Arc<Mutex<Vec<ModelLimiterEntry>>>);
+
+type ModelLimiterEntry = (LimitedModel, Weak<RateLimiter>);
 
 /// A model whose calls a limiter limits.
 #[derive(Debug, PartialEq, Eq)]
 struct LimitedModel {
     /// Name of the model in the config.
     name: String,
-    route: ModelRoute,
+    preset: &'static str,
+    model: String,
     endpoint: ProviderEndpoint,
     key: Option<ProviderKey>,
 }
 
-impl ModelLimiters {
-    /// Returns the limiter of the model `spec`, with the limits `pace`. Makes one if no limiter of
-    /// this model is in use.
-    fn limiter(
-        &self,
-        spec: &ModelSpec,
-        remote: &RemoteModel,
-        pace: RateLimits,
-    ) -> Arc<RateLimiter> {
-        let options = remote.options();
-        let limited = LimitedModel {
+impl LimitedModel {
+    fn of(spec: &ModelSpec, options: &Options) -> Self {
+        Self {
             name: spec.name.clone(),
-            route: remote.route(),
+            preset: options.preset.name,
+            model: options.model.clone(),
             endpoint: options.endpoint.clone(),
             key: options.key.clone(),
-        };
+        }
+    }
+}
 
+impl ModelLimiters {
+    /// Returns the limiter of the model `spec`, which keeps its present limits. Makes one with the
+    /// limits `pace` if no limiter of this model is in use.
+    fn limiter(&self, spec: &ModelSpec, options: &Options, pace: RateLimits) -> Arc<RateLimiter> {
+        let limited = LimitedModel::of(spec, options);
         // Held only to find or add an entry.
         let mut known = locked(&self.0);
         known.retain(|(_, limiter)| limiter.strong_count() > 0);
         let found = known.iter().find(|(model, _)| *model == limited);
         if let Some(limiter) = found.and_then(|(_, limiter)| limiter.upgrade()) {
-            limiter.set_limits(pace);
             return limiter;
         }
 
         let limiter = Arc::new(RateLimiter::new(pace));
         known.push((limited, Arc::downgrade(&limiter)));
         limiter
+    }
+
+    /// Gives each limiter the limits of its model in `models`. Call when a config comes into force:
+    /// a config whose reload fails must not change the limits.
+    pub fn set_limits(&self, models: &[ModelSpec]) {
+        let known = locked(&self.0);
+        for spec in models {
+            let ProviderConfig::Remote { options, pace, .. } = &spec.provider else { continue };
+            let limited = LimitedModel::of(spec, options);
+            let found = known.iter().filter(|(model, _)| *model == limited);
+            for limiter in found.filter_map(|(_, limiter)| limiter.upgrade()) {
+                limiter.set_limits(*pace);
+            }
+        }
     }
 }
 
@@ -248,7 +265,7 @@ fn route(
         }
         ProviderConfig::Remote { options, pace, .. } => {
             let remote = RemoteModel::new(options.as_ref().clone(), client.clone());
-            let limiter = limiters.limiter(spec, &remote, *pace);
+            let limiter = limiters.limiter(spec, options, *pace);
             Some(RoutedModel { model: Arc::new(remote), limiter })
         }
         ProviderConfig::Routed { .. } => None,
@@ -262,9 +279,9 @@ fn failed(spec: &ModelSpec, detail: String) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::ProviderConfig;
+    use crate::model::KeySource;
     use crate::model::http::HttpTimeouts;
-    use crate::model::remote::{AnswerSettings, Options, ProviderPreset};
+    use crate::model::remote::{AnswerSettings, ProviderPreset};
 
     fn spec(url: &str, concurrency: u32) -> ModelSpec {
         let options = Options {
@@ -280,21 +297,46 @@ mod tests {
         ModelSpec { name: "voice".to_owned(), provider, context_window: None, price: None }
     }
 
-    #[test]
-    fn a_reload_keeps_the_limiter_of_a_model_at_the_same_address() {
-        let limiters = ModelLimiters::default();
+    fn with_key(mut spec: ModelSpec, key: &str) -> ModelSpec {
+        let ProviderConfig::Remote { options, .. } = &mut spec.provider else { unreachable!() };
+        options.key = Some(ProviderKey::new(key, KeySource::Variable("KEY".to_owned())).unwrap());
+        spec
+    }
+
+    fn limiter(limiters: &ModelLimiters, spec: &ModelSpec) -> Arc<RateLimiter> {
         let client = HttpClient::of_system();
-        let limiter = |spec: &ModelSpec| {
-            let route = route(spec, &client, &limiters).unwrap().unwrap();
-            route.limiter
-        };
+        route(spec, &client, limiters).unwrap().unwrap().limiter
+    }
 
-        let before = limiter(&spec("https://a.example.com/v1", 2));
-        let after = limiter(&spec("https://a.example.com/v1", 6));
+    #[test]
+    fn a_reload_keeps_the_limiter_of_a_model_at_the_same_address_with_the_same_key() {
+        let limiters = ModelLimiters::default();
+        let url = "https://a.example.com/v1";
+        let before = limiter(&limiters, &with_key(spec(url, 2), "key-1"));
+        let after = limiter(&limiters, &with_key(spec(url, 6), "key-1"));
         assert!(Arc::ptr_eq(&before, &after));
-        assert_eq!(before.allowed(), (6.0, None));
 
-        let elsewhere = limiter(&spec("https://b.example.com/v1", 6));
-        assert!(!Arc::ptr_eq(&before, &elsewhere));
+        let elsewhere = with_key(spec("https://b.example.com/v1", 6), "key-1");
+        assert!(!Arc::ptr_eq(&before, &limiter(&limiters, &elsewhere)));
+        let other_key = limiter(&limiters, &with_key(spec(url, 6), "key-2"));
+        assert!(!Arc::ptr_eq(&before, &other_key));
+        assert_eq!(other_key.allowed(), (6.0, None));
+    }
+
+    #[test]
+    fn limits_change_when_their_config_comes_into_force_and_not_in_a_failed_reload() {
+        let limiters = ModelLimiters::default();
+        let url = "https://a.example.com/v1";
+        let before = limiter(&limiters, &spec(url, 2));
+        let after = spec(url, 6);
+        let prepared = limiter(&limiters, &after);
+        assert_eq!(prepared.allowed(), (2.0, None), "the config is not in force yet");
+        drop(prepared);
+        assert_eq!(before.allowed(), (2.0, None), "the reload has failed");
+
+        let elsewhere = limiter(&limiters, &spec("https://b.example.com/v1", 3));
+        limiters.set_limits(&[after]);
+        assert_eq!(before.allowed(), (6.0, None));
+        assert_eq!(elsewhere.allowed(), (3.0, None));
     }
 }

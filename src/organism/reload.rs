@@ -360,7 +360,8 @@ impl ReloadablePump {
         });
 
         let prompts = self.factory.prompts.clone();
-        let digest = config.digest;
+        let limiters = self.factory.limiters.clone();
+        let in_force = Arc::clone(&config);
         let exchange = ConfigExchange {
             action: action(origin.clone(), before.digest, config.digest),
             core,
@@ -368,7 +369,10 @@ impl ReloadablePump {
             texts: config.texts().into_iter().map(str::to_owned).collect(),
             hosts: hosts.clone(),
             retire,
-            switch: Box::new(move || prompts.set(digest)),
+            switch: Box::new(move || {
+                prompts.set(in_force.digest);
+                limiters.set_limits(&in_force.models);
+            }),
         };
         Ok(PreparedExchange { config, exchange, hosts })
     }

@@ -8,6 +8,8 @@ use organism::config::{BootConfig, ConfigHistory};
 use organism::ids::Position;
 use organism::thread::{Fact, Input, OperatorVerb, Record};
 
+use super::model_calls;
+use super::provider::{Provider, ScriptedResponse};
 use super::{CommandOutput, House, Running, numbered, say, talk_reply, until};
 
 const CONFIG: &str = r#"
@@ -234,6 +236,24 @@ fn a_call_that_a_reload_holds_is_reported_to_its_client() {
     assert!(ended.iter().all(|output| output.code == Some(0)), "{ended:?}");
     assert_eq!(running.stop(), Some(0));
     proved(&house);
+}
+
+#[test]
+fn a_call_that_waits_for_its_model_begins_when_a_reload_raises_the_concurrency() {
+    let provider = Provider::start(vec![ScriptedResponse::Stall(1)]);
+    let house = model_calls::house("", &provider.model("live", "concurrency = 1"));
+    let running = house.run();
+    for _ in 0..2 {
+        let sent = house.send_text(&say("write"), &["--no-wait"]);
+        assert_eq!(sent.code, Some(0), "{sent:?}");
+    }
+    provider.sends(1);
+    assert_eq!(provider.requests(), 1);
+
+    rewrite(&house, "organism.toml", "concurrency = 1", "concurrency = 2");
+    reloaded(&house, 0);
+    until("the other request is sent", || (provider.requests() == 2).then_some(()));
+    drop(running);
 }
 
 /// The new host of a listener reports its return, although another host has reported that it left.
