@@ -118,17 +118,16 @@ def taxable_total(invoice):
 def _is_breakdown(parts):
     """Whether the subtotals divide one amount. Those of several taxes, or of a tax on a tax or on a
     quantity, may cover an amount twice or not at all."""
-    categories = set()
     for part in parts:
         category, scheme = part.one("TaxCategory/ID"), part.one("TaxCategory/TaxScheme/ID")
-        if category is None or scheme is None or scheme.text != "VAT":
+        # EN 16931 compares this name without regard to case.
+        if category is None or scheme is None or scheme.text.upper() != "VAT":
             return False
         if part.one("TaxableAmount") is None:
             return False
         if part.one("CalculationSequenceNumeric") or part.one("PerUnitAmount"):
             return False
-        categories.add((category.text, part.amount("TaxCategory/Percent")))
-    return len(categories) == len(parts)
+    return True
 
 
 def gross_total(invoice):

@@ -42,7 +42,7 @@ impl WorkspaceState {
     /// Opens the directory, and creates it if it does not exist. A state directory serves one
     /// workspace only.
     pub fn open(dir: &Path, workspace: &Path) -> io::Result<Self> {
-        for folder in ["sets", "answers", "proposals", "pip"] {
+        for folder in ["sets", "answers", "proposals"] {
             fs::DirBuilder::new().recursive(true).mode(0o700).create(dir.join(folder))?;
         }
 
@@ -63,18 +63,23 @@ impl WorkspaceState {
             Err(error) => return Err(error),
         }
 
-        let starter = state.pip_starter();
-        if fs::read(&starter).ok().as_deref() != Some(PIP_STARTER) {
-            write(&starter, PIP_STARTER)?;
-        }
-        state.delete_incomplete_sets()?;
+        // Sets that cannot be deleted take up disk space and do no other harm.
+        state.delete_incomplete_sets().ok();
         state.forget()?;
         Ok(state)
     }
 
-    /// Path of the program that starts `pip` without modules of the working directory.
-    pub fn pip_starter(&self) -> PathBuf {
-        self.dir.join("pip").join("run-pip.py")
+    /// Returns the path of the program that starts `pip` without modules of the working directory.
+    /// Writes the program if it is missing.
+    pub fn pip_starter(&self) -> io::Result<PathBuf> {
+        let folder = self.dir.join("pip");
+        let starter = folder.join("run-pip.py");
+        if fs::read(&starter).ok().as_deref() != Some(PIP_STARTER) {
+            fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+            write(&starter, PIP_STARTER)?;
+        }
+
+        Ok(starter)
     }
 
     pub fn lock(&self) -> Result<StateLock, ActionFailure> {
@@ -206,38 +211,35 @@ impl WorkspaceState {
     pub fn forget_sets(&self) -> io::Result<()> {
         let mut count = 0;
         let mut bytes = 0;
+        let mut superfluous = Vec::new();
         for number in self.set_directories()?.into_iter().rev() {
             let folder = self.folder(number);
             if !self.is_stored(number)? {
-                fs::remove_dir_all(folder)?;
+                // The rest takes up disk space and does no other harm.
+                fs::remove_dir_all(folder).ok();
                 continue;
             }
 
             bytes += size(&folder)?;
             count += 1;
             if count > limits::SETS_KEPT || (count > 1 && bytes > limits::KEPT_BYTES_MAX) {
-                delete_set(&folder)?;
+                superfluous.push(folder);
             }
         }
 
-        Ok(())
+        // The oldest first: an undo needs all later sets.
+        superfluous.into_iter().rev().try_for_each(|folder| delete_set(&folder))
     }
 
-    /// Deletes each set with a manifest that names a missing content: the deletion of the set did
-    /// not end. Never deletes the last set, because its number would be given again.
+    /// Deletes the sets up to the last one with a manifest that names a missing content: the
+    /// deletion of this set did not end. Never deletes the last set of all, because its number
+    /// would be given again.
     fn delete_incomplete_sets(&self) -> io::Result<()> {
         let mut numbers = self.sets()?;
         numbers.pop();
-
-        for number in numbers {
-            let folder = self.folder(number);
-            // A manifest that cannot be read is reported when the set is used.
-            if manifest(&folder).is_ok_and(|manifest| !has_contents(&folder, &manifest)) {
-                delete_set(&folder)?;
-            }
-        }
-
-        Ok(())
+        let is_incomplete = |number: &u64| lacks_contents(&self.folder(*number));
+        let count = numbers.iter().rposition(is_incomplete).map_or(0, |last| last + 1);
+        numbers.iter().take(count).try_for_each(|number| delete_set(&self.folder(*number)))
     }
 
     // Answers to messages.
@@ -335,21 +337,27 @@ runpy.run_module(\"pip\", run_name=\"__main__\", alter_sys=True)
 ";
 
 /// Deletes a set. Its manifest is deleted first and on disk, because a set without a manifest
-/// counts as absent.
+/// counts as absent. What remains of the set then does no harm.
 fn delete_set(folder: &Path) -> io::Result<()> {
     failpoint(FORGET);
     fs::remove_file(folder.join(MANIFEST))?;
     sync(folder)?;
     failpoint(FORGET);
-    fs::remove_dir_all(folder)
+    fs::remove_dir_all(folder).ok();
+    Ok(())
 }
 
-/// Whether all contents that the manifest of a set names are there.
-fn has_contents(folder: &Path, manifest: &SetManifest) -> bool {
-    let is_there = |index, side| folder.join(SetManifest::kept(index, side)).exists();
-    manifest.files.iter().enumerate().all(|(index, entry)| {
-        (entry.before.is_none() || is_there(index, ContentSide::Before))
-            && (entry.after.is_none() || is_there(index, ContentSide::After))
+/// Whether a content that the manifest of the set names is missing. A manifest or a content that
+/// cannot be read counts as there, and is reported when the set is used.
+fn lacks_contents(folder: &Path) -> bool {
+    let Ok(manifest) = manifest(folder) else { return false };
+    let is_missing = |index, side| {
+        let content = folder.join(SetManifest::kept(index, side));
+        matches!(content.try_exists(), Ok(false))
+    };
+    manifest.files.iter().enumerate().any(|(index, entry)| {
+        (entry.before.is_some() && is_missing(index, ContentSide::Before))
+            || (entry.after.is_some() && is_missing(index, ContentSide::After))
     })
 }
 

@@ -483,8 +483,10 @@ impl Workspace {
         command: &[String],
     ) -> Result<FinishedCommand, ActionFailure> {
         let top = WorkspacePath::parse(".", self.root.path())?;
-        let arguments = package::arguments(command, &self.state.pip_starter());
-        self.run(call, &arguments, &top)
+        let starter = self.state.pip_starter();
+        let starter = starter
+            .map_err(|error| ActionFailure::io(&error, "cannot write the starter of pip"))?;
+        self.run(call, &package::arguments(command, &starter), &top)
     }
 }
 

@@ -120,7 +120,6 @@ fn a_set_without_its_contents_does_not_hide_the_others() {
         room.ask(&substring("a", old, new));
     }
     let stored = room.directory.path().join("state/sets");
-    fs::remove_file(stored.join("1/0.before")).unwrap();
     fs::remove_file(stored.join("2/0.after")).unwrap();
 
     let again = Workspace::open(&room.work(), options(room.directory.path())).unwrap();
