@@ -17,7 +17,7 @@ pub struct HashedRecord {
 
 /// All columns of a record's row except its text. These columns state where the record is in the
 /// journal and in its tree.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RecordHeader<'r> {
     pub position: Position,
     pub tree: &'r str,

@@ -112,11 +112,13 @@ impl<'r> StoredRow<'r> {
 
     /// Whether both rows hold the same record, possibly with different MACs.
     pub fn is_same_record(&self, other: &StoredRow<'_>) -> bool {
-        let ours = &self.place;
-        let theirs = &other.place;
-        (ours.position, ours.tree, ours.time) == (theirs.position, theirs.tree, theirs.time)
-            && (ours.previous, ours.previous_hash) == (theirs.previous, theirs.previous_hash)
-            && (self.hash, self.body, self.payloads) == (other.hash, other.body, other.payloads)
+        self.has_same_hash(other) && (self.body, self.payloads) == (other.body, other.payloads)
+    }
+
+    /// Whether both rows have the same place and the same hash. The hash covers the digests of the
+    /// payloads, so this is also true if a payload was redacted in one of the rows.
+    pub fn has_same_hash(&self, other: &StoredRow<'_>) -> bool {
+        self.place == other.place && self.hash == other.hash
     }
 
     /// Decodes and verifies the record of the row. Returns an error for a broken journal if the

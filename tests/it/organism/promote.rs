@@ -232,6 +232,11 @@ fn an_older_copy_of_a_moved_journal_is_refused_with_the_way_back_to_its_stream()
     assert_eq!(house.send_text(&say("later"), &[]).out, talk_reply("later"));
     // The second backup has all records that were moved. Only the epoch of the stream is newer.
     assert_eq!(house.organism(&["backup", "whole"]).code, Some(0));
+    // A redaction in one of the copies does not make it another journal.
+    let db = rusqlite::Connection::open(house.path("whole/data/journal.db")).unwrap();
+    let redact = "UPDATE step SET payloads = zeroblob(length(payloads)) WHERE length(payloads) > 0";
+    assert!(db.execute(redact, []).unwrap() > 0);
+    drop(db);
     is_to_move(&house, &server);
     promoted(&house);
     assert_eq!(house.send_text(&say("two"), &["--key", "k4"]).out, talk_reply("two"));
