@@ -43,7 +43,9 @@ pub fn journal(api: &JetStreamApi, options: &Options) -> Result<Uuid, Error> {
 }
 
 /// Reads the first message of a stream. The message states the id of the journal, the journal's
-/// number of partitions, and whether the journal is being moved into the stream.
+/// number of partitions, and whether the journal is being moved into the stream. Returns
+/// [`Error::ForeignJournal`] if the stream keeps the journal of another organism or of another
+/// partition.
 pub fn first(api: &JetStreamApi, options: &Options) -> Result<FirstMessage, Error> {
     let first = message(api, options, 1)?;
     let whole = whole(options, &first)?;
@@ -57,6 +59,15 @@ pub fn first(api: &JetStreamApi, options: &Options) -> Result<FirstMessage, Erro
                 moving: about.moving,
             })
         }
-        _ => Err(damaged(options, 1, "it does not say that this organism's journal begins here")),
+        // The stream is intact, so the advice for a damaged one must not lead to its removal.
+        Some(about) => Err(Error::ForeignJournal {
+            path: format!("the stream {}", options.stream()),
+            detail: format!(
+                "holds the journal {} of partition {} of the organism `{}`: name another `stream` \
+                 under [journal]",
+                about.id, about.partition, about.name
+            ),
+        }),
+        None => Err(damaged(options, 1, "it does not state which journal begins here")),
     }
 }

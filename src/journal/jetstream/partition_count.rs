@@ -112,7 +112,8 @@ pub fn begun(api: &JetStreamApi, options: &Options) -> Result<Option<Uuid>, Erro
 }
 
 /// Whether `journal` is the id of the organism's journal, and the stream of `options` has content
-/// of it. False if another organism has begun its journal in the streams of `options`.
+/// of it. False or [`Error::ForeignJournal`] if another organism has begun its journal in the
+/// streams of `options`.
 pub fn has_journal(api: &JetStreamApi, options: &Options, journal: Uuid) -> Result<bool, Error> {
     Ok(begun(api, options)? == Some(journal) && !is_empty(api, options)?)
 }

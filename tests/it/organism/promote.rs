@@ -374,6 +374,13 @@ fn a_foreign_stream_is_left_unchanged() {
     assert!(!refused.err.contains("delete the stream"), "{refused:?}");
     named.verified();
 
+    // Without the id of its journal in the bucket, the first message of the stream names its owner.
+    server.admin().publish("$KV.Y-pumps.partitions", r#"{"partitions":1}"#);
+    let refused = house.organism(&["promote"]);
+    assert_eq!(refused.code, Some(65), "{refused:?}");
+    assert!(refused.err.contains("of the organism `other`"), "{refused:?}");
+    assert!(!refused.err.contains("delete the stream"), "{refused:?}");
+
     house.write("organism.toml", on_stream("X"));
     let db = rusqlite::Connection::open(house.data().join("journal.db")).unwrap();
     db.execute("UPDATE step SET time = time + 1 WHERE position = 2", []).unwrap();
