@@ -15,7 +15,7 @@ use crate::limits;
 use crate::locks::locked;
 
 use super::journal_target;
-use super::organism_reach::partitioned_config;
+use super::organism_reach::config_of;
 
 /// A partition without a journal on this host.
 pub(super) struct MissingPartition {
@@ -90,33 +90,38 @@ pub(super) fn note_partition_count(data: &Path, copy: &Path) -> anyhow::Result<(
     })
 }
 
-/// Returns the number of partitions of the journal in `data`: from the organism's config or, in a
-/// copy, from the note of the backup. Returns `None` without both. If `data` has other journals
-/// than those of the partitions in the config, a record decides, because the config may be wrong.
+/// Returns the number of partitions of the journal in `data`. The record of a partition decides,
+/// because the config may be wrong. If `data` has no such record, the number comes from the
+/// organism's config or, in a copy, from the note of the backup. Returns `None` without any of
+/// these.
 fn known_partition_count(data: &Path) -> Option<u32> {
-    // Lock: held during the search, so that each directory is searched only once, and a wrong
-    // number in the config is noted only once.
-    static KNOWN: Mutex<BTreeMap<PathBuf, Option<u32>>> = Mutex::new(BTreeMap::new());
+    // Lock: held during the search, so that each number is searched only once, and a wrong number
+    // in the config is noted only once.
+    static KNOWN: Mutex<BTreeMap<PathBuf, u32>> = Mutex::new(BTreeMap::new());
     let mut known = locked(&KNOWN);
-    *known.entry(data.to_owned()).or_insert_with(|| find_partition_count(data))
+    if let Some(count) = known.get(data) {
+        return Some(*count);
+    }
+
+    let count = find_partition_count(data)?;
+    known.insert(data.to_owned(), count);
+    Some(count)
 }
 
 /// Finds the number of partitions for [`known_partition_count`].
 fn find_partition_count(data: &Path) -> Option<u32> {
-    if let Some(config) = partitioned_config(data) {
-        let ours = config.partitions();
-        let journals = partitions_in(data);
-        if journals.iter().map(|(partition, _)| *partition).eq((0..ours).map(Some)) {
-            return Some(ours);
-        }
-
-        let mut recorded = journals.iter().filter_map(|(_, journal)| recorded_count(journal));
-        let Some(theirs) = recorded.next() else { return Some(ours) };
-        if theirs != ours {
+    let configured = config_of(data).map(|config| config.partitions());
+    let mut journals = partitions_in(data).into_iter().filter(|(partition, _)| partition.is_some());
+    if let Some(theirs) = journals.find_map(|(_, journal)| recorded_count(&journal)) {
+        if let Some(ours) = configured.filter(|ours| *ours != theirs) {
             let journal = data.display().to_string();
             note!("note: {}", Error::Partitions { journal, ours, theirs });
         }
         return Some(theirs);
+    }
+
+    if let Some(count) = configured.filter(|count| *count > 1) {
+        return Some(count);
     }
 
     let noted = std::fs::read_to_string(data.join(COUNT_FILE)).ok()?;
@@ -131,7 +136,8 @@ fn recorded_count(journal: &Path) -> Option<u32> {
     let boot = BootConfig::read_last(&reader).ok()??;
     let stored = StoredConfig::read(&reader, &boot).ok()?;
     let config: toml::Table = stored.toml.parse().ok()?;
-    config.get("journal")?.get("partitions")?.as_integer()?.try_into().ok()
+    let count = config.get("journal")?.get("partitions")?.as_integer()?;
+    count.try_into().ok().filter(|count| *count <= limits::PARTITIONS_MAX)
 }
 
 /// Returns the numbers of the partitions without a journal in `data`. If the number of partitions

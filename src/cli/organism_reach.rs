@@ -203,10 +203,16 @@ fn end_of_copy(partition: Option<u32>, journal: &Path) -> Option<String> {
 /// `data`. A command with such a config can query the pumps of all partitions over NATS. Returns
 /// `None` for any other config, or if the config cannot be loaded.
 pub(super) fn partitioned_config(data: &Path) -> Option<Config> {
+    config_of(data).filter(|config| config.partitions() > 1)
+}
+
+/// Returns the config of this command if its journals are in `data`. Returns `None` for any other
+/// config, or if the config cannot be loaded.
+pub(super) fn config_of(data: &Path) -> Option<Config> {
     let around = ConfigEnvironment::of_process();
     let file = config::locate(named_config::given(), &around).ok()?;
     let config = config::load_without_keys(&file, &around).ok()?;
-    (config.partitions() > 1 && config.data == data).then_some(config)
+    (config.data == data).then_some(config)
 }
 
 /// Follows the journals in `data` through the organism that runs on them, as

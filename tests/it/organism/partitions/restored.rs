@@ -183,13 +183,13 @@ fn a_lost_copy_of_a_partition_is_named_by_every_command_that_reads_the_others() 
 fn a_host_of_some_partitions_names_the_others_and_its_backup_lacks_them() {
     let server = Server::start();
     let house = host(&server);
-    let running = run(&house, "0,2");
+    let running = run(&house, "0,1");
     assert_eq!(ask_in(&house, 0, 0).code, Some(0));
     assert_eq!(running.stop(), Some(0));
 
     let verified = house.organism(&["verify", "--stream"]);
     assert_eq!(verified.code, Some(5), "{verified:?}");
-    for partition in [1, 3] {
+    for partition in [2, 3] {
         let text = format!("NOT PROVED: partition {partition}: this host has no copy");
         assert!(verified.err.contains(&text), "{verified:?}");
     }
@@ -197,7 +197,7 @@ fn a_host_of_some_partitions_names_the_others_and_its_backup_lacks_them() {
     done(&backup);
     assert!(backup.err.contains("not in the copy: partition 3: "), "{backup:?}");
     let threads = house.organism(&["threads"]);
-    assert!(threads.err.contains("are missing from this answer: 1, 3;"), "{threads:?}");
+    assert!(threads.err.contains("are missing from this answer: 2, 3;"), "{threads:?}");
 
     // A number in the config that is too high adds no partitions.
     let config = std::fs::read_to_string(house.path("organism.toml")).unwrap();
@@ -212,11 +212,15 @@ fn a_host_of_some_partitions_names_the_others_and_its_backup_lacks_them() {
     assert_eq!(verified.err.matches(cause).count(), 1, "{verified:?}");
     let threads = house.organism(&["threads"]);
     assert!(threads.err.contains(cause), "{threads:?}");
-    assert!(threads.err.contains("are missing from this answer: 1, 3;"), "{threads:?}");
+    assert!(threads.err.contains("are missing from this answer: 2, 3;"), "{threads:?}");
 
-    // Nor does a number that is too low remove those after its partitions.
-    house.write("organism.toml", config.replace("partitions = 4", "partitions = 2"));
-    let threads = house.organism(&["threads"]);
-    assert!(threads.err.contains("has 4 partitions and the config says 2"), "{threads:?}");
-    assert!(threads.err.contains("are missing from this answer: 1, 3;"), "{threads:?}");
+    // Nor does a number that is too low, or none, remove those after its partitions. This host has
+    // exactly the partitions of the first of these configs.
+    for (number, count) in [("partitions = 2", 2), ("", 1)] {
+        house.write("organism.toml", config.replace("partitions = 4", number));
+        let threads = house.organism(&["threads"]);
+        let cause = format!("has 4 partitions and the config says {count}");
+        assert!(threads.err.contains(&cause), "{threads:?}");
+        assert!(threads.err.contains("are missing from this answer: 2, 3;"), "{threads:?}");
+    }
 }
