@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 
 use super::opaque_blocks::OpaqueBlock;
 use crate::limits;
-use crate::model::answer::{StopReason, ToolCall, remove_cut_call};
+use crate::model::answer::{StopReason, ToolCall, is_whole_json, remove_cut_call};
 use crate::model::estimate::{ReportedUsage, plausible};
 use crate::model::remote::{
     AnswerReader, AnswerWriter, ReadProgress, StreamFault, StreamSummary, check_call_id,
@@ -81,6 +81,15 @@ impl PartialBlock {
     const fn is_kept_whole(&self) -> bool {
         matches!(self, Self::Call { .. } | Self::Thinking { .. } | Self::Own { .. })
     }
+
+    /// Whether the block is a call whose arguments are complete. Only its end is missing then.
+    fn is_complete_call(&self) -> bool {
+        let Self::Call { call, input } = self else { return false };
+        match call.arguments.as_str() {
+            "" => !matches!(input.as_str(), "" | "{}" | "null"),
+            arguments => is_whole_json(arguments),
+        }
+    }
 }
 
 /// Token counts as the events of a stream state them; `None` for a count that no event stated. The
@@ -97,6 +106,8 @@ struct StatedCounts {
 #[derive(Default)]
 pub(super) struct AnthropicReader {
     growing: BTreeMap<u64, PartialBlock>,
+    /// Index of the block that began last.
+    last_begun: Option<u64>,
     calls: Vec<ToolCall>,
     /// Input of the last call, as stated in the first event of the call's block. `None` if later
     /// events of the block contained the input. The input is added to the call when the next block
@@ -138,9 +149,9 @@ impl AnthropicReader {
                     name: text("name").to_owned(),
                     arguments: String::new(),
                 };
-                check_call_id(&call.id)?;
                 let input = block.get("input").map(Json::to_string).unwrap_or_default();
                 out.count(call.id.len() + call.name.len() + input.len())?;
+                check_call_id(&call.id)?;
                 PartialBlock::Call { call, input }
             }
             "thinking" => {
@@ -157,6 +168,7 @@ impl AnthropicReader {
         };
 
         let index = event.index.unwrap_or_default();
+        self.last_begun = Some(index);
         match self.growing.insert(index, growing) {
             Some(replaced) if replaced.is_kept_whole() => Err(StreamFault::Unreadable {
                 detail: format!("content block {index} begins again before its end"),
@@ -172,8 +184,18 @@ impl AnthropicReader {
     ) -> Result<(), StreamFault> {
         let Some(delta) = &event.delta else { return Ok(()) };
         let index = event.index.unwrap_or_default();
-        let is_empty = delta.partial_json.is_empty() && delta.thinking.is_empty();
         match (delta.r#type.as_ref(), self.growing.get_mut(&index)) {
+            // Nothing in a block of reasoning is text of the answer, because text can be acted on. A
+            // block of an unknown type may be one.
+            (
+                "text_delta",
+                Some(
+                    PartialBlock::Thinking { .. }
+                    | PartialBlock::Own { .. }
+                    | PartialBlock::Unknown,
+                ),
+            ) => out.reasoning(&delta.text),
+            (_, Some(PartialBlock::Unknown)) => Ok(()),
             // Some servers send white space while a block of another kind is open.
             ("text_delta", _) => out.text(&delta.text),
             ("input_json_delta", Some(PartialBlock::Call { call, .. })) => {
@@ -190,10 +212,9 @@ impl AnthropicReader {
                 block.insert("signature".to_owned(), delta.signature.as_ref().into());
                 out.count(delta.signature.len())
             }
-            (_, Some(PartialBlock::Unknown)) => Ok(()),
-            (kind @ ("input_json_delta" | "thinking_delta"), _) if !is_empty => {
-                let detail =
-                    format!("a {kind} for content block {index}, which is none of its kind");
+            ("thinking_delta", _) => out.reasoning(&delta.thinking),
+            ("input_json_delta", _) if !delta.partial_json.trim().is_empty() => {
+                let detail = format!("arguments for content block {index}, which is no call");
                 Err(StreamFault::Unreadable { detail })
             }
             _ => Ok(()),
@@ -201,15 +222,19 @@ impl AnthropicReader {
     }
 
     /// Fails if a block whose content would be lost has no end. An answer that may be cut short may
-    /// lack the end of its last block.
+    /// lack the end of the block that began last. If its stop reason is unknown, this is so only if
+    /// the block is no complete call.
     fn check_ends(&self) -> Result<(), StreamFault> {
-        let unfinished = self.growing.iter().find(|(_, block)| block.is_kept_whole());
-        match unfinished {
-            Some((index, _)) if !self.stop().may_be_cut() => Err(StreamFault::Unreadable {
-                detail: format!("the answer ends before the end of content block {index}"),
-            }),
-            _ => Ok(()),
-        }
+        let stop = self.stop();
+        let is_cut = |block: &PartialBlock| {
+            stop.is_cut() || (stop.may_be_cut() && !block.is_complete_call())
+        };
+        let lost = self.growing.iter().find(|(index, block)| {
+            block.is_kept_whole() && !(Some(**index) == self.last_begun && is_cut(block))
+        });
+        let Some((index, _)) = lost else { return Ok(()) };
+        let detail = format!("the answer ends before the end of content block {index}");
+        Err(StreamFault::Unreadable { detail })
     }
 
     fn end_block(&mut self, index: u64) -> Result<(), StreamFault> {

@@ -138,8 +138,9 @@ impl CallAssembler {
         place: usize,
         out: &mut AnswerWriter<'_>,
     ) -> Result<(), StreamFault> {
-        check_call_id(piece.id())?;
         let arguments = piece.arguments()?;
+        out.count(piece.id().len() + piece.name().len() + arguments.len())?;
+        check_call_id(piece.id())?;
         let growing = self.growing(piece, place, !arguments.trim().is_empty())?;
         if growing.call.id.is_empty() {
             piece.id().clone_into(&mut growing.call.id);
@@ -155,8 +156,7 @@ impl CallAssembler {
             out.count(extra.get().len())?;
         }
 
-        out.count(piece.id().len() + piece.name().len())?;
-        out.count(arguments.len())
+        Ok(())
     }
 
     /// Returns the call to which the piece belongs. Begins a new call if the piece continues none.

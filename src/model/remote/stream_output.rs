@@ -43,7 +43,8 @@ pub(in crate::model) fn check_call_id(id: &str) -> Result<(), StreamFault> {
     let length = escape_attribute(id).len();
     let max = limits::NATIVE_ID_BYTES_MAX;
     if length > max {
-        let detail = format!("the id of a call has {length} bytes, where {max} is the most");
+        let detail =
+            format!("the id of a call takes {length} bytes in XML, where {max} is the most");
         return Err(StreamFault::Unreadable { detail });
     }
     Ok(())

@@ -421,7 +421,7 @@ async fn parts_of_an_answer_that_no_record_can_hold_are_errors() {
         let escaped: &'static str = Box::leak("\"".repeat(id.len() / 5).into_boxed_str());
         for id in [long(id.len() + 1), escaped] {
             let error = calling(id, name).await.0.unwrap_err();
-            assert!(error.to_string().contains("the id of a call has"), "{error}");
+            assert!(error.to_string().contains("the id of a call takes"), "{error}");
             assert_eq!(error.word(), "invalid-event");
         }
 
@@ -499,7 +499,6 @@ async fn an_answer_whose_blocks_are_incomplete_is_an_error() {
         events
     };
     let is_call_start = |event: &str| event.contains("\"type\":\"tool_use\"");
-    let is_thinking_start = |event: &str| event.contains("\"type\":\"thinking\"");
     let is_call_end =
         |event: &str| event.contains("content_block_stop") && event.contains("\"index\":1");
 
@@ -511,14 +510,17 @@ async fn an_answer_whose_blocks_are_incomplete_is_an_error() {
     let begun_again = begun_again.iter().map(|event| event.replace("\"index\":1", "\"index\":0"));
     let begun_again: Vec<_> = begun_again.collect();
 
-    let scene = Scene { reasoning: vec!["Hm."], ..Scene::default() };
-    let mut thinking = (ANTHROPIC.events)(&scene);
-    thinking.retain(|event| !is_thinking_start(event));
+    // The answer may be cut short, but its last block is whole.
+    let calls = vec![look.clone(), ("call_2", "clock", vec!["{}"])];
+    let mut earlier = (ANTHROPIC.events)(&Scene { calls, stop: Stop::Length, ..Scene::default() });
+    earlier
+        .retain(|event| !(event.contains("content_block_stop") && event.contains("\"index\":0")));
 
     let cases = [
         (without(Stop::Calls, is_call_end), "ends before the end of content block 1"),
-        (without(Stop::Calls, is_call_start), "a input_json_delta for content block 1"),
-        (thinking, "a thinking_delta for content block 0"),
+        (without(Stop::Word("something_new"), is_call_end), "before the end of content block 1"),
+        (earlier, "ends before the end of content block 0"),
+        (without(Stop::Calls, is_call_start), "arguments for content block 1"),
         (begun_again, "content block 0 begins again before its end"),
     ];
     for (events, words) in cases {
@@ -528,10 +530,11 @@ async fn an_answer_whose_blocks_are_incomplete_is_an_error() {
         assert!(error.is_retried(), "{error}");
     }
 
-    for stop in [Stop::Length, Stop::Word("something_new")] {
-        let cut = without(stop, is_call_end);
+    let in_arguments = without(Stop::Word("something_new"), is_call_end);
+    let in_arguments = in_arguments.iter().map(|event| event.replace("\"{}\"", "\"{\""));
+    for cut in [without(Stop::Length, is_call_end), in_arguments.collect()] {
         let (end, _) = super::server::answered("anthropic", Script::stream(&cut)).await;
-        assert_eq!(end.unwrap().calls, [], "a call that may be cut short: {stop:?}");
+        assert_eq!(end.unwrap().calls, [], "a call that may be cut short");
     }
 }
 
@@ -551,8 +554,8 @@ async fn text_in_any_block_and_empty_pieces_are_accepted() {
     };
     let text = |text: &str| json!({"type": "text_delta", "text": text});
     let stray = [
-        (0, vec![text(""), json!({"type": "input_json_delta", "partial_json": ""})]),
-        (1, vec![json!({"type": "thinking_delta", "thinking": ""})]),
+        (0, vec![text("<rm/>"), json!({"type": "input_json_delta", "partial_json": "\n"})]),
+        (1, vec![json!({"type": "thinking_delta", "thinking": " So."})]),
         (2, vec![text("\n"), json!({"type": "thinking_delta", "thinking": ""})]),
     ];
 
@@ -567,7 +570,7 @@ async fn text_in_any_block_and_empty_pieces_are_accepted() {
 
     let (end, received) = super::server::answered("anthropic", Script::stream(&events)).await;
     let end = end.unwrap();
-    assert_eq!(received.reasoning, "Hm.");
+    assert_eq!(received.reasoning, "Hm.<rm/> So.", "text in a block of reasoning is reasoning");
     assert_eq!(received.text, "I look.\n");
     let calls: Vec<_> = end.calls.iter().map(|call| (&*call.name, &*call.arguments)).collect();
     assert_eq!(calls, [("clock", "{}")]);
