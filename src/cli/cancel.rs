@@ -47,7 +47,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     };
 
     let cancelled = startup::runtime()?.block_on(async {
-        let organism = reach.client().await?;
+        let organism = reach.client_for_cancellation().await?;
         let cancelling = organism.cancel(cancel, signer.as_ref());
         let cancelled = organism.until_stopped(cancelling).await;
         organism.close(&remaining_work(Some(&thread))).await?;

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
+use std::time::Duration;
 
 use crate::config::{self, Config, ConfigEnvironment, ProjectFolders, StorageConfig};
 use crate::ids::{Digest, Position};
@@ -51,10 +52,27 @@ impl OrganismReach {
 
     /// Returns a client of the organism. Starts an organism if none runs and the config is known.
     pub async fn client(self) -> anyhow::Result<CommandOrganism> {
+        self.open(OrganismClient::open_over).await
+    }
+
+    /// Returns a client of the organism for a cancellation. If no organism runs and the config is
+    /// known, starts one that hands nothing over.
+    pub async fn client_for_cancellation(self) -> anyhow::Result<CommandOrganism> {
+        self.open(OrganismClient::open_for_cancellation).await
+    }
+
+    async fn open(
+        self,
+        open_or_start: impl AsyncFnOnce(
+            SocketTransport,
+            Config,
+            Duration,
+        ) -> Result<OrganismClient, organism::Error>,
+    ) -> anyhow::Result<CommandOrganism> {
         let client = match self {
             Self::Config { config, .. } => {
                 let socket = socket_in(&config.data, Handshake::of(&config));
-                OrganismClient::open_over(socket, *config, limits::ANNOUNCED_TIMEOUT).await?
+                open_or_start(socket, *config, limits::ANNOUNCED_TIMEOUT).await?
             }
             Self::Running { data, handshake } => {
                 let socket = socket_in(&data, handshake);

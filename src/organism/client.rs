@@ -1,10 +1,12 @@
 //! The client with which a command sends requests. The client connects to the running organism. If
 //! no organism runs, the client starts one, which ends with the command.
 
+use std::collections::HashMap;
 use std::ops::Deref;
 use std::time::{Duration, Instant};
 
 use super::access::refuse_hosted_start;
+use super::pump_runtime::StartPurpose;
 use super::{Error, Organism};
 use crate::config::Config;
 use crate::journal;
@@ -59,6 +61,28 @@ impl OrganismClient {
         config: Config,
         patience: Duration,
     ) -> Result<Self, Error> {
+        Self::open_as(socket, config, patience, StartPurpose::Command).await
+    }
+
+    /// Opens a client as [`OrganismClient::open_over`] does, for a cancellation. If an organism is
+    /// started for this client, it hands nothing over: otherwise, it could hand over a call before
+    /// the cancellation of this call arrives.
+    pub async fn open_for_cancellation(
+        socket: SocketTransport,
+        config: Config,
+        patience: Duration,
+    ) -> Result<Self, Error> {
+        Self::open_as(socket, config, patience, StartPurpose::Cancellation).await
+    }
+
+    /// Opens a client as [`OrganismClient::open_over`] does. An organism that is started for this
+    /// client is started for `purpose`.
+    async fn open_as(
+        socket: SocketTransport,
+        config: Config,
+        patience: Duration,
+        purpose: StartPurpose,
+    ) -> Result<Self, Error> {
         if config.partitions() > 1 {
             return Ok(ServiceClient::of_partitions(config, socket).into());
         }
@@ -82,7 +106,7 @@ impl OrganismClient {
                 tokio::time::sleep(limits::ORGANISM_WAIT_INTERVAL).await;
                 continue;
             }
-            match Organism::start_for_command(config.clone()).await {
+            match Organism::start_as(config.clone(), HashMap::new(), purpose).await {
                 Err(Error::Journal(journal::Error::InUse { .. }))
                     if Instant::now() < held_until =>
                 {

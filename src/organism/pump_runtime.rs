@@ -63,6 +63,9 @@ pub(super) enum StartPurpose {
     Service,
     /// The organism serves the command that started it, and ends with that command.
     Command,
+    /// The organism takes the cancellation of the command that started it, and hands nothing over.
+    /// It serves no other command.
+    Cancellation,
     /// The organism runs a test case of a workflow. The clock moves only when the case lets time
     /// pass.
     Case,
@@ -286,6 +289,7 @@ fn for_purpose(pump: Pump, purpose: StartPurpose, config: &Config) -> Pump {
         StartPurpose::Service => pump,
         // The work that other commands have left open does not concern this one.
         StartPurpose::Command => pump.reporting_own_work(),
+        StartPurpose::Cancellation => pump.reporting_own_work().draining_from_boot(),
         // A program may keep the ids of requests, and would mistake the next run for a repetition.
         StartPurpose::Case if config.processes.is_empty() => {
             pump.with_frozen_clock().with_same_ids()

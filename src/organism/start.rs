@@ -85,12 +85,12 @@ impl Organism {
         Self::start_as(config, natives, StartPurpose::Case).await
     }
 
-    async fn start_as(
+    pub(super) async fn start_as(
         config: Config,
         natives: HashMap<ListenerName, NativeHostBuilder>,
         purpose: StartPurpose,
     ) -> Result<Self, Error> {
-        let for_command = purpose == StartPurpose::Command;
+        let for_command = matches!(purpose, StartPurpose::Command | StartPurpose::Cancellation);
         if config.partitions() > 1 {
             return Err(Error::Divided { partitions: config.partitions() });
         }
@@ -138,6 +138,10 @@ impl Organism {
             _presence: presence,
         };
 
+        // Other commands wait until this organism has ended, because it would refuse their work.
+        if purpose == StartPurpose::Cancellation {
+            return Ok(organism);
+        }
         match organism.open_control_socket(rules) {
             Ok(()) => Ok(organism),
             // Drop the started part: it would hold the journal without serving requests.

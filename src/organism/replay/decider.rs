@@ -27,11 +27,11 @@ pub(super) enum DecisionOutcome {
 pub(super) struct EpochDecider {
     core: Core,
     gate: Gate,
-    /// Copy of `core` without schedules, for the boot record only; `None` after that record, or if
-    /// neither the config nor the record has schedules. No record states whether the pump ran
-    /// schedules. So if `core` does not produce the boot record of the epoch, the replay tries this
-    /// copy.
-    without_schedules: Option<Core>,
+    /// Copies of `core` for the boot record only; empty after that record. No record states whether
+    /// the pump ran schedules, or drained from its boot on. So if `core` does not produce the boot
+    /// record of the epoch, the replay tries a copy without schedules if the config or the record has
+    /// any, and a copy that drains if work is open.
+    alternatives: Vec<Core>,
     /// Gates that were in force before a reload. They check the answers of attempts that were in
     /// flight at the reload.
     earlier: EarlierGates,
@@ -60,9 +60,12 @@ impl EpochDecider {
         // A pump that runs schedules cancels those on record that the config no longer has.
         let has_schedules = !config.schedules.is_empty() || !core.state().schedules.is_empty();
         let without_schedules = has_schedules.then(|| core.clone());
+        // Only a command's organism drains from its boot on, and it runs no schedules.
+        let draining = (!core.left_open().is_empty()).then(|| core.clone().draining_from_boot());
+        let alternatives = without_schedules.into_iter().chain(draining).collect();
         let core = with_schedules(core, &config, &gate)?;
         let earlier = EarlierGates::default();
-        Ok(Self { core, gate, without_schedules, earlier, next: None })
+        Ok(Self { core, gate, alternatives, earlier, next: None })
     }
 
     /// Adopts the config of a reload. Must be called before the record of the reload is recomputed.
@@ -98,13 +101,18 @@ impl EpochDecider {
         };
         let gate = ended.as_ref().unwrap_or(&self.gate);
         let outcome = process(&mut self.core, gate, record);
-        let Some(mut other) = self.without_schedules.take() else { return outcome };
-        if let DecisionOutcome::Differs(_) = outcome
-            && matches!(record.input, Input::Boot { .. })
-            && let DecisionOutcome::Equal = process(&mut other, &self.gate, record)
+        let alternatives = std::mem::take(&mut self.alternatives);
+        if !matches!(outcome, DecisionOutcome::Differs(_))
+            || !matches!(record.input, Input::Boot { .. })
         {
-            self.core = other;
-            return DecisionOutcome::Equal;
+            return outcome;
+        }
+
+        for mut other in alternatives {
+            if let DecisionOutcome::Equal = process(&mut other, &self.gate, record) {
+                self.core = other;
+                return DecisionOutcome::Equal;
+            }
         }
         outcome
     }

@@ -44,7 +44,7 @@ impl Core {
         self.recorded = RecordedEvents::default();
         self.removed = RemovedListeners::default();
         self.budgets.release_all_turns();
-        self.draining = false;
+        self.draining = self.drains_from_boot;
 
         let organism = ThreadId::organism();
         let config = self.config;

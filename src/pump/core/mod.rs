@@ -121,6 +121,8 @@ pub struct Core {
     budgets: Budgets,
     config: Digest,
     draining: bool,
+    /// Whether the boot begins a drain, so that this core hands nothing over from its start on.
+    drains_from_boot: bool,
     /// The call whose outcome is being processed; `None` at other times. All payloads of the
     /// outcome are processed before the next delivery of this call is queued.
     outcome_call: Option<CallId>,
@@ -150,6 +152,7 @@ impl Core {
             budgets: Budgets::new(limits),
             config,
             draining: false,
+            drains_from_boot: false,
             outcome_call: None,
             closing: HashSet::default(),
         }
@@ -158,6 +161,18 @@ impl Core {
     /// Sets the contracts. Must be called before the boot.
     pub fn with_contracts(self, contracts: Arc<Contracts>) -> Self {
         Self { contracts, ..self }
+    }
+
+    /// Makes the boot begin a drain: the core takes requests of operators, and hands nothing over.
+    /// Must be called before the boot. No record states this, so the shutdown must be the next
+    /// event after the boot. Its record shows a replay that the boot began a drain.
+    #[must_use]
+    pub fn draining_from_boot(self) -> Self {
+        Self { drains_from_boot: true, ..self }
+    }
+
+    pub fn drains_from_boot(&self) -> bool {
+        self.drains_from_boot
     }
 
     /// Sets the recorded state. Must be called before the boot.

@@ -225,6 +225,7 @@ const CHANGES: &[(u32, &str)] = &[
          restarts the wall time of its own tree; and a call whose hold expires states the limit that \
          it was held with",
     ),
+    (71, "a pump that a command starts for a cancellation drains from its boot on"),
     // Each version has one line. After a merge conflict, take the next version.
 ];
 

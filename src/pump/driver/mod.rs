@@ -53,7 +53,7 @@ use crate::journal::{Error, Journal};
 use crate::limits;
 use crate::mutant;
 use crate::pump::ResidentCore;
-use crate::pump::core::{Alarm, Effect, Event, ForkSearch, Step};
+use crate::pump::core::{Alarm, Core, Effect, Event, ForkSearch, Step};
 use crate::pump::gate::Gate;
 use crate::pump::snapshot_maker::SnapshotMaker;
 use crate::thread::Map;
@@ -244,6 +244,13 @@ impl Pump {
         Self { snapshots: Some(maker), ..self }
     }
 
+    /// Makes the pump drain from its start on: it takes requests of operators, and hands nothing
+    /// over.
+    #[must_use]
+    pub(crate) fn draining_from_boot(self) -> Self {
+        Self { core: self.core.map(Core::draining_from_boot), ..self }
+    }
+
     /// Freezes the pump's clock, for test cases of workflows. Only [`Handle::pass_time`] advances a
     /// frozen clock.
     #[must_use]
@@ -310,6 +317,10 @@ impl Pump {
         self.clock.now();
         self.clock.standstill();
         let mut batch = vec![PumpCommand::Event(boot)];
+        if self.core.drains_from_boot() {
+            let reason = "the organism was started for a cancellation alone".to_owned();
+            batch.push(PumpCommand::Event(Event::Shutdown { reason }));
+        }
 
         loop {
             let now = self.clock.now();
@@ -420,6 +431,10 @@ impl Pump {
                     // bound.
                     drop(permit);
                     self.queries.push(*query);
+                }
+                // The shutdown of a pump that drains is on record already.
+                PumpCommand::Drain { done, .. } if self.core.is_draining() => {
+                    self.waiters.await_drain(done);
                 }
                 mut command => {
                     if let PumpCommand::Submit(submit) = &mut command {

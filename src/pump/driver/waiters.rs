@@ -68,7 +68,7 @@ impl Waiters {
                 Some(Event::Reserve { call, attempt, reservation })
             }
             PumpCommand::Drain { reason, done } => {
-                self.drained = Some(done);
+                self.await_drain(done);
                 Some(Event::Shutdown { reason })
             }
             PumpCommand::Stop => {
@@ -87,6 +87,12 @@ impl Waiters {
     /// `ticket`.
     pub fn await_ruling(&mut self, ticket: Uuid, ruling: oneshot::Sender<OperatorRuling>) {
         self.rulings.insert(ticket, ruling);
+    }
+
+    /// Registers the requester of a drain. The pump reports to `done` as soon as no delivery is in
+    /// flight.
+    pub fn await_drain(&mut self, done: oneshot::Sender<()>) {
+        self.drained = Some(done);
     }
 
     pub fn stop(&mut self) {

@@ -2,9 +2,19 @@
 
 use std::process::Stdio;
 
+use organism::ids::Position;
+use organism::thread::Fact;
 use serde_json::json;
 
 use super::{CommandOutput, House, numbered, until};
+
+/// Returns how often a call was handed over.
+fn handed_over(house: &House) -> usize {
+    let reader = house.reader();
+    let records = reader.records(Position(1), reader.last().unwrap()).unwrap().into_iter();
+    let facts = records.flat_map(|sealed| sealed.record.facts);
+    facts.filter(|fact| matches!(fact, Fact::HandedOver { .. })).count()
+}
 
 #[test]
 fn a_cancelled_thread_tells_who_waits_and_frees_its_listener() {
@@ -41,10 +51,17 @@ fn a_cancelled_thread_tells_who_waits_and_frees_its_listener() {
 fn a_thread_of_a_stopped_organism_can_be_cancelled_and_an_unknown_one_is_named() {
     let house = House::new();
     let mut running = house.run();
-    let send = ["--no-wait", "--new", "sess-hold0000"];
-    assert_eq!(house.send_text(&numbered("hold", "1"), &send).code, Some(0));
+    for (number, thread) in [("1", "sess-hold0000"), ("2", "sess-queued00")] {
+        let send = ["--no-wait", "--new", thread];
+        assert_eq!(house.send_text(&numbered("hold", number), &send).code, Some(0));
+    }
+    until("the first call is in flight", || (handed_over(&house) == 1).then_some(()));
     running.child.kill().unwrap();
     running.child.wait().unwrap();
+
+    // The organism that the command starts hands over neither the cancelled call nor others.
+    let queued = house.organism(&["cancel", "sess-queued00"]);
+    assert_eq!(queued.code, Some(0), "{queued:?}");
     let cancelled = house.organism(&["cancel", "sess-hold0000", "--json"]);
     assert_eq!(cancelled.code, Some(0), "{cancelled:?}");
     assert_eq!(cancelled.json(), [json!({"thread": "sess-hold0000", "result": "done"})]);
@@ -60,5 +77,8 @@ fn a_thread_of_a_stopped_organism_can_be_cancelled_and_an_unknown_one_is_named()
     assert_eq!(messages(&after.out), messages(&shown.out), "{}", after.out);
     let unknown = house.organism(&["cancel", "sess-absent00"]);
     assert!(unknown.err.contains("no thread sess-absent00 is on record"), "{unknown:?}");
+    assert_eq!(handed_over(&house), 1);
+    let replayed = house.organism(&["replay"]);
+    assert_eq!(replayed.code, Some(0), "{replayed:?}");
     house.verified();
 }
