@@ -5,14 +5,16 @@ use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::config::{self, Config, ConfigEnvironment, ProjectFolders, StorageConfig};
 use crate::ids::{Digest, Position};
-use crate::journal::sqlite::JournalReader;
+use crate::journal;
+use crate::journal::sqlite::{JournalReader, require_free};
 use crate::limits;
 use crate::locks::locked;
 use crate::organism::{self, OrganismClient, project};
+use crate::service::announcement;
 use crate::service::handshake::Handshake;
 use crate::service::{self, ServiceClient, ServiceTransport, SocketTransport, socket_path};
 
@@ -93,20 +95,61 @@ impl OrganismReach {
 }
 
 /// Returns how to reach the organism that runs on the journal in `data`, whatever config it uses.
-/// Fails if no organism runs there.
+/// Waits for an organism that has announced its start. Fails if no organism runs there.
 pub(super) fn running_on(data: &Path) -> anyhow::Result<OrganismReach> {
     let handshake = handshake_in(data)?;
     let socket = socket_in(data, handshake.clone());
-    if runtime()?.block_on(socket.locate())? {
+    if runtime()?.block_on(is_running(&socket))? {
         return Ok(OrganismReach::Running { data: data.to_owned(), handshake });
     }
 
+    require_no_holder(data)?;
     let text = format!(
         "no organism runs on {}: start it, or name its config instead of --data, and one is started \
          for the decision",
         data.display()
     );
     Err(CommandFailure::new(CommandExit::Unavailable, text).into())
+}
+
+/// Whether an organism takes requests on `socket`. If none does, waits for the socket of an
+/// organism that has announced its start. Fails if this start takes too long.
+pub(super) async fn is_running(socket: &SocketTransport) -> anyhow::Result<bool> {
+    let data = socket.data();
+    let until = Instant::now() + limits::ANNOUNCED_TIMEOUT;
+    loop {
+        // Ordering rule: read before the socket, because the announcement ends after the socket has
+        // been opened.
+        let is_announced = announcement::is_announced(data);
+        if socket.locate().await? {
+            return Ok(true);
+        }
+        if !is_announced {
+            return Ok(false);
+        }
+
+        if Instant::now() >= until {
+            let process = announcement::announced_process(data);
+            let waited = limits::ANNOUNCED_TIMEOUT;
+            return Err(organism::Error::NotUp { process, waited }.into());
+        }
+        tokio::time::sleep(limits::ORGANISM_WAIT_INTERVAL).await;
+    }
+}
+
+/// Fails if a process holds the journal in `data`. Commands that start no organism call this
+/// function if no organism takes their requests. An organism that stops closes its socket first,
+/// and holds the journal until its deliveries in flight have ended.
+pub(super) fn require_no_holder(data: &Path) -> anyhow::Result<()> {
+    let Err(journal::Error::InUse { path, holder }) = require_free(data) else { return Ok(()) };
+    let text = format!(
+        "the journal {path} is in use by {holder}, which takes no requests, maybe because it is \
+         stopping: an organism that stops hands nothing more over, and its deliveries in flight \
+         end within {} s, or at once if it is killed with SIGKILL. Nothing was done; try again \
+         when it has ended, or after the next start",
+        limits::DRAIN_TIMEOUT.as_secs()
+    );
+    Err(CommandFailure::new(CommandExit::TryAgain, text).into())
 }
 
 /// Returns the digest of the config that the organism in `directories` uses. Returns `None` if no

@@ -12,7 +12,7 @@ use crate::thread::{PauseTarget, PauseVerb};
 
 use super::decision::{self, DecisionArgs};
 use super::exit::{self, CommandExit, CommandFailure};
-use super::organism_reach::OrganismReach;
+use super::organism_reach::{self, OrganismReach};
 use super::output::put_json_line;
 use super::startup::{self, ConfigArg};
 
@@ -67,10 +67,7 @@ type PartitionResult = (u32, Result<PauseReport, PauseError>);
 
 pub(super) fn run(verb: PauseVerb, args: PauseArgs) -> anyhow::Result<ExitCode> {
     let target = target_of(&args.target)?;
-    let reach = args.config.reach(&args.decision)?;
-    if reach.starts_organism() {
-        return Err(not_running(&reach, verb));
-    }
+    let reach = reach_running(verb, &args)?;
     let names = match &reach {
         OrganismReach::Config { config, .. } => names_of(config),
         OrganismReach::Running { .. } => Vec::new(),
@@ -101,6 +98,27 @@ pub(super) fn run(verb: PauseVerb, args: PauseArgs) -> anyhow::Result<ExitCode> 
         results.iter().for_each(|result| print(verb, &target, results.len(), result));
     }
     outcome(verb, &names, results)
+}
+
+/// Finds the running organism. Waits for an organism that has announced its start, because it is
+/// about to hand over its open work. Fails if no organism runs.
+fn reach_running(verb: PauseVerb, args: &PauseArgs) -> anyhow::Result<OrganismReach> {
+    let reach = args.config.reach(&args.decision)?;
+    if !reach.starts_organism() {
+        return Ok(reach);
+    }
+
+    let data = reach.data();
+    let socket = organism_reach::socket_in(data, organism_reach::handshake_in(data)?);
+    if startup::runtime()?.block_on(organism_reach::is_running(&socket))? {
+        let reach = args.config.reach(&args.decision)?;
+        if !reach.starts_organism() {
+            return Ok(reach);
+        }
+    }
+
+    organism_reach::require_no_holder(reach.data())?;
+    Err(not_running(&reach, verb))
 }
 
 /// Parses the target of a pause: `all`, the id of a thread, or the name of a listener.

@@ -8,7 +8,7 @@ use crate::thread::DecisionOrigin;
 
 use super::decision;
 use super::exit::{CommandExit, CommandFailure};
-use super::organism_reach::{handshake_in, socket_in};
+use super::organism_reach::{handshake_in, is_running, require_no_holder, socket_in};
 use super::output::put_json_line;
 use super::render::note_reload;
 use super::startup::{self, ConfigArg};
@@ -36,7 +36,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let report = startup::runtime()?.block_on(async {
         for place in &places {
             let socket = socket_in(place, handshake_in(place)?);
-            if socket.locate().await? {
+            if is_running(&socket).await? {
                 let client = ServiceClient::new(place, ServiceTransport::Socket(socket));
                 return anyhow::Ok(Some(client.reload(origin).await?));
             }
@@ -44,6 +44,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         Ok(None)
     })?;
     let Some(report) = report else {
+        places.iter().try_for_each(|place| require_no_holder(place))?;
         let text = format!(
             "no organism runs on {}, so there is nothing to reload: the next start reads the config \
              as it is",

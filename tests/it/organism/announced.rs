@@ -106,16 +106,21 @@ fn no_command_starts_a_pump_while_an_organism_is_announced() {
     let before = epochs();
     let announcement = Announcement::make(&house.data()).unwrap();
     let mut waiting = send(&house, "second");
+    let mut resuming = spawn(house.command(&["resume", "all"]));
     // Meanwhile, other organisms start, each of which takes as long as a start here would.
     let elsewhere = House::with_echo();
     for _ in 0..3 {
         assert_eq!(ended(send(&elsewhere, "other")).code, Some(0));
         assert_eq!(waiting.try_wait().unwrap(), None, "it waits for the socket");
+        assert_eq!(resuming.try_wait().unwrap(), None, "it waits for the socket");
         assert_eq!(epochs(), before, "it has started a pump of its own");
     }
     drop(announcement);
     let answered = ended(waiting);
     assert_eq!(answered.out, talk_reply("second"), "nobody is announced any more: {answered:?}");
+    // It may find the organism of the other command, also before its start or during its stop.
+    let resumed = ended(resuming);
+    assert!(resumed.code.is_some_and(|code| [0, 69, 75].contains(&code)), "{resumed:?}");
     assert!(epochs() > before);
 }
 

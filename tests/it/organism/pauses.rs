@@ -1,6 +1,7 @@
 //! `organism pause` and `organism resume` (issue 18, part 4).
 
 use organism::ids::Position;
+use organism::journal::sqlite::DirectoryLock;
 use organism::thread::Fact;
 use serde_json::Value as Json;
 
@@ -150,4 +151,19 @@ fn what_cannot_be_paused_is_named() {
     assert!(other.err.contains("did you mean `holder`?"), "{other:?}");
     assert_eq!(running.stop(), Some(0));
     house.verified();
+
+    // An organism that stops has no socket any more, and still holds the journal.
+    let _lock = DirectoryLock::take(&house.data()).unwrap();
+    let holder = format!("in use by process {}", std::process::id());
+    let data = house.data().display().to_string();
+    let by_directory = ["pause", "all", "--data", &data];
+    for command in
+        [&["pause", "all", "--cancel"][..], &["resume", "all"], &["reload"], &by_directory]
+    {
+        let stopping = house.organism(command);
+        assert_eq!(stopping.code, Some(75), "{stopping:?}");
+        for text in [holder.as_str(), "maybe because it is stopping"] {
+            assert!(stopping.err.contains(text), "{stopping:?}");
+        }
+    }
 }
