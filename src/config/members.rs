@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::contract::{Approval, Budget, Contract, Gather, Role};
-use crate::ids::ListenerName;
+use crate::ids::{ListenerName, ThreadId};
 use crate::limits;
 
 use super::config_problem::{ConfigProblem, ConfigProblems, ProblemCode};
@@ -171,6 +171,24 @@ pub(super) fn member_name(
     token(name, reader.problems)
 }
 
+/// Parses the name of a member that others call, as [`member_name`] does. Also reports a name that
+/// means something else in `organism pause`: `all`, or the id of a thread.
+pub(super) fn callee_name(
+    name: &Located<String>,
+    reader: &mut TableReader<'_>,
+) -> Option<Located<ListenerName>> {
+    let meaning = match name.value.as_str() {
+        "all" => "everything",
+        other if ThreadId::parse(other).is_ok() => "a thread",
+        _ => return member_name(name, reader),
+    };
+
+    let message = format!("`{}` means {meaning} in `organism pause`", name.value);
+    let problem = ConfigProblem::new(ProblemCode::ReservedName, &name.place, message);
+    reader.problem(problem.help("choose another name"));
+    None
+}
+
 pub(super) fn client(name: &Located<String>, read: &mut TableReader<'_>) -> Option<DeclaredMember> {
     let name = member_name(name, read);
     read.required("peers", "[\"the listeners it may send to\"]");
@@ -306,7 +324,7 @@ pub(super) fn listener(
     schemas: SchemaSource,
     read: &mut TableReader<'_>,
 ) -> Option<DeclaredMember> {
-    let name = member_name(name, read);
+    let name = callee_name(name, read);
     let hosted = hosted(read);
     require_accepted_payloads(schemas, Role::Listener, read);
     let forward = read.flag("forward").unwrap_or_default();
@@ -426,7 +444,7 @@ pub(super) fn human(
     schemas: SchemaSource,
     read: &mut TableReader<'_>,
 ) -> Option<DeclaredMember> {
-    let name = member_name(name, read);
+    let name = callee_name(name, read);
     require_accepted_payloads(schemas, Role::Human, read);
     let patience = read.duration("timeout", limits::PATIENCE_CEILING);
     let common = common(Role::Human, name, read)?;
@@ -438,7 +456,7 @@ pub(super) fn agent(
     schemas: SchemaSource,
     read: &mut TableReader<'_>,
 ) -> Option<DeclaredMember> {
-    let name = member_name(name, read);
+    let name = callee_name(name, read);
     require_accepted_payloads(schemas, Role::Agent, read);
 
     let transport = transport(read);
