@@ -8,6 +8,7 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use crate::config::{self, Config, ConfigEnvironment, ProjectFolders, StorageConfig};
+use crate::contract::Role;
 use crate::ids::{Digest, Position};
 use crate::journal;
 use crate::journal::sqlite::{JournalReader, require_free};
@@ -40,6 +41,14 @@ impl OrganismReach {
             Self::Config { config, .. } => &config.data,
             Self::Running { data, .. } => data,
         }
+    }
+
+    /// Returns the names of all listeners of the config, including agents. Returns `None` if the
+    /// command knows no config.
+    pub fn callees(&self) -> Option<Vec<String>> {
+        let Self::Config { config, .. } = self else { return None };
+        let contracts = config.contracts.iter().filter(|contract| contract.role != Role::Client);
+        Some(contracts.map(|contract| contract.name.to_string()).collect())
     }
 
     /// Whether the journal is in streams, so that an organism on another host may pump it.

@@ -68,10 +68,7 @@ type PartitionResult = (u32, Result<PauseReport, PauseError>);
 pub(super) fn run(verb: PauseVerb, args: PauseArgs) -> anyhow::Result<ExitCode> {
     let target = target_of(&args.target)?;
     let reach = reach_running(verb, &args)?;
-    let names = match &reach {
-        OrganismReach::Config { config, .. } => names_of(config),
-        OrganismReach::Running { .. } => Vec::new(),
-    };
+    let names = reach.callees().unwrap_or_default();
 
     if let (OrganismReach::Config { config, .. }, PauseTarget::Listener(name)) = (&reach, &target)
         && is_client(config, name)
@@ -162,12 +159,6 @@ fn not_running(reach: &OrganismReach, verb: PauseVerb) -> anyhow::Error {
 
 fn is_client(config: &Config, name: &ListenerName) -> bool {
     config.contracts.get(name).is_some_and(|contract| contract.role == Role::Client)
-}
-
-/// Returns the names of all listeners of a config, including agents.
-fn names_of(config: &Config) -> Vec<String> {
-    let contracts = config.contracts.iter().filter(|contract| contract.role != Role::Client);
-    contracts.map(|contract| contract.name.to_string()).collect()
 }
 
 fn unknown_listener(listener: &ListenerName, names: &[String]) -> anyhow::Error {

@@ -10,18 +10,21 @@ use serde::Serialize;
 use tokio::runtime::Runtime;
 
 use crate::audit::EarlierAttempt;
-use crate::envelope::Refusal;
+use crate::config::nearest;
+use crate::envelope::{Refusal, RefusalRule};
 use crate::ids::{CallId, MessageId, Position, ThreadId};
 use crate::index::RetryFilter;
 use crate::limits;
 use crate::service::signing::OperatorSigner;
 use crate::service::{self, RetryReport, RetryRequest};
+use crate::system::ErrorCode;
 
 use self::candidates::{MatchingPages, NamedMessage, OldestMatches};
 use super::command_organism::CommandOrganism;
 use super::confirmation;
 use super::decision::{self, DecisionArgs};
 use super::exit::{self, CommandExit, CommandFailure};
+use super::organism_reach::OrganismReach;
 use super::output::put_json_line;
 use super::render::{clean, put};
 use super::startup::{self, ConfigArg};
@@ -114,6 +117,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
             reason: args.reason.clone(),
             is_unretriable: false,
         };
+        require_known(&reach, &filter)?;
         let unretriable = RetryFilter { is_unretriable: true, ..filter.clone() };
         note_unretriable(&candidates::matching(&data, &unretriable, limits::RETRIES_MAX)?);
         if !args.all {
@@ -146,6 +150,40 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         note!("no organism was running; the work goes on with `organism run`");
     }
     Ok(exit.into())
+}
+
+/// Fails if the reason of `filter` is no rule of a refusal and no code of a failure, or if the
+/// config has no listener with its name. Accepts names that are on record, because an earlier
+/// version or config may have had them.
+fn require_known(reach: &OrganismReach, filter: &RetryFilter) -> anyhow::Result<()> {
+    let data = reach.data();
+    if let Some(reason) = &filter.reason {
+        let rules = RefusalRule::ALL.map(RefusalRule::as_str);
+        let codes = ErrorCode::ALL.map(ErrorCode::as_str);
+        let known = [&rules[..], &codes[..]].concat();
+        if !known.contains(&reason.as_str()) && !candidates::is_on_record(data, reason)? {
+            let text = "is neither the rule of a refusal nor the code of a failure";
+            return Err(unknown("--reason", reason, text, &known));
+        }
+    }
+
+    if let Some(listener) = &filter.listener
+        && let Some(names) = reach.callees()
+    {
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        if !names.contains(&listener.as_str()) && !candidates::is_on_record(data, listener)? {
+            let text = "is neither in the config nor on record";
+            return Err(unknown("--listener", listener, text, &names));
+        }
+    }
+    Ok(())
+}
+
+/// Makes the error about the unknown `value` of an option. `text` states the problem.
+fn unknown(option: &str, value: &str, text: &str, known: &[&str]) -> anyhow::Error {
+    let near = nearest(value, known.iter().copied());
+    let near = near.map(|near| format!("; did you mean `{near}`?")).unwrap_or_default();
+    CommandFailure::usage(format!("{option}: `{value}` {text}{near}")).into()
 }
 
 /// The messages that one command retries.

@@ -137,6 +137,13 @@ impl IndexReader {
         Ok(found)
     }
 
+    /// Whether the record has this name of a listener or client, or this code of a refusal or
+    /// failure.
+    pub fn has_name(&self, name: &str) -> Result<bool, Error> {
+        let found = self.rows("SELECT 1 FROM name WHERE text = ?1", &[&name], |_| Ok(()))?;
+        Ok(!found.is_empty())
+    }
+
     /// Returns the refused client requests whose ids begin with the digits of `prefix`.
     pub fn refused_with_id(&self, prefix: &MessageSelector) -> Result<Vec<RetryCandidate>, Error> {
         let [first, last] = prefix.range();

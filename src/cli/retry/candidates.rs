@@ -80,6 +80,16 @@ pub fn matching(data: &Path, filter: &RetryFilter, most: usize) -> anyhow::Resul
     Ok(OldestMatches { messages, has_more })
 }
 
+/// Whether any journal has this name of a listener, or this code of a refusal or failure.
+pub fn is_on_record(data: &Path, name: &str) -> anyhow::Result<bool> {
+    let mut is_found = false;
+    read_each(data, &mut |index, _| {
+        is_found |= index.has_name(name)?;
+        Ok(Vec::new())
+    })?;
+    Ok(is_found)
+}
+
 /// The requests that a filter selects in all journals, page by page. A page has requests of one
 /// journal, the oldest ones first. Each request is on one page at most, even if it still matches
 /// the filter after its retry. Requests that are recorded after the first page of their journal was

@@ -209,8 +209,15 @@ fn a_refused_submission_is_retried_after_the_config_changed() {
         (&listed[0]["message"], &listed[0]["reason"]),
         (&(*id).into(), &"not-in-vocabulary".into())
     );
-    let none = retry(&house, &["--all", "--reason", "not-wellformed"]);
+    let none = retry(&house, &["--all", "--reason", "not-well-formed", "--listener", "solo"]);
     assert_eq!(none.code, Some(0), "{none:?}");
+    for (option, wrong, near) in
+        [("--reason", "not-wellformed", "not-well-formed"), ("--listener", "sollo", "solo")]
+    {
+        let unknown = retry(&house, &["--all", option, wrong]);
+        assert_eq!(unknown.code, Some(2), "{unknown:?}");
+        assert!(unknown.err.contains(&format!("did you mean `{near}`?")), "{unknown:?}");
+    }
     let all = retry(&house, &["--all"]);
     assert_eq!(all.code, Some(0), "{all:?}");
     until("it is answered", || (house.messages("pong").len() == 1).then_some(()));
