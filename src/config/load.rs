@@ -18,9 +18,9 @@ use super::stored::portable::directory_name;
 use super::{
     AgentSpec, AlertsConfig, Config, ConfigEnvironment, ConfigProblems, ConfigSource,
     ConfiguredWorkflow, MissingKeys, ModelSpec, ProcessSpec, ProjectFolders, SourceRange,
-    StorageConfig, StoredConfig, agents, budgets, effective, file, keys, models, names, overrides,
-    program, remotes, schedules, secrets, shipped_listeners, stored, transports, tree, undo,
-    withheld, workflows,
+    StorageConfig, StoredConfig, agents, budgets, effective, file, keys, members, models, names,
+    overrides, program, remotes, schedules, secrets, shipped_listeners, stored, transports, tree,
+    undo, withheld, workflows,
 };
 
 /// Reads the sections of the config file, with overrides from the environment. Each section is
@@ -196,6 +196,7 @@ fn read_as(
 
     check_sections(&mut sections, &source, path, around, problems);
     if !is_stored {
+        members::check_callee_names(&sections.members, problems);
         transports::check_thinking(&sections, problems);
     }
     Ok(sections)

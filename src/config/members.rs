@@ -171,22 +171,26 @@ pub(super) fn member_name(
     token(name, reader.problems)
 }
 
-/// Parses the name of a member that others call, as [`member_name`] does. Also reports a name that
-/// means something else in `organism pause`: `all`, or the id of a thread.
-pub(super) fn callee_name(
-    name: &Located<String>,
-    reader: &mut TableReader<'_>,
-) -> Option<Located<ListenerName>> {
-    let meaning = match name.value.as_str() {
+/// Checks the names of all members that others call, as [`check_callee_name`] does.
+pub(super) fn check_callee_names(members: &[DeclaredMember], problems: &mut ConfigProblems) {
+    for member in members.iter().filter(|member| member.role != Role::Client) {
+        check_callee_name(member.name.value.as_str(), &member.name.place, problems);
+    }
+}
+
+/// Reports the name of a member that others call, or of a workflow, if the name means something
+/// else in `organism pause`: `all`, or the id of a thread. Not for stored configs, because earlier
+/// versions of the program accepted such names.
+pub(super) fn check_callee_name(name: &str, place: &SourceRange, problems: &mut ConfigProblems) {
+    let meaning = match name {
         "all" => "everything",
         other if ThreadId::parse(other).is_ok() => "a thread",
-        _ => return member_name(name, reader),
+        _ => return,
     };
 
-    let message = format!("`{}` means {meaning} in `organism pause`", name.value);
-    let problem = ConfigProblem::new(ProblemCode::ReservedName, &name.place, message);
-    reader.problem(problem.help("choose another name"));
-    None
+    let message = format!("`{name}` means {meaning} in `organism pause`");
+    let problem = ConfigProblem::new(ProblemCode::ReservedName, place, message);
+    problems.push(problem.help("choose another name"));
 }
 
 pub(super) fn client(name: &Located<String>, read: &mut TableReader<'_>) -> Option<DeclaredMember> {
@@ -324,7 +328,7 @@ pub(super) fn listener(
     schemas: SchemaSource,
     read: &mut TableReader<'_>,
 ) -> Option<DeclaredMember> {
-    let name = callee_name(name, read);
+    let name = member_name(name, read);
     let hosted = hosted(read);
     require_accepted_payloads(schemas, Role::Listener, read);
     let forward = read.flag("forward").unwrap_or_default();
@@ -444,7 +448,7 @@ pub(super) fn human(
     schemas: SchemaSource,
     read: &mut TableReader<'_>,
 ) -> Option<DeclaredMember> {
-    let name = callee_name(name, read);
+    let name = member_name(name, read);
     require_accepted_payloads(schemas, Role::Human, read);
     let patience = read.duration("timeout", limits::PATIENCE_CEILING);
     let common = common(Role::Human, name, read)?;
@@ -456,7 +460,7 @@ pub(super) fn agent(
     schemas: SchemaSource,
     read: &mut TableReader<'_>,
 ) -> Option<DeclaredMember> {
-    let name = callee_name(name, read);
+    let name = member_name(name, read);
     require_accepted_payloads(schemas, Role::Agent, read);
 
     let transport = transport(read);

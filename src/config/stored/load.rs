@@ -143,14 +143,16 @@ mod tests {
     use super::super::super::load::load_for_check;
     use super::*;
 
-    /// A config that earlier versions accepted. This version reports three problems: a goal needs
-    /// the output of a goal that runs later, `count` gets a text instead of nodes, and the prompt
-    /// file is empty.
+    /// A config that earlier versions accepted. This version reports these problems: a goal needs
+    /// the output of a goal that runs later, `count` gets a text instead of nodes, the prompt file
+    /// is empty, and an agent and a workflow have names that mean something else in `organism
+    /// pause`. A workflow may have a name of the core.
     const EARLIER: &str = r#"
 organism.name = "talk"
 clients.desk.peers = ["tour"]
 models.voice = { provider = "openai", model = "m", api_key_env = "NO_SUCH_KEY" }
 agents.writer = { model = "voice" }
+agents.all = { model = "voice" }
 
 [workflows.tour]
 input = { topic = "text" }
@@ -160,6 +162,16 @@ improve = { loop = ["draft", "polish"], until = { judge = "writer", prompt = "Go
 draft = { needs = ["polish"], agent = "writer", prompt = "Write about {{input/topic}}." }
 polish = { needs = [], agent = "writer", prompt = "Polish {{count('all')}}." }
 last = { agent = "writer", prompt_file = "empty.md", money = 1 }
+
+[workflows.sess-abcdefgh]
+input = { topic = "text" }
+output = "draft"
+goals.draft = { agent = "writer", prompt = "Write about {{input/topic}}." }
+
+[workflows.operator]
+input = { topic = "text" }
+output = "draft"
+goals.draft = { agent = "writer", prompt = "Write about {{input/topic}}." }
 "#;
 
     #[test]
@@ -183,9 +195,12 @@ last = { agent = "writer", prompt_file = "empty.md", money = 1 }
             "`draft` needs `polish`, which runs after it",
             "`count` takes nodes",
             "the prompt `empty.md` is empty",
+            "`all` means everything in `organism pause`",
+            "`sess-abcdefgh` means a thread in `organism pause`",
         ] {
             assert!(problems.contains(problem), "{problem} in {problems}");
         }
+        assert!(!problems.contains("is a name of the core"), "{problems}");
 
         let priced = EARLIER.replace("empty.md", "full.md");
         std::fs::write(directory.0.join(CONFIG_NAME), priced).unwrap();

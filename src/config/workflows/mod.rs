@@ -26,7 +26,7 @@ use super::budgets::{self, WorkflowBudget};
 use super::config_problem::{ConfigProblem, ConfigProblems, ProblemCode};
 use super::environment::ConfigEnvironment;
 use super::keys;
-use super::members::{callee_name, token};
+use super::members::{check_callee_name, token};
 use super::payloads::{KnownPayloads, PayloadResolver};
 use super::read::TableReader;
 use super::sections::DeclaredSections;
@@ -329,7 +329,10 @@ impl WorkflowReader<'_> {
         name: &Located<String>,
         read: &mut TableReader<'_>,
     ) -> Option<DeclaredWorkflow> {
-        let name = callee_name(name, read);
+        if !self.is_stored {
+            check_callee_name(&name.value, &name.place, read.problems);
+        }
+        let name = token(name, read.problems);
         let description = read.text("description").map(|text| text.value.value).unwrap_or_default();
         let schema = read.one_or_more("schema");
         let known = self.payloads.known_of(&schema, !read.has_problem(), read.problems);
