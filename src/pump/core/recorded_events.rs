@@ -283,9 +283,11 @@ impl Core {
 
     /// Whether the next recorded event of the fork may take effect now. False while a search for a
     /// timer of the fork is in progress. Otherwise, true if every open call of the fork waits, or
-    /// if the pump drains.
+    /// if the pump drains. A pump that drains from its boot on keeps the order, because the work
+    /// that comes first in the source has not begun yet: it goes on at the next start.
     fn takes_recorded(&self, fork: &ThreadId) -> bool {
-        !self.recorded.searches_timer(fork) && (self.draining || self.awaits_record(fork))
+        let ends_its_work = self.draining && !self.drains_from_boot;
+        !self.recorded.searches_timer(fork) && (ends_its_work || self.awaits_record(fork))
     }
 
     /// Returns the key of the recorded event of the fork that takes effect next: of the waiting

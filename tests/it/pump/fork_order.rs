@@ -351,6 +351,33 @@ fn a_drain_keeps_the_order_of_the_timers_of_a_fork() {
     }
 }
 
+/// A pump that drains from its boot on takes no recorded event of a fork before work that comes
+/// first in the source. This work goes on at the next start.
+#[test]
+fn a_drain_from_the_boot_on_keeps_the_order_of_a_fork() {
+    let (mut world, source) = world();
+    let fork = fork(&mut world, &source);
+    world.fired_in_source = vec![("first", Position(5))];
+    let wait = core("wait", "for=\"any\"", "");
+    world.play("boss", &[word("vote", "v"), word("look", "l"), timer("first", "PT9M"), wait]);
+    world.deliveries.clear();
+
+    world.restart_draining();
+    world.pass(Duration::from_secs(3));
+    assert!(world.deliveries.is_empty(), "the pump drains");
+    assert!(arrived(&world, &fork).is_empty(), "the work of ann comes first");
+
+    world.restart();
+    world.pass(Duration::from_secs(3));
+    let bob = world.delivery_for("bob");
+    let ann = world.delivery_for("ann");
+    answer_recorded(&mut world, &bob, &word("ballot", "b"), 7);
+    answer_recorded(&mut world, &ann, &word("found", "f"), 3);
+    assert_eq!(arrived(&world, &fork), ["found", "timer-fired", "ballot"]);
+    world.delivery("boss");
+    world.check_replay();
+}
+
 /// A recorded turn does not wait for the timer of a paused call. Otherwise the turn would hold a
 /// place at its listener during the pause, and delay other trees. The timer fires at the resume.
 #[test]

@@ -122,6 +122,8 @@ pub struct World {
     schedules: Option<Vec<Schedule>>,
     /// Gate, limits, config and schedules of every start, in order.
     starts: Vec<(Gate, TreeLimits, Digest, Option<Vec<Schedule>>)>,
+    /// Positions of the boots that began a drain.
+    draining_boots: Vec<Position>,
     /// Gate and config of every reload, in order.
     reloads: Vec<(Gate, CoreConfig)>,
     submissions: u32,
@@ -219,6 +221,7 @@ impl World {
             seen: Seen::default(),
             schedules: None,
             starts: Vec::new(),
+            draining_boots: Vec::new(),
             reloads: Vec::new(),
             gate: Gate::new(contracts, schemas),
             now: Time(1_700_000_000_000_000),
@@ -271,7 +274,18 @@ impl World {
 
     /// Kills the pump and restarts it from its records alone.
     pub fn restart(&mut self) {
-        self.core = self.rebuilt(&self.records);
+        self.restart_with_core(|core| core);
+    }
+
+    /// Kills the pump and restarts it as for a cancellation: it drains from its boot on.
+    pub fn restart_draining(&mut self) {
+        self.draining_boots.push(Position(self.records.len() as u64 + 1));
+        self.restart_with_core(Core::draining_from_boot);
+        self.step(Event::Shutdown { reason: "test".to_owned() });
+    }
+
+    fn restart_with_core(&mut self, change: impl FnOnce(Core) -> Core) {
+        self.core = self.rebuilt(&self.records).map(change);
         assert_eq!(self.core.state(), self.shadow.state(), "rebuilt state is live state");
         self.shadow = Core::clone(&self.rebuilt(&self.records));
         self.deliveries.clear();
@@ -379,7 +393,9 @@ impl World {
                 let (gate, limits, config, schedules) = start;
                 let core = Core::new(gate.contracts.clone(), *limits, *config);
                 let core = core.with_operators(self.operators.clone());
-                let mut core = scheduled(core, schedules.as_deref(), gate);
+                let core = scheduled(core, schedules.as_deref(), gate);
+                let is_draining = self.draining_boots.contains(&record.position);
+                let mut core = if is_draining { core.draining_from_boot() } else { core };
                 again.iter().for_each(|record| core.replay(record));
                 pump = Some((core, gate));
             }
