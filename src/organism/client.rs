@@ -89,6 +89,7 @@ impl OrganismClient {
 
         let announced_until = Instant::now() + patience;
         let mut held_until = Instant::now() + limits::ORGANISM_WAIT_TIMEOUT;
+        let mut last_holder = None;
 
         loop {
             if socket.locate().await? {
@@ -107,9 +108,15 @@ impl OrganismClient {
                 continue;
             }
             match Organism::start_as(config.clone(), HashMap::new(), purpose).await {
-                Err(Error::Journal(journal::Error::InUse { .. }))
-                    if Instant::now() < held_until =>
+                // Each holder has its own time: of several cancellations, one after the other holds
+                // the journal.
+                Err(Error::Journal(journal::Error::InUse { holder, .. }))
+                    if Instant::now() < held_until || last_holder.as_ref() != Some(&holder) =>
                 {
+                    if last_holder.as_ref() != Some(&holder) {
+                        held_until = Instant::now() + limits::ORGANISM_WAIT_TIMEOUT;
+                        last_holder = Some(holder);
+                    }
                     tokio::time::sleep(limits::ORGANISM_WAIT_INTERVAL).await;
                 }
                 Err(Error::Journal(journal::Error::InUse { path, holder })) => {

@@ -51,7 +51,8 @@ fn a_cancelled_thread_tells_who_waits_and_frees_its_listener() {
 fn a_thread_of_a_stopped_organism_can_be_cancelled_and_an_unknown_one_is_named() {
     let house = House::new();
     let mut running = house.run();
-    for (number, thread) in [("1", "sess-hold0000"), ("2", "sess-queued00")] {
+    let queued = ["sess-queued00", "sess-queued01", "sess-queued02"];
+    for (thread, number) in ["sess-hold0000"].into_iter().chain(queued).zip(["1", "2", "3", "4"]) {
         let send = ["--no-wait", "--new", thread];
         assert_eq!(house.send_text(&numbered("hold", number), &send).code, Some(0));
     }
@@ -59,9 +60,16 @@ fn a_thread_of_a_stopped_organism_can_be_cancelled_and_an_unknown_one_is_named()
     running.child.kill().unwrap();
     running.child.wait().unwrap();
 
-    // The organism that the command starts hands over neither the cancelled call nor others.
-    let queued = house.organism(&["cancel", "sess-queued00"]);
-    assert_eq!(queued.code, Some(0), "{queued:?}");
+    // The organism that a command starts hands over neither the cancelled call nor others. Each
+    // command waits until the organisms of the others have ended.
+    let cancelling = queued.map(|thread| {
+        let mut command = house.command(&["cancel", thread]);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    });
+    for cancel in cancelling {
+        let cancelled: CommandOutput = cancel.wait_with_output().unwrap().into();
+        assert_eq!(cancelled.code, Some(0), "{cancelled:?}");
+    }
     let cancelled = house.organism(&["cancel", "sess-hold0000", "--json"]);
     assert_eq!(cancelled.code, Some(0), "{cancelled:?}");
     assert_eq!(cancelled.json(), [json!({"thread": "sess-hold0000", "result": "done"})]);
