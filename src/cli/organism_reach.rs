@@ -122,22 +122,25 @@ pub(super) fn running_on(data: &Path) -> anyhow::Result<OrganismReach> {
 }
 
 /// Whether an organism takes requests on `socket`. If none does, waits for the socket of an
-/// organism that has announced its start. Fails if this start takes too long.
+/// organism that has announced its start, or that a command has started for itself and that starts
+/// or stops. Fails if an announced start takes too long.
 pub(super) async fn is_running(socket: &SocketTransport) -> anyhow::Result<bool> {
     let data = socket.data();
     let until = Instant::now() + limits::ANNOUNCED_TIMEOUT;
     loop {
-        // Ordering rule: read before the socket, because the announcement ends after the socket has
-        // been opened.
+        // Ordering rule: both are read before the socket. An announcement ends after the socket has
+        // been opened, and a command's organism opens its socket while the command is present.
         let is_announced = announcement::is_announced(data);
+        let has_command = announcement::is_used_by_command(data);
         if socket.locate().await? {
             return Ok(true);
         }
-        if !is_announced {
+        let is_late = Instant::now() >= until;
+        if !is_announced && (!has_command || is_late) {
             return Ok(false);
         }
 
-        if Instant::now() >= until {
+        if is_late {
             let process = announcement::announced_process(data);
             let waited = limits::ANNOUNCED_TIMEOUT;
             return Err(organism::Error::NotUp { process, waited }.into());
@@ -153,10 +156,7 @@ pub(super) fn require_no_holder(data: &Path) -> anyhow::Result<()> {
     let Err(journal::Error::InUse { path, holder }) = require_free(data) else { return Ok(()) };
     let text = format!(
         "the journal {path} is in use by {holder}, which takes no requests, maybe because it is \
-         stopping: an organism that stops hands nothing more over, and its deliveries in flight \
-         end within {} s, or at once if it is killed with SIGKILL. Nothing was done; try again \
-         when it has ended, or after the next start",
-        limits::DRAIN_TIMEOUT.as_secs()
+         starting or stopping. Nothing was done; try again when it takes requests or has ended"
     );
     Err(CommandFailure::new(CommandExit::TryAgain, text).into())
 }

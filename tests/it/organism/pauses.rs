@@ -1,7 +1,10 @@
 //! `organism pause` and `organism resume` (issue 18, part 4).
 
+use std::process::Stdio;
+
 use organism::ids::Position;
 use organism::journal::sqlite::DirectoryLock;
+use organism::service::announcement::CommandPresence;
 use organism::thread::Fact;
 use serde_json::Value as Json;
 
@@ -152,6 +155,21 @@ fn what_cannot_be_paused_is_named() {
     assert_eq!(running.stop(), Some(0));
     house.verified();
 
+    // The organism of a command is starting. Meanwhile, the pause waits until one takes requests.
+    let presence = CommandPresence::take(&house.data()).unwrap();
+    let mut command = house.command(&["pause", "all", "--cancel"]);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut pausing = command.spawn().unwrap();
+    for _ in 0..3 {
+        assert_eq!(house.organism(&["threads"]).code, Some(0));
+        assert_eq!(pausing.try_wait().unwrap(), None, "it waits for the socket");
+    }
+    let running = run(&house);
+    let paused: CommandOutput = pausing.wait_with_output().unwrap().into();
+    assert_eq!(paused.code, Some(0), "{paused:?}");
+    assert_eq!(running.stop(), Some(0));
+    drop(presence);
+
     // An organism that stops has no socket any more, and still holds the journal.
     let _lock = DirectoryLock::take(&house.data()).unwrap();
     let holder = format!("in use by process {}", std::process::id());
@@ -162,7 +180,7 @@ fn what_cannot_be_paused_is_named() {
     {
         let stopping = house.organism(command);
         assert_eq!(stopping.code, Some(75), "{stopping:?}");
-        for text in [holder.as_str(), "maybe because it is stopping"] {
+        for text in [holder.as_str(), "maybe because it is starting or stopping"] {
             assert!(stopping.err.contains(text), "{stopping:?}");
         }
     }
