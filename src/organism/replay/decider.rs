@@ -12,7 +12,7 @@ use crate::organism::{Error, WorkflowRuns};
 use crate::pump::core::replay::{event_of, reload_of};
 use crate::pump::core::{Core, CoreConfig, Event};
 use crate::pump::gate::{EarlierGates, Gate};
-use crate::thread::{Input, Record, State};
+use crate::thread::{Fact, Input, Record, State};
 
 /// Result of recomputing one record from its input.
 pub(super) enum DecisionOutcome {
@@ -27,11 +27,14 @@ pub(super) enum DecisionOutcome {
 pub(super) struct EpochDecider {
     core: Core,
     gate: Gate,
-    /// Copies of `core` for the boot record only; empty after that record. No record states whether
-    /// the pump ran schedules, or drained from its boot on. So if `core` does not produce the boot
-    /// record of the epoch, the replay tries a copy without schedules if the config or the record has
-    /// any, and a copy that drains if work is open.
-    alternatives: Vec<Core>,
+    /// Copy of `core` without schedules, for the boot record only; `None` after that record, or if
+    /// neither the config nor the record has any. No record states whether the pump ran schedules,
+    /// or drained from its boot on. So if `core` does not produce the boot record of the epoch, the
+    /// replay tries this copy, and a copy that drains.
+    without_schedules: Option<Core>,
+    /// Difference of a boot record that only a pump which drains produces. The next record must be
+    /// the shutdown, otherwise this difference is reported. `None` at all other times.
+    boot_difference: Option<Box<DecisionDifference>>,
     /// Gates that were in force before a reload. They check the answers of attempts that were in
     /// flight at the reload.
     earlier: EarlierGates,
@@ -60,12 +63,9 @@ impl EpochDecider {
         // A pump that runs schedules cancels those on record that the config no longer has.
         let has_schedules = !config.schedules.is_empty() || !core.state().schedules.is_empty();
         let without_schedules = has_schedules.then(|| core.clone());
-        // Only a command's organism drains from its boot on, and it runs no schedules.
-        let draining = (!core.left_open().is_empty()).then(|| core.clone().draining_from_boot());
-        let alternatives = without_schedules.into_iter().chain(draining).collect();
         let core = with_schedules(core, &config, &gate)?;
         let earlier = EarlierGates::default();
-        Ok(Self { core, gate, alternatives, earlier, next: None })
+        Ok(Self { core, gate, without_schedules, boot_difference: None, earlier, next: None })
     }
 
     /// Adopts the config of a reload. Must be called before the record of the reload is recomputed.
@@ -89,8 +89,16 @@ impl EpochDecider {
 
     /// Recomputes a record from its input, and compares the result with the record.
     pub fn decide(&mut self, record: &Record) -> DecisionOutcome {
+        if let Some(difference) = self.boot_difference.take()
+            && !matches!(record.input, Input::Shutdown { .. })
+        {
+            return DecisionOutcome::Differs(difference);
+        }
         if let Some(config) = self.next.take() {
             return compared(&mut self.core, record, reload_of(record, config));
+        }
+        if matches!(record.input, Input::Boot { .. }) {
+            return self.decide_boot(record);
         }
 
         let ended = match &record.input {
@@ -100,21 +108,31 @@ impl EpochDecider {
             _ => None,
         };
         let gate = ended.as_ref().unwrap_or(&self.gate);
-        let outcome = process(&mut self.core, gate, record);
-        let alternatives = std::mem::take(&mut self.alternatives);
-        if !matches!(outcome, DecisionOutcome::Differs(_))
-            || !matches!(record.input, Input::Boot { .. })
-        {
-            return outcome;
-        }
+        process(&mut self.core, gate, record)
+    }
 
-        for mut other in alternatives {
+    fn decide_boot(&mut self, record: &Record) -> DecisionOutcome {
+        let without_schedules = self.without_schedules.take();
+        // Without open work, a drain makes no difference. A pump that drains hands nothing over. It
+        // is a command's pump, and runs no schedules.
+        let hands_over = record.facts.iter().any(|fact| matches!(fact, Fact::HandedOver { .. }));
+        let may_drain = !hands_over && !self.core.left_open().is_empty();
+        let draining = may_drain.then(|| {
+            let core = without_schedules.as_ref().unwrap_or(&self.core);
+            core.clone().draining_from_boot()
+        });
+
+        let outcome = process(&mut self.core, &self.gate, record);
+        let DecisionOutcome::Differs(difference) = outcome else { return outcome };
+
+        for mut other in without_schedules.into_iter().chain(draining) {
             if let DecisionOutcome::Equal = process(&mut other, &self.gate, record) {
+                self.boot_difference = other.drains_from_boot().then_some(difference);
                 self.core = other;
                 return DecisionOutcome::Equal;
             }
         }
-        outcome
+        DecisionOutcome::Differs(difference)
     }
 }
 

@@ -8,7 +8,7 @@ use organism::thread::{Fact, Input, Record};
 use rusqlite::Connection;
 
 use super::proof::copy;
-use super::{CommandOutput, House, TALK, numbered, say};
+use super::{CommandOutput, House, TALK, numbered, say, until};
 use crate::journal::attacks::put;
 
 const CONFIG: &str = r#"
@@ -204,6 +204,34 @@ fn a_payload_that_the_gate_does_not_pass_is_a_difference() {
     let difference = report.difference.unwrap();
     assert_eq!(difference.part, "gate");
     assert_eq!(difference.position, forgery.records[index].position);
+}
+
+/// A pump that drains from its boot on hands nothing over at the boot. Its next record is the
+/// shutdown, so a boot without its hand-overs differs if another record follows.
+#[test]
+fn a_boot_that_hands_nothing_over_differs_without_a_shutdown_after_it() {
+    let original = House::new();
+    let mut running = original.run();
+    for number in ["1", "2"] {
+        let sent = original.send_text(&numbered("hold", number), &["--no-wait"]);
+        assert_eq!(sent.code, Some(0), "{sent:?}");
+    }
+    running.child.kill().unwrap();
+    running.child.wait().unwrap();
+    original.write("let-go", "");
+    let running = original.run();
+    until("a call has its result", || (original.recorded("held") > 0).then_some(()));
+    assert_eq!(running.stop(), Some(0));
+
+    let forgery = Forgery::of(&original);
+    let is_hand_over = |fact: &Fact| matches!(fact, Fact::HandedOver { .. });
+    let index = forgery.records.iter().position(|record| {
+        matches!(record.input, Input::Boot { .. }) && record.facts.iter().any(is_hand_over)
+    });
+    let index = index.unwrap();
+    let report = forgery.with(index, |record| record.facts.retain(|fact| !is_hand_over(fact)));
+    let difference = report.difference.unwrap();
+    assert_eq!(difference.position, forgery.records[index].position, "{difference:?}");
 }
 
 /// A replay shows that the pump which wrote a record broke a rule.
