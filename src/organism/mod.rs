@@ -294,13 +294,16 @@ impl Organism {
         stop: impl Future<Output = &'static str>,
     ) -> Result<(), Error> {
         let mut connections = self.control.take().map(control::ControlServer::close);
-        if let Some(connections) = &mut connections {
-            tokio::select! {
-                // Looks at `stop` first, so that a stop that was requested earlier is the reason.
-                biased;
-                other = stop => reason = other,
-                () = connections.all() => {}
+        let served = async {
+            if let Some(connections) = &mut connections {
+                connections.all().await;
             }
+        };
+        tokio::select! {
+            // Looks at `stop` first, so that a stop that was requested earlier is the reason.
+            biased;
+            other = stop => reason = other,
+            () = served => {}
         }
         let ended = self.runtime.drain(reason).await;
         if let Some(connections) = connections {
