@@ -2,7 +2,7 @@
 //! with `organism approvals` and `organism answer`.
 
 use super::{ViewServer, text_of};
-use crate::organism::{CONFIG, House, numbered, say};
+use crate::organism::{CONFIG, House, numbered, say, until};
 
 /// Ids of the messages to which a page links, in the order of the page.
 fn linked(page: &str) -> Vec<String> {
@@ -74,9 +74,11 @@ fn calls_that_wait_are_shown_with_their_bytes_and_their_hash() {
     }
     let held = house.organism(&["approvals", "--json"]).json();
     assert_eq!(held.len(), 2);
-    let page = view.page("/waiting");
     let ids: Vec<_> = held.iter().map(|call| call["message"].as_str().unwrap()).collect();
-    assert_eq!(linked(&page), ids);
+    // A page that waited too long for a busy index states this.
+    let page = until("the page lists both calls", || {
+        Some(view.page("/waiting")).filter(|page| linked(page) == ids)
+    });
     let text = text_of(&page);
     for call in &held {
         for key in ["payload", "sha256", "why"] {
