@@ -72,6 +72,27 @@ impl OrganismReach {
         self.open(OrganismClient::open_for_cancellation).await
     }
 
+    /// Returns a client of the organism that runs, and starts none. Waits as [`is_running`] does:
+    /// an organism that runs may end before this call. Returns `None` if no organism runs.
+    pub async fn client_of_running(&self) -> anyhow::Result<Option<CommandOrganism>> {
+        let client = match self {
+            Self::Config { config, .. } => {
+                let socket = socket_in(&config.data, Handshake::of(config));
+                if config.partitions() > 1 {
+                    ServiceClient::of_partitions((**config).clone(), socket)
+                } else if is_running(&socket).await? {
+                    ServiceClient::of_running(&config.data, socket).await?
+                } else {
+                    return Ok(None);
+                }
+            }
+            Self::Running { data, handshake } => {
+                ServiceClient::of_running(data, socket_in(data, handshake.clone())).await?
+            }
+        };
+        CommandOrganism::of(client.into()).map(Some)
+    }
+
     async fn open(
         self,
         open_or_start: impl AsyncFnOnce(

@@ -83,7 +83,10 @@ pub(super) fn run(verb: PauseVerb, args: PauseArgs) -> anyhow::Result<ExitCode> 
     let signer = args.decision.signer()?;
     let origin = args.decision.origin();
     let results = startup::runtime()?.block_on(async {
-        let organism = reach.client().await?;
+        let Some(organism) = reach.client_of_running().await? else {
+            organism_reach::require_no_holder(reach.data())?;
+            return Err(not_running(&reach, verb));
+        };
         let results = organism.pause(verb, &target, &origin, signer.as_ref()).await;
         organism.close("pauses that are on record stay in force").await?;
         anyhow::Ok(results)
