@@ -87,6 +87,12 @@ impl EpochDecider {
         self.core.state()
     }
 
+    /// Takes the difference of a boot record that only a pump which drains produces, if the shutdown
+    /// has not followed.
+    pub fn take_boot_difference(&mut self) -> Option<Box<DecisionDifference>> {
+        self.boot_difference.take()
+    }
+
     /// Recomputes a record from its input, and compares the result with the record.
     pub fn decide(&mut self, record: &Record) -> DecisionOutcome {
         if let Some(difference) = self.boot_difference.take()

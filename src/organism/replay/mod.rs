@@ -111,6 +111,13 @@ impl ReplayRun {
             if boot.is_reload {
                 self.reload(&boot);
             } else {
+                // Such a boot and its shutdown are one group of records.
+                let unexplained =
+                    self.decider.as_mut().and_then(EpochDecider::take_boot_difference);
+                if let Some(difference) = unexplained {
+                    self.report.difference = Some(*difference);
+                    return Ok(());
+                }
                 self.end_epoch();
                 if self.report.difference.is_some() {
                     return Ok(());
