@@ -46,13 +46,25 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         origin: Some(args.decision.origin()),
     };
 
-    let cancelled = startup::runtime()?.block_on(async {
+    let (cancelled, closed) = startup::runtime()?.block_on(async {
         let organism = reach.client_for_cancellation().await?;
         let cancelling = organism.cancel(cancel, signer.as_ref());
         let cancelled = organism.until_stopped(cancelling).await;
-        organism.close(&remaining_work(Some(&thread))).await?;
-        anyhow::Ok(cancelled?)
+        let remains = match &cancelled {
+            Ok(Ok(None)) => "the cancellation is on record".to_owned(),
+            _ => remaining_work(Some(&thread)),
+        };
+        let closed = organism.close(&remains).await;
+        anyhow::Ok((cancelled, closed))
     })?;
+    let cancelled = match cancelled {
+        Ok(cancelled) => cancelled,
+        Err(signal) => {
+            // The error about the stop names the work that remains.
+            closed?;
+            return Err(signal.into());
+        }
+    };
     let refusal = match cancelled {
         Err(Error::NoThread { thread }) => {
             let data = args.decision.data.as_deref();
@@ -66,6 +78,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     decision::ruled(refusal)?;
 
     note!("{thread}: all open calls in it and its subthreads are cancelled");
+    // A signal that came after the cancellation.
+    closed?;
     Ok(CommandExit::Done.into())
 }
 

@@ -297,8 +297,15 @@ async fn fork(
     let ended = organism.until_stopped(forking).await;
 
     let is_own = organism.is_own();
-    organism.close(&remaining_work(Some(&thread))).await?;
-    let (forked, waited) = ended??;
+    let closed = organism.close(&remaining_work(Some(&thread))).await;
+    let (forked, waited) = match ended {
+        Ok(ended) => ended?,
+        Err(signal) => {
+            // The error about the stop names the work that remains.
+            closed?;
+            return Err(signal.into());
+        }
+    };
     let forked = forked?;
     waited?;
     if let Some(refusal) = forked.as_ref().err().filter(|_| !args.json) {
@@ -308,6 +315,8 @@ async fn fork(
     if is_own && args.no_wait {
         note!("no organism was running; the work of the fork goes on with `organism run`");
     }
+    // A signal that came after the fork.
+    closed?;
     Ok(exit.into())
 }
 
