@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use super::access::refuse_hosted_start;
 use super::pump_runtime::StartPurpose;
 use super::{Error, Organism};
-use crate::config::Config;
+use crate::config::{Config, StorageConfig};
 use crate::journal;
 use crate::limits;
 use crate::service::handshake::Handshake;
@@ -87,7 +87,7 @@ impl OrganismClient {
             return Ok(ServiceClient::of_partitions(config, socket).into());
         }
 
-        let announced_until = Instant::now() + patience;
+        let latest = Instant::now() + patience;
         let mut held_until = Instant::now() + limits::ORGANISM_WAIT_TIMEOUT;
         let mut last_holder = None;
 
@@ -99,7 +99,7 @@ impl OrganismClient {
             // A hosted process whose pump has ended must not start a pump of its own.
             refuse_hosted_start(&config)?;
             if announcement::is_announced(&config.data) {
-                if Instant::now() >= announced_until {
+                if Instant::now() >= latest {
                     let process = announcement::announced_process(&config.data);
                     return Err(Error::NotUp { process, waited: patience });
                 }
@@ -108,18 +108,20 @@ impl OrganismClient {
                 continue;
             }
             match Organism::start_as(config.clone(), HashMap::new(), purpose).await {
-                // Each holder has its own time: of several cancellations, one after the other holds
-                // the journal.
-                Err(Error::Journal(journal::Error::InUse { holder, .. }))
-                    if Instant::now() < held_until || last_holder.as_ref() != Some(&holder) =>
-                {
-                    if last_holder.as_ref() != Some(&holder) {
-                        held_until = Instant::now() + limits::ORGANISM_WAIT_TIMEOUT;
-                        last_holder = Some(holder);
-                    }
-                    tokio::time::sleep(limits::ORGANISM_WAIT_INTERVAL).await;
-                }
                 Err(Error::Journal(journal::Error::InUse { path, holder })) => {
+                    // Each holder has its own time, because of several cancellations one after the
+                    // other holds the journal. This is not so on JetStream, where two commands
+                    // whose pump is on another host hold the directory by turns.
+                    let is_embedded = matches!(config.storage, StorageConfig::Embedded);
+                    if is_embedded && last_holder.as_ref() != Some(&holder) {
+                        let own = Instant::now() + limits::ORGANISM_WAIT_TIMEOUT;
+                        held_until = held_until.max(own.min(latest));
+                        last_holder = Some(holder.clone());
+                    }
+                    if Instant::now() < held_until {
+                        tokio::time::sleep(limits::ORGANISM_WAIT_INTERVAL).await;
+                        continue;
+                    }
                     let holder = format!(
                         "{holder}, which takes no requests from here, maybe because it is \
                          stopping or runs on another machine; try again, or run the command there"
