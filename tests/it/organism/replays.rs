@@ -105,6 +105,11 @@ impl Forgery {
     fn with(&self, index: usize, change: impl Fn(&mut Record)) -> ReplayReport {
         let mut records = self.records.clone();
         change(&mut records[index]);
+        self.replay(records)
+    }
+
+    /// Writes `records` in place of the house's records with the same positions, and replays all.
+    fn replay(&self, mut records: Vec<Record>) -> ReplayReport {
         for record in &mut records {
             if record.previous > Position(0) {
                 let reader = self.house.reader();
@@ -231,6 +236,22 @@ fn a_boot_that_hands_nothing_over_differs_without_a_shutdown_after_it() {
     let index = index.unwrap();
     let report = forgery.with(index, |record| record.facts.retain(|fact| !is_hand_over(fact)));
     let difference = report.difference.unwrap();
+    assert_eq!(difference.position, forgery.records[index].position, "{difference:?}");
+
+    // The boot is the last record of its epoch.
+    let mut records = forgery.records[..=index + 1].to_vec();
+    records[index].facts.retain(|fact| !is_hand_over(fact));
+    let mut next = forgery.records[index].clone();
+    next.position = records[index + 1].position;
+    next.previous = records[index].position;
+    next.facts.retain(|fact| matches!(fact, Fact::Booted { .. }));
+    for fact in &mut next.facts {
+        if let Fact::Booted { epoch, .. } = fact {
+            *epoch += 1;
+        }
+    }
+    records[index + 1] = next;
+    let difference = forgery.replay(records).difference.unwrap();
     assert_eq!(difference.position, forgery.records[index].position, "{difference:?}");
 }
 
