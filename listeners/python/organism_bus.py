@@ -6,6 +6,7 @@ threads of their own; ORGANISM_BUS_WORKERS sets their number, which is 1 by defa
 """
 
 import asyncio
+import collections
 import contextlib
 import json
 import os
@@ -33,6 +34,7 @@ except ImportError as error:
 
 _ENVELOPE = "https://xml-pipeline.org/ns/envelope/v1"
 _WORDS_MAX = 200
+_LAST_INBOXES = 64
 _LEASE_MAX = 30 * 24 * 3600
 _VERSION = "0.1.0"
 # Seconds for which a stopping listener waits for an unreachable server.
@@ -142,6 +144,8 @@ class Bus:
         self._is_connected = False
         self._denied = None
         self._last_error = None
+        self._subscribed = []
+        self._inboxes = collections.deque(maxlen=_LAST_INBOXES)
         # Subject for deliveries that build on messages that this replica remembers.
         self._own_subject = f"_INBOX_{self._listener}.{secrets.token_hex(8)}"
         self._previews = (
@@ -172,15 +176,15 @@ class Bus:
             log("organism_bus: asked to end before NATS was reached")
             return
         self._is_connected = True
-        deliveries = await self._client.subscribe(
+        deliveries = await self._subscribe(
             self._subject("to"), queue=self._listener, cb=self._take)
-        taken = [await self._client.subscribe(self._own_subject, cb=self._take), deliveries]
+        taken = [await self._subscribe(self._own_subject, cb=self._take), deliveries]
         if self._previews:
-            taken.append(await self._client.subscribe(
+            taken.append(await self._subscribe(
                 self._previews, queue=self._listener, cb=self._take))
-        await self._client.subscribe(self._subject("cancel"), cb=self._cancel)
+        await self._subscribe(self._subject("cancel"), cb=self._cancel)
         for verb, subject in self._service.subjects():
-            await self._client.subscribe(subject, cb=self._explain(verb))
+            await self._subscribe(subject, cb=self._explain(verb))
         await self._here()
         threads = [threading.Thread(target=self._work, daemon=True) for _ in range(self._workers)]
         for thread in threads:
@@ -188,6 +192,10 @@ class Bus:
         living = asyncio.create_task(self._live())
         await self._stopping.wait()
         await self._leave(taken, living)
+
+    async def _subscribe(self, subject, **options):
+        self._subscribed.append(subject)
+        return await self._client.subscribe(subject, **options)
 
     async def _connect(self):
         """Connects, and retries until it succeeds. Returns False if the program is stopped first."""
@@ -280,7 +288,7 @@ class Bus:
 
     async def _wrong(self, error):
         """Ends the program on an error that waiting cannot repair. Logs every other error."""
-        text = f"organism_bus: {reason_of(error)}"
+        text = f"organism_bus: {self._as_written(reason_of(error))}"
         if not self._is_connected:
             if isinstance(error, ssl.SSLError):
                 authority = os.environ.get("ORGANISM_BUS_CA") or "the system's authorities"
@@ -317,8 +325,18 @@ class Bus:
         verb = "publish" if denied[1].lower() == "publish" else "subscribe"
         own = self._subject("re") + "."
         if verb == "subscribe" or not denied[2].lower().startswith(own.lower()):
-            report = f"{verb} {denied[2]}".encode()
+            report = f"{verb} {self._as_used(denied[2])}".encode()
             await self._publish(self._subject("re", "denied"), {}, report)
+
+    def _as_written(self, text):
+        """A server's error with the denied subject as this listener wrote it."""
+        denied = _PERMISSION.search(text)
+        return text.replace(denied[2], self._as_used(denied[2])) if denied else text
+
+    def _as_used(self, subject):
+        """The subject as this listener wrote it. nats-py turns a server's error into lowercase letters."""
+        used = (*self._subscribed, *self._inboxes)
+        return next((own for own in used if own.lower() == subject.lower()), subject)
 
     async def _closed(self):
         self._stopping.set()
@@ -363,6 +381,7 @@ class Bus:
             # A stopping replica must not announce itself any more.
             if self._may_ask(message.reply) and not self._stopping.is_set():
                 text = json.dumps(self._service.answer(verb)).encode()
+                self._inboxes.append(message.reply)
                 await self._publish(message.reply, self._announcement(), text)
 
         return explain
