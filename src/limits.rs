@@ -338,6 +338,9 @@ pub const CONTEXT_TOKENS_CEILING: u64 = 1_000_000_000;
 /// call reports the error of its last request.
 pub const MODEL_ATTEMPTS_DEFAULT: u32 = 3;
 pub const MODEL_ATTEMPTS_CEILING: u32 = 20;
+/// Maximum reservations of one attempt of a call. Each one is a record. A correct agent reserves
+/// before each request to its model, and so makes fewer: it tries each route in each round.
+pub const MODEL_RESERVATIONS_MAX: u32 = 1_000;
 pub const MODEL_BACKOFF_FIRST: Duration = Duration::from_millis(500);
 pub const MODEL_BACKOFF_MAX: Duration = Duration::from_secs(30);
 /// Longest wait that a provider may request with `Retry-After`. A response that requests a longer
@@ -1150,6 +1153,7 @@ pub const ALERT_PAGE_RECORDS: u64 = 500;
 pub const ALERT_REQUEST_RECORDS_MAX: usize = 1_000;
 
 const STOP_SECONDS: u64 = DRAIN_TIMEOUT.as_secs() + 2 * STOPPED_TURNS_TIMEOUT.as_secs();
+const _: () = assert!(ROUTES_MAX as u32 * MODEL_ATTEMPTS_CEILING <= MODEL_RESERVATIONS_MAX);
 const _: () = assert!(STOP_SECONDS < ORGANISM_WAIT_TIMEOUT.as_secs());
 const _: () = assert!(RESTART_REST.as_secs() * 2 <= TIMEOUT_DEFAULT.as_secs());
 const _: () = assert!(SCHEMA_COMPILE_TIMEOUT.as_secs() <= SCHEMA_COMPILE_WALL_TIMEOUT.as_secs());

@@ -45,6 +45,8 @@ pub(super) struct RunningAttempt {
     /// Calls to the same listener in the same thread that were queued since the hand-over. The
     /// listener cannot know them before its next delivery.
     pub later_calls: Vec<CallId>,
+    /// Number of reservations that the attempt has made.
+    pub reservations: u32,
 }
 
 impl CallTable {
@@ -108,6 +110,13 @@ impl CallTable {
         let running = self.running.get_mut(&call);
         if let Some(running) = running.filter(|running| running.contract.is_serial()) {
             running.later_calls.push(later);
+        }
+    }
+
+    /// Counts a reservation of the call's attempt in flight.
+    pub fn count_reservation(&mut self, call: CallId) {
+        if let Some(running) = self.running.get_mut(&call) {
+            running.reservations += 1;
         }
     }
 
@@ -253,6 +262,7 @@ mod tests {
             contract,
             stop_reason: None,
             later_calls: Vec::new(),
+            reservations: 0,
         };
         calls.start(call(), running);
         (calls, attempt)

@@ -136,6 +136,7 @@ impl Core {
             contract: Arc::clone(contract),
             stop_reason: None,
             later_calls: Vec::new(),
+            reservations: 0,
         };
 
         self.calls.start(call, running);

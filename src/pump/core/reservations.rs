@@ -8,6 +8,7 @@ use super::event::{Alarm, Effect};
 use super::{Core, Step};
 use crate::envelope::{NotReserved, Reservation, RouteLimit};
 use crate::ids::{Attempt, CallId, ThreadId};
+use crate::limits;
 use crate::mutant::mutant;
 use crate::thread::{Fact, Input, ModelReservation, Tree};
 
@@ -40,6 +41,7 @@ impl Core {
             let reserved =
                 Fact::Reserved { call, attempt, agent, spending, request, route, thread: None };
             self.fact(step, reserved);
+            self.calls.count_reservation(call);
         }
 
         step.effect(Effect::Reserved { call, attempt, answer });
@@ -59,6 +61,12 @@ impl Core {
         reservation: &Reservation,
     ) -> Result<(), NotReserved> {
         self.room_for(call, attempt, reservation).map_err(NotReserved::Spent)?;
+        let reserved = self.calls.running(call).map_or(0, |running| running.reservations);
+        let most = limits::MODEL_RESERVATIONS_MAX;
+        if reserved >= most {
+            let detail = format!("this attempt has made all of its {most} reservations");
+            return Err(NotReserved::Exhausted(detail));
+        }
 
         let Some(RouteLimit { route, most }) = &reservation.route else { return Ok(()) };
         let requests = self.state.call(call).map_or(&[][..], |open| &open.requests);

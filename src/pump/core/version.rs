@@ -226,6 +226,7 @@ const CHANGES: &[(u32, &str)] = &[
          it was held with",
     ),
     (71, "a pump that a command starts for a cancellation drains from its boot on"),
+    (72, "the reservations of one attempt have a limit"),
     // Each version has one line. After a merge conflict, take the next version.
 ];
 

@@ -4,6 +4,7 @@
 use organism::bus::Delivery;
 use organism::contract::{Budget, Contract, TreeLimits};
 use organism::envelope::{AttemptFailure, Money, Reservation, RouteLimit, Spending, Turn};
+use organism::limits;
 use organism::thread::{Fact, WarningStatus};
 
 use super::world::{World, agent, client, core, fresh, listener, reservation, word};
@@ -115,6 +116,25 @@ fn the_cost_of_a_failed_attempt_is_spent() {
     let third = world.delivery("thinker");
     assert_eq!(world.reserve(&third, 1, Money::default()), Ok(()));
     spends(&mut world, &third, 1, Money::default(), &word("plan", "on"));
+    world.check_replay();
+}
+
+/// Each reservation is a record, so an attempt cannot make records without end.
+#[test]
+fn an_attempt_makes_a_limited_number_of_reservations() {
+    let mut world = limited(TreeLimits { tokens: 1_000, ..Default::default() });
+    let [first, second] = two_writers(&mut world);
+    let free = Money::default();
+    for _ in 0..limits::MODEL_RESERVATIONS_MAX {
+        assert_eq!(world.reserve(&first, 1, free), Ok(()));
+    }
+
+    let records = world.records.len();
+    let refused = world.reserve(&first, 1, free).unwrap_err();
+    assert_eq!(refused, "this attempt has made all of its 1000 reservations");
+    assert_eq!(world.records.len(), records);
+    assert_eq!(world.reserve(&second, 1, free), Ok(()), "another attempt");
+    spends(&mut world, &first, 1, free, &word("report", "r"));
     world.check_replay();
 }
 
