@@ -492,7 +492,10 @@ impl Core {
         thread: Option<&ThreadId>,
         payloads: Vec<Gated>,
     ) {
-        let message = format!("attempt {} is no longer the current one", source.attempt);
+        let AttemptSource { call, attempt, .. } = source;
+        // This refusal is not in the call's thread, so its text names the call.
+        let of_call = if thread.is_none() { format!(" of the call {call}") } else { String::new() };
+        let message = format!("attempt {attempt}{of_call} is no longer the current one");
         let callee = self.state.call(source.call).map(|open| open.callee.clone());
         let claimed = callee.filter(|_| mutant("record-the-claimed-name"));
         let sender = claimed.as_ref().unwrap_or(&source.listener);

@@ -226,7 +226,11 @@ const CHANGES: &[(u32, &str)] = &[
          it was held with",
     ),
     (71, "a pump that a command starts for a cancellation drains from its boot on"),
-    (72, "the reservations of one attempt have a limit"),
+    (
+        72,
+        "the refusal of an answer outside of its thread names the call; and the reservations of \
+         one attempt have a limit",
+    ),
     // Each version has one line. After a merge conflict, take the next version.
 ];
 

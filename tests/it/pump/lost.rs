@@ -55,6 +55,12 @@ fn a_single_attempt_that_was_out_when_the_pump_died_is_never_delivered_again() {
     assert!(messages[0].payload.as_str().contains("retry_allowed=\"false\""));
     world.answer(&before, &[word("found", "late")]);
     assert_eq!(world.refusals(), ["finder stale-attempt"]);
+    let refusal = world.records.last().unwrap().facts.iter().find_map(|fact| match fact {
+        Fact::Refused { refusal, .. } => Some(refusal.message.clone()),
+        _ => None,
+    });
+    let message = format!("attempt 1.1 of the call {call} is no longer the current one");
+    assert_eq!(refusal, Some(message), "the refusal is not in the thread of the call");
     expect_test::expect![[r#"
         1 call desk>finder look(q) [failed]
         2 system core>desk system-error unknown-outcome [recorded]
