@@ -334,6 +334,11 @@ pub const ANSWER_TOKENS_CEILING: u32 = 10_000_000;
 /// Highest configurable price of a million tokens.
 pub const PRICE_CEILING: f64 = 1e6;
 pub const CONTEXT_TOKENS_CEILING: u64 = 1_000_000_000;
+/// Maximum tokens of one attempt, in its prompts and answers together. An attempt may make several
+/// requests to its model, and a provider may report up to [`TOKENS_CEILING`] for each one.
+pub const ATTEMPT_TOKENS_MAX: u64 = TOKENS_CEILING * MODEL_RESERVATIONS_MAX as u64;
+/// Maximum cost of one attempt, in billionths of the currency unit.
+pub const ATTEMPT_MONEY_NANO_MAX: u64 = MONEY_CEILING as u64 * 1_000_000_000;
 /// Default number of rounds in which a call tries the routes of a model. If all rounds fail, the
 /// call reports the error of its last request.
 pub const MODEL_ATTEMPTS_DEFAULT: u32 = 3;

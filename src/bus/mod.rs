@@ -135,6 +135,19 @@ pub trait Sink: Send + Sync + 'static {
         attempt: Attempt,
         result: Result<Outcome, AttemptFailure>,
     );
+    /// Reports the end of a delivery to an agent on another machine, as [`Sink::ended`] does.
+    /// `position` is the position of the delivery. The host on the other machine has written the
+    /// note of its turn, so the sink compares the note with this position.
+    fn ended_at(
+        &self,
+        listener: &ListenerName,
+        call: CallId,
+        attempt: Attempt,
+        _position: Position,
+        result: Result<Outcome, AttemptFailure>,
+    ) {
+        self.ended(listener, call, attempt, result);
+    }
     /// Reports that no listener took the delivery. The delivery then does not count as an attempt.
     /// If a listener may have taken the delivery, call [`Sink::ended`] instead.
     fn not_taken(&self, listener: &ListenerName, call: CallId, attempt: Attempt, detail: String) {

@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::limits;
+
 /// An amount of money, in billionths of the unit of the config's currency. A billionth is fine
 /// enough for the price of a single token.
 #[derive(
@@ -55,6 +57,12 @@ impl Spending {
     pub const fn plus(self, other: Self) -> Self {
         let tokens = self.tokens.saturating_add(other.tokens);
         Self { tokens, money: self.money.plus(other.money) }
+    }
+
+    /// Whether one attempt can use this amount. Hosts on other machines report amounts, and the sums
+    /// of larger ones would overflow.
+    pub const fn is_possible(self) -> bool {
+        self.tokens <= limits::ATTEMPT_TOKENS_MAX && self.money.0 <= limits::ATTEMPT_MONEY_NANO_MAX
     }
 }
 

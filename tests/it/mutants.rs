@@ -376,7 +376,7 @@ const GUARDS: &[(&str, &str)] = &[
     ),
     (
         "believe-the-note",
-        "organism::hosted::strangers::a_turn_in_the_name_of_another_agent_is_refused",
+        "organism::hosted::strangers::a_turn_whose_note_states_another_turn_is_refused",
     ),
     ("reuse-the-attempt", SIMULATION),
     ("count-every-time", "pump::clock::a_clock_that_is_set_forward_ends_no_tree_and_no_attempt"),

@@ -193,6 +193,11 @@ fn reservation(body: &[u8]) -> Result<AgentRequest, RequestRefusal> {
     })?;
     let WireReservation { tokens, money, counted, request, limit: route } = wire;
     let spending = Spending { tokens, money };
+    if !spending.is_possible() {
+        let detail = "the reservation exceeds the maximum tokens or the maximum cost of an attempt";
+        return Err(RequestRefusal::new(RequestRefusal::UNREADABLE, detail));
+    }
+
     Ok(AgentRequest::Reserve(Reservation { spending, counted, request, route }))
 }
 
@@ -284,6 +289,11 @@ pub(super) fn answer(bytes: &[u8]) -> Result<Outcome, AttemptFailure> {
             let payloads = payloads.into_iter().map(String::into_bytes).collect();
             Ok(Outcome { payloads, turn: Some(*turn) })
         }
+        Ok(WireOutcome::Failure(failure))
+            if failure.spent().is_some_and(|spent| !spent.is_possible()) =>
+        {
+            unusable("its failure exceeds the maximum tokens or the maximum cost of an attempt")
+        }
         Ok(WireOutcome::Failure(failure)) => Err(shortened(failure)),
         Err(error) => unusable(&error.to_string()),
     }
@@ -362,6 +372,13 @@ mod tests {
             assert_eq!(read(&message(&ask)), Some(Ok(ask)));
         }
 
+        for (tokens, money) in [(u64::MAX, 12), (70_000, u64::MAX)] {
+            let spending = Spending { tokens, money: Money(money) };
+            let reservation = Reservation { spending, counted: true, request: 1, route: None };
+            let refused = read(&message(&AgentRequest::Reserve(reservation)));
+            assert_eq!(refused.unwrap().unwrap_err().code, RequestRefusal::UNREADABLE);
+        }
+
         let mut odd = message(&AgentRequest::Thread { known: Some(mark), offset: 0 });
         odd.headers.as_mut().unwrap().insert(header_names::OFFSET, "-1");
         assert_eq!(read(&odd).unwrap().unwrap_err().code, RequestRefusal::UNREADABLE);
@@ -404,6 +421,15 @@ mod tests {
         let failure =
             AttemptFailure::CutShort { detail: "stalled".to_owned(), spent, retried: true };
         assert_eq!(answer(&write(Err(failure.clone()))), Err(failure));
+
+        for (tokens, money) in [(u64::MAX, 9), (3, u64::MAX)] {
+            let spent = Spending { tokens, money: Money(money) };
+            let detail = "stalled".to_owned();
+            let failure = AttemptFailure::CutShort { detail, spent, retried: true };
+            let unusable = answer(&write(Err(failure)));
+            assert!(matches!(unusable, Err(AttemptFailure::Garbage { .. })), "{unusable:?}");
+        }
+
         let detail = "\u{e9}".repeat(limits::FAILURE_CHARS_MAX + 1);
         let Err(AttemptFailure::Crashed { detail }) =
             answer(&write(Err(AttemptFailure::Crashed { detail })))

@@ -14,7 +14,7 @@ use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use crate::bus::{Delivery, DeliveryPreview, Outcome, Sink};
 use crate::envelope::AttemptFailure;
-use crate::ids::{Attempt, CallId};
+use crate::ids::{Attempt, CallId, Position};
 use crate::limits;
 use crate::locks::locked;
 use crate::mutant::mutant;
@@ -498,11 +498,13 @@ impl NatsShared {
                 }
 
                 self.report_presence_at(token);
+                let remote = self.remote_agents.as_ref();
+                let position = remote.and_then(|agents| agents.position_of(token));
                 let ended = self.in_flight().end_answered(token);
                 match ended {
                     // The pump refuses this answer, and records the refusal.
                     EndedAttempt::InTime(key) | EndedAttempt::Late(key) => {
-                        self.answered(key, answer, ending, message.payload.len());
+                        self.answered(key, position, answer, ending, message.payload.len());
                     }
                     EndedAttempt::Unknown => self.stray(message),
                 }
@@ -510,22 +512,26 @@ impl NatsShared {
         }
     }
 
-    /// Handles an answer. A long answer is checked on another task, so that the check does not
-    /// delay the messages of other listeners.
+    /// Handles an answer. `position` is the position of the delivery to a remote agent; `None` for
+    /// other listeners.
     fn answered(
         self: &Arc<Self>,
         key: AttemptKey,
+        position: Option<Position>,
         answer: Result<Outcome, AttemptFailure>,
         ending: EndingGuard,
         bytes: usize,
     ) {
-        if bytes <= limits::NATS_INLINE_CHECK_BYTES {
-            return self.ended(key, answer);
-        }
-
         let shared = Arc::clone(self);
-        self.runtime.spawn_blocking(move || {
-            shared.ended(key, answer);
+        self.run_check(bytes, move || {
+            let (call, attempt) = key;
+            let listener = &shared.options.listener;
+            match position {
+                Some(position) => {
+                    shared.sink.ended_at(listener, call, attempt, position, answer);
+                }
+                None => shared.sink.ended(listener, call, attempt, answer),
+            }
             drop(ending);
         });
     }

@@ -149,6 +149,12 @@ impl RemoteAgentAttempts {
         open.get(&token)?.about.as_ref().map(|(thread, _)| thread.clone())
     }
 
+    /// Returns the position of an attempt's delivery, or `None` if the attempt is not open.
+    pub fn position_of(&self, token: AttemptToken) -> Option<Position> {
+        let open = locked(&self.open);
+        open.get(&token)?.about.as_ref().map(|(_, position)| *position)
+    }
+
     /// Removes each attempt for which `status` returns [`AttemptStatus::Unknown`]. Also frees
     /// memory of each attempt that was given up:
     /// - The encoded thread of the attempt is dropped at once.

@@ -70,7 +70,7 @@ impl NatsShared {
 
     /// Runs `check`, which checks an answer of `bytes` bytes. A long answer is checked on another
     /// thread, so that the check does not delay the messages of other listeners.
-    fn run_check(&self, bytes: usize, check: impl FnOnce() + Send + 'static) {
+    pub(super) fn run_check(&self, bytes: usize, check: impl FnOnce() + Send + 'static) {
         if bytes <= limits::NATS_INLINE_CHECK_BYTES {
             check();
         } else {

@@ -17,9 +17,9 @@ use super::shared_gate::SharedGate;
 use crate::bus::live::{LiveChannel, LiveSource};
 use crate::bus::{ModelState, Outcome, Reserved, Sink};
 use crate::clock::Time;
-use crate::envelope::{AttemptFailure, Reservation, Turn};
+use crate::envelope::{AttemptFailure, Money, Reservation, Spending, Turn};
 use crate::failpoint::failpoint;
-use crate::ids::{Attempt, CallId, ListenerName};
+use crate::ids::{Attempt, CallId, ListenerName, Position};
 use crate::limits;
 use crate::locks::locked;
 use crate::mutant::mutant;
@@ -93,8 +93,8 @@ impl PumpSink {
         listener: &ListenerName,
         call: CallId,
         attempt: Attempt,
-        outcome: Outcome,
-        arrived: Time,
+        position: Option<Position>,
+        (outcome, arrived): (Outcome, Time),
     ) -> Event {
         let count = outcome.payloads.len();
         if count > limits::OUTCOME_PAYLOADS_MAX {
@@ -105,7 +105,7 @@ impl PumpSink {
         }
 
         let gate = self.gates.of_attempt(call, attempt);
-        if let Err(detail) = note_of(&gate, listener, call, &outcome) {
+        if let Err(detail) = note_of(&gate, listener, call, position, &outcome) {
             let failure = AttemptFailure::Garbage { detail };
             return Event::Failed { listener: listener.clone(), call, attempt, failure };
         }
@@ -123,15 +123,44 @@ impl PumpSink {
         let arrived = Some(arrived);
         Event::Outcome { listener, call, attempt, payloads, turn, arrived }
     }
+
+    /// Reports the end of an attempt to the pump. `position` is the position of the delivery to an
+    /// agent on another machine; `None` for other listeners.
+    fn end(
+        &self,
+        listener: &ListenerName,
+        call: CallId,
+        attempt: Attempt,
+        position: Option<Position>,
+        result: Result<Outcome, AttemptFailure>,
+    ) {
+        failpoint("answered");
+        self.live.attempt_ended(call, attempt);
+        match result {
+            Ok(outcome) => {
+                // Stamped before the gate's check, which may take until after the deadline.
+                let arrived = self.arrivals.stamp(listener, call, attempt);
+                let _guard = CheckGuard { sink: self, listener, call, attempt };
+                self.send(self.gated(listener, call, attempt, position, (outcome, arrived)));
+            }
+            Err(failure) if self.is_dropped(listener, &failure) => {}
+            Err(failure) => {
+                let listener = listener.clone();
+                self.send(Event::Failed { listener, call, attempt, failure });
+            }
+        }
+    }
 }
 
 /// Checks the note that a model turn adds to the record. The note must be a valid payload of the
-/// core, and must name the agent `listener` and the call `call`. The token counts in the note must
-/// be those of the turn.
+/// core, and must name the agent `listener` and the call `call`. If `position`, the position of the
+/// delivery, is known, the note must state it. The note must number the turn, and must state the
+/// tokens and the cost of the turn.
 fn note_of(
     gate: &Gate,
     listener: &ListenerName,
     call: CallId,
+    position: Option<Position>,
     outcome: &Outcome,
 ) -> Result<(), String> {
     let Some(turn) = outcome.turn.as_ref().filter(|turn| !turn.note.is_empty()) else {
@@ -143,7 +172,9 @@ fn note_of(
             if !is_of(&turn.note, listener, call) && !mutant("believe-the-note") {
                 return Err("its turn is noted as another's".to_owned());
             }
-            check_token_counts(turn)
+            check_prompt_source(turn, position)?;
+            check_numbers(turn)?;
+            check_usage(turn)
         }
         Ok((name, _)) => Err(format!("its turn is noted as `{name}`, not as one model-turn")),
         Err(refusal) => Err(format!("the note of its turn cannot be recorded: {refusal}")),
@@ -180,22 +211,85 @@ fn is_of(note: &str, agent: &ListenerName, call: CallId) -> bool {
     })
 }
 
-/// Checks that a turn's note states the token counts of the turn. These counts are charged to
-/// budgets, so the recorded note must account for them.
-fn check_token_counts(turn: &Turn) -> Result<(), String> {
+/// Checks what a turn's note states about the source of the turn. The note must state `position`,
+/// the position of the delivery, if it is known: the prompt is rebuilt up to there. The note must
+/// state a recorded answer only if the turn repeats one.
+fn check_prompt_source(turn: &Turn, position: Option<Position>) -> Result<(), String> {
     let head = Element::head(&turn.note);
-    let noted = |name| head.as_ref().and_then(|head| head.attribute(name)).unwrap_or("no");
-    let noted_in = noted("tokens_in");
-    let noted_out = noted("tokens_out");
-    let Turn { tokens_in, tokens_out, .. } = turn;
-    if noted_in == tokens_in.to_string() && noted_out == tokens_out.to_string() {
-        return Ok(());
+    let noted = |name| head.as_ref().and_then(|head| head.attribute(name));
+    if noted("recorded").is_some() && turn.recorded.is_none() {
+        return Err("its note states a recorded answer, and its turn repeats none".to_owned());
     }
 
-    Err(format!(
-        "its turn counts {tokens_in} + {tokens_out} tokens, and its note states {noted_in} + \
-         {noted_out}; the host of the agent runs another program, or counts wrongly"
-    ))
+    let noted = noted("position").unwrap_or("no");
+    match position {
+        Some(position) if noted != position.to_string() => Err(format!(
+            "its turn was delivered at position {position}, and its note states position {noted}"
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// Checks the numbers of the turn and the latency that a turn's note states. The index looks turns
+/// up by their number.
+fn check_numbers(turn: &Turn) -> Result<(), String> {
+    let head = Element::head(&turn.note);
+    let noted = |name| head.as_ref().and_then(|head| head.attribute(name));
+    for name in ["turn", "iteration"] {
+        let number = noted(name).and_then(|text| text.parse::<u32>().ok());
+        if number.is_none_or(|number| number == 0) {
+            let text = noted(name).unwrap_or("no");
+            return Err(format!("its note states {name} {text}, which is no number from 1 on"));
+        }
+    }
+
+    match noted("latency_ms") {
+        Some(text) if text.parse::<u64>().is_err() => {
+            Err(format!("its note states latency_ms {text}, which is no number"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Checks that a turn's note states the token counts and the cost of the turn. Both are charged to
+/// budgets, so the recorded note must account for them.
+fn check_usage(turn: &Turn) -> Result<(), String> {
+    const REASON: &str = "the host of the agent runs another program, or counts wrongly";
+    let head = Element::head(&turn.note);
+    let noted = |name| head.as_ref().and_then(|head| head.attribute(name));
+    let noted_in = noted("tokens_in").unwrap_or("no");
+    let noted_out = noted("tokens_out").unwrap_or("no");
+    let Turn { tokens_in, tokens_out, money, .. } = turn;
+    if noted_in != tokens_in.to_string() || noted_out != tokens_out.to_string() {
+        return Err(format!(
+            "its turn counts {tokens_in} + {tokens_out} tokens, and its note states {noted_in} + \
+             {noted_out}; {REASON}"
+        ));
+    }
+
+    let tokens = tokens_in.saturating_add(*tokens_out);
+    let spent = Spending { tokens, money: *money };
+    if !spent.is_possible() {
+        let tokens_max = limits::ATTEMPT_TOKENS_MAX;
+        let money_max = Money(limits::ATTEMPT_MONEY_NANO_MAX);
+        return Err(format!(
+            "its turn counts {tokens} tokens and costs {money}, and at most {tokens_max} tokens \
+             and a cost of {money_max} are possible; {REASON}"
+        ));
+    }
+
+    // A note states no cost if the config has no prices.
+    let no_cost = Money::default().to_string();
+    let noted_cost = noted("cost").unwrap_or(&no_cost);
+    if noted_cost != money.to_string() {
+        return Err(format!("its turn costs {money}, and its note states {noted_cost}; {REASON}"));
+    }
+
+    if !money.is_zero() && noted("currency").is_none_or(str::is_empty) {
+        return Err(format!("its turn costs {money}, and its note states no currency; {REASON}"));
+    }
+
+    Ok(())
 }
 
 impl Sink for PumpSink {
@@ -206,21 +300,18 @@ impl Sink for PumpSink {
         attempt: Attempt,
         result: Result<Outcome, AttemptFailure>,
     ) {
-        failpoint("answered");
-        self.live.attempt_ended(call, attempt);
-        match result {
-            Ok(outcome) => {
-                // Stamped before the gate's check, which may take until after the deadline.
-                let arrived = self.arrivals.stamp(listener, call, attempt);
-                let _guard = CheckGuard { sink: self, listener, call, attempt };
-                self.send(self.gated(listener, call, attempt, outcome, arrived));
-            }
-            Err(failure) if self.is_dropped(listener, &failure) => {}
-            Err(failure) => {
-                let listener = listener.clone();
-                self.send(Event::Failed { listener, call, attempt, failure });
-            }
-        }
+        self.end(listener, call, attempt, None, result);
+    }
+
+    fn ended_at(
+        &self,
+        listener: &ListenerName,
+        call: CallId,
+        attempt: Attempt,
+        position: Position,
+        result: Result<Outcome, AttemptFailure>,
+    ) {
+        self.end(listener, call, attempt, Some(position), result);
     }
 
     fn not_taken(&self, listener: &ListenerName, call: CallId, attempt: Attempt, detail: String) {

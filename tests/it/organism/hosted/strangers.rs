@@ -1,5 +1,6 @@
 //! Rights and limits of a process with the key of an agent.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use futures_util::StreamExt as _;
@@ -111,12 +112,35 @@ fn header(message: &Message, name: &'static str) -> String {
     message.headers.as_ref().unwrap().get(name).unwrap().to_string()
 }
 
-/// A turn of `agent` with the text `text`, in the form of an answer.
-fn turn(agent: &str, call: &str, text: &str) -> String {
+/// A turn for `delivery` with the text `text`, in the form of an answer.
+fn turn(delivery: &Message, text: &str) -> String {
+    forged_turn(delivery, text, &[])
+}
+
+/// A turn as [`turn`] makes it. Its note has the attributes `forged` in place of its own.
+fn forged_turn(delivery: &Message, text: &str, forged: &[(&str, &str)]) -> String {
+    let call = header(delivery, "Organism-Call");
+    let position = header(delivery, "Organism-Position");
+    let mut attributes = BTreeMap::from([
+        ("agent", "writer"),
+        ("call", &call),
+        ("turn", "1"),
+        ("iteration", "1"),
+        ("position", &position),
+        ("transport", "xml"),
+        ("provider", "p"),
+        ("model", "m"),
+        ("renderer", "3"),
+        ("stop", "normal"),
+        ("tokens_in", "1"),
+        ("tokens_out", "1"),
+        ("latency_ms", "1"),
+    ]);
+    attributes.extend(forged.iter().copied());
+    let attributes = attributes.iter().map(|(name, value)| format!(" {name}=\"{value}\""));
+    let attributes: String = attributes.collect();
     let note = format!(
-        "<model-turn xmlns=\"https://xml-pipeline.org/ns/core/v1\" agent=\"{agent}\" call=\"{call}\" \
-         turn=\"1\" iteration=\"1\" position=\"2\" transport=\"xml\" provider=\"p\" model=\"m\" \
-         renderer=\"3\" stop=\"normal\" tokens_in=\"1\" tokens_out=\"1\" latency_ms=\"1\">\
+        "<model-turn xmlns=\"https://xml-pipeline.org/ns/core/v1\"{attributes}>\
          <raw>{text}</raw></model-turn>"
     );
     let payload = format!("<said xmlns=\"urn:example:talk\">{text}</said>");
@@ -166,8 +190,7 @@ fn a_thread_is_sent_only_to_the_host_of_its_open_turn() {
         let late = stranger.ask(&own, &[("Organism-Ask", "reserve")], reservation).await;
         assert_eq!(code(&late), Some("410"));
 
-        let call = header(&second, "Organism-Call");
-        let done = stranger.answer(&reply(&second), &turn("writer", &call, "done")).await;
+        let done = stranger.answer(&reply(&second), &turn(&second, "done")).await;
         assert_eq!(code(&done), None, "{done:?}");
         let over = stranger.thread(&reply(&second)).await;
         assert_eq!(code(&over), Some("410"));
@@ -250,8 +273,7 @@ fn a_host_is_sent_what_is_new_and_the_whole_thread_if_it_has_that_of_another_jou
         let told = stranger.ask(&own, &known, "").await;
         assert_eq!(text(&told), text(&whole), "payloads may have been taken out since that run");
 
-        let call = header(&delivery, "Organism-Call");
-        let done = stranger.answer(&own, &turn("writer", &call, "done")).await;
+        let done = stranger.answer(&own, &turn(&delivery, "done")).await;
         assert_eq!(code(&done), None, "{done:?}");
         assert_eq!(running.stop(), Some(0));
     });
@@ -292,8 +314,7 @@ fn responses_to_an_agent_host_go_to_its_inbox_and_nowhere_else() {
         for _ in 0..20 {
             assert_eq!(code(&stranger.thread(&own).await), None);
         }
-        let call = header(&delivery, "Organism-Call");
-        stranger.answer(&own, &turn("writer", &call, "done")).await;
+        stranger.answer(&own, &turn(&delivery, "done")).await;
         spy.publish("end", "".into()).await.unwrap();
         while let Some(message) = timeout(PATIENCE, all.next()).await.unwrap() {
             let subject = message.subject.to_string();
@@ -310,52 +331,91 @@ fn responses_to_an_agent_host_go_to_its_inbox_and_nowhere_else() {
 }
 
 #[test]
-fn a_turn_in_the_name_of_another_agent_is_refused() {
+fn a_turn_whose_note_states_another_turn_is_refused() {
     let (server, house, running, runtime) = setting();
     let mut stranger = runtime.block_on(Stranger::at(&server));
-    let forged = |agent: &'static str, of_call: Option<&'static str>| {
+    let mut answered = |forged: &[(&str, &str)]| {
         let sent = sending(&house);
         runtime.block_on(async {
             let delivery = stranger.next().await;
-            let call = header(&delivery, "Organism-Call");
-            let turn = turn(agent, of_call.unwrap_or(&call), "mine");
+            let turn = forged_turn(&delivery, "mine", forged);
             assert_eq!(code(&stranger.answer(&reply(&delivery), &turn).await), None);
         });
         finish(sent)
     };
-    let mut forged = forged;
-    for (agent, call) in
-        [("planner", None), ("writer", Some("0198a7c2-0000-7000-8000-000000000001"))]
-    {
-        let told = forged(agent, call);
-        assert!(told.out.contains("listener-failed"), "{told:?}");
+
+    let other = "0198a7c2-0000-7000-8000-000000000001";
+    let cases = [
+        ("agent", "planner", "noted as another's"),
+        ("call", other, "noted as another's"),
+        ("position", "999999", "its note states position 999999"),
+        ("recorded", other, "its note states a recorded answer"),
+        ("turn", "-1", "its note states turn -1,"),
+        ("iteration", "0", "its note states iteration 0,"),
+        ("latency_ms", "soon", "its note states latency_ms soon,"),
+    ];
+    for (name, value, _) in cases {
+        let told = answered(&[(name, value)]);
+        assert!(told.out.contains("listener-failed"), "{name}: {told:?}");
     }
-    assert_eq!(forged("writer", None).out, talk_reply("mine"));
+    assert_eq!(answered(&[]).out, talk_reply("mine"));
+
     let noted = super::record(&house);
-    assert_eq!(noted.iter().filter(|fact| fact.contains("noted as another's")).count(), 2);
-    assert_eq!(noted.iter().filter(|fact| fact.contains("<model-turn ")).count(), 1);
+    let count = |text: &str| noted.iter().filter(|fact| fact.contains(text)).count();
+    for (_, _, reason) in cases {
+        let expected = cases.iter().filter(|(_, _, other)| *other == reason).count();
+        assert_eq!(count(reason), expected, "{reason}: {noted:?}");
+    }
+    assert_eq!(count("<model-turn "), 1);
     assert_eq!(running.stop(), Some(0));
 }
 
 #[test]
-fn a_turn_that_counts_other_tokens_than_its_note_is_refused() {
+fn a_turn_that_is_charged_otherwise_than_its_note_states_is_refused() {
+    const PRICED: &str = "\"money\":2000000,\"tokens_out\":1";
     let (server, house, running, runtime) = setting();
     let mut stranger = runtime.block_on(Stranger::at(&server));
-    let mut counted = |other: &str| {
+    let mut counted = |other: &str, noted: &[(&str, &str)]| {
         let sent = sending(&house);
         runtime.block_on(async {
             let delivery = stranger.next().await;
-            let turn = turn("writer", &header(&delivery, "Organism-Call"), "mine");
-            let turn = turn.replace("\"tokens_out\":1", &format!("\"tokens_out\":{other}"));
+            let turn = forged_turn(&delivery, "mine", noted);
+            let turn = turn.replace("\"tokens_out\":1", other);
             assert_eq!(code(&stranger.answer(&reply(&delivery), &turn).await), None);
         });
         finish(sent)
     };
-    assert!(counted("7").out.contains("listener-failed"));
-    assert_eq!(counted("1").out, talk_reply("mine"));
-    let reason = "its turn counts 1 + 7 tokens, and its note states 1 + 1";
+
+    let many = u64::MAX.to_string();
+    let counts = format!("\"tokens_out\":{many}");
+    let costs = format!("\"money\":{many},\"tokens_out\":1");
+    let cases: [(&str, &[(&str, &str)]); 6] = [
+        ("\"tokens_out\":7", &[]),
+        (counts.as_str(), &[("tokens_out", many.as_str())]),
+        (PRICED, &[]),
+        (PRICED, &[("cost", "0.003"), ("currency", "EUR")]),
+        (PRICED, &[("cost", "0.002")]),
+        (costs.as_str(), &[("cost", "18446744073.709551615"), ("currency", "EUR")]),
+    ];
+    for (other, noted) in cases {
+        assert!(counted(other, noted).out.contains("listener-failed"), "{other} {noted:?}");
+    }
+    let priced = counted(PRICED, &[("cost", "0.002"), ("currency", "EUR")]);
+    assert_eq!(priced.out, talk_reply("mine"));
+    assert_eq!(counted("\"tokens_out\":1", &[]).out, talk_reply("mine"));
+
     let noted = super::record(&house);
-    assert_eq!(noted.iter().filter(|fact| fact.contains(reason)).count(), 1, "{noted:?}");
+    for reason in [
+        "its turn counts 1 + 7 tokens, and its note states 1 + 1",
+        "its turn counts 18446744073709551615 tokens and costs 0.00, and at most",
+        "its turn counts 2 tokens and costs 18446744073.709551615, and at most",
+        "its turn costs 0.002, and its note states 0.00;",
+        "its turn costs 0.002, and its note states 0.003;",
+        "its turn costs 0.002, and its note states no currency;",
+    ] {
+        let count = noted.iter().filter(|fact| fact.contains(reason)).count();
+        assert_eq!(count, 1, "{reason}: {noted:?}");
+    }
     assert_eq!(running.stop(), Some(0));
 }
 
