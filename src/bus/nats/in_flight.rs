@@ -126,6 +126,8 @@ pub(super) enum AttemptStatus {
     Out,
     /// The attempt was given up. An answer may still arrive.
     GivenUp,
+    /// The attempt was answered. The same answer may arrive again.
+    Answered,
     Unknown,
 }
 
@@ -335,6 +337,8 @@ impl InFlightTable {
             AttemptStatus::Out
         } else if self.given_up.iter().any(|given_up| given_up.token == token) {
             AttemptStatus::GivenUp
+        } else if self.answered(token).is_some() {
+            AttemptStatus::Answered
         } else {
             AttemptStatus::Unknown
         }
@@ -342,7 +346,7 @@ impl InFlightTable {
 
     /// Whether the attempt with this token is in flight, or was given up but may still be answered.
     pub fn knows(&self, token: AttemptToken) -> bool {
-        self.status(token) != AttemptStatus::Unknown
+        matches!(self.status(token), AttemptStatus::Out | AttemptStatus::GivenUp)
     }
 
     /// Records that the listener has a replica. Returns true if the listener was recorded as absent
@@ -804,7 +808,8 @@ mod tests {
         assert_eq!(in_flight.count_stray(1), StrayVerdict::Report);
         assert_eq!(in_flight.end_answered(1), EndedAttempt::InTime(key(1)));
         assert_eq!(in_flight.end_answered(1), EndedAttempt::Unknown);
-        assert_eq!(in_flight.status(1), AttemptStatus::Unknown);
+        assert_eq!(in_flight.status(1), AttemptStatus::Answered);
+        assert!(!in_flight.knows(1));
         assert_eq!(in_flight.answered(1), Some(key(1)));
         let repeated: Vec<_> = (0..4).map(|_| in_flight.count_repeated(1)).collect();
         assert_eq!(repeated, [true, true, false, false]);

@@ -115,6 +115,37 @@ struct RemoteAttempt {
     answer: Vec<u8>,
     /// Time at which the latest part of the answer arrived; `None` if no part has arrived.
     came: Option<Instant>,
+    /// The last part of the answer; `None` before the answer is complete.
+    last_part: Option<ReceivedPart>,
+}
+
+/// A part of an answer: the bytes from `offset` on, of the `size` bytes of the answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct ReceivedPart {
+    offset: usize,
+    size: usize,
+    digest: Digest,
+}
+
+impl ReceivedPart {
+    /// Whether `part` repeats a part of the answer that ends with this part. Only its last part is
+    /// compared by content, because no answer is complete without its last part.
+    fn is_repeated_by(&self, part: &Self) -> bool {
+        part == self || (part.size == self.size && part.offset < self.offset)
+    }
+}
+
+/// How a part of an answer was taken.
+#[derive(Debug, PartialEq, Eq)]
+enum TakenPart {
+    /// Further parts are missing.
+    Partial,
+    /// The part completes this answer.
+    Complete(Vec<u8>),
+    /// The answer is complete, and contains this part.
+    Repeated,
+    /// The answer is complete, and the part belongs to another one.
+    Foreign,
 }
 
 /// Response to a request of an agent host.
@@ -156,16 +187,17 @@ impl RemoteAgentAttempts {
     }
 
     /// Removes each attempt for which `status` returns [`AttemptStatus::Unknown`]. Also frees
-    /// memory of each attempt that was given up:
+    /// memory of each attempt that was given up or answered:
     /// - The encoded thread of the attempt is dropped at once.
-    /// - The received parts of its answer are dropped when no further part has arrived for
-    ///   [`limits::NATS_REQUEST_TOTAL_TIMEOUT`].
+    /// - The received parts of its answer are dropped if the attempt was answered, or when no
+    ///   further part has arrived for [`limits::NATS_REQUEST_TOTAL_TIMEOUT`].
     pub fn keep(&self, status: impl Fn(AttemptToken) -> AttemptStatus) {
         locked(&self.open).retain(|token, open| {
             let status = status(*token);
-            if status == AttemptStatus::GivenUp {
+            if matches!(status, AttemptStatus::GivenUp | AttemptStatus::Answered) {
                 open.transfer = Default::default();
-                if open.came.is_none_or(|at| at.elapsed() >= limits::NATS_REQUEST_TOTAL_TIMEOUT) {
+                let is_stale = |at: Instant| at.elapsed() >= limits::NATS_REQUEST_TOTAL_TIMEOUT;
+                if status == AttemptStatus::Answered || open.came.is_none_or(is_stale) {
                     open.answer = Vec::new();
                 }
             }
@@ -175,15 +207,14 @@ impl RemoteAgentAttempts {
 }
 
 impl RemoteAgentAttempts {
-    /// Adds a part of an answer. Returns the whole answer if the part is the last one, and `None`
-    /// if further parts are missing.
+    /// Adds a part of an answer. A part after the last one changes nothing.
     fn part(
         &self,
         token: AttemptToken,
         offset: usize,
         size: usize,
         part: &[u8],
-    ) -> Result<Option<Vec<u8>>, RequestRefusal> {
+    ) -> Result<TakenPart, RequestRefusal> {
         if size > limits::NATS_ANSWER_BYTES_MAX {
             let most = limits::NATS_ANSWER_BYTES_MAX;
             let detail = format!("the answer has {size} bytes, and at most {most} are accepted");
@@ -192,6 +223,12 @@ impl RemoteAgentAttempts {
 
         let mut open = locked(&self.open);
         let open = open.entry(token).or_default();
+        if let Some(last) = &open.last_part {
+            let part = ReceivedPart { offset, size, digest: Digest::of(part) };
+            let is_repeated = last.is_repeated_by(&part);
+            return Ok(if is_repeated { TakenPart::Repeated } else { TakenPart::Foreign });
+        }
+
         open.came = Some(Instant::now());
         let kept = &mut open.answer;
         if offset == 0 {
@@ -204,7 +241,17 @@ impl RemoteAgentAttempts {
         }
 
         kept.extend_from_slice(part);
-        Ok((kept.len() == size).then(|| std::mem::take(kept)))
+        if kept.len() < size {
+            return Ok(TakenPart::Partial);
+        }
+
+        open.last_part = Some(ReceivedPart { offset, size, digest: Digest::of(part) });
+        Ok(TakenPart::Complete(std::mem::take(kept)))
+    }
+
+    /// Whether the answer to an attempt is complete.
+    fn is_complete(&self, token: AttemptToken) -> bool {
+        locked(&self.open).get(&token).is_some_and(|open| open.last_part.is_some())
     }
 }
 
@@ -226,22 +273,33 @@ impl NatsShared {
         }
 
         let inbox = inbox.to_owned();
-        let Some(token) = at.filter(|token| self.knows(*token)) else {
+        let is_complete = at.is_some_and(|token| remote_agents.is_complete(token));
+        let Some(token) = at.filter(|token| self.knows(*token) || is_complete) else {
             self.stray(m);
             return self.send_response(inbox, Err(RequestRefusal::gone()));
         };
 
-        self.mark_alive(token);
+        if !is_complete {
+            self.mark_alive(token);
+        }
 
         match request {
             Ok(AgentRequest::Answer { offset, size }) => {
-                match remote_agents.part(token, offset, size, &m.payload) {
-                    Ok(Some(whole)) => self.finish_answer(token, whole, inbox, m.clone()),
-                    response => {
-                        self.send_response(inbox, response.map(|_| AgentResponse::default()))
+                let response = match remote_agents.part(token, offset, size, &m.payload) {
+                    Ok(TakenPart::Complete(whole)) => {
+                        return self.finish_answer(token, whole, inbox, m.clone());
                     }
-                }
+                    // A host repeats a part whose response did not arrive in time.
+                    Ok(TakenPart::Partial | TakenPart::Repeated) => Ok(AgentResponse::default()),
+                    Ok(TakenPart::Foreign) => {
+                        self.stray(m);
+                        Err(RequestRefusal::gone())
+                    }
+                    Err(refused) => Err(refused),
+                };
+                self.send_response(inbox, response);
             }
+            _ if is_complete => self.send_response(inbox, Err(RequestRefusal::gone())),
             Ok(AgentRequest::Thread { known, offset }) => {
                 let shared = Arc::clone(self);
                 let attempts = Arc::clone(remote_agents);
@@ -421,15 +479,38 @@ mod tests {
         }
     }
 
+    fn remote_agents() -> RemoteAgentAttempts {
+        let config = PromptConfig::new(Digest::of(b"config"));
+        RemoteAgentAttempts::new(RemoteAgentOptions { memory: Arc::new(NothingToSend), config })
+    }
+
+    /// The parts of a long answer may be sent again while another task parses the answer.
+    #[test]
+    fn a_repeated_part_of_a_complete_answer_is_taken_and_a_part_of_another_answer_is_not() {
+        let remote_agents = remote_agents();
+        let part = |offset, size, part: &[u8]| remote_agents.part(1, offset, size, part);
+        assert_eq!(part(0, 9, b"first"), Ok(TakenPart::Partial));
+        assert!(!remote_agents.is_complete(1));
+        assert_eq!(part(5, 9, b"last"), Ok(TakenPart::Complete(b"firstlast".to_vec())));
+        assert!(remote_agents.is_complete(1));
+
+        for status in [AttemptStatus::Out, AttemptStatus::GivenUp, AttemptStatus::Answered] {
+            assert_eq!(part(5, 9, b"last"), Ok(TakenPart::Repeated), "{status:?}");
+            assert_eq!(part(0, 9, b"first"), Ok(TakenPart::Repeated), "{status:?}");
+            assert_eq!(part(5, 9, b"lost"), Ok(TakenPart::Foreign), "{status:?}");
+            assert_eq!(part(0, 4, b"last"), Ok(TakenPart::Foreign), "{status:?}");
+            remote_agents.keep(|_| status);
+        }
+
+        remote_agents.keep(|_| AttemptStatus::Unknown);
+        assert!(!remote_agents.is_complete(1));
+    }
+
     #[test]
     fn of_a_turn_that_was_given_up_only_an_answer_is_kept_that_still_comes() {
-        let config = Digest::of(b"config");
-        let remote_agents = RemoteAgentAttempts::new(RemoteAgentOptions {
-            memory: Arc::new(NothingToSend),
-            config: PromptConfig::new(config),
-        });
+        let remote_agents = remote_agents();
         for token in [1, 2, 3] {
-            assert!(remote_agents.part(token, 0, 9, b"part").is_ok_and(|whole| whole.is_none()));
+            assert_eq!(remote_agents.part(token, 0, 9, b"part"), Ok(TakenPart::Partial));
             let mut open = locked(&remote_agents.open);
             let transfer = NothingToSend.thread(&ThreadId::organism(), None, Position(9)).unwrap();
             open.get_mut(&token).unwrap().transfer.1.set(Arc::new(transfer)).unwrap();
