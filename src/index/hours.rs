@@ -77,9 +77,9 @@ impl EventTotals {
     pub fn add(&mut self, other: &Self) {
         self.turns += other.turns;
         self.failovers += other.failovers;
-        self.tokens_in += other.tokens_in;
-        self.tokens_out += other.tokens_out;
-        self.cost_nano += other.cost_nano;
+        self.tokens_in = self.tokens_in.saturating_add(other.tokens_in);
+        self.tokens_out = self.tokens_out.saturating_add(other.tokens_out);
+        self.cost_nano = self.cost_nano.saturating_add(other.cost_nano);
         self.costs.add_all(&other.costs);
         self.latency.add(&other.latency);
         self.refusals += other.refusals;
@@ -220,9 +220,9 @@ impl EventTotals {
         let count = |number: i64| u64::try_from(number).unwrap_or_default();
         self.turns += 1;
         self.failovers += count(failovers);
-        self.tokens_in += count(tokens_in);
-        self.tokens_out += count(tokens_out);
-        self.cost_nano += count(cost_nano);
+        self.tokens_in = self.tokens_in.saturating_add(count(tokens_in));
+        self.tokens_out = self.tokens_out.saturating_add(count(tokens_out));
+        self.cost_nano = self.cost_nano.saturating_add(count(cost_nano));
         if let Some(latency) = latency {
             self.latency.count(latency);
         }
@@ -247,11 +247,14 @@ fn save(db: &Connection, hour: i64, names: EventNames, sums: &EventTotals) -> ru
                VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13) \
                ON CONFLICT DO UPDATE SET turns = turns + excluded.turns, \
                failovers = failovers + excluded.failovers, \
-               tokens_in = tokens_in + excluded.tokens_in, \
-               tokens_out = tokens_out + excluded.tokens_out, cost = cost + excluded.cost, \
+               tokens_in = min(tokens_in + excluded.tokens_in, ?14), \
+               tokens_out = min(tokens_out + excluded.tokens_out, ?14), \
+               cost = min(cost + excluded.cost, ?14), \
                refusals = refusals + excluded.refusals, attempts = attempts + excluded.attempts, \
                failed = failed + excluded.failed";
     let EventNames { agent, model, listener, rule } = names;
+    // SQLite adds up to a float beyond the largest integer, so the statement takes the minimum.
+    let saturated = |sum: u64| i64::try_from(sum).unwrap_or(i64::MAX);
     db.prepare_cached(sql)?.execute(params![
         hour,
         agent,
@@ -260,12 +263,13 @@ fn save(db: &Connection, hour: i64, names: EventNames, sums: &EventTotals) -> ru
         rule,
         sums.turns,
         sums.failovers,
-        sums.tokens_in,
-        sums.tokens_out,
-        sums.cost_nano,
+        saturated(sums.tokens_in),
+        saturated(sums.tokens_out),
+        saturated(sums.cost_nano),
         sums.refusals,
         sums.attempts,
-        sums.failed
+        sums.failed,
+        i64::MAX
     ])?;
     Ok(())
 }
@@ -356,4 +360,36 @@ pub fn hour_span(db: &Connection, hour: i64) -> rusqlite::Result<Option<HourSpan
     let Some(row) = rows.next()? else { return Ok(None) };
     let events = (row.get(0)?, row.get(1)?);
     Ok(Some(HourSpan { events, calls: (row.get(2)?, row.get(3)?) }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::index::SCHEMA;
+
+    #[test]
+    fn a_sum_beyond_the_largest_integer_is_saturated() {
+        let db = Connection::open_in_memory().unwrap();
+        db.execute_batch(SCHEMA).unwrap();
+        let most = i64::MAX;
+        let turn = TurnUsage {
+            failovers: 0,
+            tokens_in: most,
+            tokens_out: most,
+            cost_nano: most,
+            latency: None,
+        };
+
+        let mut hours = HourRows::new(&db);
+        for _ in 0..2 {
+            (0..3).for_each(|n| hours.add_turn(0, n, EventNames::of_turn(1, None), turn));
+            hours.flush().unwrap();
+        }
+
+        let mut sums = EventTotals::default();
+        read_hours(&db, &(0..1), |_, _, stored| sums.add(stored)).unwrap();
+        let most = most.unsigned_abs();
+        assert_eq!((sums.turns, sums.tokens_in), (6, most));
+        assert_eq!((sums.tokens_out, sums.cost_nano), (most, most));
+    }
 }
