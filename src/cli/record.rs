@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::clock::Time;
 use crate::config::Config;
-use crate::model::playback::TurnRecorder;
+use crate::model::playback::{RecorderSummary, TurnRecorder};
 use crate::organism::Organism;
 use crate::service::changed_config::forbids_new_work;
 use crate::service::handshake::Handshake;
@@ -47,21 +47,27 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         return Ok(config_error_carets::report(&missing));
     }
 
-    let recorder = Arc::new(recorder(&args, &config.name)?);
-    config.recorder = Some(Arc::clone(&recorder));
+    let mut recorder = recorder(&args, &config.name)?;
     let submission = match &args.payload {
-        Some(path) => Some(SubmitRequest {
-            client: startup::client(&config, args.client.as_deref())?,
-            thread: None,
-            suggested: None,
-            key: None,
-            payload: startup::bytes(path)?,
-            wait: true,
-            trace: None,
-            secret: None,
-        }),
+        Some(path) => {
+            // Work of earlier threads continues in the same organism, and may take the first turn.
+            let thread = service::new_root_thread();
+            recorder = recorder.of_thread(thread.clone());
+            Some(SubmitRequest {
+                client: startup::client(&config, args.client.as_deref())?,
+                thread: None,
+                suggested: Some(thread.to_string()),
+                key: None,
+                payload: startup::bytes(path)?,
+                wait: true,
+                trace: None,
+                secret: None,
+            })
+        }
         None => None,
     };
+    let recorder = Arc::new(recorder);
+    config.recorder = Some(Arc::clone(&recorder));
 
     let exit = startup::runtime()?.block_on(async {
         refuse_changed(&config).await?;
@@ -73,26 +79,35 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
             None => until_stopped(Organism::start(config).await?).await,
         }
     })?;
-    let so_far = recorder.summary();
-    if let Some(failure) = so_far.failure {
-        let text = format!("{} is incomplete: {failure}", args.out.display());
+    report(&args, recorder.summary())?;
+    Ok(exit.into())
+}
+
+/// Reports the result of the recording. Returns an error if the file lacks turns.
+fn report(args: &Args, summary: RecorderSummary) -> anyhow::Result<()> {
+    let out = args.out.display();
+    if let Some(failure) = summary.failure {
+        let what = if summary.is_written { "is incomplete" } else { "was not written" };
+        let text = format!("{out} {what}: {failure}");
         return Err(CommandFailure::new(CommandExit::Unavailable, text).into());
     }
 
-    let out = args.out.display();
-    match so_far.turns {
+    match summary.turns {
         0 => note!("no turn was recorded, so {out} was not written"),
         turns => note!("{turns} turns in {out}"),
     }
-    if so_far.skipped > 0 {
+    if summary.skipped > 0 {
+        let recorded = match args.payload {
+            Some(_) => "that of the payload",
+            None => "the first that takes a turn",
+        };
         note!(
-            "{} more turns were not recorded: a recording contains one thread, the first that \
-             takes a turn",
-            so_far.skipped
+            "{} more turns were not recorded: a recording contains one thread, {recorded}",
+            summary.skipped
         );
     }
 
-    Ok(exit.into())
+    Ok(())
 }
 
 /// Refuses to record while the organism runs with another config. The error names both configs.

@@ -10,6 +10,7 @@ mod submission;
 
 pub use fork::OpenedFork;
 pub use pause::{PauseError, failed_partitions};
+pub use submission::new_root_thread;
 
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};

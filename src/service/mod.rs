@@ -23,7 +23,7 @@ mod transport;
 mod tree_waits;
 mod waiters;
 
-pub use client::{OpenedFork, PauseError, ServiceClient, failed_partitions};
+pub use client::{OpenedFork, PauseError, ServiceClient, failed_partitions, new_root_thread};
 pub use error::{Error, OtherProject, is_config_present};
 pub use nats_transport::NatsTransport;
 pub use pump_service::{PumpService, follow, journal_in};

@@ -2,17 +2,23 @@
 //! rejections of requests, because an agent gets a rejection as feedback and continues.
 //!
 //! A recording identifies a turn by agent, thread labels and turn number, without the root thread.
-//! Turns of several root threads may have the same three values. The recording then keeps only one
-//! of them: the turn of the root thread whose turn was recorded first. In place of a nonce, the
-//! recording contains a placeholder, because each run has other nonces.
+//! Turns of several root threads may have the same three values. Therefore, a recording contains
+//! the turns of one root thread: the one that the recorder was created for, or else the first one
+//! that takes a turn. In place of a nonce, the recording contains a placeholder, because each run
+//! has other nonces.
 
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
+use uuid::Uuid;
+
 use super::recording_file::{RecordedStop, RecordedTurn, RecordingFile};
 use super::{PROVIDER, nonce};
+use crate::durable_file;
+use crate::ids::ThreadId;
 use crate::locks::locked;
 use crate::model::answer::{AnswerChunk, ModelRoute, StreamEnd};
 use crate::model::request::ModelRequest;
@@ -24,6 +30,9 @@ use crate::model::{
 #[derive(Debug)]
 pub struct TurnRecorder {
     path: PathBuf,
+    /// Path of the temporary file. A recording is first written to this file, which is then renamed
+    /// to `path`. It has a name of its own, so that no other file is lost.
+    unfinished: PathBuf,
     /// Description of the recording, written into its file.
     recorded: String,
     /// Whether the recorder states in the description which models answered: live models, recorded
@@ -36,17 +45,20 @@ pub struct TurnRecorder {
 
 #[derive(Debug, Default)]
 struct CollectedTurns {
+    /// The root thread whose turns are recorded; `None` until it is known.
+    root: Option<ThreadId>,
     /// Recorded turns by agent, thread labels and turn number.
     turns: BTreeMap<(String, String, u32), CollectedTurn>,
     model: Option<String>,
     skipped: usize,
+    /// Whether the file has been written at least once.
+    is_written: bool,
     /// Why the file lacks turns: the error of the last write. `None` if that write succeeded.
     failure: Option<String>,
 }
 
 #[derive(Debug)]
 struct CollectedTurn {
-    root: String,
     /// Whether the answer was played from a recording, so that no live model was called.
     is_played: bool,
     turn: RecordedTurn,
@@ -56,10 +68,11 @@ struct CollectedTurn {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct RecorderSummary {
     pub turns: usize,
-    /// Number of turns that were not kept, because the recording already had a turn of another root
-    /// thread with the same agent, thread labels and turn number.
+    /// Number of turns that were not kept, because they belong to another root thread.
     pub skipped: usize,
-    /// Reason why the file is incomplete, or `None` if it is complete.
+    /// Whether the file has been written at least once.
+    pub is_written: bool,
+    /// Reason why the file lacks turns, or `None` if it is complete.
     pub failure: Option<String>,
 }
 
@@ -71,16 +84,24 @@ impl TurnRecorder {
         if path.is_dir() {
             return Err(std::io::ErrorKind::IsADirectory.into());
         }
+        let mut unfinished = path.to_owned().into_os_string();
+        unfinished.push(format!(".{}.part", Uuid::now_v7().simple()));
         let recorder = Self {
             path: path.to_owned(),
+            unfinished: unfinished.into(),
             recorded: recorded.to_owned(),
             states_models: false,
             collected: Mutex::default(),
         };
-        let beside = recorder.beside();
-        std::fs::File::create(&beside)?;
-        std::fs::remove_file(&beside)?;
+        File::create_new(&recorder.unfinished)?;
+        std::fs::remove_file(&recorder.unfinished)?;
         Ok(recorder)
+    }
+
+    /// Makes the recorder keep only the turns of the root thread `root` and of its subthreads.
+    pub fn of_thread(self, root: ThreadId) -> Self {
+        locked(&self.collected).root = Some(root);
+        self
     }
 
     /// Makes the recorder state in the recording's description which models answered: live models,
@@ -88,14 +109,6 @@ impl TurnRecorder {
     pub fn with_models_stated(mut self) -> Self {
         self.states_models = true;
         self
-    }
-
-    /// Returns the path of the temporary file. A recording is first written to this file, which is
-    /// then renamed to the recording's own path.
-    fn beside(&self) -> PathBuf {
-        let mut beside = self.path.clone().into_os_string();
-        beside.push(".part");
-        beside.into()
     }
 
     /// Wraps `model` so that each of its answers is recorded.
@@ -110,26 +123,27 @@ impl TurnRecorder {
             self.save(&mut collected);
         }
 
+        let turns = collected.turns.len();
+        let skipped = collected.skipped;
+        let is_written = collected.is_written;
         let failure = collected.failure.clone();
-        RecorderSummary { turns: collected.turns.len(), skipped: collected.skipped, failure }
+        RecorderSummary { turns, skipped, is_written, failure }
     }
 
-    /// Adds a turn to the recording. The recording may already have a turn with the same agent,
-    /// thread labels and turn number. If both turns belong to the same root thread, the new turn
-    /// replaces the earlier one. If not, the new turn is skipped. `route` answered the request or
-    /// rejected it.
+    /// Adds a turn to the recording, or skips it if it belongs to another root thread than the
+    /// recorded one. A turn with the same agent, thread labels and turn number replaces the earlier
+    /// one. `route` answered the request or rejected it.
     fn keep(&self, request: &ModelRequest, turn: RecordedTurn, route: &ModelRoute) {
-        let origin = &request.origin;
-        let root = origin.thread.as_str().split('.').next().unwrap_or_default().to_owned();
+        let root = request.origin.thread.root();
         let key = (turn.agent.to_string(), turn.thread.clone(), turn.turn);
         let mut collected = locked(&self.collected);
-        if collected.turns.get(&key).is_some_and(|kept| kept.root != root) {
+        if *collected.root.get_or_insert_with(|| root.clone()) != root {
             collected.skipped += 1;
             return;
         }
 
         let is_played = route.provider == PROVIDER;
-        collected.turns.insert(key, CollectedTurn { root, is_played, turn });
+        collected.turns.insert(key, CollectedTurn { is_played, turn });
         collected.model.get_or_insert_with(|| route.to_string());
         self.save(&mut collected);
     }
@@ -140,10 +154,12 @@ impl TurnRecorder {
         if let Some(error) = &failure {
             tracing::error!("{}: {error}", self.path.display());
         }
+        collected.is_written |= failure.is_none();
         collected.failure = failure.map(|error| error.to_string());
     }
 
-    /// Writes the whole recording, and replaces the old file atomically.
+    /// Writes the whole recording, and replaces the old file atomically. Leaves no temporary file
+    /// if the write fails.
     fn write(&self, collected: &CollectedTurns) -> std::io::Result<()> {
         let mut recorded = self.recorded.clone();
         if self.states_models {
@@ -157,11 +173,18 @@ impl TurnRecorder {
         };
 
         let text = toml::to_string_pretty(&recording).map_err(std::io::Error::other)?;
-        let beside = self.beside();
-        let mut file = std::fs::File::create(&beside)?;
-        file.write_all(text.as_bytes())?;
-        file.sync_all()?;
-        std::fs::rename(&beside, &self.path)
+        // The name is this recorder's own, so a file with it is left from a write that failed, and
+        // whose removal failed, too.
+        let mut file = File::create(&self.unfinished)?;
+        let written = file
+            .write_all(text.as_bytes())
+            .and_then(|()| file.sync_all())
+            .and_then(|()| std::fs::rename(&self.unfinished, &self.path));
+        if written.is_err() {
+            // The first error is the one to report.
+            durable_file::remove(&self.unfinished).ok();
+        }
+        written
     }
 }
 
@@ -312,49 +335,106 @@ impl ModelProvider for RecordingModel {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ids::{ListenerName, ThreadId};
+    use crate::ids::ListenerName;
     use crate::model::RequestOrigin;
+
+    /// Records the rejection of a request of the turn `turn` in `thread`.
+    fn keep(recorder: &TurnRecorder, thread: &str, turn: u32) {
+        let agent = ListenerName::core();
+        let thread = ThreadId::parse(thread).unwrap();
+        let request = ModelRequest {
+            origin: RequestOrigin { agent, thread, turn, trace: None },
+            system: String::new(),
+            messages: Vec::new(),
+            tools: Vec::new(),
+            tool_choice: None,
+            one_call: false,
+            max_tokens: None,
+            default_max_tokens: None,
+        };
+        let route = ModelRoute { provider: "fake".to_owned(), model: "m".to_owned() };
+        recorder.keep(&request, rejected_turn(&request, "no"), &route);
+    }
+
+    fn names_in(directory: &Path) -> Vec<String> {
+        let entries = std::fs::read_dir(directory).unwrap();
+        let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        let mut names: Vec<_> = names.collect();
+        names.sort();
+        names
+    }
 
     #[test]
     fn a_recording_is_complete_as_soon_as_a_write_succeeds() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("out.toml");
         let recorder = TurnRecorder::create(&path, "a test").unwrap();
-        let keep = |turn: u32| {
-            let agent = ListenerName::core();
-            let thread = ThreadId::organism();
-            let request = ModelRequest {
-                origin: RequestOrigin { agent, thread, turn, trace: None },
-                system: String::new(),
-                messages: Vec::new(),
-                tools: Vec::new(),
-                tool_choice: None,
-                one_call: false,
-                max_tokens: None,
-                default_max_tokens: None,
-            };
-            let route = ModelRoute { provider: "fake".to_owned(), model: "m".to_owned() };
-            recorder.keep(&request, rejected_turn(&request, "no"), &route);
-        };
         let turns_in_file = || std::fs::read_to_string(&path).unwrap().matches("[[turn]]").count();
 
         // A directory in place of the temporary file makes each write fail.
-        std::fs::create_dir(recorder.beside()).unwrap();
-        keep(1);
+        std::fs::create_dir(&recorder.unfinished).unwrap();
+        keep(&recorder, "sess-aaaaaaaa", 1);
         let summary = recorder.summary();
         assert_eq!(summary.turns, 1);
+        assert!(!summary.is_written);
         assert!(summary.failure.is_some());
 
-        std::fs::remove_dir(recorder.beside()).unwrap();
-        keep(2);
+        std::fs::remove_dir(&recorder.unfinished).unwrap();
+        keep(&recorder, "sess-aaaaaaaa", 2);
+        assert_eq!(turns_in_file(), 2);
+        assert_eq!(recorder.summary().failure, None);
+
+        // A file that a failed write has left is replaced.
+        std::fs::write(&recorder.unfinished, "the beginning of a longer text").unwrap();
+        keep(&recorder, "sess-aaaaaaaa", 2);
         assert_eq!(turns_in_file(), 2);
         assert_eq!(recorder.summary().failure, None);
 
         // The last write failed, so the summary writes again.
-        std::fs::create_dir(recorder.beside()).unwrap();
-        keep(3);
-        std::fs::remove_dir(recorder.beside()).unwrap();
+        std::fs::create_dir(&recorder.unfinished).unwrap();
+        keep(&recorder, "sess-aaaaaaaa", 3);
+        std::fs::remove_dir(&recorder.unfinished).unwrap();
         assert_eq!(recorder.summary().failure, None);
+        assert!(recorder.summary().is_written);
         assert_eq!(turns_in_file(), 3);
+    }
+
+    #[test]
+    fn a_recording_changes_no_other_file_and_leaves_none_if_its_write_fails() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("out.toml");
+        let other = directory.path().join("out.toml.part");
+        std::fs::write(&other, "another file").unwrap();
+        let recorder = TurnRecorder::create(&path, "a test").unwrap();
+        // A directory in place of the recording makes each rename fail.
+        std::fs::create_dir(&path).unwrap();
+        keep(&recorder, "sess-aaaaaaaa", 1);
+        assert!(recorder.summary().failure.is_some());
+        assert_eq!(names_in(directory.path()), ["out.toml", "out.toml.part"]);
+
+        std::fs::remove_dir(&path).unwrap();
+        assert_eq!(recorder.summary().failure, None);
+        assert_eq!(names_in(directory.path()), ["out.toml", "out.toml.part"]);
+        assert_eq!(std::fs::read_to_string(&other).unwrap(), "another file");
+    }
+
+    #[test]
+    fn a_recording_contains_the_turns_of_one_root_thread() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("out.toml");
+        let root = ThreadId::parse("sess-bbbbbbbb").unwrap();
+        let recorders = [
+            TurnRecorder::create(&path, "a test").unwrap(),
+            TurnRecorder::create(&path, "a test").unwrap().of_thread(root),
+        ];
+        let threads =
+            ["sess-aaaaaaaa", "sess-bbbbbbbb.part", "sess-aaaaaaaa", "sess-aaaaaaaa.part"];
+        for (recorder, turns) in recorders.into_iter().zip([3, 1]) {
+            for (turn, thread) in (1..).zip(threads) {
+                keep(&recorder, thread, turn);
+            }
+            let summary = recorder.summary();
+            assert_eq!((summary.turns, summary.skipped), (turns, 4 - turns), "{summary:?}");
+        }
     }
 }

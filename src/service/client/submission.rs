@@ -305,7 +305,7 @@ impl SubmitRequest {
     /// thread.
     pub fn assign_thread_and_key(&mut self) {
         if self.thread.is_none() && self.suggested.is_none() {
-            self.suggested = Some(self.thread_of_key().unwrap_or_else(new_root).to_string());
+            self.suggested = Some(self.thread_of_key().unwrap_or_else(new_root_thread).to_string());
         }
 
         self.key.get_or_insert_with(|| format!("{OWN_KEY}{}", Uuid::now_v7().simple()));
@@ -314,7 +314,7 @@ impl SubmitRequest {
     /// Replaces the suggested thread by a new one in `partition`. `partitions` is the number of
     /// partitions of the organism.
     pub fn suggest_new_thread(&mut self, partition: u32, partitions: u32) {
-        let mut ids = std::iter::repeat_with(new_root);
+        let mut ids = std::iter::repeat_with(new_root_thread);
         let suggested = ids.find(|id| id.partition(partitions) == partition);
         self.suggested = suggested.map(|id| id.to_string());
     }
@@ -335,7 +335,7 @@ impl SubmitRequest {
 }
 
 /// Makes the id of a new root thread.
-fn new_root() -> ThreadId {
+pub fn new_root_thread() -> ThreadId {
     ThreadId::root_of(&Digest::of(Uuid::now_v7().as_bytes()))
 }
 

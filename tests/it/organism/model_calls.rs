@@ -110,6 +110,30 @@ fn a_reservation_is_durable_before_its_request_leaves() {
     drop(running);
 }
 
+/// The call of an earlier thread continues in the organism that records, and takes a turn with the
+/// same number.
+#[test]
+fn a_recording_with_a_payload_contains_the_thread_of_this_payload() {
+    let answers = ["one", "two"];
+    let [first, second] = answers.map(ScriptedResponse::text);
+    let provider = Provider::start(vec![ScriptedResponse::Stall(1), first, second]);
+    let house = house("", &provider.model("live", ""));
+    let mut running = house.run();
+    let sent = house.send_text(&say("write"), &["--no-wait"]);
+    assert_eq!(sent.code, Some(0), "{sent:?}");
+    provider.sends(1);
+    running.child.kill().unwrap();
+    running.child.wait().unwrap();
+
+    house.write("say.xml", say("write"));
+    let recorded = house.organism(&["record", "out.toml", "say.xml"]);
+    assert_eq!(recorded.code, Some(0), "{recorded:?}");
+    let answer = answers.into_iter().find(|answer| recorded.out.contains(answer)).unwrap();
+    let recording = std::fs::read_to_string(house.path("out.toml")).unwrap();
+    assert_eq!(recording.matches("[[turn]]").count(), 1, "{recording}");
+    assert!(recording.contains(&format!(">{answer}<")), "{recording}");
+}
+
 /// Design 5.29: a call that is cancelled during its answer is charged, and its stream is closed.
 #[test]
 fn a_cancelled_call_closes_its_stream_and_is_charged_for_what_it_received() {
