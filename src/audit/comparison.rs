@@ -8,7 +8,7 @@ use serde::{Serialize, Serializer};
 use similar::{Algorithm, DiffOp, capture_diff_slices_deadline};
 
 use super::event_content::{ContentReader, EventContent};
-use super::event_pairs::pair_events;
+use super::event_pairs::{pair_events, remove_common_results};
 use super::event_scope::{EventScope, origin_in, recorded_of};
 use super::finals::{last_results, messages_of};
 use super::threads::{ThreadPhase, is_open_phase};
@@ -264,24 +264,48 @@ pub(super) struct EventOf<'t> {
     pub entry: &'t TimelineEntry,
     /// Content of the event; `None` for a subthread, which is compared event by event.
     content: Option<EventContent>,
-    key: Digest,
+    /// Digest of the content or, for a subthread, of the text by which subthreads are paired.
+    pub key: Digest,
+    /// Whether the event is a result for a run of a workflow, whose place among the other events is
+    /// no content.
+    pub is_run_result: bool,
     /// Position by which the events of a thread are sorted: that of the event, or for a subthread,
     /// that of the first compared event beneath it. A subthread that a fork has taken over was
     /// opened elsewhere than in the source.
-    order: Position,
+    pub order: Position,
+    /// Number of the event among the compared events of its thread, counted from 0.
+    number: usize,
+    /// In the right thread, the `order` that the next common result for a run of a workflow has in
+    /// the left thread. `None` if no such result follows.
+    pub next_result: Option<Position>,
+}
+
+/// The events of the left thread that are compared in order.
+struct LeftEvents<'t> {
+    events: Vec<EventOf<'t>>,
+    /// The `order` of each compared event of the thread, in ascending order. Contains those of
+    /// common results for runs of workflows, which `events` lacks.
+    orders: Vec<Position>,
+    /// Position by which events that only the right thread has at its end are sorted.
+    end: Position,
 }
 
 impl<'t> ThreadComparer<'t> {
-    /// Compares the events of two threads in order. Subthreads are compared in pairs. `end` is the
-    /// position by which events that only the right thread has at its end are sorted.
+    /// Compares the events of two threads in order, except results for runs of workflows that both
+    /// threads have. Subthreads are compared in pairs. `end` is the position by which events that
+    /// only the right thread has at its end are sorted.
     fn compare(&mut self, left: &'t ThreadTimeline, right: &'t ThreadTimeline, end: Position) {
-        let before = events_of(left, &self.left, &self.left_scope);
-        let after = events_of(right, &self.right, &self.right_scope);
+        let mut before = events_of(left, &self.left, &self.left_scope);
+        let mut after = events_of(right, &self.right, &self.right_scope);
+        let orders = before.iter().map(|event| event.order).collect();
+        self.equal += remove_common_results(&mut before, &mut after);
+        let before = LeftEvents { events: before, orders, end };
+
         let keys =
             |events: &[EventOf<'_>]| events.iter().map(|event| event.key).collect::<Vec<_>>();
         let operations = capture_diff_slices_deadline(
             Algorithm::Myers,
-            &keys(&before),
+            &keys(&before.events),
             &keys(&after),
             Some(self.deadline),
         );
@@ -292,10 +316,10 @@ impl<'t> ThreadComparer<'t> {
             match operation {
                 DiffOp::Equal { .. } => {
                     for (at, new) in old.zip(new) {
-                        self.compare_pair((&before, end), at, new);
+                        self.compare_pair(&before, at, new);
                     }
                 }
-                _ => self.compare_ranges((&before, end), old, new),
+                _ => self.compare_ranges(&before, old, new),
             }
         }
     }
@@ -303,17 +327,12 @@ impl<'t> ThreadComparer<'t> {
     /// Compares two corresponding events: the event `at` of the left thread's events `before`, and
     /// `right`. For two subthreads, compares their events. For the notes of two turns, compares the
     /// prompts of the turns.
-    fn compare_pair(
-        &mut self,
-        (before, end): (&[EventOf<'t>], Position),
-        at: usize,
-        right: &EventOf<'t>,
-    ) {
-        let Some(left) = before.get(at) else { return };
+    fn compare_pair(&mut self, before: &LeftEvents<'t>, at: usize, right: &EventOf<'t>) {
+        let Some(left) = before.events.get(at) else { return };
         match (&left.entry.what, &right.entry.what) {
             (TimelineEvent::Subthread(one), TimelineEvent::Subthread(other)) => {
                 // The recursion is bounded, because the depth of threads is bounded.
-                self.compare(one, other, end_beneath((before, end), at));
+                self.compare(one, other, before.end_beneath(left));
             }
             (TimelineEvent::Message(one), TimelineEvent::Message(other)) => {
                 self.equal += 1;
@@ -328,22 +347,17 @@ impl<'t> ThreadComparer<'t> {
     /// [`pair_events`] does. If both events of a pair are subthreads, these are compared event by
     /// event. Every other pair, and every event without a partner, is a difference. An event that
     /// only the right thread has is listed before the left events whose partners follow it. If
-    /// there is none, it is listed before the left event that comes after the range, or sorted by
-    /// `end`.
-    fn compare_ranges(
-        &mut self,
-        (before, end): (&[EventOf<'t>], Position),
-        old: Range<usize>,
-        new: &[EventOf<'t>],
-    ) {
-        let after_range = before.get(old.end).map_or(end, |event| event.order);
-        let (partners, only_right) = pair_events(before.get(old.clone()).unwrap_or_default(), new);
+    /// there is none, it is listed before the left event that comes after the range, or at the end.
+    fn compare_ranges(&mut self, before: &LeftEvents<'t>, old: Range<usize>, new: &[EventOf<'t>]) {
+        let after_range = old.end;
+        let left_range = before.events.get(old.clone()).unwrap_or_default();
+        let (partners, only_right) = pair_events(left_range, new);
         let mut only_right = only_right.into_iter().peekable();
 
         for ((number, at), right) in old.enumerate().zip(partners) {
-            let Some(left) = before.get(at) else { continue };
+            let Some(left) = before.events.get(at) else { continue };
             while let Some((_, added)) = only_right.next_if(|(next, _)| *next <= number) {
-                self.add(left.order, None, Some(added));
+                self.add(before.order_of_added(added, at), None, Some(added));
             }
             let Some(right) = right else {
                 self.add(left.order, Some(left), None);
@@ -351,7 +365,7 @@ impl<'t> ThreadComparer<'t> {
             };
             match (&left.entry.what, &right.entry.what) {
                 (TimelineEvent::Subthread(one), TimelineEvent::Subthread(other)) => {
-                    self.compare(one, other, end_beneath((before, end), at));
+                    self.compare(one, other, before.end_beneath(left));
                     continue;
                 }
                 (TimelineEvent::Message(one), TimelineEvent::Message(other)) => {
@@ -363,7 +377,7 @@ impl<'t> ThreadComparer<'t> {
         }
 
         for (_, added) in only_right {
-            self.add(after_range, None, Some(added));
+            self.add(before.order_of_added(added, after_range), None, Some(added));
         }
     }
 
@@ -417,17 +431,29 @@ impl EventOf<'_> {
     }
 }
 
-/// Returns the position by which events are sorted that only the right side has at the end of a
-/// subthread. `at` is the place of the left subthread among the events `before` of its parent. The
-/// returned position is that of the parent's next event after everything beneath the subthread, or
-/// `end` if there is no such event.
-fn end_beneath((before, end): (&[EventOf<'_>], Position), at: usize) -> Position {
-    let mut events = before.iter().skip(at);
-    let last = match events.next().map(|event| &event.entry.what) {
-        Some(TimelineEvent::Subthread(child)) => last_position(child),
-        _ => Position(0),
-    };
-    events.map(|event| event.order).find(|position| *position >= last).unwrap_or(end)
+impl LeftEvents<'_> {
+    /// Returns the position by which events are sorted that only the right side has at the end of a
+    /// subthread. `subthread` is the left subthread. The returned position is that of its parent's
+    /// next event after everything beneath the subthread, or `end` if there is no such event.
+    fn end_beneath(&self, subthread: &EventOf<'_>) -> Position {
+        let last = match &subthread.entry.what {
+            TimelineEvent::Subthread(child) => last_position(child),
+            _ => Position(0),
+        };
+        let mut orders = self.orders.iter().skip(subthread.number + 1).copied();
+        orders.find(|position| *position >= last).unwrap_or(self.end)
+    }
+
+    /// Returns the position by which an event is sorted that only the right thread has, and that is
+    /// listed before the left event `next`. If a common result for a run of a workflow follows the
+    /// right event, and stands directly before `next` in the left thread, the event comes before
+    /// this result.
+    fn order_of_added(&self, added: &EventOf<'_>, next: usize) -> Position {
+        let order = self.events.get(next).map_or(self.end, |event| event.order);
+        let previous = next.checked_sub(1).and_then(|previous| self.events.get(previous));
+        let begin = previous.map_or(Position(0), |event| event.order);
+        added.next_result.filter(|result| (begin..order).contains(result)).unwrap_or(order)
+    }
 }
 
 /// Returns the position of the last event of a thread and of everything beneath it; 0 if there is
@@ -457,8 +483,14 @@ fn events_of<'t>(
             _ => return None,
         };
         let key = Digest::of(named.as_bytes());
+        let is_run_result = match &entry.what {
+            TimelineEvent::Message(message) => reader.is_run_result(message),
+            _ => false,
+        };
         let order = first_position(entry, reader, scope).unwrap_or(entry.position);
-        Some(EventOf { thread: &timeline.thread, entry, content, key, order })
+        let thread = &timeline.thread;
+        let next_result = None;
+        Some(EventOf { thread, entry, content, key, is_run_result, order, number: 0, next_result })
     });
 
     let mut events: Vec<EventOf<'t>> = events.collect();
@@ -471,6 +503,9 @@ fn events_of<'t>(
         }
         _ => (event.order, 0, String::new()),
     });
+    for (number, event) in events.iter_mut().enumerate() {
+        event.number = number;
+    }
     events
 }
 
@@ -968,6 +1003,115 @@ mod tests {
         let other = compare_threads(&left, &run_of_flow(Some("writer")));
         let added = other.differences.iter().filter(|difference| difference.left.is_none());
         assert_eq!(added.count(), 2);
+    }
+
+    /// Returns a run of the workflow `flow`, which acts at the positions 3 and 5. `results` are
+    /// results for `call` of the listener `receiver`, each with its position. The last message
+    /// names the first act.
+    fn run_with_results(
+        (receiver, call): (&str, Option<CallId>),
+        results: &[(u64, &str)],
+    ) -> ThreadTimeline {
+        let mut about = None;
+        let mut timeline = run_of_flow(None);
+        timeline.items.truncate(1);
+        let acts = [(3, "spawn-thread", "a"), (5, "spawn-thread", "b")];
+        let results = results.iter().map(|(position, text)| (*position, "thread-result", *text));
+        let mut events: Vec<_> = acts.into_iter().chain(results).collect();
+        events.sort_by_key(|(position, ..)| *position);
+        for (seq, (position, word, text)) in (2..).zip(events) {
+            let payload = format!("<{word} xmlns=\"{}\">{text}</{word}>", system::NAMESPACE);
+            add_message(&mut timeline, (Position(position), seq), word, payload);
+            if text == "a" {
+                about = Some(last_message(&mut timeline).id);
+            }
+        }
+        address_results(&mut timeline, receiver, call);
+
+        let about = about.unwrap();
+        let ack = format!("<ack xmlns=\"{}\" about=\"{about}\"/>", system::NAMESPACE);
+        add_message(&mut timeline, (Position(7), 9), "ack", ack);
+        timeline
+    }
+
+    /// Addresses the replies and the results of threads in a thread to `receiver`, in its call.
+    fn address_results(timeline: &mut ThreadTimeline, receiver: &str, call: Option<CallId>) {
+        for item in &mut timeline.items {
+            let TimelineEvent::Message(message) = &mut item.what else { continue };
+            if matches!(&*message.name.local, "reply" | "thread-result") {
+                message.to = ListenerName::parse(receiver).unwrap();
+                message.call = call;
+            }
+            if &*message.name.local == "reply" {
+                message.kind = MessageKind::Reply;
+            }
+        }
+    }
+
+    fn some_call() -> Option<CallId> {
+        Some(CallId(MessageId(uuid::Uuid::now_v7())))
+    }
+
+    #[test]
+    fn the_place_of_a_result_for_a_workflow_is_no_difference_and_the_result_is_one() {
+        let run = ("flow", some_call());
+        let left = run_with_results(run, &[(2, "1"), (4, "2")]);
+        let same = compare_threads(&left, &run_with_results(run, &[(1, "1"), (2, "2")]));
+        assert_eq!((same.differences.len(), same.equal), (0, 6));
+
+        for (results, expected) in [
+            (&[(1, "1"), (4, "3")][..], "thread-result"),
+            (&[(2, "1")], "thread-result -"),
+            (&[(2, "1"), (4, "2"), (6, "2")], "- thread-result"),
+        ] {
+            assert_eq!(listed(&left, &run_with_results(run, results)), [expected]);
+        }
+
+        // An agent may act otherwise, and a goal records its reply to the run in its own thread.
+        for receiver in [("writer", some_call()), ("flow", None)] {
+            let left = run_with_results(receiver, &[(2, "1"), (4, "2")]);
+            let right = run_with_results(receiver, &[(2, "1"), (2, "2")]);
+            assert!(!listed(&left, &right).is_empty(), "{receiver:?}");
+        }
+    }
+
+    /// Two goals of a workflow run at the same time, and the second one ends otherwise.
+    #[test]
+    fn an_event_before_a_common_result_of_a_goal_comes_before_later_differences() {
+        type Messages = &'static [(u64, &'static str, &'static str)];
+        let tree = |in_goal: Messages, in_run: Messages, end: &'static str| {
+            let first = [&[(2, "ask", "a"), (6, "reply", "a")][..], in_goal].concat();
+            let second = vec![(3, "ask", "b"), (7, "answer", end), (8, "reply", end)];
+            let mut timeline = run_of_flow(None);
+            timeline.items.truncate(1);
+            for (thread, messages) in [("sess-abcdefgh.a", first), ("sess-abcdefgh.b", second)] {
+                let mut goal = thread_of(thread, &messages);
+                address_results(&mut goal, "flow", None);
+                let what = TimelineEvent::Subthread(goal);
+                timeline.items.push(TimelineEntry {
+                    position: Position(2),
+                    at: Time(0),
+                    seq: 1,
+                    what,
+                });
+            }
+
+            let results = [(6, "thread-result", "a"), (8, "thread-result", end)];
+            for (seq, (position, word, text)) in (2..).zip(in_run.iter().chain(&results)) {
+                let payload = format!("<{word} xmlns=\"{}\">{text}</{word}>", system::NAMESPACE);
+                add_message(&mut timeline, (Position(*position), seq), word, payload);
+            }
+            address_results(&mut timeline, "flow", some_call());
+            timeline
+        };
+
+        let left = tree(&[], &[], "1");
+        let early = ["- extra", "answer", "reply", "thread-result"];
+        assert_eq!(listed(&left, &tree(&[(5, "extra", "")], &[], "2")), early);
+        assert_eq!(listed(&left, &tree(&[(7, "extra", "")], &[], "2")), early);
+        assert_eq!(listed(&left, &tree(&[], &[(5, "extra", "")], "2")), early);
+        let late = ["answer", "reply", "- extra", "thread-result"];
+        assert_eq!(listed(&left, &tree(&[], &[(7, "extra", "")], "2")), late);
     }
 
     #[test]

@@ -9,6 +9,7 @@ use super::payload_lines::{leave_out, lines, take_children};
 use super::timeline::{ThreadTimeline, TimelineEvent};
 use super::views::MessageView;
 use crate::contract::run_definition_name;
+use crate::envelope::MessageKind;
 use crate::ids::{ListenerName, Position, ThreadId};
 use crate::system;
 use crate::xml::element::{Element, Node};
@@ -48,6 +49,9 @@ const TIMES: [(&str, &[&str]); 3] = [
 const DECISION_NOTES: [&str; 4] =
     ["approval-requested", "approval-granted", "approval-refused", "operator-action"];
 
+/// Names of the core's payloads with results for a run of a workflow.
+const RUN_RESULTS: [&str; 3] = ["system-error", "thread-result", "timer-fired"];
+
 /// Title and text of one event, without ids, times and measured values.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct EventContent {
@@ -75,8 +79,8 @@ pub(super) struct ContentReader {
     times: BTreeSet<String>,
     /// The workflows that have a run in the tree.
     workflows: BTreeSet<ListenerName>,
-    /// For each numbered thread, the numbers of its messages and of its subthreads.
-    counts: HashMap<ThreadId, (usize, usize)>,
+    /// For each numbered thread, what is numbered in it.
+    counts: HashMap<ThreadId, NumberCounts>,
     /// Whether the tree is compared with a trial of it, in which people decide nothing.
     is_tried: bool,
 }
@@ -85,6 +89,17 @@ impl ContentReader {
     /// Creates the reader of a tree that is compared with the tree of `other`. If the tree is a
     /// fork of the other one, its numbers continue those of the history that it has taken over. So
     /// an event has the same place in both trees.
+/// Numbers of the messages and subthreads of one thread.
+#[derive(Debug, Clone, Copy, Default)]
+struct NumberCounts {
+    /// Messages, except results for runs of workflows.
+    messages: usize,
+    /// Results for runs of workflows. These are counted apart, because their places among the other
+    /// messages are no content.
+    results: usize,
+    subthreads: usize,
+}
+
     pub fn beside(timeline: &ThreadTimeline, other: &ThreadTimeline) -> Self {
         let mut reader = Self {
             root: timeline.thread.root().as_str().to_owned(),
@@ -136,7 +151,7 @@ impl ContentReader {
         let in_source = |thread: &ThreadId| thread.under(&origin?.source.thread);
         let inherited = in_source(&timeline.thread);
         let inherited = inherited.and_then(|thread| self.counts.get(&thread).copied());
-        let (mut count, mut opened) = inherited.unwrap_or_default();
+        let mut counts = inherited.unwrap_or_default();
 
         for item in timeline.items.iter().filter(|item| item.position <= last) {
             match &item.what {
@@ -147,8 +162,13 @@ impl ContentReader {
                         None => None,
                     };
                     let place = place.unwrap_or_else(|| {
-                        count += 1;
-                        format!("{name}#{count}")
+                        if self.is_run_result(message) {
+                            counts.results += 1;
+                            format!("{name}#result {}", counts.results)
+                        } else {
+                            counts.messages += 1;
+                            format!("{name}#{}", counts.messages)
+                        }
                     });
                     self.messages.insert(message.id.to_string(), place);
                     self.take_times(message);
@@ -157,8 +177,8 @@ impl ContentReader {
                     let known = in_source(&child.thread);
                     let known = known.and_then(|known| self.threads.get(known.as_str()).cloned());
                     let place = known.unwrap_or_else(|| {
-                        opened += 1;
-                        format!("{name}.{opened}")
+                        counts.subthreads += 1;
+                        format!("{name}.{}", counts.subthreads)
                     });
                     // The recursion is bounded, because the depth of threads is bounded.
                     self.number(child, place, origin, last);
@@ -166,7 +186,7 @@ impl ContentReader {
                 _ => {}
             }
         }
-        self.counts.insert(timeline.thread.clone(), (count, opened));
+        self.counts.insert(timeline.thread.clone(), counts);
         self.threads.insert(timeline.thread.as_str().to_owned(), name);
     }
 
@@ -249,6 +269,19 @@ impl ContentReader {
         };
         let is_left_out = self.is_tried && is_decision_note(message);
         !is_workflow_wait && !is_left_out && !is_lineage(message)
+    }
+
+    /// Whether a message is a result that a run of a workflow receives: a reply, a fault, the
+    /// result of a thread, or the end of a timer. False for the result that the thread of a goal
+    /// records for the run, because no call receives that message.
+    pub fn is_run_result(&self, message: &MessageView) -> bool {
+        let is_core = &*message.name.namespace == system::NAMESPACE;
+        let is_result = match message.kind {
+            MessageKind::Reply => true,
+            MessageKind::System => is_core && RUN_RESULTS.contains(&&*message.name.local),
+            _ => false,
+        };
+        is_result && message.call.is_some() && self.workflows.contains(&message.to)
     }
 
     pub fn message(&self, message: &MessageView) -> EventContent {

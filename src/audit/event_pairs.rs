@@ -5,10 +5,50 @@ use std::ops::Range;
 
 use super::comparison::EventOf;
 use super::timeline::TimelineEvent;
+use crate::ids::{Digest, Position};
 
 /// An event that only the right thread has, after the number of the left event before which it is
 /// listed.
 type AddedEvent<'e, 't> = (usize, &'e EventOf<'t>);
+
+/// Removes the results for runs of workflows that both threads have, and returns their number. A
+/// result may stand elsewhere in the other thread, because the time at which it comes depends on
+/// what else is running. A result that one thread has more often stays as often as the other thread
+/// lacks it. The remaining right events keep the place of the next removed result.
+pub(super) fn remove_common_results<'t>(
+    left: &mut Vec<EventOf<'t>>,
+    right: &mut Vec<EventOf<'t>>,
+) -> u64 {
+    let mut in_right: HashMap<Digest, u64> = HashMap::new();
+    for event in right.iter().filter(|event| event.is_run_result) {
+        *in_right.entry(event.key).or_default() += 1;
+    }
+
+    let mut removed = 0;
+    let mut places: HashMap<Digest, VecDeque<Position>> = HashMap::new();
+    left.retain(|event| match in_right.get_mut(&event.key) {
+        Some(count) if event.is_run_result && *count > 0 => {
+            *count -= 1;
+            removed += 1;
+            places.entry(event.key).or_default().push_back(event.order);
+            false
+        }
+        _ => true,
+    });
+
+    for event in std::mem::take(right) {
+        let places = places.get_mut(&event.key).filter(|_| event.is_run_result);
+        match places.and_then(VecDeque::pop_front) {
+            Some(place) => {
+                let before = right.iter_mut().rev();
+                let before = before.take_while(|event| event.next_result.is_none());
+                before.for_each(|event| event.next_result = Some(place));
+            }
+            None => right.push(event),
+        }
+    }
+    removed
+}
 
 /// Pairs events that have the same title, in their order. Then pairs the other events: a message of
 /// one side with the refusal of a payload with the same name and sender on the other side. Does not
