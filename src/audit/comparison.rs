@@ -1220,25 +1220,35 @@ mod tests {
         }
     }
 
-    /// The core informs the caller of an approval, and states what an operator did.
+    /// The core informs the caller of an approval, and states what an operator did. A listener
+    /// previews a call for an approval.
     #[test]
     fn notes_about_decisions_are_no_difference_between_a_thread_and_its_trial() {
-        let notes =
-            ["approval-requested", "approval-granted", "approval-refused", "operator-action"];
+        let notes = [
+            "approval-requested",
+            "approval-granted",
+            "approval-refused",
+            "operator-action",
+            system::STALE_PREVIEW,
+            system::PREVIEW,
+        ];
         let mut source = thread_of("sess-abcdefgh", &[(1, "call", "")]);
         let mut trial = source.clone();
         for (seq, word) in (2..).zip(notes) {
             let payload = format!("<{word} xmlns=\"{}\"/>", system::NAMESPACE);
             add_message(&mut source, (Position(seq), seq), word, payload);
+            if [system::PREVIEW, system::STALE_PREVIEW].contains(&word) {
+                last_message(&mut source).from = ListenerName::parse("files").unwrap();
+            }
         }
         // The last message names the one before it, by the same place in both threads.
         for timeline in [&mut source, &mut trial] {
-            add_message(timeline, (Position(6), 6), "late", "<late xmlns=\"urn:t\"/>".to_owned());
+            add_message(timeline, (Position(8), 8), "late", "<late xmlns=\"urn:t\"/>".to_owned());
             let late = last_message(timeline).id;
             let payload = format!("<end xmlns=\"urn:t\">{late}</end>");
-            add_message(timeline, (Position(7), 7), "end", payload);
+            add_message(timeline, (Position(9), 9), "end", payload);
         }
-        assert_eq!(listed(&source, &trial).len(), 5);
+        assert_eq!(listed(&source, &trial).len(), 7);
 
         make_fork(&mut trial, &source, (0, Some(uuid::Uuid::now_v7())), &[]);
         assert_eq!(listed(&source, &trial), [""; 0]);
@@ -1281,8 +1291,12 @@ mod tests {
         let operator = ListenerName::operator();
         let not_waiting = Refusal::new(RefusalRule::NotWaiting, "ended".to_owned(), b"");
         let undecided = RefusalView::new(Position(3), Time(0), &operator, None, &not_waiting);
-        let [refused, undecided] = [refused, undecided].map(TimelineEvent::Refused);
-        for (position, what) in [(2, refused), (3, decision), (3, undecided)] {
+        let files = ListenerName::parse("files").unwrap();
+        let no_preview = RefusalView::new(Position(2), Time(0), &files, None, &refusal);
+        let no_preview = RefusalView { is_of_preview: true, ..no_preview };
+        let refusals = [refused, no_preview, undecided];
+        let [refused, no_preview, undecided] = refusals.map(TimelineEvent::Refused);
+        for (position, what) in [(2, refused), (2, no_preview), (3, decision), (3, undecided)] {
             let position = Position(position);
             source.items.push(TimelineEntry { position, at: Time(0), seq: 1, what });
         }
@@ -1291,14 +1305,14 @@ mod tests {
 
         let mut trial = thread_of("sess-abcdefgh", &[(1, "call", "")]);
         note(&mut trial, 2, Some(first));
-        assert_eq!(listed(&source, &trial).len(), 4);
+        assert_eq!(listed(&source, &trial).len(), 5);
         make_fork(&mut trial, &source, (0, Some(uuid::Uuid::now_v7())), &[]);
         assert_eq!(listed(&source, &trial), [""; 0]);
         assert_eq!(listed(&trial, &source), [""; 0]);
 
         // In a fork of the same journal, people decide and clients send what they want.
         make_fork(&mut trial, &source, (0, None), &[]);
-        assert_eq!(listed(&source, &trial).len(), 3);
+        assert_eq!(listed(&source, &trial).len(), 4);
 
         // A model of the trial takes the next turn, so the failed attempt is a difference.
         make_fork(&mut trial, &source, (0, Some(uuid::Uuid::now_v7())), &[]);

@@ -49,6 +49,10 @@ const TIMES: [(&str, &[&str]); 3] = [
 const DECISION_NOTES: [&str; 4] =
     ["approval-requested", "approval-granted", "approval-refused", "operator-action"];
 
+/// Names of the payloads with which a listener previews an approved call, or states that its
+/// preview is no longer valid.
+const PREVIEWS: [&str; 2] = [system::PREVIEW, system::STALE_PREVIEW];
+
 /// Names of the core's payloads with results for a run of a workflow.
 const RUN_RESULTS: [&str; 3] = ["system-error", "thread-result", "timer-fired"];
 
@@ -85,10 +89,6 @@ pub(super) struct ContentReader {
     is_tried: bool,
 }
 
-impl ContentReader {
-    /// Creates the reader of a tree that is compared with the tree of `other`. If the tree is a
-    /// fork of the other one, its numbers continue those of the history that it has taken over. So
-    /// an event has the same place in both trees.
 /// Numbers of the messages and subthreads of one thread.
 #[derive(Debug, Clone, Copy, Default)]
 struct NumberCounts {
@@ -100,6 +100,10 @@ struct NumberCounts {
     subthreads: usize,
 }
 
+impl ContentReader {
+    /// Creates the reader of a tree that is compared with the tree of `other`. If the tree is a
+    /// fork of the other one, its numbers continue those of the history that it has taken over. So
+    /// an event has the same place in both trees.
     pub fn beside(timeline: &ThreadTimeline, other: &ThreadTimeline) -> Self {
         let mut reader = Self {
             root: timeline.thread.root().as_str().to_owned(),
@@ -254,7 +258,8 @@ struct NumberCounts {
 
     /// Whether a message is content. False for:
     /// - the notes that state that the thread is a fork,
-    /// - in a tree that is compared with a trial of it, the notes about decisions of people,
+    /// - in a tree that is compared with a trial of it, the notes about decisions of people, and
+    ///   the answers of listeners with the previews for these decisions,
     /// - each `wait` of a workflow, and the core's answer to it.
     ///
     /// A workflow waits at the end of each delivery, and the number of its deliveries depends on
@@ -267,7 +272,8 @@ struct NumberCounts {
             "waiting" => is_core && self.workflows.contains(&message.to),
             _ => false,
         };
-        let is_left_out = self.is_tried && is_decision_note(message);
+        let is_preview = is_core && PREVIEWS.contains(&&*message.name.local);
+        let is_left_out = self.is_tried && (is_decision_note(message) || is_preview);
         !is_workflow_wait && !is_left_out && !is_lineage(message)
     }
 

@@ -84,8 +84,9 @@ impl<'t> EventScope<'t> {
     ///   messages of this history that the fork has recorded again,
     /// - in the source of a fork, the failed attempts of each call whose result the fork got from
     ///   the record, and of each turn that the fork got from the record, with their charges,
-    /// - in the source of a trial, the decisions of people with the refusals of such decisions, and
-    ///   the refused requests of the client that opened the thread.
+    /// - in the source of a trial, the decisions of people with the refusals of such decisions, the
+    ///   refused answers to requests for previews, and the refused requests of the client that
+    ///   opened the thread.
     pub fn events(
         &self,
         timeline: &'t ThreadTimeline,
@@ -108,7 +109,8 @@ impl<'t> EventScope<'t> {
             }
             TimelineEvent::Refused(refused) => {
                 let is_request = timeline.thread.is_root() && refused.sender == timeline.opened_by;
-                !(self.is_tried && (is_request || self.decisions.contains(&entry.position)))
+                let is_decision = self.decisions.contains(&entry.position);
+                !(self.is_tried && (is_request || is_decision || refused.is_of_preview))
             }
             TimelineEvent::Decision { .. } => !self.is_tried,
             _ => true,

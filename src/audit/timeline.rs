@@ -384,6 +384,9 @@ impl TimelineBuilder {
                     Some(refused_thread),
                     refusal,
                 );
+                let mut facts = record.facts.iter();
+                let is_of_preview = facts.any(|fact| matches!(fact, Fact::PreviewMissing { .. }));
+                let refused = RefusalView { is_of_preview, ..refused };
                 self.add(refused_thread, record, TimelineEvent::Refused(refused));
             }
             Fact::AttemptFailed { call, attempt, failure } => {

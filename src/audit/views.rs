@@ -153,6 +153,10 @@ pub struct RefusalView {
     /// Local name of the refused payload; `None` if the refused text is no payload.
     #[serde(skip)]
     pub payload: Option<String>,
+    /// Whether the refused text is the answer to a request for a preview. False outside of
+    /// timelines that are made from records.
+    #[serde(skip)]
+    pub is_of_preview: bool,
 }
 
 impl RefusalView {
@@ -193,6 +197,7 @@ impl RefusalView {
                 Some(name) => Some(name.local.to_string()),
                 None => element_name(&refusal.head).map(str::to_owned),
             },
+            is_of_preview: false,
         }
     }
 }

@@ -5,6 +5,7 @@ use std::os::unix::fs::PermissionsExt as _;
 
 use serde_json::Value as Json;
 
+use super::super::try_threads::trial;
 use super::super::{House, say, talk_reply, until};
 use super::{OnTerminal, QUESTION, hash, held};
 
@@ -27,7 +28,8 @@ preview_timeout = "1h"
 
 /// Program of a listener whose preview shows the file `base`. The listener refuses a call if that
 /// file has changed since the preview. If a file `dies` exists, the next request for a preview
-/// kills the process. If a pipe `waits` exists, a preview waits until the pipe is closed.
+/// kills the process. If a pipe `waits` exists, a preview waits until the pipe is closed. If a file
+/// `wrong` exists, the listener answers a request for a preview with a reply.
 const LISTENER: &str = r#"#!/usr/bin/env python3
 import hashlib, os, re
 CORE = 'xmlns="https://xml-pipeline.org/ns/core/v1"'
@@ -50,7 +52,7 @@ while True:
             os._exit(1)
         if os.path.exists("waits"):
             open("waits").read()
-        answer = shown
+        answer = '<said xmlns="urn:example:talk"/>' if os.path.exists("wrong") else shown
     elif approved and approved[1] != hashlib.sha256(shown.encode()).hexdigest():
         answer = f"<stale-preview {CORE}>base has changed</stale-preview>"
     else:
@@ -124,6 +126,11 @@ fn a_preview_is_shown_and_the_approval_names_it() {
     assert_eq!((&notes[0]["kind"], &notes[0]["from"]), (&"note".into(), &"echo".into()));
     assert_eq!(running.stop(), Some(0));
     house.verified();
+
+    // A trial makes no preview, because it has the result of the approved call from the record.
+    let tried = trial(&house, &["organism.toml", "--threads", "all"]);
+    assert_eq!(tried.code, Some(0), "{tried:?}");
+    assert!(tried.err.contains("1 unchanged"), "{tried:?}");
 }
 
 #[test]
@@ -140,8 +147,24 @@ fn a_call_whose_base_has_changed_since_its_preview_ends_as_stale_preview() {
     let result = house.send_text(&say("hello"), &["--key", "hello"]);
     assert_eq!(result.code, Some(1), "{result:?}");
     assert!(result.out.contains("code=\"stale-preview\" retry_allowed=\"true\""), "{result:?}");
+
+    // The answer to the next request for a preview is refused.
+    house.write("wrong", "");
+    let call = hold_with_key(&house, "other");
+    let reason = call["preview"]["missing"]["reason"].to_string();
+    assert!(reason.contains("the listener's answer was refused"), "{call}");
+    let id = call["message"].as_str().unwrap();
+    let approved = house.organism(&["approve", id, "--hash", &hash(&say("other"))]);
+    assert_eq!(approved.code, Some(0), "{approved:?}");
+    let result = house.send_text(&say("other"), &["--key", "other"]);
+    assert_eq!(result.code, Some(0), "{result:?}");
     assert_eq!(running.stop(), Some(0));
     house.verified();
+
+    // A stale preview and a refused one are no differences, as a preview is none.
+    let tried = trial(&house, &["organism.toml", "--threads", "all"]);
+    assert_eq!(tried.code, Some(0), "{tried:?}");
+    assert!(tried.err.contains("2 unchanged"), "{tried:?}");
 }
 
 #[test]
