@@ -261,7 +261,9 @@ impl Error {
     /// Returns the kind of the error as one word from a closed list.
     pub fn word(&self) -> &'static str {
         match self.cause() {
-            Self::NotRecorded { .. } | Self::NotOnRecord { .. } => "not-recorded",
+            Self::NotRecorded { .. } => "no-turn",
+            // In a trial, the pump ends the call by this word.
+            Self::NotOnRecord { .. } => "not-recorded",
             Self::Connect { .. } => "connect",
             Self::Timeout { .. } => "timeout",
             Self::RateLimited { .. } => "rate-limited",

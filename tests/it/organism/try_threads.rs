@@ -308,6 +308,22 @@ fn a_call_without_a_recorded_result_ends_as_not_recorded() {
     assert_eq!(house.effects(), 2);
 }
 
+/// Without a recorded turn, a playback model fails in a trial as it does in a run.
+#[test]
+fn a_thread_that_failed_because_its_recording_lacks_a_turn_is_unchanged() {
+    let house = house();
+    house.write("turns.toml", "recorded = \"empty\"\n");
+    let running = house.run_noting();
+    let sent = house.send_text(&numbered("order", "1"), &["--new", "sess-source01"]);
+    assert_eq!(sent.code, Some(1), "{sent:?}");
+    assert!(sent.out.contains("listener-failed"), "{sent:?}");
+    assert_eq!(running.stop(), Some(0));
+
+    let tried = trial(&house, &["organism.toml", "--threads", "sess-source01", "--json"]);
+    assert_eq!(tried.code, Some(0), "{tried:?}");
+    assert_eq!(changed(&json(&tried), "none"), ["sess-source01"], "{tried:?}");
+}
+
 /// The report of a trial shows the same colours as `organism diff`, and no escapes as text.
 #[test]
 fn a_report_on_a_terminal_is_in_colour() {
