@@ -1,7 +1,7 @@
 //! `organism models`: lists the configured models, states whether their keys are available, and
 //! shows the results of test calls.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Instant;
 
@@ -152,14 +152,13 @@ fn print(
     let rows: Vec<_> = models.iter().map(|spec| row(spec, missing)).collect();
     put(&table(&RenderOutput::stdout(false), &headers, &rows))?;
     if has_tried {
-        let lines = models.iter().zip(results).filter_map(|(spec, result)| match result {
-            Some(Ok(answer)) => Some(format!("{}: {answer}\n", spec.name)),
-            Some(Err(why)) => Some(format!("{}: failed: {why}\n", spec.name)),
-            None => {
-                let routes =
-                    Some(routes_of(spec).join(", ")).filter(|routes| !routes.is_empty())?;
-                Some(format!("{}: tested by its routes {routes}\n", spec.name))
-            }
+        let lines = models.iter().zip(results).map(|(spec, result)| {
+            let text = match result {
+                Some(Ok(answer)) => answer.clone(),
+                Some(Err(why)) => format!("failed: {why}"),
+                None => untested(spec),
+            };
+            format!("{}: {text}\n", spec.name)
         });
         put(&format!("\n{}", lines.collect::<String>()))?;
     }
@@ -167,12 +166,34 @@ fn print(
     Ok(())
 }
 
+/// States why a model gets no test call of its own.
+fn untested(spec: &ModelSpec) -> String {
+    match &spec.provider {
+        ProviderConfig::Playback { recording, .. } => {
+            format!("not asked, it plays {}", file_name(recording))
+        }
+        ProviderConfig::Routed { routes, .. } => {
+            format!("tested by its routes {}", routes.join(", "))
+        }
+        ProviderConfig::Remote { .. } => "not asked".to_owned(),
+    }
+}
+
+fn file_name(path: &Path) -> String {
+    path.file_name().unwrap_or_default().display().to_string()
+}
+
 fn row(spec: &ModelSpec, missing: &MissingKeys) -> Vec<String> {
     let name = spec.name.clone();
     match &spec.provider {
         ProviderConfig::Playback { recording, .. } => {
-            let file = recording.file_name().unwrap_or_default().display().to_string();
-            vec![name, "playback".to_owned(), file, "none needed".to_owned(), String::new()]
+            vec![
+                name,
+                "playback".to_owned(),
+                file_name(recording),
+                "none needed".to_owned(),
+                String::new(),
+            ]
         }
         ProviderConfig::Routed { routes, attempts, .. } => {
             let limits = format!("{attempts} attempts");

@@ -12,6 +12,7 @@ use serde_json::Value as Json;
 
 use super::server::{KEY, NONCE, Script, Server, ask, call, options, remote};
 use super::wires::{ANTHROPIC, OPENAI, Scene, Stop};
+use crate::json_schemas::assert_described;
 use crate::organism::{CommandOutput, House};
 
 const SCHEMA: &str = r#"<xs:schema xmlns:xs="http://www.w3.org/2001/XMLSchema"
@@ -233,9 +234,11 @@ async fn models_are_listed_with_their_keys_present_or_not() {
          [models.either]\nroutes = [\"live\", \"keyless\"]\n\
          [models.named]\nprovider = \"openai-compatible\"\nmodel = \"m-3\"\n\
          base_url = \"{url}\"\napi_key_env = \"NO_SUCH_KEY\"\n\
-         [models.local]\nprovider = \"openai\"\nmodel = \"m-4\"\nbase_url = \"{url}\"\n",
+         [models.local]\nprovider = \"openai\"\nmodel = \"m-4\"\nbase_url = \"{url}\"\n\
+         [models.played]\nprovider = \"playback\"\nrecording = \"turns.toml\"\n",
         url = server.url()
     ));
+    house.write("turns.toml", "recorded = \"empty\"\n");
     let none = BTreeMap::new();
     let listed = run(house.command(&["models"]), &none);
     assert_eq!(listed.code, Some(0), "{listed:?}");
@@ -244,6 +247,8 @@ async fn models_are_listed_with_their_keys_present_or_not() {
     }
     let tried = run(house.command(&["models", "--try", "--json"]), &none);
     assert_eq!(tried.code, Some(69), "{tried:?}");
+    // No remote model here has a maximum for its answers.
+    assert_described(&["models", "--json"], &tried.out);
     let lines: Vec<Json> = tried.json();
     let how = |name: &str| {
         let line = lines.iter().find(|line| line["name"] == name).unwrap();
@@ -260,6 +265,9 @@ async fn models_are_listed_with_their_keys_present_or_not() {
     let one = run(house.command(&["models", "live", "--try"]), &none);
     assert_eq!(one.code, Some(0), "{one:?}");
     assert!(one.out.contains("live: answered in"), "{one:?}");
+    let played = run(house.command(&["models", "played", "--try"]), &none);
+    assert_eq!(played.code, Some(0), "{played:?}");
+    assert!(played.out.contains("played: not asked, it plays turns.toml\n"), "{played:?}");
     // A model with routes is tested by its routes.
     let routed = run(house.command(&["models", "either", "--try"]), &none);
     assert_eq!(routed.code, Some(69), "{routed:?}");
