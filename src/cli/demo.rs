@@ -41,7 +41,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         return Err(CommandFailure::usage(text).into());
     }
 
-    let place = tempfile_directory()?;
+    let place = run_directory(&std::env::temp_dir(), cfg!(target_os = "linux"));
     let config = match load(&file, args.directory.as_deref(), &place)? {
         Ok(config) => config,
         Err(found) => return Ok(config_error_carets::report(&found)),
@@ -50,6 +50,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let question = file.with_extension("").join("question.xml");
     let payload = std::fs::read(&question)
         .with_context(|| format!("the demo's question {}", question.display()))?;
+    create_run_directory(&place)?;
     let output = RenderOutput::stdout(false);
     put(&opening(&output, &file, args.directory.as_deref()))?;
     let data = config.data.clone();
@@ -87,16 +88,15 @@ fn source_tree(program: &Path) -> Option<&Path> {
     target.parent().filter(|_| target.ends_with("target"))
 }
 
-/// Creates a directory for the journal of this run. The directory stays, so that a person can
-/// inspect the journal later.
-fn tempfile_directory() -> anyhow::Result<PathBuf> {
-    let path = run_directory(&std::env::temp_dir(), cfg!(target_os = "linux"));
-    for directory in [path.clone(), path.join("copies")] {
+/// Creates the directory `path` for the journal of this run. The directory stays, so that a person
+/// can inspect the journal later.
+fn create_run_directory(path: &Path) -> anyhow::Result<()> {
+    for directory in [path.to_owned(), path.join("copies")] {
         std::fs::create_dir(&directory)
             .with_context(|| format!("making {}", directory.display()))?;
     }
 
-    Ok(path)
+    Ok(())
 }
 
 /// Returns a new path for the directory of a run. The directory is in `temporary` or, if the path

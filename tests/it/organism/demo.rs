@@ -29,17 +29,23 @@ fn demo(tree: &TempDir) -> CommandOutput {
     let program = Path::new(env!("CARGO_BIN_EXE_organism"));
     let search = program.with_file_name("code-search");
     assert!(search.exists(), "build it first: cargo build -p code-search");
+    let mut command = command(tree);
+    command.arg(tree.path().join("copy"));
+    command.output().unwrap().into()
+}
+
+/// The command `organism demo` in this project, with a temporary directory in `tree`.
+fn command(tree: &TempDir) -> Command {
     let temporary = tree.path().join("tmp");
     std::fs::create_dir_all(&temporary).unwrap();
-    let output = Command::new(program)
+    let mut command = Command::new(env!("CARGO_BIN_EXE_organism"));
+    command
         .arg("demo")
-        .arg(tree.path().join("copy"))
         .current_dir(project())
         .env("TMPDIR", temporary)
         .env("NO_COLOR", "1")
-        .env("PYTHONDONTWRITEBYTECODE", "1")
-        .output();
-    output.unwrap().into()
+        .env("PYTHONDONTWRITEBYTECODE", "1");
+    command
 }
 
 /// Number of the first line of a file that contains `text`.
@@ -105,4 +111,19 @@ fn the_demo_shows_everything_it_promises_and_quotes_what_this_run_found() {
     let answer = part(&without, "\nThe answer");
     assert!(!answer.contains("src/clock.rs"), "{answer}");
     assert!(answer.contains("src/limits.rs"), "{answer}");
+}
+
+#[test]
+fn a_demo_that_does_not_begin_leaves_no_directory() {
+    let tree = TempDir::new().unwrap();
+    // The second config has no question beside it.
+    for (config, code, shown) in
+        [("missing.toml", 78, "file-missing"), ("config/essay.toml", 69, "question.xml")]
+    {
+        let failed = command(&tree).args(["--config", config]).output().unwrap();
+        let failed = CommandOutput::from(failed);
+        assert_eq!(failed.code, Some(code), "{failed:?}");
+        assert!(failed.err.contains(shown), "{failed:?}");
+        assert_eq!(std::fs::read_dir(tree.path().join("tmp")).unwrap().count(), 0, "{config}");
+    }
 }
