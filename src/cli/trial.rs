@@ -48,11 +48,12 @@ pub struct Args {
     #[arg(long, value_name = "MODEL")]
     model: Option<String>,
     /// Let models answer prompts for which no answer is recorded, up to this number of tokens for
-    /// all threads together.
+    /// all threads together. Also bounds the turns of `playback` models. Before each turn, its
+    /// prompt and its longest possible answer must fit into the rest.
     #[arg(long, value_name = "N")]
     tokens: Option<u64>,
     /// Let models answer prompts for which no answer is recorded, up to this amount of money for
-    /// all threads together. The amount is in the currency of the config CONFIG, under which the
+    /// all threads together, as `--tokens` does. The amount is in the currency of the config CONFIG, under which the
     /// threads run.
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     money: Option<f64>,

@@ -6,7 +6,8 @@
 //!   is recorded, the call goes to its listener only if the options of the trial name this
 //!   listener.
 //! - A turn with a recorded prompt gets the recorded answer. Any other turn goes to a model on the
-//!   network only if the trial has a budget.
+//!   network only if the trial has a budget. A model whose routes are all `playback` answers also
+//!   without a budget. A budget bounds the turns of both.
 //! - All other calls and turns end as `not-recorded`.
 //!
 //! **Invariant:** a trial never writes to the journals of the recorded threads, and starts only
