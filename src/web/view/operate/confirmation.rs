@@ -15,13 +15,13 @@ use super::super::layout::{inline, shown};
 use super::super::url_query::UrlQuery;
 use super::super::{ViewState, actions, message as message_page, refused, thread, waiting};
 use super::action_context::{ActionContext, unreachable_organism};
-use super::pending::{PreparedAction, PreparedRequest};
+use super::pending::{PendingAction, PreparedAction, PreparedRequest};
 use super::sending::{self, ActionResult, DoneAction};
 use super::{OperateFailure, answer, fork, read_form, receipt, respond, retry, signing_hint};
 use crate::envelope::Refusal;
 use crate::limits;
 use crate::mutant::mutant;
-use crate::service::{DecisionRequest, ServiceRequest};
+use crate::service::{DecisionRequest, ServiceClient, ServiceRequest};
 use crate::thread::{Decision, OperatorPublicKey, PauseTarget, PauseVerb};
 
 /// Path of the section of the web view to which the confirmation pages belong.
@@ -216,31 +216,17 @@ async fn confirmed(
     // Without a running organism, the confirmation remains valid, so that it can be sent again.
     let client = context.client().await?;
     let token = form.get("token").unwrap_or_default();
-    let action = take_action(&context, token, &form)?;
-    let prepared = action.clone();
-    let PreparedAction { title, requests, back, typed } = action;
-    let requests = signed_requests(&context, requests, &form)?;
-    let first = requests.first().cloned();
-    // The task is separate, so that the action continues if the browser does not wait for the
-    // result.
-    let kept = Arc::clone(view);
-    let browser = context.browser.clone();
-    let used_token = token.to_owned();
-    let sending = tokio::spawn(async move {
-        let sent = sending::send(&client, requests).await;
-        if sent.as_ref().is_err_and(|failure| failure.is_nothing_done)
-            && let Some(access) = kept.operate.as_ref()
-        {
-            access.pending.put_back(&browser, &used_token, prepared);
+    let taken = take_action(&context, token)?;
+    let PreparedAction { title, back, typed, .. } = taken.action.clone();
+    let requests = match confirmed_requests(&context, &taken.action, &form) {
+        Ok(requests) => requests,
+        Err(failure) => {
+            context.access()?.pending.put_back(taken);
+            return Err(failure);
         }
-        sent
-    });
-    let sent = sending.await.map_err(|_| {
-        let text = "The view ended before the result came. The page Actions has what was done.";
-        OperateFailure::new(StatusCode::SERVICE_UNAVAILABLE, "No result", text)
-    })?;
-
-    let sent = sent?;
+    };
+    let first = requests.first().cloned();
+    let sent = send_apart(view, client, requests, taken).await?;
     if first.as_ref().is_some_and(is_resume_of_all) {
         // The index does not have the record of the resume yet.
         view.present.set_pause(None);
@@ -281,27 +267,54 @@ async fn confirmed(
     }
 }
 
-/// Removes and returns the action that a token confirms. Fails if there is no such action, or if
-/// the payload that the form names is not the one that the action approves.
-fn take_action(
-    context: &ActionContext,
-    token: &str,
-    form: &UrlQuery,
-) -> Result<PreparedAction, OperateFailure> {
-    let action = context.access()?.pending.take(&context.browser, token).ok_or_else(|| {
+/// Sends `requests` in a task of its own, so that the action continues if the browser does not wait
+/// for the result. The confirmation of `taken` remains valid if nothing was done.
+async fn send_apart(
+    view: &Arc<ViewState>,
+    client: ServiceClient,
+    requests: Vec<ServiceRequest>,
+    taken: PendingAction,
+) -> Result<ActionResult, OperateFailure> {
+    let kept = Arc::clone(view);
+    let sending = tokio::spawn(async move {
+        let sent = sending::send(&client, requests).await;
+        if sent.as_ref().is_err_and(|failure| failure.is_nothing_done)
+            && let Some(access) = kept.operate.as_ref()
+        {
+            access.pending.put_back(taken);
+        }
+        sent
+    });
+    sending.await.map_err(|_| {
+        let text = "The view ended before the result came. The page Actions has what was done.";
+        OperateFailure::new(StatusCode::SERVICE_UNAVAILABLE, "No result", text)
+    })?
+}
+
+/// Removes and returns the action that a token confirms. Fails if there is no such action.
+fn take_action(context: &ActionContext, token: &str) -> Result<PendingAction, OperateFailure> {
+    context.access()?.pending.take(&context.browser, token).ok_or_else(|| {
         let text = "This confirmation was used, or it is too old, or too many others were opened \
                     since, or it is of another view or browser. Nothing was done now. The page \
                     Actions has what was done; open the page of the action again to decide.";
         OperateFailure::new(StatusCode::CONFLICT, "Not confirmed", text)
-    })?;
+    })
+}
 
-    let is_shown = form.get("hash") == approved_hash(&action);
+/// Returns the requests of a confirmed action, as [`signed_requests`] does. Fails if the payload
+/// that the form names is not the one that the action approves.
+fn confirmed_requests(
+    context: &ActionContext,
+    action: &PreparedAction,
+    form: &UrlQuery,
+) -> Result<Vec<ServiceRequest>, OperateFailure> {
+    let is_shown = form.get("hash") == approved_hash(action);
     if !is_shown && !mutant("approve-another-hash") {
         let text = "The hash of this confirmation is not that of the payload on the page. Nothing \
                     was done. Open the page Waiting, and read the call again.";
         return Err(OperateFailure::new(StatusCode::CONFLICT, "Another payload", text));
     }
-    Ok(action)
+    signed_requests(context, action.requests.clone(), form)
 }
 
 /// Returns the requests of a confirmed action, with the texts that the person entered. If decisions

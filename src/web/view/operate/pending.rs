@@ -60,12 +60,13 @@ impl PreparedAction {
     }
 }
 
-#[derive(Debug)]
-struct PendingAction {
+/// An action that waits for its confirmation.
+#[derive(Debug, Clone)]
+pub(super) struct PendingAction {
     token: Digest,
     browser: BrowserId,
     made: Instant,
-    action: PreparedAction,
+    pub action: PreparedAction,
 }
 
 /// The unconfirmed actions of one view, oldest first.
@@ -77,24 +78,25 @@ impl PendingActions {
     /// too many, as [`Self::put_back`] does.
     pub fn add(&self, browser: &BrowserId, action: PreparedAction) -> ViewToken {
         let token = ViewToken::generate();
-        self.put_back(browser, token.reveal(), action);
+        let digest = Digest::of(token.reveal().as_bytes());
+        let browser = browser.clone();
+        let made = Instant::now();
+        self.put_back(PendingAction { token: digest, browser, made, action });
         token
     }
 
-    /// Stores an action under the token that confirms it, for example after a confirmation that did
-    /// not reach the organism. If there are too many actions, drops the oldest one of the browser
-    /// that has the most. The new action counts as one of its browser.
-    pub fn put_back(&self, browser: &BrowserId, token: &str, action: PreparedAction) {
-        let token = Digest::of(token.as_bytes());
-        let browser = browser.clone();
-        let made = Instant::now();
+    /// Stores an action that was taken, for example after a confirmation that did not reach the
+    /// organism. The time until which it can be confirmed does not change. If there are too many
+    /// actions, drops the oldest one of the browser that has the most. The stored action counts as
+    /// one of its browser.
+    pub fn put_back(&self, taken: PendingAction) {
         let mut pending = locked(&self.0);
         pending.retain(|known| known.made.elapsed() <= limits::WEB_CONFIRMATION_VALIDITY);
         while pending.len() >= limits::WEB_PENDING_ACTIONS_MAX {
             // The pages of one browser must not push out the action that a person reads in another.
             let actions = |of: &BrowserId| {
                 let stored = pending.iter().filter(|known| known.browser == *of).count();
-                stored + usize::from(*of == browser)
+                stored + usize::from(*of == taken.browser)
             };
             // Of several maxima, `max_by_key` returns the last one.
             let from_newest = pending.iter().enumerate().rev();
@@ -102,24 +104,24 @@ impl PendingActions {
             let at = dropped.map_or(0, |(at, _)| at);
             pending.remove(at);
         }
-        pending.push(PendingAction { token, browser, made, action });
+        pending.push(taken);
     }
 
     /// Removes and returns the action that a token of this browser confirms. Returns `None` if the
     /// browser has no such action, or if the action was already taken or has waited too long.
-    pub fn take(&self, browser: &BrowserId, token: &str) -> Option<PreparedAction> {
+    pub fn take(&self, browser: &BrowserId, token: &str) -> Option<PendingAction> {
         let token = Digest::of(token.as_bytes());
         let mut pending = locked(&self.0);
         pending.retain(|known| known.made.elapsed() <= limits::WEB_CONFIRMATION_VALIDITY);
         if mutant("act-without-a-confirmation") {
-            return pending.pop().map(|found| found.action);
+            return pending.pop();
         }
         let is_it = |known: &PendingAction| known.token == token && known.browser == *browser;
         let at = pending.iter().position(is_it)?;
         if mutant("act-twice") {
-            return pending.get(at).map(|known| known.action.clone());
+            return pending.get(at).cloned();
         }
-        Some(pending.remove(at).action)
+        Some(pending.remove(at))
     }
 }
 
@@ -138,15 +140,26 @@ mod tests {
         let first = pending.add(&browser, action("first"));
         let second = pending.add(&browser, action("second"));
         let title =
-            |token: &str, browser: &_| pending.take(browser, token).map(|found| found.title);
+            |token: &str, browser: &_| pending.take(browser, token).map(|found| found.action.title);
 
         assert_eq!(title("", &browser), None);
         assert_eq!(title(first.reveal(), &other), None);
         assert_eq!(title(first.reveal(), &browser), Some("first"));
         assert_eq!(title(first.reveal(), &browser), None);
-        pending.put_back(&browser, first.reveal(), action("first"));
-        assert_eq!(title(first.reveal(), &browser), Some("first"));
         assert_eq!(title(second.reveal(), &browser), Some("second"));
+    }
+
+    #[test]
+    fn an_action_that_is_put_back_can_be_confirmed_until_the_same_time() {
+        let pending = PendingActions::default();
+        let browser = BrowserId::random();
+        let token = pending.add(&browser, action("first"));
+        let taken = pending.take(&browser, token.reveal()).unwrap();
+        let made = taken.made;
+        pending.put_back(taken);
+        let again = pending.take(&browser, token.reveal()).unwrap();
+        assert_eq!(again.action.title, "first");
+        assert_eq!(again.made, made);
     }
 
     #[test]

@@ -103,7 +103,17 @@ fn a_decision_that_must_be_signed_needs_the_key_of_the_person() {
     assert_eq!(answer.0, 409, "the signature of another page: {}", answer.1);
     assert_eq!(held(&house).len(), 1);
 
-    let good = page();
+    // The view itself has refused this confirmation, so it remains valid.
+    let good = unsigned;
+    let (own, signature) = sign(&good, &key(2), "");
+    let other_hash = [
+        ("token", hidden(&good, "token")),
+        ("hash", &*"0".repeat(64)),
+        ("key", &own),
+        ("signature", &signature),
+    ];
+    let answer = view.post("/operate/confirm", &other_hash);
+    assert!(answer.body.contains("Another payload"), "{}", answer.body);
     let note = "\"quoted\" & <ünï>";
     let answer = confirm(&view, &good, &sign(&good, &key(2), note), note);
     assert_eq!(answer.0, 200, "{}", answer.1);
