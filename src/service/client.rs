@@ -147,7 +147,9 @@ impl ServiceClient {
     ) -> Result<Option<Refusal>, Error> {
         let is_partitioned = self.partitions().is_some();
         let thread = if is_partitioned || signer.is_some() {
-            self.held_thread(decision.message).await?
+            let held = self.held_thread(decision.message).await?;
+            // The call may have been decided since the signature was made.
+            held.or_else(|| Some(decision.signature()?.thread.clone()))
         } else {
             None
         };
@@ -159,8 +161,11 @@ impl ServiceClient {
             decision.partition = Some(partition);
         }
 
+        // The refusal is recorded under the name of the operator whose signature proves it. A pump
+        // accepts any thread in the signature of a decision about a call that does not wait.
+        let thread = thread.unwrap_or_else(ThreadId::organism);
         let mut request = ServiceRequest::Decide(decision);
-        self.sign_in_thread(&mut request, thread.as_ref(), signer).await?;
+        self.sign_in_thread(&mut request, &thread, signer).await?;
         self.rule(partition, &request).await
     }
 

@@ -9,7 +9,9 @@ use crate::envelope::Refusal;
 use crate::ids::{CallId, Digest, ListenerName, MessageId, Position, ThreadId};
 use crate::journal::HostSignature;
 use crate::pump::driver::{Handle, PumpStopped};
-use crate::thread::{Allotment, Decision, DecisionOrigin, PauseTarget, PauseVerb};
+use crate::thread::{
+    Allotment, Decision, DecisionOrigin, DecisionSignature, PauseTarget, PauseVerb,
+};
 use crate::trace::TraceParent;
 
 /// A request to a running organism.
@@ -481,6 +483,11 @@ pub struct SubmittedAnswer {
 }
 
 impl DecisionRequest {
+    /// Returns the signature of the decision; `None` if it has none yet.
+    pub fn signature(&self) -> Option<&DecisionSignature> {
+        self.origin.as_ref()?.signature.as_deref()
+    }
+
     /// Submits the decision to a pump. Returns the refusal if the pump refuses the decision, and
     /// otherwise `None`.
     pub async fn submit(self, pump: &Handle) -> Result<Option<Refusal>, PumpStopped> {

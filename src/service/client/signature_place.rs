@@ -37,20 +37,22 @@ impl ServiceClient {
         request: &mut ServiceRequest,
         signer: Option<&OperatorSigner>,
     ) -> Result<(), Error> {
-        let thread = request.signed_thread();
-        self.sign_in_thread(request, thread.as_ref(), signer).await
+        match request.signed_thread() {
+            Some(thread) => self.sign_in_thread(request, &thread, signer).await,
+            None => Ok(()),
+        }
     }
 
-    /// Signs a request about `thread` with `signer`. If `signer` or `thread` is `None`, the request
-    /// stays unsigned. If the thread is unknown, the request stays unsigned, too, because the pump
+    /// Signs a request about `thread` with `signer`. If `signer` is `None`, the request stays
+    /// unsigned. If the thread is unknown, the request stays unsigned, too, because the pump
     /// refuses it anyway.
     pub(super) async fn sign_in_thread(
         &self,
         request: &mut ServiceRequest,
-        thread: Option<&ThreadId>,
+        thread: &ThreadId,
         signer: Option<&OperatorSigner>,
     ) -> Result<(), Error> {
-        let (Some(signer), Some(thread)) = (signer, thread) else { return Ok(()) };
+        let Some(signer) = signer else { return Ok(()) };
         if let Some(journal) = self.signed_journal(request, thread).await? {
             signer.sign(request, journal, thread);
         }
@@ -71,6 +73,11 @@ impl ServiceClient {
             }
             ServiceRequest::Retry(retry) => {
                 self.journal_in_partition(retry.partition).await.map(Some)
+            }
+            // Each partition has a thread of the organism.
+            ServiceRequest::Decide(decision) if *thread == ThreadId::organism() => {
+                let partition = decision.partition.unwrap_or_default();
+                self.journal_in_partition(partition).await.map(Some)
             }
             ServiceRequest::FollowLive(live) => {
                 self.any_journal_or_of(live.partition).await.map(Some)

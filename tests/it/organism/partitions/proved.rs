@@ -190,6 +190,9 @@ fn over_nats_a_decision_needs_the_signature_of_an_operator() {
         assert_eq!(cancelled.code, Some(65), "{cancelled:?}");
         let signed = signs(&[&approve[..], &["--sign", "ana.key"]].concat());
         assert_eq!(signed.code, Some(0), "{signed:?}");
+        let second = signs(&[&approve[..], &["--sign", "ana.key"]].concat());
+        assert_eq!(second.code, Some(65), "{second:?}");
+        assert!(second.err.contains("not-waiting"), "{second:?}");
         let cancelled = signs(&["cancel", &other, "--sign", "ana.key"]);
         assert_eq!(cancelled.code, Some(0), "{cancelled:?}");
         let shown = [&thread, &other].map(|thread| pumping.organism(&["thread", thread]).out);
@@ -201,6 +204,18 @@ fn over_nats_a_decision_needs_the_signature_of_an_operator() {
     }
     for running in running {
         assert_eq!(running.stop(), Some(0));
+    }
+    // The partition of a call that is over is unknown, so the first partition refuses a second
+    // decision.
+    let query = "SELECT person, signed, accepted FROM action WHERE action = 'approve' AND signed";
+    let decided = |accepted: u32| json!({ "person": "ana", "signed": 1, "accepted": accepted });
+    for (house, partition, expected) in [
+        (&hosts[0], "0", vec![decided(0), decided(0)]),
+        (&hosts[0], "1", vec![decided(1)]),
+        (&hosts[1], "2", vec![decided(1)]),
+    ] {
+        let rows = house.organism(&["sql", query, "--json", "--partition", partition]).json();
+        assert_eq!(rows, expected, "partition {partition}");
     }
     verified(&hosts);
 }

@@ -3,11 +3,11 @@
 
 use organism::ids::ThreadId;
 use organism::thread::OperatorPublicKey;
-use serde_json::Value as Json;
+use serde_json::{Value as Json, json};
 
 use super::super::{ViewServer, text_of};
 use super::signed::{key, sign_each};
-use super::{House, hidden, operating};
+use super::{House, operating};
 use crate::nats::Server;
 use crate::organism::{Running, numbered, until};
 
@@ -37,6 +37,25 @@ const RESUME: &str = "/operate/pause?verb=resume&target=all";
 
 fn house(server: &Server, more: &str) -> House {
     House::settled(&format!("{CONFIG}\n[nats]\nurl = \"{}\"\n{more}", server.address()))
+}
+
+/// A house whose calls are held for an approval.
+fn held_house(server: &Server, more: &str) -> House {
+    let config = CONFIG.replace("[\"pong\"]", "[\"pong\"]\napproval = \"always\"");
+    House::settled(&format!("{config}\n[nats]\nurl = \"{}\"\n{more}", server.address()))
+}
+
+/// Opens a held call in the last partition. Returns the path of the page that approves it.
+fn approval_in_last(house: &House) -> String {
+    let mut threads = (0..).map(|n: u32| format!("sess-part{n:06}"));
+    let is_in_last = |id: &String| ThreadId::parse(id).unwrap().partition(2) == 1;
+    let thread = threads.find(is_in_last).unwrap();
+    let sent = house.send_text(&numbered("ping", "1"), &["--new", &thread, "--no-wait"]);
+    assert_eq!(sent.code, Some(3), "{sent:?}");
+    let held = house.organism(&["approvals", "--json"]).json().pop().unwrap();
+    let message = held["message"].as_str().unwrap();
+    let hash = held["sha256"].as_str().unwrap();
+    format!("/operate/approve?message={message}&hash={hash}")
 }
 
 fn run(house: &House, partitions: &str) -> Running {
@@ -94,24 +113,39 @@ fn each_partition_gets_a_signature_of_its_own() {
     let server = Server::start();
     let [ana, browser] = [1, 2].map(|seed| OperatorPublicKey::of(&key(seed)));
     let operators = format!("[operators.ana]\nkey = \"{ana}\"\nbrowser_key = \"{browser}\"\n");
-    let house = house(&server, &operators);
+    let house = held_house(&server, &operators);
     let running = run(&house, "0,1");
     let view = ViewServer::start(&house, &["--operate", "--as", "ana"]);
+    let browser = browser.to_string();
+    let confirm_page = |page: &str| {
+        let signatures = sign_each(page, &key(2), "");
+        let mut fields = vec![("key", &*browser)];
+        fields.extend(signatures.iter().map(|signature| ("signature", &**signature)));
+        (signatures.len(), view.confirm_page(page, &fields))
+    };
     let confirm = |path: &str| {
         let page = view.page(path);
-        let signatures = sign_each(&page, &key(2), "");
-        let browser = browser.to_string();
-        let mut fields = vec![("token", hidden(&page, "token")), ("key", &browser)];
-        fields.extend(signatures.iter().map(|signature| ("signature", &**signature)));
-        let answer = view.post("/operate/confirm", &fields);
-        (page, signatures.len(), answer)
+        let (signatures, answer) = confirm_page(&page);
+        (page, signatures, answer)
     };
 
     let (_, signatures, done) = confirm(KILL);
     assert_eq!((signatures, done.status), (2, 200), "{}", text_of(&done.body));
     let (_, _, resumed) = confirm(RESUME);
     assert_eq!(resumed.status, 200, "{}", text_of(&resumed.body));
+
+    let approve = approval_in_last(&house);
+    let [first, second] = [view.page(&approve), view.page(&approve)];
+    for (page, status) in [(first, 200), (second, 409)] {
+        let (signatures, answer) = confirm_page(&page);
+        assert_eq!((signatures, answer.status), (1, status), "{}", text_of(&answer.body));
+    }
     assert_eq!(running.stop(), Some(0));
+    let query = "SELECT person, signed, accepted FROM action WHERE action = 'approve' \
+                 ORDER BY position";
+    let rows = house.organism(&["sql", query, "--json", "--partition", "1"]).json();
+    let decided = |accepted: u32| json!({ "person": "ana", "signed": 1, "accepted": accepted });
+    assert_eq!(rows, [decided(1), decided(0)]);
 
     let running = run(&house, "1");
     let (page, signatures, partly) = confirm(KILL);
@@ -124,22 +158,13 @@ fn each_partition_gets_a_signature_of_its_own() {
 #[test]
 fn a_call_is_decided_while_a_lower_partition_has_no_pump() {
     let server = Server::start();
-    let config = CONFIG.replace("[\"pong\"]", "[\"pong\"]\napproval = \"always\"");
-    let house = House::settled(&format!("{config}\n[nats]\nurl = \"{}\"\n", server.address()));
+    let house = held_house(&server, "");
     // Afterwards, this host has a journal of each partition.
     assert_eq!(run(&house, "0,1").stop(), Some(0));
     let running = run(&house, "1");
-    let mut threads = (0..).map(|n: u32| format!("sess-part{n:06}"));
-    let is_in_last = |id: &String| ThreadId::parse(id).unwrap().partition(2) == 1;
-    let thread = threads.find(is_in_last).unwrap();
-    let sent = house.send_text(&numbered("ping", "1"), &["--new", &thread, "--no-wait"]);
-    assert_eq!(sent.code, Some(3), "{sent:?}");
-    let held = house.organism(&["approvals", "--json"]).json().pop().unwrap();
-    let message = held["message"].as_str().unwrap();
-    let hash = held["sha256"].as_str().unwrap();
+    let approve = approval_in_last(&house);
 
     let view = operating(&house);
-    let approve = format!("/operate/approve?message={message}&hash={hash}");
     let done = view.confirm(&approve, &[]);
     assert_eq!(done.status, 200, "{}", text_of(&done.body));
     assert!(text_of(&done.body).contains("Done."), "{}", done.body);
