@@ -51,6 +51,14 @@ impl CallPreviewView {
         let text = (!payload.is_redacted()).then(text).flatten();
         Self::Recorded { sha256: payload.digest, text }
     }
+
+    /// Returns the SHA-256 of the recorded preview; `None` if no preview was recorded.
+    pub fn sha256(&self) -> Option<Digest> {
+        match self {
+            Self::Recorded { sha256, .. } => Some(*sha256),
+            Self::Requested | Self::Missing { .. } => None,
+        }
+    }
 }
 
 /// A call that waits for a person, and was therefore not delivered yet.
@@ -104,10 +112,7 @@ impl HeldCall {
     /// Returns the SHA-256 of the recorded preview. An approval must name this digest. Returns
     /// `None` if no preview was recorded.
     pub fn preview_sha256(&self) -> Option<Digest> {
-        match &self.preview {
-            Some(CallPreviewView::Recorded { sha256, .. }) => Some(*sha256),
-            _ => None,
-        }
+        self.preview.as_ref().and_then(CallPreviewView::sha256)
     }
 
     /// Whether a person can only refuse the call, because its payload or its preview was redacted.

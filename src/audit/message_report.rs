@@ -174,6 +174,17 @@ pub struct MessagePreview {
     pub preview: CallPreviewView,
 }
 
+/// The parts of a recorded call's request that a decision about the call names.
+#[derive(Debug, Clone)]
+pub struct DecidedRequest {
+    pub to: ListenerName,
+    pub name: PayloadName,
+    /// SHA-256 of the payload.
+    pub sha256: Digest,
+    /// SHA-256 of the newest preview; `None` if the call has no recorded preview.
+    pub preview_sha256: Option<Digest>,
+}
+
 /// A person's decision about a held call.
 #[derive(Debug, Clone, Serialize)]
 pub struct MessageDecision {
@@ -234,6 +245,26 @@ pub fn message_report(
         }
         _ => Ok(FoundMessage::Several(found)),
     }
+}
+
+/// Returns the request of the call that `message` opened, whether the call is over or not. Returns
+/// `None` if the journal has no such call.
+pub fn recorded_request(
+    index: &IndexReader,
+    message: MessageId,
+) -> Result<Option<DecidedRequest>, Error> {
+    let Some(selector) = MessageSelector::parse(&message.to_string()) else { return Ok(None) };
+    let Some(row) = index.messages_with_id(&selector, 1)?.pop() else { return Ok(None) };
+    if index.opened_call(&row)?.is_none() {
+        return Ok(None);
+    }
+
+    let sealed = index.journal().existing_record(row.position)?;
+    let Some(request) = message_of(&sealed, &row) else { return Ok(None) };
+    let mut previews = previews(index, &row)?.into_iter().rev();
+    let preview_sha256 = previews.find_map(|preview| preview.preview.sha256());
+    let MessageView { to, name, digest: sha256, .. } = request;
+    Ok(Some(DecidedRequest { to, name, sha256, preview_sha256 }))
 }
 
 fn report(

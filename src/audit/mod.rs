@@ -58,8 +58,9 @@ pub use fork_point::{
 pub use held::{CallPreviewView, HeldCall, HeldPage, held, held_in, held_of};
 pub use ledger::{MessageLedger, ThreadCounts};
 pub use message_report::{
-    CausedMessages, ChainedRecord, FoundMessage, GateVerdict, MessageDecision, MessageHold,
-    MessagePreview, MessageReport, RecordedConfig, RefusalSummary, message_report,
+    CausedMessages, ChainedRecord, DecidedRequest, FoundMessage, GateVerdict, MessageDecision,
+    MessageHold, MessagePreview, MessageReport, RecordedConfig, RefusalSummary, message_report,
+    recorded_request,
 };
 pub use message_state::MessageState;
 pub use report::{

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 
 use crate::audit::HeldCall;
 use crate::envelope::{Refusal, RefusalRule};
-use crate::ids::PayloadName;
+use crate::ids::{ListenerName, MessageId, PayloadName};
 use crate::service::SubmittedAnswer;
 use crate::thread::{Decision, Hold};
 
@@ -60,22 +60,29 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let reach = args.config.reach(&args.decision)?;
     let message = waiting_message::find(reach.data(), message, &[Hold::Answer])?;
     let waiting = decision::waiting(reach.data(), Hold::Answer, usize::MAX)?;
-    let question = waiting.page.calls.iter().find(|call| call.message == message).cloned();
-    let Some(question) = question else {
+    let question = waiting.page.calls.iter().find(|call| call.message == message);
+    let has_form = args.form || (args.payload.is_none() && std::io::stdin().is_terminal());
+    let named = match question {
+        Some(question) => Some(NamedCall { to: question.to.clone(), name: question.name.clone() }),
+        None if has_form || !waiting.unknown.is_empty() => None,
+        None => NamedCall::on_record(reach.data(), message)?,
+    };
+    let Some(named) = named else {
         let text = format!("{message} is not an open question; `organism answer --all` lists all");
         return Err(waiting.not_found(text));
     };
 
-    let payload = match &args.payload {
-        Some(path) => startup::bytes(path)?,
-        None if args.form || std::io::stdin().is_terminal() => by_form(&reach, &question)?,
-        None => startup::bytes(Path::new("-"))?,
+    // Reads the passphrase, which may be the first line of standard input, before the answer.
+    let signer = args.decision.signer()?;
+    let payload = match (&args.payload, question) {
+        (Some(path), _) => startup::bytes(path)?,
+        (None, Some(question)) if has_form => by_form(&reach, question)?,
+        (None, _) => startup::bytes(Path::new("-"))?,
     };
 
-    let permitted = permitted_answers(&reach, &question);
+    let permitted = permitted_answers(&reach, &named);
     let example = example(&reach, &permitted);
-    let answer = Decision::Answer(SubmittedAnswer { listener: question.to, payload });
-    let signer = args.decision.signer()?;
+    let answer = Decision::Answer(SubmittedAnswer { listener: named.to, payload });
     let mut refusal = None;
     let decisions = vec![(message, answer)];
     decision::decide_all(reach, decisions, &args.decision, signer.as_ref(), &mut |_, ruled| {
@@ -93,9 +100,26 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(CommandExit::Done.into())
 }
 
+/// The listener and the payload name of the call that the command line names.
+struct NamedCall {
+    to: ListenerName,
+    name: PayloadName,
+}
+
+impl NamedCall {
+    /// Finds a call that is no open question. The answer is sent nevertheless, so that the organism
+    /// refuses and records it. Returns `None` if this host has no record of the call. Fails if the
+    /// call waits for an approval, or if the record cannot be read.
+    fn on_record(data: &Path, message: MessageId) -> anyhow::Result<Option<Self>> {
+        waiting_message::refuse_other_hold(data, &message.to_string(), &[Hold::Answer])?;
+        let request = waiting_message::recorded_request(data, message)?;
+        Ok(request.map(|request| Self { to: request.to, name: request.name }))
+    }
+}
+
 /// Returns the names of the payloads that answer a question. The list is empty if the command has
 /// no valid config.
-fn permitted_answers(reach: &OrganismReach, question: &HeldCall) -> Vec<PayloadName> {
+fn permitted_answers(reach: &OrganismReach, question: &NamedCall) -> Vec<PayloadName> {
     match reach {
         OrganismReach::Config { config, .. } => {
             config.contracts.answers_to(&question.to, &question.name)

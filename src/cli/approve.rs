@@ -4,10 +4,8 @@
 use std::process::ExitCode;
 
 use crate::audit::HeldCall;
-use crate::envelope::{Refusal, RefusalRule};
 use crate::ids::{Digest, MessageId};
 use crate::limits;
-use crate::service::SubmittedAnswer;
 use crate::thread::{Decision, Hold};
 
 use super::all_from::CallsOfThread;
@@ -71,10 +69,20 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
             let preview =
                 preview.map(|hash| require_long_hash(hash.trim().to_lowercase(), "--preview"));
             let preview = preview.transpose()?;
+            let is_whole = |hash: &String| Digest::parse(hash).is_ok();
+            let are_whole = is_whole(&hash) && preview.as_ref().is_none_or(is_whole);
+            let [sha256, preview_sha256] = match call {
+                Some(call) => [Some(call.sha256), call.preview_sha256()],
+                None if args.decision.sign.is_some() && !are_whole => {
+                    let request = waiting_message::recorded_request(reach.data(), message)?;
+                    let hashes = request.map(|call| [Some(call.sha256), call.preview_sha256]);
+                    hashes.unwrap_or_default()
+                }
+                None => [None, None],
+            };
             Decision::Approve {
-                hash: whole(hash, call.map(|call| call.sha256)),
-                preview: preview
-                    .map(|preview| whole(preview, call.and_then(HeldCall::preview_sha256))),
+                hash: whole(hash, sha256),
+                preview: preview.map(|preview| whole(preview, preview_sha256)),
             }
         }
         (None, Some(call)) => {
@@ -86,18 +94,6 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         (None, None) => return Err(waiting.not_found(waits_for_none(message))),
     };
 
-    if args.decision.sign.is_some()
-        && let Some(refusal) = refusal_of_part(&what)
-    {
-        if call.is_none() {
-            return Err(waiting.not_found(waits_for_none(message)));
-        }
-        if args.json {
-            decision::DecisionOutput::of_message(message, Some(&refusal)).print();
-        }
-        return decision::ruled(Some(refusal)).map(|()| CommandExit::Done.into());
-    }
-
     decision::decide(reach, message, what, &args.decision, args.json)?;
     note!("{message}: approved");
     Ok(CommandExit::Done.into())
@@ -105,20 +101,6 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
 
 fn waits_for_none(message: MessageId) -> String {
     format!("{message} waits for no approval; `organism approvals --all` shows all")
-}
-
-/// Returns a refusal if a hash in the approval is not a whole digest. The function `whole` has
-/// already completed each hash that is long enough and matches the beginning of the expected
-/// digest. So a hash that is still incomplete matches nothing. A signature covers only whole
-/// digests, so the pump would refuse the approval as unsigned.
-fn refusal_of_part(what: &Decision<SubmittedAnswer>) -> Option<Refusal> {
-    let Decision::Approve { hash, preview } = what else { return None };
-    let hashes = [("payload", Some(hash)), ("preview", preview.as_ref())];
-    let mut hashes = hashes.into_iter().filter_map(|(part, hash)| Some((part, hash?)));
-    let (part, hash) = hashes.find(|(_, hash)| Digest::parse(hash).is_err())?;
-
-    let text = format!("`{hash}` does not begin the hash of its {part}; look at it again");
-    Some(Refusal::new(RefusalRule::WrongHash, text, hash.as_bytes()))
 }
 
 /// Approves all given calls. If the command line has a hash, the hash must be the digest of exactly

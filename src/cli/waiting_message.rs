@@ -4,12 +4,16 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
+use crate::audit::{self, DecidedRequest};
 use crate::ids::MessageId;
-use crate::index::MessageSelector;
+use crate::index::{IndexReader, MessageSelector};
+use crate::journal::may_have_journal;
 use crate::thread::Hold;
 
-use super::decision;
 use super::exit::{CommandExit, CommandFailure};
+use super::journal_target::JournalTarget;
+use super::missing_partitions::noted_partitions_in;
+use super::{decision, indexed};
 
 /// Returns the message of the call that `id` names. A whole id is returned unchanged. If `id` is
 /// only the beginning of an id, considers the calls that wait for a decision of a kind in `holds`.
@@ -40,9 +44,31 @@ pub fn find(data: &Path, id: &str, holds: &[Hold]) -> anyhow::Result<MessageId> 
     only_of(id, waiting, &Vec::from_iter(unknown))
 }
 
+/// Returns the request of the call that `message` opened, whether the call waits or not. Returns
+/// `None` if no journal on this host has such a call. Fails if a journal cannot be read and no
+/// other journal has the call.
+pub fn recorded_request(data: &Path, message: MessageId) -> anyhow::Result<Option<DecidedRequest>> {
+    let place = JournalTarget { data: Some(data.to_owned()), ..JournalTarget::default() };
+    let mut failed = None;
+    for (_, journal) in noted_partitions_in(data) {
+        // A journal that does not exist has no calls.
+        if !may_have_journal(&journal) {
+            continue;
+        }
+
+        let query = &mut |index: &mut IndexReader| audit::recorded_request(index, message);
+        match indexed::read(&place, &journal, query) {
+            Ok(Some(request)) => return Ok(Some(request)),
+            Ok(None) => {}
+            Err(error) => failed = Some(error),
+        }
+    }
+    failed.map_or(Ok(None), Err)
+}
+
 /// Fails if a call whose id begins with the digits of `id` waits for a decision of a kind that is
 /// not in `holds`. The error names the command for this decision.
-fn refuse_other_hold(data: &Path, id: &str, holds: &[Hold]) -> anyhow::Result<()> {
+pub fn refuse_other_hold(data: &Path, id: &str, holds: &[Hold]) -> anyhow::Result<()> {
     for hold in Hold::ALL {
         if holds.contains(&hold) {
             continue;

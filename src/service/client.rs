@@ -20,6 +20,7 @@ use std::time::Instant;
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use tokio::sync::{Notify, OnceCell};
 
+use self::signature_place::{is_signed, refusal_of_unsigned};
 use super::handshake::Handshake;
 use super::pump_service::held_in;
 use super::signing::OperatorSigner;
@@ -139,20 +140,22 @@ impl ServiceClient {
     }
 
     /// Submits a decision about a held call. Returns the refusal if the pump refuses the decision,
-    /// and otherwise `None`.
+    /// and otherwise `None`. With a `signer`, a decision about a held call is sent only if it could
+    /// be signed.
     pub async fn decide(
         &self,
         mut decision: DecisionRequest,
         signer: Option<&OperatorSigner>,
     ) -> Result<Option<Refusal>, Error> {
         let is_partitioned = self.partitions().is_some();
-        let thread = if is_partitioned || signer.is_some() {
-            let held = self.held_thread(decision.message).await?;
-            // The call may have been decided since the signature was made.
-            held.or_else(|| Some(decision.signature()?.thread.clone()))
+        let held = if is_partitioned || signer.is_some() {
+            self.held_thread(decision.message).await?
         } else {
             None
         };
+        let is_held = held.is_some();
+        // The call may have been decided since the signature was made.
+        let thread = held.or_else(|| Some(decision.signature()?.thread.clone()));
 
         // The pump of the first partition refuses a decision about an unknown call, and records the
         // refusal.
@@ -166,6 +169,10 @@ impl ServiceClient {
         let thread = thread.unwrap_or_else(ThreadId::organism);
         let mut request = ServiceRequest::Decide(decision);
         self.sign_in_thread(&mut request, &thread, signer).await?;
+        // Without operators in the config, an unsigned decision about a held call would count.
+        if is_held && signer.is_some() && !is_signed(&request) {
+            return refusal_of_unsigned(&request).map(Some);
+        }
         self.rule(partition, &request).await
     }
 

@@ -6,11 +6,13 @@ use uuid::Uuid;
 
 use super::{ServiceClient, unexpected};
 use crate::audit;
-use crate::ids::ThreadId;
+use crate::envelope::{Refusal, RefusalRule};
+use crate::ids::{Digest, ThreadId};
 use crate::journal::partitions_in;
 use crate::journal::sqlite::JournalReader;
 use crate::service::signing::{OperatorSigner, SignaturePlace};
-use crate::service::{Error, ServiceRequest, ServiceResponse, journal_in};
+use crate::service::{DecisionRequest, Error, ServiceRequest, ServiceResponse, journal_in};
+use crate::thread::Decision;
 
 impl ServiceClient {
     /// Finds the journal and the thread that a signature of `request` must name. Returns `None` if
@@ -132,6 +134,33 @@ impl ServiceClient {
             other => Err(unexpected(&other)),
         }
     }
+}
+
+/// Whether the request has a signature.
+pub(super) fn is_signed(request: &ServiceRequest) -> bool {
+    request.origin().is_some_and(|origin| origin.signature.is_some())
+}
+
+/// Returns the refusal of an approval that could not be signed because one of its hashes is no
+/// whole digest. A signature covers whole digests alone. Fails if a decision could not be signed
+/// for another reason.
+pub(super) fn refusal_of_unsigned(request: &ServiceRequest) -> Result<Refusal, Error> {
+    let hashes = match request {
+        ServiceRequest::Decide(DecisionRequest {
+            what: Decision::Approve { hash, preview },
+            ..
+        }) => [("payload", Some(hash)), ("preview", preview.as_ref())],
+        _ => [("payload", None), ("preview", None)],
+    };
+    let mut hashes = hashes.into_iter().filter_map(|(part, hash)| Some((part, hash?)));
+    let Some((part, hash)) = hashes.find(|(_, hash)| Digest::parse(hash).is_err()) else {
+        let text = "the decision was not sent, because this host has no record of its thread, \
+                    which its signature must name";
+        return Err(Error::failed(text));
+    };
+
+    let text = format!("`{hash}` does not begin the hash of its {part}; look at it again");
+    Ok(Refusal::new(RefusalRule::WrongHash, text, hash.as_bytes()))
 }
 
 /// Whether the journal in `data` contains the thread.

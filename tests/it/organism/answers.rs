@@ -77,9 +77,12 @@ fn a_question_is_listed_and_answered_from_a_file_or_standard_input() {
     assert_eq!(answer(&house, &[&second], &pass).code, Some(0));
     assert_eq!(result(&house, "left or right?").out, format!("{decision}\n"));
     assert_eq!(result(&house, "when?").out, format!("{pass}\n"));
-    let again = house.organism(&["answer", &first, "answer.xml"]);
+    let again = house.organism(&["answer", &first, "answer.xml", "--json"]);
     assert_eq!(again.code, Some(65), "{again:?}");
-    assert!(again.err.contains("is not an open question"), "{again:?}");
+    assert_eq!(again.json()[0]["refusal"]["rule"], "not-waiting", "{again:?}");
+    let no_form = answer(&house, &[&first, "--form"], "");
+    assert_eq!(no_form.code, Some(65), "{no_form:?}");
+    assert!(no_form.err.contains("is not an open question"), "{no_form:?}");
     assert_eq!(running.stop(), Some(0));
     house.verified();
 }

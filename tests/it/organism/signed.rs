@@ -7,14 +7,14 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use organism::clock::Time;
-use organism::ids::{ListenerName, MessageId, ThreadId};
+use organism::ids::{ListenerName, MessageId, Position, ThreadId};
 use organism::service::handshake::Handshake;
 use organism::service::signing::{self, OperatorSigner};
 use organism::service::{
     DecisionRequest, ServiceClient, ServiceRequest, ServiceResponse, SocketTransport,
     SubmittedAnswer, response_queue,
 };
-use organism::thread::{Decision, DecisionOrigin};
+use organism::thread::{Decision, DecisionOrigin, Input};
 use pkcs8::EncryptedPrivateKeyInfo;
 use serde_json::Value as Json;
 use uuid::Uuid;
@@ -260,6 +260,51 @@ fn a_decision_needs_the_signature_of_an_operator() {
     assert!(page.contains("signed by ana, ed25519:"), "{page}");
     assert!(page.contains("the signature is valid"), "{page}");
     assert_eq!(running.stop(), Some(0));
+    signing.house.verified();
+}
+
+/// Decisions that come second are refused and recorded. The passphrase of the answer comes from
+/// standard input, before the answer itself.
+#[test]
+fn a_signed_command_that_comes_second_is_recorded_under_the_name_of_its_operator() {
+    let signing = Signing::new();
+    let running = signing.run();
+    let (message, hash, _) = signing.hold("1");
+    let (question, _) = signing.ask_boss("left or right?");
+    let pass = format!("<pass xmlns=\"{PEOPLE}\">no idea</pass>");
+    signing.house.write("pass.xml", &pass);
+    let mut command = signing.house.command(&["answer", &question, "-", "--sign", "ana.key"]);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let input = format!("{PASSPHRASE}\n{pass}");
+    child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+    let answered = CommandOutput::from(child.wait_with_output().unwrap());
+    assert_eq!(answered.code, Some(0), "{answered:?}");
+    let approve = ["approve", &message, "--hash", &hash, "--sign", "ana.key"];
+    assert_eq!(signing.signs(&approve).code, Some(0));
+
+    let second: [&[&str]; 4] = [
+        &["answer", &question, "pass.xml", "--sign", "ben.key"],
+        &["approve", &message, "--hash", &hash[..8], "--sign", "ben.key"],
+        &["refuse", &message, "--sign", "ben.key"],
+        // A signature covers whole hashes alone.
+        &["approve", &message, "--hash", "00000000", "--sign", "ben.key"],
+    ];
+    for command in second {
+        let refused = signing.signs(&[command, &["--json"]].concat());
+        assert_eq!(refused.code, Some(65), "{command:?}: {refused:?}");
+        assert_eq!(refused.json()[0]["refusal"]["rule"], "not-waiting", "{command:?}: {refused:?}");
+    }
+    assert_eq!(running.stop(), Some(0));
+
+    let reader = signing.house.reader();
+    let records = reader.records(Position(1), reader.last().unwrap()).unwrap();
+    let deciders = records.iter().filter_map(|sealed| match &sealed.record.input {
+        Input::Decided { by, .. } => Some(by.to_string()),
+        _ => None,
+    });
+    let deciders: Vec<_> = deciders.collect();
+    assert_eq!(deciders, ["ana", "ana", "ben", "ben", "ben", "operator"]);
     signing.house.verified();
 }
 
