@@ -122,7 +122,13 @@ impl HeldCall {
         self.payload.is_none() || is_preview_redacted
     }
 
-    pub fn new(request: &Message, hold: Hold, until: Option<Time>, why: Option<String>) -> Self {
+    /// Creates the view of a call that waits since `since`, and at most until `until`.
+    pub fn new(
+        request: &Message,
+        hold: Hold,
+        (since, until): (Time, Option<Time>),
+        why: Option<String>,
+    ) -> Self {
         let payload = &request.payload;
         Self {
             message: request.id,
@@ -130,7 +136,7 @@ impl HeldCall {
             sha256: payload.digest,
             payload: (!payload.is_redacted()).then(|| payload.as_str().to_owned()),
             why,
-            since: request.time.to_string(),
+            since: since.to_string(),
             until: until.map(|until| until.to_string()),
             thread: request.thread.clone(),
             from: request.from.clone(),
@@ -294,12 +300,20 @@ struct OpenCalls {
 
 struct WaitingCall {
     request: Arc<Message>,
-    hold: Option<(Hold, Option<Time>)>,
+    hold: Option<RecordedHold>,
     why: Option<String>,
     preview: Option<CallPreviewView>,
     /// Time limit of the call's thread. `None` if the thread has none, or was opened before the
     /// call, in another record.
     limit: Option<Time>,
+}
+
+/// The hold of a call that waits for a person, as its record has it.
+#[derive(Clone, Copy)]
+struct RecordedHold {
+    hold: Hold,
+    since: Time,
+    until: Option<Time>,
 }
 
 impl OpenCalls {
@@ -334,7 +348,8 @@ impl OpenCalls {
                 }
                 Fact::Held { call, hold, until } => {
                     if let Some(waiting) = self.calls.get_mut(call) {
-                        waiting.hold = Some((*hold, *until));
+                        let since = record.time;
+                        waiting.hold = Some(RecordedHold { hold: *hold, since, until: *until });
                         waiting.preview = None;
                     }
                 }
@@ -400,8 +415,8 @@ fn limit_in(record: &Record, thread: &ThreadId) -> Option<Time> {
 impl WaitingCall {
     fn held(self) -> Option<HeldCall> {
         let Self { request, hold, why, preview, limit } = self;
-        let (hold, until) = hold?;
+        let RecordedHold { hold, since, until } = hold?;
         let until = [until, limit].into_iter().flatten().min();
-        Some(HeldCall::new(&request, hold, until, why).with_preview(preview))
+        Some(HeldCall::new(&request, hold, (since, until), why).with_preview(preview))
     }
 }

@@ -21,7 +21,7 @@ pub struct WaitingTree {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WaitingMessage {
     pub message: MessageId,
-    /// Time of the call's request.
+    /// Time at which the call began to wait.
     pub since: Time,
     pub root: ThreadId,
     /// Position of the record that opened the call.
@@ -57,18 +57,18 @@ impl HoldCount {
 }
 
 impl IndexReader {
-    /// Returns the calls that wait for an approval or an answer, at most `most`. The call with the
-    /// oldest request comes first. The second value is the number of all waiting calls, without
+    /// Returns the calls that wait for an approval or an answer, at most `most`. The call that
+    /// has waited longest comes first. The second value is the number of all waiting calls, without
     /// this limit.
     pub fn waiting_messages(&self, most: usize) -> Result<(Vec<WaitingMessage>, u64), Error> {
         let count = "SELECT count(*) FROM hold_row INDEXED BY hold_open WHERE ended IS NULL";
         let all = self.rows(count, &[], |row| row.get(0))?;
-        let sql = "SELECT m.id, m.time, r.id, m.position, t.id, h.hold \
+        let sql = "SELECT m.id, h.since, r.id, m.position, t.id, h.hold \
                    FROM hold_row h INDEXED BY hold_open \
                    CROSS JOIN message_row m ON m.n = h.call \
                    CROSS JOIN thread_row t ON t.n = m.thread \
                    CROSS JOIN thread_row r ON r.n = t.tree \
-                   WHERE h.ended IS NULL ORDER BY m.time, m.id LIMIT ?1";
+                   WHERE h.ended IS NULL ORDER BY h.since, m.id LIMIT ?1";
         Ok((self.rows(sql, &[&most], waiting)?, all.first().copied().unwrap_or_default()))
     }
 
@@ -83,7 +83,7 @@ impl IndexReader {
     /// Returns the call with this id if it waits for an approval or an answer, and otherwise
     /// `None`.
     pub fn waiting_message(&self, call: MessageId) -> Result<Option<WaitingMessage>, Error> {
-        let sql = "SELECT m.id, m.time, r.id, m.position, t.id, h.hold FROM message_row m \
+        let sql = "SELECT m.id, h.since, r.id, m.position, t.id, h.hold FROM message_row m \
                    CROSS JOIN hold_row h INDEXED BY hold_open ON h.call = m.n AND h.ended IS NULL \
                    CROSS JOIN thread_row t ON t.n = m.thread \
                    CROSS JOIN thread_row r ON r.n = t.tree WHERE m.id = ?1";
@@ -108,7 +108,7 @@ impl IndexReader {
         thread: &ThreadId,
         most: usize,
     ) -> Result<Vec<WaitingMessage>, Error> {
-        let sql = "SELECT m.id, m.time, r.id, m.position, t.id, h.hold FROM thread_row own \
+        let sql = "SELECT m.id, h.since, r.id, m.position, t.id, h.hold FROM thread_row own \
                    CROSS JOIN tree_row sums ON sums.n = own.tree AND sums.held > 0 \
                    CROSS JOIN thread_row r ON r.n = own.tree \
                    CROSS JOIN thread_row t ON t.tree = own.tree AND t.held > 0 \
@@ -116,19 +116,20 @@ impl IndexReader {
                    CROSS JOIN call_row c ON c.thread = t.n AND c.closed IS NULL \
                    CROSS JOIN hold_row h INDEXED BY hold_open ON h.call = c.n AND h.ended IS NULL \
                    CROSS JOIN message_row m ON m.n = c.n \
-                   WHERE own.id = ?2 ORDER BY m.time, m.id LIMIT ?1";
+                   WHERE own.id = ?2 ORDER BY h.since, m.id LIMIT ?1";
         self.rows(sql, &[&most, &thread.as_str()], waiting)
     }
 
     /// Returns the numbers of the first `most` calls that wait for a decision of the kind `hold`,
-    /// in the order in which the calls were opened. If the next calls began to wait at the same
+    /// in the order in which they began to wait. If the next calls began to wait at the same
     /// time as the last of these, the list contains them, too. The second value is the number of
     /// all calls that wait for a decision of this kind.
     pub fn waiting_calls(&self, hold: Hold, most: usize) -> Result<(Vec<i64>, u64), Error> {
         let sql = "SELECT call, since FROM hold_row INDEXED BY hold_open \
                    WHERE ended IS NULL AND hold = ?1 ORDER BY call";
         let read = |row: &Row<'_>| Ok((row.get(0)?, row.get::<_, u64>(1)?));
-        let calls: Vec<(i64, u64)> = self.rows(sql, &[&hold.as_str()], read)?;
+        let mut calls: Vec<(i64, u64)> = self.rows(sql, &[&hold.as_str()], read)?;
+        calls.sort_by_key(|(call, since)| (*since, *call));
         let all = calls.len() as u64;
         let last = most.checked_sub(1).and_then(|last| calls.get(last)).map(|(_, since)| *since);
         let first = calls

@@ -6,6 +6,8 @@
 
 mod waiting_visits;
 
+pub(in crate::pump) use waiting_visits::QueriedCall;
+
 use std::collections::{BTreeSet, VecDeque};
 use std::ops::Deref;
 use std::path::PathBuf;

@@ -534,8 +534,8 @@ async fn recorded(
 /// Sends one response for each held call, which is a call that waits for the decision of a person.
 async fn send_held(held: Vec<HeldRequest>, responses: &ResponseSender) {
     for held in held {
-        let HeldRequest { request, hold, until, why, preview } = held;
-        let call = HeldCall::new(&request, hold, until, why.map(str::to_owned));
+        let HeldRequest { request, hold, since, until, why, preview } = held;
+        let call = HeldCall::new(&request, hold, (since, until), why);
         let call = call.with_preview(preview.map(view_of));
         responses.send(ServiceResponse::HeldCall(Box::new(call))).await.ok();
     }

@@ -286,7 +286,8 @@ impl Tree {
         match fact {
             Fact::Held { call, hold, until } => {
                 let limit = until.map(|until| until.since(time));
-                self.hold(*call, Held { hold: *hold, until: *until, limit });
+                let since = Some(time);
+                self.hold(*call, Held { hold: *hold, since, until: *until, limit });
             }
             Fact::PreviewMissing { call, reason } => {
                 self.end_preview(*call, CallPreview::Missing(reason.clone()));

@@ -460,12 +460,16 @@ pub struct Call {
     pub approved: bool,
 }
 
-/// The hold of a call: the kind of decision that the call waits for, and the time at which the hold
-/// ends if no person decides.
+/// The hold of a call: the kind of decision that the call waits for, and the times at which the
+/// hold began and ends if no person decides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Held {
     #[serde(rename = "hold")]
     pub hold: Hold,
+    /// Time of the record with which the hold began. `None` in the snapshot of a version that did
+    /// not keep this time.
+    #[serde(rename = "since", default, skip_serializing_if = "Option::is_none")]
+    pub since: Option<Time>,
     #[serde(rename = "until", default, skip_serializing_if = "Option::is_none")]
     pub until: Option<Time>,
     /// The time for which the call is held if no person decides. Time that does not count, such as
@@ -503,5 +507,22 @@ impl Call {
     /// Returns the message that opened the call; `None` if the call has no messages.
     pub fn request(&self) -> Option<&Arc<Message>> {
         self.handled.first().or_else(|| self.pending.first().map(|p| &p.message))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hold_of_a_snapshot_without_its_beginning_is_read() {
+        let held: Held = serde_json::from_str(r#"{"hold":"answer","until":7}"#).unwrap();
+        let until = Some(Time(7));
+        let expected = Held { hold: Hold::Answer, since: None, until, limit: None };
+        assert_eq!(held, expected);
+        let since = Some(Time(5));
+        let begun = Held { since, ..held };
+        let text = serde_json::to_string(&begun).unwrap();
+        assert_eq!(serde_json::from_str::<Held>(&text).unwrap(), begun);
     }
 }

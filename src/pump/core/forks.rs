@@ -341,9 +341,7 @@ impl Core {
     /// Whether a call of a fork needs an operator's approval. True if the source has no result for
     /// the call, and the request for the fork did not name the call's listener.
     pub(super) fn is_unrecorded(&self, call: &Call) -> bool {
-        let tree = || self.state.tree(&call.thread);
-        let lineage = || tree().and_then(|tree| tree.lineage.as_deref());
-        call.unrecorded && lineage().is_some_and(|lineage| !lineage.live.contains(&call.callee))
+        is_unrecorded_in(self.state.tree(&call.thread), call)
     }
 
     /// Triggers the next recorded event, kept-back call or timer in the fork to which the step's
@@ -401,4 +399,10 @@ impl Core {
 /// recorded. Calls to agents and workflows run again instead.
 fn is_recalled_role(role: Role) -> bool {
     matches!(role, Role::Listener | Role::Human)
+}
+
+/// Returns the result of [`Core::is_unrecorded`] for a call of `tree`.
+pub(super) fn is_unrecorded_in(tree: Option<&Tree>, call: &Call) -> bool {
+    let lineage = || tree.and_then(|tree| tree.lineage.as_deref());
+    call.unrecorded && lineage().is_some_and(|lineage| !lineage.live.contains(&call.callee))
 }

@@ -4,13 +4,14 @@
 use super::calls_by_client::ClientAndListener;
 use super::event::{Alarm, Effect};
 use super::failures::earlier_deliveries;
+use super::forks::is_unrecorded_in;
 use super::{Core, Step};
 use crate::clock::Time;
 use crate::envelope::Disposition;
 use crate::ids::{CallId, Digest, ListenerName, MessageId, ThreadId};
 use crate::mutant::mutant;
 use crate::system::{CorePayload, DecisionPayload, ErrorCode};
-use crate::thread::{Call, Fact, Held, Hold, Input, Opener};
+use crate::thread::{Call, Fact, Held, Hold, Input, Opener, Tree};
 
 impl Core {
     /// Starts an open call that is not held, queued or handed over:
@@ -31,9 +32,9 @@ impl Core {
             // No person decides in a trial, so the hold expires at once.
             Some((hold, _)) if self.is_trial(open) => self.hold(step, call, hold),
             Some((Hold::Answer, _)) => self.hold(step, call, Hold::Answer),
-            Some((Hold::Approval, why)) => {
+            Some((Hold::Approval, _)) => {
                 self.hold(step, call, Hold::Approval);
-                self.request_approval(step, call, why);
+                self.request_approval(step, call);
                 self.request_preview(step, call);
             }
         }
@@ -53,10 +54,24 @@ impl Core {
     /// Returns the hold that the config requires for an open call, with the reason. Returns `None`
     /// if the config requires no hold.
     fn hold_of(&self, call: &Call) -> Option<(Hold, &'static str)> {
+        self.hold_in(self.state.tree(&call.thread), call)
+    }
+
+    /// Returns the hold of an open call of `tree`, as [`Core::hold_of`] does.
+    fn hold_in(&self, tree: Option<&Tree>, call: &Call) -> Option<(Hold, &'static str)> {
         let payload = call.request().map(|request| request.payload.as_str());
         let unrecorded = (Hold::Approval, "the source of this fork has no result for it");
-        let of_fork = || (self.is_unrecorded(call) && !call.approved).then_some(unrecorded);
+        let of_fork = || (is_unrecorded_in(tree, call) && !call.approved).then_some(unrecorded);
         self.required_hold(&call.callee, payload).or_else(of_fork)
+    }
+
+    /// Returns the reason why an open call of `tree` needs an approval, with its earlier
+    /// deliveries. Returns `None` if the call needs no approval. `tree` may be outside memory.
+    pub fn approval_reason(&self, tree: &Tree, call: &Call) -> Option<String> {
+        match self.hold_in(Some(tree), call)? {
+            (Hold::Approval, why) => Some(format!("{why}{}", earlier_deliveries(call))),
+            (Hold::Answer, _) => None,
+        }
     }
 
     /// Returns the hold that the config requires for a call to `listener` with `payload`, with the
@@ -134,10 +149,11 @@ impl Core {
         self.count_turn(call);
     }
 
-    fn request_approval(&mut self, step: &mut Step, call: CallId, why: &'static str) {
+    fn request_approval(&mut self, step: &mut Step, call: CallId) {
         let Some(held) = self.describe_held_call(call) else { return };
         let Some(open) = self.state.call(call) else { return };
-        let why = format!("{why}{}", earlier_deliveries(open));
+        let Some(tree) = self.state.tree(&open.thread) else { return };
+        let Some(why) = self.approval_reason(tree, open) else { return };
         let until = open.held.and_then(|held| held.until);
         let HeldCallDescription { message, digest, listener, .. } = held.clone();
 

@@ -14,6 +14,7 @@ use crate::envelope::Message;
 use crate::ids::{Attempt, CallId, ListenerName, MessageId, Position, ThreadId};
 use crate::journal::Error;
 use crate::limits;
+use crate::pump::resident_core::QueriedCall;
 use crate::thread::{Call, CallPreview, Hold, Tree};
 
 /// Channel for the answer to a query about held calls. If the pump cannot write records at present,
@@ -104,13 +105,15 @@ pub(crate) enum TimePassage {
 pub struct HeldRequest {
     pub request: Arc<Message>,
     pub hold: Hold,
+    /// Beginning of the hold.
+    pub since: Time,
     /// Time at which the hold ends if no person decides: the earliest of the hold's own deadline
     /// and the time limits of the call's thread and of the threads above. `None` if there is no
     /// such time, or if a pause covers the call, because a pause moves this time.
     pub until: Option<Time>,
-    /// Reason why the call needs an approval; `None` if the config gives none, or if the call waits
-    /// for an answer.
-    pub why: Option<&'static str>,
+    /// Reason why the call needs an approval, with the earlier deliveries of the call. `None` if
+    /// neither the config nor a fork requires an approval, or if the call waits for an answer.
+    pub why: Option<String>,
     /// The preview of the call; `None` if the listener gives no preview of this call.
     pub preview: Option<HeldPreview>,
 }
@@ -413,7 +416,7 @@ impl Pump {
         let mut held = Vec::new();
         for call in calls {
             let open = self.core.open_call(*call)?;
-            held.extend(open.and_then(|(call, limit)| self.held_request(&call, limit)));
+            held.extend(open.and_then(|open| self.held_request(open)));
         }
         Ok(held)
     }
@@ -424,16 +427,14 @@ impl Pump {
         root.map_or(Ok(()), |root| self.core.recall_tree(&root).map(drop))
     }
 
-    /// Returns the request of a held call; `None` if the call is not held. `limit` is the time at
-    /// which a time limit of its thread, or of a thread above, ends the call.
-    fn held_request(&self, call: &Call, limit: Option<Time>) -> Option<HeldRequest> {
+    /// Returns the request of a held call; `None` if the call is not held.
+    fn held_request(&self, open: QueriedCall<'_>) -> Option<HeldRequest> {
+        let QueriedCall { call, limit, approval_reason } = open;
         let held = call.held?;
         let request = Arc::clone(call.request()?);
         let contract = self.gate.contracts.get(&call.callee);
-        let why = match held.hold {
-            Hold::Answer => None,
-            Hold::Approval => contract?.approval.wanted(request.payload.as_str()),
-        };
+        let why = approval_reason.filter(|_| held.hold == Hold::Approval);
+        let since = held.since.unwrap_or(request.time);
 
         let preview = match call.preview.as_deref() {
             Some(CallPreview::Recorded(note)) => Some(HeldPreview::Recorded(Arc::clone(note))),
@@ -445,9 +446,9 @@ impl Pump {
             }
         };
 
-        let is_paused = self.core.state().is_paused(call);
+        let is_paused = self.core.state().is_paused(&call);
         let until = [held.until, limit].into_iter().flatten().min().filter(|_| !is_paused);
-        Some(HeldRequest { request, hold: held.hold, until, why, preview })
+        Some(HeldRequest { request, hold: held.hold, since, until, why, preview })
     }
 }
 

@@ -13,9 +13,16 @@ use crate::limits;
 use crate::pump::core::{Core, Step};
 use crate::thread::{Call, Fact, Tree};
 
-/// An open call, and the time at which a time limit of its thread, or of a thread above, ends the
-/// call. The time is `None` if no such time limit runs.
-pub type LimitedCall<'a> = (Cow<'a, Call>, Option<Time>);
+/// An open call, with the answers to queries that depend on the call's tree.
+#[derive(Debug)]
+pub struct QueriedCall<'a> {
+    pub call: Cow<'a, Call>,
+    /// Time at which a time limit of its thread, or of a thread above, ends the call. `None` if no
+    /// such time limit runs.
+    pub limit: Option<Time>,
+    /// Reason why the call needs an approval; `None` if it needs none.
+    pub approval_reason: Option<String>,
+}
 
 impl ResidentCore {
     /// Applies `fact` to the trees outside memory that have open calls. The fact concerns all trees
@@ -93,25 +100,28 @@ impl ResidentCore {
         Ok(())
     }
 
-    /// Returns an open call with its time limit. Returns `None` if the call is not open. Does not
-    /// bring the tree of the call back to memory.
-    pub fn open_call(&self, id: CallId) -> Result<Option<LimitedCall<'_>>, Error> {
+    /// Returns an open call. Returns `None` if the call is not open. Does not bring the tree of the
+    /// call back to memory.
+    pub fn open_call(&self, id: CallId) -> Result<Option<QueriedCall<'_>>, Error> {
         let state = self.core.state();
         let Some(root) = state.calls.get(&id) else { return Ok(None) };
         match state.trees.resident(root) {
             Some(tree) => {
-                let call = tree.call(id);
-                Ok(call.map(|call| (Cow::Borrowed(call), tree.time_limit(&call.thread))))
+                let call = tree.call(id).map(Cow::Borrowed);
+                Ok(call.map(|call| self.queried(tree, call)))
             }
             None => {
                 let Some(tree) = self.tree_outside(root)? else { return Ok(None) };
-                let call = tree.call(id).cloned();
-                Ok(call.map(|call| {
-                    let limit = tree.time_limit(&call.thread);
-                    (Cow::Owned(call), limit)
-                }))
+                let call = tree.call(id).cloned().map(Cow::Owned);
+                Ok(call.map(|call| self.queried(&tree, call)))
             }
         }
+    }
+
+    fn queried<'a>(&self, tree: &Tree, call: Cow<'a, Call>) -> QueriedCall<'a> {
+        let limit = tree.time_limit(&call.thread);
+        let approval_reason = self.core.approval_reason(tree, &call);
+        QueriedCall { call, limit, approval_reason }
     }
 
     /// Reads a tree outside memory, without bringing the tree back. Returns `None` if no such tree

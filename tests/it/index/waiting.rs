@@ -179,6 +179,13 @@ fn held_calls_found_with_the_index_are_those_of_the_journal() {
     let held = audit::held(&place.reader()).unwrap();
     assert_eq!(held.len(), 150);
     assert!(held.iter().all(|call| call.why.as_deref() == Some("large")));
+    let is_hold =
+        |fact: &Fact, message| matches!(fact, Fact::Held { call, .. } if call.0 == message);
+    for call in &held {
+        let mut records = records.iter().rev();
+        let begin = records.find(|r| r.facts.iter().any(|fact| is_hold(fact, call.message)));
+        assert_eq!(call.since, begin.unwrap().time.to_string());
+    }
     assert_eq!(indexed(&place), held);
     assert_pages(&place);
 

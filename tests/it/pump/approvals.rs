@@ -363,6 +363,29 @@ fn a_config_without_approval_releases_calls_and_one_with_approval_holds_them_aga
     assert_eq!(world.transcript(&thread).matches("approval-requested").count(), 2);
 }
 
+/// Checks for each held call that its state has the reason and the beginning of the hold as the
+/// records from `from` on have them. The trees of the calls leave memory first. Returns the number
+/// of calls that were delivered before.
+fn check_requests(world: &mut World, from: usize) -> usize {
+    let calls = held(world);
+    world.core.let_rest();
+    let mut delivered = 0;
+    for call in calls {
+        let is_hold = |fact: &Fact| matches!(fact, Fact::Held { call: held, .. } if *held == call);
+        let mut records = world.records[from..].iter();
+        let record = records.find(|record| record.facts.iter().any(is_hold)).unwrap();
+        let mut texts = record.payloads().map(|payload| payload.as_str());
+        let request = texts.find(|text| text.contains("approval-requested")).unwrap();
+
+        let open = world.core.open_call(call).unwrap().unwrap();
+        assert_eq!(open.call.held.unwrap().since, Some(record.time));
+        let reason = open.approval_reason.unwrap();
+        assert!(request.contains(&format!(" why=\"{reason}\"")), "{reason}: {request}");
+        delivered += usize::from(reason.ends_with("was given this before, and failed once"));
+    }
+    delivered
+}
+
 #[test]
 fn a_config_with_a_new_approval_holds_only_calls_that_were_not_begun() {
     let mut free = contracts(Approval::Never, None);
@@ -386,6 +409,7 @@ fn a_config_with_a_new_approval_holds_only_calls_that_were_not_begun() {
     let inputs = world.records[before..].iter().filter(|r| matches!(r.input, Input::Held { .. }));
     assert_eq!(inputs.count(), 2, "that they are held is on record");
     assert!(world.transcript(&thread).contains("core>desk approval-requested"));
+    assert_eq!(check_requests(&mut world, before), 1, "one call was handed over before");
 
     world.restart_with(strict);
     world.pass(Duration::ZERO);

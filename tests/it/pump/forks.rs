@@ -108,6 +108,9 @@ fn a_call_that_the_source_does_not_have_is_held() {
     assert!(world.deliveries.is_empty());
     assert!(world.core.state().call(order.call).unwrap().held.is_some());
     assert!(world.transcript(&fork).contains("approval-requested"));
+    world.core.let_rest();
+    let reason = world.core.open_call(order.call).unwrap().unwrap().approval_reason;
+    assert_eq!(reason.as_deref(), Some("the source of this fork has no result for it"));
 
     world.restart();
     world.pass(HOUR);
