@@ -1287,6 +1287,7 @@ mod tests {
             by: ListenerName::operator(),
             origin: DecisionOrigin::default(),
             signed: None,
+            message: None,
         };
         let operator = ListenerName::operator();
         let not_waiting = Refusal::new(RefusalRule::NotWaiting, "ended".to_owned(), b"");

@@ -191,6 +191,10 @@ pub enum TimelineEvent {
         origin: DecisionOrigin,
         #[serde(rename = "signed", skip_serializing_if = "Option::is_none")]
         signed: Option<SignedBy>,
+        /// Message of the call that the decision is about. `None` if the records of the thread have
+        /// this call, or if the decision is about no call.
+        #[serde(rename = "message", skip_serializing_if = "Option::is_none")]
+        message: Option<MessageId>,
     },
     #[serde(rename = "cancelled")]
     Cancelled {
@@ -328,12 +332,24 @@ impl TimelineBuilder {
         named.unwrap_or(&record.tree).clone()
     }
 
+    /// If `input` is a decision about a call that the records so far do not have, returns the
+    /// message of the call. Otherwise, returns `None`.
+    fn unknown_call_of(&self, input: &Input) -> Option<MessageId> {
+        match input {
+            Input::Decided { message, .. } => {
+                self.calls.thread_of(CallId(*message)).is_none().then_some(*message)
+            }
+            _ => None,
+        }
+    }
+
     fn take_input(&mut self, record: &Record, thread: &ThreadId) {
         if let Some((verb, by, origin)) = decision_of(&record.input) {
             let signed = signed_by(record, origin);
             let by = by.clone();
             let origin = origin.clone();
-            self.add(thread, record, TimelineEvent::Decision { verb, by, origin, signed });
+            let message = self.unknown_call_of(&record.input);
+            self.add(thread, record, TimelineEvent::Decision { verb, by, origin, signed, message });
         }
 
         if let Some(busy) = BusyRefusals::of(record) {

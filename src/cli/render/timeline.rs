@@ -252,7 +252,7 @@ impl<'p> TimelinePage<'p> {
                 let how = format!("{how:?}").to_lowercase();
                 self.head(&time, &self.output.dim(&format!("timer {how}  {timer}")));
             }
-            TimelineEvent::Decision { verb, by, origin, signed } => {
+            TimelineEvent::Decision { verb, by, origin, signed, message } => {
                 let login = origin.who.login.as_deref().unwrap_or("unknown");
                 let uid = origin.who.uid.map_or_else(String::new, |uid| format!(", uid {uid}"));
                 let host =
@@ -260,6 +260,10 @@ impl<'p> TimelinePage<'p> {
                 let who = format!("{verb} by {by}: {login}{uid}{host}");
 
                 self.head(&time, &self.output.dim(&who));
+                if let Some(message) = message {
+                    let call = format!("about the call {message}");
+                    self.body(&call, RenderOutput::dim);
+                }
                 if let Some(signed) = signed {
                     self.signature(signed);
                 }

@@ -58,7 +58,7 @@ struct ShownDecision<'t> {
 impl<'t> ShownDecision<'t> {
     fn of(item: &'t TimelineEntry) -> Option<Self> {
         match &item.what {
-            TimelineEvent::Decision { verb, by, origin, signed } => {
+            TimelineEvent::Decision { verb, by, origin, signed, .. } => {
                 Some(Self { item, verb, by, origin, signed: signed.as_ref() })
             }
             _ => None,
@@ -419,6 +419,7 @@ mod tests {
             by: operator.clone(),
             origin: DecisionOrigin::default(),
             signed: None,
+            message: None,
         };
         let thread = ThreadId::parse("sess-retried01").unwrap();
         let mut timeline = ThreadTimeline::new(thread, operator, Time(0));

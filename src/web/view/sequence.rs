@@ -318,7 +318,7 @@ impl DrawnRow<'_> {
             TimelineEvent::Charged { listener, .. } => {
                 self.mark("failed", listener.as_str(), "lost model call charged")
             }
-            TimelineEvent::Decision { verb, by, origin, signed } => {
+            TimelineEvent::Decision { verb, by, origin, signed, .. } => {
                 // The mark has no room for the person's role.
                 let person = ActingPerson::of_decision(by, Some(origin), signed.as_ref(), false);
                 let text = format!("{verb} by {}", person.name());

@@ -305,6 +305,12 @@ fn a_signed_command_that_comes_second_is_recorded_under_the_name_of_its_operator
     });
     let deciders: Vec<_> = deciders.collect();
     assert_eq!(deciders, ["ana", "ana", "ben", "ben", "ben", "operator"]);
+    let page = signing.house.organism(&["thread", "sess-organism"]).out;
+    assert!(page.contains(&format!("about the call {question}")), "{page}");
+    let page = signing.house.organism(&["thread", "sess-organism", "--json"]).out;
+    let page: Json = serde_json::from_str(&page).unwrap();
+    let items = page["items"].as_array().unwrap();
+    assert!(items.iter().any(|item| item["decision"]["message"] == question), "{page}");
     signing.house.verified();
 }
 
