@@ -1,6 +1,6 @@
 //! `organism approvals`, `approve` and `refuse`: the held calls, and who may decide on them.
 
-mod previews;
+pub(super) mod previews;
 
 use std::process::{Child, Stdio};
 

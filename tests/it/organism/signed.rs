@@ -19,6 +19,7 @@ use pkcs8::EncryptedPrivateKeyInfo;
 use serde_json::Value as Json;
 use uuid::Uuid;
 
+use super::approvals::previews::write_previewer;
 use super::operator_keys::write_operator_key;
 use super::{CommandOutput, House, Running, numbered, say};
 
@@ -80,6 +81,20 @@ impl Signing {
         let operators =
             format!("[operators.ana]\nkey = \"{ana}\"\n[operators.ben]\nkey = \"{ben}\"");
         signing.house.write("organism.toml", format!("{CONFIG}\n{operators}\n"));
+        signing
+    }
+
+    /// Creates the directory with a listener `commander` whose calls are held, with previews.
+    fn with_previews() -> Self {
+        let signing = Self::new();
+        write_previewer(&signing.house, "remove a");
+        let keys = "approval = \"always\"\npreviews = true\npreview_timeout = \"1h\"";
+        let config = std::fs::read_to_string(signing.house.path("organism.toml")).unwrap();
+        let config = config.replace(
+            "command = [\"./commander.py\"]",
+            &format!("command = [\"./previewer.py\"]\n{keys}"),
+        );
+        signing.house.write("organism.toml", config);
         signing
     }
 
@@ -226,8 +241,10 @@ fn a_decision_needs_the_signature_of_an_operator() {
         assert!(unsigned.err.contains("--sign FILE"), "{unsigned:?}");
         assert!(unsigned.err.contains("ana, ben"), "{unsigned:?}");
     }
-    for other in ["00000000", "zzzzzzzzzz"] {
-        let approve = ["approve", &message, "--hash", other, "--sign", "ana.key"];
+    // A question needs no approval, but it waits, too.
+    for (call, other) in [(&message, "00000000"), (&message, "zzzzzzzzzz"), (&question, "00000000")]
+    {
+        let approve = ["approve", call, "--hash", other, "--sign", "ana.key"];
         let mistyped = signing.signs(&approve);
         assert_eq!(mistyped.code, Some(65), "{mistyped:?}");
         assert!(mistyped.err.contains("wrong-hash: "), "the key is in order: {mistyped:?}");
@@ -267,9 +284,17 @@ fn a_decision_needs_the_signature_of_an_operator() {
 /// standard input, before the answer itself.
 #[test]
 fn a_signed_command_that_comes_second_is_recorded_under_the_name_of_its_operator() {
-    let signing = Signing::new();
+    let signing = Signing::with_previews();
     let running = signing.run();
     let (message, hash, _) = signing.hold("1");
+    let sent = signing.house.send_text(&say("hello"), &["--no-wait"]);
+    assert_eq!(sent.code, Some(3), "{sent:?}");
+    let held = signing.house.organism(&["approvals", "--json"]).json();
+    let viewed = held.iter().find(|call| call["to"] == "commander").unwrap();
+    let text = |value: &Json| value.as_str().unwrap().to_owned();
+    let id = text(&viewed["message"]);
+    let payload = text(&viewed["sha256"]);
+    let preview = text(&viewed["preview"]["recorded"]["sha256"]);
     let (question, _) = signing.ask_boss("left or right?");
     let pass = format!("<pass xmlns=\"{PEOPLE}\">no idea</pass>");
     signing.house.write("pass.xml", &pass);
@@ -282,10 +307,15 @@ fn a_signed_command_that_comes_second_is_recorded_under_the_name_of_its_operator
     assert_eq!(answered.code, Some(0), "{answered:?}");
     let approve = ["approve", &message, "--hash", &hash, "--sign", "ana.key"];
     assert_eq!(signing.signs(&approve).code, Some(0));
+    // As `organism approvals` prints it.
+    let approve = ["approve", &id, "--hash", &payload[..16], "--preview", &preview[..16]];
+    let approved = signing.signs(&[&approve[..], &["--sign", "ana.key"]].concat());
+    assert_eq!(approved.code, Some(0), "{approved:?}");
 
-    let second: [&[&str]; 4] = [
+    let second: [&[&str]; 5] = [
         &["answer", &question, "pass.xml", "--sign", "ben.key"],
         &["approve", &message, "--hash", &hash[..8], "--sign", "ben.key"],
+        &[&approve[..], &["--sign", "ben.key"]].concat(),
         &["refuse", &message, "--sign", "ben.key"],
         // A signature covers whole hashes alone.
         &["approve", &message, "--hash", "00000000", "--sign", "ben.key"],
@@ -304,7 +334,7 @@ fn a_signed_command_that_comes_second_is_recorded_under_the_name_of_its_operator
         _ => None,
     });
     let deciders: Vec<_> = deciders.collect();
-    assert_eq!(deciders, ["ana", "ana", "ben", "ben", "ben", "operator"]);
+    assert_eq!(deciders, ["ana", "ana", "ana", "ben", "ben", "ben", "ben", "operator"]);
     let page = signing.house.organism(&["thread", "sess-organism"]).out;
     assert!(page.contains(&format!("about the call {question}")), "{page}");
     let page = signing.house.organism(&["thread", "sess-organism", "--json"]).out;

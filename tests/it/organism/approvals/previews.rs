@@ -63,11 +63,16 @@ while True:
 
 fn house(base: &str) -> House {
     let house = House::with(CONFIG);
+    write_previewer(&house, base);
+    house
+}
+
+/// Writes `previewer.py`, the program of a listener whose preview shows `base`.
+pub fn write_previewer(house: &House, base: &str) {
     house.write("previewer.py", LISTENER);
     let executable = std::fs::Permissions::from_mode(0o755);
     std::fs::set_permissions(house.path("previewer.py"), executable).unwrap();
     house.write("base", base);
-    house
 }
 
 /// Makes the next preview wait until the pipe `waits` is closed.
