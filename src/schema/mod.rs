@@ -46,6 +46,7 @@ mod trial_compile;
 mod undescribed_parts;
 mod value_comparison;
 mod xpath;
+mod xpath_numbers;
 mod xsd;
 
 use std::collections::{BTreeMap, BTreeSet};

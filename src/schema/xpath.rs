@@ -7,6 +7,7 @@ use std::collections::HashSet;
 use std::ffi::CString;
 
 use super::libxml2::{self, ParsedDocument, XPathContext};
+use super::xpath_numbers::{has_plus_literal, has_plus_sign, reading_plus_signs};
 use crate::limits;
 use crate::xml::element::{Element, Node};
 use crate::xml::shape::QName;
@@ -21,6 +22,9 @@ pub struct XPathDocument {
     /// element, and the local name of the payload.
     payloads: Vec<(Vec<u32>, String)>,
     joins_texts: bool,
+    /// Whether an attribute or a text of the document contains a plus sign.
+    has_plus_sign: bool,
+    refuses_plus_signs: bool,
 }
 
 /// The value of an expression.
@@ -100,7 +104,16 @@ impl XPathDocument {
             XPathError::NoDocument(first.unwrap_or_default())
         })?;
         libxml2::number_elements(&parsed);
-        Ok(Self { root, parsed, payloads, joins_texts: false })
+        let has_plus_sign = has_plus_sign(&root);
+        let document = Self {
+            root,
+            parsed,
+            payloads,
+            joins_texts: false,
+            has_plus_sign,
+            refuses_plus_signs: false,
+        };
+        Ok(document)
     }
 
     /// Sets how `has-word` searches its first argument. If `joins_texts` is true, it searches only
@@ -110,6 +123,14 @@ impl XPathDocument {
     #[must_use]
     pub fn joining_texts(mut self, joins_texts: bool) -> Self {
         self.joins_texts = joins_texts;
+        self
+    }
+
+    /// Makes a number with a plus sign, such as `+5`, no number in expressions, as XPath 1.0
+    /// requires. By default, it is the number without the sign.
+    #[must_use]
+    pub fn refusing_plus_signs(mut self, refuses_plus_signs: bool) -> Self {
+        self.refuses_plus_signs = refuses_plus_signs;
         self
     }
 
@@ -125,7 +146,7 @@ impl XPathDocument {
     ///
     /// Returns an error if the expression is not XPath 1.0, or its evaluation exceeds a bound.
     pub fn evaluate(&self, expression: &str) -> Result<XPathValue, XPathError> {
-        let expression = checked(expression)?;
+        let expression = self.prepared(expression)?;
         libxml2::evaluate(&self.parsed, &expression, self.context())
     }
 
@@ -136,8 +157,18 @@ impl XPathDocument {
     ///
     /// Returns the errors of [`XPathDocument::evaluate`].
     pub fn evaluate_flag(&self, expression: &str) -> Result<bool, XPathError> {
-        let expression = checked(expression)?;
+        let expression = self.prepared(expression)?;
         libxml2::evaluate_flag(&self.parsed, &expression, self.context())
+    }
+
+    fn prepared(&self, expression: &str) -> Result<CString, XPathError> {
+        let checked = checked(expression)?;
+        let can_read_plus_sign = self.has_plus_sign || has_plus_literal(expression);
+        if self.refuses_plus_signs || !can_read_plus_sign {
+            return Ok(checked);
+        }
+
+        CString::new(reading_plus_signs(expression)).map_err(|_| XPathError::Character)
     }
 
     fn context(&self) -> XPathContext<'_> {
@@ -452,6 +483,19 @@ mod tests {
     }
 
     #[test]
+    fn reading_plus_signs_counts_neither_short_texts_nor_long_texts_without_one() {
+        let long = format!("<a> {}</a>", "x ".repeat(500_000));
+        let short = format!("<c>{}</c>", "<b>+1</b>".repeat(750));
+        let document = document(&[&long, &short]);
+        for (expression, expected) in [
+            ("count(c/b[position() < 100][/run/a > 1])", "0"),
+            ("count(c/b[sum(/run/c/b) = 750])", "750"),
+        ] {
+            assert_eq!(text(&document, expression), expected, "{expression}");
+        }
+    }
+
+    #[test]
     fn an_attribute_and_a_text_are_no_elements() {
         let document = document(&["<a n='1'>x</a>"]);
         for expression in ["a/@n", "a/text()", "/", "a/namespace::*"] {
@@ -498,6 +542,52 @@ mod tests {
             assert_eq!(found, Ok(expected), "{expression}");
             let found = document(&several).joining_texts(true).evaluate_flag(expression);
             assert_eq!(found, Ok(joined), "{expression}");
+        }
+    }
+
+    #[test]
+    fn a_number_with_a_plus_sign_is_a_number_and_its_text_keeps_the_sign() {
+        let several = [
+            "<bill n='+2'><sum> +6100 </sum><sum>7</sum><tax>+.5</tax><phone>+4930</phone></bill>",
+            "<other><a>+</a><a>++1</a><a>+1e2</a><a>+INF</a></other>",
+        ];
+        // For each expression, its value, and the value for a run that began before the rule.
+        for (expression, expected, refused) in [
+            ("bill/sum >= 5000", "true", "false"),
+            ("5000 <= bill/sum", "true", "false"),
+            ("bill/sum[. > 5000] = 6100", "true", "false"),
+            ("bill/sum = 6100", "true", "false"),
+            ("bill/sum != 7", "true", "true"),
+            ("bill/@n + 1", "3", "NaN"),
+            ("-bill/@n", "-2", "NaN"),
+            ("bill/@n * 2 = count(bill/sum) * 2", "true", "false"),
+            ("bill/@n = (1 + 1)", "true", "false"),
+            ("sum(bill/sum)", "6107", "NaN"),
+            ("number(bill/sum) div 100", "61", "NaN"),
+            ("round(bill/tax)", "1", "NaN"),
+            ("count(bill/sum[@x or . > 1])", "2", "1"),
+            ("sum(other/a[3])", "100", "NaN"),
+            ("other/a > 100", "false", "false"),
+            ("string(bill/phone)", "+4930", "+4930"),
+            ("bill/phone", "+4930", "+4930"),
+            ("bill/phone = '+4930' and starts-with(bill/phone, '+49')", "true", "true"),
+            ("concat(bill/phone, ' ', bill/phone + 1)", "+4930 4931", "+4930 NaN"),
+            ("bill/sum[number() > 5000] = 6100", "true", "false"),
+            ("substring('abc', bill/@n)", "bc", ""),
+            ("bill/sum > 5e+3 and-bill/@n < -1", "true", "false"),
+            ("bill/sum = 6100 = 1", "true", "false"),
+            ("bill/sum = bill/tax = 1", "false", "false"),
+        ] {
+            assert_eq!(text(&document(&several), expression), expected, "{expression}");
+            let refusing = document(&several).refusing_plus_signs(true);
+            assert_eq!(text(&refusing, expression), refused, "{expression}");
+        }
+
+        for (payload, expression) in
+            [("<a n='1'>5</a>", "concat('+', a) = 5"), ("<a n='1,+5'/>", "substring(a/@n, 3) = 5")]
+        {
+            let value = document(&[payload]).evaluate_flag(expression);
+            assert_eq!(value, Ok(true), "{expression}");
         }
     }
 

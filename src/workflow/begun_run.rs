@@ -97,11 +97,11 @@ impl<'a> RunBasis<'a> {
     }
 
     /// Returns the ids of the messages that an ended run did not handle, because its call ended
-    /// before. May also contain ids of messages of other calls. If the rules of the new run are
-    /// older than [`RunRules::Present`], returns an empty set, so that all messages count as
-    /// handled.
+    /// before. May also contain ids of messages of other calls. If the new run follows
+    /// [`RunRules::UnhandledFailures`] or earlier rules, returns an empty set, so that all messages
+    /// count as handled.
     fn unhandled(&self, run: &EarlierRun) -> Result<HashSet<MessageId>, BeginError> {
-        if self.rules < RunRules::Present {
+        if self.rules <= RunRules::UnhandledFailures {
             return Ok(HashSet::new());
         }
 

@@ -383,6 +383,12 @@ impl<'a> WorkflowRun<'a> {
         self.state.rules <= RunRules::TextItems
     }
 
+    /// Whether a number with a plus sign is no number in expressions. True for a run that began
+    /// before core version 72.
+    fn refuses_plus_signs(&self) -> bool {
+        self.state.rules <= RunRules::PlusSigns
+    }
+
     pub fn into_state(self) -> RunState {
         self.state
     }

@@ -353,6 +353,9 @@ fn undo_payload(
 
 /// Builds the view from which the expressions of an undo rule select values. Returns `None` if a
 /// payload cannot be read, for example because it was redacted.
+///
+/// The present rules for expressions apply, also to a run that began before core version 72. The
+/// recorded calls of an undo are found by the labels of their threads, not by their payloads.
 fn undo_view(request: &Message, reply: Option<&Message>) -> Option<RunView> {
     let read = |message: &Message| Element::read_document(message.payload.as_str()).map(Box::new);
     let mut entries = vec![ViewEntry::new("request", ViewValue::Payload(read(request)?))];

@@ -90,6 +90,14 @@ impl RunView {
         self
     }
 
+    /// Makes a number with a plus sign no number in expressions, if `refuses_plus_signs` is true.
+    /// See [`XPathDocument::refusing_plus_signs`].
+    #[must_use]
+    pub fn refusing_plus_signs(mut self, refuses_plus_signs: bool) -> Self {
+        self.document = self.document.refusing_plus_signs(refuses_plus_signs);
+        self
+    }
+
     /// Returns the value of an expression.
     ///
     /// # Errors

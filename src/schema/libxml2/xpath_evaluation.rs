@@ -8,6 +8,7 @@ use std::ptr::NonNull;
 use libxml::bindings as c;
 
 use super::super::xpath::{self, XPathError, XPathNode, XPathValue};
+use super::super::xpath_numbers;
 use super::{CaughtMessages, ParsedDocument, bytes_of, no_memory, ready, take};
 use crate::limits;
 
@@ -15,6 +16,20 @@ thread_local! {
     /// The payloads in the document: the local name of each, by the element that contains the
     /// payload. Empty except during an evaluation.
     static PAYLOADS: RefCell<HashMap<*const c::xmlNode, String>> = RefCell::default();
+
+    /// For each node whose text is a number with a plus sign, a text node with the number without
+    /// the sign. Empty except during an evaluation, which creates each text node at its first use.
+    static NUMBERS: RefCell<HashMap<*const c::xmlNode, NumberNode>> = RefCell::default();
+}
+
+/// A text node outside of the document.
+struct NumberNode(c::xmlNodePtr);
+
+impl Drop for NumberNode {
+    fn drop(&mut self) {
+        // SAFETY: the node is ours alone, and belongs to no tree.
+        unsafe { c::xmlFreeNode(self.0) }
+    }
 }
 
 /// Finds the positions of elements among their siblings. Each search continues where the previous
@@ -181,6 +196,7 @@ fn evaluated<T>(
         value
     };
     PAYLOADS.with_borrow_mut(HashMap::clear);
+    NUMBERS.with_borrow_mut(HashMap::clear);
 
     let caught = take();
     // SAFETY: the scope is alive.
@@ -234,8 +250,12 @@ fn xpath_scope(doc: c::xmlDocPtr, joins_texts: bool) -> Result<XPathScope, XPath
         let scope = XPathScope(context);
         let has_word: XPathFunction =
             if joins_texts { xpath_has_word_in_one_text } else { xpath_has_word };
-        let functions: [(&CStr, XPathFunction); 3] =
-            [(c"last-line", xpath_last_line), (c"has-word", has_word), (c"payload", xpath_payload)];
+        let functions: [(&CStr, XPathFunction); 4] = [
+            (c"last-line", xpath_last_line),
+            (c"has-word", has_word),
+            (c"payload", xpath_payload),
+            (xpath_numbers::WITHOUT_PLUS, xpath_without_plus),
+        ];
         for (name, function) in functions {
             c::xmlXPathRegisterFunc(scope.0.as_ptr(), name.as_ptr().cast(), Some(function));
         }
@@ -533,4 +553,100 @@ unsafe extern "C" fn xpath_payload(context: c::xmlXPathParserContextPtr, count: 
         c::xmlXPathFreeNodeSet(set);
         push_text(context, &name.unwrap_or_default());
     }
+}
+
+/// Computes [`xpath_numbers::WITHOUT_PLUS`]: replaces each node whose text is a number with a plus
+/// sign by a text node without the sign, and a text likewise. Returns any other value unchanged.
+unsafe extern "C" fn xpath_without_plus(context: c::xmlXPathParserContextPtr, count: c_int) {
+    // SAFETY: the stack holds `count` values, and its top is the result. A node that is no
+    // namespace does not belong to the set, so the set can name another node in its place. The new
+    // nodes outlive the evaluation. The set keeps its order: libxml2 cannot compare a node outside
+    // of the document, so that a later sort leaves such a node where it is.
+    unsafe {
+        if count != 1 {
+            let _ = xpath_arguments::<1>(context, count);
+            return;
+        }
+        let Some(value) = (*context).value.as_ref() else { return };
+        if value.type_ == c::xmlXPathObjectType_XPATH_STRING {
+            let text = taken_text(c::xmlXPathPopString(context));
+            push_text(context, xpath_numbers::without_plus(&text).unwrap_or(&text));
+            return;
+        }
+        if value.type_ != c::xmlXPathObjectType_XPATH_NODESET {
+            return;
+        }
+
+        c::xmlXPathNodeSetSort(value.nodesetval);
+        for index in 0..nodes_of(value.nodesetval).len() {
+            let node = (*value.nodesetval).nodeTab.add(index);
+            if (**node).type_ == c::xmlElementType_XML_NAMESPACE_DECL {
+                continue;
+            }
+            // A text without the sign costs nothing: libxml2 converts it next, and counts nothing.
+            if !begins_with_plus(*node) {
+                continue;
+            }
+            let text = taken_text(c::xmlXPathCastNodeToString(*node));
+            let is_long = text.len() > limits::XPATH_BYTES_PER_OPERATION;
+            if is_long && !charge(context, text.len()) {
+                return;
+            }
+            if let Some(number) = xpath_numbers::without_plus(&text) {
+                *node = number_node(*node, number);
+            }
+        }
+    }
+}
+
+/// Whether the text of a node begins with a plus sign, after white space.
+///
+/// SAFETY: `root` is a node of a live tree, and no namespace.
+unsafe fn begins_with_plus(root: c::xmlNodePtr) -> bool {
+    let mut node = root;
+    // SAFETY: children, siblings and ancestors of a live node are alive or null. Nodes of all types
+    // have the fields `children`, `next` and `parent`. The content of a text is null, or ends with
+    // a zero byte.
+    unsafe {
+        loop {
+            let texts = [c::xmlElementType_XML_TEXT_NODE, c::xmlElementType_XML_CDATA_SECTION_NODE];
+            if texts.contains(&(*node).type_) {
+                let mut byte = (*node).content;
+                while !byte.is_null() && b" \t\r\n".contains(&*byte) {
+                    byte = byte.add(1);
+                }
+                if !byte.is_null() && *byte != 0 {
+                    return *byte == b'+';
+                }
+            } else if !(*node).children.is_null() {
+                node = (*node).children;
+                continue;
+            }
+
+            while node != root && (*node).next.is_null() {
+                node = (*node).parent;
+            }
+            if node == root {
+                return false;
+            }
+            node = (*node).next;
+        }
+    }
+}
+
+/// Returns the text node for `node`, which contains `number`. Returns `node` if there is no memory.
+fn number_node(node: c::xmlNodePtr, number: &str) -> c::xmlNodePtr {
+    NUMBERS.with_borrow_mut(|numbers| {
+        if let Some(known) = numbers.get(&node.cast_const()) {
+            return known.0;
+        }
+        let text = std::ffi::CString::new(number).unwrap_or_default();
+        // SAFETY: libxml2 copies the text.
+        let created = unsafe { c::xmlNewText(text.as_ptr().cast()) };
+        if created.is_null() {
+            return node;
+        }
+        numbers.insert(node, NumberNode(created));
+        created
+    })
 }

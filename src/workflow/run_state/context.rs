@@ -112,7 +112,8 @@ impl WorkflowRun<'_> {
         }
 
         entries.extend(more);
-        Ok(RunView::new(&entries)?.joining_texts(self.joins_texts()))
+        let view = RunView::new(&entries)?.joining_texts(self.joins_texts());
+        Ok(view.refusing_plus_signs(self.refuses_plus_signs()))
     }
 
     /// Returns the latest output of a goal; `None` if the goal has none. If a goal in a loop has no

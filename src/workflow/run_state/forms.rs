@@ -228,11 +228,10 @@ impl WorkflowRun<'_> {
             return;
         }
 
-        let joins_texts = self.joins_texts();
         let mut votes: Vec<(String, ViewValue)> = Vec::new();
         for result in self.take_results(number).into_values() {
             let PartResult::Completed(output) = result else { continue };
-            match vote_of(&output, &by.value, joins_texts) {
+            match self.vote_of(&output, &by.value) {
                 Ok(vote) => votes.push((vote, output)),
                 Err(error) => return self.fail(number, GoalFailure::of_expression(&error)),
             }
@@ -293,18 +292,18 @@ impl WorkflowRun<'_> {
         }
         self.end(number, Some(ViewValue::Several(outputs)));
     }
-}
 
-/// Returns the vote in an output: the value of the expression `by`, evaluated on the output.
-/// `joins_texts` states how `has-word` searches the output ([`XPathDocument::joining_texts`]).
-fn vote_of(output: &ViewValue, by: &str, joins_texts: bool) -> Result<String, XPathError> {
-    let element = match output {
-        ViewValue::Text(text) => Element::local("output").with_text(text.clone()),
-        ViewValue::Payload(payload) => (**payload).clone(),
-        ViewValue::Several(_) | ViewValue::Elements(_) => Element::local("output"),
-    };
-    let document = XPathDocument::of_payload(&element)?.joining_texts(joins_texts);
-    document.evaluate(by).map(|value: XPathValue| value.to_text())
+    /// Returns the vote in an output: the value of the expression `by`, evaluated on the output.
+    fn vote_of(&self, output: &ViewValue, by: &str) -> Result<String, XPathError> {
+        let element = match output {
+            ViewValue::Text(text) => Element::local("output").with_text(text.clone()),
+            ViewValue::Payload(payload) => (**payload).clone(),
+            ViewValue::Several(_) | ViewValue::Elements(_) => Element::local("output"),
+        };
+        let document = XPathDocument::of_payload(&element)?.joining_texts(self.joins_texts());
+        let document = document.refusing_plus_signs(self.refuses_plus_signs());
+        document.evaluate(by).map(|value: XPathValue| value.to_text())
+    }
 }
 
 /// Builds the entry for a failed item in the output of a goal: an element `failed` that contains a
