@@ -165,10 +165,15 @@ fn budget_of(limits: Allotment) -> Budget {
 impl Core {
     /// Sets alarms for the open calls in the trees with these `roots`. A call gets an alarm only if
     /// a time limit will end it: the limit of its thread, or of a thread above.
+    ///
+    /// No alarm is due before this step. So after a boot, the lost attempts of an earlier pump end
+    /// first, by the order of the variants of [`Alarm`](super::event::Alarm): the outcome of a lost
+    /// attempt is unknown, and it is no time-out.
     pub(super) fn set_thread_alarms(&mut self, step: &mut Step, roots: &[ThreadId]) {
+        let now = step.time;
         let calls = self.state.open_calls_in(roots);
         let mut alarms: Vec<_> =
-            calls.filter_map(|call| Some((self.thread_ends(call)?, call.id))).collect();
+            calls.filter_map(|call| Some((self.thread_ends(call)?.max(now), call.id))).collect();
         alarms.sort();
         for (at, call) in alarms {
             self.set_thread_alarm_at(step, call, at);

@@ -292,6 +292,10 @@ pub struct BusyCount {
 
 /// An alarm that the core has set. If the state has changed before the alarm fires, the alarm may
 /// be obsolete, and then has no effect.
+///
+/// The pump handles alarms with the same time in the order of these variants.
+/// [`Self::Lost`] must stand before [`Self::ThreadTime`]: after a boot, both may be due at once for
+/// one call, and a lost attempt must end as lost, not as a time-out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Alarm {
     Deadline {

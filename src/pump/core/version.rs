@@ -228,8 +228,10 @@ const CHANGES: &[(u32, &str)] = &[
     (71, "a pump that a command starts for a cancellation drains from its boot on"),
     (
         72,
-        "the refusal of an answer outside of its thread names the call; and the reservations of \
-         one attempt have a limit",
+        "the refusal of an answer outside of its thread names the call; the reservations of one \
+         attempt have a limit; a run of a workflow that began from this version on reads a number \
+         with a plus sign as a number, takes over no result that another retry has undone, and \
+         records so; and a lost attempt ends before the time of its thread ends its call",
     ),
     // Each version has one line. After a merge conflict, take the next version.
 ];

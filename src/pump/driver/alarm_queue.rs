@@ -117,7 +117,7 @@ mod tests {
     use uuid::Uuid;
 
     use super::*;
-    use crate::ids::{CallId, MessageId, TimerId};
+    use crate::ids::{Attempt, CallId, MessageId, TimerId};
 
     /// Time at which every alarm of the test queue is due. The queue contains more than two batches
     /// of timers, and one other alarm.
@@ -147,6 +147,18 @@ mod tests {
         assert_eq!(queue.due(DUE, false).len(), limits::TIMERS_PER_COMMIT_MAX);
         assert_eq!(queue.due(DUE, false).len(), 1);
         assert_eq!(queue.next(), None);
+    }
+
+    #[test]
+    fn a_lost_attempt_is_due_before_the_time_limit_of_its_thread_at_the_same_time() {
+        let call = |number: u128| CallId(MessageId(Uuid::from_u128(number)));
+        let lost = Alarm::Lost { call: call(2), attempt: Attempt { epoch: 1, n: 1 } };
+        let limits = [1, 2].map(|number| Alarm::ThreadTime { call: call(number) });
+        let mut queue = AlarmQueue::default();
+        for alarm in [limits[1], limits[0], lost] {
+            queue.set(DUE, alarm);
+        }
+        assert_eq!(queue.due(DUE, false), [lost, limits[0], limits[1]]);
     }
 
     #[test]

@@ -1,11 +1,14 @@
 //! Deliveries that were in flight when their pump died: the hand-over of such a delivery is
 //! recorded, and counts as an attempt.
 
+use std::time::Duration;
+
 use organism::contract::Contract;
 use organism::ids::CallId;
+use organism::pump::core::Alarm;
 use organism::thread::{Fact, Input};
 
-use super::world::{World, agent, client, fresh, listener, word};
+use super::world::{World, agent, client, core, fresh, listener, word};
 
 fn contracts(attempts: u32) -> Vec<Contract> {
     let mut finder = listener("finder", &["look"], &["found"], &[]);
@@ -66,6 +69,29 @@ fn a_single_attempt_that_was_out_when_the_pump_died_is_never_delivered_again() {
         2 system core>desk system-error unknown-outcome [recorded]
     "#]]
     .assert_eq(&world.transcript(&thread));
+    world.check_replay();
+}
+
+#[test]
+fn a_lost_attempt_is_no_time_out_although_the_time_of_its_thread_is_over() {
+    let mut world = world(1);
+    world.open("desk", &word("plan", "p"));
+    let inner = format!("<initial-payload>{}</initial-payload>", word("look", "q"));
+    let spawn = core("spawn-thread", "suggested_sub_id=\"a\" timeout=\"PT10M\"", &inner);
+    world.play("thinker", &[spawn, core("wait", "", "")]);
+    world.delivery("finder");
+    world.now = world.now.plus(Duration::from_secs(11 * 60));
+    let died = world.now;
+    world.restart();
+
+    let is_thread_time = |alarm: &Alarm| matches!(alarm, Alarm::ThreadTime { .. });
+    let mut alarms = world.alarms.iter().filter(|(_, alarm)| is_thread_time(alarm));
+    assert!(alarms.all(|(at, _)| *at > died), "the alarms of lost attempts are due first");
+    let lost = world.records.iter().any(|record| matches!(record.input, Input::Lost { .. }));
+    assert!(lost, "the attempt is lost");
+    let woken = world.delivery("thinker");
+    let result = woken.messages.last().unwrap().payload.as_str();
+    assert!(result.contains("code=\"unknown-outcome\""), "{result}");
     world.check_replay();
 }
 
