@@ -587,7 +587,7 @@ impl<'a> CallFold<'a> {
         let run = self.ended_run(&element);
         let status = element.attribute("status").and_then(ThreadStatus::parse);
         let (Some(run), Some(status)) = (run, status) else { return Vec::new() };
-        let payloads: Vec<_> = element.children().collect();
+        let payloads = payloads::payloads_of(&element, message.payload.as_str());
         let records = self.threads.retry_records.range(..message.seq).map(|(_, record)| record);
         let rules = RetryRules::new(self.definition, self.once, records);
         let event = self.event(run, status, &payloads, &rules);
@@ -615,13 +615,13 @@ impl<'a> CallFold<'a> {
         &self,
         run: GoalRun,
         status: ThreadStatus,
-        payloads: &[&Element],
+        payloads: &[Element],
         rules: &RetryRules<'_>,
     ) -> RunEvent {
         let nothing = Element::local(NOTHING);
         // One failed payload among several fails the whole reply.
         let failed = payloads.iter().find(|payload| is_failed(payload));
-        let payload = failed.or(payloads.first()).copied().unwrap_or(&nothing);
+        let payload = failed.or(payloads.first()).unwrap_or(&nothing);
 
         match status {
             ThreadStatus::Completed if !is_failed(payload) && payloads.len() > 1 => {

@@ -167,7 +167,8 @@ fn reply_of(message: &Message, request: &Message) -> Option<String> {
     let status = result.attribute("status").and_then(ThreadStatus::parse);
 
     let nothing = Element::local("nothing");
-    let payload = result.children().next().unwrap_or(&nothing);
+    let payloads = payloads::payloads_of(&result, message.payload.as_str());
+    let payload = payloads.first().unwrap_or(&nothing);
 
     Some(match status {
         Some(ThreadStatus::Completed) if !is_failed(payload) => {

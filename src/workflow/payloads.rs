@@ -18,6 +18,18 @@ use super::run_state::{GoalCall, GoalFailure, RunLimits, RunOutput};
 use super::undo::LeftCall;
 use super::view::{ITEM, ViewEntry, ViewValue};
 
+/// Returns the payloads in `result`, a `thread-result` that was parsed from `text`. Parses each
+/// payload from its own text. Otherwise, a value such as `c: none` would seem to contain a prefix,
+/// because the `thread-result` binds the prefix `c`.
+pub(super) fn payloads_of(result: &Element, text: &str) -> Vec<Element> {
+    let payloads = result.children().map(|payload| {
+        let own = text.get(payload.origin.tag.start..payload.origin.end);
+        let own = own.and_then(Element::read_document);
+        own.filter(|own| own.name == payload.name).unwrap_or_else(|| payload.clone())
+    });
+    payloads.collect()
+}
+
 /// Returns the name of the payload that begins a run.
 pub fn input_name(definition: &WorkflowDefinition) -> PayloadName {
     match &definition.input {
@@ -313,6 +325,30 @@ pub fn wait() -> String {
 mod tests {
     use super::*;
     use crate::contract::is_run_failure;
+
+    #[test]
+    fn a_payload_of_a_thread_result_gets_none_of_its_prefixes() {
+        let namespace = system::NAMESPACE;
+        let own = format!("<a k=\"c:b\">c: none</a><b xmlns:c=\"{namespace}\">c:d</b>");
+        for (start, end, expected) in [
+            (
+                format!("<c:thread-result xmlns:c=\"{namespace}\">"),
+                "</c:thread-result>",
+                own.clone(),
+            ),
+            (
+                format!("<thread-result xmlns=\"{namespace}\">"),
+                "</thread-result>",
+                own.replace("<a", &format!("<a xmlns=\"{namespace}\""))
+                    .replace("<b", &format!("<b xmlns=\"{namespace}\"")),
+            ),
+        ] {
+            let text = format!("{start}{own}{end}");
+            let result = Element::read_document(&text).expect("it is one element");
+            let payloads = payloads_of(&result, &text);
+            assert_eq!(payloads.iter().map(Element::to_xml).collect::<String>(), expected);
+        }
+    }
 
     #[test]
     fn only_the_workflow_itself_reports_its_failed_run() {

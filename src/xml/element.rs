@@ -40,6 +40,12 @@ impl NamespaceScope {
         }
     }
 
+    /// Returns the bound prefixes other than `xml`, without the default namespace.
+    fn prefixes(&self) -> impl Iterator<Item = (&str, &str)> {
+        let bindings = self.0.iter().map(|(prefix, namespace)| (&**prefix, &**namespace));
+        bindings.filter(|(prefix, _)| !prefix.is_empty() && *prefix != "xml")
+    }
+
     /// Returns the number of bound prefixes.
     pub(super) fn len(&self) -> usize {
         self.0.len()
@@ -189,8 +195,33 @@ impl Element {
         texts.collect()
     }
 
+    /// Returns the namespaces of the prefixes in the attribute values of the element and in the
+    /// text directly inside it, such as `p` in `xsi:type="p:circle"`. Returns none if the element
+    /// was not parsed from a document.
+    pub(super) fn bindings_of_values(&self) -> Vec<(String, String)> {
+        let Some(scope) = &self.origin.scope else { return Vec::new() };
+        let used = scope.prefixes().filter(|(prefix, _)| {
+            let marks = format!("{prefix}:");
+            self.attributes.iter().any(|(_, value)| has_prefix(value, &marks))
+                || self.content.iter().any(|node| match node {
+                    Node::Text(text) => has_prefix(text, &marks),
+                    Node::Element(_) => false,
+                })
+        });
+        used.map(|(prefix, namespace)| (prefix.to_owned(), namespace.to_owned())).collect()
+    }
+
     /// Returns the canonical XML text of the element; see [`super::write::payload`].
     pub fn to_xml(&self) -> String {
         super::write::payload(self)
     }
+}
+
+/// Whether `text` contains `marks`, a prefix with its colon, at the beginning of a name.
+fn has_prefix(text: &str, marks: &str) -> bool {
+    let is_part = |c: char| c.is_alphanumeric() || matches!(c, '_' | '-' | '.' | ':');
+    text.match_indices(marks).any(|(at, _)| {
+        let before = text.get(..at).and_then(|before| before.chars().next_back());
+        !before.is_some_and(is_part)
+    })
 }
