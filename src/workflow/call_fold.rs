@@ -240,6 +240,11 @@ impl<'a> CallFold<'a> {
 
     /// Whether the run and its undo, if it has one, are over.
     pub fn is_over(&self) -> bool {
+    /// Returns the numbers of the goals for which a thread is open.
+    pub fn goals_with_open_thread(&self) -> impl Iterator<Item = usize> {
+        self.threads.runs.values().map(|run| run.goal)
+    }
+
         self.run.is_over() && self.threads.undo.as_ref().is_none_or(RunUndo::is_over)
     }
 

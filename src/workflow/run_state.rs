@@ -409,8 +409,16 @@ impl<'a> WorkflowRun<'a> {
     /// its agents or items. All numbers are 0 if the goal is not running.
     pub fn status(&self, number: usize) -> (GoalPhase, u32, (usize, usize)) {
         match self.goal_state(number) {
-            GoalState::Waiting => (self.phase_before_start(number), 0, (0, 0)),
             GoalState::Running(_) if self.state.is_over => (GoalPhase::Cancelled, 0, (0, 0)),
+            _ => self.status_before_end(number),
+        }
+    }
+
+    /// Returns the status of a goal, as [`Self::status`] does, but a goal that was running at the
+    /// end of the run is still running.
+    pub fn status_before_end(&self, number: usize) -> (GoalPhase, u32, (usize, usize)) {
+        match self.goal_state(number) {
+            GoalState::Waiting => (self.phase_before_start(number), 0, (0, 0)),
             GoalState::Running(progress) => {
                 let results = progress.results.len();
                 let all = match self.graph.goal(number).map(|goal| &goal.form) {

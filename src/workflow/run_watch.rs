@@ -46,6 +46,8 @@ pub struct RunWatch<'a> {
     fold: Option<CallFold<'a>>,
     /// The goal that the run names as the cause of its failure; `None` if the run has not failed.
     failed: Option<GoalId>,
+    /// Whether the run has failed and takes back calls, and its own call is still open.
+    is_undoing: bool,
     /// Number of opened threads that [`RunWatch::new_threads`] has already returned.
     threads: usize,
     /// Whether [`Self::take`] has received the request of the run. If so, and `fold` is `None`, the
@@ -71,6 +73,7 @@ impl<'a> RunWatch<'a> {
             order: graph.depth_first(),
             fold: None,
             failed: None,
+            is_undoing: false,
             threads: 0,
             has_begun: false,
             earlier: Vec::new(),
@@ -111,9 +114,10 @@ impl<'a> RunWatch<'a> {
         };
         for request in requests {
             if let RunRequest::Step(step) = request
-                && let RunStep::Fail { goal, .. } = *step
+                && let RunStep::Fail { goal, is_undone, .. } = *step
             {
                 self.failed = Some(goal);
+                self.is_undoing = is_undone;
             }
         }
     }
@@ -133,6 +137,7 @@ impl<'a> RunWatch<'a> {
         let threads = self.threads;
         self.fold = None;
         self.failed = None;
+        self.is_undoing = false;
         self.has_begun = false;
         for message in messages {
             if unhandled.contains(&message.id) {
@@ -146,6 +151,7 @@ impl<'a> RunWatch<'a> {
 
     /// Ends the run, because its call has ended. Goals that are still under way are then cancelled.
     pub fn end(&mut self) {
+        self.is_undoing = false;
         if let Some(fold) = &mut self.fold {
             fold.abandon();
         }
@@ -176,9 +182,14 @@ impl<'a> RunWatch<'a> {
     pub fn goals(&self) -> Vec<GoalStatus> {
         let Some(fold) = &self.fold else { return Vec::new() };
         let failed = self.failed_goals(fold);
+        let open = self.goals_before_undo(fold);
         let goals = self.order.iter().filter_map(|(number, depth)| {
             let goal = self.graph.goal(*number)?;
-            let (phase, iteration, parts) = fold.run().status(*number);
+            let (phase, iteration, parts) = if open.contains(number) {
+                fold.run().status_before_end(*number)
+            } else {
+                fold.run().status(*number)
+            };
             let phase = if failed.contains(number) { GoalPhase::Failed } else { phase };
             let waits_for = fold.run().waits_for(*number).into_iter();
             let waits_for = waits_for.filter_map(|need| self.graph.goal(need));
@@ -193,6 +204,19 @@ impl<'a> RunWatch<'a> {
             })
         });
         goals.collect()
+    }
+
+    /// Returns the numbers of the goals whose threads are still open although the run has failed,
+    /// and of the goals around them. The undo of the run begins after the ends of these threads.
+    fn goals_before_undo(&self, fold: &CallFold<'_>) -> HashSet<usize> {
+        let mut open = HashSet::new();
+        for number in fold.goals_with_open_thread().filter(|_| self.is_undoing) {
+            let mut at = Some(number);
+            while let Some(number) = at.filter(|number| open.insert(*number)) {
+                at = self.graph.membership(number).map(|membership| membership.owner);
+            }
+        }
+        open
     }
 
     /// Returns the numbers of the goals that failed at the end of the run. These are the goal whose
@@ -215,5 +239,85 @@ impl<'a> RunWatch<'a> {
             at = owner.filter(fails_too);
         }
         failed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use uuid::Uuid;
+
+    use super::super::read_compiled::read_compiled;
+    use super::*;
+    use crate::clock::Time;
+    use crate::envelope::{MessageKind, Payload};
+    use crate::ids::{CallId, PayloadName};
+    use crate::system;
+
+    fn message(seq: u64, name: PayloadName, payload: &str) -> Message {
+        let id = |number: u64| MessageId(Uuid::from_u128(number.into()));
+        Message {
+            id: id(seq),
+            kind: MessageKind::System,
+            from: ListenerName::core(),
+            to: ListenerName::parse("tour").expect("it is a name"),
+            thread: ThreadId::parse("sess-aaaaaaaa").expect("it is a thread"),
+            seq,
+            cause: None,
+            call: Some(CallId(id(1))),
+            time: Time(0),
+            name,
+            payload: Payload::new(payload),
+        }
+    }
+
+    fn core(seq: u64, local: &str, attributes: &str, content: &str) -> Message {
+        let namespace = system::NAMESPACE;
+        let payload = format!("<{local} xmlns=\"{namespace}\" {attributes}>{content}</{local}>");
+        message(seq, PayloadName::new(namespace, local), &payload)
+    }
+
+    fn ended(seq: u64, label: &str, status: &str, content: &str) -> Message {
+        let attributes = format!("thread_id=\"sess-aaaaaaaa.{label}\" status=\"{status}\"");
+        core(seq, "thread-result", &attributes, content)
+    }
+
+    #[test]
+    fn a_goal_of_a_failed_run_is_running_until_its_thread_ends() {
+        let goal = |id: &str| {
+            format!(
+                "<goal id=\"{id}\" retry=\"0\"><agent name=\"writer\"><prompt>x</prompt></agent>\
+                 <output/><on-failure>undo</on-failure></goal>"
+            )
+        };
+        let text = format!(
+            "<workflow xmlns=\"https://xml-pipeline.org/ns/workflow/v1\" name=\"tour\"><description>\
+             </description><input type=\"children\"/><output of=\"last-goal\"/><on-failure>stop\
+             </on-failure><peer>writer</peer>{}{}</workflow>",
+            goal("first"),
+            goal("second"),
+        );
+        let definition = read_compiled(&text).expect("it is a compiled form");
+        let (graph, _) = GoalGraph::new(&definition);
+        let once = HashSet::new();
+        let phases = |watch: &RunWatch<'_>| {
+            watch.goals().into_iter().map(|goal| goal.phase).collect::<Vec<_>>()
+        };
+
+        for ends_first in [false, true] {
+            let mut watch = RunWatch::new(&definition, &graph, &once);
+            watch.take(&message(1, PayloadName::new("urn:test", "tour"), "<tour/>"));
+            for (seq, label) in [(2, "first"), (3, "second")] {
+                let opened = format!("assigned_id=\"sess-aaaaaaaa.{label}\"");
+                watch.take(&core(seq, "thread-spawned", &opened, ""));
+            }
+            watch.take(&ended(4, "first", "failed", "<system-error code=\"crashed\"/>"));
+            assert_eq!(phases(&watch), [GoalPhase::Failed, GoalPhase::Running]);
+            if ends_first {
+                watch.end();
+            } else {
+                watch.take(&ended(5, "second", "completed", "<report/>"));
+            }
+            assert_eq!(phases(&watch), [GoalPhase::Failed, GoalPhase::Cancelled], "{ends_first}");
+        }
     }
 }
