@@ -5,6 +5,8 @@
 //! the pump that sends system payloads. The core answers the requests in order: the n-th answer
 //! belongs to the n-th request, even if the answers arrive in different deliveries.
 
+mod kept_threads;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::time::Duration;
 
@@ -238,13 +240,13 @@ impl<'a> CallFold<'a> {
         })
     }
 
-    /// Whether the run and its undo, if it has one, are over.
-    pub fn is_over(&self) -> bool {
     /// Returns the numbers of the goals for which a thread is open.
     pub fn goals_with_open_thread(&self) -> impl Iterator<Item = usize> {
         self.threads.runs.values().map(|run| run.goal)
     }
 
+    /// Whether the run and its undo, if it has one, are over.
+    pub fn is_over(&self) -> bool {
         self.run.is_over() && self.threads.undo.as_ref().is_none_or(RunUndo::is_over)
     }
 
@@ -413,31 +415,6 @@ impl<'a> CallFold<'a> {
         }
 
         requests
-    }
-
-    /// Returns the goal runs whose threads must stay open although the workflow run has failed,
-    /// because the undo waits for an open call in or beneath them ([`UndoRules::has_open`]).
-    /// Returns an empty set if `steps` begin no undo, or cancel no thread.
-    ///
-    /// Holds and hand-overs count as they are now, after the latest record that may be read. So a
-    /// call that was approved and handed over after the failure is not cancelled in flight.
-    ///
-    /// The result decides only which requests the run sends now, and has no effect on its state. So
-    /// a run that an earlier version of the program began has the same state by the present rules.
-    fn undone_calls_under_way(&mut self, steps: &[RunStep]) -> HashSet<GoalRun> {
-        let is_undo = |step: &RunStep| matches!(step, RunStep::Fail { is_undone: true, .. });
-        let is_cancel = |step: &RunStep| matches!(step, RunStep::Cancel { .. });
-        let Some(undo) = self.undo.filter(|_| steps.iter().any(is_undo)) else {
-            return HashSet::new();
-        };
-        if !steps.iter().any(is_cancel) {
-            return HashSet::new();
-        }
-
-        let calls = self.calls(HandOverRecords::Present);
-        let kept = self.threads.runs.iter();
-        let kept = kept.filter(|(thread, _)| undo.rules.has_open(&calls, thread));
-        kept.map(|(_, run)| run.clone()).collect()
     }
 
     /// Returns the calls beneath the run, up to the latest message. `hand_overs` selects the
@@ -612,7 +589,8 @@ impl<'a> CallFold<'a> {
         self.threads.runs.remove(&thread)
     }
 
-    fn is_settling(&self) -> bool {
+    /// Whether the run has failed and will undo calls, but some of its threads have not ended.
+    pub fn is_settling(&self) -> bool {
         self.threads.undo.as_ref().is_some_and(RunUndo::is_settling)
     }
 

@@ -173,8 +173,12 @@ impl WorkflowHandler {
             }
         }
         let mut was_over = false;
+        let mut was_settling = false;
         let mut refused_replies = 0;
         for (position, message) in messages.iter().enumerate().skip(folded.max(1)) {
+            if position == known {
+                was_settling = fold.is_settling();
+            }
             let is_over = fold.is_over();
             let taken = fold.take(message);
             if is_over && taken.is_empty() && fold.is_over() {
@@ -190,6 +194,13 @@ impl WorkflowHandler {
             }
         }
 
+        if was_settling {
+            for request in fold.cancel_kept_threads() {
+                if !requests.contains(&request) {
+                    requests.push(request);
+                }
+            }
+        }
         if let Some(problem) = fold.unread() {
             return Err(FoldError::unreadable(problem.to_owned()));
         }

@@ -194,6 +194,44 @@ fn an_undo_of_a_workflow_beneath_ends_before_the_run_undoes() {
     house.verified();
 }
 
+/// The bookings of two goals are under way when the run fails. The workflow of one goal asks a
+/// person after its booking, and the booking of the other goal ends later.
+#[test]
+fn an_undo_waits_for_no_question_that_a_goal_asks_after_its_booking() {
+    let second = "second = { needs = [\"first\"], listener = \"hotel\", payload = \"book\", with = { \
+                  n = \"'2'\" } }\n";
+    let pay = PAY.replace("pay = {", "pay = { needs = [\"first\"],");
+    let room = "room = { listener = \"hotel\", payload = \"book\", with = { n = \"input/n\" } }\n";
+    let ask = "ask = { needs = [\"room\"], ask = \"owner\", prompt = \"May it?\", form = { text = \
+               \"text\" } }\n";
+    let config = with_goals(&format!("{FIRST}{}{second}{pay}", leg("left")));
+    let config = config.replace(room, &format!("{room}{ask}"));
+    let house = house(&config.replace("attempts = 1\n", "attempts = 1\ninstances = 2\n"));
+    for name in ["hold-book-2", "hold-book-left", "hold-charge-1"] {
+        house.write(name, "");
+    }
+    let running = house.run();
+    send(&house, &["--no-wait"]);
+    let is_booked = |line: &str| ledger(&house).iter().any(|one| one == line);
+    until("both are booked", || (is_booked("book 2") && is_booked("book left")).then_some(()));
+
+    // For its first goal, for the others, and for both bookings after the failure.
+    std::fs::remove_file(house.path("hold-charge-1")).unwrap();
+    until("the run has failed", || (waits(&house) == 3).then_some(()));
+    std::fs::remove_file(house.path("hold-book-left")).unwrap();
+    let questions = || house.organism(&["answer", "--json"]).json().len();
+    until("a person has the question", || (questions() == 1).then_some(()));
+    std::fs::remove_file(house.path("hold-book-2")).unwrap();
+
+    let sent = send(&house, &[]);
+    assert!(sent.out.contains("<goal>pay</goal><code>charge-failed</code>"), "{sent:?}");
+    assert!(!sent.out.contains("not-undone"), "{sent:?}");
+    assert_each_cancelled_once(&house, 3);
+    assert_eq!(questions(), 0, "the question has ended with its goal");
+    assert_eq!(running.stop(), Some(0));
+    house.verified();
+}
+
 /// Number of times that the run has waited.
 fn waits(house: &House) -> usize {
     let exported = house.organism(&["export", "--format", "jsonl"]).json();
