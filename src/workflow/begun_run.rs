@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use crate::envelope::{Message, MessageKind};
-use crate::ids::{ListenerName, MessageId};
+use crate::ids::{CallId, ListenerName, MessageId};
 use crate::thread::Record;
 
 use super::call_fold::{CallFold, UndoSource};
@@ -15,6 +15,7 @@ use super::run_clock::UncountedTimes;
 use super::run_definition::{RunRules, run_rules_of};
 use super::run_retry::{self, EarlierRun, RunRetry};
 use super::run_state::GoalFailure;
+use super::undo_plan::runs_of;
 
 /// The data, apart from messages, from which the state of a new run is computed.
 #[derive(Clone, Copy)]
@@ -47,6 +48,16 @@ impl From<GoalFailure> for BeginError {
 pub(super) fn definition_changed() -> GoalFailure {
     let reason = "its record is of another definition; a run is not continued on a changed one";
     GoalFailure::new("definition-changed", reason)
+}
+
+/// Returns the calls of the retries before `request` that `run` does not go on from. Each of them
+/// may have undone calls of `run`, or of a run that `run` goes on from. `thread` contains all
+/// messages of the thread.
+fn other_retries(request: &Message, run: &EarlierRun, thread: &[Arc<Message>]) -> HashSet<CallId> {
+    let earlier: Vec<_> =
+        thread.iter().filter(|message| message.seq < request.seq).cloned().collect();
+    let runs = run.messages.first().map(|opened| runs_of(opened, thread)).unwrap_or_default();
+    run_retry::retries_in(&earlier).filter(|other| !runs.contains(other)).collect()
 }
 
 impl<'a> RunBasis<'a> {
@@ -82,6 +93,9 @@ impl<'a> RunBasis<'a> {
 
         // A goal whose calls were undone no longer has a result, so it runs again.
         let mut again = fold.undone_goals();
+        if rules > RunRules::BeforeCore72 {
+            again.extend(fold.take_undos_of(&other_retries(request, &run, thread)));
+        }
         again.extend(from);
         if let Some(problem) = fold.unread() {
             return Err(BeginError::Unreadable(problem.to_owned()));

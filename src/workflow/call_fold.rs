@@ -6,6 +6,7 @@
 //! belongs to the n-th request, even if the answers arrive in different deliveries.
 
 mod kept_threads;
+mod other_undos;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::time::Duration;
@@ -84,6 +85,15 @@ struct OpenedThread {
     thread: ThreadId,
     /// Number of the thread's goal; `None` for a thread that undoes a call.
     goal: Option<usize>,
+    /// Whether a later run did not take over the result of the goal. The goal has then run again in
+    /// another thread, or will run again.
+    is_superseded: bool,
+}
+
+impl OpenedThread {
+    fn new(thread: ThreadId, goal: Option<usize>) -> Self {
+        Self { thread, goal, is_superseded: false }
+    }
 }
 
 /// The undo rules, and the journal records that an undo needs in addition to the messages of the
@@ -184,7 +194,9 @@ impl<'a> CallFold<'a> {
         let latest = Some(request.id);
         let earlier = all.len();
         let threads = RunThreads { clock, latest, all, earlier, ..RunThreads::default() };
-        Self::resumed(definition, graph, once, (state, threads))
+        let mut fold = Self::resumed(definition, graph, once, (state, threads));
+        fold.mark_superseded(graph);
+        fold
     }
 
     /// Restores a run from the parts that [`CallFold::into_parts`] returned after an earlier
@@ -314,7 +326,7 @@ impl<'a> CallFold<'a> {
             let step = undo.take(message, self.definition.report_to.is_some());
             let is_opened = *message.name.local == *"thread-spawned";
             let thread = undo.thread().filter(|_| is_opened).cloned();
-            self.threads.all.extend(thread.map(|thread| OpenedThread { thread, goal: None }));
+            self.threads.all.extend(thread.map(|thread| OpenedThread::new(thread, None)));
             return step.map(RunRequest::Undo).into_iter().collect();
         }
 
@@ -486,7 +498,7 @@ impl<'a> CallFold<'a> {
             }
             // Earlier versions requested further threads after the failure of a run.
             (Some(thread), _) if self.is_settling() => {
-                self.threads.all.push(OpenedThread { thread: thread.clone(), goal: None });
+                self.threads.all.push(OpenedThread::new(thread.clone(), None));
                 return vec![RunRequest::CancelThread(thread)];
             }
             _ => {
@@ -497,7 +509,7 @@ impl<'a> CallFold<'a> {
 
         self.threads.opened = message.cause.map(|request| (request, run.clone()));
         let is_unwanted = self.threads.unwanted.remove(&run);
-        self.threads.all.push(OpenedThread { thread: thread.clone(), goal: Some(run.goal) });
+        self.threads.all.push(OpenedThread::new(thread.clone(), Some(run.goal)));
         self.threads.runs.insert(thread.clone(), run);
         if is_unwanted { vec![RunRequest::CancelThread(thread)] } else { Vec::new() }
     }

@@ -14,6 +14,8 @@ use crate::ids::{Attempt, CallId, ListenerName, MessageId, Position, ThreadId};
 use crate::thread::{Closing, Fact, Record};
 use crate::xml::element::Element;
 
+use super::undo::label_of;
+
 /// A call that was made beneath a run.
 #[derive(Debug, Clone)]
 pub struct NestedCall {
@@ -146,6 +148,25 @@ pub fn calls_beneath(
     }
 
     Some((found.calls, up_to))
+}
+
+/// Returns the threads in which the runs `others` have undone calls in `calls`, or have tried to.
+/// Each thread comes with the id of the undone call. `records` are the records of one tree.
+pub(super) fn undo_threads_of(
+    records: &[Record],
+    others: &HashSet<CallId>,
+    calls: &[NestedCall],
+) -> Vec<(CallId, ThreadId)> {
+    let calls: HashMap<_, _> = calls.iter().map(|call| (label_of(call.id), call.id)).collect();
+    let facts = records.iter().flat_map(|record| &record.facts);
+    let undos = facts.filter_map(|fact| match fact {
+        // Only a workflow can open a thread that is bound to the call of a run.
+        Fact::ThreadOpened { thread, bound: Some(run), .. } if others.contains(run) => {
+            Some((*calls.get(thread.label())?, thread.clone()))
+        }
+        _ => None,
+    });
+    undos.collect()
 }
 
 /// Sets `is_held` and `was_handed_over` of `calls` to their values after the last of `records`.
@@ -397,6 +418,28 @@ mod tests {
         ] {
             assert_eq!(read(&facts).is_settled(call()), is_settled, "{facts:?}");
         }
+    }
+
+    #[test]
+    fn undo_threads_of_other_runs_are_found_by_the_id_of_the_undone_call() {
+        let run = |number: u128| CallId(MessageId(Uuid::from_u128(number)));
+        let opened = |label: &str, by: &str, bound: Option<CallId>| {
+            let thread = ThreadId::parse(&format!("sess-aaaaaaaa.{label}")).unwrap();
+            let by = ListenerName::parse(by).unwrap();
+            Fact::ThreadOpened { thread, by, bound, allotment: None }
+        };
+        let (calls, _) =
+            calls_beneath(&[record(1, vec![requested()])], &[&thread()], None).unwrap();
+        let label = label_of(call());
+        let undone = |fact: Fact| {
+            let found = undo_threads_of(&[record(2, vec![fact])], &HashSet::from([run(7)]), &calls);
+            found.into_iter().map(|(undone, thread)| (undone, thread.label().to_owned())).next()
+        };
+        assert_eq!(undone(opened(&label, "trip", Some(run(7)))), Some((call(), label.clone())));
+        assert_eq!(undone(opened(&label, "trip", Some(run(8)))), None, "of the run itself");
+        assert_eq!(undone(opened(&label, "writer", None)), None, "an agent chose the label");
+        let other = label_of(run(2));
+        assert_eq!(undone(opened(&other, "trip", Some(run(7)))), None, "of another call");
     }
 
     #[test]

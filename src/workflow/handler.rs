@@ -724,8 +724,9 @@ mod tests {
     use crate::envelope::{MessageKind, Payload};
     use crate::ids::{Attempt, CallId, PayloadName, Position, ThreadId};
     use crate::system;
-    use crate::thread::UncountedTotal;
+    use crate::thread::{Fact, Input, Opener, Opening, Record, UncountedTotal};
     use crate::workflow::definition::examples::{goal, name, placed, workflow};
+    use crate::workflow::undo::label_of;
     use crate::workflow::{
         AskForm, FailurePolicy, GoalCondition, GoalForm, GoalId, GoalOutput, GoalPhase, GoalTarget,
         IdentifiedDefinition, LoopEnd, Mapping, RunRules, compile,
@@ -925,8 +926,19 @@ mod tests {
         result: Message,
         rules: RunRules,
     ) -> GoalPhase {
+        let (thread, retry) = retried(messages, result);
         let definition = &handler.definitions.current.as_ref().unwrap().definition;
         let (graph, _) = GoalGraph::new(definition);
+        let once = &handler.once;
+        let basis = RunBasis { definition, graph: &graph, once, undo: None, rules };
+        let fold = basis.begin(&retry, &thread).ok().unwrap();
+        let (phase, ..) = fold.run().status(0);
+        phase
+    }
+
+    /// Returns the messages of a thread with one ended run, and the request for a retry of this run.
+    /// The run has the messages `messages` and the result `result`.
+    fn retried(messages: Vec<Arc<Message>>, result: Message) -> (Vec<Arc<Message>>, Message) {
         let run = CallId(MessageId(Uuid::from_u128(1)));
         let of_run = |(at, message): (usize, Arc<Message>)| {
             let (kind, from) = match at {
@@ -942,13 +954,82 @@ mod tests {
         let request = RunRetry { run, from: None, again: false }.write(&name("flow")).to_xml();
         let retry = message(9, crate::contract::retry_name(&name("flow")), &request);
         let (kind, from) = (MessageKind::Call, name("desk"));
-        let retry = Message { kind, from, ..Message::clone(&retry) };
+        (thread, Message { kind, from, ..Message::clone(&retry) })
+    }
 
+    /// An archive with one record, which has these facts.
+    struct RecordArchive(Vec<Fact>);
+
+    impl RunArchive for RecordArchive {
+        fn messages(&self, _: &ThreadId) -> Result<Vec<Arc<Message>>, String> {
+            Ok(Vec::new())
+        }
+
+        fn definition(&self, _: Digest) -> Result<Arc<WorkflowDefinition>, String> {
+            Err("there is no definition".to_owned())
+        }
+
+        fn tree_records(&self, _: Position) -> Result<Vec<Record>, String> {
+            Ok(vec![Record {
+                position: Position(1),
+                tree: ThreadId::parse("sess-aaaaaaaa").unwrap(),
+                previous: Position(0),
+                previous_hash: Digest::ZERO,
+                time: Time(0),
+                input: Input::Boot { detail: String::new() },
+                facts: self.0.clone(),
+            }])
+        }
+
+        fn handed_over(
+            &self,
+            _: &HashSet<CallId>,
+            _: Position,
+            _: Position,
+        ) -> Result<HashSet<CallId>, String> {
+            Ok(HashSet::new())
+        }
+    }
+
+    #[test]
+    fn a_retry_runs_a_goal_again_if_another_retry_has_undone_its_call() {
+        let handler = handler(None);
+        let reply = message(5, PayloadName::new("urn:test", "flow-output"), "<flow-output/>");
+        let result = Message { kind: MessageKind::Reply, ..Message::clone(&reply) };
+        let (mut thread, retry) = retried(ended(), result);
+        let other = CallId(MessageId(Uuid::from_u128(6)));
+        thread.push(Arc::new(Message { id: other.0, seq: 6, ..retry.clone() }));
+
+        let call = message(20, PayloadName::new("urn:test", "write"), "<write/>");
+        let beneath = |label: &str| ThreadId::parse(&format!("sess-aaaaaaaa.{label}")).unwrap();
+        let undo = beneath(&label_of(CallId(call.id)));
+        let made = Message {
+            kind: MessageKind::Call,
+            from: name("flow"),
+            to: name("writer"),
+            thread: beneath("draft"),
+            ..Message::clone(&call)
+        };
+        let opener = Opener::Client { name: name("flow") };
+        let opening = Some(Opening { opener, group: None, forward: false });
+        let by = name("flow");
+        let archive = RecordArchive(vec![
+            Fact::Accepted { message: Arc::new(made), opening, key: None },
+            Fact::ThreadOpened { thread: undo, by, bound: Some(other), allotment: None },
+        ]);
+
+        let definition = &handler.definitions.current.as_ref().unwrap().definition;
+        let (graph, _) = GoalGraph::new(definition);
         let once = &handler.once;
-        let basis = RunBasis { definition, graph: &graph, once, undo: None, rules };
-        let fold = basis.begin(&retry, &thread).ok().unwrap();
-        let (phase, ..) = fold.run().status(0);
-        phase
+        let phase = |rules, thread: &[Arc<Message>]| {
+            let source = UndoSource { rules: &handler.undo, archive: &archive, up_to: Position(1) };
+            let basis = RunBasis { definition, graph: &graph, once, undo: Some(source), rules };
+            basis.begin(&retry, thread).ok().unwrap().run().status(0).0
+        };
+        assert_eq!(phase(RunRules::Present, &thread), GoalPhase::Waiting);
+        assert_eq!(phase(RunRules::BeforeCore72, &thread), GoalPhase::Done);
+        thread.pop();
+        assert_eq!(phase(RunRules::Present, &thread), GoalPhase::Done, "no other retry");
     }
 
     #[test]

@@ -89,12 +89,13 @@ pub fn repeated_calls(
     }
     let mut unclear_calls = HashSet::new();
     if !unclear.is_empty() {
-        unclear_calls.extend(covered_calls(&unclear, undo)?.into_iter().map(|call| call.id));
+        unclear_calls
+            .extend(covered_calls(&unclear, messages, undo)?.into_iter().map(|call| call.id));
     }
 
     runs.extend(unclear);
     let mut repeated: Vec<RepeatedCalls> = Vec::new();
-    for call in calls_in_effect(&runs, undo)? {
+    for call in calls_in_effect(&runs, messages, undo)? {
         let found = threads.iter().find(|(thread, _)| call.thread.is_within(thread));
         let goal = found.and_then(|(_, goal)| graph.goal(*goal)).map(|goal| goal.id.value.clone());
         if goal.is_none() && !unclear_calls.contains(&call.id) {
@@ -111,8 +112,13 @@ pub fn repeated_calls(
 }
 
 /// Returns the completed calls beneath `runs` to listeners with `attempts = 1` that were not undone.
-fn calls_in_effect(runs: &[CallId], undo: UndoSource<'_>) -> Result<Vec<NestedCall>, String> {
-    let mut calls = covered_calls(runs, undo)?;
+/// `messages` are all messages of the thread of the runs.
+fn calls_in_effect(
+    runs: &[CallId],
+    messages: &[Arc<Message>],
+    undo: UndoSource<'_>,
+) -> Result<Vec<NestedCall>, String> {
+    let mut calls = covered_calls(runs, messages, undo)?;
     let (targets, left) = plan(&calls, undo.rules);
     let targets = targets.into_iter().map(|target| target.call);
     let in_effect: HashSet<CallId> = targets.chain(left).map(|call| call.call).collect();

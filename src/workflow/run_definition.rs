@@ -43,7 +43,7 @@ pub fn write_run_definition(digest: Digest, retries: &RetryRecord) -> String {
     if retries.is_stop_final {
         // Only the first record of a run states these rules.
         element = element.with_attribute(STOPPED, FINAL).with_attribute(ITEMS, ELEMENTS);
-        element = element.with_attribute(FAILURES, HANDLED).with_attribute(NUMBERS, SIGNED);
+        element = element.with_attribute(FAILURES, HANDLED).with_attribute(RULES, RULES_PRESENT);
     }
     element.to_xml()
 }
@@ -66,10 +66,10 @@ const ELEMENTS: &str = "elements";
 const FAILURES: &str = "failures";
 const HANDLED: &str = "handled";
 
-/// Name and value of the XML attribute that is set if the run follows [`RunRules::Present`]. By
-/// these rules, a number with a plus sign is a number in expressions.
-const NUMBERS: &str = "numbers";
-const SIGNED: &str = "signed";
+/// Name and value of the XML attribute that is set if the run follows [`RunRules::Present`]. The
+/// value is the first core version with these rules.
+const RULES: &str = "rules";
+const RULES_PRESENT: &str = "72";
 
 /// The rules that a run follows. A run keeps the rules of the version of the program that began it,
 /// because the recorded calls of the run follow from these rules. The variants are in the order of
@@ -86,11 +86,12 @@ pub enum RunRules {
     TextItems,
     /// The rules of versions of the program before core version 67. A retry applies the policies of
     /// the goals also to failures that the earlier run did not handle, such as cancellations of
-    /// calls at the end of the earlier run. The rules of [`Self::PlusSigns`] hold, too.
+    /// calls at the end of the earlier run. The rules of [`Self::BeforeCore72`] hold, too.
     UnhandledFailures,
     /// The rules of versions of the program before core version 72. A text such as `+5` is no
-    /// number in expressions.
-    PlusSigns,
+    /// number in expressions. A retry takes over the results of goals whose calls another retry of
+    /// the same run has undone.
+    BeforeCore72,
     #[default]
     Present,
 }
@@ -128,7 +129,7 @@ pub fn run_rules_of(messages: &[Arc<Message>]) -> RunRules {
         Some(first) if first.attribute(ONCE).is_none() => RunRules::Early,
         Some(first) if first.attribute(ITEMS) != Some(ELEMENTS) => RunRules::TextItems,
         Some(first) if first.attribute(FAILURES) != Some(HANDLED) => RunRules::UnhandledFailures,
-        Some(first) if first.attribute(NUMBERS) != Some(SIGNED) => RunRules::PlusSigns,
+        Some(first) if first.attribute(RULES) != Some(RULES_PRESENT) => RunRules::BeforeCore72,
         Some(_) => RunRules::Present,
         None if messages.iter().skip(1).any(is_by_core) => RunRules::Early,
         None => RunRules::Present,
@@ -262,8 +263,8 @@ mod tests {
         let digest = Digest::of(b"definition");
         let once = BTreeSet::new();
         let present = write_run_definition(digest, &RetryRecord { once, is_stop_final: true });
-        let plus_signs = present.replace(" numbers=\"signed\"", "");
-        let every_failure = plus_signs.replace(" failures=\"handled\"", "");
+        let before_72 = present.replace(" rules=\"72\"", "");
+        let every_failure = before_72.replace(" failures=\"handled\"", "");
         let text_items = every_failure.replace(" items=\"elements\"", "");
         let early = format!("<run-definition xmlns=\"{}\"/>", run_definition_name().namespace);
         let rules = |records: &[&str]| {
@@ -272,12 +273,12 @@ mod tests {
                 records.map(|(id, record)| message(id, 1, "tour", run_definition_name(), record));
             run_rules_of(&[request(1)].into_iter().chain(records).collect::<Vec<_>>())
         };
-        assert_ne!(plus_signs, present);
-        assert_ne!(every_failure, plus_signs);
+        assert_ne!(before_72, present);
+        assert_ne!(every_failure, before_72);
         assert_ne!(text_items, every_failure);
         assert_eq!(rules(&[]), RunRules::Present, "it begins");
         assert_eq!(rules(&[present.as_str()]), RunRules::Present);
-        assert_eq!(rules(&[plus_signs.as_str(), present.as_str()]), RunRules::PlusSigns);
+        assert_eq!(rules(&[before_72.as_str(), present.as_str()]), RunRules::BeforeCore72);
         let records = [every_failure.as_str(), present.as_str()];
         assert_eq!(rules(&records), RunRules::UnhandledFailures);
         assert_eq!(rules(&[text_items.as_str(), present.as_str()]), RunRules::TextItems);

@@ -18,6 +18,7 @@ use crate::xml::shape::QName;
 use super::definition::{GoalId, WorkflowDefinition};
 use super::run_definition::is_definition_record;
 use super::run_state::GoalFailure;
+use super::undo_plan::runs_of;
 
 /// Access to those messages, definitions and records in the journal that a workflow run needs in
 /// addition to the messages of its own call.
@@ -122,11 +123,10 @@ impl RunRetry {
         request
     }
 
-    /// Refuses a retry of a run that an earlier request in the thread has already retried. Without
-    /// this check, two commands of a client that retry a run at once would run its goals twice. A
-    /// retry that confirms the repetition passes. If an operator sends an earlier request again,
-    /// that earlier request does not count. A redacted request counts if it may have retried the
-    /// run.
+    /// Refuses a retry that must not begin because of an earlier retry in the thread:
+    /// - Without the confirmation `again`, no earlier request may have retried the same run.
+    /// - No earlier request may be open whose run goes on from the same run as this retry. It may
+    ///   yet undo calls whose results this retry would take over.
     ///
     /// `request` is the request for this retry, and `messages` are all messages of the thread. Must
     /// be called only before the retry begins, because the answer depends on messages after
@@ -134,16 +134,45 @@ impl RunRetry {
     ///
     /// # Errors
     ///
-    /// Fails if another retry of the same run comes before `request`.
+    /// Fails if the retry must not begin.
     pub fn check_first(
         &self,
         request: &Message,
         messages: &[Arc<Message>],
     ) -> Result<(), GoalFailure> {
-        if self.again {
-            return Ok(());
+        if !self.again {
+            self.check_unrepeated(request, messages)?;
         }
 
+        let runs = runs_of(request, messages);
+        let is_open = |other: &&Arc<Message>| {
+            let mut earlier = messages.iter().filter(|message| message.seq < request.seq);
+            let has_ended = earlier.any(|message| is_result(message, other));
+            !has_ended && runs_of(other, messages).iter().any(|run| runs.contains(run))
+        };
+        let earlier = messages.iter().filter(|other| {
+            other.kind == MessageKind::Call && other.seq < request.seq && other.to == request.to
+        });
+        let mut earlier = earlier.filter(|other| other.from == request.from);
+        match earlier.find(is_open) {
+            Some(open) => Err(retry_not_ended(open.id)),
+            None => Ok(()),
+        }
+    }
+
+    /// Refuses a retry of a run that an earlier request in the thread has already retried. Without
+    /// this check, two commands of a client that retry a run at once would run its goals twice. If
+    /// an operator sends an earlier request again, that earlier request does not count. A redacted
+    /// request counts if it may have retried the run.
+    ///
+    /// # Errors
+    ///
+    /// Fails if another retry of the same run comes before `request`.
+    fn check_unrepeated(
+        &self,
+        request: &Message,
+        messages: &[Arc<Message>],
+    ) -> Result<(), GoalFailure> {
         let repeated = retried_by_operators(request, messages);
         let mut run = self.run;
         let mut before = request.seq;
@@ -240,6 +269,14 @@ impl RunRetry {
         };
         Ok(EarlierRun { messages: run, result })
     }
+}
+
+/// Returns the calls of all retries among `messages`, also of those that were refused.
+pub(super) fn retries_in(messages: &[Arc<Message>]) -> impl Iterator<Item = CallId> {
+    let is_retry = |message: &&Arc<Message>| {
+        message.kind == MessageKind::Call && message.name == retry_name(&message.to)
+    };
+    messages.iter().filter(is_retry).map(|message| CallId(message.id))
 }
 
 /// Returns the requests before `request` that retry `run` for the same caller. These are requests
@@ -379,6 +416,14 @@ fn already_retried(other: MessageId) -> GoalFailure {
          for its end, and if it fails, retry it in turn with `organism workflow retry`"
     );
     GoalFailure::new("already-retried", reason)
+}
+
+fn retry_not_ended(other: MessageId) -> GoalFailure {
+    let reason = format!(
+        "the request {other} goes on from the same run and has not ended, so it may yet undo calls \
+         of that run; wait for its end, or cancel it"
+    );
+    GoalFailure::new("run-not-ended", reason)
 }
 
 pub fn unknown_run() -> GoalFailure {

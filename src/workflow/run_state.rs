@@ -386,7 +386,7 @@ impl<'a> WorkflowRun<'a> {
     /// Whether a number with a plus sign is no number in expressions. True for a run that began
     /// before core version 72.
     fn refuses_plus_signs(&self) -> bool {
-        self.state.rules <= RunRules::PlusSigns
+        self.state.rules <= RunRules::BeforeCore72
     }
 
     pub fn into_state(self) -> RunState {

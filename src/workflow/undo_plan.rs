@@ -1,5 +1,6 @@
 //! Lists the calls that an undo of a recorded run would cover, without undoing them.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use crate::envelope::Message;
@@ -7,8 +8,8 @@ use crate::ids::{CallId, ThreadId};
 use crate::thread::Fact;
 
 use super::call_fold::UndoSource;
-use super::calls_beneath::{NestedCall, calls_beneath};
-use super::run_retry::{RunRetry, retried_by_operators};
+use super::calls_beneath::{NestedCall, calls_beneath, undo_threads_of};
+use super::run_retry::{RunRetry, retried_by_operators, retries_in};
 use super::undo::{LeftCall, UndoTarget, plan};
 
 /// The calls beneath a run that an undo of the run would cover.
@@ -32,20 +33,23 @@ pub fn planned_undo(
     messages: &[Arc<Message>],
     undo: UndoSource<'_>,
 ) -> Result<PlannedUndo, String> {
-    let calls = covered_calls(&runs_of(request, messages), undo)?;
+    let calls = covered_calls(&runs_of(request, messages), messages, undo)?;
     let (mut targets, left) = plan(&calls, undo.rules);
     targets.reverse();
     Ok(PlannedUndo { targets, left })
 }
 
 /// Returns all calls beneath the runs that the calls `runs` began, in the order of their requests.
-/// All runs must be of one tree. Reads no record after the position `undo.up_to`.
+/// Includes the calls with which other retries in the same thread have undone such calls. All runs
+/// must be of one thread, and `messages` are all its messages. Reads no record after the position
+/// `undo.up_to`.
 ///
 /// # Errors
 ///
 /// Returns the reason why the journal cannot be read.
 pub(super) fn covered_calls(
     runs: &[CallId],
+    messages: &[Arc<Message>],
     undo: UndoSource<'_>,
 ) -> Result<Vec<NestedCall>, String> {
     let records = undo.archive.tree_records(undo.up_to)?;
@@ -54,9 +58,15 @@ pub(super) fn covered_calls(
         Fact::ThreadOpened { thread, bound: Some(call), .. } if runs.contains(call) => Some(thread),
         _ => None,
     });
-    let threads: Vec<&ThreadId> = threads.collect();
+    let mut threads: Vec<&ThreadId> = threads.collect();
     let calls = calls_beneath(&records, &threads, None);
     let Some((mut calls, _)) = calls else { return Ok(Vec::new()) };
+    let others: HashSet<_> = retries_in(messages).filter(|other| !runs.contains(other)).collect();
+    let undos = undo_threads_of(&records, &others, &calls);
+    if !undos.is_empty() {
+        threads.extend(undos.iter().map(|(_, thread)| thread));
+        calls = calls_beneath(&records, &threads, None).map(|(calls, _)| calls).unwrap_or(calls);
+    }
 
     // Hand-overs to a busy listener may be recorded in other trees after the last record of this.
     undo.mark_handed_over(&mut calls, undo.up_to)?;

@@ -4,6 +4,7 @@
 mod forks;
 mod races;
 mod repeats;
+mod retries;
 
 use std::collections::BTreeMap;
 

@@ -28,11 +28,11 @@ fn failed(house: House) -> House {
     house
 }
 
-const ROOM: &str =
+pub(super) const ROOM: &str =
     "room = { listener = \"hotel\", payload = \"book\", with = { n = \"input/n\" } }\n";
-const PAY: &str =
+pub(super) const PAY: &str =
     "pay = { listener = \"bank\", payload = \"charge\", with = { n = \"input/n\" } }\n";
-const RETRY: &[&str] = &["workflow", "retry", "sess-travel00", "--quiet"];
+pub(super) const RETRY: &[&str] = &["workflow", "retry", "sess-travel00", "--quiet"];
 
 /// Asserts that the command names one booking of `owner`, and sends nothing.
 #[track_caller]
@@ -152,7 +152,7 @@ fn a_retry_that_is_repeated_with_its_key_needs_no_confirmation() {
 }
 
 /// Ids of the requests with this local name, in the order of the record.
-fn requests(house: &House, name: &str) -> Vec<String> {
+pub(super) fn requests(house: &House, name: &str) -> Vec<String> {
     let exported = house.organism(&["export", "--format", "jsonl"]).json();
     let is_request = |line: &&Json| {
         let named = line["name"].as_str().and_then(|name| name.rsplit('}').next());
@@ -164,7 +164,12 @@ fn requests(house: &House, name: &str) -> Vec<String> {
 
 /// Sends a request for a retry of `run`, as a command does that has read the record before another
 /// retry stands in it.
-fn request_retry(house: &House, run: &str, more: &str, options: &[&str]) -> CommandOutput {
+pub(super) fn request_retry(
+    house: &House,
+    run: &str,
+    more: &str,
+    options: &[&str],
+) -> CommandOutput {
     let request = format!(
         "<trip-retry xmlns=\"https://xml-pipeline.org/ns/workflow/v1/trip\" run=\"{run}\"{more}/>"
     );
@@ -194,6 +199,11 @@ fn of_several_retries_of_one_run_only_the_first_runs_without_a_confirmation() {
     let refused = requests(&house, "trip-retry").pop().unwrap();
     let beneath = request_retry(&house, &refused, "", &[]);
     assert_already_retried(&beneath, &first);
+    // It may yet undo calls whose results another retry would take over.
+    let open = request_retry(&house, &run, " again=\"true\"", &[]);
+    assert_eq!(open.code, Some(1), "{open:?}");
+    assert!(open.out.contains("<code>run-not-ended</code>"), "{open:?}");
+    assert!(open.out.contains(&format!("the request {first} goes on")), "{open:?}");
 
     std::fs::remove_file(house.path("hold-charge-1")).unwrap();
     let ended = request_retry(&house, &run, "", &["--key", "first"]);
