@@ -1288,6 +1288,7 @@ mod tests {
             origin: DecisionOrigin::default(),
             signed: None,
             message: None,
+            details: Vec::new(),
         };
         let operator = ListenerName::operator();
         let not_waiting = Refusal::new(RefusalRule::NotWaiting, "ended".to_owned(), b"");

@@ -14,8 +14,8 @@ use crate::index::{HoldCount, TimelineSummary};
 use crate::journal::sqlite::JournalReader;
 use crate::journal::{Error, HashedRecord};
 use crate::thread::{
-    DecisionOrigin, Fact, Hold, Input, OperatorPublicKey, PauseAction, PauseTarget, Record,
-    TimerEnd,
+    ActionDetail, DecisionOrigin, Fact, Hold, Input, OperatorPublicKey, PauseAction, PauseTarget,
+    Record, TimerEnd,
 };
 use crate::xml::findings::Finding;
 
@@ -195,6 +195,9 @@ pub enum TimelineEvent {
         /// this call, or if the decision is about no call.
         #[serde(rename = "message", skip_serializing_if = "Option::is_none")]
         message: Option<MessageId>,
+        /// Permissions that the operator of a fork gives to the fork; empty for every other decision.
+        #[serde(rename = "details", skip_serializing_if = "Vec::is_empty")]
+        details: Vec<ActionDetail>,
     },
     #[serde(rename = "cancelled")]
     Cancelled {
@@ -349,7 +352,12 @@ impl TimelineBuilder {
             let by = by.clone();
             let origin = origin.clone();
             let message = self.unknown_call_of(&record.input);
-            self.add(thread, record, TimelineEvent::Decision { verb, by, origin, signed, message });
+            let details = match &record.input {
+                Input::Fork(action) => action.permissions(),
+                _ => Vec::new(),
+            };
+            let event = TimelineEvent::Decision { verb, by, origin, signed, message, details };
+            self.add(thread, record, event);
         }
 
         if let Some(busy) = BusyRefusals::of(record) {

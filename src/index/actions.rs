@@ -56,10 +56,11 @@ pub fn take(fold: &mut IndexFold<'_>, record: &Record) -> rusqlite::Result<()> {
         }
         Input::Fork(fork) => {
             let thread = fold.threads.find(&fork.thread)?;
-            let details = [
+            let mut details = vec![
                 ActionDetail::new("source", &fork.source.thread),
                 ActionDetail::new("message", fork.source.message),
             ];
+            details.extend(fork.permissions());
             let details = serde_json::to_string(&details).ok();
             let action = PersonAction { action: "fork", thread, details, ..Default::default() };
             add(fold, record, action.by(&fork.by, fork.origin.as_ref()))

@@ -88,7 +88,7 @@ use crate::journal;
 use crate::journal::sqlite;
 
 /// Version of the tables. An index with a different version is rebuilt.
-const FORMAT_VERSION: u32 = 20;
+const FORMAT_VERSION: u32 = 21;
 
 const SCHEMA: &str = include_str!("schema.sql");
 /// SQL statement that creates the full-text table.

@@ -11,8 +11,8 @@ use super::record::{Record, Verdict};
 use super::small_map::SmallSet;
 use super::state::{ByListener, State, Thread, Tree};
 use super::{
-    Allotment, AllotmentUsage, Closing, DecisionOrigin, Fact, InheritedAllotment, ReopenedCall,
-    ReopenedNames, reopened_id,
+    ActionDetail, Allotment, AllotmentUsage, Closing, DecisionOrigin, Fact, InheritedAllotment,
+    ReopenedCall, ReopenedNames, reopened_id,
 };
 use crate::clock::Time;
 use crate::envelope::Spending;
@@ -141,6 +141,16 @@ impl ForkAction {
         let allotment = self.allotment.unwrap_or_default();
         let place = (self.source.message, self.source.unpinned);
         fork_text(place, &self.client, payload, &self.live, &allotment)
+    }
+
+    /// Returns what the operator permits to the fork: the listeners that may handle its calls, and
+    /// its limits of tokens and money.
+    pub fn permissions(&self) -> Vec<ActionDetail> {
+        let allotment = self.allotment.unwrap_or_default();
+        let live = self.live.iter().map(|listener| ActionDetail::new("live", listener));
+        let tokens = allotment.tokens.map(|tokens| ActionDetail::new("tokens", tokens));
+        let money = allotment.money.map(|money| ActionDetail::new("money", money));
+        live.chain(tokens).chain(money).collect()
     }
 }
 

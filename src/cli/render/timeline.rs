@@ -252,7 +252,7 @@ impl<'p> TimelinePage<'p> {
                 let how = format!("{how:?}").to_lowercase();
                 self.head(&time, &self.output.dim(&format!("timer {how}  {timer}")));
             }
-            TimelineEvent::Decision { verb, by, origin, signed, message } => {
+            TimelineEvent::Decision { verb, by, origin, signed, message, details } => {
                 let login = origin.who.login.as_deref().unwrap_or("unknown");
                 let uid = origin.who.uid.map_or_else(String::new, |uid| format!(", uid {uid}"));
                 let host =
@@ -266,6 +266,11 @@ impl<'p> TimelinePage<'p> {
                 }
                 if let Some(signed) = signed {
                     self.signature(signed);
+                }
+                for detail in details {
+                    self.body(&format!("{}: {}", detail.name, detail.value), |_, line| {
+                        line.to_owned()
+                    });
                 }
                 self.body(&origin.note, |_, line| line.to_owned());
             }

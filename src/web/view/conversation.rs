@@ -420,6 +420,7 @@ mod tests {
             origin: DecisionOrigin::default(),
             signed: None,
             message: None,
+            details: Vec::new(),
         };
         let thread = ThreadId::parse("sess-retried01").unwrap();
         let mut timeline = ThreadTimeline::new(thread, operator, Time(0));

@@ -159,6 +159,24 @@ fn a_fork_after_a_result_continues_the_conversation() {
     house.verified();
 }
 
+/// Asserts that the queries show the listeners that the only fork may call.
+#[track_caller]
+fn assert_permission_is_shown(house: &House) {
+    let sql = "SELECT thread, details FROM action WHERE action = 'fork' AND accepted";
+    let actions = house.organism(&["sql", "--json", sql]).json();
+    let [action] = actions.as_slice() else { panic!("{actions:?}") };
+    let details = action["details"].as_str().unwrap();
+    let thread = action["thread"].as_str().unwrap();
+    let shown = house.organism(&["thread", thread]);
+    let json = house.organism(&["thread", thread, "--json"]);
+    for listener in ["echo", "holder", "solo"] {
+        let detail = format!("{{\"name\":\"live\",\"value\":\"{listener}\"}}");
+        assert!(details.contains(&detail), "{details}");
+        assert!(shown.out.contains(&format!("live: {listener}")), "{shown:?}");
+        assert!(json.out.contains(&detail), "{json:?}");
+    }
+}
+
 /// An edited request passes the gate. A call that the source does not have is held, unless `--live`
 /// names its listener.
 #[test]
@@ -183,6 +201,7 @@ fn an_edited_request_is_held_until_an_operator_approves_it() {
     assert!(!live.err.contains(advised), "no call can be held: {live:?}");
     assert_eq!((live.code, live.out), (Some(0), numbered("pong", "7") + "\n"));
     assert_eq!(house.effects(), 2);
+    assert_permission_is_shown(&house);
 
     let mut waiting = house.command(&["fork", &id.to_string(), "--edit", "edit.xml"]);
     let waiting = waiting.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
