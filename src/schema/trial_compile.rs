@@ -8,11 +8,13 @@
 //! thread of that program, with a time limit but without a memory limit.
 
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
+use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
 
 use super::compile_cost;
@@ -90,8 +92,10 @@ impl Drop for CompileChild {
 enum CompileFailure {
     /// The compilation exceeded its time limit.
     Slow,
-    /// The child process crashed.
+    /// The compilation ended the child process, or its verdict cannot be read.
     Died,
+    /// A signal that does not come from the compilation ended the child process.
+    Killed { signal: i32 },
     /// No child process could be started.
     NoChild(String),
 }
@@ -144,6 +148,13 @@ impl SchemaCompiler {
                 let message = "compiling the schema takes too much memory or time, or ends libxml2; simplify its content models";
                 refuse("schema-too-complex", message.to_owned())
             }
+            Err(CompileFailure::Killed { signal }) => {
+                let message = format!(
+                    "the schema could not be compiled: signal {signal} ended the compiling process \
+                     twice; try again"
+                );
+                refuse("schema-unchecked", message)
+            }
             Err(CompileFailure::NoChild(why)) => {
                 refuse("schema-unchecked", format!("the schema could not be compiled: {why}"))
             }
@@ -152,6 +163,31 @@ impl SchemaCompiler {
 
     fn ask(&mut self, bundle: &SchemaBundle) -> Result<CompileVerdict, CompileFailure> {
         let Some(program) = program() else { return watched(bundle) };
+        self.ask_program(&program, &bundle.compiled)
+    }
+
+    /// Asks a child process for its verdict on a schema. If the child was killed meanwhile, asks a
+    /// new child once more.
+    fn ask_program(
+        &mut self,
+        program: &Path,
+        documents: &[Vec<u8>],
+    ) -> Result<CompileVerdict, CompileFailure> {
+        match self.ask_child(program, documents) {
+            // An operator, or the system for lack of memory, may have ended the child. It may also
+            // have used up its processor time for the schemas before this one.
+            Err(CompileFailure::Killed { .. }) => self.ask_child(program, documents),
+            answer => answer,
+        }
+    }
+
+    /// Asks a child process for its verdict on a schema, which consists of `documents`. `program` is
+    /// the path of the `organism` command, which is started if there is no child.
+    fn ask_child(
+        &mut self,
+        program: &Path,
+        documents: &[Vec<u8>],
+    ) -> Result<CompileVerdict, CompileFailure> {
         if self.used >= limits::SCHEMAS_PER_CHILD_MAX {
             self.child = None;
         }
@@ -160,12 +196,12 @@ impl SchemaCompiler {
             Some(worker) => worker,
             None => {
                 self.used = 0;
-                start(&program).map_err(|e| CompileFailure::NoChild(e.to_string()))?
+                start(program).map_err(|e| CompileFailure::NoChild(e.to_string()))?
             }
         };
 
         self.used += 1;
-        let answer = worker.ask(&bundle.compiled)?;
+        let answer = worker.ask(documents)?;
         self.child = Some(worker);
         Ok(answer)
     }
@@ -178,7 +214,7 @@ impl CompileChild {
         line.push('\n');
         let before = spent(self.child.id());
         let sent = self.stdin.write_all(line.as_bytes()).and_then(|()| self.stdin.flush());
-        sent.map_err(|_| CompileFailure::Died)?;
+        sent.map_err(|_| self.death())?;
         let answer = self.wait(before)?;
         serde_json::from_str(&answer).map_err(|_| CompileFailure::Died)
     }
@@ -188,12 +224,12 @@ impl CompileChild {
     /// time is much higher, so that good schemas do not fail on a busy machine. `before` is the
     /// processor time that the child had used before this schema. If the used processor time is
     /// unknown, the elapsed time must stay within the limit of processor time, too.
-    fn wait(&self, before: Option<Duration>) -> Result<String, CompileFailure> {
+    fn wait(&mut self, before: Option<Duration>) -> Result<String, CompileFailure> {
         let started = Instant::now();
         loop {
             match self.answers.recv_timeout(limits::SCHEMA_COMPILE_TIMEOUT / 4) {
                 Ok(answer) => return Ok(answer),
-                Err(RecvTimeoutError::Disconnected) => return Err(CompileFailure::Died),
+                Err(RecvTimeoutError::Disconnected) => return Err(self.death()),
                 Err(RecvTimeoutError::Timeout) => {}
             }
             let waited = started.elapsed();
@@ -208,6 +244,27 @@ impl CompileChild {
             }
         }
     }
+}
+
+impl CompileChild {
+    /// Returns the reason why the child process, which has closed its pipes, has ended.
+    fn death(&mut self) -> CompileFailure {
+        // The wait must also end if the process has closed only its pipes. An ended process keeps
+        // its status.
+        let _ = self.child.kill();
+        let status = self.child.wait().ok();
+        match status.and_then(|status| status.signal()) {
+            Some(signal) if !is_of_compilation(signal) => CompileFailure::Killed { signal },
+            _ => CompileFailure::Died,
+        }
+    }
+}
+
+/// Whether the compilation itself can end its process with this signal, by a crash or at a limit.
+fn is_of_compilation(signal: i32) -> bool {
+    let signals =
+        [Signal::ABORT, Signal::BUS, Signal::FPE, Signal::ILL, Signal::SEGV, Signal::XCPU];
+    signals.iter().any(|own| own.as_raw() == signal)
 }
 
 /// Returns the processor time that a process has used; `None` if the operating system does not
@@ -368,4 +425,45 @@ fn program() -> Option<PathBuf> {
     let name = format!("organism{}", std::env::consts::EXE_SUFFIX);
     let places = [Some(folder.join(&name)), folder.parent().map(|up| up.join(&name))];
     places.into_iter().flatten().find(|place| place.is_file())
+}
+
+#[cfg(test)]
+mod tests {
+    use tempfile::TempDir;
+
+    use super::*;
+
+    /// Writes a program that stands for the `organism` command, and reads one schema. A process of
+    /// its own writes it, because a file that this process has open cannot be executed.
+    fn program(folder: &TempDir, script: &str) -> PathBuf {
+        let path = folder.path().join("organism");
+        let write = "printf '#!/bin/sh\nread schema\n%s\n' \"$1\" > \"$0\" && chmod +x \"$0\"";
+        let status = Command::new("sh").args(["-c", write]).arg(&path).arg(script).status();
+        assert!(status.unwrap().success());
+        path
+    }
+
+    fn ask(script: &str) -> Result<CompileVerdict, CompileFailure> {
+        let folder = TempDir::new().unwrap();
+        let program = program(&folder, script);
+        SchemaCompiler::default().ask_program(&program, &[b"<schema/>".to_vec()])
+    }
+
+    #[test]
+    fn a_compilation_whose_process_was_killed_is_repeated_once() {
+        let answer = "echo '{\"good\":true,\"said\":[]}'";
+        let once =
+            format!("[ -e \"$0.killed\" ] && {answer} && exit\n: > \"$0.killed\"\nkill -9 $$");
+        assert!(matches!(ask(&once), Ok(CompileVerdict { good: true, .. })));
+        assert!(matches!(ask("kill -9 $$"), Err(CompileFailure::Killed { signal: 9 })));
+    }
+
+    #[test]
+    fn a_compilation_that_ends_its_process_is_not_repeated() {
+        let answer = "echo '{\"good\":true,\"said\":[]}'";
+        for end in ["kill -ABRT $$", "kill -SEGV $$", "exit 1"] {
+            let once = format!("[ -e \"$0.ended\" ] && {answer} && exit\n: > \"$0.ended\"\n{end}");
+            assert!(matches!(ask(&once), Err(CompileFailure::Died)), "{end}");
+        }
+    }
 }
