@@ -34,7 +34,7 @@ pub(super) fn read(
     let text = file::read(path, around)?;
     let shown = path.display().to_string();
     let (mut root, source) = tree::parse(&shown, &text, around, problems)?;
-    overrides::apply(&mut root, around, problems);
+    overrides::apply(&mut root, &source, around, problems);
     let mut sections = sections::read(&root, &source, is_stored, problems);
     sections.workflows = root.take(keys::WORKFLOWS.name);
     sections.root = root;

@@ -1,10 +1,13 @@
 //! Environment variables that override keys of the config: `ORGANISM_<SECTION>__<NAME>__<KEY>`.
 //!
 //! Names are written in capitals, with `_` for `-`. An override may change a member that the file
-//! declares, such as an agent, but adds no member. Two parts of the config are more restricted: the
-//! section `[payloads]`, and keys with nested tables or lists, such as `goals` of a workflow and
-//! `undo` of a listener. There, an override only replaces an existing value. An override that
-//! matches nothing is reported as a problem, so that typos are noticed.
+//! declares, such as an agent, but adds no member. It may add names to `env`, `headers` and
+//! `prompt`. Two parts of the config are more restricted: the section `[payloads]`, and keys with
+//! nested tables or lists, such as `goals` of a workflow and `undo` of a listener. There, an
+//! override only replaces an existing value. An override that matches nothing is reported as a
+//! problem, so that typos are noticed.
+
+use std::sync::Arc;
 
 use super::config_problem::{ConfigProblem, ConfigProblems, ProblemCode};
 use super::environment::ConfigEnvironment;
@@ -14,17 +17,23 @@ use super::tree::{ExpandedText, Located, TomlEntry, TomlNode, TomlTable, TomlVal
 
 const PREFIX: &str = "ORGANISM_";
 
-/// Applies every override of the environment to `root`.
+/// Applies every override of the environment to `root`, the config in the file `file`.
 pub(super) fn apply(
     root: &mut TomlTable,
+    file: &Arc<ConfigSource>,
     around: &ConfigEnvironment,
     problems: &mut ConfigProblems,
 ) {
-    for (variable, value) in &around.variables {
+    let mut variables: Vec<_> = around.variables.iter().collect();
+    // Only a name in capitals can stand for an entry of `env` in another spelling. The overrides
+    // that spell the name of their entry go first, so that no other takes this entry.
+    variables.sort_by_key(|(variable, _)| shouted(variable) == **variable);
+
+    for (variable, value) in variables {
         let Some(path) = variable.strip_prefix(PREFIX).filter(|path| is_override(path)) else {
             continue;
         };
-        if set(root, variable, path, value).is_none() {
+        if set(root, file, (variable, path), value).is_none() {
             problems.push(unknown(root, variable, value));
         }
     }
@@ -41,7 +50,14 @@ fn is_override(path: &str) -> bool {
     path.contains("__") || path.contains('_') && SECTIONS.iter().any(|s| s.name == first)
 }
 
-fn set(root: &mut TomlTable, variable: &str, path: &str, value: &str) -> Option<()> {
+/// Sets the value that the environment variable `variable` overrides. `path` is the variable's name
+/// without `ORGANISM_`. Returns `None` if the variable overrides nothing in this config.
+fn set(
+    root: &mut TomlTable,
+    file: &Arc<ConfigSource>,
+    (variable, path): (&str, &str),
+    value: &str,
+) -> Option<()> {
     let mut parts = path.split("__");
     let section_name = parts.next()?.to_ascii_lowercase();
     let section = SECTIONS.into_iter().find(|section| section.name == section_name)?;
@@ -72,19 +88,102 @@ fn set(root: &mut TomlTable, variable: &str, path: &str, value: &str) -> Option<
     match inner {
         None => put(table, &key, node(&source, kind, value, false)),
         Some(inner) => {
-            let inner = if key == "prompt" { inner.to_ascii_lowercase() } else { inner.to_owned() };
             let free = table_at(table, &key, &source, true)?;
-            let private = is_private(&inner).unwrap_or(key != "prompt");
-            let twin = match inner.strip_suffix("_file") {
-                Some(text) => text.to_owned(),
-                None => format!("{inner}_file"),
-            };
-            free.entries.retain(|entry| entry.key.value != twin);
-            put(free, &inner, node(&source, KeyKind::Text, value, private));
+            let name = free_name(&names_of(free, file), &key, inner);
+            let private = is_private(&name).unwrap_or(key != "prompt");
+            put_free(free, file, &name, node(&source, KeyKind::Text, value, private));
         }
     }
 
     Some(())
+}
+
+/// Returns the names of the entries in `table` that the config's file wrote, and that no override
+/// has replaced.
+fn names_of<'t>(table: &'t TomlTable, file: &Arc<ConfigSource>) -> Vec<&'t str> {
+    let of_file = table.entries.iter().filter(|entry| is_of_file(entry, file));
+    of_file.map(|entry| entry.key.value.as_str()).collect()
+}
+
+fn is_of_file(entry: &TomlEntry, file: &Arc<ConfigSource>) -> bool {
+    Arc::ptr_eq(&entry.node.place.source, file)
+}
+
+/// Returns the name that an override sets in a table in which the author of the config chooses the
+/// names. The file has the entries `names` there. `key` is the key of this table: `env`, `headers`
+/// or `prompt`. `written` is the name as the variable spells it. The first of these rules that fits
+/// applies:
+///
+/// - The table has an entry that [`exact_name`] finds.
+/// - The table has an entry with this name in another spelling.
+/// - The table has a value with this name without `_FILE`, which the content of a file replaces.
+///   This rule is not for `env`, where the name with `_FILE` may be another variable.
+/// - The table has a file for this name, `NAME_file`, which a value replaces.
+/// - The name is new in the table.
+fn free_name(names: &[&str], key: &str, written: &str) -> String {
+    if let Some(name) = exact_name(names, written) {
+        return name;
+    }
+
+    // Names of variables may differ in case alone, so `env` has them as they are written.
+    let is_env = key == "env";
+    let wanted = if is_env { written.to_owned() } else { shouted(written) };
+    let named = |text: &str| names.iter().find(|name| shouted(name) == text);
+    if let Some(name) = named(&wanted) {
+        return (*name).to_owned();
+    }
+
+    let by_value = wanted.strip_suffix("_FILE").filter(|_| !is_env);
+    if let Some(name) = by_value.and_then(named) {
+        return format!("{name}_file");
+    }
+
+    let mut by_file = names.iter().filter_map(|name| name.strip_suffix("_file"));
+    if let Some(name) = by_file.find(|name| shouted(name) == wanted) {
+        return name.to_owned();
+    }
+
+    let lower = written.to_ascii_lowercase();
+    match (key, lower.strip_suffix("_file")) {
+        ("headers", Some(header)) => format!("{}_file", header.replace('_', "-")),
+        ("headers", None) => lower.replace('_', "-"),
+        _ if is_env => written.to_owned(),
+        _ => lower,
+    }
+}
+
+/// Returns the name that an override sets if `names` has its name in the same spelling: `written`
+/// itself, a file or a value of this name, or `NAME_file` for `NAME_FILE`.
+fn exact_name(names: &[&str], written: &str) -> Option<String> {
+    let by_file = format!("{written}_file");
+    if names.contains(&written) || names.contains(&by_file.as_str()) {
+        return Some(written.to_owned());
+    }
+
+    let file = written.strip_suffix("_FILE").map(|name| format!("{name}_file"));
+    if let Some(file) = file.filter(|file| names.contains(&file.as_str())) {
+        return Some(file);
+    }
+
+    let text = written.strip_suffix("_file")?;
+    names.contains(&text).then(|| written.to_owned())
+}
+
+/// Replaces the entry `name` that the file wrote, and its twin: the entry that sets the same by
+/// file instead of by value, or the reverse. Otherwise adds an entry, even if another override has
+/// set this name, so that the reader of the table can report both.
+fn put_free(table: &mut TomlTable, file: &Arc<ConfigSource>, name: &str, node: TomlNode) {
+    let twin = match name.strip_suffix("_file") {
+        Some(text) => text.to_owned(),
+        None => format!("{name}_file"),
+    };
+    table.entries.retain(|entry| entry.key.value != twin || !is_of_file(entry, file));
+
+    let mut entries = table.entries.iter_mut();
+    match entries.find(|entry| entry.key.value == name && is_of_file(entry, file)) {
+        Some(entry) => entry.node = node,
+        None => add(table, name, node),
+    }
 }
 
 /// Replaces the value at `path` beneath `node`. This function is for the parts of the config in
@@ -132,7 +231,7 @@ fn replaceable_kind(old: &TomlValue, new: &str) -> Option<KeyKind> {
 
 /// Returns the environment variable as a [`ConfigSource`], to which error messages can point. Hides
 /// the variable's value if it may be private.
-fn source_of(variable: &str, value: &str) -> std::sync::Arc<ConfigSource> {
+fn source_of(variable: &str, value: &str) -> Arc<ConfigSource> {
     let private = ["__ENV__", "__HEADERS__", "__API_KEY_ENV", "__BASE_URL"];
     let public = !private.iter().any(|part| variable.contains(part));
     if public { ConfigSource::new(variable, value) } else { ConfigSource::hidden(variable, value) }
@@ -147,7 +246,7 @@ fn shouted(name: &str) -> String {
 fn table_at<'t>(
     table: &'t mut TomlTable,
     key: &str,
-    source: &std::sync::Arc<ConfigSource>,
+    source: &Arc<ConfigSource>,
     make: bool,
 ) -> Option<&'t mut TomlTable> {
     if table.get(key).is_none() && make {
@@ -168,21 +267,18 @@ fn table_at<'t>(
 fn put(table: &mut TomlTable, key: &str, node: TomlNode) {
     match table.get_mut(key) {
         Some(old) => *old = node,
-        None => {
-            let key = Located { value: key.to_owned(), place: node.place.clone() };
-            table.entries.push(TomlEntry { key, node });
-        }
+        None => add(table, key, node),
     }
+}
+
+fn add(table: &mut TomlTable, key: &str, node: TomlNode) {
+    let key = Located { value: key.to_owned(), place: node.place.clone() };
+    table.entries.push(TomlEntry { key, node });
 }
 
 /// Parses the value of a variable according to the type of the key that the variable overrides. A
 /// value that cannot be parsed stays a string, and is reported later, when the key is read.
-fn node(
-    source: &std::sync::Arc<ConfigSource>,
-    kind: KeyKind,
-    value: &str,
-    private: bool,
-) -> TomlNode {
+fn node(source: &Arc<ConfigSource>, kind: KeyKind, value: &str, private: bool) -> TomlNode {
     let place = SourceRange::new(source, 0..value.len());
     let text = |text: &str| TomlValue::Text(ExpandedText::plain(text));
     let list = |value: &str| {

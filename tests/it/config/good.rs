@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use organism::config::{
-    Config, FinalFormat, MemoryScope, ProviderConfig, ReloadComparison, StorageConfig,
+    Config, FinalFormat, MemoryScope, ProviderConfig, ReloadComparison, SecretValue, StorageConfig,
     TelemetryConfig, directory_name, load, load_for_servers,
 };
 use organism::contract::{Approval, Role, TreeLimits};
@@ -644,6 +644,109 @@ fn an_override_by_value_replaces_a_file_and_the_other_way_round() {
     prompt.sort();
     assert_eq!(prompt[0], ("identity".to_owned(), "Answer in one sentence.\n".to_owned()));
     assert_eq!(prompt[1], ("rules".to_owned(), "none".to_owned()));
+}
+
+/// Loads `good-full.toml` with these overrides, and with `env` as the table `env` of `[alerts]`.
+fn load_with_overrides(
+    env: &str,
+    overrides: &[(&str, &str)],
+) -> Result<Config, organism::config::ConfigProblems> {
+    let full = include_str!("../../data/config/good-full.toml");
+    let alerts = format!("[alerts]\ncommand = \"./run\"\nenv = {{ {env} }}\n\n[http]");
+    let variables: Vec<_> = [("GREETING", "x")].iter().chain(overrides).copied().collect();
+    load_text(full.replacen("[http]", &alerts, 1), &variables)
+}
+
+/// Returns the headers, the variables of the listener `search`, and the variables of the alerts.
+fn overridden(env: &str, overrides: &[(&str, &str)]) -> [String; 3] {
+    let shown = |all: &[(String, SecretValue)]| {
+        let mut all: Vec<_> =
+            all.iter().map(|(name, value)| format!("{name}={}", value.expose())).collect();
+        all.sort();
+        all.join(" ")
+    };
+
+    let loaded = load_with_overrides(env, overrides);
+    let config = loaded.map_err(|found| found.to_string()).unwrap();
+    let headers = config.telemetry.unwrap().headers;
+    [shown(&headers), shown(&config.processes[0].env), shown(&config.alerts.unwrap().env)]
+}
+
+/// The variable names an entry of the file in any spelling. Otherwise, a new header has `-` for
+/// `_`, and a new variable has the name that is written.
+#[test]
+fn an_override_replaces_a_header_or_a_variable_of_the_file_and_its_twin() {
+    let env = "PLAIN = \"old\", lower = \"old\", PLAIN_FILE = \"old\"";
+    let overrides = [
+        ("ORGANISM_TELEMETRY__HEADERS__AUTHORIZATION_FILE", "token.txt"),
+        ("ORGANISM_TELEMETRY__HEADERS__X_TOKEN", "new"),
+        ("ORGANISM_TELEMETRY__HEADERS__X_API_KEY", "k"),
+        ("ORGANISM_TELEMETRY__HEADERS__X_OTHER_FILE", "token.txt"),
+        ("ORGANISM_LISTENERS__SEARCH__ENV__LEVEL_FILE", "token.txt"),
+        ("ORGANISM_LISTENERS__SEARCH__ENV__TOKEN", "new"),
+        ("ORGANISM_LISTENERS__SEARCH__ENV__Own_Name", "new"),
+        ("ORGANISM_ALERTS__ENV__LOWER", "new"),
+        ("ORGANISM_ALERTS__ENV__PLAIN_FILE", "token.txt"),
+    ];
+    let [headers, listener, alerts] = overridden(env, &overrides);
+    let expected = "authorization=hunter2 x-api-key=k x-other=hunter2 x-token=new";
+    assert_eq!(headers, expected);
+    assert_eq!(listener, "LEVEL=info LEVEL_FILE=token.txt Own_Name=new TOKEN=new");
+    assert_eq!(alerts, "PLAIN=old PLAIN_FILE=token.txt lower=new");
+
+    let overrides = [
+        ("ORGANISM_TELEMETRY__HEADERS__AUTHORIZATION", "new"),
+        ("ORGANISM_TELEMETRY__HEADERS__X_TOKEN_FILE", "rules.md"),
+        ("ORGANISM_LISTENERS__SEARCH__ENV__LEVEL_file", "token.txt"),
+        ("ORGANISM_LISTENERS__SEARCH__ENV__TOKEN_FILE", "rules.md"),
+        ("ORGANISM_LISTENERS__SEARCH__ENV__NEW_FILE", "rules.md"),
+    ];
+    let [headers, listener, _] = overridden(env, &overrides);
+    assert_eq!(headers, "authorization=new x-token=Answer in one sentence.");
+    let expected = "LEVEL=hunter2 NEW_FILE=rules.md TOKEN=Answer in one sentence.";
+    assert_eq!(listener, expected);
+}
+
+#[test]
+fn an_override_of_env_takes_the_entry_with_its_exact_name() {
+    let env = "http_proxy = \"old\", token = \"old\", TOKEN_file = \"rules.md\"";
+    let both = [
+        ("ORGANISM_ALERTS__ENV__HTTP_PROXY", "upper"),
+        ("ORGANISM_ALERTS__ENV__http_proxy", "lower"),
+        ("ORGANISM_ALERTS__ENV__TOKEN", "new"),
+    ];
+    let [_, _, alerts] = overridden(env, &both);
+    assert_eq!(alerts, "HTTP_PROXY=upper TOKEN=new http_proxy=lower token=old");
+    let file = [("ORGANISM_ALERTS__ENV__TOKEN_FILE", "token.txt")];
+    let [_, _, alerts] = overridden(env, &file);
+    assert_eq!(alerts, "TOKEN=hunter2 http_proxy=old token=old");
+}
+
+#[test]
+fn no_override_undoes_another_override() {
+    let both = [
+        ("ORGANISM_ALERTS__ENV__LOG", "debug"),
+        ("ORGANISM_ALERTS__ENV__LOG_FILE", "/var/log/x"),
+        ("ORGANISM_ALERTS__ENV__TOKEN", "new"),
+        ("ORGANISM_ALERTS__ENV__TOKEN_FILE", "/var/token"),
+    ];
+    let [_, _, alerts] = overridden("TOKEN_file = \"token.txt\"", &both);
+    assert_eq!(alerts, "LOG=debug LOG_FILE=/var/log/x TOKEN=new TOKEN_FILE=/var/token");
+
+    for (value, file) in [
+        ("ORGANISM_TELEMETRY__HEADERS__X_NEW", "ORGANISM_TELEMETRY__HEADERS__X_NEW_FILE"),
+        ("ORGANISM_TELEMETRY__HEADERS__X_TOKEN", "ORGANISM_TELEMETRY__HEADERS__X_TOKEN_FILE"),
+        ("ORGANISM_TELEMETRY__HEADERS__X_NEW", "ORGANISM_TELEMETRY__HEADERS__x_new"),
+        (
+            "ORGANISM_AGENTS__RESEARCHER__PROMPT__RULES",
+            "ORGANISM_AGENTS__RESEARCHER__PROMPT__RULES_FILE",
+        ),
+        ("ORGANISM_ALERTS__ENV__LOG", "ORGANISM_ALERTS__ENV__LOG_file"),
+    ] {
+        let problems = said(&load_with_overrides("", &[(value, "new"), (file, "token.txt")]));
+        assert_eq!(problems.len(), 1, "{value}: {problems:?}");
+        assert!(problems[0].starts_with("written-twice"), "{value}: {problems:?}");
+    }
 }
 
 #[test]
