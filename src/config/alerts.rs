@@ -51,9 +51,16 @@ pub(super) struct DeclaredAlerts {
     timeout: Duration,
 }
 
-pub(super) fn read(read: &mut TableReader<'_>) -> Option<DeclaredAlerts> {
+/// Reads the section, and reports every problem in it. `is_stored` states whether the config comes
+/// from a journal. Such a config may have an empty list `on`, which earlier versions accepted.
+pub(super) fn read(read: &mut TableReader<'_>, is_stored: bool) -> Option<DeclaredAlerts> {
     let has_command = read.required("command", "[\"./notify\"]");
     let most = limits::ALERT_COUNT_CEILING;
+    if !is_stored && read.is_empty_list("on") {
+        let place = read.place_of("on");
+        read.empty("on", &place);
+    }
+
     let words = AlertKind::ALL.map(AlertKind::as_str);
     let on = read.choices("on", &words).unwrap_or_else(|| words.map(str::to_owned).to_vec());
     let is_on = |kind: &AlertKind| on.iter().any(|word| word == kind.as_str());

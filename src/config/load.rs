@@ -197,6 +197,8 @@ fn read_as(
     check_sections(&mut sections, &source, path, around, problems);
     if !is_stored {
         members::check_callee_names(&sections.members, problems);
+        names::check_word_lists(&sections.root, problems);
+        models::check_temperatures(&sections.models, problems);
         transports::check_thinking(&sections, problems);
     }
     Ok(sections)

@@ -10,7 +10,7 @@ use super::keys::did_you_mean;
 use super::members::DeclaredMember;
 use super::sections::DeclaredSections;
 use super::source_text::{ConfigSource, SourceRange};
-use super::tree::{ExpandedText, Located};
+use super::tree::{ExpandedText, Located, TomlNode, TomlTable, TomlValue};
 
 /// Checks the names of all members, and the names in their declarations. Returns the names of
 /// members whose declarations have a problem.
@@ -189,11 +189,51 @@ fn models(member: &DeclaredMember, sections: &DeclaredSections, problems: &mut C
 }
 
 fn entries_once(list: &[Located<ExpandedText>], problems: &mut ConfigProblems) {
+    let entries = list.iter().map(|entry| (&entry.value, &entry.place));
+    report_repeated(entries, problems);
+}
+
+/// Reports each word that a list contains twice: in `core` of a member, and in `on` of a schedule
+/// and of the alerts. Not for stored configs, because earlier versions of the program accepted such
+/// lists. A model that occurs twice in `routes` has a meaning: it has twice the share.
+pub(super) fn check_word_lists(root: &TomlTable, problems: &mut ConfigProblems) {
+    for section in &root.entries {
+        let TomlValue::Table(table) = &section.node.value else { continue };
+        let lists: Vec<&TomlNode> = match section.key.value.as_str() {
+            "alerts" => table.get("on").into_iter().collect(),
+            "schedules" => lists_of_members(table, "on"),
+            "listeners" | "agents" => lists_of_members(table, "core"),
+            _ => continue,
+        };
+
+        for list in lists {
+            let entries = list.items().iter().filter_map(|item| match &item.value {
+                TomlValue::Text(text) if !text.failed => Some((text, &item.place)),
+                _ => None,
+            });
+            report_repeated(entries, problems);
+        }
+    }
+}
+
+/// Returns the value of `key` of each member in the section `table` that has this key.
+fn lists_of_members<'t>(table: &'t TomlTable, key: &str) -> Vec<&'t TomlNode> {
+    let members = table.entries.iter().filter_map(|member| match &member.node.value {
+        TomlValue::Table(keys) => keys.get(key),
+        _ => None,
+    });
+    members.collect()
+}
+
+fn report_repeated<'e>(
+    entries: impl Iterator<Item = (&'e ExpandedText, &'e SourceRange)>,
+    problems: &mut ConfigProblems,
+) {
     let mut seen = HashSet::new();
-    for entry in list {
-        if !seen.insert(entry.value.value.as_str()) {
-            let message = format!("`{}` is in this list twice", entry.value.written);
-            let problem = ConfigProblem::new(ProblemCode::DuplicateEntry, &entry.place, message);
+    for (text, place) in entries {
+        if !seen.insert(text.value.as_str()) {
+            let message = format!("`{}` is in this list twice", text.written);
+            let problem = ConfigProblem::new(ProblemCode::DuplicateEntry, place, message);
             problems.push(problem.help("take one of them out"));
         }
     }

@@ -95,6 +95,12 @@ impl<'a> TableReader<'a> {
         if is_overridden { node.place.clone() } else { key.place.clone() }
     }
 
+    /// Returns the range of the key's value in the config's text. If the key is missing, returns the
+    /// range of the table's name.
+    pub fn place_of_value(&self, key: &str) -> SourceRange {
+        self.table.get(key).map_or_else(|| self.place.clone(), |node| node.place.clone())
+    }
+
     pub fn text(&mut self, key: &str) -> Option<Located<ExpandedText>> {
         let node = self.table.get(key)?;
         let text = self.as_text(key, node)?;

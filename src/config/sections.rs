@@ -149,9 +149,9 @@ pub(super) fn read(
     let http = root.get(keys::HTTP.name).is_some();
     let http = http.then(|| in_section(root, &keys::HTTP, source, problems, http::read)).flatten();
     let telemetry = in_section(root, &keys::TELEMETRY, source, problems, telemetry::read);
-    let alerts = root.get(keys::ALERTS.name).is_some();
-    let alerts =
-        alerts.then(|| in_section(root, &keys::ALERTS, source, problems, alerts::read)).flatten();
+    let alerts = root.get(keys::ALERTS.name).and_then(|_| {
+        in_section(root, &keys::ALERTS, source, problems, |reader| alerts::read(reader, is_stored))
+    });
     let LimitsSection { tree, money, payload_bytes } = limits_of(root, source, problems);
 
     let mut declared = Vec::new();

@@ -14,7 +14,7 @@ use crate::model::http::HttpTimeouts;
 use crate::model::remote::{AnswerSettings, PRESETS, ProviderPreset, WireFormat};
 use crate::model::router::{RateLimits, RoutingStrategy};
 
-use super::config_problem::{ConfigProblem, ProblemCode};
+use super::config_problem::{ConfigProblem, ConfigProblems, ProblemCode};
 use super::keys::did_you_mean_value;
 use super::members::token;
 use super::read::TableReader;
@@ -76,6 +76,9 @@ struct DeclaredRemote {
     key_env: Option<Located<ExpandedText>>,
     key_file: Option<Located<ExpandedText>>,
     settings: AnswerSettings,
+    /// Range of the value of `temperature` in the source text of the config; the range of the
+    /// model's name if there is no such value.
+    temperature_place: SourceRange,
     timeouts: HttpTimeouts,
     pace: RateLimits,
     attempts: u32,
@@ -139,6 +142,34 @@ impl DeclaredModel {
     }
 }
 
+/// Reports each temperature that Anthropic refuses. Other servers of Anthropic's format, at a
+/// `base_url`, may accept it. Not for stored configs, because earlier versions of the program
+/// accepted such temperatures.
+pub(super) fn check_temperatures(models: &[DeclaredModel], problems: &mut ConfigProblems) {
+    for model in models {
+        let Some(DeclaredKind::Remote(remote)) = &model.kind else { continue };
+        let is_anthropic = matches!(remote.preset.wire, WireFormat::Anthropic);
+        let Some(temperature) = remote.settings.temperature else { continue };
+        if !is_anthropic || remote.base_url.is_some() {
+            continue;
+        }
+
+        let is_thinking = remote.settings.thinking_tokens.is_some();
+        let help = if is_thinking && temperature != 1.0 {
+            "beside thinking_tokens, \"anthropic\" takes only 1; leave temperature out"
+        } else if temperature > 1.0 {
+            "\"anthropic\" takes a number from 0 to 1"
+        } else {
+            continue;
+        };
+
+        let name = &model.name.value;
+        let message = format!("`temperature` of model `{name}` is out of range");
+        let place = &remote.temperature_place;
+        problems.push(ConfigProblem::new(ProblemCode::OutOfRange, place, message).help(help));
+    }
+}
+
 fn provided(read: &mut TableReader<'_>) -> Option<DeclaredKind> {
     let provider = read.required_text("provider", "\"anthropic\", \"openai\", \"ollama\" …")?;
     let named = provider.value.value.as_str();
@@ -180,6 +211,7 @@ fn remote(
     }
 
     let settings = settings(preset, read);
+    let temperature_place = read.place_of_value("temperature");
     let timeouts = timeouts(read);
     let pace = RateLimits {
         concurrency: read
@@ -213,6 +245,7 @@ fn remote(
         key_env,
         key_file,
         settings,
+        temperature_place,
         timeouts,
         pace,
         attempts,

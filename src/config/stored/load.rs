@@ -146,13 +146,16 @@ mod tests {
     /// A config that earlier versions accepted. This version reports these problems: a goal needs
     /// the output of a goal that runs later, `count` gets a text instead of nodes, the prompt file
     /// is empty, and an agent and a workflow have names that mean something else in `organism
-    /// pause`. A workflow may have a name of the core.
+    /// pause`. No alert is raised, a word occurs twice, and a temperature is too high. A workflow
+    /// may have a name of the core.
     const EARLIER: &str = r#"
 organism.name = "talk"
 clients.desk.peers = ["tour"]
+alerts = { command = "./no-such-program", on = [] }
 models.voice = { provider = "openai", model = "m", api_key_env = "NO_SUCH_KEY" }
+models.hot = { provider = "anthropic", model = "m", temperature = 1.5 }
 agents.writer = { model = "voice" }
-agents.all = { model = "voice" }
+agents.all = { model = "voice", core = ["wait", "wait"] }
 
 [workflows.tour]
 input = { topic = "text" }
@@ -197,6 +200,9 @@ goals.draft = { agent = "writer", prompt = "Write about {{input/topic}}." }
             "the prompt `empty.md` is empty",
             "`all` means everything in `organism pause`",
             "`sess-abcdefgh` means a thread in `organism pause`",
+            "`on` of the section `alerts` is empty",
+            "`wait` is in this list twice",
+            "`temperature` of model `hot` is out of range",
         ] {
             assert!(problems.contains(problem), "{problem} in {problems}");
         }
