@@ -85,8 +85,10 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
 /// earlier versions of this option accepted only seconds.
 fn patience(text: &str) -> Result<Duration, String> {
     let seconds = || text.parse().ok().and_then(|s| Duration::try_from_secs_f64(s).ok());
-    let time = config::parse_duration(text).or_else(seconds);
-    time.ok_or_else(|| "write a time with its unit, such as 500ms, 10s or 2m".to_owned())
+    let time = config::parse_duration(text).or_else(seconds).filter(|time| !time.is_zero());
+    time.ok_or_else(|| {
+        "write a time with its unit, such as 500ms, 10s or 2m, and not zero".to_owned()
+    })
 }
 
 impl TestArgs {

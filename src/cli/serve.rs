@@ -32,8 +32,8 @@ pub struct Args {
     listen: SocketAddr,
     #[command(flatten)]
     view: ViewArgs,
-    /// Allow the operator given by --as to act in the browser: to decide, answer, pause, cancel and
-    /// fork. Without --as, or if --as gives a client, the view is read-only.
+    /// Allow the operator given by --as to act in the browser: to decide, answer, pause, cancel,
+    /// fork and retry. Without --as, or if --as gives a client, the view is read-only.
     #[arg(long)]
     operate: bool,
 }

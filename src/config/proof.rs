@@ -86,7 +86,7 @@ pub(super) fn read(read: &mut TableReader<'_>) -> DeclaredProof {
         }
         let message = format!("`{}` is no public key of a host", text.value.written);
         let help = "64 hexadecimal digits, as `organism key show` prints them on that host";
-        read.problem(ConfigProblem::new(ProblemCode::BadName, &text.place, message).help(help));
+        read.problem(ConfigProblem::new(ProblemCode::BadKey, &text.place, message).help(help));
     }
 
     let snapshot_records = read.count("snapshot_records", limits::SNAPSHOT_RECORDS_CEILING);

@@ -104,7 +104,7 @@ pub enum Error {
     NoThread { thread: ThreadId },
     /// The organism responded with an error, or with a response of a kind that does not belong to
     /// the request.
-    #[error("the running organism could not carry out the request: {detail}")]
+    #[error("the organism could not carry out the request: {detail}")]
     Failed { detail: String },
 }
 

@@ -34,7 +34,7 @@ fn element(
     losses: &mut Losses,
 ) -> Result<ElementDeclaration, ConversionError> {
     let refuse = |what: String| Err(ConversionError::Unsupported(format!("{path}: {what}")));
-    if depth > DEPTH_MAX {
+    if depth >= DEPTH_MAX {
         return refuse(format!("more than {DEPTH_MAX} levels"));
     }
 

@@ -511,10 +511,7 @@ mod tests {
     async fn an_error_of_a_repetition_leaves_the_submission_undecided() {
         for (is_unsure, expected) in [
             (false, "no access"),
-            (
-                true,
-                "gave a result (the running organism could not carry out the request: no access)",
-            ),
+            (true, "gave a result (the organism could not carry out the request: no access)"),
         ] {
             let until = Instant::now();
             let retries = RetryDeadline { partition: 1, is_allowed: true, until, is_unsure };

@@ -331,7 +331,7 @@ fn a_program_that_cannot_be_tested_gives_its_exit_code() {
 fn a_time_has_a_unit_and_a_wrong_one_is_explained() {
     let request = request();
     let payload = request.path().to_str().unwrap();
-    for time in ["1 second", "soon", "-1s"] {
+    for time in ["1 second", "soon", "-1s", "0", "0ms"] {
         let option = format!("--timeout={time}");
         let (code, _, talk) = test(&[&option, "--payload", payload, "cat"]);
         assert_eq!(code, 2, "{time}: {talk}");

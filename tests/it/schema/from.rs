@@ -340,6 +340,13 @@ fn an_example_in_json_becomes_xsd() {
 }
 
 #[test]
+fn an_example_has_at_most_32_levels() {
+    let nested = format!("{}x{}", "<a>".repeat(32), "</a>".repeat(32));
+    let (code, _, losses) = converted("nested.xml", &nested, &[]);
+    assert_eq!(code, Some(0), "{losses}");
+}
+
+#[test]
 fn hostile_and_odd_inputs_end_soon_with_a_reason_or_a_schema() {
     // Each definition holds the next one twice: 2^40 elements.
     let mut bomb = String::from("{\"$schema\":\"x\",\"$ref\":\"#/$defs/d0\",\"$defs\":{");
@@ -349,7 +356,7 @@ fn hostile_and_odd_inputs_end_soon_with_a_reason_or_a_schema() {
     }
     bomb.push_str("\"d40\":{\"type\":\"string\"}}}");
     let deep = format!("{}1{}", "[".repeat(100_000), "]".repeat(100_000));
-    let nested = format!("{}x{}", "<a>".repeat(100), "</a>".repeat(100));
+    let nested = format!("{}x{}", "<a>".repeat(33), "</a>".repeat(33));
     let deeper = format!("{}x{}", "<a>".repeat(200), "</a>".repeat(200));
     let attributes: String = (0..50_000).map(|n| format!(" a{n}=''")).collect();
     let wide = format!("<a{attributes}/>");
