@@ -288,6 +288,7 @@ fn router(state: Arc<ViewState>) -> Router {
         .route("/messages/{id}/prompt", get(prompt::show))
         .merge(operate::router(&state))
         .fallback(missing)
+        .layer(from_fn_with_state(Arc::clone(&state), require_text_path))
         .layer(from_fn_with_state(Arc::clone(&state), present_facts::look))
         .layer(from_fn_with_state(Arc::clone(&state), require_session));
 
@@ -351,6 +352,20 @@ async fn require_session(
     }
     let content = token_page::without_session(request).await;
     (StatusCode::UNAUTHORIZED, view.page_without_person(&content)).into_response()
+}
+
+/// Refuses a path that is not UTF-8 after its percent-encoded bytes are decoded. The extractor of
+/// the path would refuse it without a page.
+async fn require_text_path(
+    State(view): State<Arc<ViewState>>,
+    request: Request,
+    next: Next,
+) -> Response {
+    if url_query::is_text(request.uri().path()) {
+        return next.run(request).await;
+    }
+    let text = "This address is not UTF-8. The threads are the way to everything on record.";
+    view.failed(StatusCode::BAD_REQUEST, "No such page", text)
 }
 
 async fn missing(State(view): State<Arc<ViewState>>) -> Response {

@@ -121,7 +121,16 @@ impl<S: Send + Sync> FromRequestParts<S> for UrlQuery {
     }
 }
 
+/// Whether a text with percent-encoded bytes stands for valid UTF-8.
+pub(super) fn is_text(encoded: &str) -> bool {
+    std::str::from_utf8(&decoded(encoded)).is_ok()
+}
+
 fn decode(text: &str) -> String {
+    String::from_utf8_lossy(&decoded(text)).into_owned()
+}
+
+fn decoded(text: &str) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
     while let Some((first, after)) = rest.split_first() {
@@ -140,7 +149,7 @@ fn decode(text: &str) -> String {
             }
         }
     }
-    String::from_utf8_lossy(&bytes).into_owned()
+    bytes
 }
 
 fn encode(text: &str, link: &mut String) {

@@ -75,6 +75,9 @@ fn each_thread_and_each_message_of_a_run_has_its_page() {
         assert_eq!(missing.status, 404, "{path}");
         assert!(!missing.body.contains("x<y"), "{}", missing.body);
     }
+    let unreadable = view.get("/threads/%ff");
+    assert_eq!(unreadable.status, 400);
+    assert!(unreadable.body.contains("<h1>No such page</h1>"), "{}", unreadable.body);
     let unknown = MessageId(uuid::Uuid::from_u128(7));
     assert_eq!(view.get(&format!("/messages/{unknown}")).status, 404);
     assert_eq!(view.get(&format!("/threads/{thread}?from=x")).status, 400);
