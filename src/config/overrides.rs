@@ -232,9 +232,16 @@ fn replaceable_kind(old: &TomlValue, new: &str) -> Option<KeyKind> {
 /// Returns the environment variable as a [`ConfigSource`], to which error messages can point. Hides
 /// the variable's value if it may be private.
 fn source_of(variable: &str, value: &str) -> Arc<ConfigSource> {
-    let private = ["__ENV__", "__HEADERS__", "__API_KEY_ENV", "__BASE_URL"];
-    let public = !private.iter().any(|part| variable.contains(part));
-    if public { ConfigSource::new(variable, value) } else { ConfigSource::hidden(variable, value) }
+    // The names of sections and keys count in any case.
+    let upper = variable.to_ascii_uppercase();
+    let is_in_table = ["__ENV__", "__HEADERS__"].iter().any(|part| upper.contains(part));
+    let key = upper.rsplit("__").next().unwrap_or_default();
+
+    if is_in_table || is_private(key) == Some(true) {
+        ConfigSource::hidden(variable, value)
+    } else {
+        ConfigSource::new(variable, value)
+    }
 }
 
 fn shouted(name: &str) -> String {

@@ -269,6 +269,9 @@ fn secrets_never_appear_in_messages() {
     let variable = [
         ("PEER", SECRET),
         ("ORGANISM_LISTENERS__SEARCH__ENV__A-B", SECRET),
+        ("ORGANISM_listeners__SEARCH__env__E-F", SECRET),
+        ("ORGANISM_NATS__URL", "nats://me:hunter2@localhost"),
+        ("ORGANISM_TELEMETRY__ENDPOINT", "http://me:hunter2@localhost"),
         ("ORGANISM_PAYLOADS__NOTE__ID_KEY", SECRET),
     ];
     let wrongs = [
