@@ -12,10 +12,12 @@
 
 use std::ffi::OsString;
 use std::io;
+use std::io::ErrorKind::{OutOfMemory, WouldBlock};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
-use std::sync::{OnceLock, mpsc};
+use std::sync::{Mutex, OnceLock, mpsc};
+use std::thread;
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -27,6 +29,7 @@ use super::program;
 use super::{PUMP_VARIABLE, PumpMark};
 use crate::children::{self, OwnedChild};
 use crate::ids::ListenerName;
+use crate::locks::locked;
 
 /// Hidden subcommand of the `organism` program, used as
 /// `launch-listener PARENT PROGRAM ARGUMENTS…`.
@@ -67,29 +70,59 @@ pub(super) fn launcher(named: Option<&Path>) -> Option<(PathBuf, [OsString; 2])>
 /// found program cannot launch listeners.
 fn found() -> Option<PathBuf> {
     static FOUND: OnceLock<Option<PathBuf>> = OnceLock::new();
-    let look = || {
-        let usable = program::find("organism").ok().filter(|program| has_verb(program));
-        if usable.is_none() {
-            tracing::warn!(
-                "processes of listeners may survive if this program is killed: found no `organism` \
-                 program of this version beside it or on PATH to launch them; install it there, or \
-                 name it in `launcher`"
-            );
-        }
-        usable
-    };
+    static TESTING: Mutex<()> = Mutex::new(());
 
-    FOUND.get_or_init(look).clone()
+    // Lock: held during the test, so that listeners that start at the same time test once.
+    let _testing = locked(&TESTING);
+    if let Some(found) = FOUND.get() {
+        return found.clone();
+    }
+
+    let mut usable = program::find("organism").ok();
+    if let Some(program) = &usable {
+        match has_verb(program, thread::Builder::new()) {
+            Ok(true) => {}
+            Ok(false) => usable = None,
+            // Not stored, so that the next start of a listener tests the program again.
+            Err(error) => {
+                tracing::warn!(
+                    "could not test whether {} can launch listeners, so the process of this one \
+                     may survive if this program is killed: {error}",
+                    program.display()
+                );
+                return None;
+            }
+        }
+    }
+
+    if usable.is_none() {
+        tracing::warn!(
+            "processes of listeners may survive if this program is killed: found no `organism` \
+             program of this version beside it or on PATH to launch them; install it there, or \
+             name it in `launcher`"
+        );
+    }
+    FOUND.get_or_init(|| usable).clone()
 }
 
 /// Whether `program` has the hidden subcommand [`VERB`], with which it can launch listeners. To
 /// test this, makes `program` launch itself with `--version`. If `program` is the running program,
-/// returns false without a test.
-fn has_verb(program: &Path) -> bool {
+/// returns false without a test. `builder` starts the thread that waits for the test's end. Returns
+/// an error if this thread cannot be started.
+fn has_verb(program: &Path, builder: thread::Builder) -> io::Result<bool> {
     let same = |own: PathBuf| own.canonicalize().ok() == program.canonicalize().ok();
     if std::env::current_exe().is_ok_and(same) {
-        return false;
+        return Ok(false);
     }
+
+    // Started before the child, so that no child is left without a thread that waits for it.
+    let (started_child, child_to_wait_for) = mpsc::channel::<std::process::Child>();
+    let (tell, ended) = mpsc::channel();
+    builder.spawn(move || {
+        if let Ok(mut child) = child_to_wait_for.recv() {
+            tell.send(child.wait()).ok();
+        }
+    })?;
 
     let mut command = std::process::Command::new(program);
     command
@@ -103,11 +136,15 @@ fn has_verb(program: &Path) -> bool {
 
     let start = || command.spawn();
     let started = children::spawn(None, start, |child| Some(std::process::Child::id(child)));
-    let Ok((mut child, _owned)) = started else { return false };
+    let (child, _owned) = match started {
+        Ok(started) => started,
+        // The system has no room for a process now. The next listener tests the program again.
+        Err(error) if matches!(error.kind(), WouldBlock | OutOfMemory) => return Err(error),
+        Err(_) => return Ok(false),
+    };
 
     let pid = Pid::from_child(&child);
-    let (tell, ended) = mpsc::channel();
-    std::thread::spawn(move || tell.send(child.wait()));
+    started_child.send(child).ok();
     let status = ended.recv_timeout(PROBE_TIMEOUT).or_else(|_| {
         // The program did something else. It has not been waited for, so its process id cannot have
         // been reused.
@@ -115,7 +152,7 @@ fn has_verb(program: &Path) -> bool {
         ended.recv()
     });
 
-    status.is_ok_and(|status| status.is_ok_and(|status| status.success()))
+    Ok(status.is_ok_and(|status| status.is_ok_and(|status| status.success())))
 }
 
 /// Starts a child process with pipes for its standard streams. Dropping the returned child kills
@@ -136,6 +173,38 @@ pub fn spawn_piped(
 
 type LaunchJob = Box<dyn FnOnce() + Send>;
 
+/// Sender to the permanent OS thread that starts all children; `None` until this thread runs.
+type LaunchThread = Mutex<Option<mpsc::Sender<LaunchJob>>>;
+
+/// Returns the sender to the permanent OS thread. Starts this thread with `builder` if it does not
+/// run yet. If the start fails, the next call tries it again.
+fn launch_thread(
+    launching: &LaunchThread,
+    builder: thread::Builder,
+) -> io::Result<mpsc::Sender<LaunchJob>> {
+    // Lock: held while the thread is started, so that there is only one such thread.
+    let mut launching = locked(launching);
+    if let Some(jobs) = &*launching {
+        return Ok(jobs.clone());
+    }
+
+    // Needs no bound: each instance waits for its job, so there are at most as many jobs as
+    // instances.
+    let (jobs, inbox) = mpsc::channel::<LaunchJob>();
+    let run = move || {
+        for job in inbox {
+            // The thread must outlive every child. So a panic ends only its job, and the caller of
+            // the job gets no result.
+            let _ = catch_unwind(AssertUnwindSafe(job));
+        }
+    };
+    builder.spawn(run).map_err(|error| {
+        io::Error::new(error.kind(), format!("starting the thread that starts listeners: {error}"))
+    })?;
+    *launching = Some(jobs.clone());
+    Ok(jobs)
+}
+
 /// Runs `start` on the permanent OS thread that starts all children. `start` can use the Tokio
 /// runtime of the caller.
 ///
@@ -144,21 +213,8 @@ type LaunchJob = Box<dyn FnOnce() + Send>;
 pub(super) async fn on_launch_thread<T: Send + 'static>(
     start: impl FnOnce() -> T + Send + 'static,
 ) -> io::Result<T> {
-    static THREAD: OnceLock<Option<mpsc::Sender<LaunchJob>>> = OnceLock::new();
-    let jobs = THREAD.get_or_init(|| {
-        // Needs no bound: each instance waits for its job, so there are at most as many jobs as
-        // instances.
-        let (jobs, inbox) = mpsc::channel::<LaunchJob>();
-        let run = move || {
-            for job in inbox {
-                // The thread must outlive every child. So a panic ends only its job, and the caller
-                // of the job gets no result.
-                let _ = catch_unwind(AssertUnwindSafe(job));
-            }
-        };
-        let thread = std::thread::Builder::new().name("launch".to_owned()).spawn(run);
-        thread.ok().map(|_| jobs)
-    });
+    static LAUNCHING: LaunchThread = Mutex::new(None);
+    let jobs = launch_thread(&LAUNCHING, thread::Builder::new().name("launch".to_owned()))?;
 
     let runtime = Handle::current();
     let (result, done) = oneshot::channel();
@@ -169,7 +225,7 @@ pub(super) async fn on_launch_thread<T: Send + 'static>(
     };
 
     let failed = || io::Error::other("the thread that starts listeners has failed");
-    jobs.as_ref().ok_or_else(failed)?.send(Box::new(job)).map_err(|_| failed())?;
+    jobs.send(Box::new(job)).map_err(|_| failed())?;
     done.await.map_err(|_| failed())
 }
 
@@ -201,4 +257,31 @@ pub fn become_listener(parent: u32, program: &OsString, arguments: &[OsString]) 
     }
 
     Err(std::process::Command::new(program).args(arguments).exec())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_thread_that_starts_listeners_is_started_again_after_a_failure() {
+        let launching = LaunchThread::default();
+        // No system has room for this stack.
+        let without_room = thread::Builder::new().stack_size(1 << 50);
+        let error = launch_thread(&launching, without_room).unwrap_err();
+        assert!(error.to_string().contains("starting the thread"), "{error}");
+
+        let (sender, receiver) = mpsc::channel();
+        let jobs = launch_thread(&launching, thread::Builder::new()).unwrap();
+        jobs.send(Box::new(move || sender.send("done").unwrap())).unwrap();
+        assert_eq!(receiver.recv(), Ok("done"));
+    }
+
+    #[test]
+    fn a_program_whose_test_gets_no_thread_is_tested_again() {
+        // No system has room for this stack.
+        let without_room = thread::Builder::new().stack_size(1 << 50);
+        has_verb(Path::new("true"), without_room).unwrap_err();
+        assert!(has_verb(Path::new("true"), thread::Builder::new()).unwrap());
+    }
 }
