@@ -57,9 +57,11 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         let text = "--as, --host, --tls-cert and --tls-key are of the web view: add --web";
         return Err(CommandFailure::usage(text).into());
     }
+    // First, so that no address is printed if the command gets too few threads.
+    let runtime = startup::runtime()?;
     let path = args.config.config;
     let view = args.web.map(|listen| open_view(listen, &args.view, path, &config)).transpose()?;
-    let ended = startup::runtime()?.block_on(async {
+    let ended = runtime.block_on(async {
         let web = web::WebServer::open(&config).await?;
         match config.partitions() {
             1 => whole(config, web.as_ref()).await,

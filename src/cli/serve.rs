@@ -57,9 +57,11 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let operate = operate(&args, &person.0);
     let organism = config.map(|config| config.name);
     let content = ViewContent { data, organism, operate, proof };
+    // First, so that no address is printed if the command gets too few threads.
+    let runtime = startup::runtime()?;
     let view = args.view.open(args.listen, "--listen", content, person)?;
     note!("Ctrl-C ends the view");
-    startup::runtime()?.block_on(ended())?;
+    runtime.block_on(ended())?;
     drop(view);
     Ok(CommandExit::Done.into())
 }

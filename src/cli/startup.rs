@@ -1,7 +1,9 @@
 //! Steps that several commands share at their start: they load the config, parse arguments, and
 //! make the runtime.
 
+use std::cell::Cell;
 use std::io::Read as _;
+use std::panic::PanicHookInfo;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, Once};
 use std::time::Duration;
@@ -22,7 +24,7 @@ use crate::service::handshake::Handshake;
 use super::decision::DecisionArgs;
 use super::exit::CommandFailure;
 use super::organism_reach::{OrganismReach, running_config, running_on};
-use super::{CommandExit, config_error_carets, named_config};
+use super::{CommandExit, config_error_carets, named_config, stderr_queue};
 
 /// Loads the config of a command. Prints all problems of an invalid config, and exits with 78.
 pub(super) fn config(given: Option<&Path>) -> anyhow::Result<Config> {
@@ -318,9 +320,39 @@ pub(super) fn runtime() -> anyhow::Result<Arc<Runtime>> {
     if let Some(runtime) = &*shared {
         return Ok(Arc::clone(runtime));
     }
-    let runtime = Arc::new(runtime::Builder::new_multi_thread().enable_all().build()?);
+    let runtime = Arc::new(build_runtime(runtime::Builder::new_multi_thread().enable_all())?);
     *shared = Some(Arc::clone(&runtime));
     Ok(runtime)
+}
+
+/// Builds a runtime of several OS threads. If the operating system does not start all of the
+/// threads, this function ends the process without dropping anything. So call it only before this
+/// command has an organism, or anything else that must be removed at its end.
+///
+/// Tokio panics in this case. While the panic unwinds, it waits for the threads that did start, and
+/// these never end. The process therefore ends before the unwinding begins.
+pub(super) fn build_runtime(builder: &mut runtime::Builder) -> std::io::Result<Runtime> {
+    thread_local! {
+        static IS_BUILDING: Cell<bool> = const { Cell::new(false) };
+    }
+
+    stderr_queue::add_panic_hook(|panic| {
+        if IS_BUILDING.get() {
+            end_without_runtime(panic);
+        }
+        false
+    });
+    IS_BUILDING.set(true);
+    let built = builder.build();
+    IS_BUILDING.set(false);
+    built
+}
+
+fn end_without_runtime(panic: &PanicHookInfo<'_>) -> ! {
+    let reason = panic.payload().downcast_ref::<String>().map_or("unknown reason", String::as_str);
+    note!("organism: could not start the threads of this command: {reason}");
+    stderr_queue::finish();
+    std::process::exit(CommandExit::Unavailable as i32);
 }
 
 /// Ends all tasks of this command that still run. Waits for blocking tasks for at most

@@ -32,6 +32,20 @@ pub fn start() {
     }
 }
 
+/// Adds a panic hook to this process. Where `hook` returns false for a panic, the hooks that were
+/// set before handle the panic, too.
+pub fn add_panic_hook(hook: impl Fn(&PanicHookInfo<'_>) -> bool + Send + Sync + 'static) {
+    static ADDING: Mutex<()> = Mutex::new(());
+    // Lock: held from the take to the set, so that two threads lose neither of their hooks.
+    let _adding = locked(&ADDING);
+    let other = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        if !hook(panic) {
+            other(panic);
+        }
+    }));
+}
+
 fn write_panic(panic: &PanicHookInfo<'_>) {
     if let Some(queue) = started() {
         queue.write(panic_text(panic));
@@ -378,14 +392,13 @@ mod tests {
         const NAME: &str = "a thread that panics";
         let (sender, texts) = channel();
         // Other tests of this process may panic meanwhile.
-        let other = std::panic::take_hook();
-        std::panic::set_hook(Box::new(move |panic| {
-            if std::thread::current().name() == Some(NAME) {
+        add_panic_hook(move |panic| {
+            let is_own = std::thread::current().name() == Some(NAME);
+            if is_own {
                 sender.send(panic_text(panic)).unwrap();
-            } else {
-                other(panic);
             }
-        }));
+            is_own
+        });
 
         let thread = std::thread::Builder::new().name(NAME.to_owned());
         thread.spawn(|| panic!("it fails")).unwrap().join().unwrap_err();

@@ -106,6 +106,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         note!("more threads match; the newest {tried} are tried: --max tries more");
     }
 
+    let runtime = startup::runtime()?;
     let home = TrialHome::open(args.into.as_deref())?;
     let mut journals: Vec<PathBuf> = threads.iter().map(|one| one.journal.clone()).collect();
     journals.sort();
@@ -115,7 +116,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     note!("{} in {}", home.named(), home.path().display());
 
     let schemas = own.schemas.clone();
-    let outcomes = startup::runtime()?.block_on(try_all(own, &options, &threads))?;
+    let outcomes = runtime.block_on(try_all(own, &options, &threads))?;
     let report = compare(args, &data, &threads, &outcomes, &schemas)?;
     report.print(args.json, args.full)?;
     report.note_uncalled(&options.live);

@@ -174,7 +174,7 @@ fn runtime() -> anyhow::Result<Runtime> {
     let mut builder = Builder::new_multi_thread();
     builder.worker_threads(limits::WEB_THREADS).thread_name("web-view").enable_all();
     builder.on_thread_start(|| thread_priority::lower(limits::WEB_NICENESS, "the web view"));
-    Ok(builder.build()?)
+    Ok(startup::build_runtime(&mut builder)?)
 }
 
 /// Finds the person with this name in a config.

@@ -406,6 +406,21 @@ impl House {
         command
     }
 
+    /// Returns a command that runs a shell script, in which `"$0" "$@"` runs `organism`.
+    pub fn script(&self, script: &str, arguments: &[&str]) -> Command {
+        let command = self.command(arguments);
+        let mut shell = Command::new("sh");
+        shell.args(["-c", script]).arg(command.get_program()).args(command.get_args());
+        for (name, value) in command.get_envs() {
+            match value {
+                Some(value) => shell.env(name, value),
+                None => shell.env_remove(name),
+            };
+        }
+        shell.current_dir(self.directory.path()).stdin(Stdio::null());
+        shell
+    }
+
     /// Runs a command until it exits. If the command queries the index, repeats it until the answer
     /// covers every record. If the index lacks the message of a command, repeats the command, too.
     /// The reason is that the writer of the index gets little time on a busy machine.

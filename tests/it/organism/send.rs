@@ -20,6 +20,26 @@ fn a_result_goes_to_stdout_and_everything_about_it_to_stderr() {
     house.verified();
 }
 
+/// Here, stacks that are too large for the memory stand for a system that starts none or one of the
+/// two threads.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_command_without_its_threads_states_this_and_ends() {
+    let house = House::with_echo();
+    house.write("hello.xml", say("hello"));
+    for (stack_bytes, memory_kib) in [("1125899906842624", "unlimited"), ("2147483648", "3500000")]
+    {
+        // Without an end, the command is killed with 124.
+        let script = format!("ulimit -v {memory_kib}; exec timeout 60 \"$0\" \"$@\"");
+        let mut command = house.script(&script, &["send", "--as", "desk", "hello.xml"]);
+        command.env("RUST_MIN_STACK", stack_bytes).env("TOKIO_WORKER_THREADS", "2");
+        let ended = super::CommandOutput::from(command.output().unwrap());
+        assert_eq!(ended.code, Some(69), "{ended:?}");
+        let text = "organism: could not start the threads of this command: ";
+        assert!(ended.err.starts_with(text), "{ended:?}");
+    }
+}
+
 #[test]
 fn the_same_key_again_gets_the_recorded_answer_and_nothing_is_done_twice() {
     let house = House::with_orders();

@@ -678,6 +678,25 @@ fn two_trials_at_once_do_not_meet() {
     assert_eq!(leftovers(&house), 0);
 }
 
+/// Here, stacks that are too large for the memory stand for a system that does not start all
+/// threads.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_trial_that_gets_only_a_part_of_its_threads_leaves_no_directory() {
+    let house = house();
+    record(&house, &one(numbered("order", "1")));
+    std::fs::create_dir_all(house.path("tmp")).unwrap();
+    // Without an end, the command is killed with 124.
+    let script = "ulimit -v 6000000; exec timeout 60 \"$0\" \"$@\"";
+    let mut command = house.script(script, &["try", "organism.toml", "--threads", "all"]);
+    command.env("RUST_MIN_STACK", "268435456").env("TOKIO_WORKER_THREADS", "64");
+    command.env("EFFECTS", house.path("effects")).env("TMPDIR", house.path("tmp"));
+    let tried = CommandOutput::from(command.output().unwrap());
+    assert_eq!(tried.code, Some(69), "{tried:?}");
+    assert!(tried.err.contains("could not start the threads of this command"), "{tried:?}");
+    assert_eq!(leftovers(&house), 0);
+}
+
 /// A fork that begins within a thread is not tried, and the output names that thread. A fork from
 /// the beginning is tried.
 #[test]
