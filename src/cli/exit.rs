@@ -141,6 +141,7 @@ pub fn of_service(error: &service::Error) -> CommandExit {
         Error::Lost
         | Error::NotReady { .. }
         | Error::Undecided { .. }
+        | Error::Panicked
         | Error::ResultsRefused { .. }
         | Error::Unanswered { .. }
         | Error::NoPump { .. }

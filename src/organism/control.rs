@@ -197,7 +197,7 @@ impl ControlContext {
         loop {
             match timeout(limits::PUMP_RULING_TIMEOUT, &mut reloading).await {
                 Ok(Ok(response)) => return response,
-                Ok(Err(error)) => return ServiceResponse::failed(unanswered(&error)),
+                Ok(Err(error)) => return unanswered(&error, false),
                 Err(_) => {}
             }
             let obstacle = self.reloader.as_ref().and_then(ReloadService::waits_for);
@@ -575,26 +575,28 @@ impl ControlConnection {
             // otherwise.
             Ok(Err(Error::Stopped)) if is_follower || !is_query => Err(aborted()),
             Ok(Err(error)) => self.writer.fail(error).await,
-            Err(error) if is_follower || !is_query => {
-                log_panic(&error);
-                Err(aborted())
+            Err(error) => {
+                let response = unanswered(&error, is_query);
+                if is_follower || (error.is_cancelled() && !is_query) {
+                    return Err(aborted());
+                }
+                self.writer.write(&response).await
             }
-            Err(error) => self.writer.fail(unanswered(&error)).await,
         }
     }
 }
 
-/// Makes the error for a request whose task ended without a response. Does not use the text of
-/// `error`, which means nothing to a client.
-pub(super) fn unanswered(error: &JoinError) -> Error {
-    log_panic(error);
-    Error::Stopped
-}
-
-fn log_panic(error: &JoinError) {
-    if error.is_panic() {
-        tracing::error!("a request was not answered: {error}");
+/// Makes the last response to a request whose task ended without one. Does not use the text of
+/// `error`, which means nothing to a client. After a panic, the organism still runs, and a request
+/// that is no query may have been carried out.
+pub(super) fn unanswered(error: &JoinError, is_query: bool) -> ServiceResponse {
+    if !error.is_panic() {
+        return ServiceResponse::failed(Error::Stopped);
     }
+
+    tracing::error!("a request was not answered: {error}");
+    let why = PartitionUnavailable::failed(Error::Panicked.to_string());
+    ServiceResponse::Unavailable(if is_query { why } else { why.unsure() })
 }
 
 /// Makes the error that ends a connection without a last response.
@@ -687,7 +689,22 @@ mod tests {
         let task = tokio::spawn(std::future::pending::<()>());
         task.abort();
         let cancelled = task.await.unwrap_err();
-        assert_eq!(unanswered(&cancelled).to_string(), Error::Stopped.to_string());
+        let response = unanswered(&cancelled, false);
+        let ServiceResponse::Failed(detail) = response else { panic!("{response:?}") };
+        assert_eq!(detail, Error::Stopped.to_string());
+    }
+
+    #[tokio::test]
+    async fn a_task_that_panicked_is_not_reported_as_the_end_of_the_organism() {
+        let task: JoinHandle<()> = tokio::spawn(async { panic!("no thread is left") });
+        let panicked = task.await.unwrap_err();
+        for is_query in [false, true] {
+            let response = unanswered(&panicked, is_query);
+            let ServiceResponse::Unavailable(why) = response else { panic!("{response:?}") };
+            assert!(why.detail.starts_with("the request failed inside the organism"), "{why:?}");
+            assert_eq!(why.unsure, !is_query);
+            assert!(why.failed, "a client repeats it: {why:?}");
+        }
     }
 
     #[tokio::test]

@@ -293,7 +293,7 @@ impl ServiceClient {
                         leave.notify_one();
                     }
                 }
-                ServiceResponse::Unavailable(why) => unavailable = Some(why.detail),
+                ServiceResponse::Unavailable(why) => unavailable = Some(why),
                 ServiceResponse::Failed(detail) => failed = Some(Error::failed(detail)),
                 other => failed = Some(unexpected(&other)),
             };
@@ -307,8 +307,10 @@ impl ServiceClient {
             }
             failed.map_or(ended, Err)?;
 
-            let Some(detail) = unavailable else { return Ok(()) };
-            if Instant::now() >= until {
+            let Some(PartitionUnavailable { detail, failed, .. }) = unavailable else {
+                return Ok(());
+            };
+            if failed || Instant::now() >= until {
                 return Err(Error::NotReady { detail });
             }
             tokio::time::sleep(limits::BUSY_RETRY).await;
@@ -534,12 +536,14 @@ struct RetryDeadline {
 
 impl RetryDeadline {
     /// Waits until the request may be repeated. Returns an error if it must not be repeated any
-    /// more. `unavailable` is the received reason why the partition does not answer; `None` if the
-    /// responding process has ended and sent no reason.
+    /// more, also because it failed inside the organism. `unavailable` is the received reason why
+    /// the partition does not answer; `None` if the responding process has ended and sent no
+    /// reason.
     async fn wait(&mut self, unavailable: Option<PartitionUnavailable>) -> Result<(), Error> {
-        if !self.is_allowed {
+        let has_failed = unavailable.as_ref().is_some_and(|why| why.failed);
+        if !self.is_allowed || has_failed {
             return Err(match unavailable {
-                Some(PartitionUnavailable { detail, unsure: true, .. }) => {
+                Some(PartitionUnavailable { detail, unsure, .. }) if unsure || self.is_unsure => {
                     Error::Undecided { detail }
                 }
                 Some(PartitionUnavailable { detail, .. }) => Error::NotReady { detail },
@@ -549,7 +553,8 @@ impl RetryDeadline {
 
         let broke_off = || PartitionUnavailable::passing("its process ended").unsure();
 
-        let PartitionUnavailable { detail, soon, unsure } = unavailable.unwrap_or_else(broke_off);
+        let PartitionUnavailable { detail, soon, unsure, .. } =
+            unavailable.unwrap_or_else(broke_off);
         self.is_unsure |= unsure;
 
         let now = Instant::now();
@@ -591,6 +596,24 @@ mod tests {
             let error = error_of(is_unsure).await;
             for part in ["partition 3", "the servers of NATS do not respond", other] {
                 assert!(error.contains(part), "{error}");
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_request_that_failed_inside_the_organism_is_not_repeated() {
+        for (is_unsure, was_unsure) in [(false, false), (false, true), (true, false), (true, true)]
+        {
+            let until = Instant::now() + limits::PARTITION_TIMEOUT;
+            let mut retries =
+                RetryDeadline { partition: 3, is_allowed: true, until, is_unsure: was_unsure };
+            let why = PartitionUnavailable::failed("it failed");
+            let why = if is_unsure { why.unsure() } else { why };
+            let error = retries.wait(Some(why)).await.unwrap_err();
+            if is_unsure || was_unsure {
+                assert!(matches!(error, Error::Undecided { .. }), "{error:?}");
+            } else {
+                assert!(matches!(error, Error::NotReady { .. }), "{error:?}");
             }
         }
     }

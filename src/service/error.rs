@@ -17,6 +17,9 @@ pub enum Error {
     Io { context: String, source: std::io::Error },
     #[error("the organism has stopped; its log has the reason")]
     Stopped,
+    /// The work of the request panicked inside the organism, or got no thread.
+    #[error("the request failed inside the organism, whose log has the reason")]
+    Panicked,
     /// The connection ended before the last response. The request may have been carried out.
     #[error(
         "the running organism ended before its last response; accepted calls continue at its next \
@@ -27,11 +30,12 @@ pub enum Error {
     /// The organism did not carry out the request, so nothing was changed.
     #[error("the running organism cannot carry out the request now ({detail}); try again")]
     NotReady { detail: String },
-    /// The organism did not respond in time. It may still carry out the request.
+    /// The organism did not respond in time, or failed meanwhile. It may have carried out the
+    /// request, or may still do so.
     #[error(
-        "the running organism did not respond in time ({detail}); the request may still be carried \
-         out: look at the record before you repeat it. If you gave `send` a --key, send again with \
-         it: nothing is then done twice"
+        "the running organism gave no result ({detail}); the request may be on record, or may still \
+         be carried out: look at the record before you repeat it. If you gave `send` a --key, send \
+         again with it: nothing is then done twice"
     )]
     Undecided { detail: String },
     /// The pump has accepted the request, but refuses its results to this command, because the
@@ -194,7 +198,7 @@ impl Error {
         match self {
             Self::Lost => Some("the running organism ended before its last response".to_owned()),
             Self::Undecided { detail } => {
-                Some(format!("the running organism did not respond in time ({detail})"))
+                Some(format!("the running organism gave no result ({detail})"))
             }
             Self::Unanswered { partition, detail } => {
                 Some(format!("no pump of partition {partition} gave a result ({detail})"))

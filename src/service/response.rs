@@ -193,6 +193,9 @@ pub struct PartitionUnavailable {
     /// Whether the pump may have carried out the request.
     #[serde(rename = "unsure")]
     pub unsure: bool,
+    /// Whether the request failed inside the organism. A client does not repeat such a request.
+    #[serde(rename = "failed", default, skip_serializing_if = "std::ops::Not::not")]
+    pub failed: bool,
 }
 
 impl PartitionUnavailable {
@@ -200,13 +203,19 @@ impl PartitionUnavailable {
     /// response can be expected soon. The report states that the pump has not carried out the
     /// request.
     pub fn passing(detail: impl Into<String>) -> Self {
-        Self { detail: detail.into(), soon: true, unsure: false }
+        Self { detail: detail.into(), soon: true, unsure: false, failed: false }
     }
 
     /// Creates a report of a long unavailability: no response can be expected soon. The report
     /// states that the pump has not carried out the request.
     pub fn lasting(detail: impl Into<String>) -> Self {
-        Self { detail: detail.into(), soon: false, unsure: false }
+        Self { detail: detail.into(), soon: false, unsure: false, failed: false }
+    }
+
+    /// Creates a report of a request that failed inside the organism. The report states that the
+    /// pump has not carried out the request.
+    pub fn failed(detail: impl Into<String>) -> Self {
+        Self { failed: true, ..Self::lasting(detail) }
     }
 
     /// Changes the report to state that the pump may have carried out the request.

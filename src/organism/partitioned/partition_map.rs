@@ -467,7 +467,7 @@ impl PartitionMap {
 /// pump.
 fn with_obstacle(response: ServiceResponse, obstacle: &str) -> ServiceResponse {
     match response {
-        ServiceResponse::Unavailable(why) if !why.soon => {
+        ServiceResponse::Unavailable(why) if !why.soon && !why.failed => {
             let detail = format!("{}; this host cannot run one: {obstacle}", why.detail);
             ServiceResponse::Unavailable(PartitionUnavailable { detail, ..why })
         }
@@ -492,5 +492,6 @@ mod tests {
         let expected = "no pump holds its lease; this host cannot run one: the disk is full";
         assert_eq!(lasting, expected);
         assert_eq!(detail_of(PartitionUnavailable::passing("its pump ended")), "its pump ended");
+        assert_eq!(detail_of(PartitionUnavailable::failed("it failed")), "it failed");
     }
 }

@@ -187,6 +187,7 @@ impl RequestHandler {
         }
 
         let (responses, mut received) = response_queue();
+        let is_query = request.is_query();
         let mut responding =
             tokio::spawn(async move { map.respond_here(partition, request, &responses).await });
         let mut heartbeat = interval(limits::SERVICE_KEEP_ALIVE_INTERVAL);
@@ -212,7 +213,7 @@ impl RequestHandler {
         match (&mut responding).await {
             Ok(Ok(())) => writer.write_mark(ChunkKind::End).await,
             Ok(Err(error)) => writer.fail(error).await,
-            Err(error) => writer.fail(unanswered(&error)).await,
+            Err(error) => writer.end_with(&unanswered(&error, is_query)).await,
         }
     }
 }
@@ -247,7 +248,7 @@ impl RequestHandler {
         match responding.await {
             Ok(Ok(())) => writer.write_mark(ChunkKind::End).await,
             Ok(Err(error)) => writer.fail(error).await,
-            Err(error) => writer.fail(unanswered(&error)).await,
+            Err(error) => writer.end_with(&unanswered(&error, true)).await,
         }
     }
 }
@@ -288,7 +289,12 @@ impl InboxWriter<'_> {
     }
 
     async fn fail(&mut self, detail: impl std::fmt::Display) {
-        self.write(&ServiceResponse::failed(detail)).await;
+        self.end_with(&ServiceResponse::failed(detail)).await;
+    }
+
+    /// Writes the last response.
+    async fn end_with(&mut self, response: &ServiceResponse) {
+        self.write(response).await;
         self.write_mark(ChunkKind::End).await;
     }
 

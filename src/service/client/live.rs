@@ -12,7 +12,7 @@ use crate::bus::live::LiveEvent;
 use crate::limits;
 use crate::locks::locked;
 use crate::service::signing::OperatorSigner;
-use crate::service::{Error, LiveRequest, ServiceRequest, ServiceResponse};
+use crate::service::{Error, LiveRequest, PartitionUnavailable, ServiceRequest, ServiceResponse};
 
 /// The target of live events. It passes each event to `on_event`, until `on_event` returns
 /// `ControlFlow::Break`.
@@ -97,7 +97,7 @@ impl ServiceClient {
                     });
                 }
                 ServiceResponse::Live(event) => outlet.put(event),
-                ServiceResponse::Unavailable(why) => unavailable = Some(why.detail),
+                ServiceResponse::Unavailable(why) => unavailable = Some(why),
                 ServiceResponse::Failed(detail) => failed = Some(Error::failed(detail)),
                 other => failed = Some(unexpected(&other)),
             };
@@ -110,7 +110,12 @@ impl ServiceClient {
                 was_opened = true;
                 until = Instant::now() + limits::PARTITION_TIMEOUT;
             }
-            let Some(detail) = unavailable else { return Ok(()) };
+            let Some(PartitionUnavailable { detail, failed, .. }) = unavailable else {
+                return Ok(());
+            };
+            if failed {
+                return Err(Error::NotReady { detail });
+            }
             if Instant::now() >= until {
                 return Err(Error::NoPump { partition, detail });
             }

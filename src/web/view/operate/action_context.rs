@@ -237,7 +237,7 @@ pub(super) fn unreachable_organism(error: &service::Error) -> OperateFailure {
              carried out stands on the page Actions, as soon as a pump runs again."
         ),
         service::Error::Undecided { detail } => format!(
-            "The organism did not respond in time ({detail}). Whether the action was carried out \
+            "The organism gave no result ({detail}). Whether the action was carried out \
              stands on the page Actions, as soon as the organism responds again."
         ),
         other => other.to_string(),
