@@ -96,7 +96,7 @@ enum CompileFailure {
     Died,
     /// A signal that does not come from the compilation ended the child process.
     Killed { signal: i32 },
-    /// No child process could be started.
+    /// No child process could be started, or no OS thread for the compilation.
     NoChild(String),
 }
 
@@ -290,15 +290,17 @@ fn start(program: &Path) -> std::io::Result<CompileChild> {
     let stdout = child.stdout.take().ok_or_else(gone)?;
 
     let (sender, answers) = channel();
-    std::thread::spawn(move || {
+    // Made before the thread: if the thread cannot be started, this value ends the child.
+    let started = CompileChild { child, stdin, answers, _owned: owned };
+    std::thread::Builder::new().spawn(move || {
         for line in BufReader::new(stdout).lines().map_while(Result::ok) {
             if sender.send(line).is_err() {
                 return;
             }
         }
-    });
+    })?;
 
-    Ok(CompileChild { child, stdin, answers, _owned: owned })
+    Ok(started)
 }
 
 /// Does the work of the child process: limits the resources of this process, and answers each line
@@ -394,7 +396,9 @@ fn problems_of(
 fn watched(bundle: &SchemaBundle) -> Result<CompileVerdict, CompileFailure> {
     let documents = bundle.compiled.clone();
     let (sender, answer) = channel();
-    std::thread::spawn(move || sender.send(verdict(&documents)));
+    let compile = move || sender.send(verdict(&documents));
+    let started = std::thread::Builder::new().spawn(compile);
+    started.map_err(|error| CompileFailure::NoChild(error.to_string()))?;
 
     match answer.recv_timeout(limits::SCHEMA_COMPILE_TIMEOUT) {
         Ok(verdict) => Ok(verdict),

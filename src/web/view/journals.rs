@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
+use std::thread;
 
 use tokio::sync::Semaphore;
 
@@ -109,27 +110,52 @@ impl ViewedJournals {
                 behind = reader.is_behind().then(|| (reader.position(), reader.last()));
                 query(partition, reader)
             })?;
-            let Some(answer) = answer else { return Err(self.build(&journal)) };
+            let Some(answer) = answer else {
+                return Err(self.build(&journal, thread::Builder::new()));
+            };
             Ok(PartitionAnswer { partition, answer, behind })
         });
         answers.collect()
     }
 
     /// Starts to build the index of a journal on a separate OS thread. If this view is already
-    /// building the index, starts nothing. Returns [`index::Error::Building`] in both cases.
-    fn build(&self, journal: &Path) -> index::Error {
+    /// building the index, starts nothing. Returns [`index::Error::Building`] in both cases. If the
+    /// OS thread cannot be started, returns its error, and the next query starts it.
+    fn build(&self, journal: &Path, builder: thread::Builder) -> index::Error {
         let mut building = locked(&self.building);
         if building.insert(journal.to_owned()) {
             let journals = Arc::clone(&self.building);
             let readers = Arc::clone(&self.readers);
-            let journal = journal.to_owned();
-            std::thread::spawn(move || {
-                if let Err(error) = readers.build(&journal) {
+            let path = journal.to_owned();
+            let started = builder.spawn(move || {
+                if let Err(error) = readers.build(&path) {
                     tracing::warn!("the index for the web view cannot be made: {error}");
                 }
-                locked(&journals).remove(&journal);
+                locked(&journals).remove(&path);
             });
+            if let Err(source) = started {
+                tracing::warn!("could not start a thread for the index of the web view: {source}");
+                building.remove(journal);
+                return index::Error::Io { path: journal.to_owned(), source };
+            }
         }
         index::Error::building(journal)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_index_without_a_thread_is_not_taken_for_one_that_is_being_built() {
+        let place = tempfile::tempdir().unwrap();
+        let journals = ViewedJournals::new(place.path().to_owned());
+        // No system has room for this stack.
+        let without_room = || thread::Builder::new().stack_size(1 << 50);
+        for _ in 0..2 {
+            let error = journals.build(place.path(), without_room());
+            assert!(matches!(error, index::Error::Io { .. }), "{error}");
+        }
     }
 }

@@ -5,6 +5,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
+use std::thread;
 
 use axum::extract::State;
 use axum::response::Response;
@@ -105,22 +106,32 @@ impl RecordProver {
     /// - The last proof ended less than [`limits::WEB_PROOF_AGE`] ago, and none of its journals was
     ///   removed or put back since that proof began.
     /// - No proof has ended with a result yet, and no journal exists.
+    ///
+    /// If the OS thread cannot be started, a later call begins the proof.
     pub fn begin(self: &Arc<Self>) {
+        self.begin_on(thread::Builder::new());
+    }
+
+    fn begin_on(self: &Arc<Self>, builder: thread::Builder) {
         if !self.claim() {
             return;
         }
 
         let prover = Arc::clone(self);
-        std::thread::spawn(move || {
+        let started = builder.spawn(move || {
             thread_priority::lower(limits::WEB_PROOF_NICENESS, "the proof of the record");
             // A proof that panics must not end all later ones.
             let proved = catch_unwind(AssertUnwindSafe(|| prover.prove_all()));
             prover.end(proved.ok());
         });
+        if let Err(error) = started {
+            tracing::warn!("could not start a thread for the proof of the record: {error}");
+            self.end(None);
+        }
     }
 
-    /// Notes the end of a proof. `proved` is its result, or `None` if the proof panicked. After a
-    /// panic, the result of the earlier proof stays.
+    /// Notes the end of a proof. `proved` is its result, or `None` if the proof panicked or could
+    /// not be started. The result of the earlier proof then stays.
     fn end(&self, proved: Option<ProvedRecord>) {
         let mut state = locked(&self.state);
         state.is_running = false;
@@ -491,6 +502,16 @@ mod tests {
                 assert!(!text.contains("proved before"), "{text}");
             }
         }
+    }
+
+    #[test]
+    fn a_proof_without_a_thread_is_due_again() {
+        let place = tempfile::tempdir().unwrap();
+        std::fs::write(place.path().join("journal.db"), "").unwrap();
+        let prover = Arc::new(prover(place.path(), None));
+        // No system has room for this stack.
+        prover.begin_on(thread::Builder::new().stack_size(1 << 50));
+        assert!(prover.claim());
     }
 
     #[test]
