@@ -190,6 +190,9 @@ pub const ROUNDS_FAILED_CEILING: u32 = 10_000;
 pub const ROUNDS_FAILED_BACKOFF: u32 = 3;
 pub const BACKOFF_FIRST: Duration = Duration::from_millis(100);
 pub const BACKOFF_MAX: Duration = Duration::from_secs(10);
+/// Time after the last failure to accept a connection on a socket. From then on, an accepted
+/// connection ends the series of failures, and a failure begins a new one.
+pub const ACCEPT_FAILURES_END: Duration = Duration::from_secs(5);
 /// Delay before the first probe of a listener that did not accept a delivery. A probe is a further
 /// attempt to deliver. The delay doubles with each probe.
 pub const PROBE_FIRST: Duration = Duration::from_millis(100);

@@ -26,6 +26,7 @@ use super::access::{DeniedCaller, HostedConnections, SocketCaller};
 use super::partitioned::PartitionMap;
 use super::reload::{ReloadService, RulesInForce, SharedRules};
 use super::request_lines::LineBuffer;
+use crate::accept_failures::AcceptFailures;
 use crate::children;
 use crate::envelope::{Refusal, RefusalRule};
 use crate::limits;
@@ -291,6 +292,7 @@ async fn accept(
 ) {
     let connections = ConnectionBound::default();
     let mut hosted = HostedConnections::default();
+    let mut failures = AcceptFailures::new("a connection on the control socket");
     loop {
         let accepted = tokio::select! {
             // Checks for the close first: clients that still wait are served after the loop.
@@ -303,6 +305,7 @@ async fn accept(
         };
         match accepted {
             Ok((stream, _)) => {
+                failures.end();
                 let caller = context.caller(&stream);
                 let Ok(hosted_permits) = hosted.permits(&caller) else {
                     tokio::spawn(turn_away(stream));
@@ -324,10 +327,7 @@ async fn accept(
                     drop(hosted_permits);
                 });
             }
-            Err(error) => {
-                tracing::warn!("could not accept a connection on the control socket: {error}");
-                tokio::time::sleep(limits::BACKOFF_FIRST).await;
-            }
+            Err(error) => failures.wait_after(&error).await,
         }
     }
 

@@ -17,6 +17,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Sleep, sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 
+use crate::accept_failures::AcceptFailures;
 use crate::limits;
 
 /// A listening socket, with the connection limit and the TLS settings of its server.
@@ -36,12 +37,14 @@ pub(super) async fn serve(server: HttpListener, router_of: impl Fn(&TcpStream) -
     let HttpListener { listener, connections_max, is_keep_alive, tls } = server;
     let permits = Arc::new(Semaphore::new(connections_max));
     let mut connections = JoinSet::new();
+    let mut failures = AcceptFailures::new("an HTTP connection");
     loop {
         while connections.try_join_next().is_some() {}
         // The semaphore is never closed, so a permit becomes free eventually.
         let Ok(permit) = Arc::clone(&permits).acquire_owned().await else { return };
         match listener.accept().await {
             Ok((stream, _)) => {
+                failures.end();
                 limit_lost(&stream);
                 let router = router_of(&stream);
                 let tls = tls.clone();
@@ -54,10 +57,7 @@ pub(super) async fn serve(server: HttpListener, router_of: impl Fn(&TcpStream) -
                     drop(permit);
                 });
             }
-            Err(error) => {
-                tracing::warn!("could not accept an HTTP connection: {error}");
-                tokio::time::sleep(limits::BACKOFF_FIRST).await;
-            }
+            Err(error) => failures.wait_after(&error).await,
         }
     }
 }

@@ -22,6 +22,7 @@ const FLOORS: &[(&str, &[&str], Neighbours)] = &[
             "ids",
             "metrics",
             "trace",
+            "accept_failures",
             "bounded_cache",
             "children",
             "durable_file",
