@@ -70,9 +70,17 @@ pub fn read_regular(path: &Path) -> Result<Vec<u8>> {
 
 /// Removes a file, if it exists.
 pub fn remove(path: &Path) -> Result<()> {
-    match std::fs::remove_file(path) {
-        Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
+    unless_missing(path, std::fs::remove_file(path))
+}
+
+/// Returns the result of the removal of a file. An error counts as success if the file is missing:
+/// a read-only file system refuses a removal before it looks for the file.
+fn unless_missing(path: &Path, removed: Result<()>) -> Result<()> {
+    let is_missing = |error: &Error| error.kind() == ErrorKind::NotFound;
+    match removed {
+        Err(error) if is_missing(&error) => Ok(()),
+        Err(_) if path.symlink_metadata().is_err_and(|error| is_missing(&error)) => Ok(()),
+        removed => removed,
     }
 }
 
@@ -247,6 +255,20 @@ mod tests {
         let mut names: Vec<_> = names.collect();
         names.sort();
         assert_eq!(names, ["key", "key.organism.new", "key.pub", "keys.new"]);
+    }
+
+    #[test]
+    fn a_removal_that_is_refused_fails_only_for_a_file_that_exists() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("file");
+        let refused = || Err(ErrorKind::ReadOnlyFilesystem.into());
+        unless_missing(&path, refused()).unwrap();
+
+        std::os::unix::fs::symlink("nowhere", &path).unwrap();
+        let error = unless_missing(&path, refused()).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::ReadOnlyFilesystem);
+        remove(&path).unwrap();
+        remove(&path).unwrap();
     }
 
     #[test]
