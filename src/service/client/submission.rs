@@ -82,6 +82,8 @@ impl SubmissionProgress {
     }
 
     pub(super) fn of_fork(fork: &OpenedFork, retries: RetryDeadline) -> Self {
+        // The fork is on record, whatever its results are.
+        let retries = RetryDeadline { is_unsure: true, ..retries };
         let OpenedFork { thread, calls, client, secret } = fork.clone();
         let expected = ExpectedReplies::Results(calls.len());
         let request = ResultsRequest { thread, calls, client: Some(client), secret };
@@ -100,11 +102,6 @@ impl SubmissionProgress {
         }
     }
 
-    /// Whether a pump may have recorded an earlier attempt.
-    const fn may_be_on_record(&self) -> bool {
-        self.retries.is_unsure || matches!(self.request, ServiceRequest::AwaitResults(_))
-    }
-
     fn begin_attempt(&mut self) {
         self.waits.begin_attempt();
         self.unavailable = None;
@@ -118,7 +115,7 @@ impl SubmissionProgress {
         match response {
             ServiceResponse::SubmitUpdate(SubmitUpdate::Refused { refusal, .. })
                 if refusal.rule == RefusalRule::UnknownCaller
-                    && (is_local_silent || self.may_be_on_record()) =>
+                    && (is_local_silent || self.retries.is_unsure) =>
             {
                 self.failed = Some(self.missing_proof(&refusal));
             }
@@ -177,7 +174,7 @@ impl SubmissionProgress {
                 Some(PartitionUnavailable::passing(refusal.to_string()))
             }
             // An earlier attempt may be recorded.
-            RefusalRule::Busy | RefusalRule::StorageFull if self.may_be_on_record() => {
+            RefusalRule::Busy | RefusalRule::StorageFull if self.retries.is_unsure => {
                 Some(PartitionUnavailable::lasting(refusal.to_string()).unsure())
             }
             _ => None,
@@ -216,7 +213,7 @@ impl SubmissionProgress {
     async fn end_attempt(&mut self, attempted: Result<(), Error>) -> Result<(), Error> {
         if let Err(error) = attempted {
             let partition = self.retries.partition;
-            return Err(if self.may_be_on_record() { error.undecided(partition) } else { error });
+            return Err(if self.retries.is_unsure { error.undecided(partition) } else { error });
         }
 
         if self.expected.is_nothing() {
@@ -421,9 +418,10 @@ mod tests {
     }
 
     /// A pump that proves no client refuses only the results. The calls are on record, so the
-    /// error must leave their result open. Any other error is final.
+    /// error must leave their result open, also if the organism has no room for the wait or the
+    /// wait failed. Any other error is final.
     #[tokio::test]
-    async fn refused_results_leave_open_how_an_accepted_request_ends() {
+    async fn refused_or_missing_results_leave_open_how_an_accepted_request_ends() {
         let thread = ThreadId::parse("sess-accepted").unwrap();
         let calls = vec![CallId(MessageId(Uuid::now_v7()))];
         let retries = || {
@@ -455,6 +453,20 @@ mod tests {
                 let error = error.to_string();
                 assert!(error.contains("it has no secret"), "{error}");
                 assert!(error.contains("`organism thread sess-accepted`"), "{error}");
+            }
+
+            for (is_allowed, why) in [
+                (false, PartitionUnavailable::lasting("too many commands")),
+                (false, PartitionUnavailable::failed("it failed")),
+                (true, PartitionUnavailable::failed("it failed")),
+            ] {
+                for mut progress in [of_fork(), of_accepted()] {
+                    progress.retries.is_allowed = is_allowed;
+                    progress.begin_attempt();
+                    progress.take(ServiceResponse::Unavailable(why.clone()), is_local_silent);
+                    let error = progress.end_attempt(Ok(())).await.unwrap_err();
+                    assert!(matches!(error, Error::Undecided { .. }), "{error:?}");
+                }
             }
 
             for mut progress in [of_fork(), of_accepted()] {
