@@ -5,6 +5,7 @@
 
 // Floor 0: ground.
 mod accept_failures;
+mod blocking_work;
 mod bounded_cache;
 pub mod children;
 pub mod clock;

@@ -13,11 +13,11 @@ use super::health::{HealthMonitor, HostedHealth};
 use super::model_metrics::ModelCounts;
 use super::models::{ConfiguredModels, ModelLimiters};
 use super::{
-    Error, exporter, flush_spans, local_agents, nats_config, reload, run_blocking, tracer,
-    with_core_words,
+    Error, exporter, flush_spans, local_agents, nats_config, reload, tracer, with_core_words,
 };
 use crate::agent::history::transfer;
 use crate::agent::{AgentMemories, ModelAgent, ThreadMemory};
+use crate::blocking_work;
 use crate::bus::native_host::{self, HandlerContext, NativeHandler, NativeHost};
 use crate::bus::nats::{
     ConfiguredHosts, ListenerSubjects, RemoteAgentHost, RemoteSink, ThreadMark, ThreadTransfer,
@@ -191,7 +191,7 @@ impl HostedAgents {
             let around = ConfigEnvironment::of_process();
             move || config::load_for_host(&before.file, &around, has_own_keys)
         };
-        let after = match run_blocking(loading).await? {
+        let after = match blocking_work::run(loading).await? {
             Ok(after) => after,
             Err(problems) => return Ok(reload::invalid(&problems)),
         };
@@ -218,7 +218,7 @@ impl HostedAgents {
             return Ok(reload::invalid(&missing));
         }
 
-        let after = Arc::new(run_blocking(move || with_core_words(after)).await??);
+        let after = Arc::new(blocking_work::run(move || with_core_words(after)).await??);
         self.take_config(&after, &specs)?;
         *config = Arc::clone(&after);
         let changes = changes.into_iter().map(|change| change.path).collect();

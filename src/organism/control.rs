@@ -224,6 +224,9 @@ impl ControlContext {
             Err(super::Error::Service(Error::NotReady { detail })) => {
                 ServiceResponse::Unavailable(PartitionUnavailable::lasting(detail))
             }
+            Err(super::Error::Service(error @ Error::Panicked)) => {
+                ServiceResponse::Unavailable(PartitionUnavailable::failed(error.to_string()))
+            }
             Err(error) => ServiceResponse::failed(error),
         }
     }

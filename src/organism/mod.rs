@@ -45,6 +45,7 @@ use std::time::Duration;
 use tokio::runtime;
 use uuid::Uuid;
 
+use crate::blocking_work::BlockingWorkError;
 use crate::bus::{Host, Sink};
 use crate::config::{Config, ConfigProblems, StorageConfig};
 use crate::contract::goal_schema;
@@ -191,6 +192,15 @@ impl From<project::Error> for Error {
     }
 }
 
+impl From<BlockingWorkError> for Error {
+    fn from(error: BlockingWorkError) -> Self {
+        match error {
+            BlockingWorkError::Panicked => Self::Service(error.into()),
+            BlockingWorkError::Stopped => Self::Stopped,
+        }
+    }
+}
+
 impl From<PumpStopped> for Error {
     fn from(_: PumpStopped) -> Self {
         Self::Stopped
@@ -211,14 +221,6 @@ impl Error {
         let context = context.into();
         move |source| Self::Io { context, source }
     }
-}
-
-/// Runs the function `work` on an OS thread that may block, and returns the result of `work`.
-/// Returns [`Error::Stopped`] if `work` panicked, or if the runtime ended before `work` began.
-async fn run_blocking<T: Send + 'static>(
-    work: impl FnOnce() -> T + Send + 'static,
-) -> Result<T, Error> {
-    tokio::task::spawn_blocking(work).await.map_err(|_| Error::Stopped)
 }
 
 /// Version of the program, as each boot records it.

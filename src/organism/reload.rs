@@ -16,7 +16,8 @@ use super::access::AccessRules;
 use super::alerts::AlertWatch;
 use super::hosts::{HostFactory, SharedHosts, drain_all};
 use super::pump_runtime::{PumpRuntime, core_config, gate_of};
-use super::{Error, HostedListener, operator, run_blocking, with_core_words};
+use super::{Error, HostedListener, operator, with_core_words};
+use crate::blocking_work;
 use crate::bus::Host;
 use crate::config::{self, Config, ConfigEnvironment, ConfigProblems, ReloadComparison};
 use crate::ids::{Digest, ListenerName};
@@ -173,7 +174,7 @@ impl ReloadService {
             let before = Arc::clone(&before);
             move || load_again(&before)
         };
-        let after = match run_blocking(loading).await? {
+        let after = match blocking_work::run(loading).await? {
             Ok(after) => after,
             Err(problems) => return Ok(invalid(&problems)),
         };
@@ -197,7 +198,7 @@ impl ReloadService {
             return Err(PumpUnavailable::Waits(obstacle).into());
         }
 
-        let after = Arc::new(run_blocking(move || with_core_words(after)).await??);
+        let after = Arc::new(blocking_work::run(move || with_core_words(after)).await??);
         self.0.exchange_all(&after, &origin).await?;
         self.0.rules.replace(&after);
 

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::blocking_work::BlockingWorkError;
 use crate::ids::{Digest, ThreadId};
 use crate::{journal, nats};
 
@@ -211,6 +212,15 @@ impl Error {
     /// then fails, too.
     pub const fn is_of_other_program(&self) -> bool {
         matches!(self, Self::OtherVersion { .. } | Self::UnreadableResponse { .. })
+    }
+}
+
+impl From<BlockingWorkError> for Error {
+    fn from(error: BlockingWorkError) -> Self {
+        match error {
+            BlockingWorkError::Panicked => Self::Panicked,
+            BlockingWorkError::Stopped => Self::Stopped,
+        }
     }
 }
 

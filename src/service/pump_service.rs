@@ -14,6 +14,7 @@ use super::{
     SubmitUpdate, TreeWatch,
 };
 use crate::audit::{self, CallPreviewView, ForkPoint, HeldCall, PointTurn};
+use crate::blocking_work;
 use crate::envelope::Refusal;
 use crate::ids::{CallId, Digest, ListenerName, MessageId, Position, ThreadId};
 use crate::journal;
@@ -69,6 +70,8 @@ impl PumpService {
         let why = match self.carry_out(request, responses).await {
             Err(Error::NotReady { detail }) => PartitionUnavailable::lasting(detail),
             Err(Error::Undecided { detail }) => PartitionUnavailable::lasting(detail).unsure(),
+            // Only work that reads can fail in this way, so it has done nothing.
+            Err(error @ Error::Panicked) => PartitionUnavailable::failed(error.to_string()),
             other => return other,
         };
         responses.send(ServiceResponse::Unavailable(why)).await.ok();
@@ -95,8 +98,8 @@ impl PumpService {
             }
             ServiceRequest::JournalId { .. } => {
                 let data = self.data.clone();
-                let journal = tokio::task::spawn_blocking(move || journal_in(&data)).await;
-                ServiceResponse::JournalId(journal.map_err(|_| Error::Stopped)??)
+                let journal = blocking_work::run(move || journal_in(&data)).await??;
+                ServiceResponse::JournalId(journal)
             }
             ServiceRequest::HeldThread { message, .. } => {
                 ServiceResponse::HeldThread(self.answer(self.pump.held_thread(message)).await?)
@@ -217,7 +220,7 @@ impl PumpService {
             let taken_over = point.taken_over(&reader, &fork, &is_answered)?;
             Ok(taken_over.map(|taken_over| (point, taken_over)))
         };
-        let found = tokio::task::spawn_blocking(find).await.map_err(|_| Error::Stopped)??;
+        let found = blocking_work::run(find).await??;
         let Some((point, taken_over)) = found else {
             let text = format!("the message {message} is no place at which a thread can be forked");
             return Ok(ServiceResponse::failed(text));
@@ -335,7 +338,7 @@ impl PumpService {
         // Read from the journal, because a pump answers no query while its journal is unavailable.
         let data = self.data.clone();
         let read = move || JournalReader::open(&data)?.head(&thread);
-        let head = tokio::task::spawn_blocking(read).await;
+        let head = blocking_work::run(read).await;
         // If the journal cannot be read, the pump decides on the suggestion.
         if matches!(head, Ok(Ok(Some(_)))) {
             submission.suggest_new_thread(partition, partitions);
@@ -523,7 +526,7 @@ async fn recorded(
         }
     };
 
-    let records = tokio::task::spawn_blocking(read).await.map_err(|_| Error::Stopped)??;
+    let records = blocking_work::run(read).await??;
     let result = client_result(records.iter().map(|sealed| &sealed.record), call);
     Ok(result.map(|(how, messages)| {
         let replies = messages.into_iter().map(ReplyPayload::of).collect();

@@ -5,6 +5,7 @@ use uuid::Uuid;
 use super::pump_service::PumpService;
 use super::{Error, RetryReport, RetryRequest, ServiceResponse};
 use crate::audit::RetrySource;
+use crate::blocking_work;
 use crate::ids::{Digest, ListenerName, MessageId};
 use crate::journal::sqlite::JournalReader;
 use crate::pump::core::RetryRuling;
@@ -17,7 +18,7 @@ impl PumpService {
         let RetryRequest { message, record, source, thread, is_confirmed, origin, .. } = request;
         let data = self.data.clone();
         let find = move || RetrySource::find(&JournalReader::open(&data)?, record, message);
-        let found = tokio::task::spawn_blocking(find).await.map_err(|_| Error::Stopped)??;
+        let found = blocking_work::run(find).await??;
         let found = match found {
             Ok(found) if found.tree == source => found,
             Ok(_) => {

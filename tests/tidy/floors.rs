@@ -23,6 +23,7 @@ const FLOORS: &[(&str, &[&str], Neighbours)] = &[
             "metrics",
             "trace",
             "accept_failures",
+            "blocking_work",
             "bounded_cache",
             "children",
             "durable_file",

@@ -13,6 +13,7 @@ use tokio::time::sleep;
 
 use super::membership::PartitionHeir;
 use super::{PartitionLocation, PartitionMap};
+use crate::blocking_work;
 use crate::clock::Time;
 use crate::config::{Config, StorageConfig};
 use crate::ids::Position;
@@ -23,7 +24,7 @@ use crate::mutant::mutant;
 use crate::organism::alerts::report_failed_start;
 use crate::organism::pump_runtime::{PumpRuntime, StartPurpose};
 use crate::organism::reload::ReloadService;
-use crate::organism::{Error, core, run_blocking};
+use crate::organism::{Error, core};
 use crate::pump::ResidentCore;
 use crate::pump::driver::WriteObstacle;
 use crate::trace::SpanTracer;
@@ -168,7 +169,7 @@ impl PartitionWorker {
             // The stop came at the moment when the lease was acquired, so the lease is released
             // again.
             let closing = move || journal.close(Time::now());
-            run_blocking(closing).await??;
+            blocking_work::run(closing).await??;
         }
 
         Ok(None)

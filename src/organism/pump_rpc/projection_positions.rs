@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use super::PumpRpc;
 use super::server::is_inbox;
+use crate::blocking_work;
 use crate::config::{Config, StorageConfig};
 use crate::journal::jetstream::{MemberId, ProjectionReport};
 use crate::nats::Message;
@@ -46,7 +47,7 @@ impl PumpRpc {
 
                 let known = members();
                 let report = move || ProjectionReport::of(&data, known);
-                match tokio::task::spawn_blocking(report).await {
+                match blocking_work::run(report).await {
                     Ok(Ok(report)) => {
                         let report = serde_json::to_vec(&report).expect("plain data is JSON");
                         client.publish(inbox, report.into()).await.ok();

@@ -22,8 +22,9 @@ use std::sync::Arc;
 
 use super::access::refuse_hosted_start;
 use super::own_journal::in_own_journal;
-use super::{Error, Organism, operator, run_blocking};
+use super::{Error, Organism, operator};
 use crate::audit::{RecordedMoment, has_equal_finals, pair_results, thread_timeline};
+use crate::blocking_work;
 use crate::config::{Config, TrialSource};
 use crate::envelope::{Money, Spending};
 use crate::ids::{Digest, ListenerName, Position, ThreadId};
@@ -183,7 +184,7 @@ impl Trial<'_> {
     async fn run(&mut self, tried: &TrialThread) -> Result<TrialOutcome, Error> {
         let TrialThread { thread, journal } = tried.clone();
         let root = thread.clone();
-        let reading = run_blocking(move || {
+        let reading = blocking_work::run(move || {
             let reader = JournalReader::open(&journal)?;
             Conversation::read(&reader, &root)
         });
