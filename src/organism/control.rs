@@ -6,6 +6,7 @@
 //! response, unless the request states that the client may send another request.
 
 mod connection_bound;
+mod orphan_reaper;
 
 use std::io;
 use std::os::unix::fs::PermissionsExt as _;
@@ -17,7 +18,6 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{UnixListener, UnixStream};
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinError, JoinHandle};
 use tokio::time::timeout;
@@ -39,6 +39,7 @@ use crate::service::{
 };
 use crate::thread::DecisionOrigin;
 use connection_bound::ConnectionBound;
+use orphan_reaper::reap_orphans;
 
 /// Minimum size of one read in bytes. Most requests fit into one read. A larger buffer would cost
 /// memory, because each client that waits for results keeps its buffer.
@@ -343,25 +344,6 @@ async fn accept(
         let Ok(stream) = stream else { continue };
         let caller = context.caller(&stream);
         tokio::spawn(serve(stream, caller, context.clone(), serving.clone(), closed.clone()));
-    }
-}
-
-/// Collects the exit codes of processes that have detached themselves from a listener.
-async fn reap_orphans() {
-    let mut ended = match signal(SignalKind::child()) {
-        Ok(ended) => ended,
-        Err(error) => {
-            return tracing::warn!(
-                "could not watch for ended child processes, so orphans remain zombies: {error}"
-            );
-        }
-    };
-
-    while ended.recv().await.is_some() {
-        // The task that waits for this child collects its exit code first. One search covers the
-        // ends of many children.
-        tokio::time::sleep(limits::ORPHAN_REAP_DELAY).await;
-        tokio::task::spawn_blocking(children::reap_orphans).await.ok();
     }
 }
 

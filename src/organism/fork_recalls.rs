@@ -14,8 +14,11 @@
 use std::collections::HashMap;
 use std::path::PathBuf;
 
+use tokio::runtime;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::oneshot;
 
+use crate::blocking_work;
 use crate::bounded_cache::BoundedCache;
 use crate::config::Config;
 use crate::envelope::{Message, MessageKind};
@@ -52,11 +55,12 @@ pub(super) async fn serve(
     while let Some(search) = searches.recv().await {
         let Some(mut own) = idle.take() else { return };
         let pump = pump.clone();
-        let searching = tokio::task::spawn_blocking(move || {
+        let (result, searched) = oneshot::channel();
+        drop(blocking_work::start(&runtime::Handle::current(), move || {
             let reported = own.carry_out(&search, &pump);
-            (own, reported)
-        });
-        let Ok((own, Ok(()))) = searching.await else { return };
+            result.send((own, reported)).ok();
+        }));
+        let Ok((own, Ok(()))) = searched.await else { return };
         idle = Some(own);
     }
 }

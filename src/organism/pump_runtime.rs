@@ -21,6 +21,7 @@ use super::models::ModelLimiters;
 use super::nats_listeners;
 use super::workflow_runs::{self, OpenDefinitions, WorkflowRuns};
 use super::{Error, NativeHostBuilder};
+use crate::blocking_work;
 use crate::bus::nats::PromptConfig;
 use crate::bus::process::{PumpMark, end_leftovers};
 use crate::clock::Time;
@@ -267,7 +268,7 @@ impl PumpRuntime {
             }
             ended
         };
-        let ended = tokio::task::spawn_blocking(join).await;
+        let ended = blocking_work::run(join).await;
         match ended {
             Ok(Ok(result)) => Ok(result.map_err(|error| error.in_journal(journal))?),
             Ok(Err(_)) | Err(_) => Err(Error::Stopped),

@@ -10,6 +10,7 @@ use std::time::Instant;
 
 use tokio::sync::{OnceCell, Semaphore};
 
+use crate::blocking_work;
 use crate::bus::Delivery;
 use crate::envelope::{NotReserved, Reservation};
 use crate::ids::{Digest, Position, ThreadId};
@@ -458,7 +459,7 @@ impl NatsShared {
             );
             shared.send_response(inbox, Ok(AgentResponse::default()));
         };
-        if is_short { end() } else { drop(self.runtime().spawn_blocking(end)) }
+        if is_short { end() } else { drop(blocking_work::start(self.runtime(), end)) }
     }
 }
 

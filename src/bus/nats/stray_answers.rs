@@ -12,6 +12,7 @@ use super::host::NatsShared;
 use super::in_flight::StrayVerdict;
 use super::responses::{self, ListenerResponse};
 use super::tokens::AttemptToken;
+use crate::blocking_work;
 use crate::bus::Outcome;
 use crate::bus::answer::{ALREADY_ANSWERED, NamedAttempt};
 use crate::envelope::AttemptFailure;
@@ -74,7 +75,7 @@ impl NatsShared {
         if bytes <= limits::NATS_INLINE_CHECK_BYTES {
             check();
         } else {
-            self.runtime.spawn_blocking(check);
+            drop(blocking_work::start(&self.runtime, check));
         }
     }
 

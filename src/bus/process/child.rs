@@ -10,9 +10,11 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
 use tokio::net::unix::pipe;
 use tokio::process::{ChildStdin, ChildStdout, Command};
+use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
+use crate::blocking_work;
 use crate::bus::nats::header_names::URL_VARIABLE;
 use crate::children::{self, OwnedChild};
 use crate::ids::ListenerName;
@@ -220,7 +222,7 @@ impl Child {
         if exited.is_ok() && children::is_subreaper() {
             // Zombies of the group are collected first, because a zombie is no process that is left
             // running.
-            tokio::task::spawn_blocking(children::reap_orphans).await.ok();
+            blocking_work::start(&Handle::current(), children::reap_orphans).await.ok();
         }
         if exited.is_ok() && self.group.is_some_and(|group| test_kill_process_group(group).is_ok())
         {

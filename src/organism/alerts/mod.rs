@@ -22,10 +22,10 @@ use std::thread::JoinHandle;
 
 use tokio::runtime;
 use tokio::sync::{Mutex, watch};
-use tokio::task::spawn_blocking;
 
 use super::Error;
 use super::index_follower::IndexLag;
+use crate::blocking_work;
 use crate::bus::process::PumpMark;
 use crate::clock::Time;
 use crate::config::Config;
@@ -187,7 +187,7 @@ impl AlertWatch {
 async fn end(follower: RunningFollower) {
     let RunningFollower { thread, command } = follower;
     drop(command);
-    if !matches!(spawn_blocking(move || thread.join()).await, Ok(Ok(()))) {
+    if !matches!(blocking_work::run(move || thread.join()).await, Ok(Ok(()))) {
         tracing::error!("the thread of alerts panicked");
     }
 }

@@ -10,6 +10,7 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
 use super::super::access::BrowserId;
 use super::super::present_facts::is_stopped;
 use super::content_version::ContentVersion;
+use crate::blocking_work;
 use crate::ids::{Position, ThreadId};
 use crate::journal::partitions_in;
 use crate::journal::sqlite::JournalReader;
@@ -211,7 +212,7 @@ async fn versions_of(
     trees: Vec<FollowedTree>,
 ) -> HashMap<FollowedTree, ContentVersion> {
     let data = data.to_owned();
-    let look = tokio::task::spawn_blocking(move || {
+    let look = blocking_work::run(move || {
         let journals = partitions_in(&data).into_iter();
         let open = |(partition, journal): (Option<u32>, PathBuf)| {
             Some((partition.unwrap_or_default(), JournalReader::open(&journal).ok()?))
