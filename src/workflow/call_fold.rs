@@ -29,7 +29,7 @@ use super::run_definition::{RetryRecord, RunRules, recorded_retries};
 use super::run_retry::RunArchive;
 use super::run_state::{GoalFailure, GoalRun, RunEvent, RunState, RunStep, WorkflowRun};
 use super::shapes::is_label_of;
-use super::undo::{RunUndo, UndoRules, UndoStep, label_of};
+use super::undo::{RunUndo, UndoRules, UndoStep, undone_call};
 use super::view::ViewValue;
 
 /// A request that a workflow run sends to the core of the pump, or the result of the run.
@@ -460,16 +460,14 @@ impl<'a> CallFold<'a> {
     pub fn undone_goals(&mut self) -> Vec<usize> {
         let own = self.threads.all.get(self.threads.earlier..).unwrap_or_default();
         let undoing = own.iter().filter(|opened| opened.goal.is_none());
-        let undoing: Vec<_> = undoing.map(|opened| opened.thread.clone()).collect();
-        if undoing.is_empty() {
+        let undone: HashSet<_> =
+            undoing.filter_map(|opened| undone_call(opened.thread.label())).collect();
+        if undone.is_empty() {
             return Vec::new();
         }
 
         let calls = self.calls(HandOverRecords::OwnTree);
-        let undone = calls.iter().filter(|call| {
-            let label = label_of(call.id);
-            undoing.iter().any(|thread| thread.label().starts_with(&label))
-        });
+        let undone = calls.iter().filter(|call| undone.contains(&call.id));
         let goals = undone.flat_map(|call| {
             let holds = |opened: &&OpenedThread| call.thread.is_within(&opened.thread);
             self.threads.all.iter().filter(holds).filter_map(|opened| opened.goal)

@@ -14,7 +14,7 @@ use crate::ids::{Attempt, CallId, ListenerName, MessageId, Position, ThreadId};
 use crate::thread::{Closing, Fact, Record};
 use crate::xml::element::Element;
 
-use super::undo::label_of;
+use super::undo::undone_call;
 
 /// A call that was made beneath a run.
 #[derive(Debug, Clone)]
@@ -157,12 +157,13 @@ pub(super) fn undo_threads_of(
     others: &HashSet<CallId>,
     calls: &[NestedCall],
 ) -> Vec<(CallId, ThreadId)> {
-    let calls: HashMap<_, _> = calls.iter().map(|call| (label_of(call.id), call.id)).collect();
+    let calls: HashSet<_> = calls.iter().map(|call| call.id).collect();
     let facts = records.iter().flat_map(|record| &record.facts);
     let undos = facts.filter_map(|fact| match fact {
         // Only a workflow can open a thread that is bound to the call of a run.
         Fact::ThreadOpened { thread, bound: Some(run), .. } if others.contains(run) => {
-            Some((*calls.get(thread.label())?, thread.clone()))
+            let undone = undone_call(thread.label()).filter(|call| calls.contains(call))?;
+            Some((undone, thread.clone()))
         }
         _ => None,
     });
@@ -311,6 +312,7 @@ mod tests {
     use crate::envelope::{AttemptFailure, Payload};
     use crate::ids::{Digest, PayloadName};
     use crate::thread::{Input, Opener, Opening};
+    use crate::workflow::undo::label_of;
 
     fn call() -> CallId {
         CallId(MessageId(Uuid::from_u128(1)))
@@ -431,11 +433,14 @@ mod tests {
         let (calls, _) =
             calls_beneath(&[record(1, vec![requested()])], &[&thread()], None).unwrap();
         let label = label_of(call());
+        let numbered = format!("{label}-1");
         let undone = |fact: Fact| {
             let found = undo_threads_of(&[record(2, vec![fact])], &HashSet::from([run(7)]), &calls);
             found.into_iter().map(|(undone, thread)| (undone, thread.label().to_owned())).next()
         };
         assert_eq!(undone(opened(&label, "trip", Some(run(7)))), Some((call(), label.clone())));
+        let again = opened(&numbered, "trip", Some(run(7)));
+        assert_eq!(undone(again), Some((call(), numbered)), "the label was taken");
         assert_eq!(undone(opened(&label, "trip", Some(run(8)))), None, "of the run itself");
         assert_eq!(undone(opened(&label, "writer", None)), None, "an agent chose the label");
         let other = label_of(run(2));

@@ -95,7 +95,7 @@ pub use run_watch::{GoalStatus, RunWatch};
 pub use shapes::labels as agent_labels;
 pub use single_braces::single_braces;
 pub use typed_outputs::{generated_answer, goal_schema, has_judge, has_verdicts, typed_answers};
-pub use undo::{LeftCall, RunUndo, UndoRules, UndoStep, UndoTarget};
+pub use undo::{LeftCall, RunUndo, UndoRules, UndoStep, UndoTarget, undone_call};
 pub use undo_plan::{PlannedUndo, planned_undo};
 pub use verdicts::{judgement_name, verdict_name, verdict_schema};
 pub use view::{ViewEntry, ViewValue};

@@ -116,6 +116,9 @@ const UNKNOWN_OUTCOME: &str = "unknown-outcome";
 /// text.
 const LABEL: &str = "undo_";
 
+/// Length of the id of a call in such a label.
+const ID_CHARS: usize = 36;
+
 /// Label of the thread that sends a person the list of calls that were not undone.
 pub const REPORT_LABEL: &str = "undo-report";
 
@@ -132,6 +135,18 @@ fn is_of_undo(call: &NestedCall) -> bool {
 
 pub fn label_of(call: CallId) -> String {
     format!("{LABEL}{call}")
+}
+
+/// Returns the call that is undone in a thread with this label. If several threads were opened to
+/// undo one call, the core has appended a number to the label of each but the first. Returns `None`
+/// if no call is undone in such a thread.
+pub fn undone_call(label: &str) -> Option<CallId> {
+    let (id, number) = label.strip_prefix(LABEL)?.split_at_checked(ID_CHARS)?;
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    if !number.is_empty() && !number.strip_prefix('-').is_some_and(is_number) {
+        return None;
+    }
+    id.parse().ok().map(CallId)
 }
 
 /// A completed call that an undo takes back, with the payload that undoes it.
@@ -158,16 +173,12 @@ pub struct LeftCall {
 
 /// Returns the calls to undo, the newest at the end, and the calls whose effects cannot be undone.
 pub(super) fn plan(calls: &[NestedCall], rules: &UndoRules) -> (Vec<UndoTarget>, Vec<LeftCall>) {
-    let undone: HashMap<&str, &NestedCall> = calls
-        .iter()
-        .filter(|call| call.is_by_workflow)
-        .map(|call| (call.thread.label(), call))
-        .collect();
+    let undone = workflow_undos(calls);
     let mut own = OwnUndos::new(calls, rules);
     let mut targets = Vec::new();
     let mut left = Vec::new();
     for call in calls.iter().filter(|call| !rules.is_undoing(call)) {
-        let earlier = undone.get(label_of(call.id).as_str()).copied();
+        let earlier = undone.get(&call.id).copied();
         let earlier = earlier.filter(|_| !mutant("undo-again"));
         match judge(call, earlier, rules) {
             CallFate::Nothing => {}
@@ -185,6 +196,22 @@ pub(super) fn plan(calls: &[NestedCall], rules: &UndoRules) -> (Vec<UndoTarget>,
 
     targets.sort_by_key(|target| target.position);
     (targets, left)
+}
+
+/// Returns the calls with which workflows have undone other calls, or have tried to, by the ids of
+/// these other calls. If a workflow has tried several times to undo a call, the first successful
+/// attempt counts, or the last one if none was successful.
+fn workflow_undos(calls: &[NestedCall]) -> HashMap<CallId, &NestedCall> {
+    let mut undos: HashMap<CallId, &NestedCall> = HashMap::new();
+    for call in calls.iter().filter(|call| call.is_by_workflow) {
+        let Some(undone) = undone_call(call.thread.label()) else { continue };
+        let known = undos.entry(undone).or_insert(call);
+        if !is_done(&known.end) {
+            *known = call;
+        }
+    }
+
+    undos
 }
 
 /// Completed calls with which an agent or a goal undid other calls before the run failed. Does not
@@ -506,7 +533,8 @@ impl RunUndo {
     /// Records that the thread of an undo was opened. The label of the thread names the call to
     /// undo.
     fn opened(&mut self, thread: ThreadId, request: Option<MessageId>) {
-        let is_named = |call: &LeftCall| thread.label().starts_with(&label_of(call.call));
+        let undone = undone_call(thread.label());
+        let is_named = |call: &LeftCall| undone == Some(call.call);
         let phase = std::mem::replace(&mut self.phase, UndoPhase::Settling);
         let mut queue = match phase {
             UndoPhase::Undoing(queue) => queue,
@@ -754,6 +782,42 @@ mod tests {
 
         let by_workflow = NestedCall { is_by_workflow: true, ..undone };
         assert_eq!(planned(&[booked, by_workflow]), (vec![1], vec![]));
+    }
+
+    #[test]
+    fn an_undo_in_a_thread_with_a_number_counts() {
+        let booked = completed(1, "sess-aaaaaaaa.trip", BOOK);
+        let label = label_of(booked.id);
+        let undo = |number: u128, suffix: &str| NestedCall {
+            is_by_workflow: true,
+            ..completed(number, &format!("sess-aaaaaaaa.{label}{suffix}"), UNDONE)
+        };
+        let failed = |call: NestedCall| NestedCall {
+            end: CallEnd::Failed { code: "busy".to_owned() },
+            ..call
+        };
+        assert_eq!(planned(&[booked.clone(), undo(2, "-1")]), (vec![], vec![]));
+
+        let calls = [booked.clone(), undo(2, ""), failed(undo(3, "-1"))];
+        assert_eq!(planned(&calls), (vec![], vec![]), "the first attempt has undone it");
+        let calls = [booked.clone(), failed(undo(2, "")), undo(3, "-12")];
+        assert_eq!(planned(&calls), (vec![], vec![]), "the last attempt has undone it");
+        let calls = [booked, failed(undo(2, "")), failed(undo(3, "-1"))];
+        assert_eq!(planned(&calls), (vec![], vec![(1, "undo-failed".to_owned())]));
+    }
+
+    #[test]
+    fn the_label_of_an_undo_names_the_undone_call_with_or_without_a_number() {
+        let call = CallId(id(7));
+        let label = label_of(call);
+        for undo in [label.clone(), format!("{label}-1"), format!("{label}-12")] {
+            assert_eq!(undone_call(&undo), Some(call), "{undo}");
+        }
+        let other = [format!("{label}-"), format!("{label}1"), format!("{label}-a")];
+        for other in other.iter().map(String::as_str).chain(["undo_hotel", "draft", "undo-report"])
+        {
+            assert_eq!(undone_call(other), None, "{other}");
+        }
     }
 
     #[test]

@@ -10,6 +10,7 @@ use std::collections::HashMap;
 use crate::contract::{Contracts, Role};
 use crate::envelope::Message;
 use crate::ids::{CallId, ThreadId};
+use crate::workflow::undone_call;
 
 const UNDO: &str = "undo_";
 
@@ -60,12 +61,4 @@ impl<'a> CallPaths<'a> {
         let labels = thread.as_str().split_once('.');
         labels.map(|(_, labels)| labels.to_owned()).unwrap_or_default()
     }
-}
-
-/// Returns the call that is undone in the thread with this label. Returns `None` if no call is
-/// undone in this thread.
-fn undone_call(label: &str) -> Option<CallId> {
-    // If the label was taken, a number follows the id.
-    let id = label.strip_prefix(UNDO)?.get(..36)?;
-    id.parse().ok().map(|id| CallId(crate::ids::MessageId(id)))
 }
