@@ -12,7 +12,7 @@ use super::call_fold::{CallFold, UndoSource};
 use super::definition::{GoalId, WorkflowDefinition};
 use super::graph::GoalGraph;
 use super::run_clock::UncountedTimes;
-use super::run_definition::{RunRules, run_rules_of};
+use super::run_definition::{RunRules, stated_rules_of};
 use super::run_retry::{self, EarlierRun, RunRetry};
 use super::run_state::GoalFailure;
 use super::undo_plan::runs_of;
@@ -140,7 +140,9 @@ impl<'a> RunBasis<'a> {
         uncounted: UncountedTimes<'a>,
     ) -> Result<CallFold<'a>, BeginError> {
         let (opened, rest) = run.split_first().ok_or_else(run_retry::unknown_run)?;
-        let basis = Self { rules: run_rules_of(run), ..*self };
+        // A run without an outcome states no rules. It follows those of the run that goes on from
+        // it, which may be earlier than the present ones.
+        let basis = Self { rules: stated_rules_of(run).unwrap_or(self.rules), ..*self };
         let mut fold = basis.begin(opened, thread)?.with_uncounted(uncounted);
         if let Some(undo) = self.undo {
             fold = fold.with_undo(undo);

@@ -991,15 +991,8 @@ mod tests {
         }
     }
 
-    #[test]
-    fn a_retry_runs_a_goal_again_if_another_retry_has_undone_its_call() {
-        let handler = handler(None);
-        let reply = message(5, PayloadName::new("urn:test", "flow-output"), "<flow-output/>");
-        let result = Message { kind: MessageKind::Reply, ..Message::clone(&reply) };
-        let (mut thread, retry) = retried(ended(), result);
-        let other = CallId(MessageId(Uuid::from_u128(6)));
-        thread.push(Arc::new(Message { id: other.0, seq: 6, ..retry.clone() }));
-
+    /// Returns an archive in which the run `by` has undone the call of the goal `draft`.
+    fn archive_with_undo(by: CallId) -> RecordArchive {
         let call = message(20, PayloadName::new("urn:test", "write"), "<write/>");
         let beneath = |label: &str| ThreadId::parse(&format!("sess-aaaaaaaa.{label}")).unwrap();
         let undo = beneath(&label_of(CallId(call.id)));
@@ -1012,24 +1005,67 @@ mod tests {
         };
         let opener = Opener::Client { name: name("flow") };
         let opening = Some(Opening { opener, group: None, forward: false });
-        let by = name("flow");
-        let archive = RecordArchive(vec![
+        let workflow = name("flow");
+        RecordArchive(vec![
             Fact::Accepted { message: Arc::new(made), opening, key: None },
-            Fact::ThreadOpened { thread: undo, by, bound: Some(other), allotment: None },
-        ]);
+            Fact::ThreadOpened { thread: undo, by: workflow, bound: Some(by), allotment: None },
+        ])
+    }
 
+    /// Returns the phase of the goal `draft` at the beginning of the run that `request` begins. The
+    /// run follows `rules`. The run with the number 6 has undone the call of the goal.
+    fn phase_after_undo(request: &Message, thread: &[Arc<Message>], rules: RunRules) -> GoalPhase {
+        let handler = handler(None);
         let definition = &handler.definitions.current.as_ref().unwrap().definition;
         let (graph, _) = GoalGraph::new(definition);
+        let archive = archive_with_undo(CallId(MessageId(Uuid::from_u128(6))));
+        let source = UndoSource { rules: &handler.undo, archive: &archive, up_to: Position(1) };
         let once = &handler.once;
-        let phase = |rules, thread: &[Arc<Message>]| {
-            let source = UndoSource { rules: &handler.undo, archive: &archive, up_to: Position(1) };
-            let basis = RunBasis { definition, graph: &graph, once, undo: Some(source), rules };
-            basis.begin(&retry, thread).ok().unwrap().run().status(0).0
-        };
+        let basis = RunBasis { definition, graph: &graph, once, undo: Some(source), rules };
+        basis.begin(request, thread).ok().unwrap().run().status(0).0
+    }
+
+    /// Returns the messages of a thread with an ended run, and the request for a retry of this run.
+    fn completed_and_retried() -> (Vec<Arc<Message>>, Message) {
+        let reply = message(5, PayloadName::new("urn:test", "flow-output"), "<flow-output/>");
+        retried(ended(), Message { kind: MessageKind::Reply, ..Message::clone(&reply) })
+    }
+
+    fn retry_payload(run: u128) -> Payload {
+        let retry =
+            RunRetry { run: CallId(MessageId(Uuid::from_u128(run))), from: None, again: false };
+        Payload::new(retry.write(&name("flow")).to_xml())
+    }
+
+    #[test]
+    fn a_retry_runs_a_goal_again_if_another_retry_has_undone_its_call() {
+        let (mut thread, retry) = completed_and_retried();
+        let other = Message { id: MessageId(Uuid::from_u128(6)), seq: 6, ..retry.clone() };
+        thread.push(Arc::new(other));
+        let phase = |rules, thread: &[Arc<Message>]| phase_after_undo(&retry, thread, rules);
         assert_eq!(phase(RunRules::Present, &thread), GoalPhase::Waiting);
         assert_eq!(phase(RunRules::BeforeCore72, &thread), GoalPhase::Done);
+
         thread.pop();
         assert_eq!(phase(RunRules::Present, &thread), GoalPhase::Done, "no other retry");
+    }
+
+    #[test]
+    fn a_retry_that_ended_before_its_first_outcome_follows_the_rules_of_its_retry() {
+        let (mut thread, retry) = completed_and_retried();
+        let number = |number: u128| MessageId(Uuid::from_u128(number));
+        thread.push(Arc::new(Message { id: number(6), seq: 6, ..retry.clone() }));
+        let ended = CallId(number(7));
+        let request = Message { id: ended.0, seq: 7, call: Some(ended), ..retry.clone() };
+        thread.push(Arc::new(request));
+        let cancelled = core(8, "system-error", "code=\"cancelled\"", "");
+        let cause = Some(ended.0);
+        let result = Message { to: name("desk"), cause, ..Message::clone(&cancelled) };
+        thread.push(Arc::new(result));
+
+        let last = Message { payload: retry_payload(7), ..retry };
+        assert_eq!(phase_after_undo(&last, &thread, RunRules::Present), GoalPhase::Waiting);
+        assert_eq!(phase_after_undo(&last, &thread, RunRules::BeforeCore72), GoalPhase::Done);
     }
 
     #[test]

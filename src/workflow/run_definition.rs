@@ -124,16 +124,23 @@ pub(super) fn recorded_retries(message: &Message, workflow: &ListenerName) -> Op
 /// `messages` are all messages of the run's call, in their order. The rules count for the whole
 /// run.
 pub fn run_rules_of(messages: &[Arc<Message>]) -> RunRules {
+    stated_rules_of(messages).unwrap_or_default()
+}
+
+/// Returns the rules of the run with these messages, as [`run_rules_of`]. Returns `None` if nothing
+/// states the rules, because the run has not begun, or because it ended before its first outcome.
+pub(super) fn stated_rules_of(messages: &[Arc<Message>]) -> Option<RunRules> {
     let mut records = messages.iter().filter_map(|message| record_in(message, &message.to));
-    match records.next() {
+    let rules = match records.next() {
         Some(first) if first.attribute(ONCE).is_none() => RunRules::Early,
         Some(first) if first.attribute(ITEMS) != Some(ELEMENTS) => RunRules::TextItems,
         Some(first) if first.attribute(FAILURES) != Some(HANDLED) => RunRules::UnhandledFailures,
         Some(first) if first.attribute(RULES) != Some(RULES_PRESENT) => RunRules::BeforeCore72,
         Some(_) => RunRules::Present,
         None if messages.iter().skip(1).any(is_by_core) => RunRules::Early,
-        None => RunRules::Present,
-    }
+        None => return None,
+    };
+    Some(rules)
 }
 
 fn is_by_core(message: &Arc<Message>) -> bool {
