@@ -13,9 +13,9 @@ use super::definition::{GoalId, WorkflowDefinition};
 use super::graph::GoalGraph;
 use super::run_clock::UncountedTimes;
 use super::run_definition::{RunRules, stated_rules_of};
-use super::run_retry::{self, EarlierRun, RunRetry};
+use super::run_retry::{self, EarlierRun, RunRetry, is_retry};
 use super::run_state::GoalFailure;
-use super::undo_plan::runs_of;
+use super::undo_plan::RunChains;
 
 /// The data, apart from messages, from which the state of a new run is computed.
 #[derive(Clone, Copy)]
@@ -50,14 +50,25 @@ pub(super) fn definition_changed() -> GoalFailure {
     GoalFailure::new("definition-changed", reason)
 }
 
-/// Returns the calls of the retries before `request` that `run` does not go on from. Each of them
-/// may have undone calls of `run`, or of a run that `run` goes on from. `thread` contains all
-/// messages of the thread.
+/// Returns the calls of the retries before `request` that may have undone calls of `run`, or of a
+/// run that `run` goes on from. Leaves out `run`, and the runs that it goes on from. `thread`
+/// contains all messages of the thread.
 fn other_retries(request: &Message, run: &EarlierRun, thread: &[Arc<Message>]) -> HashSet<CallId> {
-    let earlier: Vec<_> =
-        thread.iter().filter(|message| message.seq < request.seq).cloned().collect();
-    let runs = run.messages.first().map(|opened| runs_of(opened, thread)).unwrap_or_default();
-    run_retry::retries_in(&earlier).filter(|other| !runs.contains(other)).collect()
+    let chains = RunChains::new(thread);
+    let runs = run.messages.first().map(|opened| chains.runs_of(opened)).unwrap_or_default();
+    let runs: HashSet<_> = runs.into_iter().collect();
+
+    // Only a retry for the same caller and workflow can go on from one of these runs.
+    let others = thread.iter().filter(|other| {
+        let is_alike = other.from == request.from && other.to == request.to;
+        other.seq < request.seq && is_alike && is_retry(other)
+    });
+    let others = others.filter(|other| !runs.contains(&CallId(other.id)));
+    let related = others.filter(|other| {
+        let chain = chains.runs_of(other);
+        chain.iter().any(|run| runs.contains(run)) || chains.is_cut_short(&chain)
+    });
+    related.map(|other| CallId(other.id)).collect()
 }
 
 impl<'a> RunBasis<'a> {

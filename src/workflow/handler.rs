@@ -1041,11 +1041,21 @@ mod tests {
     fn a_retry_runs_a_goal_again_if_another_retry_has_undone_its_call() {
         let (mut thread, retry) = completed_and_retried();
         let other = Message { id: MessageId(Uuid::from_u128(6)), seq: 6, ..retry.clone() };
-        thread.push(Arc::new(other));
+        thread.push(Arc::new(other.clone()));
         let phase = |rules, thread: &[Arc<Message>]| phase_after_undo(&retry, thread, rules);
         assert_eq!(phase(RunRules::Present, &thread), GoalPhase::Waiting);
         assert_eq!(phase(RunRules::BeforeCore72, &thread), GoalPhase::Done);
 
+        let mut redacted = other.clone();
+        assert!(redacted.payload.restore(&"\0".repeat(redacted.payload.len())));
+        *thread.last_mut().unwrap() = Arc::new(redacted);
+        assert_eq!(phase(RunRules::Present, &thread), GoalPhase::Waiting, "it is not known");
+
+        let unrelated = Message { payload: retry_payload(30), ..other.clone() };
+        *thread.last_mut().unwrap() = Arc::new(unrelated);
+        assert_eq!(phase(RunRules::Present, &thread), GoalPhase::Done, "of another run");
+        *thread.last_mut().unwrap() = Arc::new(Message { from: name("auditor"), ..other });
+        assert_eq!(phase(RunRules::Present, &thread), GoalPhase::Done, "of another caller");
         thread.pop();
         assert_eq!(phase(RunRules::Present, &thread), GoalPhase::Done, "no other retry");
     }

@@ -17,7 +17,7 @@ use super::run_definition::RunRules;
 use super::run_retry::RunRetry;
 use super::run_state::GoalPhase;
 use super::undo::plan;
-use super::undo_plan::{covered_calls, runs_of, sent_again};
+use super::undo_plan::{RunChains, covered_calls, sent_again};
 
 /// Completed calls that a retry would make again: all calls that one goal made to one listener.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -68,18 +68,19 @@ pub fn repeated_calls(
     };
 
     let mut threads = threads_of(&fold);
-    let mut runs = runs_of(request, messages);
+    let chains = RunChains::new(messages);
+    let mut runs = chains.runs_of(request);
     let mut unclear = Vec::new();
     for other in sent_again(request, messages) {
         let retry = RunRetry { run: CallId(other.id), from: None, again: true };
         match basis.begin(&opening_of(&retry, other, messages), messages) {
             Ok(fold) => {
                 threads.extend(threads_of(&fold));
-                runs.extend(runs_of(other, messages));
+                runs.extend(chains.runs_of(other));
             }
             // The run has another definition, or its request is redacted. So the goals of its calls
             // are not known, and each completed call may be made again.
-            Err(_) => unclear.extend(runs_of(other, messages)),
+            Err(_) => unclear.extend(chains.runs_of(other)),
         }
     }
 

@@ -18,7 +18,7 @@ use crate::xml::shape::QName;
 use super::definition::{GoalId, WorkflowDefinition};
 use super::run_definition::is_definition_record;
 use super::run_state::GoalFailure;
-use super::undo_plan::runs_of;
+use super::undo_plan::RunChains;
 
 /// Access to those messages, definitions and records in the journal that a workflow run needs in
 /// addition to the messages of its own call.
@@ -144,17 +144,20 @@ impl RunRetry {
             self.check_unrepeated(request, messages)?;
         }
 
-        let runs = runs_of(request, messages);
-        let is_open = |other: &&Arc<Message>| {
-            let mut earlier = messages.iter().filter(|message| message.seq < request.seq);
-            let has_ended = earlier.any(|message| is_result(message, other));
-            !has_ended && runs_of(other, messages).iter().any(|run| runs.contains(run))
-        };
-        let earlier = messages.iter().filter(|other| {
-            other.kind == MessageKind::Call && other.seq < request.seq && other.to == request.to
+        // The thread may hold thousands of runs, so the ended ones are found in one pass.
+        let earlier = || messages.iter().filter(|message| message.seq < request.seq);
+        let results = earlier().filter(|message| is_part_of_result(message, &request.from));
+        let ended: HashSet<_> = results.filter_map(|message| message.cause).collect();
+        let mut open = earlier().filter(|other| {
+            let is_alike = other.from == request.from && other.to == request.to;
+            other.kind == MessageKind::Call && is_alike && !ended.contains(&other.id)
         });
-        let mut earlier = earlier.filter(|other| other.from == request.from);
-        match earlier.find(is_open) {
+
+        let chains = RunChains::new(messages);
+        let runs = chains.runs_of(request);
+        let goes_on =
+            |other: &&Arc<Message>| chains.runs_of(other).iter().any(|run| runs.contains(run));
+        match open.find(goes_on) {
             Some(open) => Err(retry_not_ended(open.id)),
             None => Ok(()),
         }
@@ -271,12 +274,9 @@ impl RunRetry {
     }
 }
 
-/// Returns the calls of all retries among `messages`, also of those that were refused.
-pub(super) fn retries_in(messages: &[Arc<Message>]) -> impl Iterator<Item = CallId> {
-    let is_retry = |message: &&Arc<Message>| {
-        message.kind == MessageKind::Call && message.name == retry_name(&message.to)
-    };
-    messages.iter().filter(is_retry).map(|message| CallId(message.id))
+/// Whether `message` is a request for a retry, also one that was refused or redacted.
+pub(super) fn is_retry(message: &Message) -> bool {
+    message.kind == MessageKind::Call && message.name == retry_name(&message.to)
 }
 
 /// Returns the requests before `request` that retry `run` for the same caller. These are requests
@@ -344,9 +344,12 @@ fn has_result(request: &Message, messages: &[Arc<Message>]) -> bool {
 
 /// Whether `message` is the result of the run that `request` requested, or a part of this result.
 fn is_result(message: &Message, request: &Message) -> bool {
-    message.to == request.from
-        && message.cause == Some(request.id)
-        && matches!(message.kind, MessageKind::Reply | MessageKind::System)
+    message.cause == Some(request.id) && is_part_of_result(message, &request.from)
+}
+
+/// Whether `message` is the result of a run that `caller` requested, or a part of such a result.
+fn is_part_of_result(message: &Message, caller: &ListenerName) -> bool {
+    message.to == *caller && matches!(message.kind, MessageKind::Reply | MessageKind::System)
 }
 
 /// Returns the messages that operators have sent again with `request`, the latest first. The list
@@ -377,7 +380,8 @@ fn retried_by_operator(request: &Message, messages: &[Arc<Message>]) -> Option<M
 
 /// Returns the note of the operator who sent `request`. Returns `None` if a client sent it.
 fn operator_note<'m>(request: &Message, messages: &'m [Arc<Message>]) -> Option<&'m Arc<Message>> {
-    let note = messages.iter().find(|message| Some(message.id) == request.cause)?;
+    let cause = request.cause?;
+    let note = messages.iter().find(|message| message.id == cause)?;
     let is_of_core = *note.name.namespace == *system::NAMESPACE;
     (is_of_core && *note.name.local == *"operator-action").then_some(note)
 }

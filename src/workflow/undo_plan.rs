@@ -1,15 +1,15 @@
 //! Lists the calls that an undo of a recorded run would cover, without undoing them.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use crate::envelope::Message;
-use crate::ids::{CallId, ThreadId};
+use crate::ids::{CallId, MessageId, ThreadId};
 use crate::thread::Fact;
 
 use super::call_fold::UndoSource;
 use super::calls_beneath::{NestedCall, calls_beneath, undo_threads_of};
-use super::run_retry::{RunRetry, retried_by_operators, retries_in};
+use super::run_retry::{RunRetry, is_retry, retried_by_operators};
 use super::undo::{LeftCall, UndoTarget, plan};
 
 /// The calls beneath a run that an undo of the run would cover.
@@ -33,7 +33,7 @@ pub fn planned_undo(
     messages: &[Arc<Message>],
     undo: UndoSource<'_>,
 ) -> Result<PlannedUndo, String> {
-    let calls = covered_calls(&runs_of(request, messages), messages, undo)?;
+    let calls = covered_calls(&RunChains::new(messages).runs_of(request), messages, undo)?;
     let (mut targets, left) = plan(&calls, undo.rules);
     targets.reverse();
     Ok(PlannedUndo { targets, left })
@@ -61,7 +61,9 @@ pub(super) fn covered_calls(
     let mut threads: Vec<&ThreadId> = threads.collect();
     let calls = calls_beneath(&records, &threads, None);
     let Some((mut calls, _)) = calls else { return Ok(Vec::new()) };
-    let others: HashSet<_> = retries_in(messages).filter(|other| !runs.contains(other)).collect();
+    let retries = messages.iter().filter(|message| is_retry(message));
+    let others = retries.map(|retry| CallId(retry.id)).filter(|other| !runs.contains(other));
+    let others: HashSet<_> = others.collect();
     let undos = undo_threads_of(&records, &others, &calls);
     if !undos.is_empty() {
         threads.extend(undos.iter().map(|(_, thread)| thread));
@@ -73,37 +75,61 @@ pub(super) fn covered_calls(
     Ok(calls)
 }
 
-/// Returns the call of the run that `request` opened, and the calls of the runs that it retries.
-/// `messages` are all messages of the run's thread.
-pub(super) fn runs_of(request: &Message, messages: &[Arc<Message>]) -> Vec<CallId> {
-    let mut runs = vec![CallId(request.id)];
-    let mut request = request;
-    while let Some(Ok(retry)) = RunRetry::read(request, &request.to) {
-        let earlier = messages.iter().find(|message| message.id == retry.run.0);
-        let Some(earlier) = earlier.filter(|_| !runs.contains(&retry.run)) else { break };
-        runs.push(retry.run);
-        request = earlier;
+/// The messages of a thread by their ids, to find the runs that a run goes on from.
+pub(super) struct RunChains<'m> {
+    messages: HashMap<MessageId, &'m Message>,
+}
+
+impl<'m> RunChains<'m> {
+    /// `messages` are all messages of the thread.
+    pub fn new(messages: &'m [Arc<Message>]) -> Self {
+        Self { messages: messages.iter().map(|message| (message.id, &**message)).collect() }
     }
-    runs
+
+    /// Returns the message that requested `run`; `None` if the thread has no such message.
+    fn request_of(&self, run: CallId) -> Option<&'m Message> {
+        self.messages.get(&run.0).copied()
+    }
+
+    /// Returns the call of the run that `request` opened, and the calls of the runs that it
+    /// retries, the latest first.
+    pub fn runs_of(&self, request: &Message) -> Vec<CallId> {
+        let mut runs = vec![CallId(request.id)];
+        let mut request = request;
+        while let Some(Ok(retry)) = RunRetry::read(request, &request.to) {
+            let earlier = self.request_of(retry.run);
+            let Some(earlier) = earlier.filter(|_| !runs.contains(&retry.run)) else { break };
+            runs.push(retry.run);
+            request = earlier;
+        }
+        runs
+    }
+
+    /// Whether `runs`, a result of [`Self::runs_of`], may lack runs, because the request of the
+    /// last one is a retry that cannot be read. For example, it was redacted.
+    pub fn is_cut_short(&self, runs: &[CallId]) -> bool {
+        let last = runs.last().and_then(|run| self.request_of(*run));
+        let retry = last.and_then(|request| RunRetry::read(request, &request.to));
+        matches!(retry, Some(Err(_)))
+    }
 }
 
 /// Returns the requests of earlier runs of which an operator has sent the request again. Begins with
 /// the run that `request` opened, and with the runs that it retries. Leaves out these runs.
 /// `messages` are all messages of the run's thread.
 pub(super) fn sent_again<'m>(request: &Message, messages: &'m [Arc<Message>]) -> Vec<&'m Message> {
-    let request_of = |run: CallId| messages.iter().find(|message| message.id == run.0);
-    let mut runs = runs_of(request, messages);
+    let chains = RunChains::new(messages);
+    let mut runs = chains.runs_of(request);
     let mut found = Vec::new();
     let mut next = 0;
     while let Some(run) = runs.get(next) {
         next += 1;
-        let Some(request) = request_of(*run) else { continue };
+        let Some(request) = chains.request_of(*run) else { continue };
         for earlier in retried_by_operators(request, messages).into_iter().map(CallId) {
-            let Some(original) = request_of(earlier).filter(|_| !runs.contains(&earlier)) else {
-                continue;
-            };
-            found.push(&**original);
-            runs.extend(runs_of(original, messages));
+            let original = chains.request_of(earlier);
+            let Some(original) = original.filter(|_| !runs.contains(&earlier)) else { continue };
+            found.push(original);
+            runs.extend(chains.runs_of(original));
         }
     }
     found
