@@ -1,5 +1,5 @@
 //! The encoding of requests and responses on the control socket and on NATS: one line with the
-//! version of the protocol, then JSON. An example is `organism/3 {"do":"status"}`.
+//! version of the protocol, then JSON. An example is `organism/4 {"do":"status"}`.
 //!
 //! A line without a version has version 1. Client and organism should be the same program, so each
 //! of them refuses every version other than its own.
@@ -13,7 +13,7 @@ use super::ServiceResponse;
 /// not read the variant, and would ignore the field. `tests/it/fixtures/wire_versions.rs` compares
 /// the definitions of requests and responses with the version. This test does not notice a change
 /// of a type's own `Serialize` or text form.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 
 /// Version of a line that names no version.
 const UNNAMED_VERSION: u32 = 1;
