@@ -4,6 +4,7 @@
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::{Child, Stdio};
 
+use organism::clock::Time;
 use organism::config::{BootConfig, ConfigHistory};
 use organism::ids::Position;
 use organism::thread::{Fact, Input, OperatorVerb, Record};
@@ -223,6 +224,10 @@ fn a_call_that_a_reload_holds_is_reported_to_its_client() {
     reloaded(&house, 0);
     let held = until("it is held", || house.organism(&["approvals", "--json"]).json().pop());
     let message = held["message"].as_str().unwrap();
+    let on_record = || house.organism(&["sql", "--json", "select since_us from hold"]).json().pop();
+    let on_record = until("the hold is in the index", on_record);
+    let begin = Time(on_record["since_us"].as_i64().unwrap()).to_string();
+    assert_eq!(held["since"], begin, "the call itself is older");
     let hash = held["sha256"].as_str().unwrap();
     let approved = house.organism(&["approve", message, "--hash", hash]);
     assert_eq!(approved.code, Some(0), "{approved:?}");
