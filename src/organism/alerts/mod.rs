@@ -188,6 +188,6 @@ async fn end(follower: RunningFollower) {
     let RunningFollower { thread, command } = follower;
     drop(command);
     if !matches!(blocking_work::run(move || thread.join()).await, Ok(Ok(()))) {
-        tracing::error!("the thread of alerts panicked");
+        tracing::error!("the thread of alerts panicked, or could not be awaited");
     }
 }
