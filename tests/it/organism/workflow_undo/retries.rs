@@ -1,23 +1,31 @@
 //! Several retries of one run, of which an earlier one has undone calls of the run.
 
 use super::repeats::{PAY, RETRY, ROOM, request_retry, requests};
-use super::{CONFIG, House, house, ledger, send, until};
+use super::{CONFIG, CommandOutput, House, house, ledger, send, until};
 
 /// Returns a house whose run has booked rooms and was cancelled at the payment, and the id of the
 /// run. The cancelled run has undone nothing.
 fn cancelled_at_payment(goals: &str) -> (House, String) {
     let (config, _) = CONFIG.split_once("[workflows.trip.goals]\n").unwrap();
     let house = house(&format!("{config}[workflows.trip.goals]\n{goals}"));
+    cancel_at_payment(&house, |house| send(house, &["--no-wait"]));
+    let run = requests(&house, "trip").remove(0);
+    (house, run)
+}
+
+/// Cancels the run that `begin` requests, as soon as it has requested the payment.
+fn cancel_at_payment(house: &House, begin: impl FnOnce(&House) -> CommandOutput) {
     house.write("hold-charge-1", "");
     let running = house.run();
-    send(&house, &["--no-wait"]);
-    until("it pays", || ledger(&house).contains(&"charge 1".to_owned()).then_some(()));
+    let earlier = ledger(house).len();
+    let begun = begin(house);
+    assert_eq!(begun.code, Some(0), "{begun:?}");
+    let pays = || ledger(house).iter().skip(earlier).any(|entry| entry == "charge 1");
+    until("it pays", || pays().then_some(()));
     let cancelled = house.organism(&["cancel", "sess-travel00"]);
     assert_eq!(cancelled.code, Some(0), "{cancelled:?}");
     std::fs::remove_file(house.path("hold-charge-1")).unwrap();
     assert_eq!(running.stop(), Some(0));
-    let run = requests(&house, "trip").remove(0);
-    (house, run)
 }
 
 #[test]
@@ -65,5 +73,26 @@ fn a_retry_that_was_cancelled_in_its_undo_and_is_sent_again_undoes_nothing_twice
     let shown = house.organism(&["thread", "sess-travel00", "--full"]);
     assert_eq!(shown.out.matches("undo-failed").count(), 1, "its outcome is unknown: {shown:?}");
     assert_eq!(running.stop(), Some(0));
+    house.verified();
+}
+
+/// The undone call belongs to the first run. The second run has made a call of its own for the same
+/// goal, and the last retry goes on from that one.
+#[test]
+fn a_retry_keeps_a_call_that_its_run_has_made_anew_when_another_retry_undoes_the_earlier_one() {
+    let (house, run) = cancelled_at_payment(&format!("{ROOM}{PAY}"));
+    let from_room = " from=\"room\"";
+    cancel_at_payment(&house, |house| request_retry(house, &run, from_room, &["--no-wait"]));
+    let second = requests(&house, "trip-retry").remove(0);
+
+    let failed = request_retry(&house, &run, " again=\"true\"", &[]);
+    assert!(failed.out.contains("<goal>pay</goal><code>charge-failed</code>"), "{failed:?}");
+    let lines = ["book 1", "charge 1", "book 1", "charge 1", "charge 1", "cancel 1-1"];
+    assert_eq!(ledger(&house), lines);
+
+    house.write("accept-charge", "");
+    let completed = request_retry(&house, &second, "", &[]);
+    assert_eq!(completed.code, Some(0), "{completed:?}");
+    assert_eq!(ledger(&house)[6..], ["charge 1"], "the second room is still booked");
     house.verified();
 }
