@@ -233,9 +233,11 @@ impl Contracts {
     pub fn new(contracts: Vec<Contract>) -> Result<Self, Vec<VocabularyError>> {
         let order: Vec<_> = contracts.iter().map(|c| c.name.clone()).collect();
         let mut errors = agents_sharing_a_name(&contracts);
+        // An organism may have many clients, and no sender can call one.
+        let callable: Vec<_> = contracts.iter().filter(|c| c.role != Role::Client).collect();
         let mut by_name = NameMap::default();
         for contract in &contracts {
-            let vocabulary = vocabulary_of(contract, &contracts, &mut errors);
+            let vocabulary = vocabulary_of(contract, &callable, &mut errors);
             by_name.insert(contract.name.clone(), (Arc::new(contract.clone()), vocabulary));
         }
 

@@ -23,9 +23,12 @@ pub(super) fn check(
     let mut invalid = duplicates(sections, problems);
     someone(sections, source, problems);
 
+    // Of several members of one name, the first counts.
+    let roles: HashMap<_, _> =
+        members.iter().rev().map(|m| (m.name.value.as_str(), m.role)).collect();
     for member in members {
         let before = problems.len();
-        peers(member, sections, problems);
+        peers(member, &roles, sections, problems);
         models(member, sections, problems);
         entries_once(&member.peers, problems);
         if problems.len() > before {
@@ -94,31 +97,34 @@ fn someone(sections: &DeclaredSections, source: &Arc<ConfigSource>, problems: &m
     }
 }
 
-fn peers(member: &DeclaredMember, sections: &DeclaredSections, problems: &mut ConfigProblems) {
-    let members = &sections.members;
+/// Checks the peers of `member`. `roles` must contain the role of each member by its name.
+fn peers(
+    member: &DeclaredMember,
+    roles: &HashMap<&str, Role>,
+    sections: &DeclaredSections,
+    problems: &mut ConfigProblems,
+) {
     for peer in &member.peers {
         let name = peer.value.value.as_str();
         let written = &peer.value.written;
         let own = member.name.value.as_str();
-        let found = members.iter().find(|other| other.name.value.as_str() == name);
-
-        let problem = match found {
+        let problem = match roles.get(name) {
             _ if name == own && member.role == Role::Agent => continue,
             _ if name == own => {
                 let message = format!("`{own}` is its own peer");
                 ConfigProblem::new(ProblemCode::SelfAsPeer, &peer.place, message)
                     .help("only agents may address themselves; take it out of the list")
             }
-            Some(other) if other.role == Role::Client => {
+            Some(Role::Client) => {
                 let message = format!("`{written}` is a client, and clients receive nothing");
                 ConfigProblem::new(ProblemCode::ClientAsPeer, &peer.place, message)
-                    .help("a caller hears the result of its call without being a peer")
+                    .help("a caller gets the result of its call without being a peer")
             }
             Some(_) => continue,
             None if sections.unread.contains(name) => continue,
             None if sections.workflow_names().any(|workflow| workflow == name) => continue,
             None => {
-                let callable = members.iter().filter(|m| m.role != Role::Client);
+                let callable = sections.members.iter().filter(|m| m.role != Role::Client);
                 let callable = callable.map(|m| m.name.value.as_str());
                 let names: Vec<_> = callable.chain(sections.workflow_names()).collect();
                 if names.is_empty() {

@@ -113,9 +113,9 @@ impl Contract {
     /// receives it.
     pub(super) fn delegations<'a>(
         &'a self,
-        contracts: &'a [Self],
+        callable: &'a [&'a Self],
     ) -> impl Iterator<Item = (&'a PayloadName, &'a ListenerName)> {
-        let workflows = contracts.iter().filter(|one| one.role == Role::Workflow);
+        let workflows = callable.iter().filter(|one| one.role == Role::Workflow);
         let all = workflows.flat_map(|one| one.delegations.iter().map(|of| (of, &one.name)));
         let own = all.filter(|(of, _)| of.agent == self.name && self.role == Role::Agent);
         own.map(|(of, workflow)| (&of.payload, workflow))

@@ -152,8 +152,8 @@ impl Contract {
 
     /// Returns the payload names with which this agent answers typed goals of workflows. Each name
     /// occurs once.
-    pub(super) fn typed_answers(&self, contracts: &[Self]) -> Vec<PayloadName> {
-        let all = contracts.iter().filter(|one| one.role == Role::Workflow);
+    pub(super) fn typed_answers(&self, callable: &[&Self]) -> Vec<PayloadName> {
+        let all = callable.iter().filter(|one| one.role == Role::Workflow);
         let own = all.flat_map(|one| &one.answers).filter(|answer| answer.agent == self.name);
         let mut names: Vec<_> = own.map(|answer| answer.payload.clone()).collect();
         names.sort();
@@ -172,9 +172,9 @@ impl Contract {
     }
 
     /// Whether any workflow may send goals to this agent.
-    pub(super) fn is_sent_goals(&self, contracts: &[Self]) -> bool {
-        let sends = |one: &Self| one.role == Role::Workflow && one.peers.contains(&self.name);
-        self.role == Role::Agent && contracts.iter().any(sends)
+    pub(super) fn is_sent_goals(&self, callable: &[&Self]) -> bool {
+        let sends = |one: &&Self| one.role == Role::Workflow && one.peers.contains(&self.name);
+        self.role == Role::Agent && callable.iter().any(sends)
     }
 }
 

@@ -9,9 +9,9 @@ use crate::ids::PayloadName;
 pub(super) fn add_peers(
     names: &mut NameMap<PayloadName, Meaning>,
     sender: &Contract,
-    contracts: &[Contract],
+    callable: &[&Contract],
 ) {
-    for peer in contracts.iter().filter(|c| sender.peers.contains(&c.name)) {
+    for peer in callable.iter().filter(|c| sender.peers.contains(&c.name)) {
         if peer.name == sender.name && sender.role == Role::Agent {
             continue;
         }

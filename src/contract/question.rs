@@ -35,9 +35,9 @@ impl Contract {
     /// this listener is not a person.
     pub(super) fn answers_to_workflows<'a>(
         &'a self,
-        contracts: &'a [Self],
+        callable: &'a [&'a Self],
     ) -> impl Iterator<Item = &'a PayloadName> {
-        let questions = contracts.iter().flat_map(|contract| &contract.questions);
+        let questions = callable.iter().flat_map(|contract| &contract.questions);
         let own = questions.filter(|question| question.human == self.name);
         own.filter(|_| self.is_human()).map(|question| &question.answer)
     }

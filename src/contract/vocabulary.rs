@@ -116,10 +116,10 @@ pub(super) fn agents_sharing_a_name(contracts: &[Contract]) -> Vec<VocabularyErr
 
 /// Builds the vocabulary of one sender. First adds the names that do not depend on other listeners,
 /// such as primitives and notes. Then adds the payload names of the sender's peers, and last the
-/// sender's replies.
+/// sender's replies. `callable` must contain all contracts but those of clients.
 pub(super) fn vocabulary_of(
     sender: &Contract,
-    contracts: &[Contract],
+    callable: &[&Contract],
     errors: &mut Vec<VocabularyError>,
 ) -> Vocabulary {
     let mut names: NameMap<PayloadName, Meaning> = NameMap::default();
@@ -142,11 +142,11 @@ pub(super) fn vocabulary_of(
         names.insert(run_definition_name(), Meaning::Own);
     }
 
-    add_peers(&mut names, sender, contracts);
+    add_peers(&mut names, sender, callable);
 
     let of_delegations = sender.delegation_replies();
     let replies = sender.replies.iter().chain(&of_delegations);
-    for name in replies.chain(sender.answers_to_workflows(contracts)) {
+    for name in replies.chain(sender.answers_to_workflows(callable)) {
         match names.get_mut(name) {
             None => {
                 names.insert(name.clone(), Meaning::Reply);
@@ -160,12 +160,12 @@ pub(super) fn vocabulary_of(
         }
     }
 
-    let has_goals = sender.is_sent_goals(contracts);
+    let has_goals = sender.is_sent_goals(callable);
     if has_goals {
         names.entry(goal_answer()).or_insert(Meaning::GoalAnswer);
     }
 
-    let typed_answers = if has_goals { sender.typed_answers(contracts) } else { Vec::new() };
+    let typed_answers = if has_goals { sender.typed_answers(callable) } else { Vec::new() };
     for name in &typed_answers {
         match names.entry(name.clone()).or_insert(Meaning::GoalAnswer) {
             Meaning::GoalAnswer | Meaning::Reply => {}
@@ -177,7 +177,7 @@ pub(super) fn vocabulary_of(
     }
 
     let mut delegates = Vec::new();
-    for (name, workflow) in sender.delegations(contracts) {
+    for (name, workflow) in sender.delegations(callable) {
         let workflow = workflow.clone();
         names.insert(name.clone(), Meaning::Delegate { workflow });
         delegates.push(name.clone());
