@@ -1,11 +1,11 @@
 //! `organism init`: writes a project that runs at once.
 
-use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use crate::config::{self, ConfigEnvironment, ProjectFolders};
 use crate::ids::ListenerName;
+use crate::limits;
 use crate::organism::project;
 use crate::shipped::{self, ShippedFile, WrittenFile};
 
@@ -58,13 +58,16 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let directory = &args.directory;
     refuse_existing(directory, &project)?;
 
-    let name = organism_name(directory);
+    let directory_name = directory_name(directory);
+    let name = directory_name.as_deref().and_then(organism_name);
     let mut written = NewFiles::in_directory(directory)?;
+    let mut final_name = String::new();
     for file in &project.files {
-        let text = match file.path.as_str() {
-            CONFIG => with_name(&file.text, &name),
-            _ => file.text.clone(),
-        };
+        let mut text = file.text.clone();
+        if file.path == CONFIG {
+            text = with_name(&text, &name);
+            final_name = name_in(&text).unwrap_or_default().to_owned();
+        }
         written.write(&file.path, &text, file.is_executable)?;
     }
     if let Some(empty) = project.empty {
@@ -72,6 +75,14 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
     written.keep();
 
+    show_written(directory, &project);
+    if directory_name.is_none_or(|directory_name| directory_name != final_name) {
+        note!(
+            "\nthe name of the organism is {final_name}: a name is a lowercase letter, then up to 63 \
+             lowercase letters, digits or hyphens; to choose another, change it in {CONFIG} before \
+             the first run"
+        );
+    }
     show_next(directory, &project);
     Ok(CommandExit::Done.into())
 }
@@ -138,13 +149,16 @@ fn refuse_existing(directory: &Path, project: &Project) -> anyhow::Result<()> {
     Err(CommandFailure::usage(message).into())
 }
 
-/// Prints the names of the written files, and the commands that the user can run next.
-fn show_next(directory: &Path, project: &Project) {
+/// Prints the names of the written files.
+fn show_written(directory: &Path, project: &Project) {
     let files = project.files.iter().map(|file| format!("  {}", file.path));
     let empty = project.empty.iter().map(|empty| format!("  {empty}/"));
     let listed: Vec<_> = files.chain(empty).collect();
     note!("wrote to {}:\n{}", directory.display(), listed.join("\n"));
+}
 
+/// Prints what keeps the project from running, and the commands that the user can run next.
+fn show_next(directory: &Path, project: &Project) {
     // A program may be missing on this machine, or a variable may be set that changes the config.
     let config = directory.join(CONFIG);
     if let Err(problems) = config::load_without_keys(&config, &ConfigEnvironment::of_process()) {
@@ -179,14 +193,36 @@ fn has_namesake(directory: &Path) -> bool {
     })
 }
 
-/// Derives the name of the organism from the directory's name. Returns `None` if the result is no
-/// valid name.
-fn organism_name(directory: &Path) -> Option<ListenerName> {
+/// Returns the last component of the directory's path; `None` for the root directory.
+fn directory_name(directory: &Path) -> Option<String> {
     let full = std::path::absolute(directory).ok()?;
     // The last part of `.` or `..` is no name.
     let full = full.canonicalize().unwrap_or(full);
-    let name: OsString = full.file_name()?.to_owned();
-    ListenerName::parse(name.to_str()?).ok()
+    Some(full.file_name()?.to_string_lossy().into_owned())
+}
+
+/// Derives the name of the organism from the directory's name. If that is no valid name, keeps its
+/// ASCII letters and digits, with hyphens in place of the rest. Returns `None` if nothing is left.
+fn organism_name(directory: &str) -> Option<ListenerName> {
+    if let Ok(name) = ListenerName::parse(directory) {
+        return Some(name);
+    }
+
+    let lowercase = directory.to_ascii_lowercase();
+    let parts = lowercase.split(|c: char| !c.is_ascii_alphanumeric());
+    let mut name = parts.filter(|part| !part.is_empty()).collect::<Vec<_>>().join("-");
+    if name.starts_with(|c: char| c.is_ascii_digit()) {
+        name.insert_str(0, "project-");
+    }
+    name.truncate(limits::NAME_BYTES_MAX);
+    ListenerName::parse(name.trim_end_matches('-')).ok()
+}
+
+/// Returns the name of the organism in the config of a project.
+fn name_in(config: &str) -> Option<&str> {
+    let mut keys = config.lines().filter_map(|line| line.split_once(" = "));
+    let (_, value) = keys.find(|(key, _)| matches!(*key, "organism.name" | "name"))?;
+    Some(value.trim_matches('"'))
 }
 
 /// Returns the config with its organism renamed to `name`.
@@ -206,4 +242,45 @@ fn with_name(config: &str, name: &Option<ListenerName>) -> String {
         out.push('\n');
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_name_with_a_letter_or_digit_gives_a_name() {
+        let long = "A".repeat(limits::NAME_BYTES_MAX + 1);
+        let cut = "a".repeat(limits::NAME_BYTES_MAX);
+        let cut_at_hyphen = format!("{}_b", "a".repeat(limits::NAME_BYTES_MAX - 1));
+        let without_hyphen = "a".repeat(limits::NAME_BYTES_MAX - 1);
+        for (directory, expected) in [
+            ("hello", Some("hello")),
+            ("a--b-", Some("a--b-")),
+            ("My-Shop", Some("my-shop")),
+            ("Blog", Some("blog")),
+            ("my dir_2", Some("my-dir-2")),
+            (".hidden", Some("hidden")),
+            ("1st", Some("project-1st")),
+            ("\u{fc}n\u{ef}", Some("n")),
+            (&long, Some(&cut)),
+            (&cut_at_hyphen, Some(&without_hyphen)),
+            ("\u{8336}", None),
+            ("_", None),
+        ] {
+            let name = organism_name(directory);
+            assert_eq!(name.as_ref().map(ListenerName::as_str), expected, "{directory}");
+        }
+    }
+
+    #[test]
+    fn the_config_of_each_project_states_its_name() {
+        for files in [shipped::GREETER, shipped::AGENT, shipped::CREW] {
+            let config = files.iter().map(WrittenFile::from).find(|file| file.path == CONFIG);
+            let config = config.unwrap().text;
+            assert!(name_in(&config).is_some_and(|name| ListenerName::parse(name).is_ok()));
+            let name = organism_name("other");
+            assert_eq!(name_in(&with_name(&config, &name)), Some("other"));
+        }
+    }
 }

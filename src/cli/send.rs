@@ -477,7 +477,8 @@ fn key_of(path: &Path, payload: &[u8]) -> String {
     format!("file:{}", Digest::of_parts(&[name, b"\0", payload]))
 }
 
-/// Lists the regular files with the extension `xml` in a directory, sorted by name.
+/// Lists the regular files with the extension `xml` in a directory, sorted by name. A note states
+/// how many other entries the directory has. A directory that has only other entries is an error.
 fn files_of(directory: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let failed = |e: std::io::Error| {
         CommandFailure::usage(format!("{} cannot be read: {e}", directory.display()))
@@ -490,6 +491,14 @@ fn files_of(directory: &Path) -> anyhow::Result<Vec<PathBuf>> {
         if path.is_file() && is_xml {
             files.push(path);
         }
+    }
+
+    if files.is_empty() && others > 0 {
+        let text = format!("{} has no .xml file; nothing was sent", directory.display());
+        return Err(CommandFailure::usage(text).into());
+    }
+    if others > 0 {
+        note!("entries of {} that are no .xml files, left out: {others}", directory.display());
     }
 
     files.sort();

@@ -100,6 +100,20 @@ pub fn origin_of(text: &str) -> SchemaOrigin {
     if is_schema { SchemaOrigin::JsonSchema } else { SchemaOrigin::ExampleJson }
 }
 
+/// Whether an object with a `type` has a further keyword of JSON Schema that describes the values
+/// of this type. Pydantic exports such objects for models without fields, such as enumerations and
+/// dictionaries.
+fn constrains_values(root: &serde_json::Map<String, Json>) -> bool {
+    let bounds = ["minLength", "maxLength", "minimum", "maximum", "minItems", "maxItems"];
+    bounds.iter().any(|key| root.get(*key).is_some_and(Json::is_number))
+        || root.contains_key("items")
+        || root.contains_key("const")
+        || root.get("enum").is_some_and(Json::is_array)
+        || root.get("prefixItems").is_some_and(Json::is_array)
+        || root.get("patternProperties").is_some_and(Json::is_object)
+        || root.get("additionalProperties").is_some_and(|of| of.is_object() || of.is_boolean())
+}
+
 fn is_type(word: &str) -> bool {
     matches!(word, "object" | "array" | "string" | "integer" | "number" | "boolean" | "null")
 }

@@ -280,7 +280,7 @@ fn a_good_config_is_shown_on_one_screen() {
 
         agents
           researcher  takes research; may address search; model recorded; xml; ends with
-                      attempt_completion in plain text
+                      attempt_completion, which holds plain text
 
         models
           recorded  plays HERE/turns.recording.xml

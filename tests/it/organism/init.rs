@@ -316,9 +316,14 @@ fn init_lists_what_it_wrote_and_the_next_commands() {
         assert!(made.err.contains(part), "{part}: {made:?}");
     }
     let config = projects.read("two words/organism.toml");
-    assert!(config.contains("organism.name = \"agent\""), "the directory's name is no name");
+    assert!(config.contains("organism.name = \"two-words\""), "{config}");
+    assert!(made.err.contains("the name of the organism is two-words:"), "{made:?}");
+    let made = projects.organism("", &["init", "\u{8336}"]);
+    assert!(made.err.contains("the name of the organism is greeter:"), "{made:?}");
+
     let made = projects.organism("two words", &["init", "--crew", "../in/the/deep"]);
     assert_eq!(made.code, Some(0), "{made:?}");
+    assert!(!made.err.contains("the name of the organism"), "{made:?}");
     assert!(projects.read("in/the/deep/organism.toml").contains("organism.name = \"deep\""));
 }
 

@@ -221,6 +221,57 @@ fn the_short_form_is_a_section_of_a_config() {
 }
 
 #[test]
+fn the_short_form_names_a_namespace_that_it_does_not_keep() {
+    let becomes = |namespace: &str| {
+        format!(
+            "/: the namespace {namespace:?} becomes \"https://xml-pipeline.org/ns/payloads/v1\""
+        )
+    };
+    let (_, _, losses) = converted("order.xml", "<order xmlns=\"urn:shop\"/>", &["--short"]);
+    assert!(losses.contains(&becomes("urn:shop")), "{losses}");
+    let (_, _, losses) = converted("order.xml", "<order/>", &["--short"]);
+    assert!(losses.contains(&becomes("")), "{losses}");
+
+    let schema = r#"{"type":"object","properties":{"a":{"type":"number"}},"required":["a"]}"#;
+    let given = ["--short", "--namespace", "urn:mine"];
+    let (_, _, losses) = converted("m.json", schema, &given);
+    assert!(losses.contains(&becomes("urn:mine")), "{losses}");
+    let (_, _, losses) = converted("m.json", schema, &["--short"]);
+    assert!(losses.contains("nothing was lost"), "{losses}");
+
+    let own = "https://xml-pipeline.org/ns/payloads/v1";
+    let whole = format!("<order xmlns=\"{own}\"><tea>a</tea></order>");
+    let (_, _, losses) = converted("order.xml", &whole, &["--short"]);
+    assert!(!losses.contains("namespace"), "{losses}");
+    let unqualified = format!("<o:order xmlns:o=\"{own}\"><tea>a</tea></o:order>");
+    let (_, _, losses) = converted("order.xml", &unqualified, &["--short"]);
+    assert!(losses.contains("/: its children without a namespace are in"), "{losses}");
+}
+
+#[test]
+fn a_json_schema_of_values_without_fields_is_recognised() {
+    for schema in [
+        r#"{"additionalProperties":{"type":"integer"},"title":"Counts","type":"object"}"#,
+        r#"{"additionalProperties":true,"title":"Any","type":"object"}"#,
+        r#"{"patternProperties":{"^a":{"type":"integer"}},"title":"P","type":"object"}"#,
+        r#"{"enum":["a","b"],"title":"Kind","type":"string"}"#,
+        r#"{"const":"a","title":"One","type":"string"}"#,
+        r#"{"prefixItems":[{"type":"integer"}],"title":"Pair","type":"array"}"#,
+        r#"{"maxLength":9,"minLength":1,"title":"Short","type":"string"}"#,
+    ] {
+        assert_eq!(origin_of(schema), SchemaOrigin::JsonSchema, "{schema}");
+    }
+    for example in [
+        r#"{"title":"Chair","type":"object"}"#,
+        r#"{"enum":"a","type":"string"}"#,
+        r#"{"enum":["a","b"],"type":"menu"}"#,
+        r#"{"additionalProperties":3,"type":"object"}"#,
+    ] {
+        assert_eq!(origin_of(example), SchemaOrigin::ExampleJson, "{example}");
+    }
+}
+
+#[test]
 fn an_example_in_xml_is_accepted_by_its_schema() {
     let orders = r#"<?xml version="1.0"?>
 <!-- two orders -->
