@@ -33,7 +33,7 @@ pub struct Args {
     /// File with the payload, or `-` for standard input.
     #[arg(required_unless_present = "each")]
     payload: Option<PathBuf>,
-    /// Send every file of a directory, each into its own thread.
+    /// Send every .xml file of a directory, each into its own thread.
     #[arg(long, value_name = "DIR", conflicts_with_all = ["payload", "thread", "new", "key"])]
     each: Option<PathBuf>,
     /// Continue an existing thread.
@@ -478,22 +478,25 @@ fn key_of(path: &Path, payload: &[u8]) -> String {
 }
 
 /// Lists the regular files with the extension `xml` in a directory, sorted by name. A note states
-/// how many other entries the directory has. A directory that has only other entries is an error.
+/// how many other entries the directory has. A directory without such a file is an error.
 fn files_of(directory: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let failed = |e: std::io::Error| {
         CommandFailure::usage(format!("{} cannot be read: {e}", directory.display()))
     };
 
     let mut files = Vec::new();
+    let mut others = 0_usize;
     for entry in std::fs::read_dir(directory).map_err(failed)? {
         let path = entry.map_err(failed)?.path();
         let is_xml = path.extension().is_some_and(|e| e.eq_ignore_ascii_case("xml"));
         if path.is_file() && is_xml {
             files.push(path);
+        } else {
+            others += 1;
         }
     }
 
-    if files.is_empty() && others > 0 {
+    if files.is_empty() {
         let text = format!("{} has no .xml file; nothing was sent", directory.display());
         return Err(CommandFailure::usage(text).into());
     }
