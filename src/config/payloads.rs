@@ -10,7 +10,7 @@ use crate::contract::{
     AGENT_NAMESPACE, Approval, Contract, Contracts, Role, WORKFLOW_NAMESPACE, goal_answer,
 };
 use crate::ids::{Digest, ListenerName, PayloadName};
-use crate::schema::{SchemaCompiler, SchemaProblem, Schemas, short_form_xsd};
+use crate::schema::{SHORT_FORM_NAMESPACE, SchemaCompiler, SchemaProblem, Schemas, short_form_xsd};
 use crate::shipped::SCHEMA_PREFIX;
 use crate::{envelope, system};
 
@@ -115,7 +115,7 @@ impl PayloadResolver {
         }
 
         let types: Vec<_> = payloads.types.iter().map(|(name, of)| (name.as_str(), of)).collect();
-        let text = short_form_xsd(SECTION_NAMESPACE, &types);
+        let text = short_form_xsd(SHORT_FORM_NAMESPACE, &types);
         match self.schemas.add_generated(&mut self.compiler, SECTION, &text) {
             Ok(names) => {
                 self.digests.insert(SECTION.to_owned(), Digest::of(text.as_bytes()));
@@ -441,8 +441,6 @@ impl PayloadResolver {
 
 /// Name of the section `[payloads]`, as messages and records show it.
 const SECTION: &str = "[payloads]";
-/// Namespace of the payloads of the section `[payloads]`.
-const SECTION_NAMESPACE: &str = "https://xml-pipeline.org/ns/payloads/v1";
 /// Namespaces that only the program's own schemas may declare.
 const RESERVED: [&str; 4] =
     [system::NAMESPACE, envelope::NAMESPACE, AGENT_NAMESPACE, WORKFLOW_NAMESPACE];

@@ -64,7 +64,10 @@ pub use from::{
 pub use json::{COMMENT as LEFT_OUT, JsonSchemaForm, UnsupportedPart, members, repeated_member};
 pub use part_coverage::PartCoverage;
 pub use schema_problem::SchemaProblem;
-pub use short_form::{FieldCount, ShortField, ShortType, is_element_name, xsd as short_form_xsd};
+pub use short_form::{
+    FieldCount, NAMESPACE as SHORT_FORM_NAMESPACE, ShortField, ShortType, is_element_name,
+    xsd as short_form_xsd,
+};
 pub use trial_compile::{COMPILE_ARGUMENTS, SchemaCompiler, serve as serve_compiler};
 pub use xpath::{XPathDocument, XPathError, XPathNode, XPathValue, check_expression, last_line};
 

@@ -9,6 +9,9 @@ use std::fmt::Write as _;
 use super::xsd::XSD;
 use crate::xml::escape::escape_attribute;
 
+/// Namespace of the payloads that a config declares in the short form.
+pub const NAMESPACE: &str = "https://xml-pipeline.org/ns/payloads/v1";
+
 /// The type of an element.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ShortType {

@@ -30,7 +30,8 @@ pub struct Args {
     /// Treat JSON as a JSON Schema even if its form suggests an example payload.
     #[arg(long)]
     json_schema: bool,
-    /// Write the short form for a config, [payloads.NAME], in place of XSD.
+    /// Write the short form for a config, [payloads.NAME], in place of XSD. It has the namespace of
+    /// all payloads of a config.
     #[arg(long)]
     short: bool,
 }

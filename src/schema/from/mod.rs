@@ -161,7 +161,10 @@ pub fn convert(
         accepts(&file, text)?;
     }
 
-    let short = short::payload(&root);
+    // A generated namespace is none that the source or the user names.
+    let own_namespace = (origin == SchemaOrigin::ExampleXml || namespace.is_some())
+        .then_some(short::OwnNamespace { namespace: &target, is_qualified: qualified });
+    let short = short::payload(&root, own_namespace);
     Ok(ConvertedSchema { name: root.name, xsd, short, losses: losses.texts })
 }
 

@@ -3,15 +3,30 @@
 use std::collections::HashSet;
 use std::fmt::Write as _;
 
-use super::super::short_form::is_element_name;
+use super::super::short_form::{NAMESPACE, is_element_name};
 use super::declaration::{ContentType, ElementDeclaration, FieldsType, ValueType};
 use super::{ConversionError, Losses, ShortPayload};
 
+/// The namespace that the source or the user names for a payload.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct OwnNamespace<'a> {
+    /// Empty for a payload without a namespace.
+    pub namespace: &'a str,
+    /// Whether the children of the payload are in this namespace too.
+    pub is_qualified: bool,
+}
+
 /// Returns the config lines that declare `root` in the short form. The losses describe everything
-/// in `root` that the short form cannot express.
-pub(super) fn payload(root: &ElementDeclaration) -> Result<ShortPayload, ConversionError> {
+/// in `root` that the short form cannot express, and `own_namespace`, which it does not keep.
+pub(super) fn payload(
+    root: &ElementDeclaration,
+    own_namespace: Option<OwnNamespace<'_>>,
+) -> Result<ShortPayload, ConversionError> {
     check_names(root)?;
     let mut losses = Losses::default();
+    if let Some(own) = own_namespace {
+        note_namespace(own, &mut losses);
+    }
     let name = key(&root.name);
     let text = match &root.of {
         ContentType::Value(of) => {
@@ -59,6 +74,15 @@ fn text_and_children(fields: &FieldsType) -> Vec<ElementDeclaration> {
     let text =
         text.map(|of| ElementDeclaration::new("text".to_owned(), ContentType::Value(of.clone())));
     text.chain(fields.children.iter().cloned()).collect()
+}
+
+fn note_namespace(own: OwnNamespace<'_>, losses: &mut Losses) {
+    let namespace = own.namespace;
+    if namespace != NAMESPACE {
+        losses.add("", format_args!("the namespace {namespace:?} becomes {NAMESPACE:?}"));
+    } else if !own.is_qualified {
+        losses.add("", format_args!("its children without a namespace are in {NAMESPACE:?}"));
+    }
 }
 
 fn note_attributes(fields: &FieldsType, path: &str, losses: &mut Losses) {

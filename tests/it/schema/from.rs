@@ -249,29 +249,6 @@ fn the_short_form_names_a_namespace_that_it_does_not_keep() {
 }
 
 #[test]
-fn a_json_schema_of_values_without_fields_is_recognised() {
-    for schema in [
-        r#"{"additionalProperties":{"type":"integer"},"title":"Counts","type":"object"}"#,
-        r#"{"additionalProperties":true,"title":"Any","type":"object"}"#,
-        r#"{"patternProperties":{"^a":{"type":"integer"}},"title":"P","type":"object"}"#,
-        r#"{"enum":["a","b"],"title":"Kind","type":"string"}"#,
-        r#"{"const":"a","title":"One","type":"string"}"#,
-        r#"{"prefixItems":[{"type":"integer"}],"title":"Pair","type":"array"}"#,
-        r#"{"maxLength":9,"minLength":1,"title":"Short","type":"string"}"#,
-    ] {
-        assert_eq!(origin_of(schema), SchemaOrigin::JsonSchema, "{schema}");
-    }
-    for example in [
-        r#"{"title":"Chair","type":"object"}"#,
-        r#"{"enum":"a","type":"string"}"#,
-        r#"{"enum":["a","b"],"type":"menu"}"#,
-        r#"{"additionalProperties":3,"type":"object"}"#,
-    ] {
-        assert_eq!(origin_of(example), SchemaOrigin::ExampleJson, "{example}");
-    }
-}
-
-#[test]
 fn an_example_in_xml_is_accepted_by_its_schema() {
     let orders = r#"<?xml version="1.0"?>
 <!-- two orders -->
