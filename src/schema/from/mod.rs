@@ -95,7 +95,7 @@ pub fn origin_of(text: &str) -> SchemaOrigin {
         let is_union = ["allOf", "anyOf", "oneOf"]
             .iter()
             .any(|key| root.get(*key).is_some_and(Json::is_array));
-        has("$schema") || has_parts || refers || is_union || names_type && has("items")
+        has("$schema") || has_parts || refers || is_union || names_type && constrains_values(root)
     });
     if is_schema { SchemaOrigin::JsonSchema } else { SchemaOrigin::ExampleJson }
 }
@@ -104,9 +104,7 @@ pub fn origin_of(text: &str) -> SchemaOrigin {
 /// of this type. Pydantic exports such objects for models without fields, such as enumerations and
 /// dictionaries.
 fn constrains_values(root: &serde_json::Map<String, Json>) -> bool {
-    let bounds = ["minLength", "maxLength", "minimum", "maximum", "minItems", "maxItems"];
-    bounds.iter().any(|key| root.get(*key).is_some_and(Json::is_number))
-        || root.contains_key("items")
+    root.contains_key("items")
         || root.contains_key("const")
         || root.get("enum").is_some_and(Json::is_array)
         || root.get("prefixItems").is_some_and(Json::is_array)

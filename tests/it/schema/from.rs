@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 use expect_test::{Expect, expect};
-use organism::schema::{SchemaCompiler, SchemaFile, SchemaOrigin, convert_schema};
+use organism::schema::{SchemaCompiler, SchemaFile, SchemaOrigin, convert_schema, origin_of};
 
 fn organism(directory: &Path, arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_organism"));
@@ -246,6 +246,28 @@ fn the_short_form_names_a_namespace_that_it_does_not_keep() {
     let unqualified = format!("<o:order xmlns:o=\"{own}\"><tea>a</tea></o:order>");
     let (_, _, losses) = converted("order.xml", &unqualified, &["--short"]);
     assert!(losses.contains("/: its children without a namespace are in"), "{losses}");
+}
+
+#[test]
+fn a_json_schema_of_values_without_fields_is_recognised() {
+    for schema in [
+        r#"{"additionalProperties":{"type":"integer"},"title":"Counts","type":"object"}"#,
+        r#"{"additionalProperties":true,"title":"Any","type":"object"}"#,
+        r#"{"patternProperties":{"^a":{"type":"integer"}},"title":"P","type":"object"}"#,
+        r#"{"enum":["a","b"],"title":"Kind","type":"string"}"#,
+        r#"{"const":"a","title":"One","type":"string"}"#,
+        r#"{"prefixItems":[{"type":"integer"}],"title":"Pair","type":"array"}"#,
+    ] {
+        assert_eq!(origin_of(schema), SchemaOrigin::JsonSchema, "{schema}");
+    }
+    for example in [
+        r#"{"title":"Chair","type":"object"}"#,
+        r#"{"enum":"a","type":"string"}"#,
+        r#"{"enum":["a","b"],"type":"menu"}"#,
+        r#"{"additionalProperties":3,"type":"object"}"#,
+    ] {
+        assert_eq!(origin_of(example), SchemaOrigin::ExampleJson, "{example}");
+    }
 }
 
 #[test]
