@@ -73,7 +73,7 @@ fn first_parameters(
     shorten(&mut description);
     let parameters = std::mem::take(&mut description.parameters);
     let all = parameters.len();
-    let mut room = bound().saturating_sub(description.to_string().len());
+    let mut room = bound().saturating_sub(description.outline_length());
     let mut keeps = |parameter: &PayloadParameter| {
         let length = parameter.to_string().len();
         let fits = length <= room;
@@ -103,7 +103,7 @@ const fn bound() -> usize {
 }
 
 fn fits(description: &PayloadDescription) -> bool {
-    description.to_string().len() <= bound()
+    description.outline_length() <= bound()
 }
 
 /// Returns the number of parameters, at all levels, that are not fully described: some of their

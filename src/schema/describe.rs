@@ -34,6 +34,13 @@ pub struct PayloadDescription {
     /// The permitted text, if the content of the payload is text.
     #[serde(rename = "text", skip_serializing_if = "Option::is_none")]
     pub text: Option<TextContent>,
+    /// The value that applies if the text is empty; `None` if the schema states no such value, or
+    /// the content is not text.
+    #[serde(rename = "default", skip_serializing_if = "Option::is_none")]
+    pub default: Option<String>,
+    /// Whether the schema permits no other value than `default`.
+    #[serde(rename = "fixed", skip_serializing_if = "std::ops::Not::not")]
+    pub fixed: bool,
     #[serde(rename = "parameters")]
     pub parameters: Vec<PayloadParameter>,
     /// Whether `parameters` contains all attributes and children that the payload may have.
@@ -210,6 +217,8 @@ impl<'a> DescribedModel<'a> {
                 name: name.clone(),
                 doc: String::new(),
                 text: None,
+                default: None,
+                fixed: false,
                 parameters: Vec::new(),
                 coverage: PartCoverage::Partial,
                 left_out: None,
@@ -220,10 +229,14 @@ impl<'a> DescribedModel<'a> {
         let outline = &kind.outline;
         let doc = element.notes.doc.clone().or_else(|| outline.notes.doc.clone());
         let (parameters, is_whole) = parameters(self, outline, &mut vec![element.name.clone()]);
+        let is_text = outline.is_text();
+        let value = element.fixed.as_ref().or(element.default.as_ref());
         PayloadDescription {
             name: name.clone(),
             doc: doc.unwrap_or_default(),
-            text: outline.is_text().then(|| self.content(outline)),
+            text: is_text.then(|| self.content(outline)),
+            default: value.filter(|_| is_text).cloned(),
+            fixed: is_text && element.fixed.is_some(),
             parameters,
             coverage: if is_whole { kind.coverage } else { PartCoverage::Partial },
             left_out: None,
@@ -532,6 +545,22 @@ impl fmt::Display for TextContent {
     }
 }
 
+impl PayloadDescription {
+    /// Returns the fixed value or the default of the payload's own text, such as `, exactly 42`.
+    /// Empty if there is none.
+    fn value_in_prose(&self) -> String {
+        let word = if self.fixed { "exactly" } else { "default" };
+        self.default.as_ref().map_or_else(String::new, |value| format!(", {word} {value}"))
+    }
+
+    /// Returns the length of the description without the fixed value or default of the payload's
+    /// own text. Prompts do not contain this value, so it must not decide what an outline leaves
+    /// out.
+    pub(super) fn outline_length(&self) -> usize {
+        self.to_string().len() - self.value_in_prose().len()
+    }
+}
+
 impl fmt::Display for PayloadDescription {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.name.local)?;
@@ -541,7 +570,7 @@ impl fmt::Display for PayloadDescription {
 
         writeln!(f)?;
         if let Some(text) = &self.text {
-            writeln!(f, "  content: {text}")?;
+            writeln!(f, "  content: {text}{}", self.value_in_prose())?;
         }
 
         self.parameters.iter().try_for_each(|parameter| line(parameter, f, 1))?;

@@ -256,6 +256,8 @@ impl Schemas {
                 name: name.clone(),
                 doc: String::new(),
                 text: None,
+                default: None,
+                fixed: false,
                 parameters: Vec::new(),
                 coverage: PartCoverage::Partial,
                 left_out: None,

@@ -184,7 +184,7 @@ fn a_fixed_text_beside_attributes_is_no_constant_of_its_object() {
 #[test]
 fn a_description_tells_a_fixed_value_from_a_default() {
     let folder = tempfile::tempdir().unwrap();
-    let schema = r#"<xs:schema xmlns:xs="http://www.w3.org/2001/XMLSchema" targetNamespace="urn:o"><xs:element name="order"><xs:complexType><xs:sequence><xs:element name="version" type="xs:string" fixed="1.0"/><xs:element name="unit" type="xs:string" default="kg"/></xs:sequence><xs:attribute name="form" type="xs:string" fixed="x"/></xs:complexType></xs:element></xs:schema>"#;
+    let schema = r#"<xs:schema xmlns:xs="http://www.w3.org/2001/XMLSchema" targetNamespace="urn:o"><xs:element name="order"><xs:complexType><xs:sequence><xs:element name="version" type="xs:string" fixed="1.0"/><xs:element name="unit" type="xs:string" default="kg"/></xs:sequence><xs:attribute name="form" type="xs:string" fixed="x"/></xs:complexType></xs:element><xs:element name="version" type="xs:int" fixed="42"/><xs:element name="unit" type="xs:string" default="kg"/></xs:schema>"#;
     std::fs::write(folder.path().join("order.xsd"), schema).unwrap();
     let schema = folder.path().join("order.xsd").display().to_string();
 
@@ -192,10 +192,21 @@ fn a_description_tells_a_fixed_value_from_a_default() {
     assert!(shown.contains("- form: text, optional, attribute, exactly x\n"), "{shown}");
     assert!(shown.contains("- version: text, required, exactly 1.0\n"), "{shown}");
     assert!(shown.contains("- unit: text, required, default kg\n"), "{shown}");
+    assert!(shown.contains("version\n  content: whole number, exactly 42\n"), "{shown}");
+    assert!(shown.contains("unit\n  content: text, default kg\n"), "{shown}");
 
     let json = stdout(&organism(&["describe", &schema, "--json"], ""));
     let json: serde_json::Value = serde_json::from_str(&json).unwrap();
-    let parameters = json[0]["parameters"].as_array().unwrap();
+    let payload = |name: &str| {
+        let all = json.as_array().unwrap();
+        all.iter().find(|payload| payload["name"] == format!("{{urn:o}}{name}")).unwrap()
+    };
+    let version = payload("version");
+    assert_eq!((&version["default"], &version["fixed"]), (&"42".into(), &true.into()));
+    let unit = payload("unit");
+    assert_eq!((&unit["default"], unit.get("fixed")), (&"kg".into(), None));
+
+    let parameters = payload("order")["parameters"].as_array().unwrap();
     let fixed = parameters.iter().filter(|parameter| parameter["fixed"] == true);
     let fixed: Vec<_> = fixed.map(|parameter| &parameter["default"]).collect();
     assert_eq!(fixed, ["x", "1.0"], "{json:#}");
