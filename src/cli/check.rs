@@ -395,8 +395,11 @@ fn agent(config: &Config, contract: &Contract) -> String {
         // Any other final has the format of its schema, unless the final takes a report.
         let is_report =
             *name == attempt_completion() || takes_report(&config.schemas.describe(name));
-        let format =
-            if is_report { format!(" in {}", agent.final_format.words()) } else { String::new() };
+        let format = if is_report {
+            format!(", which holds {}", agent.final_format.words())
+        } else {
+            String::new()
+        };
         let by = match agent.final_by {
             FinalMode::Text => ", or with the text of a turn",
             FinalMode::Action => "",

@@ -839,7 +839,7 @@ fn a_table_in_a_pipe_is_whole() {
     std::fs::write(directory.path().join("other.toml"), config + "final_by = \"text\"\n").unwrap();
     let checked = organism(directory.path(), &["check", "other.toml"]);
     let words: Vec<_> = text(&checked.stdout).split_whitespace().collect();
-    let ends = "ends with review in plain text, or with the text of a turn";
+    let ends = "ends with review, which holds plain text, or with the text of a turn";
     assert!(words.join(" ").contains(ends), "{checked:?}");
     let checked = organism(directory.path(), &["check"]);
     assert!(!text(&checked.stdout).contains("of a turn"), "{checked:?}");
