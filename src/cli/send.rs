@@ -478,7 +478,7 @@ fn key_of(path: &Path, payload: &[u8]) -> String {
 }
 
 /// Lists the regular files with the extension `xml` in a directory, sorted by name. A note states
-/// how many other entries the directory has. A directory without such a file is an error.
+/// how many other entries the directory has. A directory that has only other entries is an error.
 fn files_of(directory: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let failed = |e: std::io::Error| {
         CommandFailure::usage(format!("{} cannot be read: {e}", directory.display()))
@@ -496,7 +496,7 @@ fn files_of(directory: &Path) -> anyhow::Result<Vec<PathBuf>> {
         }
     }
 
-    if files.is_empty() {
+    if files.is_empty() && others > 0 {
         let text = format!("{} has no .xml file; nothing was sent", directory.display());
         return Err(CommandFailure::usage(text).into());
     }

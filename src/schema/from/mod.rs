@@ -104,7 +104,9 @@ pub fn origin_of(text: &str) -> SchemaOrigin {
 /// of this type. Pydantic exports such objects for models without fields, such as enumerations and
 /// dictionaries.
 fn constrains_values(root: &serde_json::Map<String, Json>) -> bool {
-    root.contains_key("items")
+    let bounds = ["minLength", "maxLength", "minimum", "maximum", "minItems", "maxItems"];
+    bounds.iter().any(|key| root.get(*key).is_some_and(Json::is_number))
+        || root.contains_key("items")
         || root.contains_key("const")
         || root.get("enum").is_some_and(Json::is_array)
         || root.get("prefixItems").is_some_and(Json::is_array)

@@ -257,6 +257,7 @@ fn a_json_schema_of_values_without_fields_is_recognised() {
         r#"{"enum":["a","b"],"title":"Kind","type":"string"}"#,
         r#"{"const":"a","title":"One","type":"string"}"#,
         r#"{"prefixItems":[{"type":"integer"}],"title":"Pair","type":"array"}"#,
+        r#"{"maxLength":9,"minLength":1,"title":"Short","type":"string"}"#,
     ] {
         assert_eq!(origin_of(schema), SchemaOrigin::JsonSchema, "{schema}");
     }
