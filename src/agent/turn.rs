@@ -192,7 +192,7 @@ impl ModelAgent {
 
         let payloads =
             reading.notes.into_iter().chain(reading.actions.into_iter().map(|a| a.payload));
-        Ok(Outcome { payloads: payloads.collect(), turn: Some(turn) })
+        Ok(Outcome { payloads: payloads.collect(), turn: Some(turn), ..Outcome::default() })
     }
 
     /// Returns the inputs of the turn's request to `route`: everything except the thread.

@@ -12,6 +12,7 @@ pub mod native_host;
 pub mod nats;
 pub mod process;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -99,6 +100,18 @@ pub struct Outcome {
     pub payloads: Vec<Vec<u8>>,
     /// The turn of an agent, with its model call; `None` for other listeners.
     pub turn: Option<Turn>,
+    /// The only listener to which the call of a payload may go, by the number of the payload from
+    /// 0. A workflow names the listener that the definition of its run names. The calls of all
+    /// other payloads go to each peer that accepts the payload.
+    pub callees: BTreeMap<usize, ListenerName>,
+}
+
+impl Outcome {
+    /// Adds a payload whose call may go only to `callee`.
+    pub fn push_call(&mut self, payload: Vec<u8>, callee: ListenerName) {
+        self.callees.insert(self.payloads.len(), callee);
+        self.payloads.push(payload);
+    }
 }
 
 /// State of an agent's model call. Contains no text of the model.

@@ -38,6 +38,26 @@ pub enum Meaning {
     Delegate { workflow: ListenerName },
 }
 
+impl Meaning {
+    /// Whether the payload opens a call that may go to `callee`.
+    pub fn may_call(&self, callee: &ListenerName) -> bool {
+        matches!(self, Self::Call { peers, .. } if peers.contains(callee))
+    }
+
+    /// Makes `callee` the only receiver of the call that the payload opens. Returns false, without
+    /// a change, if the call may not go to `callee`.
+    #[must_use]
+    pub fn restrict_to(&mut self, callee: &ListenerName) -> bool {
+        let may_call = self.may_call(callee);
+        if let Self::Call { peers, .. } = self
+            && may_call
+        {
+            peers.retain(|peer| peer == callee);
+        }
+        may_call
+    }
+}
+
 /// Config error: a payload name is ambiguous, because it would have two meanings or two receivers.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum VocabularyError {

@@ -60,6 +60,9 @@ pub struct Checked {
     /// The payload inside a `spawn-thread` or `send-to-thread`, checked as a payload of the same
     /// sender. `None` if there is no inner payload.
     inner: Option<Box<Checked>>,
+    /// The only listener that the call of the payload, or of the payload inside, may go to. `None`
+    /// if the call goes to every peer that accepts the payload.
+    callee: Option<ListenerName>,
 }
 
 impl Checked {
@@ -81,6 +84,23 @@ impl Checked {
 
     pub fn inner(&self) -> Option<&Checked> {
         self.inner.as_deref()
+    }
+
+    /// Restricts the call that the payload, or the payload inside, opens to one listener.
+    ///
+    /// # Errors
+    ///
+    /// Returns a refusal if `callee` is no peer of the sender that accepts the payload.
+    pub fn only_for(mut self, callee: &ListenerName) -> Result<Self, Refusal> {
+        let opening = self.inner.as_deref_mut().map(|inner| &mut inner.meaning);
+        if opening.unwrap_or(&mut self.meaning).restrict_to(callee) {
+            self.callee = Some(callee.clone());
+            return Ok(self);
+        }
+
+        let message = format!("`{callee}` is no peer that accepts this payload");
+        let text = self.payload.as_str().as_bytes();
+        Err(Refusal::new(RefusalRule::NotInVocabulary, message, text))
     }
 }
 
@@ -121,7 +141,28 @@ impl Gate {
         sender: &ListenerName,
         checked: &Checked,
     ) -> Result<Checked, Refusal> {
-        self.check(sender, checked.payload().as_str().as_bytes())
+        let text = checked.payload().as_str().as_bytes();
+        self.check_for(sender, text, checked.callee.as_ref())
+    }
+
+    /// Checks one payload of `sender`, as [`Gate::check`] does. If `callee` is set, the call that
+    /// the payload opens goes to this listener only.
+    ///
+    /// # Errors
+    ///
+    /// Returns a refusal as [`Gate::check`] does, and if `callee` is no peer of `sender` that
+    /// accepts the payload.
+    pub fn check_for(
+        &self,
+        sender: &ListenerName,
+        text: &[u8],
+        callee: Option<&ListenerName>,
+    ) -> Result<Checked, Refusal> {
+        let checked = self.check(sender, text)?;
+        match callee {
+            Some(callee) => checked.only_for(callee),
+            None => Ok(checked),
+        }
     }
 
     /// Checks one payload of `sender`. `text` is the payload's element with any text around it.
@@ -144,7 +185,7 @@ impl Gate {
 
         // In the order of rules, the rule on budgets comes here. The pump applies it, too.
         let payload = Payload::new(element.text);
-        Ok(Checked { name: element.name, meaning, payload, primitive, inner })
+        Ok(Checked { name: element.name, meaning, payload, primitive, inner, callee: None })
     }
 
     /// Returns the listeners that may write the result of a call to `listener`. These are
@@ -328,7 +369,8 @@ impl Gate {
 
         self.valid(sender, &element, submission)?;
         let payload = Payload::new(element.text);
-        Ok(Checked { name: element.name, meaning, payload, primitive: None, inner: None })
+        let name = element.name;
+        Ok(Checked { name, meaning, payload, primitive: None, inner: None, callee: None })
     }
 }
 

@@ -155,7 +155,11 @@ pub fn outcome(
 }
 
 fn of(payloads: Vec<String>) -> Outcome {
-    Outcome { payloads: payloads.into_iter().map(String::into_bytes).collect(), turn: None }
+    Outcome {
+        payloads: payloads.into_iter().map(String::into_bytes).collect(),
+        turn: None,
+        ..Outcome::default()
+    }
 }
 
 /// Returns the reply to the delegation `request` if `message` contains the result of the

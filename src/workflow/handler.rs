@@ -214,15 +214,14 @@ impl WorkflowHandler {
             return self.refused_reply(&definition, fresh, refused_replies);
         }
 
-        let mut payloads = self.payloads(&definition, requests, fold.run().is_over());
         // The first payload records the definition, so that each later delivery contains the
         // record, and that a retry of the run finds it.
         let record = self.record_of(&found, &fold, known);
-        payloads.splice(0..0, record.map(String::into_bytes));
+        let outcome = self.outcome_of(&definition, record, requests, fold.run().is_over());
         if !fold.is_over() {
             self.remember(delivery, fold);
         }
-        Ok(Outcome { payloads, turn: None })
+        Ok(outcome)
     }
 
     /// Returns the payload with which the run records its definition and the listeners to which it
@@ -363,7 +362,7 @@ impl WorkflowHandler {
 
     fn failed(&self, goal: &str, failure: &GoalFailure) -> Outcome {
         let failed = payloads::failed(&self.workflow, goal, failure);
-        Outcome { payloads: vec![failed.into_bytes()], turn: None }
+        Outcome { payloads: vec![failed.into_bytes()], ..Outcome::default() }
     }
 
     /// Returns a state of the run, and the number of messages of the delivery that this state
@@ -417,26 +416,33 @@ impl WorkflowHandler {
         locked(&self.remembered).put(delivery.call, Box::new(run), bytes);
     }
 
-    /// Builds the payloads of an outcome:
+    /// Builds an outcome. It begins with `record`, the payload with which the run records its
+    /// definition, if there is one. These payloads follow:
     /// - If the run has a result, the reply is the only payload.
     /// - If a person must get a report about calls that were not undone, the request for the thread
     ///   of this report is the only payload.
     /// - Otherwise, the payloads are the requests of the run, usually followed by a `wait` for the
     ///   next event. If the goals of the run are over, requests to open threads for goals are left
     ///   out.
-    fn payloads(
+    ///
+    /// Each call names its listener. The present config may let another peer accept the payload,
+    /// too, and a call of a run must not go to a listener that the definition does not name.
+    fn outcome_of(
         &self,
         definition: &WorkflowDefinition,
+        record: Option<String>,
         requests: Vec<RunRequest>,
         is_over: bool,
-    ) -> Vec<Vec<u8>> {
-        let mut payloads = Vec::new();
+    ) -> Outcome {
+        let payloads = record.into_iter().map(String::into_bytes).collect();
+        let mut begun = Outcome { payloads, ..Outcome::default() };
+        let mut outcome = begun.clone();
         let mut reply = None;
         for request in requests {
             let step = match request {
                 RunRequest::Step(step) => *step,
                 RunRequest::CancelThread(thread) => {
-                    payloads.push(payloads::cancel(&thread).into_bytes());
+                    outcome.payloads.push(payloads::cancel(&thread).into_bytes());
                     continue;
                 }
                 RunRequest::Undo(UndoStep::Failed { goal, failure, left }) => {
@@ -444,9 +450,9 @@ impl WorkflowHandler {
                     reply = Some(payloads::undone(&self.workflow, goal.as_str(), &failure, &left));
                     continue;
                 }
-                RunRequest::Undo(UndoStep::Undo { label, payload }) => {
+                RunRequest::Undo(UndoStep::Undo { label, listener, payload }) => {
                     let spawn = spawn_thread(&label, &payload.to_xml(), BOUND);
-                    payloads.push(spawn.into_bytes());
+                    outcome.push_call(spawn.into_bytes(), listener);
                     continue;
                 }
                 RunRequest::Undo(UndoStep::Report { goal, failure, left }) => {
@@ -454,15 +460,21 @@ impl WorkflowHandler {
                     // The run does not wait for an answer to the report, so the report outlives the
                     // run.
                     let spawn = spawn_thread(REPORT_LABEL, &report.to_xml(), "");
-                    return vec![spawn.into_bytes()];
+                    match &definition.report_to {
+                        Some(human) => begun.push_call(spawn.into_bytes(), human.value.clone()),
+                        None => begun.payloads.push(spawn.into_bytes()),
+                    }
+                    return begun;
                 }
             };
             match step {
                 RunStep::Complete { output } => {
-                    return vec![payloads::output(definition, &output).into_bytes()];
+                    begun.payloads.push(payloads::output(definition, &output).into_bytes());
+                    return begun;
                 }
                 RunStep::Fail { goal, failure, .. } => {
-                    return self.failed(goal.as_str(), &failure).payloads;
+                    begun.payloads.extend(self.failed(goal.as_str(), &failure).payloads);
+                    return begun;
                 }
                 // A goal that became ready in the same delivery in which the run failed starts no
                 // more.
@@ -471,17 +483,19 @@ impl WorkflowHandler {
                     if let GoalCall::Payload { payload, .. } = &mut call {
                         alternate_children(&self.schemas, payload);
                     }
-                    payloads.push(payloads::spawn(&label, &call, limits).into_bytes());
+                    let spawn = payloads::spawn(&label, &call, limits);
+                    outcome.push_call(spawn.into_bytes(), call.callee().clone());
                 }
                 RunStep::Cancel { .. } => {}
             }
         }
 
         if let Some(reply) = reply {
-            return vec![reply.into_bytes()];
+            begun.payloads.push(reply.into_bytes());
+            return begun;
         }
-        payloads.push(payloads::wait().into_bytes());
-        payloads
+        outcome.payloads.push(payloads::wait().into_bytes());
+        outcome
     }
 }
 

@@ -179,6 +179,16 @@ pub enum GoalCall {
     Payload { listener: ListenerName, payload: Element },
 }
 
+impl GoalCall {
+    /// Returns the only listener that may get the call.
+    pub fn callee(&self) -> &ListenerName {
+        match self {
+            Self::Agent { agent, .. } => agent,
+            Self::Payload { listener, .. } => listener,
+        }
+    }
+}
+
 /// The output of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RunOutput {

@@ -432,9 +432,9 @@ struct UndoQueue {
 /// An action that an undo requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum UndoStep {
-    /// Open a thread with this label. In this thread, a call with this payload undoes another call.
-    /// The core cancels the thread when the call of the workflow's run closes.
-    Undo { label: String, payload: Element },
+    /// Open a thread with this label. In this thread, a call to this listener with this payload
+    /// undoes another call. The core cancels the thread when the call of the workflow's run closes.
+    Undo { label: String, listener: ListenerName, payload: Element },
     /// Send a person the list of calls that were not undone, as a question.
     Report { goal: GoalId, failure: GoalFailure, left: Vec<LeftCall> },
     /// The run has failed. `left` lists the calls that were not undone.
@@ -593,7 +593,8 @@ impl RunUndo {
             queue.current = Some(target.call.clone());
             queue.was_idle = false;
             let label = label_of(target.call.call);
-            return Some(UndoStep::Undo { label, payload: target.payload.clone() });
+            let listener = target.call.listener.clone();
+            return Some(UndoStep::Undo { label, listener, payload: target.payload.clone() });
         }
 
         if has_reader && !self.left.is_empty() {

@@ -255,7 +255,7 @@ pub(super) fn write(answer: Result<Outcome, AttemptFailure>) -> Vec<u8> {
     let garbage =
         |detail: &str| WireOutcome::Failure(AttemptFailure::Garbage { detail: detail.to_owned() });
     let written = match answer {
-        Ok(Outcome { payloads, turn: Some(turn) }) => {
+        Ok(Outcome { payloads, turn: Some(turn), .. }) => {
             let texts = payloads.into_iter().map(String::from_utf8).collect();
             match texts {
                 Ok(payloads) => WireOutcome::Outcome { payloads, turn: Box::new(turn) },
@@ -287,7 +287,7 @@ pub(super) fn answer(bytes: &[u8]) -> Result<Outcome, AttemptFailure> {
         }
         Ok(WireOutcome::Outcome { payloads, turn }) => {
             let payloads = payloads.into_iter().map(String::into_bytes).collect();
-            Ok(Outcome { payloads, turn: Some(*turn) })
+            Ok(Outcome { payloads, turn: Some(*turn), ..Outcome::default() })
         }
         Ok(WireOutcome::Failure(failure))
             if failure.spent().is_some_and(|spent| !spent.is_possible()) =>
@@ -415,7 +415,8 @@ mod tests {
     #[test]
     fn an_answer_comes_through_whole_or_is_one_that_cannot_be_used() {
         let turn = Turn { note: "<n>\"\u{e9}\n</n>".to_owned(), tokens_in: 7, ..Turn::default() };
-        let outcome = Outcome { payloads: vec![b"<a/>".to_vec()], turn: Some(turn) };
+        let outcome =
+            Outcome { payloads: vec![b"<a/>".to_vec()], turn: Some(turn), ..Outcome::default() };
         assert_eq!(answer(&write(Ok(outcome.clone()))), Ok(outcome));
         let spent = Spending { tokens: 3, money: Money(9) };
         let failure =
@@ -449,8 +450,8 @@ mod tests {
     #[test]
     fn a_turn_without_a_note_is_none() {
         let of = |note: &str| Outcome {
-            payloads: Vec::new(),
             turn: Some(Turn { note: note.to_owned(), ..Turn::default() }),
+            ..Outcome::default()
         };
 
         assert!(answer(&write(Ok(of("<n/>")))).is_ok());
@@ -474,7 +475,7 @@ mod tests {
             (vec![broken(0, ""); limits::TURN_FINDINGS_MAX + 1], false),
         ] {
             let turn = Turn { note: "<n/>".to_owned(), broken, ..Turn::default() };
-            let written = write(Ok(Outcome { payloads: Vec::new(), turn: Some(turn) }));
+            let written = write(Ok(Outcome { turn: Some(turn), ..Outcome::default() }));
             assert_eq!(answer(&written).is_ok(), good);
         }
     }

@@ -109,7 +109,7 @@ fn failure(code: &str, detail: &str) -> AttemptFailure {
 fn answered(body: &[u8]) -> ListenerResponse {
     let ListenerAnswer { named, memory, payloads } = answer::read(body);
     let outcome = match payloads {
-        Ok(payloads) => Ok(Outcome { payloads, turn: None }),
+        Ok(payloads) => Ok(Outcome { payloads, turn: None, ..Outcome::default() }),
         Err(detail) => Err(AttemptFailure::Garbage { detail }),
     };
 
@@ -142,7 +142,7 @@ mod tests {
     fn a_message_says_one_thing() {
         let answer = |payloads: &[&str]| {
             let payloads = payloads.iter().map(|text| text.as_bytes().to_vec()).collect();
-            ListenerResponse::Answer(Ok(Outcome { payloads, turn: None }))
+            ListenerResponse::Answer(Ok(Outcome { payloads, turn: None, ..Outcome::default() }))
         };
 
         let crashed = |detail: &str| AttemptFailure::Crashed { detail: detail.to_owned() };

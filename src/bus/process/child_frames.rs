@@ -293,7 +293,7 @@ impl<'a> ChildIo<'a> {
             self.handle.remember(call, mark);
         }
 
-        Some(Ok(Outcome { payloads, turn: None }))
+        Some(Ok(Outcome { payloads, turn: None, ..Outcome::default() }))
     }
 
     /// Handles one frame of the child: a heartbeat, an answer, or unsolicited output. Returns the

@@ -277,7 +277,10 @@ impl<'a> CaseRunner<'a> {
                             return Ok(false);
                         }
                         self.script.give(path);
-                        self.end(pending, Ok(Outcome { payloads, turn: None }));
+                        self.end(
+                            pending,
+                            Ok(Outcome { payloads, turn: None, ..Outcome::default() }),
+                        );
                         return Ok(true);
                     }
                     Err(message) => {

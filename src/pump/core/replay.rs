@@ -12,6 +12,7 @@ use super::forks::{CallRecollection, ForkOrder};
 use super::pauses::PauseChange;
 use super::reopened_calls::recorded_work;
 use super::retries::RetryOrder;
+use crate::contract::Meaning;
 use crate::envelope::{Message, MessageKind, Refusal, RefusalRule, Reservation, RouteLimit, Turn};
 use crate::ids::{CallId, Digest, ListenerName, MessageId};
 use crate::pump::gate::{Checked, Gate};
@@ -332,6 +333,31 @@ impl<'a> RecordedPayloads<'a> {
     fn passed(&self, sender: &ListenerName, digest: Digest) -> Option<Checked> {
         let message =
             self.record.accepted_messages().find(|message| message.payload.digest == digest)?;
-        self.gate.check(sender, message.payload.as_str().as_bytes()).ok()
+        let checked = self.gate.check(sender, message.payload.as_str().as_bytes()).ok()?;
+        match self.only_callee(sender, &checked) {
+            Some(callee) => checked.only_for(callee).ok(),
+            None => Some(checked),
+        }
+    }
+
+    /// Returns the only listener that got the call of the payload inside `checked`, although
+    /// several peers accept that payload: a workflow has named this listener. Returns `None` in
+    /// any other case.
+    fn only_callee(&self, sender: &ListenerName, checked: &Checked) -> Option<&ListenerName> {
+        let inner = checked.inner()?;
+        let Meaning::Call { peers, .. } = inner.meaning() else { return None };
+        if peers.len() < 2 {
+            return None;
+        }
+
+        let calls = self.record.accepted_messages().filter(|message| {
+            let digest = inner.payload().digest;
+            message.kind == MessageKind::Call
+                && message.from == *sender
+                && message.payload.digest == digest
+        });
+        let mut callees = calls.map(|call| &call.to);
+        let first = callees.next()?;
+        callees.all(|callee| callee == first).then_some(first)
     }
 }

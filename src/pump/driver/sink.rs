@@ -110,7 +110,9 @@ impl PumpSink {
             return Event::Failed { listener: listener.clone(), call, attempt, failure };
         }
 
-        let payloads = outcome.payloads.iter().map(|text| gate.check(listener, text));
+        let texts = outcome.payloads.iter().enumerate();
+        let payloads = texts
+            .map(|(number, text)| gate.check_for(listener, text, outcome.callees.get(&number)));
         let payloads: Vec<_> = payloads.collect();
         if outcome.turn.is_none() {
             // An agent gets refusals in its thread.

@@ -41,7 +41,7 @@ pub fn native_bytes(
         let listener = listener.clone();
         move |sink: Arc<dyn Sink>, runtime: &runtime::Handle| -> Arc<dyn Host> {
             let handler = from_fn(move |delivery: &Delivery| {
-                Ok(Outcome { payloads: answer(delivery), turn: None })
+                Ok(Outcome { payloads: answer(delivery), turn: None, ..Outcome::default() })
             });
             Arc::new(NativeHost::new(listener, handler, sink, runtime.clone()))
         }

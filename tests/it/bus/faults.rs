@@ -489,7 +489,11 @@ async fn an_inline_handler_has_answered_when_deliver_returns() {
         let handle = |delivery: &organism::bus::Delivery| {
             let text = delivery.messages[0].payload.as_str();
             assert!(!text.contains("panic"), "told to");
-            Ok(Outcome { payloads: vec![done("inline").into_bytes()], turn: None })
+            Ok(Outcome {
+                payloads: vec![done("inline").into_bytes()],
+                turn: None,
+                ..Outcome::default()
+            })
         };
         Arc::new(InlineHost::new(name("tested"), handle, sink)) as Arc<dyn Host>
     });

@@ -33,7 +33,7 @@ impl NativeHandler for Miner {
             context.heartbeat();
             pending::<()>().await;
         }
-        Ok(Outcome { payloads: vec![done("well").into_bytes()], turn: None })
+        Ok(Outcome { payloads: vec![done("well").into_bytes()], turn: None, ..Outcome::default() })
     }
 }
 

@@ -90,7 +90,7 @@ impl NativeHandler for Asks {
         let mut told = try_join_all([ask(), ask()]).await?;
         told.push(ask().await?);
         assert!(told.iter().all(|told| told.text.len() == LONG_BYTES));
-        Ok(Outcome { payloads: vec![b"<told/>".to_vec()], turn: noted() })
+        Ok(Outcome { payloads: vec![b"<told/>".to_vec()], turn: noted(), ..Outcome::default() })
     }
 }
 
@@ -110,7 +110,11 @@ impl NativeHandler for Waits {
         let told = String::from_utf8(self.relay.thread(&delivery, None).await?.text).unwrap();
         context.heartbeat();
         context.cancelled().await;
-        Ok(Outcome { payloads: vec![format!("<told>{told}</told>").into()], turn: noted() })
+        Ok(Outcome {
+            payloads: vec![format!("<told>{told}</told>").into()],
+            turn: noted(),
+            ..Outcome::default()
+        })
     }
 }
 

@@ -107,7 +107,7 @@ pub mod fixture {
                 other => panic!("no such word: {other}"),
             };
             let payloads = answers.iter().map(|answer| done(answer).into_bytes()).collect();
-            Ok(Outcome { payloads, turn: None })
+            Ok(Outcome { payloads, turn: None, ..Outcome::default() })
         }
     }
 }

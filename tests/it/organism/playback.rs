@@ -218,7 +218,11 @@ fn tools(cases: &[Case]) -> HashMap<ListenerName, NativeHostBuilder> {
         let host = {
             let name = name.clone();
             move |sink: Arc<dyn Sink>, runtime: &runtime::Handle| -> Arc<dyn Host> {
-                let outcome = Outcome { payloads: vec![reply.into_bytes()], turn: None };
+                let outcome = Outcome {
+                    payloads: vec![reply.into_bytes()],
+                    turn: None,
+                    ..Outcome::default()
+                };
                 let handler = from_fn(move |_| Ok(outcome.clone()));
                 Arc::new(NativeHost::new(name, handler, sink, runtime.clone()))
             }

@@ -111,7 +111,7 @@ async fn a_turn_whose_note_is_no_model_turn_is_an_unreadable_answer() {
     for note in notes {
         let answer = word("answer", "a").into_bytes();
         let turn = Turn { note: note.clone(), ..Turn::default() };
-        let outcome = Outcome { payloads: vec![answer], turn: Some(turn) };
+        let outcome = Outcome { payloads: vec![answer], turn: Some(turn), ..Outcome::default() };
         let running = start(None, move |_| Ok(outcome.clone()));
         let (desk, plan) = (name("desk"), word("plan", "p"));
         let target = Target::New { suggested: None };
@@ -270,7 +270,9 @@ async fn a_submission_to_a_hundred_peers_gets_the_completion_of_every_call_in_or
     let mut pump = Pump::new(core, place.open(None), gate);
     for who in &peers {
         let answer = word("found", who).into_bytes();
-        let found = move |_: &Delivery| Ok(Outcome { payloads: vec![answer.clone()], turn: None });
+        let found = move |_: &Delivery| {
+            Ok(Outcome { payloads: vec![answer.clone()], turn: None, ..Outcome::default() })
+        };
         pump.host(name(who), Arc::new(InlineHost::new(name(who), found, pump.sink())));
     }
     let handle = pump.handle();

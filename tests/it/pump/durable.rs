@@ -67,7 +67,7 @@ async fn effects_of_a_record_happen_after_it_is_on_disk() {
                 (_, 1) => word("count", "1"),
                 _ => word("found", "1"),
             };
-            Ok(Outcome { payloads: vec![reply.into_bytes()], turn: None })
+            Ok(Outcome { payloads: vec![reply.into_bytes()], turn: None, ..Outcome::default() })
         };
         let host = InlineHost::new(name(who), handle, pump.sink());
         pump.host(name(who), Arc::new(host));
@@ -159,11 +159,19 @@ async fn only_who_does_not_read_the_journal_is_given_what_cannot_be_read_yet() {
     let own = Arc::clone(&log);
     let counter = move |_: &Delivery| {
         own.lock().unwrap().push("delivered here");
-        Ok(Outcome { payloads: vec![word("counted", "1").into_bytes()], turn: None })
+        Ok(Outcome {
+            payloads: vec![word("counted", "1").into_bytes()],
+            turn: None,
+            ..Outcome::default()
+        })
     };
     let finder = |delivery: &Delivery| {
         let reply = if delivery.messages.len() > 1 { "found" } else { "count" };
-        Ok(Outcome { payloads: vec![word(reply, "1").into_bytes()], turn: None })
+        Ok(Outcome {
+            payloads: vec![word(reply, "1").into_bytes()],
+            turn: None,
+            ..Outcome::default()
+        })
     };
     let finder = InlineHost::new(name("finder"), finder, pump.sink());
     pump.host(name("finder"), Arc::new(Elsewhere(Box::new(finder), Arc::clone(&log))));

@@ -60,7 +60,7 @@ impl NativeHandler for Finder {
             self.let_go.acquire().await.expect("never closed").forget();
         }
         let found = asked.replace("look", "found").into_bytes();
-        Ok(Outcome { payloads: vec![found], turn: None })
+        Ok(Outcome { payloads: vec![found], turn: None, ..Outcome::default() })
     }
 }
 

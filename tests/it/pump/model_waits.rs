@@ -58,7 +58,11 @@ async fn reports(result: Result<Outcome, AttemptFailure>) -> Vec<CallWaitReason>
 
 #[tokio::test]
 async fn the_end_of_an_attempt_ends_the_wait_for_its_model() {
-    let answer = Outcome { payloads: vec![word("answer", "a").into_bytes()], turn: None };
+    let answer = Outcome {
+        payloads: vec![word("answer", "a").into_bytes()],
+        turn: None,
+        ..Outcome::default()
+    };
     let failure = AttemptFailure::Garbage { detail: "no answer".to_owned() };
     for result in [Ok(answer), Err(failure)] {
         let reasons = reports(result).await;

@@ -2,12 +2,12 @@
 //! Every scenario of the pump tests is replayed at its end; this file replays further scenarios.
 
 use organism::contract::TreeLimits;
-use organism::envelope::{Payload, Turn};
-use organism::pump::core::Target;
+use organism::envelope::{Payload, RefusalRule, Turn};
 use organism::pump::core::replay::event_of;
+use organism::pump::core::{Event, Target};
 use organism::thread::{Input, Record, Verdict};
 
-use super::world::{World, agent, client, core, listener, reread, word};
+use super::world::{World, agent, client, core, listener, name, reread, word, workflow};
 
 fn world() -> World {
     World::with_limits(
@@ -105,4 +105,36 @@ fn a_record_read_from_its_text_gives_the_same_event_once_its_bytes_are_back() {
     let read = reread(record);
     let events = [record, &read].map(|record| format!("{:?}", event_of(record, &world.gate)));
     assert_eq!(events[0], events[1]);
+}
+
+#[test]
+fn a_payload_for_one_listener_opens_no_call_to_another_that_accepts_it() {
+    let flow = |peers: &[&str]| workflow("flow", &["plan"], &["answer"], peers);
+    let finder = |finder: &str| listener(finder, &["look"], &["found"], &[]);
+    let desk = || client("desk", &["flow"]);
+    let mut world =
+        World::new(vec![desk(), flow(&["finder", "other"]), finder("finder"), finder("other")]);
+    world.open("desk", &word("plan", "p"));
+    let delivery = world.delivery("flow");
+    let inner = format!("<initial-payload>{}</initial-payload>", word("look", "q"));
+    let spawn = core("spawn-thread", "suggested_sub_id=\"a\"", &inner);
+    let payload =
+        |callee: &str| world.gate.check_for(&name("flow"), spawn.as_bytes(), Some(&name(callee)));
+    let refusal = payload("desk").unwrap_err();
+    assert_eq!(refusal.rule, RefusalRule::NotInVocabulary);
+    let payloads = vec![payload("other"), Err(refusal)];
+    let again = payloads[0].clone().unwrap();
+
+    let (listener, call, attempt) = (delivery.listener.clone(), delivery.call, delivery.attempt);
+    let arrived = Some(world.now);
+    world.step(Event::Outcome { listener, call, attempt, payloads, turn: None, arrived });
+    assert_eq!(world.refusals(), ["flow not-in-vocabulary"]);
+    let next = world.delivery("other");
+    world.answer(&next, &[word("found", "f")]);
+    assert!(world.deliveries.iter().all(|delivery| delivery.listener != name("finder")));
+
+    // A reload restricts the payload to the same listener.
+    world.reload(vec![desk(), flow(&["finder"]), finder("finder")]);
+    assert!(world.gate.check_again(&name("flow"), &again).is_err());
+    world.check_replay();
 }

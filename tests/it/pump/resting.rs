@@ -308,7 +308,11 @@ fn started(kept: &Kept, store: RestingStore) -> (Handle, std::thread::JoinHandle
     kept.records().iter().for_each(|record| core.replay(record).unwrap());
     let mut pump = Pump::new(core, journal, world.gate.clone());
     let found = |_: &Delivery| -> Result<Outcome, AttemptFailure> {
-        Ok(Outcome { payloads: vec![word("found", "1").into_bytes()], turn: None })
+        Ok(Outcome {
+            payloads: vec![word("found", "1").into_bytes()],
+            turn: None,
+            ..Outcome::default()
+        })
     };
     pump.host(name("finder"), Arc::new(InlineHost::new(name("finder"), found, pump.sink())));
     let handle = pump.handle();

@@ -112,8 +112,13 @@ async fn a_time_out_fires_though_every_commit_takes_longer_than_a_second() {
     let before_write = |_: &[Record]| std::thread::sleep(COMMIT);
     let journal = WatchedJournal::new(place.open(None), before_write);
     let mut pump = Pump::new(core, Box::new(journal), gate);
-    let found =
-        |_: &Delivery| Ok(Outcome { payloads: vec![word("found", "f").into_bytes()], turn: None });
+    let found = |_: &Delivery| {
+        Ok(Outcome {
+            payloads: vec![word("found", "f").into_bytes()],
+            turn: None,
+            ..Outcome::default()
+        })
+    };
     pump.host(name("finder"), Arc::new(InlineHost::new(name("finder"), found, pump.sink())));
     let runtime = tokio::runtime::Handle::current();
     let host = NativeHost::new(name("silent"), Silent, pump.sink(), runtime);
