@@ -91,7 +91,7 @@ pub use trial::{
 };
 pub use turn_on_record::TurnOnRecord;
 pub use workflow_cases::{CaseWriteError, run_case, write_case};
-pub use workflow_runs::JournalRuns;
+pub use workflow_runs::{JournalRuns, with_runs_of};
 
 /// Reason why an organism does not start or run.
 #[derive(Debug, thiserror::Error)]

@@ -24,9 +24,9 @@ use crate::schema::{SchemaCompiler, SchemaProblem};
 use crate::thread::{Call, Fact, Record, State, Tree};
 use crate::workflow::{
     HandedOverAttempts, IdentifiedDefinition, RunArchive, RunDefinitions, WorkflowDefinition,
-    delegate_schemas, delegations, failed_name, generated_answer, goal_schema, has_verdicts,
-    is_undo_report, output_name, peers_of, question_name, question_schema, read_compiled,
-    recorded_definition, run_schema, typed_answers, verdict_name, verdict_schema,
+    compile, delegate_schemas, delegations, failed_name, generated_answer, goal_schema,
+    has_verdicts, is_undo_report, output_name, peers_of, question_name, question_schema,
+    read_compiled, recorded_definition, run_schema, typed_answers, verdict_name, verdict_schema,
     workflow_questions,
 };
 
@@ -291,6 +291,20 @@ fn extended_as_far_as_possible(
         }
     }
     found
+}
+
+/// Returns a copy of the config with everything that open runs of `definition` need in addition.
+///
+/// # Errors
+///
+/// Returns the reason if the definition does not fit the config.
+pub fn with_runs_of(
+    config: &Config,
+    definition: &WorkflowDefinition,
+) -> Result<Arc<Config>, String> {
+    let of_workflow = BTreeMap::from([(compile(definition).digest, Arc::new(definition.clone()))]);
+    let name = definition.name.value.clone();
+    extended(config, &RecordedDefinitions::from([(name, of_workflow)]))
 }
 
 /// Returns a copy of the config with everything that open runs need in addition. `recorded`

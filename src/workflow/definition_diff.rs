@@ -1,15 +1,17 @@
-//! Finds the differences between two workflow definitions, and the goals that address a listener.
+//! Finds the differences between two workflow definitions, and lists the calls of a definition.
 //!
 //! The comparison uses the compiled XML of both definitions. It therefore includes every setting,
 //! and ignores differences that are only in notation.
 
 use std::collections::BTreeMap;
 
-use crate::ids::ListenerName;
+use crate::contract::{Contracts, goal_name};
+use crate::ids::{ListenerName, PayloadName};
 use crate::xml::element::Element;
 
-use super::compile::{compile, peers_of};
-use super::definition::{GoalId, WorkflowDefinition};
+use super::compile::{compile, peers_of_goal};
+use super::definition::{GoalDefinition, GoalForm, GoalId, GoalTarget, WorkflowDefinition};
+use super::questions::{question_name, report_name};
 
 /// Name of the element that contains the name of a peer. A compiled definition has one such element
 /// for each peer, sorted by the names.
@@ -161,29 +163,87 @@ fn add_places(
     }
 }
 
-/// Returns the goals of a definition that address a listener, in the order of the file.
-pub fn goals_that_address<'a>(
-    definition: &'a WorkflowDefinition,
-    listener: &ListenerName,
-) -> Vec<&'a GoalId> {
-    let goals = definition.goals.iter().filter(|goal| {
-        let alone = WorkflowDefinition {
-            goals: vec![(*goal).clone()],
-            peers: Vec::new(),
-            report_to: None,
-            ..definition.clone()
-        };
-        peers_of(&alone).contains(listener)
+/// A call that runs of a definition may make.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NamedCall<'a> {
+    /// The goal that makes the call; `None` for the list of calls that were not undone, which a
+    /// failed run sends to a person.
+    pub goal: Option<&'a GoalId>,
+    pub callee: &'a ListenerName,
+    /// `None` if the definition names no payload.
+    pub payload: Option<PayloadName>,
+}
+
+impl NamedCall<'_> {
+    /// Whether the gate lets the runs of `workflow` make this call under `contracts`.
+    pub fn is_permitted(&self, contracts: &Contracts, workflow: &ListenerName) -> bool {
+        let Some(vocabulary) = contracts.vocabulary(workflow) else { return false };
+        match &self.payload {
+            Some(payload) => {
+                let meaning = vocabulary.meaning(payload);
+                meaning.is_some_and(|meaning| meaning.may_call(self.callee))
+            }
+            None => vocabulary.iter().any(|(_, meaning)| meaning.may_call(self.callee)),
+        }
+    }
+}
+
+/// Returns every call that runs of a definition may make, in the order of the goals. Leaves out
+/// calls that undo other calls.
+pub fn named_calls(definition: &WorkflowDefinition) -> Vec<NamedCall<'_>> {
+    let of_goals = definition.goals.iter().flat_map(|goal| {
+        peers_of_goal(goal).into_iter().map(move |callee| NamedCall {
+            goal: Some(&goal.id.value),
+            callee,
+            payload: payload_for(definition, goal, callee),
+        })
     });
-    goals.map(|goal| &goal.id.value).collect()
+    let report = definition.report_to.iter().map(|human| NamedCall {
+        goal: None,
+        callee: &human.value,
+        payload: Some(report_name(definition)),
+    });
+    of_goals.chain(report).collect()
+}
+
+/// Returns the name of the payload with which a goal addresses `callee`, one of its peers. Returns
+/// `None` if the definition does not name the payload.
+fn payload_for(
+    definition: &WorkflowDefinition,
+    goal: &GoalDefinition,
+    callee: &ListenerName,
+) -> Option<PayloadName> {
+    let target = match &goal.form {
+        GoalForm::Run(target) => Some(target),
+        GoalForm::Each(each) => Some(&each.target),
+        GoalForm::Ask { human, .. } if human.value == *callee => {
+            return question_name(definition, goal);
+        }
+        _ => None,
+    };
+    if let Some(
+        GoalTarget::Listener { listener: name, payload, .. }
+        | GoalTarget::Workflow { workflow: name, payload, .. },
+    ) = target
+        && name.value == *callee
+    {
+        return payload.as_ref().map(|payload| payload.value.clone());
+    }
+
+    let supervision = goal.supervision.as_ref().filter(|supervision| supervision.is_human);
+    if supervision.is_some_and(|supervision| supervision.supervisor.value == *callee) {
+        return question_name(definition, goal);
+    }
+    Some(goal_name(callee))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::definition::{GoalDefinition, GoalOutput, PlaceId, Placed};
+    use super::super::definition::{GoalOutput, Mapping, PlaceId, Placed};
+    use super::super::questions::questions;
     use super::super::read_compiled::read_compiled;
     use super::*;
-    use crate::contract::Budget;
+    use crate::contract::{Budget, Contract, Role};
     use crate::schema::ShortType;
 
     /// Makes a definition with one agent and these peers.
@@ -197,6 +257,44 @@ mod tests {
             peers.collect::<String>()
         );
         read_compiled(&text).expect("it is a compiled form")
+    }
+
+    #[test]
+    fn a_call_is_permitted_if_its_listener_is_a_peer_that_accepts_its_payload() {
+        let name = |text: &str| ListenerName::parse(text).expect("it is a name");
+        let placed = |text: &str| Placed::new(name(text), PlaceId::default());
+        let pay = PayloadName::new("urn:test", "pay");
+        let mut tour = definition(&["writer"]);
+        tour.report_to = Some(placed("owner"));
+        let target = GoalTarget::Listener {
+            listener: placed("bank"),
+            payload: Some(Placed::new(pay.clone(), PlaceId::default())),
+            with: Mapping::Fields(Vec::new()),
+        };
+        let form = GoalForm::Run(target);
+        tour.goals.push(GoalDefinition { form, ..tour.goals[0].clone() });
+
+        let refused = |peers: &[&str], accepts: &[PayloadName]| {
+            let accepts = accepts.to_vec();
+            let bank = Contract { accepts, ..Contract::new(name("bank"), Role::Listener) };
+            let others = [("writer", Role::Agent), ("owner", Role::Human)];
+            let others = others.map(|(other, role)| Contract::new(name(other), role));
+            let workflow = Contract {
+                peers: peers.iter().map(|peer| name(peer)).collect(),
+                questions: questions(&tour),
+                ..Contract::new(name("tour"), Role::Workflow)
+            };
+            let contracts = others.into_iter().chain([bank, workflow]).collect();
+            let contracts = Contracts::new(contracts).expect("they are good");
+            let calls = named_calls(&tour).into_iter();
+            let refused = calls.filter(|call| !call.is_permitted(&contracts, &name("tour")));
+            refused.map(|call| call.callee.to_string()).collect::<Vec<_>>()
+        };
+
+        let accepted = [pay];
+        assert_eq!(refused(&["writer", "bank", "owner"], &accepted), Vec::<String>::new());
+        assert_eq!(refused(&["writer", "bank", "owner"], &[]), ["bank"]);
+        assert_eq!(refused(&["bank"], &accepted), ["writer", "owner"]);
     }
 
     #[test]

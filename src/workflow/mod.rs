@@ -64,7 +64,9 @@ pub use definition::{
     GoalForm, GoalId, GoalOutput, GoalTarget, ItemFailure, ItemVerification, LoopEnd, Mapping,
     PlaceId, Placed, Supervision, WorkflowDefinition, WorkflowInput, WorkflowOutput,
 };
-pub use definition_diff::{DefinitionChange, changes as definition_changes, goals_that_address};
+pub use definition_diff::{
+    DefinitionChange, NamedCall, changes as definition_changes, named_calls,
+};
 pub use delegation::{delegate_schemas, delegations};
 pub use document::{ContextEntry, GoalDocument, IterationEntry, LoopPass, TaskDocument};
 pub use drawing::{mermaid, text as drawing};

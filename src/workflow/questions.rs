@@ -64,7 +64,6 @@ fn questions_namespace(definition: &WorkflowDefinition) -> String {
 
 /// Returns every question that the workflow may send to people.
 pub fn questions(definition: &WorkflowDefinition) -> Vec<WorkflowQuestion> {
-    let namespace = questions_namespace(definition);
     let of_goals = definition.goals.iter().filter_map(|goal| {
         let question = question_name(definition, goal)?;
         let (human, answer) = match (&goal.form, &goal.supervision) {
@@ -76,7 +75,7 @@ pub fn questions(definition: &WorkflowDefinition) -> Vec<WorkflowQuestion> {
 
     let report = definition.report_to.iter().map(|human| WorkflowQuestion {
         human: human.value.clone(),
-        question: PayloadName::new(&namespace, REPORT),
+        question: report_name(definition),
         answer: goal_name(definition, REPORT),
     });
 
@@ -91,6 +90,11 @@ pub const REPORT: &str = "undo";
 /// run did not undo.
 pub fn is_undo_report(local: &str) -> bool {
     local == REPORT
+}
+
+/// Returns the name of the payload that lists the calls that a failed run did not undo.
+pub fn report_name(definition: &WorkflowDefinition) -> PayloadName {
+    PayloadName::new(&questions_namespace(definition), REPORT)
 }
 
 /// Builds the list of calls that were not undone, as a question to a person.

@@ -8,9 +8,11 @@ use std::process::ExitCode;
 use serde_json::json;
 
 use crate::config::Config;
+use crate::contract::Role;
 use crate::ids::{ListenerName, ThreadId};
+use crate::organism::with_runs_of;
 use crate::workflow::{
-    DefinitionChange, WorkflowDefinition, definition_changes, goals_that_address, peers_of,
+    DefinitionChange, GoalId, NamedCall, WorkflowDefinition, definition_changes, named_calls,
 };
 use crate::xml::invisible_characters::visible;
 
@@ -94,9 +96,54 @@ struct ComparedWorkflow<'a> {
     name: &'a ListenerName,
     state: &'static str,
     changes: Vec<DefinitionChange>,
-    /// Calls that runs of the first definition make, but that the second config would refuse. Each
-    /// entry names the goal that makes the call, and the called listener.
-    refused: Vec<(String, ListenerName)>,
+    /// Calls that runs of the first definition make, but that the gate of the second config would
+    /// refuse.
+    refused: Vec<RefusedCall<'a>>,
+}
+
+/// A call of a run that the gate refuses.
+struct RefusedCall<'a> {
+    call: NamedCall<'a>,
+    /// Whether the called listener still is a peer of the workflow, which does not accept the
+    /// payload from it.
+    is_peer: bool,
+}
+
+/// Lists the calls of runs of `definition` that the gate refuses under `config`.
+fn refused_calls<'a>(definition: &'a WorkflowDefinition, config: &Config) -> Vec<RefusedCall<'a>> {
+    let workflow = &definition.name.value;
+    let extended = with_runs_of(config, definition).ok();
+    let contracts = extended.as_ref().map_or(&config.contracts, |extended| &extended.contracts);
+    let contract = contracts.get(workflow);
+    if contract.is_some_and(|contract| contract.role != Role::Workflow) {
+        // The runs fail: the calls go to another kind of member, which has their name.
+        return Vec::new();
+    }
+
+    let calls = named_calls(definition).into_iter();
+    let refused = calls.filter(|call| !call.is_permitted(contracts, workflow));
+    let refused = refused.map(|call| {
+        let is_peer = contract.is_some_and(|contract| contract.peers.contains(call.callee));
+        RefusedCall { call, is_peer }
+    });
+    refused.collect()
+}
+
+impl RefusedCall<'_> {
+    fn text(&self) -> String {
+        let NamedCall { goal, callee, payload } = &self.call;
+        let subject = match goal {
+            Some(goal) => format!("`{goal}`"),
+            None => "the list of `report_to`".to_owned(),
+        };
+        let reason = match payload {
+            Some(payload) if self.is_peer => {
+                format!("`{callee}` does not accept `{}` any more", payload.local)
+            }
+            _ => format!("`{callee}` is no peer any more"),
+        };
+        format!("  in runs under way, {subject} is refused from then on: {reason}\n")
+    }
 }
 
 impl<'a> ComparedWorkflow<'a> {
@@ -114,20 +161,10 @@ impl<'a> ComparedWorkflow<'a> {
             _ => "changed",
         };
 
-        let mut refused = Vec::new();
-        if let (Some(old), Some(config)) = (old, &after.config) {
-            let peers = new.map(peers_of);
-            for peer in peers_of(old) {
-                let is_peer = match &peers {
-                    Some(peers) => peers.contains(&peer),
-                    None => config.contracts.get(&peer).is_some(),
-                };
-                if !is_peer {
-                    let goals = goals_that_address(old, &peer).into_iter();
-                    refused.extend(goals.map(|goal| (goal.to_string(), peer.clone())));
-                }
-            }
-        }
+        let refused = match (old, &after.config) {
+            (Some(old), Some(config)) => refused_calls(old, config),
+            _ => Vec::new(),
+        };
 
         Self { name, state, changes, refused }
     }
@@ -171,12 +208,7 @@ impl<'a> ComparedWorkflow<'a> {
             _ => {}
         }
 
-        for (goal, peer) in refused {
-            out.push_str(&format!(
-                "  in runs under way, `{goal}` is refused from then on: `{peer}` is no peer any \
-                 more\n"
-            ));
-        }
+        out.extend(refused.iter().map(RefusedCall::text));
         out
     }
 
@@ -188,8 +220,12 @@ impl<'a> ComparedWorkflow<'a> {
                 json!({ "path": path, "before": before, "after": after })
             })
             .collect();
-        let refused: Vec<_> =
-            refused.iter().map(|(goal, peer)| json!({ "goal": goal, "peer": peer })).collect();
+        let refused: Vec<_> = refused
+            .iter()
+            .map(|RefusedCall { call, .. }| {
+                json!({ "goal": call.goal.map(GoalId::as_str), "peer": call.callee })
+            })
+            .collect();
         json!({ "workflow": name, "state": state, "changes": changes, "refused": refused })
     }
 }

@@ -188,6 +188,104 @@ fn a_goal_whose_peer_was_withdrawn_is_refused_and_its_policy_applies() {
     }
 }
 
+/// A workflow that calls another listener after the goal that keeps its runs open, and then puts a
+/// question to a person.
+const CALLING: &str = r#"
+[workflows.tour]
+input = { topic = "text", unit = ["integer"] }
+output = "second/n"
+
+[workflows.tour.goals]
+work = { each = "input/unit", listener = "back", with = { n = "item" } }
+second = { listener = "far", payload = "ping", with = { n = "input/unit" } }
+sign = { ask = "owner", prompt = "Does {{input/topic}} go on?" }
+
+[humans.owner]
+description = "Owns the tour."
+
+[humans.boss]
+description = "Runs the tour."
+
+[listeners.far]
+command = ["./player.pl", "far"]
+schema = "talk.xsd"
+accepts = ["ping"]
+replies = ["pong"]
+"#;
+
+/// The workflow [`CALLING`] after an edit: its second goal calls `far` with another payload, a new
+/// goal calls `near`, and another person gets the question. Both listeners accept the payload with
+/// which the earlier second goal called `far`, and both persons are peers.
+fn shared_payload() -> String {
+    let near = "[listeners.near]\ncommand = [\"./player.pl\", \"near\"]\nschema = \"talk.xsd\"\n\
+                accepts = [\"ping\", \"order\"]\nreplies = [\"pong\", \"done\"]\n";
+    let goals = "third = { listener = \"near\", payload = \"order\", with = { n = \"input/unit\" } }\n\
+                 copy = { ask = \"owner\", prompt = \"Is there a copy?\" }\n\
+                 sign = { ask = \"boss\"";
+    let edited = CALLING
+        .replace("payload = \"ping\"", "payload = \"work\"")
+        .replace("accepts = [\"ping\"]", "accepts = [\"ping\", \"work\"]")
+        .replace("replies = [\"pong\"]", "replies = [\"pong\", \"worked\"]")
+        .replace("sign = { ask = \"owner\"", goals);
+    with_workflow(&format!("{edited}\n{near}"))
+}
+
+#[test]
+fn a_run_calls_no_listener_and_no_person_but_those_of_its_definition() {
+    let house = house(&with_workflow(CALLING));
+    house.write("shared.toml", shared_payload());
+    let moved = CALLING
+        .replace("listener = \"far\"", "listener = \"near\"")
+        .replace("[listeners.far]", "[listeners.near]")
+        .replace("ask = \"owner\"", "ask = \"boss\"");
+    house.write("moved.toml", with_workflow(&moved));
+    let other = CALLING.replace("\"ping\"", "\"work\"").replace("\"pong\"", "\"worked\"");
+    house.write("other.toml", with_workflow(&other));
+    let refused = |config: &str| {
+        let diff = house.organism(&["workflow", "diff", "organism.toml", config]);
+        assert_eq!(diff.code, Some(0), "{diff:?}");
+        let lines = diff.out.lines().filter_map(|line| line.split_once(" is refused from then on"));
+        let lines = lines.map(|(subject, reason)| format!("{}{reason}", subject.trim()));
+        lines.collect::<Vec<_>>()
+    };
+    assert_eq!(refused("shared.toml"), Vec::<String>::new());
+    let gone = "in runs under way, `second`: `far` is no peer any more";
+    let person = "in runs under way, `sign`: `owner` is no peer any more";
+    assert_eq!(refused("moved.toml"), [gone, person]);
+    let declined = "in runs under way, `second`: `far` does not accept `ping` any more";
+    assert_eq!(refused("other.toml"), [declined]);
+
+    left_open(&house, 1);
+    house.write("organism.toml", with_workflow(&moved));
+    let running = house.run();
+    house.write("let-go", "");
+    let failed = until("the run fails", || payloads(&house, "tour-failed").pop());
+    let expected = "<goal>second</goal><code>not-in-vocabulary</code>";
+    assert!(failed.contains(expected), "{failed}");
+    assert_eq!(messages(&house, "ping"), Vec::<Json>::new());
+    assert_eq!(running.stop(), Some(0));
+    house.verified();
+}
+
+#[test]
+fn a_call_of_a_run_goes_only_to_its_listener_although_another_peer_accepts_the_payload() {
+    let house = house(&with_workflow(CALLING));
+    left_open(&house, 1);
+    house.write("organism.toml", shared_payload());
+    let running = house.run();
+    house.write("let-go", "");
+    let question = until("the question waits", || messages(&house, "sign").pop());
+    assert_eq!(question["to"], "owner");
+    assert_eq!(messages(&house, "sign").len(), 1);
+    let calls = messages(&house, "ping");
+    let callees: Vec<_> = calls.iter().map(|call| call["to"].as_str().unwrap()).collect();
+    assert_eq!(callees, ["far"]);
+    assert_eq!(running.stop(), Some(0));
+    let replayed = house.organism(&["replay"]);
+    assert_eq!(replayed.code, Some(0), "{replayed:?}");
+    house.verified();
+}
+
 #[test]
 fn a_run_whose_workflow_name_another_listener_has_ends() {
     let house = house(&with_workflow(DEFINITION));
