@@ -88,7 +88,13 @@ async fn exchange(handle: &Handle, client: &str, thread: Option<String>) -> Stri
 fn done(name: &str) -> NativeHostBuilder {
     let listener = listener(name);
     Box::new(move |sink, runtime| -> Arc<dyn Host> {
-        let answer = |_: &_| Ok(Outcome { payloads: vec![DONE.as_bytes().to_vec()], turn: None });
+        let answer = |_: &_| {
+            Ok(Outcome {
+                payloads: vec![DONE.as_bytes().to_vec()],
+                turn: None,
+                ..Outcome::default()
+            })
+        };
         Arc::new(NativeHost::new(listener, from_fn(answer), sink, runtime.clone()))
     })
 }

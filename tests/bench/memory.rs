@@ -170,7 +170,7 @@ pub fn rest() {
     let config =
         relay::config(&directory("rest"), &relay::commanded(&["true".to_owned()], CLIENTS), "");
     let answer = |_: &Delivery| -> Result<Outcome, AttemptFailure> {
-        Ok(Outcome { payloads: vec![DONE.as_bytes().to_vec()], turn: None })
+        Ok(Outcome { payloads: vec![DONE.as_bytes().to_vec()], turn: None, ..Outcome::default() })
     };
     let ping = start::name("ping");
     let native: NativeHostBuilder = Box::new(move |sink, runtime| -> Arc<dyn Host> {

@@ -154,7 +154,7 @@ fn player(name: &str, hops: Arc<AtomicU64>, threads: usize) -> NativeHostBuilder
         hops.fetch_add(1, Ordering::Relaxed);
         let last = pings && delivery.messages.len() > ROUNDS;
         let text = if last { DONE } else { TASK };
-        Ok(Outcome { payloads: vec![text.as_bytes().to_vec()], turn: None })
+        Ok(Outcome { payloads: vec![text.as_bytes().to_vec()], turn: None, ..Outcome::default() })
     };
     Box::new(move |sink, runtime| -> Arc<dyn Host> {
         match threads {

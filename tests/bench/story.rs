@@ -161,7 +161,7 @@ async fn tell(config: Config, questions: usize) {
 fn code() -> NativeHostBuilder {
     let found = format!("<found xmlns=\"{NAMESPACE}\">{}</found>", LINE.repeat(13)).into_bytes();
     let answer = move |_: &Delivery| -> Result<Outcome, AttemptFailure> {
-        Ok(Outcome { payloads: vec![found.clone()], turn: None })
+        Ok(Outcome { payloads: vec![found.clone()], turn: None, ..Outcome::default() })
     };
     Box::new(move |sink, runtime| -> Arc<dyn Host> {
         Arc::new(NativeHost::new(listener("code"), from_fn(answer), sink, runtime.clone()))

@@ -153,7 +153,11 @@ fn sleeper(answered: watch::Sender<usize>) -> HashMap<ListenerName, NativeHostBu
         answered.send_modify(|answers| *answers += 1);
         let timer = format!("<set-timer xmlns=\"{NAMESPACE}\" after=\"P1D\"/>");
         let wait = format!("<wait xmlns=\"{NAMESPACE}\"/>");
-        Ok(Outcome { payloads: vec![timer.into_bytes(), wait.into_bytes()], turn: None })
+        Ok(Outcome {
+            payloads: vec![timer.into_bytes(), wait.into_bytes()],
+            turn: None,
+            ..Outcome::default()
+        })
     };
     let build: NativeHostBuilder = Box::new(move |sink, runtime| -> Arc<dyn Host> {
         Arc::new(NativeHost::new(name("sleeper"), from_fn(answer), sink, runtime.clone()))

@@ -117,7 +117,7 @@ type Natives = HashMap<organism::ids::ListenerName, NativeHostBuilder>;
 fn finder() -> Natives {
     let answer = |_: &Delivery| -> Result<Outcome, AttemptFailure> {
         let found = format!("<found xmlns=\"{NAMESPACE}\">it</found>");
-        Ok(Outcome { payloads: vec![found.into_bytes()], turn: None })
+        Ok(Outcome { payloads: vec![found.into_bytes()], turn: None, ..Outcome::default() })
     };
     let build: NativeHostBuilder = Box::new(move |sink, runtime| -> Arc<dyn Host> {
         Arc::new(NativeHost::new(listener("finder"), from_fn(answer), sink, runtime.clone()))
