@@ -147,7 +147,7 @@ impl RefusedCall<'_> {
 }
 
 impl<'a> ComparedWorkflow<'a> {
-    fn new(name: &'a ListenerName, before: &DiffSide, after: &DiffSide) -> Self {
+    fn new(name: &'a ListenerName, before: &'a DiffSide, after: &DiffSide) -> Self {
         let old = before.definitions.get(name);
         let new = after.definitions.get(name);
         let changes = match (old, new) {
