@@ -170,12 +170,13 @@ impl State {
         self.time = self.time.max(time);
     }
 
-    /// Completes a record of `tree`: sets the position of the tree's latest record, and stops or
-    /// restarts deadlines as [`State::follow_people`] does. Must be called after all facts of the
-    /// record are applied.
+    /// Completes a record of `tree`: sets the position of the tree's latest record, stops or
+    /// restarts deadlines as [`State::follow_people`] does, and ends the run of a schedule as
+    /// [`State::end_scheduled_run`] does. Must be called after all facts of the record are applied.
     pub fn finish_record(&mut self, tree: &ThreadId, position: Position) {
         self.set_head(tree, position);
         self.follow_people(tree);
+        self.end_scheduled_run(tree);
     }
 
     /// Sets the position of the latest record of `tree`.

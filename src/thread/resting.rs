@@ -127,12 +127,12 @@ impl State {
     /// Whether the tree `root` may leave memory although it has open calls, because all of these
     /// calls wait for persons or timers. False in two cases:
     /// - A thread of the tree has a time limit that has not passed.
-    /// - The tree belongs to a run of a schedule.
+    /// - The tree belongs to an open run of a schedule.
     ///
     /// The caller must ensure that none of the calls is queued.
     pub fn only_waits(&self, root: &ThreadId) -> bool {
-        // At each planned time of a schedule, the trees of its runs are read to find out whether
-        // the runs have ended. So these trees stay in memory.
+        // Only open runs are listed. Their trees stay in memory, so that each of their records can
+        // end the run.
         let mut runs = self.schedules.values().flat_map(|planned| &planned.runs);
         let is_run = runs.any(|run| run.thread == *root);
         let tree = self.trees.resident(root).filter(|tree| tree.only_waits());

@@ -1,5 +1,4 @@
-//! Schedules as plain state: for each schedule, its next planned time, and its runs that may still
-//! be open.
+//! Schedules as plain state: for each schedule, its next planned time, and its open runs.
 
 use serde::{Deserialize, Serialize};
 
@@ -22,7 +21,9 @@ pub struct PlannedSchedule {
     /// another text, the schedule is planned anew.
     #[serde(rename = "times")]
     pub times: String,
-    /// The runs that the schedule has started. Ended runs are removed when the next run begins.
+    /// The open runs of the schedule. A run is open from its planned time until the end of the
+    /// record in which the last open call of its thread closes. Later calls in the thread do not
+    /// belong to the run.
     #[serde(rename = "runs", default, skip_serializing_if = "Vec::is_empty")]
     pub runs: Vec<ScheduledRun>,
 }
@@ -43,16 +44,6 @@ pub struct ScheduledRun {
 }
 
 impl State {
-    /// Whether a run is open. A run is open if its request is not sent yet, or if a call of its
-    /// tree is open. A question to a person does not keep the run open after the call that sent the
-    /// question has closed.
-    pub fn is_open_run(&self, run: &ScheduledRun) -> bool {
-        // A run whose tree has left memory has no open call: the tree of an open run stays.
-        let tree = self.trees.resident(&run.thread);
-        let is_open = |tree: &Tree| tree.open_calls().any(|call| !tree.is_left_question(call));
-        !run.is_sent || tree.is_some_and(is_open)
-    }
-
     /// Returns the run whose request will be sent into `thread`; `None` if there is no such run, or
     /// if its request was already sent.
     pub fn unsent_run_in(&self, thread: &ThreadId) -> Option<&ScheduledRun> {
@@ -78,7 +69,6 @@ impl State {
     pub(super) fn cancel_schedule(&mut self, schedule: &ScheduleName) {
         let Some(mut planned) = self.schedules.remove(schedule) else { return };
         planned.is_cancelled = true;
-        planned.runs.retain(|run| self.is_open_run(run));
         if !planned.runs.is_empty() {
             self.schedules.insert(schedule.clone(), planned);
         }
@@ -86,18 +76,13 @@ impl State {
 
     /// Removes cancelled schedules without open runs.
     pub(super) fn drop_ended_schedules(&mut self) {
-        let mut schedules = std::mem::take(&mut self.schedules);
-        schedules.retain(|_, planned| {
-            !planned.is_cancelled || planned.runs.iter().any(|run| self.is_open_run(run))
-        });
-        self.schedules = schedules;
+        self.schedules.retain(|_, planned| !planned.is_cancelled || !planned.runs.is_empty());
     }
 
     pub(super) fn begin_scheduled_run(&mut self, schedule: &ScheduleName, run: ScheduledRun) {
-        let Some(mut planned) = self.schedules.remove(schedule) else { return };
-        planned.runs.retain(|run| self.is_open_run(run));
-        planned.runs.push(run);
-        self.schedules.insert(schedule.clone(), planned);
+        if let Some(planned) = self.schedules.get_mut(schedule) {
+            planned.runs.push(run);
+        }
     }
 
     /// Marks the run whose request has the id `request` as sent. Does nothing if no run has this
@@ -106,6 +91,23 @@ impl State {
         let runs = self.schedules.values_mut().flat_map(|planned| &mut planned.runs);
         for run in runs.filter(|run| run.request == request) {
             run.is_sent = true;
+        }
+    }
+
+    /// Removes the run of a schedule whose thread is `root`, if the request of the run was sent and
+    /// no call of the tree is open. Must be called after all facts of a record of this tree are
+    /// applied: within a record, one call may close before the next call of the run opens. A
+    /// question to a person does not keep the run open after the call that sent the question has
+    /// closed.
+    pub fn end_scheduled_run(&mut self, root: &ThreadId) {
+        let Some(tree) = self.trees.resident(root).filter(|_| !self.schedules.is_empty()) else {
+            return;
+        };
+
+        if tree.open_calls().all(|call| tree.is_left_question(call)) {
+            for planned in self.schedules.values_mut() {
+                planned.runs.retain(|run| !run.is_sent || run.thread != *root);
+            }
         }
     }
 

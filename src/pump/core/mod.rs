@@ -310,6 +310,7 @@ impl Core {
         self.follow_fork(step);
         self.follow_all_forks(step);
         if let Some((tree, _)) = &step.record {
+            self.state.end_scheduled_run(tree);
             self.count_waiting_messages(tree);
         }
 

@@ -200,8 +200,7 @@ impl Core {
         due: Time,
     ) -> ScheduleEvent {
         let planned = self.state.schedules.get(&schedule.name);
-        let runs = planned.into_iter().flat_map(|planned| &planned.runs);
-        let open: Vec<_> = runs.filter(|run| self.state.is_open_run(run)).collect();
+        let open = planned.map(|planned| planned.runs.as_slice()).unwrap_or_default();
         let most = usize::try_from(schedule.concurrency).unwrap_or(usize::MAX);
         if let Some(oldest) = open.first().filter(|_| open.len() >= most)
             && !mutant("overlap-runs")

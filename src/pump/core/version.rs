@@ -233,6 +233,11 @@ const CHANGES: &[(u32, &str)] = &[
          with a plus sign as a number, takes over no result that another retry has undone, and \
          records so; and a lost attempt ends before the time of its thread ends its call",
     ),
+    (
+        73,
+        "a run of a schedule is over once its thread has no open call, and later calls in the thread \
+         do not open it again",
+    ),
     // Each version has one line. After a merge conflict, take the next version.
 ];
 

@@ -5,10 +5,10 @@ use std::time::Duration;
 use organism::clock::Time;
 use organism::contract::{Contract, MissedPolicy, Role, Schedule, ScheduleTimes};
 use organism::ids::{ScheduleName, ThreadId};
-use organism::pump::core::{Event, Receipt, Schedules, Standstill, Target};
+use organism::pump::core::{Event, Receipt, RetryRuling, Schedules, Standstill, Target};
 use organism::thread::{Fact, Input};
 
-use super::world::{World, agent, client, core, listener, name, names, word};
+use super::world::{RetriedCall, World, agent, client, core, listener, name, names, word};
 
 const MINUTE: Duration = Duration::from_secs(60);
 const INTERVAL: Duration = Duration::from_secs(600);
@@ -313,6 +313,59 @@ fn a_run_that_failed_is_over() {
     world.cancel(&thread);
     pass(&mut world, INTERVAL);
     assert_eq!(world.handed(), ["thinker", "thinker"]);
+}
+
+/// Neither a further request of the client nor a retry opens a run again that is over, before or
+/// after a restart. A request that comes while the run is open keeps it open.
+#[test]
+fn a_run_that_is_over_is_not_open_again_when_its_thread_continues() {
+    let mut world = running(schedule("nightly"));
+    let start = world.now;
+    pass(&mut world, INTERVAL);
+    let first = world.play("finder", &[word("found", "f")]);
+    assert!(world.core.state().schedules.values().all(|planned| planned.runs.is_empty()));
+    world.say("desk", &first.thread, &word("look", "more"));
+    world.restart();
+    pass(&mut world, INTERVAL);
+
+    let second = world.deliveries.iter().find(|delivery| delivery.thread != first.thread);
+    let second = second.expect("the second run begins while the first thread continues");
+    let thread = second.thread.clone();
+    let message = second.messages[0].id;
+    world.cancel(&thread);
+    let text = word("look", "nightly");
+    let retry = world.retry(&RetriedCall {
+        message,
+        source: &thread,
+        thread: &thread,
+        who: "desk",
+        to: Some("finder"),
+        text: &text,
+        key: None,
+        again: true,
+        unknown: false,
+    });
+    assert!(matches!(retry, RetryRuling::Retried { .. }), "{retry:?}");
+    pass(&mut world, INTERVAL);
+    assert_eq!(world.core.state().calls.len(), 3, "the request, the retry and the third run");
+
+    let third = world.core.state().schedules.values().next().unwrap().runs[0].thread.clone();
+    let third = world.deliveries.iter().position(|delivery| delivery.thread == third).unwrap();
+    let third = world.deliveries.remove(third).unwrap();
+    world.say("desk", &third.thread, &word("look", "at once"));
+    world.answer(&third, &[word("found", "f")]);
+    pass(&mut world, INTERVAL);
+    assert_eq!(
+        later(&world, start),
+        [
+            "nightly started due 10 next 20",
+            "nightly started due 20 next 30",
+            "nightly started due 30 next 40",
+            "nightly passed-over due 40 next 50",
+        ]
+    );
+    world.restart();
+    world.check_replay();
 }
 
 #[test]
