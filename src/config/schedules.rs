@@ -53,7 +53,10 @@ pub(super) fn read(name: &Located<String>, read: &mut TableReader<'_>) -> Declar
 
 fn times(read: &mut TableReader<'_>) -> Option<ScheduleTimes> {
     if read.has("every") && read.has("at") {
-        let place = read.place_of("at");
+        // If a variable adds one of the keys to those of the file, the variable is the cause.
+        let places = ["every", "at"].map(|key| read.place_of(key));
+        let is_override = |place: &SourceRange| !Arc::ptr_eq(&place.source, &read.place.source);
+        let place = places.into_iter().find(is_override).unwrap_or_else(|| read.place_of("at"));
         let message = "the times are given twice, by `every` and by `at`";
         let problem = ConfigProblem::new(ProblemCode::WrittenTwice, &place, message);
         read.problem(problem.help("keep one of every and at"));

@@ -722,6 +722,17 @@ fn an_override_of_env_takes_the_entry_with_its_exact_name() {
     assert_eq!(alerts, "TOKEN=hunter2 http_proxy=old token=old");
 }
 
+/// The key of the file is right by itself, so the problem names the variable.
+#[test]
+fn an_override_that_gives_a_schedule_its_times_twice_is_named() {
+    let file = include_str!("../../data/config/good-schedules.toml");
+    for (schedule, key, value) in [("WEEKLY", "EVERY", "3s"), ("OFTEN", "AT", "03:00")] {
+        let variable = format!("ORGANISM_SCHEDULES__{schedule}__{key}");
+        let problems = said(&load_text(file, &[(variable.as_str(), value)]));
+        assert_eq!(problems, [format!("written-twice {variable}:1:1 keep one of every and at")]);
+    }
+}
+
 #[test]
 fn no_override_undoes_another_override() {
     let both = [
