@@ -189,10 +189,12 @@ class Bus {
   /** Connects, and retries until it succeeds. Returns false if the program is to stop first. */
   async #connect(): Promise<boolean> {
     const options = connectionOptions(this.place);
+    // Each call of `aborted` adds a listener to the signal, so there is one call for all attempts.
+    const stopped = aborted(this.#stopping.signal);
     while (!this.#isStopping) {
       try {
         const connecting = connect(options);
-        const client = await Promise.race([connecting, aborted(this.#stopping.signal)]);
+        const client = await Promise.race([connecting, stopped]);
         if (client) {
           this.#client = client;
           this.#isConnected = true;
