@@ -375,7 +375,8 @@ fn parse_error_body(body: &[u8]) -> ErrorBody {
 }
 
 /// Returns the delay that the server requests: in milliseconds, in seconds, or as a date. Returns
-/// `None` if the server requests none.
+/// `None` if the server requests none. A number of seconds that is too large for a duration is the
+/// longest pause.
 fn retry_after(answer: &HttpResponse) -> Option<Duration> {
     let milliseconds = answer.header("retry-after-ms").and_then(|text| text.trim().parse().ok());
     if let Some(milliseconds) = milliseconds {
@@ -384,7 +385,8 @@ fn retry_after(answer: &HttpResponse) -> Option<Duration> {
 
     let text = answer.header("retry-after")?.trim();
     if let Ok(seconds) = text.parse::<f64>() {
-        return Duration::try_from_secs_f64(seconds).ok();
+        let longest = (seconds > 0.0).then_some(limits::MODEL_PAUSE_MAX);
+        return Duration::try_from_secs_f64(seconds).ok().or(longest);
     }
 
     let until = date(text)?;
