@@ -293,7 +293,7 @@ mod tests {
     #[test]
     fn a_request_that_was_sent_and_not_answered_is_charged_as_its_prompt() {
         fn no_response(route: ModelRoute, is_request_sent: bool) -> Error {
-            let detail = "closed the connection without a complete answer";
+            let detail = "closed the connection without a complete answer".into();
             Error::NoResponse { route, host: "api.example.com".to_owned(), detail, is_request_sent }
         }
         fn no_connection(route: ModelRoute) -> Error {

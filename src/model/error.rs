@@ -1,5 +1,6 @@
 //! Errors of model calls, and whether a retry or another route may help.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::time::Duration;
 
@@ -32,7 +33,7 @@ pub enum Error {
     /// The connection carried no complete head of an HTTP response. `detail` states what the server
     /// did instead. `is_request_sent`: the provider may have read the whole request.
     #[error("{route}: {host} {detail}; {}", CHECK_SERVER)]
-    NoResponse { route: ModelRoute, host: String, detail: &'static str, is_request_sent: bool },
+    NoResponse { route: ModelRoute, host: String, detail: Cow<'static, str>, is_request_sent: bool },
     #[error(
         "{route}: {phase} within {after:?}; raise `{}` of the model if it needs longer",
         phase.key()

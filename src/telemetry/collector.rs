@@ -68,10 +68,10 @@ fn describe(failed: HttpError) -> String {
             format!("no connection to {host}: {detail}{advice}")
         }
         HttpError::Timeout { phase, after } => format!("{phase} within {after:?}"),
-        HttpError::NoResponse { .. } | HttpError::Broken => {
-            "the server there does not speak HTTP/1.1; OTLP over HTTP usually has port 4318"
-                .to_owned()
+        HttpError::NoResponse { detail, .. } => {
+            format!("the server there {detail}; OTLP over HTTP usually has port 4318")
         }
+        HttpError::Broken => "the server there does not keep to HTTP/1.1".to_owned(),
     }
 }
 

@@ -11,6 +11,7 @@ mod proxy;
 mod roundtrip;
 mod tls;
 
+use std::borrow::Cow;
 use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::Arc;
@@ -73,7 +74,7 @@ pub enum HttpError {
     /// The connection carried no complete head of an HTTP response. `detail` states what the server
     /// did instead.
     NoResponse {
-        detail: &'static str,
+        detail: Cow<'static, str>,
         /// Whether the provider may have read the whole request: all of it was sent, to a server
         /// that sent nothing else than HTTP.
         is_request_sent: bool,
@@ -119,7 +120,7 @@ impl HttpClient {
         })?;
 
         let request = roundtrip::request(endpoint, path, headers, &body, &stream)?;
-        let response = HttpResponse::send(stream.stream, request, deadlines).await?;
+        let response = HttpResponse::send(endpoint, stream.stream, request, deadlines).await?;
         match stream.relay {
             Some(proxy) if response.status() == PROXY_AUTHENTICATION_REQUIRED => {
                 let ConnectFailure { detail, advice } = proxy.denied();

@@ -1,6 +1,7 @@
 //! One HTTP/1.1 request over one connection, with a response that is read in pieces (RFC 9112).
 //! Connections are not reused.
 
+use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::future::poll_fn;
 use std::io;
@@ -11,17 +12,19 @@ use http::header::{HeaderMap, HeaderName, HeaderValue};
 use httparse::{EMPTY_HEADER, Response, Status};
 use tokio::io::{AsyncReadExt as _, AsyncWrite};
 
-use super::connect::{BoxedStream, HttpStream};
+use super::connect::{BoxedStream, ConnectFailure, HttpStream};
 use super::endpoint::ProviderEndpoint;
 use super::framing::{BodyFraming, OVER};
-use super::{CallDeadlines, HttpError};
+use super::{CallDeadlines, HttpError, tls};
 use crate::limits;
 use crate::model::error::CallPhase;
 
 const NOT_HTTP: HttpError = HttpError::NoResponse {
-    detail: "answered with something that is not HTTP/1.1",
+    detail: Cow::Borrowed("answered with something that is not HTTP/1.1"),
     is_request_sent: false,
 };
+
+const CLOSED: &str = "closed the connection without a complete answer";
 
 /// Encodes a request: the request line, the headers and the body.
 pub(super) fn request(
@@ -85,6 +88,7 @@ struct ResponseHead {
 
 impl HttpResponse {
     pub(super) async fn send(
+        endpoint: &ProviderEndpoint,
         stream: BoxedStream,
         request: Vec<u8>,
         deadlines: CallDeadlines,
@@ -93,7 +97,7 @@ impl HttpResponse {
         let writer = Some(RequestWriter { request, written: 0 });
         let received = Vec::new();
         let mut line = HttpConnection { stream, writer, is_request_sent: false, received };
-        let head = deadlines.wait(CallPhase::FirstByte, line.send()).await??;
+        let head = deadlines.wait(CallPhase::FirstByte, line.send(endpoint)).await??;
         let framing = BodyFraming::of(head.status, &head.headers)?;
         Ok(Self { line, head, framing, piece: Vec::new(), deadlines, has_begun: false })
     }
@@ -146,13 +150,12 @@ struct HttpConnection {
 
 impl HttpConnection {
     /// Sends the request and waits for the head of the response.
-    async fn send(&mut self) -> Result<ResponseHead, HttpError> {
+    async fn send(&mut self, endpoint: &ProviderEndpoint) -> Result<ResponseHead, HttpError> {
         loop {
             match self.receive().await {
-                Ok(0) | Err(_) => {
-                    return Err(self.no_response("closed the connection without a complete answer"));
-                }
+                Ok(0) => return Err(self.no_response(CLOSED)),
                 Ok(_) => {}
+                Err(error) => return Err(self.failed_read(endpoint, &error)),
             }
             if let Some(head) = self.head()? {
                 return Ok(head);
@@ -182,7 +185,20 @@ impl HttpConnection {
         .await
     }
 
-    fn no_response(&self, detail: &'static str) -> HttpError {
+    /// Returns the error for a failed read before the head of the response was complete.
+    fn failed_read(&self, endpoint: &ProviderEndpoint, error: &io::Error) -> HttpError {
+        if let Some(ConnectFailure { detail, advice }) = tls::refusal_after_handshake(error) {
+            return HttpError::Connect { host: endpoint.authority(), detail, advice };
+        }
+
+        match tls::tls_error(error) {
+            Some(error) => self.no_response(format!("{CLOSED} (TLS: {error})")),
+            None => self.no_response(CLOSED),
+        }
+    }
+
+    fn no_response(&self, detail: impl Into<Cow<'static, str>>) -> HttpError {
+        let detail = detail.into();
         HttpError::NoResponse { detail, is_request_sent: self.is_request_sent }
     }
 

@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use organism::model::http::{BadAddress, HttpClient, ProviderEndpoint, ProxyRules, TrustRoots};
 use organism::model::{BadKey, Error, KeySource, ProviderKey, RemoteModel};
-use tokio::io::AsyncWriteExt as _;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
-use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
+use tokio_rustls::rustls::server::WebPkiClientVerifier;
+use tokio_rustls::rustls::{RootCertStore, ServerConfig};
 
 use super::server::{KEY, Script, Server, Then, ask, call, options, read_request, remote};
 use super::wires::{OPENAI, Scene};
@@ -259,4 +260,40 @@ async fn a_server_proves_who_it_is_before_it_sees_the_key() {
             asked.abort();
         }
     }
+}
+
+/// With TLS 1.3, the server's refusal arrives after the client has sent its request. The server has
+/// not read the request, so it is not charged.
+#[tokio::test]
+async fn a_server_that_requires_a_client_certificate_is_named_as_such() {
+    let provider = Arc::new(ring::default_provider());
+    let mut roots = RootCertStore::empty();
+    roots.add(CertificateDer::from(AUTHORITY)).unwrap();
+    let verifier =
+        WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider));
+    let builder = ServerConfig::builder_with_provider(provider);
+    let builder = builder.with_safe_default_protocol_versions().unwrap();
+    let builder = builder.with_client_cert_verifier(verifier.build().unwrap());
+    let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(CERTIFICATE_KEY));
+    let config = builder.with_single_cert(vec![CERTIFICATE.into()], key).unwrap();
+    let acceptor = TlsAcceptor::from(Arc::new(config));
+
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let refusing = tokio::spawn(async move {
+        let (stream, _) = listener.accept().await.unwrap();
+        let refused = acceptor.accept(stream).into_fallible().await;
+        let (_, mut stream) = refused.err().expect("the client has no certificate");
+        // A connection that is closed with unread data loses the server's alert.
+        stream.read_to_end(&mut Vec::new()).await.ok();
+    });
+
+    let roots = TrustRoots::Only(vec![CertificateDer::from(AUTHORITY)]);
+    let options = options("openai", &format!("https://localhost:{port}/v1"));
+    let model = RemoteModel::new(options, HttpClient::new(roots, ProxyRules::none()));
+    let error = call(&model, &ask("Hello.")).await.0.unwrap_err();
+    assert!(matches!(error, Error::Connect { .. }), "{error}");
+    assert!(error.to_string().contains("requires a certificate of its client"), "{error}");
+    assert!(!error.is_unanswered(), "{error}");
+    refusing.await.unwrap();
 }
