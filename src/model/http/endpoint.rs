@@ -9,7 +9,7 @@ use http::Uri;
 pub struct ProviderEndpoint {
     uri: Uri,
     is_https: bool,
-    /// Host name or address, without brackets.
+    /// Host name or address, in lower case and without brackets.
     host: String,
     port: u16,
     /// Base path, without a trailing slash.
@@ -49,7 +49,8 @@ impl ProviderEndpoint {
             return Err(BadAddress::Query);
         }
 
-        let host = authority.host().trim_start_matches('[').trim_end_matches(']').to_owned();
+        let host = authority.host().trim_start_matches('[').trim_end_matches(']');
+        let host = host.to_ascii_lowercase();
         if host.is_empty() {
             return Err(BadAddress::Form);
         }
@@ -77,10 +78,12 @@ impl ProviderEndpoint {
     }
 
     pub fn is_loopback(&self) -> bool {
-        let ip = self.host.parse::<IpAddr>();
-        ip.is_ok_and(|ip| ip.is_loopback())
-            || self.host == "localhost"
-            || self.host.ends_with(".localhost")
+        // A final dot states only that the name is complete.
+        let host = self.host.strip_suffix('.').unwrap_or(&self.host);
+        let ip = host.parse::<IpAddr>();
+        ip.is_ok_and(|ip| ip.to_canonical().is_loopback())
+            || host == "localhost"
+            || host.ends_with(".localhost")
     }
 
     pub(super) fn uri(&self) -> &Uri {

@@ -31,6 +31,10 @@ fn plain_http_leads_to_this_machine_only() {
         ("http://127.9.9.9/", Ok("http://127.9.9.9")),
         ("http://[::1]:8080/v1", Ok("http://[::1]:8080/v1")),
         ("http://api.localhost/v1", Ok("http://api.localhost/v1")),
+        ("http://LocalHost/v1", Ok("http://LocalHost/v1")),
+        ("http://localhost./v1", Ok("http://localhost./v1")),
+        ("http://[::ffff:127.0.0.1]/v1", Ok("http://[::ffff:127.0.0.1]/v1")),
+        ("http://[::ffff:192.0.2.1]/v1", Err(BadAddress::Plain)),
         ("http://api.example.com/v1", Err(BadAddress::Plain)),
         ("http://192.0.2.1/v1", Err(BadAddress::Plain)),
         ("http://localhost.example.com/v1", Err(BadAddress::Plain)),
@@ -192,13 +196,14 @@ async fn plain_http_goes_through_a_proxy_with_its_whole_address() {
 
 #[tokio::test]
 async fn a_server_on_this_machine_is_never_reached_through_a_proxy() {
-    let server = Server::answering(hello()).await;
-    let nobody = ProxyRules::all("http://127.0.0.1:1");
-    let model = RemoteModel::new(
-        options("openai", &server.url()),
-        HttpClient::new(TrustRoots::System, nobody),
-    );
-    call(&model, &ask("Hello.")).await.0.unwrap();
+    for host in ["127.0.0.1", "LOCALHOST"] {
+        let server = Server::answering(hello()).await;
+        let url = server.url().replace("127.0.0.1", host);
+        let nobody = ProxyRules::all("http://127.0.0.1:1");
+        let client = HttpClient::new(TrustRoots::System, nobody);
+        let model = RemoteModel::new(options("openai", &url), client);
+        call(&model, &ask("Hello.")).await.0.unwrap();
+    }
 }
 
 /// Certificate of an authority that has signed only the server certificate of these tests.
