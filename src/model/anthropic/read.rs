@@ -13,7 +13,8 @@ use crate::limits;
 use crate::model::answer::{StopReason, ToolCall, is_whole_json, remove_cut_call};
 use crate::model::estimate::{ReportedUsage, plausible};
 use crate::model::remote::{
-    AnswerReader, AnswerWriter, ReadProgress, StreamFault, StreamSummary, check_call_id,
+    AnswerReader, AnswerWriter, ReadProgress, StreamFault, StreamSummary, TextJoiner, TextPiece,
+    check_call_id,
 };
 use crate::model::sse;
 
@@ -41,13 +42,13 @@ struct AnthropicDelta<'a> {
     #[serde(rename = "type", borrow, default)]
     r#type: Cow<'a, str>,
     #[serde(rename = "text", borrow, default)]
-    text: Cow<'a, str>,
+    text: TextPiece<'a>,
     #[serde(rename = "thinking", borrow, default)]
-    thinking: Cow<'a, str>,
+    thinking: TextPiece<'a>,
     #[serde(rename = "signature", borrow, default)]
     signature: Cow<'a, str>,
     #[serde(rename = "partial_json", borrow, default)]
-    partial_json: Cow<'a, str>,
+    partial_json: TextPiece<'a>,
     #[serde(rename = "stop_reason", borrow, default)]
     stop_reason: Option<&'a RawValue>,
 }
@@ -57,6 +58,8 @@ enum PartialBlock {
     Text,
     Call {
         call: ToolCall,
+        /// Joiner of the pieces of the call's arguments.
+        joiner: TextJoiner,
         /// Input of the call, as the first event of the block states it. Ignored if later events
         /// contain the input in pieces.
         input: String,
@@ -84,7 +87,7 @@ impl PartialBlock {
 
     /// Whether the block is a call whose arguments are complete. Only its end is missing then.
     fn is_complete_call(&self) -> bool {
-        let Self::Call { call, input } = self else { return false };
+        let Self::Call { call, input, .. } = self else { return false };
         match call.arguments.as_str() {
             "" => !matches!(input.as_str(), "" | "{}" | "null"),
             arguments => is_whole_json(arguments),
@@ -105,6 +108,10 @@ struct StatedCounts {
 /// Reader of one event stream of the messages API.
 #[derive(Default)]
 pub(super) struct AnthropicReader {
+    /// Joiner of the pieces of text.
+    text: TextJoiner,
+    /// Joiner of the pieces of reasoning.
+    thought: TextJoiner,
     growing: BTreeMap<u64, PartialBlock>,
     /// Index of the block that began last.
     last_begun: Option<u64>,
@@ -129,6 +136,10 @@ impl AnthropicReader {
     ) -> Result<(), StreamFault> {
         let Some(raw) = event.content_block else { return Ok(()) };
         self.fill_call();
+        if let Some(last) = self.last_begun {
+            self.end_texts(last, out)?;
+        }
+
         if self.growing.len() >= limits::PROVIDER_BLOCKS_MAX {
             return Err(StreamFault::TooLong);
         }
@@ -152,7 +163,7 @@ impl AnthropicReader {
                 let input = block.get("input").map(Json::to_string).unwrap_or_default();
                 out.count(call.id.len() + call.name.len() + input.len())?;
                 check_call_id(&call.id)?;
-                PartialBlock::Call { call, input }
+                PartialBlock::Call { call, joiner: TextJoiner::default(), input }
             }
             "thinking" => {
                 out.reasoning(text("thinking"))?;
@@ -194,17 +205,18 @@ impl AnthropicReader {
                     | PartialBlock::Own { .. }
                     | PartialBlock::Unknown,
                 ),
-            ) => out.reasoning(&delta.text),
+            ) => out.reasoning(&self.thought.push(&delta.text)),
             (_, Some(PartialBlock::Unknown)) => Ok(()),
             // Some servers send white space while a block of another kind is open.
-            ("text_delta", _) => out.text(&delta.text),
-            ("input_json_delta", Some(PartialBlock::Call { call, .. })) => {
-                call.arguments.push_str(&delta.partial_json);
+            ("text_delta", _) => out.text(&self.text.push(&delta.text)),
+            ("input_json_delta", Some(PartialBlock::Call { call, joiner, .. })) => {
+                call.arguments.push_str(&joiner.push(&delta.partial_json));
                 out.count(delta.partial_json.len())
             }
             ("thinking_delta", Some(PartialBlock::Thinking { block, .. })) => {
-                append(block, "thinking", &delta.thinking);
-                out.reasoning(&delta.thinking)
+                let text = self.thought.push(&delta.thinking);
+                append(block, "thinking", &text);
+                out.reasoning(&text)
             }
             ("signature_delta", Some(PartialBlock::Thinking { block, .. })) => {
                 // A signature arrives in one piece. If there are several, the last one counts, as
@@ -212,8 +224,8 @@ impl AnthropicReader {
                 block.insert("signature".to_owned(), delta.signature.as_ref().into());
                 out.count(delta.signature.len())
             }
-            ("thinking_delta", _) => out.reasoning(&delta.thinking),
-            ("input_json_delta", _) if !delta.partial_json.trim().is_empty() => {
+            ("thinking_delta", _) => out.reasoning(&self.thought.push(&delta.thinking)),
+            ("input_json_delta", _) if !delta.partial_json.is_blank() => {
                 let detail = format!("arguments for content block {index}, which is no call");
                 Err(StreamFault::Unreadable { detail })
             }
@@ -237,9 +249,24 @@ impl AnthropicReader {
         Err(StreamFault::Unreadable { detail })
     }
 
-    fn end_block(&mut self, index: u64) -> Result<(), StreamFault> {
+    /// Passes on the rest of the text and of the reasoning at the end of the block `index`.
+    fn end_texts(&mut self, index: u64, out: &mut AnswerWriter<'_>) -> Result<(), StreamFault> {
+        let reasoning = self.thought.finish();
+        if let Some(PartialBlock::Thinking { block, .. }) = self.growing.get_mut(&index)
+            && !reasoning.is_empty()
+        {
+            append(block, "thinking", reasoning);
+        }
+
+        out.reasoning(reasoning)?;
+        out.text(self.text.finish())
+    }
+
+    fn end_block(&mut self, index: u64, out: &mut AnswerWriter<'_>) -> Result<(), StreamFault> {
+        self.end_texts(index, out)?;
         match self.growing.remove(&index) {
-            Some(PartialBlock::Call { call, input }) => {
+            Some(PartialBlock::Call { mut call, mut joiner, input }) => {
+                call.arguments.push_str(joiner.finish());
                 if self.calls.len() >= limits::NATIVE_CALLS_MAX {
                     return Err(StreamFault::TooLong);
                 }
@@ -335,7 +362,9 @@ impl AnswerReader for AnthropicReader {
         match read.r#type.as_ref() {
             "content_block_delta" => self.grow(&read, out)?,
             "content_block_start" => self.begin(&read, out)?,
-            "content_block_stop" => self.end_block(read.index.unwrap_or_default())?,
+            "content_block_stop" => {
+                self.end_block(read.index.unwrap_or_default(), out)?;
+            }
             "message_start" => {
                 let message: Json = read
                     .message
@@ -352,6 +381,7 @@ impl AnswerReader for AnthropicReader {
                 self.counts.update(&usage.unwrap_or(Json::Null));
             }
             "message_stop" => {
+                self.end_texts(self.last_begun.unwrap_or_default(), out)?;
                 self.check_ends()?;
                 return Ok(ReadProgress::Done);
             }

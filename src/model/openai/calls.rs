@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 
 use crate::limits;
 use crate::model::answer::{ToolCall, is_whole_json, remove_cut_call};
-use crate::model::remote::{AnswerWriter, StreamFault, check_call_id};
+use crate::model::remote::{AnswerWriter, StreamFault, TextJoiner, TextPiece, check_call_id};
 
 #[derive(Deserialize)]
 pub(super) struct CallDelta<'a> {
@@ -32,7 +32,7 @@ struct FunctionDelta<'a> {
 
 /// A JSON string, borrowed if it contains no escapes.
 #[derive(Deserialize)]
-pub(super) struct JsonText<'a>(#[serde(borrow)] pub Cow<'a, str>);
+struct JsonText<'a>(#[serde(borrow)] Cow<'a, str>);
 
 impl CallDelta<'_> {
     fn id(&self) -> &str {
@@ -50,9 +50,9 @@ impl CallDelta<'_> {
 
     /// Returns the text that this piece adds to the arguments of its call. Returns an empty text if
     /// the piece contains no arguments.
-    fn arguments(&self) -> Result<Cow<'_, str>, StreamFault> {
+    fn arguments(&self) -> Result<TextPiece<'_>, StreamFault> {
         let arguments = self.function.as_ref().and_then(|function| function.arguments);
-        arguments.map_or(Ok(Cow::Borrowed("")), text_or_json)
+        arguments.map_or(Ok(TextPiece::default()), text_or_json)
     }
 }
 
@@ -68,6 +68,8 @@ pub(super) struct AssembledCall {
 struct PartialCall {
     index: u64,
     call: ToolCall,
+    /// Joiner of the pieces of the call's arguments.
+    joiner: TextJoiner,
     extra_content: Option<String>,
     /// Whether more than one piece of this call contained a name. If so, a name in a later piece
     /// does not begin another call.
@@ -141,7 +143,7 @@ impl CallAssembler {
         let arguments = piece.arguments()?;
         out.count(piece.id().len() + piece.name().len() + arguments.len())?;
         check_call_id(piece.id())?;
-        let growing = self.growing(piece, place, !arguments.trim().is_empty())?;
+        let growing = self.growing(piece, place, !arguments.is_blank())?;
         if growing.call.id.is_empty() {
             piece.id().clone_into(&mut growing.call.id);
         }
@@ -150,7 +152,7 @@ impl CallAssembler {
             piece.name().clone_into(&mut growing.call.name);
         }
 
-        growing.call.arguments.push_str(&arguments);
+        growing.call.arguments.push_str(&growing.joiner.push(&arguments));
         if let Some(extra) = piece.extra_content {
             growing.extra_content = Some(extra.get().to_owned());
             out.count(extra.get().len())?;
@@ -200,8 +202,11 @@ impl CallAssembler {
     /// out.
     pub fn finish(&mut self, may_be_cut: bool) -> Vec<AssembledCall> {
         let partial = std::mem::take(&mut self.0).into_iter();
-        let (mut calls, extras): (Vec<_>, Vec<_>) =
-            partial.map(|growing| (growing.call, growing.extra_content)).unzip();
+        let complete = partial.map(|mut growing| {
+            growing.call.arguments.push_str(growing.joiner.finish());
+            (growing.call, growing.extra_content)
+        });
+        let (mut calls, extras): (Vec<_>, Vec<_>) = complete.unzip();
         if may_be_cut {
             remove_cut_call(&mut calls);
         }
@@ -222,14 +227,12 @@ impl CallAssembler {
 }
 
 /// Returns the text of a JSON string, or the JSON itself for any other value.
-fn text_or_json(raw: &RawValue) -> Result<Cow<'_, str>, StreamFault> {
+fn text_or_json(raw: &RawValue) -> Result<TextPiece<'_>, StreamFault> {
     match raw.get() {
-        "null" => Ok(Cow::Borrowed("")),
-        text if text.starts_with('"') => match serde_json::from_str::<JsonText<'_>>(text) {
-            Ok(text) => Ok(text.0),
-            Err(error) => Err(StreamFault::Unreadable { detail: error.to_string() }),
-        },
-        json => Ok(Cow::Borrowed(json)),
+        "null" => Ok(TextPiece::default()),
+        text if text.starts_with('"') => TextPiece::of_json(raw)
+            .map_err(|error| StreamFault::Unreadable { detail: error.to_string() }),
+        json => Ok(TextPiece::Whole(Cow::Borrowed(json))),
     }
 }
 

@@ -1,18 +1,15 @@
 //! Reads an event stream of chat completion chunks. The terminator of the stream is `[DONE]`.
 
-use std::borrow::Cow;
-use std::fmt;
-
-use serde::de::value::SeqAccessDeserializer;
-use serde::de::{Deserialize, Deserializer, SeqAccess, Visitor};
+use serde::de::{Deserialize, Deserializer, Error};
 use serde_json::value::RawValue;
 use serde_json::{Value as Json, json};
 
-use super::calls::{AssembledCall, CallAssembler, CallDelta, JsonText};
+use super::calls::{AssembledCall, CallAssembler, CallDelta};
 use crate::model::answer::StopReason;
 use crate::model::estimate::{ReportedUsage, plausible};
 use crate::model::remote::{
-    AnswerReader, AnswerWriter, OpenAiQuirks, ReadProgress, StreamFault, StreamSummary,
+    AnswerReader, AnswerWriter, OpenAiQuirks, ReadProgress, StreamFault, StreamSummary, TextJoiner,
+    TextPiece,
 };
 use crate::model::sse::SseEvent;
 
@@ -55,21 +52,21 @@ struct OpenAiDelta<'a> {
     content: Option<DeltaContent<'a>>,
     /// Reasoning text, under the key that DeepSeek and vLLM use; `None` if this key is absent.
     #[serde(rename = "reasoning_content", borrow, default)]
-    reasoning_content: Option<JsonText<'a>>,
+    reasoning_content: Option<TextPiece<'a>>,
     /// Reasoning text, under the key that some other providers use; `None` if this key is absent.
     #[serde(rename = "reasoning", borrow, default)]
-    reasoning: Option<JsonText<'a>>,
+    reasoning: Option<TextPiece<'a>>,
     #[serde(rename = "reasoning_details", borrow, default)]
     reasoning_details: Option<&'a RawValue>,
     #[serde(rename = "refusal", borrow, default)]
-    refusal: Option<JsonText<'a>>,
+    refusal: Option<TextPiece<'a>>,
     #[serde(rename = "tool_calls", borrow, default)]
     tool_calls: Option<Vec<CallDelta<'a>>>,
 }
 
 /// Content of a streamed piece: either a text or a list of parts.
 enum DeltaContent<'a> {
-    Text(JsonText<'a>),
+    Text(TextPiece<'a>),
     Parts(Vec<ContentPart<'a>>),
 }
 
@@ -77,7 +74,7 @@ enum DeltaContent<'a> {
 #[derive(serde::Deserialize)]
 struct ContentPart<'a> {
     #[serde(rename = "text", borrow, default)]
-    text: Option<JsonText<'a>>,
+    text: Option<TextPiece<'a>>,
     /// Reasoning text, under the key that Mistral uses; `None` if this key is absent.
     #[serde(rename = "thinking", borrow, default)]
     thinking: Option<Vec<ContentPart<'a>>>,
@@ -86,6 +83,10 @@ struct ContentPart<'a> {
 /// Reader of one stream of chat completion chunks.
 pub(super) struct OpenAiReader {
     quirks: OpenAiQuirks,
+    /// Joiner of the pieces of text.
+    text: TextJoiner,
+    /// Joiner of the pieces of reasoning.
+    thought: TextJoiner,
     calls: CallAssembler,
     /// Latest `finish_reason` of the stream, as [`finish_word`] returns it; `None` if the stream
     /// has stated none.
@@ -104,6 +105,8 @@ impl OpenAiReader {
     pub fn new(quirks: OpenAiQuirks) -> Self {
         Self {
             quirks,
+            text: TextJoiner::default(),
+            thought: TextJoiner::default(),
             calls: CallAssembler::default(),
             finish: None,
             has_refused: false,
@@ -149,7 +152,7 @@ impl OpenAiReader {
     ) -> Result<(), StreamFault> {
         // Some providers send the same reasoning under both keys, others leave one of them empty.
         let mut texts = [&delta.reasoning_content, &delta.reasoning].into_iter().flatten();
-        if let Some(JsonText(text)) = texts.find(|text| !text.0.is_empty()) {
+        if let Some(text) = texts.find(|text| !text.is_empty()) {
             self.think(text, out)?;
         }
 
@@ -158,14 +161,14 @@ impl OpenAiReader {
         }
 
         match &delta.content {
-            Some(DeltaContent::Text(text)) => out.text(&text.0)?,
+            Some(DeltaContent::Text(text)) => out.text(&self.text.push(text))?,
             Some(DeltaContent::Parts(parts)) => self.parts(parts, out)?,
             None => {}
         }
 
-        if let Some(JsonText(refusal)) = &delta.refusal {
+        if let Some(refusal) = &delta.refusal {
             self.has_refused |= !refusal.is_empty();
-            out.text(refusal)?;
+            out.text(&self.text.push(refusal))?;
         }
 
         for (place, piece) in delta.tool_calls.iter().flatten().enumerate() {
@@ -175,7 +178,23 @@ impl OpenAiReader {
         Ok(())
     }
 
-    fn think(&mut self, text: &str, out: &mut AnswerWriter<'_>) -> Result<(), StreamFault> {
+    fn think(
+        &mut self,
+        piece: &TextPiece<'_>,
+        out: &mut AnswerWriter<'_>,
+    ) -> Result<(), StreamFault> {
+        let text = self.thought.push(piece);
+        self.add_reasoning(&text, out)
+    }
+
+    /// Passes on the rest of the text and of the reasoning at the end of the stream.
+    fn end_texts(&mut self, out: &mut AnswerWriter<'_>) -> Result<(), StreamFault> {
+        let reasoning = self.thought.finish();
+        self.add_reasoning(reasoning, out)?;
+        out.text(self.text.finish())
+    }
+
+    fn add_reasoning(&mut self, text: &str, out: &mut AnswerWriter<'_>) -> Result<(), StreamFault> {
         if self.quirks.wants_reasoning_back {
             self.reasoning.push_str(text);
         }
@@ -188,10 +207,13 @@ impl OpenAiReader {
         out: &mut AnswerWriter<'_>,
     ) -> Result<(), StreamFault> {
         for part in parts {
-            for thought in part.thinking.iter().flatten() {
-                self.think(thought.text.as_ref().map_or("", |text| &text.0), out)?;
+            for thought in part.thinking.iter().flatten().filter_map(|part| part.text.as_ref()) {
+                self.think(thought, out)?;
             }
-            out.text(part.text.as_ref().map_or("", |text| &text.0))?;
+
+            if let Some(text) = &part.text {
+                out.text(&self.text.push(text))?;
+            }
         }
 
         Ok(())
@@ -265,6 +287,7 @@ impl AnswerReader for OpenAiReader {
         out: &mut AnswerWriter<'_>,
     ) -> Result<ReadProgress, StreamFault> {
         if event.data.trim_ascii() == b"[DONE]" {
+            self.end_texts(out)?;
             return Ok(ReadProgress::Done);
         }
 
@@ -310,29 +333,13 @@ impl AnswerReader for OpenAiReader {
 
 impl<'de: 'a, 'a> Deserialize<'de> for DeltaContent<'a> {
     fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-        d.deserialize_any(TextOrParts)
-    }
-}
-
-struct TextOrParts;
-
-impl<'de> Visitor<'de> for TextOrParts {
-    type Value = DeltaContent<'de>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a text or a list of its parts")
-    }
-
-    fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Self::Value, E> {
-        Ok(DeltaContent::Text(JsonText(Cow::Borrowed(text))))
-    }
-
-    fn visit_str<E>(self, text: &str) -> Result<Self::Value, E> {
-        Ok(DeltaContent::Text(JsonText(Cow::Owned(text.to_owned()))))
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, parts: A) -> Result<Self::Value, A::Error> {
-        Deserialize::deserialize(SeqAccessDeserializer::new(parts)).map(DeltaContent::Parts)
+        let json = <&RawValue>::deserialize(d)?;
+        let content = if json.get().starts_with('"') {
+            TextPiece::of_json(json).map(DeltaContent::Text)
+        } else {
+            serde_json::from_str(json.get()).map(DeltaContent::Parts)
+        };
+        content.map_err(Error::custom)
     }
 }
 

@@ -10,6 +10,7 @@ mod error_response;
 mod preset;
 pub(super) mod sanitize_calls;
 mod stream_output;
+mod text_joiner;
 
 use std::fmt::Debug;
 
@@ -17,6 +18,7 @@ use serde::{Deserialize, Serialize};
 
 pub use preset::{BoundKey, OpenAiQuirks, PRESETS, ProviderPreset, WireFormat};
 pub(super) use stream_output::{AnswerWriter, ReadProgress, StreamFault, check_call_id};
+pub(super) use text_joiner::{TextJoiner, TextPiece};
 
 use super::answer::{AnswerChunk, ModelRoute, OwnBlock, StopReason, StreamEnd, ToolCall};
 use super::error::Error;

@@ -32,6 +32,8 @@ provider_suite! {
     parallel_calls_are_put_together
     reasoning_is_separated_from_the_answer
     bytes_may_be_cut_anywhere
+    a_character_may_be_cut_between_its_surrogates
+    a_surrogate_without_its_other_half_is_replaced
     line_ends_comments_pings_and_unknown_events_change_nothing
     stop_reasons_are_distinguished
     a_call_that_was_cut_short_is_not_handed_out
@@ -128,6 +130,50 @@ async fn bytes_may_be_cut_anywhere(wire: &Wire) {
         assert_eq!(end, whole, "in pieces of {size}");
         assert_eq!((again.text, again.reasoning), (heard.text.clone(), heard.reasoning.clone()));
     }
+}
+
+/// Writes the events of a scene, with a leading surrogate for each `HIGH` and a trailing one for
+/// each `LOW`.
+fn with_surrogates(wire: &Wire, scene: &Scene) -> Script {
+    let written = |event: String| event.replace("HIGH", "\\ud83e").replace("LOW", "\\udd80");
+    let events: Vec<_> = (wire.events)(scene).into_iter().map(written).collect();
+    Script::stream(&events)
+}
+
+/// Some gateways cut texts by UTF-16 units.
+async fn a_character_may_be_cut_between_its_surrogates(wire: &Wire) {
+    let scene = Scene {
+        reasoning: vec!["Hm HIGH", "LOW."],
+        text: vec!["A HIGH", "", "LOWHIGH", "LOW crab"],
+        calls: vec![
+            ("call_1", "search", vec!["{\"query\":\"HIGH", "LOW\"}"]),
+            ("call_2", "search", vec!["{\"query\":\"HIGH", "LOW\"}"]),
+        ],
+        stop: Stop::Calls,
+        ..Scene::default()
+    };
+    let (end, heard) = answered(wire.preset, with_surrogates(wire, &scene)).await;
+    let end = end.unwrap();
+    assert_eq!((heard.reasoning.as_str(), heard.text.as_str()), ("Hm 🦀.", "A 🦀🦀 crab"));
+    assert_eq!(end.calls.len(), 2);
+    assert!(end.calls.iter().all(|call| call.arguments == "{\"query\":\"🦀\"}"), "{end:?}");
+    assert!(end.own.iter().all(|block| block.json.contains("Hm 🦀.")), "{end:?}");
+}
+
+async fn a_surrogate_without_its_other_half_is_replaced(wire: &Wire) {
+    let scene = Scene {
+        reasoning: vec!["Hm HIGH"],
+        text: vec!["LOW a HIGH", "b HIGH"],
+        calls: vec![("call_1", "search", vec!["{\"query\":\"HIGH", "x\"}"])],
+        stop: Stop::Calls,
+        ..Scene::default()
+    };
+    let (end, heard) = answered(wire.preset, with_surrogates(wire, &scene)).await;
+    let end = end.unwrap();
+    assert_eq!(heard.reasoning, "Hm \u{fffd}");
+    assert_eq!(heard.text, "\u{fffd} a \u{fffd}b \u{fffd}");
+    assert_eq!(end.calls[0].arguments, "{\"query\":\"\u{fffd}x\"}");
+    assert!(end.own.iter().all(|block| block.json.contains("Hm \u{fffd}")), "{end:?}");
 }
 
 async fn line_ends_comments_pings_and_unknown_events_change_nothing(wire: &Wire) {
