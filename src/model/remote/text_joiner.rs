@@ -1,7 +1,7 @@
 //! Joins the pieces in which a provider streams a text.
 //!
-//! In JSON's `\u` escapes, a character beyond U+FFFF is a pair of surrogates. A server that cuts its
-//! texts by UTF-16 units may send the two surrogates of a pair in two events.
+//! In JSON's `\u` escapes, a character beyond U+FFFF is a pair of surrogates. A server that cuts
+//! its texts by UTF-16 units may send the two surrogates of a pair in two events.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -20,6 +20,7 @@ pub(in crate::model) enum TextPiece<'a> {
     Cut(Vec<TextUnit>),
 }
 
+/// A part of a string that contains surrogates without their other half.
 #[derive(Debug)]
 pub(in crate::model) enum TextUnit {
     Text(String),
@@ -33,8 +34,8 @@ impl<'a> TextPiece<'a> {
         serde_json::Deserializer::from_str(json.get()).deserialize_bytes(TextPieceVisitor)
     }
 
-    /// Decodes a string in the form in which the JSON reader returns bytes: UTF-8, and surrogates in
-    /// the same scheme (WTF-8). Fails if the bytes are neither.
+    /// Decodes a string in the form in which the JSON reader returns bytes: UTF-8, and surrogates
+    /// in the same scheme (WTF-8). Fails if the bytes are neither.
     fn of_bytes<E: Error>(bytes: Cow<'a, [u8]>) -> Result<Self, E> {
         match bytes {
             Cow::Borrowed(bytes) => match std::str::from_utf8(bytes) {
@@ -112,7 +113,7 @@ impl Default for TextPiece<'_> {
 
 impl<'de: 'a, 'a> Deserialize<'de> for TextPiece<'a> {
     fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-        // The raw value is valid JSON: a string that is read as bytes may contain control characters.
+        // Only the raw value is checked for control characters, which JSON forbids in a string.
         let json = <&RawValue>::deserialize(d)?;
         Self::of_json(json).map_err(Error::custom)
     }
