@@ -351,8 +351,8 @@ impl SocketTransport {
     /// limited time. Returns `None` if no process serves the socket, or if no process holds the
     /// journal.
     async fn connect(&self) -> Result<Option<UnixStream>, Error> {
-        let mut tries = limits::SOCKET_CONNECTS_MAX;
         let until = Instant::now() + limits::ORGANISM_WAIT_TIMEOUT;
+        let takeover_end = Instant::now() + limits::SOCKET_TAKEOVER_TIMEOUT;
         loop {
             let connected = match ShortSocketPath::of(&self.path) {
                 Ok(address) => UnixStream::connect(&address.name).await,
@@ -392,8 +392,7 @@ impl SocketTransport {
                 (Some(server), LockHolder::Hidden) => (server, "another process".to_owned()),
             };
             // A pump that takes over the journal at this moment causes the mismatch, too.
-            tries -= 1;
-            if tries == 0 {
+            if Instant::now() >= takeover_end {
                 return Err(Error::ForeignSocket { path: self.path.clone(), server, holder });
             }
             tokio::time::sleep(limits::ORGANISM_WAIT_INTERVAL).await;

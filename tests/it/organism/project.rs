@@ -2,7 +2,7 @@
 //! other's journals, and a moved project continues after an operator has adopted its journal.
 
 use std::fs;
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
@@ -642,6 +642,32 @@ fn a_socket_of_another_process_than_the_holder_of_the_journal_gets_nothing() {
 
     fs::rename(&kept, &path).unwrap();
     assert_eq!(house.send_text(&say("back"), &[]).out, talk_reply("back"));
+    assert_eq!(running.stop(), Some(0));
+}
+
+/// A process whose pump has failed serves its socket for a moment after another process has taken
+/// the journal. Here, this program takes its place, and leaves after more connections than a command
+/// makes in a tenth of a second.
+#[test]
+fn a_command_waits_for_a_pump_that_takes_over_the_journal_to_open_its_socket() {
+    let house = House::new();
+    let running = house.run();
+    let path = house.data().join("control.sock");
+    let kept = house.data().join("kept.sock");
+    fs::rename(&path, &kept).unwrap();
+    let earlier = std::os::unix::net::UnixListener::bind(&path).unwrap();
+    let leaving = std::thread::spawn(move || {
+        for _ in 0..12 {
+            let (mut connection, _) = earlier.accept().unwrap();
+            let mut received = String::new();
+            connection.read_to_string(&mut received).unwrap();
+            assert_eq!(received, "");
+        }
+        fs::rename(&kept, &path).unwrap();
+    });
+
+    assert_eq!(house.send_text(&say("hello"), &[]).out, talk_reply("hello"));
+    leaving.join().unwrap();
     assert_eq!(running.stop(), Some(0));
 }
 
