@@ -310,7 +310,11 @@ impl SocketTransport {
             LockHolder::Process(pid) => format!("process {pid} holds the journal, and"),
             LockHolder::Hidden | LockHolder::Nobody => "the organism on this host".to_owned(),
         };
-        Err(Error::Undecided { detail: format!("{process} does not respond; it may be stopped") })
+        Err(Error::Undecided {
+            detail: format!(
+                "{process} does not respond; it may be stopped, or too many commands are connected"
+            ),
+        })
     }
 
     /// Requests the status over a second connection, and waits for any byte of the response. If the

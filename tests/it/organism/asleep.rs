@@ -51,6 +51,9 @@ fn commands_to_a_stopped_organism_end_and_name_its_process() {
         let ended: CommandOutput = child.wait_with_output().unwrap().into();
         assert_eq!(ended.code, Some(code), "{command:?}: {ended:?}");
         assert!(ended.err.contains(&process), "{command:?}: {ended:?}");
+        // A process whose queue of connections is long is as silent as a stopped one.
+        let causes = "it may be stopped, or too many commands are connected";
+        assert!(ended.err.contains(causes), "{command:?}: {ended:?}");
     }
 
     running.signal("-CONT");
