@@ -11,6 +11,7 @@ pub mod children;
 pub mod clock;
 mod durable_file;
 pub mod failpoint;
+mod file_limit;
 mod file_lock;
 mod hex;
 pub mod ids;

@@ -378,6 +378,12 @@ pub const NEW_THREADS_AT_ONCE: usize = 1_024;
 pub const INBOX_REQUESTS_MAX: usize = 4_096;
 /// Maximum connections that the control socket serves at once; further connections get `busy`.
 pub const CONTROL_CONNECTIONS_MAX: usize = 256;
+/// Number of file descriptors that each process of a listener takes: its three standard streams,
+/// and on Linux one that refers to the process.
+pub const LISTENER_FILES: u64 = 4;
+/// Number of file descriptors that an organism takes beside those of its listeners, with some
+/// connections.
+pub const ORGANISM_FILES: u64 = 64;
 /// Maximum connections at the control socket that all hosted processes have at once. The number is
 /// less than [`CONTROL_CONNECTIONS_MAX`], so that connections of listeners do not prevent commands
 /// from connecting. Further connections are closed.

@@ -9,7 +9,7 @@ use std::process::ExitCode;
 
 use super::CommandExit;
 use super::output::StdoutWriter;
-use crate::bus::process::{LAUNCH_VERB, become_listener};
+use crate::bus::process::{LAUNCH_VERB, START_VERB, become_listener, become_program};
 use crate::config::missing_interpreter;
 use crate::schema::{COMPILE_ARGUMENTS, serve_compiler};
 
@@ -19,7 +19,11 @@ pub fn run() -> Option<ExitCode> {
     let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
     let exit = match arguments.as_slice() {
         [verb, parent, program, arguments @ ..] if verb == LAUNCH_VERB => {
-            launch(parent.to_str()?.parse().ok()?, program, arguments)
+            let parent = parent.to_str()?.parse().ok()?;
+            report_start(program, become_listener(parent, program, arguments).err())
+        }
+        [verb, program, arguments @ ..] if verb == START_VERB => {
+            report_start(program, Some(become_program(program, arguments)))
         }
         arguments if arguments == COMPILE_ARGUMENTS => compile(),
         _ => return None,
@@ -27,11 +31,11 @@ pub fn run() -> Option<ExitCode> {
     Some(exit.into())
 }
 
-/// Replaces this process by a listener's program. `parent` is the process id of the pump that
-/// started this process. On Linux, the kernel kills the program when that pump ends.
-fn launch(parent: u32, program: &OsString, arguments: &[OsString]) -> CommandExit {
+/// Prints the error for which this process was not replaced by `program`. The error is `None` if
+/// the pump that started this process has ended.
+fn report_start(program: &OsString, error: Option<std::io::Error>) -> CommandExit {
     let shown = program.display();
-    if let Err(error) = become_listener(parent, program, arguments) {
+    if let Some(error) = error {
         // The kernel reports a missing interpreter as if the program itself were missing.
         let is_missing = error.kind() == ErrorKind::NotFound;
         let current = Path::new(".");

@@ -14,6 +14,7 @@ use crate::children::{self, OrphanReport};
 use crate::config::{
     self, Config, ConfigEnvironment, ConfigProblems, ProjectFolders, StorageConfig,
 };
+use crate::file_limit;
 use crate::ids::{Digest, ListenerName};
 use crate::limits;
 use crate::locks::locked;
@@ -73,6 +74,8 @@ fn load_guarded<T>(given: Option<&Path>, load: LoadConfig<T>) -> Result<T, Confi
     let loaded = path.and_then(|path| load(&path, &around));
     hide_memory();
     adopt_orphans();
+    // Commands with a config may start an organism, whose listeners take file descriptors.
+    file_limit::raise();
     loaded
 }
 

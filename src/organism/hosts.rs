@@ -18,7 +18,9 @@ use crate::bus::process::{Options, ProcessHost, PumpMark};
 use crate::bus::{Host, Sink};
 use crate::config::{Config, ProcessSpec, hides_same};
 use crate::contract::{Contract, Contracts};
+use crate::file_limit;
 use crate::ids::ListenerName;
+use crate::limits;
 use crate::locks::locked;
 use crate::memory::JournalMemory;
 use crate::pump::driver::PumpSink;
@@ -202,6 +204,27 @@ impl HostFactory {
         options.launcher.clone_from(&config.launcher);
         options.pump = Some(self.mark.clone());
         options
+    }
+}
+
+/// Logs a warning if the processes of listeners need more file descriptors than this process may
+/// have open. `natives` are the listeners without a process. `pumps` is the number of pumps that
+/// this process may have: each one starts processes of its own.
+pub(super) fn warn_of_file_limit(
+    config: &Config,
+    natives: &HashMap<ListenerName, NativeHostBuilder>,
+    pumps: usize,
+) {
+    let Some(limit) = file_limit::current() else { return };
+    let specs = config.processes.iter().filter(|spec| !natives.contains_key(&spec.name));
+    let processes = specs.map(|spec| u64::from(spec.instances)).sum::<u64>() * pumps as u64;
+    let needed = processes * limits::LISTENER_FILES + limits::ORGANISM_FILES;
+    if processes > 0 && needed > limit {
+        tracing::warn!(
+            "{processes} processes of listeners need about {needed} file descriptors, and this \
+             process may have {limit} open, so some of them may not start; raise its limit \
+             (`ulimit -n`, or `LimitNOFILE` of systemd)"
+        );
     }
 }
 

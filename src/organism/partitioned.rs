@@ -8,7 +8,7 @@ mod partition_map;
 mod rebalance;
 mod worker;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use tokio::sync::{mpsc, watch};
@@ -17,6 +17,7 @@ use tokio::task::JoinHandle;
 use super::access;
 use super::control;
 use super::health::HealthMonitor;
+use super::hosts::warn_of_file_limit;
 use super::project;
 use super::pump_rpc::{KnownMembers, PumpRpc};
 use super::reload::{ReloadService, SharedRules};
@@ -86,6 +87,7 @@ impl PartitionedOrganism {
         check_start(&config)?;
         let config = Arc::new(with_core_words(config)?);
         project::begin(&config.directories(), false)?;
+        warn_of_file_limit(&config, &HashMap::new(), partitions.len());
         let locks = lock(&config)?;
         let StorageConfig::JetStream { servers, .. } = &config.storage else {
             return Err(Error::Divided { partitions: config.partitions() });

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use super::health::HealthMonitor;
+use super::hosts::warn_of_file_limit;
 use super::pump_rpc::PumpRpc;
 use super::pump_runtime::{PumpRuntime, StartPurpose};
 use super::reload::SharedRules;
@@ -111,6 +112,7 @@ impl Organism {
             alerts::report_failed_start(&config, error).await;
         }
         let journal = journal?;
+        warn_of_file_limit(&config, &natives, 1);
         let _responder = start_projection_responder(&config);
 
         let exporter = exporter(&config);

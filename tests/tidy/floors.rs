@@ -27,6 +27,7 @@ const FLOORS: &[(&str, &[&str], Neighbours)] = &[
             "bounded_cache",
             "children",
             "durable_file",
+            "file_limit",
             "file_lock",
             "owned_tasks",
             "shipped",

@@ -136,7 +136,7 @@ impl Child {
                 command
             }
             None => {
-                let mut command = Command::new(path);
+                let mut command = launch::direct(path);
                 // A group of its own keeps the child from the terminal's signals: an interrupt
                 // drains the organism and must not kill its processes at once. The launcher makes
                 // a session of its own instead.

@@ -8,9 +8,10 @@
 //! - It requests a death signal: the kernel will kill the launcher when the thread that started it
 //!   ends.
 //! - It checks that the process that started it has not ended meanwhile.
-//! - It replaces itself by the listener's program, which keeps the process id and the death signal.
+//! - It replaces itself by the listener's program, which keeps the process id and the death signal,
+//!   and gets the original soft limit of open files ([`file_limit`]).
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io;
 use std::io::ErrorKind::{OutOfMemory, WouldBlock};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -28,6 +29,7 @@ use tokio::sync::oneshot;
 use super::program;
 use super::{PUMP_VARIABLE, PumpMark};
 use crate::children::{self, OwnedChild};
+use crate::file_limit;
 use crate::ids::ListenerName;
 use crate::locks::locked;
 
@@ -35,14 +37,19 @@ use crate::locks::locked;
 /// `launch-listener PARENT PROGRAM ARGUMENTS…`.
 pub const VERB: &str = "launch-listener";
 
+/// Hidden subcommand of the `organism` program, used as `start-program PROGRAM ARGUMENTS…`. It
+/// replaces itself by the program, which gets the original soft limit of open files.
+pub const START_VERB: &str = "start-program";
+
 /// Maximum time that [`has_verb`] takes to test a program.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Path of this program; set only if this program has the hidden subcommand [`VERB`].
+/// Path of this program; set only if this program has the hidden subcommands [`VERB`] and
+/// [`START_VERB`].
 static OWN: OnceLock<PathBuf> = OnceLock::new();
 
-/// Declares that this program has the hidden subcommand [`VERB`]. The program can then launch its
-/// own listeners.
+/// Declares that this program has the hidden subcommands [`VERB`] and [`START_VERB`]. The program
+/// can then launch its own listeners.
 pub fn use_this_program() {
     // This path leads to the running program even after an update has replaced its file.
     let running = PathBuf::from("/proc/self/exe");
@@ -155,9 +162,25 @@ fn has_verb(program: &Path, builder: thread::Builder) -> io::Result<bool> {
     Ok(status.is_ok_and(|status| status.is_ok_and(|status| status.success())))
 }
 
+/// Returns a command that runs `program` without the launcher. If this program has raised its soft
+/// limit of open files, the command restores the limit first.
+pub fn direct(program: impl AsRef<OsStr>) -> Command {
+    // On a system other than Linux, an update may have removed the file of this program.
+    let own = OWN.get().filter(|own| file_limit::original().is_some() && own.exists());
+    match own {
+        Some(own) => {
+            let mut command = Command::new(own);
+            command.arg(START_VERB).arg(program);
+            command
+        }
+        None => Command::new(program),
+    }
+}
+
 /// Starts a child process with pipes for its standard streams. Dropping the returned child kills
 /// its process. `mark` is the pump to which the process belongs. `listener` is the listener that
-/// the process runs, if any. The caller must ensure that the child gets a process group of its own.
+/// the process runs, if any. The caller must ensure that the child gets a process group of its own,
+/// and that `command` runs the launcher or comes from [`direct`].
 pub fn spawn_piped(
     command: &mut Command,
     mark: Option<&PumpMark>,
@@ -165,6 +188,9 @@ pub fn spawn_piped(
 ) -> io::Result<(Child, OwnedChild)> {
     if let Some(mark) = mark {
         command.env(PUMP_VARIABLE, mark.to_string());
+    }
+    if let Some(limit) = file_limit::original() {
+        command.env(file_limit::VARIABLE, limit.to_string());
     }
 
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
@@ -239,8 +265,6 @@ pub(super) async fn on_launch_thread<T: Send + 'static>(
 /// Returns an error if this process already leads a process group, if the kernel refuses the
 /// request, or if the program cannot be executed.
 pub fn become_listener(parent: u32, program: &OsString, arguments: &[OsString]) -> io::Result<()> {
-    use std::os::unix::process::CommandExt as _;
-
     // With the terminal of its parent, a listener could type commands into the operator's shell.
     rustix::process::setsid()?;
 
@@ -256,7 +280,17 @@ pub fn become_listener(parent: u32, program: &OsString, arguments: &[OsString]) 
         return Ok(());
     }
 
-    Err(std::process::Command::new(program).args(arguments).exec())
+    Err(become_program(program, arguments))
+}
+
+/// Carries out the hidden subcommand [`START_VERB`]: replaces this process by `program`, with the
+/// original soft limit of open files. Returns only if the program cannot be executed.
+pub fn become_program(program: &OsString, arguments: &[OsString]) -> io::Error {
+    use std::os::unix::process::CommandExt as _;
+
+    file_limit::restore();
+    let mut command = std::process::Command::new(program);
+    command.args(arguments).env_remove(file_limit::VARIABLE).exec()
 }
 
 #[cfg(test)]

@@ -31,8 +31,10 @@ use crate::locks::locked;
 use super::{Delivery, Host, Sink};
 use dispatch::Dispatch;
 pub(crate) use frame::ChildFrame;
-pub(crate) use launch::spawn_piped;
-pub use launch::{VERB as LAUNCH_VERB, become_listener, use_this_program};
+pub use launch::{
+    START_VERB, VERB as LAUNCH_VERB, become_listener, become_program, use_this_program,
+};
+pub(crate) use launch::{direct, spawn_piped};
 pub use leftover_processes::{InvalidMark, PUMP_VARIABLE, PumpMark, end_leftovers};
 pub use program::{ProgramNotFound, find};
 pub use restarts::RestartPolicy;

@@ -6,11 +6,11 @@
 use rustix::process::{Pid, Signal, kill_process_group};
 use serde::Serialize;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::process::{Child, Command};
+use tokio::process::Child;
 use tokio::time::timeout;
 
 use crate::bus::nats::header_names::URL_VARIABLE;
-use crate::bus::process::{PumpMark, spawn_piped};
+use crate::bus::process::{PumpMark, direct, spawn_piped};
 use crate::children::OwnedChild;
 use crate::clock::Time;
 use crate::config::{AlertsConfig, Config};
@@ -117,7 +117,7 @@ impl AlertCommand {
 
     fn spawn(&self, report: &AlertReport) -> std::io::Result<(Child, OwnedChild)> {
         let mut words = self.config.command.iter();
-        let mut command = Command::new(words.next().map_or("", String::as_str));
+        let mut command = direct(words.next().map_or("", String::as_str));
         for name in &self.withheld {
             command.env_remove(name);
         }

@@ -279,6 +279,23 @@ fn a_command_that_does_not_do_its_work_blocks_nothing() {
     }
 }
 
+/// The alert command gets the soft limit of open files that `organism run` had, and no variable
+/// beside its documented ones.
+#[test]
+fn the_alert_command_gets_the_soft_limit_of_open_files_that_run_had() {
+    let notify = "#!/bin/sh\nread -r line\nenv > variables\nulimit -n > limit.next\n\
+                  mv limit.next limit\n";
+    let house = house_with("window = \"1h\"", notify);
+    let script = "ulimit -Sn 300; exec \"$0\" \"$@\"";
+    let running = house.run_with(house.script(script, &["run"]));
+    fail(&house);
+    let limit = until("the command runs", || std::fs::read_to_string(house.path("limit")).ok());
+    assert_eq!(limit.trim(), "300");
+    let variables = std::fs::read_to_string(house.path("variables")).unwrap();
+    assert!(!variables.contains("SOFT_FILE_LIMIT"), "{variables}");
+    assert_eq!(running.stop(), Some(0));
+}
+
 /// Position of the record that began the hold of the call that `message` opened.
 fn hold_of(house: &House, message: &str) -> Position {
     let reader = house.reader();

@@ -265,3 +265,43 @@ fn a_listener_that_cannot_be_executed_is_described() {
     assert!(sent.err.contains("cannot start `"), "{sent:?}");
     assert!(sent.err.contains("Permission denied"), "{sent:?}");
 }
+
+/// An organism uses as many files as the hard limit allows. Its listeners get the soft limit that
+/// the command had, because not every program works with descriptors above 1,023.
+#[test]
+fn listeners_get_the_soft_limit_of_open_files_that_the_command_had() {
+    let config = ECHO_CONFIG.replace("[\"./player.pl\", \"echo\"]", "[\"sh\", \"limited.sh\"]");
+    let house = House::with(&config);
+    let limited = "ulimit -n > limit
+env > variables
+grep 'open files' /proc/$PPID/limits > parent
+exec ./player.pl echo
+";
+    house.write("limited.sh", limited);
+    house.write("hello.xml", say("hello"));
+    let script = "ulimit -Sn 300; ulimit -Hn 500; exec \"$0\" \"$@\"";
+    let mut command = house.script(script, &["send", "--as", "desk", "hello.xml"]);
+    let sent = super::CommandOutput::from(command.output().unwrap());
+    assert_eq!(sent.out, talk_reply("hello"), "{sent:?}");
+    assert!(!sent.err.contains("file descriptors"), "{sent:?}");
+
+    let written = |name: &str| std::fs::read_to_string(house.path(name)).unwrap();
+    assert_eq!(written("limit").trim(), "300");
+    assert!(!written("variables").contains("SOFT_FILE_LIMIT"));
+    let parent = written("parent");
+    let limits: Vec<&str> = parent.split_whitespace().skip(3).take(2).collect();
+    assert_eq!(limits, ["500", "500"], "{parent}");
+}
+
+#[test]
+fn a_start_warns_of_more_processes_than_the_limit_of_open_files_allows() {
+    let house = House::with(&format!("{ECHO_CONFIG}instances = 4\n"));
+    house.write("hello.xml", say("hello"));
+    let script = "ulimit -n 75; exec \"$0\" \"$@\"";
+    let mut command = house.script(script, &["send", "--as", "desk", "hello.xml"]);
+    let sent = super::CommandOutput::from(command.output().unwrap());
+    assert_eq!(sent.out, talk_reply("hello"), "{sent:?}");
+    let warning = "4 processes of listeners need about 80 file descriptors, and this process may \
+                   have 75 open";
+    assert!(sent.err.contains(warning), "{sent:?}");
+}
