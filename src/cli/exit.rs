@@ -144,6 +144,7 @@ pub fn of_service(error: &service::Error) -> CommandExit {
         | Error::Panicked
         | Error::ResultsRefused { .. }
         | Error::Unanswered { .. }
+        | Error::MaybeRetried { .. }
         | Error::NoPump { .. }
         | Error::ConfigChanged { .. } => CommandExit::TryAgain,
         Error::NoThread { .. } => CommandExit::Usage,

@@ -25,8 +25,8 @@ use super::handshake::Handshake;
 use super::pump_service::held_in;
 use super::signing::OperatorSigner;
 use super::{
-    DecisionRequest, Error, NatsTransport, PartitionUnavailable, ReloadReport, ServiceRequest,
-    ServiceResponse, ServiceTransport, SocketTransport, response_queue,
+    DecisionRequest, Error, NatsTransport, PartitionUnavailable, ReloadReport, RetryReport,
+    ServiceRequest, ServiceResponse, ServiceTransport, SocketTransport, response_queue,
 };
 use crate::audit::HeldCall;
 use crate::config::{Config, StorageConfig};
@@ -318,23 +318,17 @@ impl ServiceClient {
     }
 
     /// Sends a request and returns its only response. A pump may have carried out an earlier
-    /// attempt whose response was lost, and may then refuse a later attempt. If the response is a
-    /// refusal that may come from such a pump, returns [`Error::Lost`] instead.
+    /// attempt whose response was lost, and may then refuse a later attempt. If the response may
+    /// come from such a pump, returns an error that leaves open whether the request was carried
+    /// out.
     async fn response(
         &self,
         partition: u32,
         request: &ServiceRequest,
     ) -> Result<ServiceResponse, Error> {
         let (mut responses, is_unsure) = self.responses(partition, request, |_| true).await?;
-        match responses.pop() {
-            Some(ServiceResponse::Ruled(Some(refusal)))
-                if is_unsure && may_follow_success(request, &refusal) =>
-            {
-                Err(Error::Lost)
-            }
-            Some(response) => Ok(response),
-            None => Err(Error::Lost),
-        }
+        let response = responses.pop().ok_or(Error::Lost)?;
+        if is_unsure { result_of_repetition(request, response) } else { Ok(response) }
     }
 
     /// Sends a request, and returns all responses to it. Also returns whether a pump may have
@@ -506,6 +500,24 @@ fn reason_to_retry(error: Error) -> Result<String, Error> {
     }
 }
 
+/// Returns the response to a repeated request if it also is the result of all earlier attempts, and
+/// an error if an earlier attempt may have been carried out.
+fn result_of_repetition(
+    request: &ServiceRequest,
+    response: ServiceResponse,
+) -> Result<ServiceResponse, Error> {
+    match response {
+        ServiceResponse::Ruled(Some(refusal)) if may_follow_success(request, &refusal) => {
+            Err(Error::Lost)
+        }
+        // The earlier attempt may be the retry that the response names.
+        ServiceResponse::Retried(RetryReport::AlreadyRetried { retry }) => {
+            Err(Error::MaybeRetried { retry })
+        }
+        response => Ok(response),
+    }
+}
+
 /// Whether a pump may refuse a repeated `request` with `refusal` although it has carried out an
 /// earlier attempt of the same request.
 fn may_follow_success(request: &ServiceRequest, refusal: &Refusal) -> bool {
@@ -578,6 +590,8 @@ impl RetryDeadline {
 
 #[cfg(test)]
 mod tests {
+    use uuid::Uuid;
+
     use super::*;
 
     #[tokio::test]
@@ -598,6 +612,24 @@ mod tests {
                 assert!(error.contains(part), "{error}");
             }
         }
+    }
+
+    /// The pump that carried out the retry has died before its response, and the next pump finds
+    /// the retry on record.
+    #[test]
+    fn a_repeated_retry_that_was_retried_before_may_have_been_carried_out() {
+        let retry = MessageId(Uuid::from_u128(7));
+        let report = RetryReport::AlreadyRetried { retry };
+        let result =
+            result_of_repetition(&ServiceRequest::Status, ServiceResponse::Retried(report));
+        let error = result.unwrap_err();
+        assert!(matches!(error, Error::MaybeRetried { retry: found } if found == retry));
+        assert!(error.to_string().contains(&retry.to_string()), "{error}");
+
+        let report = RetryReport::Unconfirmed { reason: "it may be done twice".to_owned() };
+        let result =
+            result_of_repetition(&ServiceRequest::Status, ServiceResponse::Retried(report));
+        assert!(matches!(result, Ok(ServiceResponse::Retried(RetryReport::Unconfirmed { .. }))));
     }
 
     #[tokio::test]

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::blocking_work::BlockingWorkError;
-use crate::ids::{Digest, ThreadId};
+use crate::ids::{Digest, MessageId, ThreadId};
 use crate::{journal, nats};
 
 use super::encoding::{self, DecodeError};
@@ -55,6 +55,13 @@ pub enum Error {
          gave a --key, send again with it: nothing is then done twice"
     )]
     Unanswered { partition: u32, detail: String },
+    /// A repeated request for a retry found a retry of the message on record. This may be the retry
+    /// of an earlier attempt of the request, whose response was lost.
+    #[error(
+        "the message was retried as {retry}, by this request or by another one: the first response \
+         was lost. Read that message, and retry that one if it failed, too"
+    )]
+    MaybeRetried { retry: MessageId },
     /// No pump of the partition accepted the request, so nothing was done.
     #[error(
         "no pump of partition {partition} responded ({detail}); try again, or start `organism run`"
