@@ -2,6 +2,7 @@
 
 mod attempts;
 mod candidates;
+mod skipped;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -20,6 +21,7 @@ use crate::service::{self, RetryReport, RetryRequest};
 use crate::system::ErrorCode;
 
 use self::candidates::{MatchingPages, NamedMessage, OldestMatches};
+use self::skipped::SkippedMessages;
 use super::command_organism::CommandOrganism;
 use super::confirmation;
 use super::decision::{self, DecisionArgs};
@@ -261,6 +263,8 @@ struct RetrySession<'a> {
     exit: CommandExit,
     /// Number of messages that `--all` left out, because an operator must first confirm the retry.
     left_out: u64,
+    /// Messages that are not sent, because no pump of their partition gave a result before.
+    skipped: SkippedMessages,
     /// Whether the organism has accepted at least one retry.
     has_retried: bool,
     /// Whether a response has shown that the organism runs another program version than this
@@ -274,9 +278,16 @@ impl<'a> RetrySession<'a> {
         signer: Option<&'a OperatorSigner>,
         args: &'a Args,
     ) -> Self {
-        let exit = CommandExit::Done;
-        let has_retried = false;
-        Self { organism, signer, args, exit, left_out: 0, has_retried, is_other_program: false }
+        Self {
+            organism,
+            signer,
+            args,
+            exit: CommandExit::Done,
+            left_out: 0,
+            skipped: SkippedMessages::default(),
+            has_retried: false,
+            is_other_program: false,
+        }
     }
 
     /// Retries the messages of the page `first`, and of all pages that follow in `selected`.
@@ -303,14 +314,29 @@ impl<'a> RetrySession<'a> {
                 self.left_out
             );
         }
+        for note in self.skipped.notes() {
+            note!("{note}");
+        }
         Ok(self.exit)
     }
 
-    /// Retries the messages one after another. Ends early if a response shows that the organism
-    /// runs another program version than this command.
+    /// Retries the messages one after another, except those of a partition whose pump gave no
+    /// result before: each of them would wait for as long. Ends early if a response shows that the
+    /// organism runs another program version than this command.
     async fn retry_all(&mut self, named: &[NamedMessage]) -> anyhow::Result<()> {
         for message in named {
+            if self.skipped.count(message.partition) {
+                if self.args.json {
+                    let reason = Some(skipped::REASON.to_owned());
+                    print_json(message, "failed", |output| output.reason = reason)?;
+                }
+                continue;
+            }
+
             let result = self.retry(message).await?;
+            if result.as_ref().is_err_and(service::Error::is_without_result) {
+                self.skipped.add(message.partition);
+            }
             let is_unconfirmed = matches!(&result, Ok(Ok(RetryReport::Unconfirmed { .. })));
             let is_left_out = self.args.all && is_unconfirmed;
             self.left_out += u64::from(is_left_out);

@@ -215,6 +215,12 @@ impl Error {
         }
     }
 
+    /// Whether no pump gave a result in time. A further request to the same partition would wait as
+    /// long.
+    pub const fn is_without_result(&self) -> bool {
+        matches!(self, Self::NoPump { .. } | Self::Unanswered { .. } | Self::Undecided { .. })
+    }
+
     /// Whether the organism and the command are certainly different programs. Every further request
     /// then fails, too.
     pub const fn is_of_other_program(&self) -> bool {

@@ -423,11 +423,26 @@ fn a_large_payload_crosses_to_another_process_and_back() {
 fn a_partition_without_a_pump_is_named_and_the_request_can_be_retried() {
     let server = Server::start();
     let house = host(&server);
+    let running = run(&house, "0,2");
+    for number in 0..3 {
+        let refused = house.send_text("<nonsense/>", &["--new", &root(2, number)]);
+        assert_eq!(refused.code, Some(65), "{refused:?}");
+    }
+    assert_eq!(running.stop(), Some(0));
+
     let running = run(&house, "0");
     assert_eq!(ask_in(&house, 0, 0).code, Some(0));
     let refused = ask_in(&house, 2, 0);
     assert_eq!(refused.code, Some(75), "{refused:?}");
     assert!(refused.err.contains("no pump of partition 2 responded"), "{refused:?}");
+    // Only the first retry waits for the pump.
+    let retried = house.organism(&["retry", "--all", "--json"]);
+    assert_eq!(retried.code, Some(75), "{retried:?}");
+    assert_eq!(retried.err.matches("no pump of partition 2 responded").count(), 1, "{retried:?}");
+    assert!(retried.err.contains("partition 2: 2 more messages not tried"), "{retried:?}");
+    let lines = retried.json();
+    assert_eq!(lines.len(), 3, "{retried:?}");
+    assert!(lines.iter().all(|line| line["result"] == "failed"), "{retried:?}");
     assert_eq!(running.stop(), Some(0));
     let beyond = house.organism(&["run", "--partitions", "4"]);
     assert_eq!(beyond.code, Some(2), "{beyond:?}");
