@@ -338,8 +338,8 @@ impl<'a> RetrySession<'a> {
                 self.skipped.add(message.partition);
             }
             let is_unconfirmed = matches!(&result, Ok(Ok(RetryReport::Unconfirmed { .. })));
-            let is_left_out = self.args.all && is_unconfirmed;
-            self.left_out += u64::from(is_left_out);
+            self.left_out += u64::from(self.args.all && is_unconfirmed);
+            let is_left_out = self.args.all && (is_unconfirmed || is_sent_again(&result));
             self.has_retried |= matches!(&result, Ok(Ok(RetryReport::Retried { .. })));
             let own = self.print(message, &result)?;
             if self.exit == CommandExit::Done && !is_left_out {
@@ -410,7 +410,9 @@ impl<'a> RetrySession<'a> {
                 CommandExit::Usage
             }
             Ok(Err(refusal)) => {
-                note!("{id}: {}", clean(&refusal.to_string()));
+                let left_out =
+                    if self.args.all && is_sent_again(result) { "left out: " } else { "" };
+                note!("{id}: {left_out}{}", clean(&refusal.to_string()));
                 decision::exit_of_refusal(refusal)
             }
             Err(error) => {
@@ -422,6 +424,12 @@ impl<'a> RetrySession<'a> {
             }
         })
     }
+}
+
+/// Whether the pump refused the retry because the client has sent the submission again with its
+/// key. No repetition of the retry can then succeed.
+fn is_sent_again(result: &RetryResult) -> bool {
+    matches!(result, Ok(Err(refusal)) if refusal.rule == RefusalRule::KeyReused)
 }
 
 /// Asks the person at the terminal whether to do the work of a message again. Waits on a thread of

@@ -43,16 +43,15 @@ pub struct RetryOrder {
 pub enum RetryRuling {
     /// The pump has sent the message again, as a new message, and has opened one call for each peer
     /// that gets it.
-    Retried {
-        thread: ThreadId,
-        calls: Vec<CallId>,
-    },
+    Retried { thread: ThreadId, calls: Vec<CallId> },
     /// The message was already retried. Contains the id of the message that the earlier retry sent.
     /// Nothing is recorded.
     AlreadyRetried(MessageId),
     /// The operator must confirm the retry first, because it could repeat work that is already
     /// done. Nothing is recorded.
     Unconfirmed(String),
+    /// The retry is refused. On record, unless the client of a refused submission has already sent
+    /// it again with its key: no repetition of the retry can then succeed.
     Refused(Refusal),
 }
 
@@ -71,8 +70,11 @@ impl Core {
         action.origin = action.origin.map(DecisionOrigin::shortened);
         action.by = ListenerName::operator();
 
-        let unrecorded =
-            self.earlier_retry(&action).or_else(|| self.unconfirmed(&action, &payload));
+        // The key comes before the confirmation, which does not help if the key is used.
+        let unrecorded = self
+            .earlier_retry(&action)
+            .or_else(|| self.sent_again(step.time, &action, &payload))
+            .or_else(|| self.unconfirmed(&action, &payload));
         if let Some(ruling) = unrecorded {
             let ruling = OperatorRuling::Retry(ruling);
             return step.effect(Effect::Ruled { ticket, ruling });
@@ -87,7 +89,7 @@ impl Core {
             signature: origin.signature.as_deref(),
         };
         let placed = payload.and_then(|checked| {
-            let place = self.place_retry(step.time, &action, &checked);
+            let place = self.place_retry(&action, &checked);
             let place = place.and_then(|place| self.proof(step.time, &signed).map(|_| place));
             // The refusal is made from the payload, so that its record identifies the payload.
             let place =
@@ -120,6 +122,25 @@ impl Core {
         let tree = self.state.trees.get(&action.thread)?;
         let retry = tree.retried.get(&action.message).filter(|_| !mutant("retry-twice"))?;
         Some(RetryRuling::AlreadyRetried(*retry))
+    }
+
+    /// Returns the refusal if the client has already sent the submission again with its client key.
+    /// Otherwise returns `None`. In a replay of a refused retry, `payload` is the recorded refusal,
+    /// so a journal in which such refusals are on record gives the same records again.
+    fn sent_again(
+        &self,
+        now: Time,
+        action: &RetryAction,
+        payload: &Result<Checked, Refusal>,
+    ) -> Option<RetryRuling> {
+        let checked = payload.as_ref().ok()?;
+        let used = self.key_use(now, action).filter(|used| used.digest == checked.payload().digest);
+        let used = used.filter(|_| !mutant("retry-a-used-key"))?;
+        let text = format!(
+            "{} has sent this again with the same key since, in thread {}",
+            action.sender, used.thread
+        );
+        Some(RetryRuling::Refused(refusal_of(RefusalRule::KeyReused, text, checked)))
     }
 
     /// Returns [`RetryRuling::Unconfirmed`] if the retry could repeat work that is already done,
@@ -192,12 +213,7 @@ impl Core {
     /// # Errors
     ///
     /// Returns a refusal for the first rule that the retry breaks.
-    fn place_retry(
-        &self,
-        now: Time,
-        action: &RetryAction,
-        checked: &Checked,
-    ) -> Result<RetryPlace, Refusal> {
+    fn place_retry(&self, action: &RetryAction, checked: &Checked) -> Result<RetryPlace, Refusal> {
         let refused = |rule, text: &str| Err(refusal_of(rule, text, checked));
         let root = &action.thread;
         let is_new = action.source.root() != *root;
@@ -213,7 +229,6 @@ impl Core {
             return refused(RefusalRule::NotInVocabulary, &text);
         }
 
-        self.check_key(now, action, checked)?;
         let peers = self.peers_of_retry(action, checked)?;
         let renews = self.renews(&client, root);
         if let Some(tree) = self.state.tree(root)
@@ -227,18 +242,6 @@ impl Core {
             return refused(RefusalRule::BudgetSpent, &text);
         }
         Ok(RetryPlace { client, peers })
-    }
-
-    /// Refuses the retry of a submission that the client has already sent again with the same
-    /// client key.
-    fn check_key(&self, now: Time, action: &RetryAction, checked: &Checked) -> Result<(), Refusal> {
-        let used = self.key_use(now, action).filter(|used| used.digest == checked.payload().digest);
-        let Some(used) = used.filter(|_| !mutant("retry-a-used-key")) else { return Ok(()) };
-        let text = format!(
-            "{} has sent this again with the same key since, in thread {}",
-            action.sender, used.thread
-        );
-        Err(refusal_of(RefusalRule::KeyReused, text, checked))
     }
 
     /// Returns the submission that used the client key of the retry. Returns `None` if the retry

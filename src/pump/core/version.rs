@@ -236,7 +236,8 @@ const CHANGES: &[(u32, &str)] = &[
     (
         73,
         "a run of a schedule is over once its thread has no open call, and later calls in the thread \
-         do not open it again",
+         do not open it again; and the retry of a refused submission whose key was used again is \
+         refused without a record, and before a confirmation is required",
     ),
     // Each version has one line. After a merge conflict, take the next version.
 ];

@@ -199,12 +199,15 @@ fn a_refused_submission_is_retried_after_the_config_changed() {
     let still = retry(&house, &[&id]);
     assert_eq!(still.code, Some(65), "{still:?}");
     assert!(still.err.contains("not-in-vocabulary"), "{still:?}");
+    let keyed = ["--key", "sent-again"];
+    let sent = house.send_text(&numbered("ping", "2"), &keyed);
+    assert_eq!(sent.code, Some(65), "{sent:?}");
     assert_eq!(running.stop(), Some(0));
 
     house.write("organism.toml", CONFIG);
     let running = house.run_noting();
     let listed = retry(&house, &["--json"]).json();
-    assert_eq!(listed.len(), 1, "a refused retry is none of its own: {listed:?}");
+    assert_eq!(listed.len(), 2, "a refused retry is none of its own: {listed:?}");
     assert_eq!(
         (&listed[0]["message"], &listed[0]["reason"]),
         (&(*id).into(), &"not-in-vocabulary".into())
@@ -218,13 +221,26 @@ fn a_refused_submission_is_retried_after_the_config_changed() {
         assert_eq!(unknown.code, Some(2), "{unknown:?}");
         assert!(unknown.err.contains(&format!("did you mean `{near}`?")), "{unknown:?}");
     }
+    // The client itself sends the other submission again, so no retry of it can succeed.
+    let sent = house.send_text(&numbered("ping", "2"), &keyed);
+    assert_eq!(sent.code, Some(0), "{sent:?}");
     let all = retry(&house, &["--all"]);
     assert_eq!(all.code, Some(0), "{all:?}");
-    until("it is answered", || (house.messages("pong").len() == 1).then_some(()));
+    assert!(all.err.contains("left out: key-reused"), "{all:?}");
+    until("it is answered", || (house.messages("pong").len() == 2).then_some(()));
     let again = retry(&house, &[&id]);
     assert_eq!(again.code, Some(65), "{again:?}");
-    let rest = retry(&house, &["--json"]);
-    assert_eq!(rest.out, "", "{rest:?}");
+    let rest = retry(&house, &["--all", "--json"]);
+    assert_eq!(rest.code, Some(0), "{rest:?}");
+    let rest = rest.json();
+    assert_eq!(rest.len(), 1, "{rest:?}");
+    assert_eq!(rest[0]["result"], "refused");
+    let named = retry(&house, &[rest[0]["message"].as_str().unwrap()]);
+    assert_eq!(named.code, Some(65), "{named:?}");
+    assert!(named.err.contains("has sent this again with the same key"), "{named:?}");
+    let sql = "SELECT count(*) AS n FROM refusal WHERE rule = 'key-reused'";
+    let counted = house.organism(&["sql", sql, "--json"]);
+    assert_eq!(counted.json()[0]["n"], 0, "nothing is recorded: {counted:?}");
     assert_eq!(running.stop(), Some(0));
     // This command starts an organism for a retry that is refused, so no work goes on.
     let alone = retry(&house, &[&id]);
@@ -233,7 +249,7 @@ fn a_refused_submission_is_retried_after_the_config_changed() {
     house.verified();
 
     // The retry has opened the thread, so there is no page about a time before it.
-    let sql = "SELECT thread FROM message WHERE payload = 'pong'";
+    let sql = "SELECT thread FROM message WHERE payload = 'pong' ORDER BY position DESC";
     let thread = house.organism(&["sql", "--json", sql]).json().remove(0);
     let view = ViewServer::start(&house, &[]);
     let page = view.page(&format!("/threads/{}", thread["thread"].as_str().unwrap()));

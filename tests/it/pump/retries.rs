@@ -257,9 +257,24 @@ fn the_retry_of_a_refused_submission_and_its_client_share_a_key() {
     let mut world = self::world();
     let sent = world.submit_to("desk", Target::New { suggested: None }, Some("k-1"), &text);
     assert!(matches!(sent, Receipt::Accepted { again: false, .. }), "{sent:?}");
+    let records = world.records.len();
     let RetryRuling::Refused(refusal) = world.retry(&refused) else { panic!("sent again") };
     assert_eq!(refusal.rule, RefusalRule::KeyReused);
     assert!(refusal.message.contains("has sent this again"), "{refusal}");
+    assert_eq!(world.records.len(), records, "nothing is recorded");
+    // Before core version 73, the refusal was recorded. A replay passes on the recorded refusal.
+    let ruling = world.retry_checked(&refused, Err(refusal));
+    assert!(matches!(ruling, RetryRuling::Refused(_)), "{ruling:?}");
+    assert_eq!(world.records.len(), records + 1, "as in the earlier journal");
+    world.check_replay();
+
+    // No confirmation is required, because it would not help.
+    let mut world = self::world();
+    let text = word("look", "q");
+    world.submit_to("desk", Target::New { suggested: None }, Some("k-1"), &text);
+    let once = RetriedCall { text: &text, ..refused };
+    let RetryRuling::Refused(refusal) = world.retry(&once) else { panic!("sent again") };
+    assert_eq!(refusal.rule, RefusalRule::KeyReused);
     world.check_replay();
 
     // Another payload has the key: the retry does without it.

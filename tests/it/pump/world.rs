@@ -862,9 +862,19 @@ impl World {
     /// Retries a message as an operator. The fields of `retried` name the message, its tree, its
     /// sender, its recipient and its payload.
     pub fn retry(&mut self, retried: &RetriedCall<'_>) -> RetryRuling {
+        let checked = self.gate.check(&name(retried.who), retried.text.as_bytes());
+        self.retry_checked(retried, checked)
+    }
+
+    /// Retries a message as [`World::retry`] does, with `checked` as the result of the gate. A
+    /// replay passes the recorded refusal here.
+    pub fn retry_checked(
+        &mut self,
+        retried: &RetriedCall<'_>,
+        checked: Result<Checked, Refusal>,
+    ) -> RetryRuling {
         self.submissions += 1;
-        let RetriedCall { message, source, thread, who, to, text, key, again, unknown } = *retried;
-        let checked = self.gate.check(&name(who), text.as_bytes());
+        let RetriedCall { message, source, thread, who, to, key, again, unknown, .. } = *retried;
         let verdict = match &checked {
             Ok(checked) => Verdict::Passed(checked.payload().digest),
             Err(refusal) => Verdict::Refused(refusal.digest),

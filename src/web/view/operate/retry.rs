@@ -23,7 +23,7 @@ use crate::audit::amounts::{count, micros};
 use crate::audit::{
     EarlierAttempt, RetryMessage, RetrySource, earlier_attempts, retry_messages_with_id,
 };
-use crate::envelope::Refusal;
+use crate::envelope::{Refusal, RefusalRule};
 use crate::ids::{CallId, MessageId};
 use crate::index::{self, IndexReader, MessageSelector};
 use crate::mutant::mutant;
@@ -370,6 +370,12 @@ fn already(retry: MessageId) -> Markup {
     }
 }
 
+/// Whether the pump refused the retry because the client has sent the submission again with its
+/// key. No repetition of the retry can then succeed.
+fn is_sent_again(result: &RetryOutcome) -> bool {
+    matches!(result, Ok(Err(refusal)) if refusal.rule == RefusalRule::KeyReused)
+}
+
 /// Draws the results of several retries.
 fn summary(all: usize, results: &[(RetryRequest, RetryOutcome)]) -> ActionResult {
     let is_retried = |result: &RetryOutcome| matches!(result, Ok(Ok(RetryReport::Retried { .. })));
@@ -377,9 +383,10 @@ fn summary(all: usize, results: &[(RetryRequest, RetryOutcome)]) -> ActionResult
         |result: &RetryOutcome| matches!(result, Ok(Ok(RetryReport::Unconfirmed { .. })));
     let retried = results.iter().filter(|(_, result)| is_retried(result)).count();
     let left_out = results.iter().filter(|(_, result)| is_left_out(result)).count();
+    let sent_again = results.iter().filter(|(_, result)| is_sent_again(result)).count();
     let is_lost = |result: &RetryOutcome| matches!(result, Err(error) if !is_answer(error));
     let was_lost = results.iter().any(|(_, result)| is_lost(result));
-    let failed = results.len() - retried - left_out;
+    let failed = results.len() - retried - left_out - sent_again;
     let rows: Vec<_> = results.iter().map(result_row).collect();
     let content = html! {
         @if failed == 0 {
@@ -391,6 +398,12 @@ fn summary(all: usize, results: &[(RetryRequest, RetryOutcome)]) -> ActionResult
             p.note {
                 (count(left_out as u64, "message")) " left out, because the work may be done a second \
                  time. Each needs a confirmation of its own."
+            }
+        }
+        @if sent_again > 0 {
+            p.note {
+                "Left out, because their clients have sent them again with their keys: "
+                (sent_again) "."
             }
         }
         @if all > results.len() {
@@ -437,4 +450,38 @@ fn result_row((request, result): &(RetryRequest, RetryOutcome)) -> Vec<Markup> {
         Err(error) => html! { span.problem { (shown(&error.to_string())) } },
     };
     vec![html! { code { (id) } }, text]
+}
+
+#[cfg(test)]
+mod tests {
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::ids::{Position, ThreadId};
+
+    fn status_after(rule: RefusalRule) -> StatusCode {
+        let thread = ThreadId::organism();
+        let request = RetryRequest {
+            message: MessageId(Uuid::from_u128(1)),
+            record: Position(1),
+            source: thread.clone(),
+            thread: thread.clone(),
+            partition: 0,
+            is_confirmed: false,
+            origin: None,
+        };
+        let refusal = Refusal::new(rule, "it is refused", b"<ping/>");
+        let retried = RetryReport::Retried { thread, calls: Vec::new() };
+        let results = [(request.clone(), Ok(Ok(retried))), (request, Ok(Err(refusal)))];
+        match summary(2, &results) {
+            ActionResult::Summary { status, .. } => status,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_message_that_its_client_has_sent_again_is_left_out_of_the_failed_retries() {
+        assert_eq!(status_after(RefusalRule::KeyReused), StatusCode::OK);
+        assert_eq!(status_after(RefusalRule::NotInVocabulary), StatusCode::CONFLICT);
+    }
 }
