@@ -131,8 +131,7 @@ impl State {
     ///
     /// The caller must ensure that none of the calls is queued.
     pub fn only_waits(&self, root: &ThreadId) -> bool {
-        // Only open runs are listed. Their trees stay in memory, so that each of their records can
-        // end the run.
+        // Only open runs are listed, and there are few of them.
         let mut runs = self.schedules.values().flat_map(|planned| &planned.runs);
         let is_run = runs.any(|run| run.thread == *root);
         let tree = self.trees.resident(root).filter(|tree| tree.only_waits());

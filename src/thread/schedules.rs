@@ -100,13 +100,17 @@ impl State {
     /// question to a person does not keep the run open after the call that sent the question has
     /// closed.
     pub fn end_scheduled_run(&mut self, root: &ThreadId) {
-        let Some(tree) = self.trees.resident(root).filter(|_| !self.schedules.is_empty()) else {
+        // Few trees are runs of schedules, and this function is called for each record.
+        let is_ended = |run: &ScheduledRun| run.is_sent && run.thread == *root;
+        let mut runs = self.schedules.values().flat_map(|planned| &planned.runs);
+        if !runs.any(is_ended) {
             return;
-        };
+        }
 
+        let Some(tree) = self.trees.resident(root) else { return };
         if tree.open_calls().all(|call| tree.is_left_question(call)) {
             for planned in self.schedules.values_mut() {
-                planned.runs.retain(|run| !run.is_sent || run.thread != *root);
+                planned.runs.retain(|run| !is_ended(run));
             }
         }
     }

@@ -541,6 +541,7 @@ impl World {
         let [state, shadow] = [&*self.core, &self.shadow].map(Core::state);
         let open = self.seen.accepted.len() - self.seen.disposed.len();
         assert_eq!(open, state.in_flight, "conservation");
+        assert_eq!(shadow.schedules, state.schedules, "rebuilt schedules are live schedules");
         let size = state.trees.get(tree).map_or(0, |tree| {
             let heard = tree.calls.values().map(|call| 1 + call.handled.len()).sum::<usize>();
             tree.threads.len() + tree.in_flight.len() + heard
