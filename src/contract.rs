@@ -66,7 +66,8 @@ pub enum Role {
 }
 
 /// The way in which the replies of several peers become the one result of a call. A call goes to
-/// all peers that accept its payload name.
+/// all peers that accept its payload name. The calls of a workflow's goals are an exception: each
+/// goes only to the listener that the definition names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub enum Gather {
     /// The result contains one entry for each peer, in config order: the peer's reply or, if the

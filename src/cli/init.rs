@@ -249,7 +249,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_directory_name_with_a_letter_or_digit_gives_a_name() {
+    fn a_directory_name_with_an_ascii_character_gives_a_name() {
         let long = "A".repeat(limits::NAME_BYTES_MAX + 1);
         let cut = "a".repeat(limits::NAME_BYTES_MAX);
         let cut_at_hyphen = format!("{}_b", "a".repeat(limits::NAME_BYTES_MAX - 1));

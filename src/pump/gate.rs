@@ -98,9 +98,8 @@ impl Checked {
             return Ok(self);
         }
 
-        let message = format!("`{callee}` is no peer that accepts this payload");
         let text = self.payload.as_str().as_bytes();
-        Err(Refusal::new(RefusalRule::NotInVocabulary, message, text))
+        Err(Refusal::new(RefusalRule::NotInVocabulary, NOT_IN_VOCABULARY, text))
     }
 }
 

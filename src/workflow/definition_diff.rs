@@ -165,7 +165,7 @@ fn add_places(
 
 /// A call that runs of a definition may make.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NamedCall<'a> {
+pub struct DefinedCall<'a> {
     /// The goal that makes the call; `None` for the list of calls that were not undone, which a
     /// failed run sends to a person.
     pub goal: Option<&'a GoalId>,
@@ -174,7 +174,7 @@ pub struct NamedCall<'a> {
     pub payload: Option<PayloadName>,
 }
 
-impl NamedCall<'_> {
+impl DefinedCall<'_> {
     /// Whether the gate lets the runs of `workflow` make this call under `contracts`.
     pub fn is_permitted(&self, contracts: &Contracts, workflow: &ListenerName) -> bool {
         let Some(vocabulary) = contracts.vocabulary(workflow) else { return false };
@@ -190,15 +190,15 @@ impl NamedCall<'_> {
 
 /// Returns every call that runs of a definition may make, in the order of the goals. Leaves out
 /// calls that undo other calls.
-pub fn named_calls(definition: &WorkflowDefinition) -> Vec<NamedCall<'_>> {
+pub fn defined_calls(definition: &WorkflowDefinition) -> Vec<DefinedCall<'_>> {
     let of_goals = definition.goals.iter().flat_map(|goal| {
-        peers_of_goal(goal).into_iter().map(move |callee| NamedCall {
+        peers_of_goal(goal).into_iter().map(move |callee| DefinedCall {
             goal: Some(&goal.id.value),
             callee,
             payload: payload_for(definition, goal, callee),
         })
     });
-    let report = definition.report_to.iter().map(|human| NamedCall {
+    let report = definition.report_to.iter().map(|human| DefinedCall {
         goal: None,
         callee: &human.value,
         payload: Some(report_name(definition)),
@@ -286,7 +286,7 @@ mod tests {
             };
             let contracts = others.into_iter().chain([bank, workflow]).collect();
             let contracts = Contracts::new(contracts).expect("they are good");
-            let calls = named_calls(&tour).into_iter();
+            let calls = defined_calls(&tour).into_iter();
             let refused = calls.filter(|call| !call.is_permitted(&contracts, &name("tour")));
             refused.map(|call| call.callee.to_string()).collect::<Vec<_>>()
         };

@@ -65,7 +65,7 @@ pub use definition::{
     PlaceId, Placed, Supervision, WorkflowDefinition, WorkflowInput, WorkflowOutput,
 };
 pub use definition_diff::{
-    DefinitionChange, NamedCall, changes as definition_changes, named_calls,
+    DefinedCall, DefinitionChange, changes as definition_changes, defined_calls,
 };
 pub use delegation::{delegate_schemas, delegations};
 pub use document::{ContextEntry, GoalDocument, IterationEntry, LoopPass, TaskDocument};

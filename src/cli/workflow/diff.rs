@@ -12,7 +12,7 @@ use crate::contract::Role;
 use crate::ids::{ListenerName, ThreadId};
 use crate::organism::with_runs_of;
 use crate::workflow::{
-    DefinitionChange, GoalId, NamedCall, WorkflowDefinition, definition_changes, named_calls,
+    DefinedCall, DefinitionChange, GoalId, WorkflowDefinition, defined_calls, definition_changes,
 };
 use crate::xml::invisible_characters::visible;
 
@@ -103,7 +103,7 @@ struct ComparedWorkflow<'a> {
 
 /// A call of a run that the gate refuses.
 struct RefusedCall<'a> {
-    call: NamedCall<'a>,
+    call: DefinedCall<'a>,
     /// Whether the called listener still is a peer of the workflow, which does not accept the
     /// payload from it.
     is_peer: bool,
@@ -120,7 +120,7 @@ fn refused_calls<'a>(definition: &'a WorkflowDefinition, config: &Config) -> Vec
         return Vec::new();
     }
 
-    let calls = named_calls(definition).into_iter();
+    let calls = defined_calls(definition).into_iter();
     let refused = calls.filter(|call| !call.is_permitted(contracts, workflow));
     let refused = refused.map(|call| {
         let is_peer = contract.is_some_and(|contract| contract.peers.contains(call.callee));
@@ -131,7 +131,7 @@ fn refused_calls<'a>(definition: &'a WorkflowDefinition, config: &Config) -> Vec
 
 impl RefusedCall<'_> {
     fn text(&self) -> String {
-        let NamedCall { goal, callee, payload } = &self.call;
+        let DefinedCall { goal, callee, payload } = &self.call;
         let subject = match goal {
             Some(goal) => format!("`{goal}`"),
             None => "the list of `report_to`".to_owned(),
@@ -140,6 +140,7 @@ impl RefusedCall<'_> {
             Some(payload) if self.is_peer => {
                 format!("`{callee}` does not accept `{}` any more", payload.local)
             }
+            None if self.is_peer => format!("`{callee}` accepts none of its payloads any more"),
             _ => format!("`{callee}` is no peer any more"),
         };
         format!("  in runs under way, {subject} is refused from then on: {reason}\n")

@@ -110,8 +110,9 @@ fn unnamed(
     problem.help(format!("add payload = one of {}", names.join(", ")))
 }
 
-/// Makes the problem for a goal whose call would go to two listeners. The goal names `listener`,
-/// but the peer `other` also accepts the payload `payload`.
+/// Makes the problem for a goal whose payload has two receivers. The goal names `listener`, but the
+/// peer `other` also accepts the payload `payload`. The call would go to `listener` alone. But the
+/// vocabulary of the workflow, which the audit shows, would contain both.
 fn shared(
     listener: &Placed<ListenerName>,
     other: &ListenerName,
@@ -124,6 +125,7 @@ fn shared(
     let place = places.range(listener.place);
     let problem = ConfigProblem::new(ProblemCode::AmbiguousPayload, &place, message);
     problem.help(
-        "the call would go to both: rename the payload of one, or take one out of the workflow",
+        "a peer of a workflow must be the only one with its payload: rename the payload of one, or \
+         take one out of the workflow",
     )
 }

@@ -66,7 +66,8 @@ impl Core {
         self.accept(step, message.in_call(context.call));
     }
 
-    /// Opens a call in `thread` to each peer that accepts the payload. If the payload is a message
+    /// Opens a call in `thread` to each peer that accepts the payload, or only to the listener to
+    /// which the gate has restricted the payload. If the payload is a message
     /// of an agent to itself, opens a call to the agent instead.
     ///
     /// # Errors

@@ -84,7 +84,8 @@ pub fn check_undo_rule(
 /// Checks a workflow that undoes calls after a failure. Reports:
 /// - each listener that has an undo rule and can be called beneath the workflow, but is no peer of
 ///   the workflow. The workflow cannot send the undo to such a listener.
-/// - each undo payload that two peers accept, because the undo would go to both.
+/// - each undo payload that two peers accept. The undo would go to one of them, but the vocabulary of
+///   the workflow would contain both.
 ///
 /// If the workflow undoes no calls, reports only the setting `report_to`, which is useless then.
 pub(super) fn check(
@@ -138,7 +139,7 @@ pub(super) fn check(
             let message = format!(
                 "`{listener}` and `{other}` both accept `{local}`, which undoes calls of `{listener}`"
             );
-            let help = "the undo would go to both: take one out of the workflow";
+            let help = "an undo payload must have one receiver: take one out of the workflow";
             problems.add(DefinitionFault::UnknownMember, place, message, help);
         }
     }
