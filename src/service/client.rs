@@ -406,7 +406,7 @@ impl ServiceClient {
                 on_response(ServiceResponse::Unavailable(self.silent(detail)));
                 return Ok(());
             }
-            Err(Error::Undecided { detail }) => {
+            Err(Error::Undecided { detail, .. }) => {
                 on_response(ServiceResponse::Unavailable(self.silent(detail).unsure()));
                 return Ok(());
             }
@@ -556,7 +556,7 @@ impl RetryDeadline {
         if !self.is_allowed || has_failed {
             return Err(match unavailable {
                 Some(PartitionUnavailable { detail, unsure, .. }) if unsure || self.is_unsure => {
-                    Error::Undecided { detail }
+                    Error::Undecided { detail, failed: has_failed }
                 }
                 Some(PartitionUnavailable { detail, .. }) => Error::NotReady { detail },
                 None => Error::Lost,
@@ -643,10 +643,12 @@ mod tests {
             let why = if is_unsure { why.unsure() } else { why };
             let error = retries.wait(Some(why)).await.unwrap_err();
             if is_unsure || was_unsure {
-                assert!(matches!(error, Error::Undecided { .. }), "{error:?}");
+                assert!(matches!(error, Error::Undecided { failed: true, .. }), "{error:?}");
             } else {
                 assert!(matches!(error, Error::NotReady { .. }), "{error:?}");
             }
+            // Other requests to the partition are still sent.
+            assert!(!error.is_without_result(), "{error:?}");
         }
     }
 }

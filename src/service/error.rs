@@ -38,7 +38,12 @@ pub enum Error {
          be carried out: look at the record before you repeat it. If you gave `send` a --key, send \
          again with it: nothing is then done twice"
     )]
-    Undecided { detail: String },
+    Undecided {
+        detail: String,
+        /// Whether the request failed inside the organism. The pump may then respond to other
+        /// requests.
+        failed: bool,
+    },
     /// The pump has accepted the request, but refuses its results to this command, because the
     /// command did not prove its client.
     #[error(
@@ -205,7 +210,7 @@ impl Error {
     pub(super) fn missing_result(&self) -> Option<String> {
         match self {
             Self::Lost => Some("the running organism ended before its last response".to_owned()),
-            Self::Undecided { detail } => {
+            Self::Undecided { detail, .. } => {
                 Some(format!("the running organism gave no result ({detail})"))
             }
             Self::Unanswered { partition, detail } => {
@@ -216,9 +221,12 @@ impl Error {
     }
 
     /// Whether no pump gave a result in time. A further request to the same partition would wait as
-    /// long.
+    /// long. False for a request that failed inside the organism, whose pump may respond to others.
     pub const fn is_without_result(&self) -> bool {
-        matches!(self, Self::NoPump { .. } | Self::Unanswered { .. } | Self::Undecided { .. })
+        matches!(
+            self,
+            Self::NoPump { .. } | Self::Unanswered { .. } | Self::Undecided { failed: false, .. }
+        )
     }
 
     /// Whether the organism and the command are certainly different programs. Every further request

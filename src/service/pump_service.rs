@@ -69,7 +69,7 @@ impl PumpService {
     ) -> Result<(), Error> {
         let why = match self.carry_out(request, responses).await {
             Err(Error::NotReady { detail }) => PartitionUnavailable::lasting(detail),
-            Err(Error::Undecided { detail }) => PartitionUnavailable::lasting(detail).unsure(),
+            Err(Error::Undecided { detail, .. }) => PartitionUnavailable::lasting(detail).unsure(),
             // Only work that reads can fail in this way, so it has done nothing.
             Err(error @ Error::Panicked) => PartitionUnavailable::failed(error.to_string()),
             other => return other,
@@ -155,7 +155,7 @@ impl PumpService {
     ) -> Result<T, Error> {
         match timeout(limits::PUMP_RULING_TIMEOUT, ruling).await {
             Ok(ruling) => Ok(ruling?),
-            Err(_) => Err(Error::Undecided { detail: self.reason_for_silence() }),
+            Err(_) => Err(Error::Undecided { detail: self.reason_for_silence(), failed: false }),
         }
     }
 

@@ -206,7 +206,7 @@ impl SocketTransport {
         responses: &ResponseSender,
     ) -> Result<(), Error> {
         match self.send_over_socket(request, responses).await {
-            Err(Error::Undecided { detail }) if request.is_query() => {
+            Err(Error::Undecided { detail, .. }) if request.is_query() => {
                 Err(Error::NotReady { detail })
             }
             sent => sent,
@@ -310,11 +310,10 @@ impl SocketTransport {
             LockHolder::Process(pid) => format!("process {pid} holds the journal, and"),
             LockHolder::Hidden | LockHolder::Nobody => "the organism on this host".to_owned(),
         };
-        Err(Error::Undecided {
-            detail: format!(
-                "{process} does not respond; it may be stopped, or too many commands are connected"
-            ),
-        })
+        let detail = format!(
+            "{process} does not respond; it may be stopped, or too many commands are connected"
+        );
+        Err(Error::Undecided { detail, failed: false })
     }
 
     /// Requests the status over a second connection, and waits for any byte of the response. If the

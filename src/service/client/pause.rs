@@ -163,7 +163,7 @@ mod tests {
         let detail = "no quorum".to_owned();
         for error in [
             Error::Lost,
-            Error::Undecided { detail: detail.clone() },
+            Error::Undecided { detail: detail.clone(), failed: false },
             Error::Unanswered { partition: 0, detail },
         ] {
             let error = PauseError::from(error);

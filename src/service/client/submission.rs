@@ -199,7 +199,7 @@ impl SubmissionProgress {
 
         let detail = format!("the organism on this host does not respond, and {message}");
         if self.retries.is_unsure {
-            Error::Undecided { detail }
+            Error::Undecided { detail, failed: false }
         } else {
             Error::NotReady { detail }
         }

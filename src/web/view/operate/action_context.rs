@@ -236,7 +236,7 @@ pub(super) fn unreachable_organism(error: &service::Error) -> OperateFailure {
             "No pump of partition {partition} gave a result ({detail}). Whether the action was \
              carried out stands on the page Actions, as soon as a pump runs again."
         ),
-        service::Error::Undecided { detail } => format!(
+        service::Error::Undecided { detail, .. } => format!(
             "The organism gave no result ({detail}). Whether the action was carried out \
              stands on the page Actions, as soon as the organism responds again."
         ),
