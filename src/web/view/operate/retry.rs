@@ -333,10 +333,10 @@ pub(super) async fn send(
     }
 }
 
-/// Whether the error is a response in which the organism states that this message cannot be
-/// retried.
+/// Whether the error is a response of the organism about this message, so that further retries can
+/// be sent: it states that the message cannot be retried, or names a retry of the message.
 fn is_answer(error: &service::Error) -> bool {
-    matches!(error, service::Error::Failed { .. })
+    matches!(error, service::Error::Failed { .. } | service::Error::MaybeRetried { .. })
 }
 
 fn one_result(request: RetryRequest, result: RetryOutcome) -> Result<ActionResult, OperateFailure> {
@@ -356,6 +356,11 @@ fn one_result(request: RetryRequest, result: RetryOutcome) -> Result<ActionResul
             Ok(ActionResult::Unconfirmed { request: Box::new(request), reason })
         }
         Ok(Err(refusal)) => Ok(ActionResult::Refused(Box::new(refusal))),
+        Err(service::Error::MaybeRetried { retry }) => Ok(ActionResult::Summary {
+            status: StatusCode::CONFLICT,
+            content: html! { p.problem role="alert" { "It " (maybe_retried(retry)) } },
+            done: Vec::new(),
+        }),
         Err(error) if is_answer(&error) => {
             let text = error.to_string();
             Err(OperateFailure::new(StatusCode::CONFLICT, "Not to be retried", text))
@@ -367,6 +372,13 @@ fn one_result(request: RetryRequest, result: RetryOutcome) -> Result<ActionResul
 fn already(retry: MessageId) -> Markup {
     html! {
         "was retried before, as " (message_page::link(retry)) "; retry that one if it failed, too."
+    }
+}
+
+fn maybe_retried(retry: MessageId) -> Markup {
+    html! {
+        "was retried as " (message_page::link(retry)) ", by this request or by another one: the \
+         first response was lost. Retry that one if it failed, too."
     }
 }
 
@@ -447,6 +459,7 @@ fn result_row((request, result): &(RetryRequest, RetryOutcome)) -> Vec<Markup> {
             "Left out: " (shown(reason)) ". " a href=(retry_path(id)) { "Look at it" }
         },
         Ok(Err(refusal)) => html! { span.problem { "Refused: " (shown(&refusal.to_string())) } },
+        Err(service::Error::MaybeRetried { retry }) => html! { "It " (maybe_retried(*retry)) },
         Err(error) => html! { span.problem { (shown(&error.to_string())) } },
     };
     vec![html! { code { (id) } }, text]
@@ -459,20 +472,23 @@ mod tests {
     use super::*;
     use crate::ids::{Position, ThreadId};
 
-    fn status_after(rule: RefusalRule) -> StatusCode {
+    fn request() -> RetryRequest {
         let thread = ThreadId::organism();
-        let request = RetryRequest {
+        RetryRequest {
             message: MessageId(Uuid::from_u128(1)),
             record: Position(1),
             source: thread.clone(),
-            thread: thread.clone(),
+            thread,
             partition: 0,
             is_confirmed: false,
             origin: None,
-        };
+        }
+    }
+
+    fn status_after(rule: RefusalRule) -> StatusCode {
         let refusal = Refusal::new(rule, "it is refused", b"<ping/>");
-        let retried = RetryReport::Retried { thread, calls: Vec::new() };
-        let results = [(request.clone(), Ok(Ok(retried))), (request, Ok(Err(refusal)))];
+        let retried = RetryReport::Retried { thread: ThreadId::organism(), calls: Vec::new() };
+        let results = [(request(), Ok(Ok(retried))), (request(), Ok(Err(refusal)))];
         match summary(2, &results) {
             ActionResult::Summary { status, .. } => status,
             other => panic!("{other:?}"),
@@ -483,5 +499,22 @@ mod tests {
     fn a_message_that_its_client_has_sent_again_is_left_out_of_the_failed_retries() {
         assert_eq!(status_after(RefusalRule::KeyReused), StatusCode::OK);
         assert_eq!(status_after(RefusalRule::NotInVocabulary), StatusCode::CONFLICT);
+    }
+
+    #[test]
+    fn a_retry_that_may_be_of_this_request_is_linked_and_is_no_missing_answer() {
+        let retry = MessageId(Uuid::from_u128(7));
+        let lost = || Err(service::Error::MaybeRetried { retry });
+        assert!(is_answer(&service::Error::MaybeRetried { retry }), "the next retry is sent");
+
+        let one = one_result(request(), lost()).unwrap();
+        for result in [one, summary(1, &[(request(), lost())])] {
+            let ActionResult::Summary { status, content, .. } = result else { panic!("a summary") };
+            let content = content.into_string();
+            assert_eq!(status, StatusCode::CONFLICT);
+            assert!(content.contains(&message_page::path(retry)), "{content}");
+            assert!(content.contains("by this request or by another one"), "{content}");
+            assert!(!content.contains("did not answer"), "{content}");
+        }
     }
 }
