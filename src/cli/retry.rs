@@ -459,6 +459,9 @@ fn print_result(message: &NamedMessage, result: &RetryResult) -> anyhow::Result<
         Ok(Err(refusal)) => {
             print_json(message, "refused", |output| output.reason = Some(refusal.to_string()))
         }
+        Err(service::Error::MaybeRetried { retry }) => {
+            print_json(message, "maybe-retried", |output| output.retry = Some(*retry))
+        }
         Err(error) => {
             print_json(message, "failed", |output| output.reason = Some(error.to_string()))
         }
