@@ -426,8 +426,8 @@ impl<'a> RetrySession<'a> {
     }
 }
 
-/// Whether the pump refused the retry because the client has sent the submission again with its
-/// key. No repetition of the retry can then succeed.
+/// Whether the pump refused the retry because the submission was sent again with its key, by its
+/// client or by another retry. No repetition can then succeed.
 fn is_sent_again(result: &RetryResult) -> bool {
     matches!(result, Ok(Err(refusal)) if refusal.rule == RefusalRule::KeyReused)
 }

@@ -50,8 +50,8 @@ pub enum RetryRuling {
     /// The operator must confirm the retry first, because it could repeat work that is already
     /// done. Nothing is recorded.
     Unconfirmed(String),
-    /// The retry is refused. On record, unless the client of a refused submission has already sent
-    /// it again with its key: no repetition of the retry can then succeed.
+    /// The retry is refused. On record, unless the refused submission was already sent again with
+    /// its key: no repetition of the retry can then succeed.
     Refused(Refusal),
 }
 
@@ -124,9 +124,10 @@ impl Core {
         Some(RetryRuling::AlreadyRetried(*retry))
     }
 
-    /// Returns the refusal if the client has already sent the submission again with its client key.
-    /// Otherwise returns `None`. In a replay of a refused retry, `payload` is the recorded refusal,
-    /// so a journal in which such refusals are on record gives the same records again.
+    /// Returns the refusal if the submission was already sent again with its client key, by the
+    /// client or by the retry of another refusal. Otherwise returns `None`. In a replay of a
+    /// refused retry, `payload` is the recorded refusal, so a journal in which such refusals are on
+    /// record gives the same records again.
     fn sent_again(
         &self,
         now: Time,
@@ -137,7 +138,7 @@ impl Core {
         let used = self.key_use(now, action).filter(|used| used.digest == checked.payload().digest);
         let used = used.filter(|_| !mutant("retry-a-used-key"))?;
         let text = format!(
-            "{} has sent this again with the same key since, in thread {}",
+            "this was sent with the same key since, by {} or by a retry, in thread {}",
             action.sender, used.thread
         );
         Some(RetryRuling::Refused(refusal_of(RefusalRule::KeyReused, text, checked)))

@@ -237,7 +237,7 @@ fn a_refused_submission_is_retried_after_the_config_changed() {
     assert_eq!(rest[0]["result"], "refused");
     let named = retry(&house, &[rest[0]["message"].as_str().unwrap()]);
     assert_eq!(named.code, Some(65), "{named:?}");
-    assert!(named.err.contains("has sent this again with the same key"), "{named:?}");
+    assert!(named.err.contains("was sent with the same key since"), "{named:?}");
     let sql = "SELECT count(*) AS n FROM refusal WHERE rule = 'key-reused'";
     let counted = house.organism(&["sql", sql, "--json"]);
     assert_eq!(counted.json()[0]["n"], 0, "nothing is recorded: {counted:?}");

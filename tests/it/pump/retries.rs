@@ -252,6 +252,10 @@ fn the_retry_of_a_refused_submission_and_its_client_share_a_key() {
     world.restart();
     let again = world.submit_to("desk", Target::New { suggested: None }, Some("k-1"), &text);
     assert!(matches!(again, Receipt::Accepted { again: true, .. }), "{again:?}");
+    // The client was refused twice with this key, and the first retry has used it.
+    let second = RetriedCall { message: MessageId(Uuid::from_u128(78)), ..refused };
+    let RetryRuling::Refused(refusal) = world.retry(&second) else { panic!("the key is used") };
+    assert!(refusal.message.contains("or by a retry"), "{refusal}");
     world.check_replay();
 
     let mut world = self::world();
@@ -260,7 +264,7 @@ fn the_retry_of_a_refused_submission_and_its_client_share_a_key() {
     let records = world.records.len();
     let RetryRuling::Refused(refusal) = world.retry(&refused) else { panic!("sent again") };
     assert_eq!(refusal.rule, RefusalRule::KeyReused);
-    assert!(refusal.message.contains("has sent this again"), "{refusal}");
+    assert!(refusal.message.contains("was sent with the same key since"), "{refusal}");
     assert_eq!(world.records.len(), records, "nothing is recorded");
     // Before core version 73, the refusal was recorded. A replay passes on the recorded refusal.
     let ruling = world.retry_checked(&refused, Err(refusal));

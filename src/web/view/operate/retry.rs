@@ -382,8 +382,8 @@ fn maybe_retried(retry: MessageId) -> Markup {
     }
 }
 
-/// Whether the pump refused the retry because the client has sent the submission again with its
-/// key. No repetition of the retry can then succeed.
+/// Whether the pump refused the retry because the submission was sent again with its key, by its
+/// client or by another retry. No repetition can then succeed.
 fn is_sent_again(result: &RetryOutcome) -> bool {
     matches!(result, Ok(Err(refusal)) if refusal.rule == RefusalRule::KeyReused)
 }
@@ -414,8 +414,8 @@ fn summary(all: usize, results: &[(RetryRequest, RetryOutcome)]) -> ActionResult
         }
         @if sent_again > 0 {
             p.note {
-                "Left out, because their clients have sent them again with their keys: "
-                (sent_again) "."
+                "Left out, because they were sent again with their keys, by their clients or by \
+                 another retry: " (sent_again) "."
             }
         }
         @if all > results.len() {
@@ -496,7 +496,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_that_its_client_has_sent_again_is_left_out_of_the_failed_retries() {
+    fn a_message_that_was_sent_again_with_its_key_is_left_out_of_the_failed_retries() {
         assert_eq!(status_after(RefusalRule::KeyReused), StatusCode::OK);
         assert_eq!(status_after(RefusalRule::NotInVocabulary), StatusCode::CONFLICT);
     }
