@@ -427,7 +427,7 @@ impl<'a> RetrySession<'a> {
 }
 
 /// Whether the pump refused the retry because the submission was sent again with its key, by its
-/// client or by another retry. No repetition can then succeed.
+/// client or by another retry. A repetition can succeed only after the key has expired.
 fn is_sent_again(result: &RetryResult) -> bool {
     matches!(result, Ok(Err(refusal)) if refusal.rule == RefusalRule::KeyReused)
 }

@@ -51,7 +51,7 @@ pub enum RetryRuling {
     /// done. Nothing is recorded.
     Unconfirmed(String),
     /// The retry is refused. On record, unless the refused submission was already sent again with
-    /// its key: no repetition of the retry can then succeed.
+    /// its key: a repetition of the retry can then succeed only after the key has expired.
     Refused(Refusal),
 }
 

@@ -383,7 +383,7 @@ fn maybe_retried(retry: MessageId) -> Markup {
 }
 
 /// Whether the pump refused the retry because the submission was sent again with its key, by its
-/// client or by another retry. No repetition can then succeed.
+/// client or by another retry. A repetition can succeed only after the key has expired.
 fn is_sent_again(result: &RetryOutcome) -> bool {
     matches!(result, Ok(Err(refusal)) if refusal.rule == RefusalRule::KeyReused)
 }
