@@ -329,6 +329,8 @@ impl<'a> RetrySession<'a> {
                 if self.args.json {
                     let reason = Some(skipped::REASON.to_owned());
                     print_json(message, "failed", |output| output.reason = reason)?;
+                } else if !self.args.all {
+                    note!("{}: {}", message.message.id, skipped::REASON);
                 }
                 continue;
             }

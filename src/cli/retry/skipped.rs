@@ -33,8 +33,8 @@ impl SkippedMessages {
         let skipped = self.partitions.iter().filter(|(_, skipped)| **skipped > 0);
         skipped.map(|(partition, skipped)| {
             format!(
-                "partition {partition}: {} not tried, because no pump gave a result; repeat the \
-                 command once its pump runs",
+                "partition {partition}: {} not tried, because no pump gave a result; retry what \
+                 is left once its pump runs",
                 count(*skipped, "more message")
             )
         })
