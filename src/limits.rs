@@ -408,8 +408,8 @@ pub const HOST_END_POLL_INTERVAL: Duration = Duration::from_millis(200);
 /// Maximum time for which a command connects again to a control socket in order to reach the
 /// process that holds the journal's lock. While a pump takes over the journal, another process may
 /// serve the socket: a process whose pump has failed serves it until it has noticed this, at most
-/// [`HOST_END_POLL_INTERVAL`] later, and has ended. After this time, the command reports that the
-/// wrong process serves the socket.
+/// [`HOST_END_POLL_INTERVAL`] later. After this time, the command reports that the wrong process
+/// serves the socket.
 pub const SOCKET_TAKEOVER_TIMEOUT: Duration = Duration::from_secs(2);
 /// Maximum time that a command waits for the control socket of an organism that has announced its
 /// start.

@@ -316,7 +316,14 @@ impl Organism {
     }
 
     /// Waits until the pump thread has ended, and returns its result.
-    pub async fn join(self) -> Result<(), Error> {
+    pub async fn join(mut self) -> Result<(), Error> {
+        if self.runtime.has_ended() {
+            // Ordering rule: dropped before the joins and the last export, which take time. Another
+            // process may take over the journal now, and this socket would refuse its clients. It
+            // is not closed: that would remove its path, which may be the other process's by now.
+            drop(self.control.take());
+        }
+
         let ended = self.runtime.join().await;
         flush_spans(self.exporter).await;
         ended
