@@ -452,6 +452,7 @@ pub const HELD_CALLS_TIMEOUT: Duration = Duration::from_secs(15);
 /// reports only the records of the partitions that it follows.
 pub const PARTITIONED_WAIT_MAX: Duration = Duration::from_secs(1);
 /// Timeout of a query for the running config. Commands that only display data send this query.
+/// They wait as long, in place of [`SOCKET_TAKEOVER_TIMEOUT`], for a pump that takes over.
 pub const STATUS_TIMEOUT: Duration = Duration::from_secs(1);
 /// Maximum copies of redacted payloads that a repair names on a terminal. JSON names all of them.
 pub const COPIES_SHOWN_MAX: usize = 50;

@@ -191,7 +191,7 @@ pub(super) fn running_config(directories: &ProjectFolders) -> Option<Option<Dige
 
     let asking = async {
         let socket = socket_in(&directories.data, Handshake::of_project(directories));
-        let is_found = match socket.locate().await {
+        let is_found = match socket.locate_within(limits::STATUS_TIMEOUT).await {
             // An organism runs, and takes no connection at present.
             Err(service::Error::NotReady { .. }) => return Some(None),
             found => found.ok()?,

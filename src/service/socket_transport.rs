@@ -144,9 +144,15 @@ impl SocketTransport {
     /// Whether an organism accepts requests now. Tests this on an open connection, or on a new one
     /// if none is open. Returns the same errors as [`SocketTransport::find`].
     pub async fn locate(&self) -> Result<bool, Error> {
+        self.locate_within(limits::SOCKET_TAKEOVER_TIMEOUT).await
+    }
+
+    /// Does the same as [`SocketTransport::locate`], but waits at most for `takeover` if another
+    /// process than the holder of the journal serves the socket.
+    pub async fn locate_within(&self, takeover: Duration) -> Result<bool, Error> {
         let found = match self.take_idle() {
             Some(connection) => Some(connection),
-            None => self.connect().await?.map(BufReader::new),
+            None => self.connect(takeover).await?.map(BufReader::new),
         };
         let is_found = found.is_some();
         found.into_iter().for_each(|connection| self.put_idle(connection));
@@ -187,6 +193,12 @@ impl SocketTransport {
     /// Returns the digest of the running config and the number of partitions. Returns `None` if the
     /// organism does not respond in time.
     async fn status(&self) -> Result<Option<(Digest, Option<u32>)>, Error> {
+        // Connects first, with a time limit that lets a foreign socket be reported: the limit of
+        // the request is shorter than the wait for a takeover.
+        let connecting = limits::SOCKET_TAKEOVER_TIMEOUT + limits::STATUS_TIMEOUT;
+        let Ok(located) = timeout(connecting, self.locate()).await else { return Ok(None) };
+        located?;
+
         let (responses, mut received) = response_queue();
         let sending = self.send(&ServiceRequest::Status, &responses);
         let Ok(sent) = timeout(limits::STATUS_TIMEOUT, sending).await else { return Ok(None) };
@@ -325,7 +337,9 @@ impl SocketTransport {
         let Ok(mut line) = encoding::encode(&status) else { return };
         line.push(b'\n');
 
-        let Ok(Some(mut stream)) = self.connect().await else { return };
+        let Ok(Some(mut stream)) = self.connect(limits::SOCKET_TAKEOVER_TIMEOUT).await else {
+            return;
+        };
         if stream.write_all(&line).await.is_ok() {
             // An error is a sign of life, too.
             stream.read_u8().await.ok();
@@ -340,7 +354,7 @@ impl SocketTransport {
             // Ordering rule: the announcement is read before connecting. It ends when the socket
             // exists, so reading it afterwards could miss an organism that has just started.
             let is_announced = announcement::is_announced(&self.data);
-            if let Some(stream) = self.connect().await? {
+            if let Some(stream) = self.connect(limits::SOCKET_TAKEOVER_TIMEOUT).await? {
                 return Ok(BufReader::new(stream));
             }
             if !is_announced || Instant::now() >= until {
@@ -351,11 +365,12 @@ impl SocketTransport {
     }
 
     /// Connects to the socket. If the socket's queue of connections is full, tries again for a
-    /// limited time. Returns `None` if no process serves the socket, or if no process holds the
-    /// journal.
-    async fn connect(&self) -> Result<Option<UnixStream>, Error> {
+    /// limited time. If another process than the holder of the journal serves the socket, tries
+    /// again for the time `takeover`. Returns `None` if no process serves the socket, or if no
+    /// process holds the journal.
+    async fn connect(&self, takeover: Duration) -> Result<Option<UnixStream>, Error> {
         let until = Instant::now() + limits::ORGANISM_WAIT_TIMEOUT;
-        let takeover_end = Instant::now() + limits::SOCKET_TAKEOVER_TIMEOUT;
+        let takeover_end = Instant::now() + takeover;
         loop {
             let connected = match ShortSocketPath::of(&self.path) {
                 Ok(address) => UnixStream::connect(&address.name).await,
