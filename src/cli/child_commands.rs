@@ -9,7 +9,9 @@ use std::process::ExitCode;
 
 use super::CommandExit;
 use super::output::StdoutWriter;
-use crate::bus::process::{LAUNCH_VERB, START_VERB, become_listener, become_program};
+use crate::bus::process::{
+    LAUNCH_VERB, START_FAILURE, START_VERB, become_listener, become_program,
+};
 use crate::config::missing_interpreter;
 use crate::schema::{COMPILE_ARGUMENTS, serve_compiler};
 
@@ -41,10 +43,10 @@ fn report_start(program: &OsString, error: Option<std::io::Error>) -> CommandExi
         let current = Path::new(".");
         match missing_interpreter(Path::new(program), current).filter(|_| is_missing) {
             Some(interpreter) => note!(
-                "organism: cannot start `{shown}`: its first line names {interpreter}, which is \
+                "{START_FAILURE} `{shown}`: its first line names {interpreter}, which is \
                  missing"
             ),
-            None => note!("organism: cannot start `{shown}`: {error}"),
+            None => note!("{START_FAILURE} `{shown}`: {error}"),
         }
     }
     CommandExit::Unavailable

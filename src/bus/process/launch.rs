@@ -41,6 +41,10 @@ pub const VERB: &str = "launch-listener";
 /// replaces itself by the program, which gets the original soft limit of open files.
 pub const START_VERB: &str = "start-program";
 
+/// Beginning of the line that the hidden subcommands print if they cannot execute the program. The
+/// program's name follows.
+pub const START_FAILURE: &str = "organism: cannot start";
+
 /// Maximum time that [`has_verb`] takes to test a program.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
 

@@ -32,7 +32,8 @@ use super::{Delivery, Host, Sink};
 use dispatch::Dispatch;
 pub(crate) use frame::ChildFrame;
 pub use launch::{
-    START_VERB, VERB as LAUNCH_VERB, become_listener, become_program, use_this_program,
+    START_FAILURE, START_VERB, VERB as LAUNCH_VERB, become_listener, become_program,
+    use_this_program,
 };
 pub(crate) use launch::{direct, spawn_piped};
 pub use leftover_processes::{InvalidMark, PUMP_VARIABLE, PumpMark, end_leftovers};

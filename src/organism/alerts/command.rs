@@ -3,6 +3,8 @@
 //! The report goes to the command's standard input as JSON. The report, the command's arguments and
 //! its environment contain no byte of a payload.
 
+use std::process::ExitStatus;
+
 use rustix::process::{Pid, Signal, kill_process_group};
 use serde::Serialize;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
@@ -10,7 +12,7 @@ use tokio::process::Child;
 use tokio::time::timeout;
 
 use crate::bus::nats::header_names::URL_VARIABLE;
-use crate::bus::process::{PumpMark, direct, spawn_piped};
+use crate::bus::process::{PumpMark, START_FAILURE, direct, spawn_piped};
 use crate::children::OwnedChild;
 use crate::clock::Time;
 use crate::config::{AlertsConfig, Config};
@@ -97,9 +99,9 @@ impl AlertCommand {
         let input = self.line(report);
         let patience = self.config.timeout;
         let ended = if mutant("wait-for-the-alert-command") {
-            Ok(converse(&mut child, input).await)
+            Ok(converse(&mut child, input, program).await)
         } else {
-            timeout(patience, converse(&mut child, input)).await
+            timeout(patience, converse(&mut child, input, program)).await
         };
         // The group may have members after its leader has ended.
         if let Some(group) = group {
@@ -110,7 +112,7 @@ impl AlertCommand {
         let _ = timeout(limits::EXIT_GRACE, child.wait()).await;
 
         match ended {
-            Ok(result) => result.map_err(|why| format!("`{program}` {why}")),
+            Ok(result) => result,
             Err(_) => Err(format!("`{program}` did not end within {patience:?} and was killed")),
         }
     }
@@ -161,7 +163,8 @@ impl AlertCommand {
 }
 
 /// Writes `input` to the command's standard input, reads its whole output, and waits for its exit.
-async fn converse(child: &mut Child, input: String) -> Result<(), String> {
+/// An error names `program`.
+async fn converse(child: &mut Child, input: String, program: &str) -> Result<(), String> {
     let stdin = child.stdin.take();
     let stdout = tokio::spawn(read_bounded(child.stdout.take()));
     let stderr = tokio::spawn(read_bounded(child.stderr.take()));
@@ -173,7 +176,7 @@ async fn converse(child: &mut Child, input: String) -> Result<(), String> {
         }
     };
     let (status, ()) = tokio::join!(child.wait(), write);
-    let status = status.map_err(|error| format!("has no exit code: {error}"))?;
+    let status = status.map_err(|error| format!("`{program}` has no exit code: {error}"))?;
 
     let mut output = String::new();
     for reader in [stdout, stderr] {
@@ -192,13 +195,24 @@ async fn converse(child: &mut Child, input: String) -> Result<(), String> {
         return Ok(());
     }
 
+    Err(failure(program, status, output))
+}
+
+/// Returns the reason for a command that ended with an error. `output` is its whole output.
+fn failure(program: &str, status: ExitStatus, output: &str) -> String {
+    // This program started the command, and could not be replaced by it.
+    let start = format!("{START_FAILURE} `{program}`: ");
+    if let Some(why) = output.strip_prefix(&start) {
+        return format!("cannot start `{program}`: {why}");
+    }
+
     let last: Vec<char> = output.chars().rev().take(limits::LAST_STDERR_LINE_CHARS_MAX).collect();
     let last: String = last.into_iter().rev().collect();
-    Err(if last.is_empty() {
-        format!("ended with {status}")
+    if last.is_empty() {
+        format!("`{program}` ended with {status}")
     } else {
-        format!("ended with {status}: {last}")
-    })
+        format!("`{program}` ended with {status}: {last}")
+    }
 }
 
 /// Reads the output of a command until its end, but returns only a bounded part from its beginning.
@@ -215,4 +229,25 @@ async fn read_bounded(from: Option<impl AsyncRead + Unpin>) -> Vec<u8> {
     }
 
     kept
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::process::ExitStatusExt as _;
+
+    use super::*;
+
+    #[test]
+    fn a_command_that_cannot_be_executed_is_reported_without_the_status_of_its_launcher() {
+        let status = ExitStatus::from_raw(69 << 8);
+        let output = "organism: cannot start `./notify`: Permission denied (os error 13)";
+        let expected = "cannot start `./notify`: Permission denied (os error 13)";
+        assert_eq!(failure("./notify", status, output), expected);
+
+        let of_another = "organism: cannot start `./other`: no";
+        let expected =
+            "`./notify` ended with exit status: 69: organism: cannot start `./other`: no";
+        assert_eq!(failure("./notify", status, of_another), expected);
+        assert_eq!(failure("./notify", status, ""), "`./notify` ended with exit status: 69");
+    }
 }

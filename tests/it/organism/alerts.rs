@@ -274,6 +274,7 @@ fn a_command_that_does_not_do_its_work_blocks_nothing() {
         assert_eq!(events, [AlertEvent::Raised, AlertEvent::NotSent], "{notify}");
         let failure = recorded(&house).pop().unwrap();
         assert!(failure.detail.contains(expected), "{failure:?}");
+        assert!(!failure.detail.contains("exit status: 69"), "{failure:?}");
         assert!(house.log().contains("the command of the alert failures/holder/"));
         assert_eq!(running.stop(), Some(0), "{notify}");
     }
