@@ -1,5 +1,6 @@
-//! The limit on the number of file descriptors that this process may have open. A command raises
-//! its own soft limit to the hard limit, because each process of a listener takes descriptors.
+//! The limit on the number of file descriptors that this process may have open. A command that
+//! may start an organism raises its own soft limit to the hard limit, because each process of a
+//! listener takes descriptors.
 //!
 //! The programs that a command starts get the soft limit that the command had before. A program
 //! that waits with `select` fails with descriptors above 1,023, and other programs close every

@@ -17,7 +17,7 @@ use crate::journal::CheckpointCopies;
 use crate::journal::sqlite::JournalReader;
 use crate::organism::Organism;
 use crate::service::{SubmitRequest, SubmitUpdate, socket_path};
-use crate::{audit, limits, thread};
+use crate::{audit, file_limit, limits, thread};
 
 use super::command_organism::CommandOrganism;
 use super::exit::CommandFailure;
@@ -42,6 +42,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
 
     let place = run_directory(&std::env::temp_dir(), cfg!(target_os = "linux"));
+    file_limit::raise();
     let config = match load(&file, args.directory.as_deref(), &place)? {
         Ok(config) => config,
         Err(found) => return Ok(config_error_carets::report(&found)),
