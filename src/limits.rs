@@ -929,7 +929,8 @@ pub const SUBSCRIBE_RETRY: Duration = Duration::from_secs(5);
 /// subject.
 pub const NATS_DENIED_PAUSE: Duration = Duration::from_secs(60);
 /// Maximum number of ended attempts that the pump remembers for one NATS listener: this many without
-/// an answer, and this many that were answered. The pump recognizes late and repeated answers to these attempts only.
+/// an answer, and this many that were answered. The pump recognizes late and repeated answers to
+/// these attempts only.
 pub const NATS_LATE_MAX: usize = 1_000;
 
 // Agents in separate processes.
