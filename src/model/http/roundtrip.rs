@@ -187,7 +187,9 @@ impl HttpConnection {
 
     /// Returns the error for a failed read before the head of the response was complete.
     fn failed_read(&self, endpoint: &ProviderEndpoint, error: &io::Error) -> HttpError {
-        if let Some(ConnectFailure { detail, advice }) = tls::refusal_after_handshake(error) {
+        // A server that has begun its response has read the request, and is charged.
+        let refusal = tls::refusal_after_handshake(error).filter(|_| self.received.is_empty());
+        if let Some(ConnectFailure { detail, advice }) = refusal {
             return HttpError::Connect { host: endpoint.authority(), detail, advice };
         }
 

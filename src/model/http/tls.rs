@@ -24,6 +24,9 @@ const NOT_VALID_NOW: &str = "its certificate is not valid at this time: renew it
 /// Advice for a server that requires a certificate of its client.
 const WANTS_CERTIFICATE: &str = "the server requires a certificate of its client, and organism \
                                  presents none; use an address that requires none";
+/// Advice for a server that refuses the client with an alert that has several causes.
+const MAY_WANT_CERTIFICATE: &str = "the server refused the connection; it may require a \
+                                     certificate of its client, and organism presents none";
 
 /// Trusted root certificates.
 #[derive(Debug)]
@@ -93,32 +96,34 @@ fn failure(error: &io::Error, unread: Option<&str>) -> ConnectFailure {
             | CertificateError::NotValidYet
             | CertificateError::NotValidYetContext { .. },
         ) => Some(NOT_VALID_NOW),
-        rustls::Error::AlertReceived(
-            AlertDescription::CertificateRequired | AlertDescription::BadCertificate,
-        ) => Some(WANTS_CERTIFICATE),
+        rustls::Error::AlertReceived(alert) => advice_on(*alert),
         // The verifier states this reason only as text.
         _ => detail.contains("CaUsedAsEndEntity").then_some(AUTHORITY_AS_SERVER),
     });
     ConnectFailure { detail, advice }
 }
 
-/// Returns the failure if the server refused the client after the handshake, for lack of a
-/// certificate. With TLS 1.3, the client learns this only when it reads the response. Such a server
-/// has not read the request.
+/// Returns the advice for an alert with which a server refuses its client; `None` if it is another
+/// alert.
+fn advice_on(alert: AlertDescription) -> Option<&'static str> {
+    match alert {
+        AlertDescription::CertificateRequired | AlertDescription::BadCertificate => {
+            Some(WANTS_CERTIFICATE)
+        }
+        AlertDescription::HandshakeFailure | AlertDescription::AccessDenied => {
+            Some(MAY_WANT_CERTIFICATE)
+        }
+        _ => None,
+    }
+}
+
+/// Returns the failure if the server refused the client after the handshake, for example for lack
+/// of a certificate. With TLS 1.3, the client learns this only when it reads the response. A server
+/// that refuses the client before any byte of a response has not read the request.
 pub(super) fn refusal_after_handshake(error: &io::Error) -> Option<ConnectFailure> {
-    let refused = matches!(
-        tls_error(error)?,
-        rustls::Error::AlertReceived(
-            AlertDescription::CertificateRequired
-                | AlertDescription::BadCertificate
-                | AlertDescription::HandshakeFailure
-                | AlertDescription::AccessDenied,
-        )
-    );
-    refused.then(|| ConnectFailure {
-        detail: format!("TLS: {error}"),
-        advice: Some(WANTS_CERTIFICATE),
-    })
+    let rustls::Error::AlertReceived(alert) = tls_error(error)? else { return None };
+    let advice = advice_on(*alert)?;
+    Some(ConnectFailure { detail: format!("TLS: {error}"), advice: Some(advice) })
 }
 
 /// Returns the TLS error that an I/O error contains; `None` if it contains none.
@@ -188,6 +193,22 @@ mod tests {
 
         let expired = failed(CertificateError::Expired, Some(unread));
         assert!(!expired.detail.contains(unread), "{}", expired.detail);
+    }
+
+    #[test]
+    fn a_certificate_of_the_client_is_stated_as_required_only_if_the_alert_states_it() {
+        let cases = [
+            (AlertDescription::CertificateRequired, Some(WANTS_CERTIFICATE)),
+            (AlertDescription::HandshakeFailure, Some(MAY_WANT_CERTIFICATE)),
+            (AlertDescription::AccessDenied, Some(MAY_WANT_CERTIFICATE)),
+            (AlertDescription::InternalError, None),
+        ];
+        for (alert, advice) in cases {
+            let error = io::Error::other(rustls::Error::AlertReceived(alert));
+            assert_eq!(failure(&error, None).advice, advice, "{alert:?}");
+            let after = refusal_after_handshake(&error).and_then(|failure| failure.advice);
+            assert_eq!(after, advice, "{alert:?}");
+        }
     }
 
     #[test]
