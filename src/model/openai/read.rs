@@ -99,6 +99,8 @@ pub(super) struct OpenAiReader {
     reasoning: String,
     /// Reasoning details so far, as JSON texts.
     details: Vec<String>,
+    /// Whether a text of the details is cut between the halves of a surrogate pair.
+    has_cut_details: bool,
 }
 
 impl OpenAiReader {
@@ -114,6 +116,7 @@ impl OpenAiReader {
             model: None,
             reasoning: String::new(),
             details: Vec::new(),
+            has_cut_details: false,
         }
     }
 
@@ -231,6 +234,7 @@ impl OpenAiReader {
 
         for item in items {
             out.count(item.get().len())?;
+            self.has_cut_details |= has_half_pair(item.get());
             self.details.push(item.get().to_owned());
         }
 
@@ -261,7 +265,8 @@ impl OpenAiReader {
     /// object. The list is empty if the provider requires nothing back.
     fn own(&self, calls: &[AssembledCall]) -> Vec<String> {
         let mut fields = Vec::new();
-        if !self.details.is_empty() {
+        // Many servers reject a request with half of a surrogate pair.
+        if !self.details.is_empty() && !self.has_cut_details {
             fields.push(format!("\"reasoning_details\":[{}]", self.details.join(",")));
         } else if !calls.is_empty() && !self.reasoning.is_empty() {
             fields.push(format!("\"reasoning_content\":{}", Json::from(self.reasoning.as_str())));
@@ -350,6 +355,12 @@ fn finish_word(json: &str) -> String {
     word.trim().to_ascii_lowercase()
 }
 
+/// Whether a text in the JSON document contains half of a surrogate pair without the other half.
+fn has_half_pair(json: &str) -> bool {
+    let has_surrogate = json.contains("\\ud") || json.contains("\\uD");
+    has_surrogate && serde_json::from_str::<Json>(json).is_err()
+}
+
 /// Reads the token counts of an answer. The number of output tokens is the larger of two numbers:
 /// `completion_tokens`, and `total_tokens` minus `prompt_tokens`. If only one of the two numbers is
 /// known, this number is used. xAI charges reasoning as output, as other providers do, but counts
@@ -374,6 +385,38 @@ fn counted(usage: &RawValue) -> ReportedUsage {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::remote::BoundKey;
+
+    #[test]
+    fn details_that_are_cut_in_a_surrogate_pair_are_not_sent_back() {
+        let call = r#"[{"index":0,"id":"c1","function":{"name":"f","arguments":"{}"}}]"#;
+        let cases = [
+            ([r"Hm \ud83e", r"\udd80"], r#"{"reasoning_content":"Hm 🦀"}"#.to_owned()),
+            (
+                ["Hm ", r"\ud83e\udd80"],
+                r#"{"reasoning_details":[{"text":"Hm "},{"text":"\ud83e\udd80"}]}"#.to_owned(),
+            ),
+        ];
+        for (texts, own) in cases {
+            let mut ignore = |_: crate::model::AnswerChunk<'_>| {};
+            let mut out = AnswerWriter::new(&mut ignore, None);
+            let mut reader = OpenAiReader::new(OpenAiQuirks {
+                max_tokens: BoundKey::MaxTokens,
+                asks_for_usage: true,
+                takes_one_call: false,
+                wants_reasoning_back: true,
+            });
+            let deltas = texts.map(|text| {
+                format!(r#""reasoning":"{text}","reasoning_details":[{{"text":"{text}"}}]"#)
+            });
+            for delta in deltas.into_iter().chain([format!(r#""tool_calls":{call}"#)]) {
+                let chunk = format!(r#"{{"choices":[{{"delta":{{{delta}}}}}]}}"#);
+                let event = SseEvent { name: "", data: chunk.as_bytes() };
+                assert!(reader.event(event, &mut out).is_ok(), "{chunk}");
+            }
+            assert_eq!(reader.finish().own, [own]);
+        }
+    }
 
     #[test]
     fn reasoning_that_only_the_total_contains_counts_as_output() {
