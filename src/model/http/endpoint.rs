@@ -78,9 +78,10 @@ impl ProviderEndpoint {
     }
 
     pub fn is_loopback(&self) -> bool {
+        // An address with a final dot is resolved as a name, and may be another machine.
+        let ip = self.host.parse::<IpAddr>();
         // A final dot states only that the name is complete.
         let host = self.host.strip_suffix('.').unwrap_or(&self.host);
-        let ip = host.parse::<IpAddr>();
         ip.is_ok_and(|ip| ip.to_canonical().is_loopback())
             || host == "localhost"
             || host.ends_with(".localhost")

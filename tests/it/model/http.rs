@@ -38,6 +38,7 @@ fn plain_http_leads_to_this_machine_only() {
         ("http://api.example.com/v1", Err(BadAddress::Plain)),
         ("http://192.0.2.1/v1", Err(BadAddress::Plain)),
         ("http://localhost.example.com/v1", Err(BadAddress::Plain)),
+        ("http://127.0.0.1./v1", Err(BadAddress::Plain)),
         ("https://me:secret@api.example.com/v1", Err(BadAddress::Credentials)),
         ("https://api.example.com/v1?key=x", Err(BadAddress::Query)),
         ("https://api.example.com/v1#x", Err(BadAddress::Query)),
