@@ -189,9 +189,15 @@ class Bus {
   /** Connects, and retries until it succeeds. Returns false if the program is to stop first. */
   async #connect(): Promise<boolean> {
     const options = connectionOptions(this.place);
-    // Each call of `aborted` adds a listener to the signal, so there is one call for all attempts.
-    const stopped = aborted(this.#stopping.signal);
+    const signal = this.#stopping.signal;
     while (!this.#isStopping) {
+      // A promise that outlives the attempt would keep the error of each attempt, and a listener
+      // that is not removed would stay at the signal.
+      let stop = () => {};
+      const stopped = new Promise<void>((resolve) => {
+        stop = () => resolve();
+      });
+      signal.addEventListener("abort", stop, { once: true });
       try {
         const connecting = connect(options);
         const client = await Promise.race([connecting, stopped]);
@@ -200,10 +206,12 @@ class Bus {
           this.#isConnected = true;
           return true;
         }
-        connecting.then((late) => late.close(), () => {});
+        connecting.then((late) => late.close()).catch(() => {});
       } catch (error) {
         this.#logOnce(explained(error));
-        await sleep(RETRY_MILLISECONDS, undefined, { signal: this.#stopping.signal }).catch(() => {});
+        await sleep(RETRY_MILLISECONDS, undefined, { signal }).catch(() => {});
+      } finally {
+        signal.removeEventListener("abort", stop);
       }
     }
     return false;
