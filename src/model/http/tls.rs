@@ -139,8 +139,8 @@ fn connector(roots: &TrustRoots) -> Result<TrustedConnector, String> {
             let found = rustls_native_certs::load_native_certs();
             let (good, _) = store.add_parsable_certificates(found.certs);
             let file = std::env::var_os("SSL_CERT_FILE");
-            unread = found.errors.first().map(ToString::to_string);
-            unread = unread.or_else(|| file.and_then(|file| without_certificate(Path::new(&file))));
+            unread = file.and_then(|file| without_certificate(Path::new(&file)));
+            unread = unread.or_else(|| found.errors.first().map(ToString::to_string));
             if good == 0 {
                 let why = unread.map(|unread| format!(": {unread}")).unwrap_or_default();
                 return Err(format!(
@@ -161,8 +161,13 @@ fn connector(roots: &TrustRoots) -> Result<TrustedConnector, String> {
     Ok(TrustedConnector { tls: TlsConnector::from(Arc::new(config)), unread })
 }
 
-/// Returns a description if the file contains no certificate.
+/// Returns a description if the file contains no certificate. Returns `None` for a pipe, which can
+/// be read only once.
 fn without_certificate(file: &Path) -> Option<String> {
+    if !file.is_file() {
+        return None;
+    }
+
     let found = rustls_native_certs::load_certs_from_paths(Some(file), None);
     let is_empty = found.certs.is_empty() && found.errors.is_empty();
     is_empty.then(|| format!("no certificate in PEM form in '{}'", file.display()))
@@ -218,5 +223,6 @@ mod tests {
         std::fs::write(&file, "junk").unwrap();
         let unread = without_certificate(&file).unwrap();
         assert!(unread.contains("junk.pem"), "{unread}");
+        assert_eq!(without_certificate(Path::new("/dev/null")), None);
     }
 }
