@@ -129,7 +129,7 @@ fn a_payload_for_one_listener_opens_no_call_to_another_that_accepts_it() {
     let arrived = Some(world.now);
     world.step(Event::Outcome { listener, call, attempt, payloads, turn: None, arrived });
     assert_eq!(world.refusals(), ["flow not-in-vocabulary"]);
-    let next = world.delivery("other");
+    let next = world.delivery_for("other");
     world.answer(&next, &[word("found", "f")]);
     assert!(world.deliveries.iter().all(|delivery| delivery.listener != name("finder")));
 
