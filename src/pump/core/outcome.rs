@@ -571,6 +571,7 @@ impl From<&Gated> for Verdict {
     }
 }
 
+#[expect(clippy::large_enum_variant, reason = "most items are gated, and live for one step")]
 enum TurnItem<'a> {
     Gated(Gated),
     Broken(&'a BrokenPayload),
