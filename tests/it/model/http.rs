@@ -289,7 +289,7 @@ async fn a_server_that_requires_a_client_certificate_is_named_as_such() {
     let refusing = tokio::spawn(async move {
         let (stream, _) = listener.accept().await.unwrap();
         let refused = acceptor.accept(stream).into_fallible().await;
-        let (_, mut stream) = refused.err().expect("the client has no certificate");
+        let Err((_, mut stream)) = refused else { panic!("the client has no certificate") };
         // A connection that is closed with unread data loses the server's alert.
         stream.read_to_end(&mut Vec::new()).await.ok();
     });
