@@ -67,8 +67,8 @@ impl Core {
     }
 
     /// Opens a call in `thread` to each peer that accepts the payload, or only to the listener to
-    /// which the gate has restricted the payload. If the payload is a message of an agent to itself,
-    /// opens a call to the agent instead.
+    /// which the gate has restricted the payload. If the payload is a message of an agent to
+    /// itself, opens a call to the agent instead.
     ///
     /// # Errors
     ///
