@@ -148,7 +148,7 @@ pub fn create_whole_private(path: &Path, bytes: &[u8]) -> Result<bool> {
 }
 
 /// Renames a file, and fails if `to` exists.
-fn rename_to_new(from: &Path, to: &Path) -> Result<()> {
+pub fn rename_to_new(from: &Path, to: &Path) -> Result<()> {
     match rustix::fs::renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
         Ok(()) => Ok(()),
         // The file system may not support the flag.

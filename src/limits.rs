@@ -23,13 +23,16 @@ pub const CORE_PAYLOAD_BYTES_MAX: usize = 8 << 20;
 pub const XML_DEPTH_MAX: usize = 128;
 /// Maximum depth of nested elements in a text that is parsed to a tree. libxml2 has the same limit.
 pub const XML_TREE_DEPTH_MAX: usize = 256;
-/// Maximum attributes of one element.
+/// Maximum attributes of one element, including its namespace declarations.
 pub const XML_ATTRIBUTES_MAX: usize = 256;
 /// Maximum namespace declarations on one element. Also the maximum namespaces that may be in scope
 /// at one element.
 pub const XML_NAMESPACES_MAX: usize = 64;
+/// Maximum bytes of the name of an element or attribute, including its prefix.
 pub const XML_NAME_BYTES_MAX: usize = 1 << 10;
-pub const XML_ATTRIBUTE_BYTES_MAX: usize = 64 << 10;
+/// Maximum bytes of a start tag of a payload, from `<` to `>`. In a model turn, the maximum bytes
+/// of the value of one attribute.
+pub const XML_TAG_BYTES_MAX: usize = 64 << 10;
 /// Maximum elements of one payload.
 pub const XML_ELEMENTS_MAX: usize = 100_000;
 /// Maximum findings reported for one text. Further findings are only counted.
@@ -121,7 +124,7 @@ pub const PREVIEW_TIMEOUT_CEILING: Duration = Duration::from_secs(3600);
 pub const PREVIEW_BYTES_MAX: usize = 256 << 10;
 /// Maximum characters of the reason that an operator gives for an action.
 pub const REASON_CHARS_MAX: usize = 1_000;
-/// Maximum number of pauses in force in one partition. A pause is an operator's action that keeps
+/// Maximum number of paused threads in one partition. A pause is an operator's action that keeps
 /// calls from being handed over to listeners.
 pub const PAUSES_MAX: usize = 1_000;
 /// Maximum details, which are pairs of name and value, in one recorded operator action.
@@ -295,8 +298,7 @@ pub const NATIVE_NAME_BYTES_MAX: usize = 1 << 10;
 /// Maximum bytes of the id of a native call, written as an attribute in XML. Some gateways add the
 /// signature of the model's reasoning to the id. The note of a turn holds the id and the name in
 /// one tag. An escape of the name has up to six bytes, and a KiB is left for the rest of the tag.
-pub const NATIVE_ID_BYTES_MAX: usize =
-    XML_ATTRIBUTE_BYTES_MAX - 6 * NATIVE_NAME_BYTES_MAX - (1 << 10);
+pub const NATIVE_ID_BYTES_MAX: usize = XML_TAG_BYTES_MAX - 6 * NATIVE_NAME_BYTES_MAX - (1 << 10);
 /// Maximum provider-specific blocks in one response of a model.
 pub const PROVIDER_BLOCKS_MAX: usize = 256;
 /// Maximum bytes that are read from an HTTP response that is no event stream.
@@ -402,6 +404,9 @@ pub const BUSY_RETRY: Duration = Duration::from_millis(500);
 pub const ORGANISM_WAIT_TIMEOUT: Duration = Duration::from_secs(15);
 /// Interval at which a command checks for an organism that is starting or stopping.
 pub const ORGANISM_WAIT_INTERVAL: Duration = Duration::from_millis(20);
+/// Interval at which a running organism checks whether the file of its control socket is still
+/// there.
+pub const SOCKET_CHECK_INTERVAL: Duration = Duration::from_secs(2);
 /// Interval at which a long-running command, such as `organism run` or `organism host`, checks
 /// whether its organism or its agents have ended.
 pub const HOST_END_POLL_INTERVAL: Duration = Duration::from_millis(200);
@@ -894,6 +899,9 @@ pub const KIT_BATCH_TIME: Duration = Duration::from_millis(1);
 /// Interval at which a listener of the Rust kit checks its stop flag while the send buffer of its
 /// NATS connection is full.
 pub const KIT_POLL_INTERVAL: Duration = Duration::from_millis(250);
+/// Time after which a kit takes a subject as subscribed if no server responds that it has no
+/// subscriber.
+pub const KIT_PROBE_TIMEOUT: Duration = Duration::from_millis(500);
 /// Maximum bytes of a listener's answer that a NATS host checks in the task that receives messages.
 /// A longer answer is checked on another OS thread, so that it does not delay the messages of other
 /// listeners.
@@ -917,6 +925,8 @@ pub const NATS_DENIALS_MAX: usize = 64;
 pub const NATS_DENIED_OPERATIONS_MAX: usize = 8;
 /// Maximum bytes of the subject in a report of a denied operation.
 pub const NATS_DENIED_SUBJECT_BYTES_MAX: usize = 256;
+/// Maximum number of different reasons that are logged for one outage of a NATS connection.
+pub const NATS_OUTAGE_REASONS_MAX: usize = 32;
 /// Timeout of a round trip to the NATS server, with which a client waits for the permission errors
 /// of all its earlier operations.
 pub const NATS_ROUND_TRIP: Duration = Duration::from_secs(2);
@@ -1178,7 +1188,7 @@ const _: () = assert!(PAYLOAD_BYTES_MAX + ENVELOPE_BYTES_MAX <= MESSAGE_BYTES_MA
 // A submission crosses the control socket in base64. One MiB is added for the JSON around it.
 const _: () = assert!(SUBMISSION_BYTES_MAX / 3 * 4 + (1 << 20) <= FRAME_BYTES_MAX);
 const _: () = assert!(REFUSAL_HEAD_BYTES < PAYLOAD_BYTES_MAX);
-const _: () = assert!(XML_ATTRIBUTE_BYTES_MAX < PAYLOAD_BYTES_MAX);
+const _: () = assert!(XML_TAG_BYTES_MAX < PAYLOAD_BYTES_MAX);
 const _: () = assert!(TOOL_NAME_CHARS_MAX <= NATIVE_NAME_BYTES_MAX);
 const _: () = assert!(LEAF_BYTES_MAX <= TURN_BYTES_MAX);
 const _: () = assert!(

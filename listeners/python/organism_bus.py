@@ -1,5 +1,6 @@
 """The Python kit on NATS (PROTOCOL in the documentation, section 12). `organism_listener.serve` uses this module
-when the environment names a server in ORGANISM_BUS_URL. Only this module of the kit needs nats-py.
+when the environment names a server in ORGANISM_BUS_URL. Only this module of the kit needs nats-py. It needs
+`organism_environment.py` beside it.
 
 One thread talks to the server, so that keep-alives continue while handlers work. Handlers run in
 threads of their own; ORGANISM_BUS_WORKERS sets their number, which is 1 by default.
@@ -9,6 +10,8 @@ import asyncio
 import collections
 import contextlib
 import json
+import logging
+import math
 import os
 import queue
 import re
@@ -21,6 +24,9 @@ import time
 import traceback
 from datetime import datetime, timezone
 
+from organism_environment import (
+    addresses, lease_seconds, name_in, needed, readable, refuse_contradictory_credentials, shown_credentials,
+    trusting, worker_count)
 from organism_listener import (
     UnreadableDelivery, UnwritableAnswer, escaped, log, parse_delivery, quoted, reason_of)
 
@@ -35,10 +41,13 @@ except ImportError as error:
 _ENVELOPE = "https://xml-pipeline.org/ns/envelope/v1"
 _WORDS_MAX = 200
 _LAST_INBOXES = 64
-_LEASE_MAX = 30 * 24 * 3600
+_LOGGED_MAX = 100
 _VERSION = "0.1.0"
-# Seconds for which a stopping listener waits for an unreachable server.
+# Seconds for which a stopping listener waits for an unreachable server, and for which an answer waits after
+# an outage for the pump.
 _GRACE = 5
+# Seconds within which a server states that nobody subscribes to a subject.
+_PROBE = 0.5
 _PERMISSION = re.compile(r'permissions violation for (publish|subscription) to "([^"]+)"', re.I)
 _GONE = (499, "its caller was gone before it was begun")
 
@@ -75,8 +84,10 @@ class _Log:
 class Task:
     """A delivery that this replica holds, and the channel from its handler to the pump."""
 
-    def __init__(self, bus, message):
+    def __init__(self, bus, message, outages):
         self._bus = bus
+        # Number of outages of the connection before this delivery.
+        self.outages = outages
         self.reply = message.reply
         self.headers = message.headers or {}
         self.body = message.data
@@ -133,17 +144,22 @@ class Bus:
 
     def __init__(self, answer, memory, missing_memory, gives_previews):
         self._answer, self._memory, self._missing_memory = answer, memory, missing_memory
-        self._organism = _name("ORGANISM_NAME")
-        self._listener = _name("ORGANISM_LISTENER")
-        _refuse_contradictory_credentials()
-        self._lease = _seconds(os.environ.get("ORGANISM_BUS_LEASE") or "5")
-        self._workers = _worker_count(os.environ.get("ORGANISM_BUS_WORKERS") or "1")
+        self._organism = name_in("ORGANISM_NAME")
+        self._listener = name_in("ORGANISM_LISTENER")
+        refuse_contradictory_credentials()
+        self._servers = addresses(needed("ORGANISM_BUS_URL"))
+        self._lease = lease_seconds(os.environ.get("ORGANISM_BUS_LEASE") or "5")
+        self._workers = worker_count(os.environ.get("ORGANISM_BUS_WORKERS") or "1")
         self._waiting = queue.SimpleQueue()
         self._held = []
         self._settled = 0.0
         self._is_connected = False
+        self._outages = 0
+        # Until this time, answers to deliveries from before the last outage wait for the pump.
+        self._pump_awaited_until = 0.0
         self._denied = None
-        self._last_error = None
+        # What was logged since the connection was last made.
+        self._logged = set()
         self._subscribed = []
         self._inboxes = collections.deque(maxlen=_LAST_INBOXES)
         # Subject for deliveries that build on messages that this replica remembers.
@@ -159,6 +175,7 @@ class Bus:
     def serve(self):
         if sys.stdout is not None:
             sys.stdout = _Log(sys.stdout)
+        logging.getLogger("asyncio").addFilter(_is_no_closed_stream)
         asyncio.run(self._serve())
 
     async def _serve(self):
@@ -208,7 +225,7 @@ class Bus:
                 return refused
             except Exception as error:  # nkeys may raise any exception for an invalid file
                 return SystemExit(
-                    f"connecting to NATS: {type(error).__name__}: {error}: with {_shown()}")
+                    f"connecting to NATS: {type(error).__name__}: {error}: with {shown_credentials()}")
             return None
 
         connecting = asyncio.create_task(connect())
@@ -258,30 +275,18 @@ class Bus:
             return False
 
     def _options(self):
-        def readable(name):
-            """Checks a file before connecting, because nats-py reports no clear error for it."""
-            path = variable(name)
-            try:
-                if path:
-                    with open(path, "rb"):
-                        pass
-            except OSError as error:
-                raise SystemExit(f"{name} is `{path}`: {error.strerror}") from None
-            return path
-
-        def variable(name):
-            return os.environ.get(name) or None
-
         authority = readable("ORGANISM_BUS_CA")
         return {
-            "servers": [url.strip() for url in _needed("ORGANISM_BUS_URL").split(",")],
+            "servers": self._servers,
             "name": f"listener {self._listener} of {self._organism}",
             "user_credentials": readable("ORGANISM_BUS_CREDENTIALS"),
             "nkeys_seed": readable("ORGANISM_BUS_NKEY"),
-            "tls": ssl.create_default_context(cafile=authority) if authority else None,
+            "tls": trusting(authority) if authority else None,
             "max_reconnect_attempts": -1,
             "reconnect_time_wait": 0.2,
-            "reconnected_cb": self._here,
+            "inbox_prefix": f"_INBOX_{self._listener}",
+            "disconnected_cb": self._note_outage,
+            "reconnected_cb": self._return,
             "closed_cb": self._closed,
             "error_cb": self._wrong,
         }
@@ -290,12 +295,20 @@ class Bus:
         """Ends the program on an error that waiting cannot repair. Logs every other error."""
         text = f"organism_bus: {self._as_written(reason_of(error))}"
         if not self._is_connected:
+            if "certificate required" in str(error).lower():
+                raise SystemExit(
+                    f"{text}: the server demands a certificate of its clients, and a listener shows none: "
+                    "remove `verify` from the `tls` section of the server")
             if isinstance(error, ssl.SSLError):
                 authority = os.environ.get("ORGANISM_BUS_CA") or "the system's authorities"
                 raise SystemExit(f"{text}: ORGANISM_BUS_CA trusts {authority}")
             if "authorization violation" in str(error).lower():
                 raise SystemExit(
-                    f"{text}: the servers do not take what they are shown: {_shown()}")
+                    f"{text}: the servers do not take what they are shown: {shown_credentials()}")
+        elif "authorization violation" in str(error).lower():
+            text = (
+                f"{text}: the servers do not take what they are shown: {shown_credentials()}; after this was replaced, "
+                "restart the listener")
         elif self._is_denied(str(error)):
             await self._report_denied(str(error))
             self._denied = (
@@ -305,9 +318,11 @@ class Bus:
             self._stopping.set()
         else:
             await self._report_denied(str(error))
-        # The client reconnects five times a second, possibly for hours, so an error is logged once.
-        if text != self._last_error:
-            self._last_error = text
+        # The client reconnects five times a second, possibly for hours, and two errors may alternate.
+        if text not in self._logged:
+            if len(self._logged) >= _LOGGED_MAX:
+                self._logged.clear()
+            self._logged.add(text)
             log(text)
 
     def _is_denied(self, text):
@@ -341,8 +356,16 @@ class Bus:
     async def _closed(self):
         self._stopping.set()
 
+    async def _note_outage(self):
+        self._outages += 1
+        self._pump_awaited_until = math.inf
+
+    async def _return(self):
+        self._pump_awaited_until = self._loop.time() + _GRACE
+        await self._here()
+
     async def _here(self):
-        self._last_error = None
+        self._logged.clear()
         if self._stopping.is_set():
             return
         await self._publish(self._subject("re", "here"), self._announcement(), b"")
@@ -363,7 +386,7 @@ class Bus:
 
     async def _take(self, message):
         if message.reply:
-            task = Task(self, message)
+            task = Task(self, message, self._outages)
             self._held.append(task)
             self._waiting.put(task)
 
@@ -426,14 +449,37 @@ class Bus:
 
     async def _settle(self, task, headers, body, failed):
         # No keep-alive or heartbeat may follow the answer of a delivery.
-        self._held.remove(task)
         task.is_settled = True
         self._settled = self._loop.time()
+        await self._until_subscribed(task)
+        self._held.remove(task)
         try:
             await self._send_result(task, headers, body, failed)
         except nats.errors.Error as error:
             # The lease of the delivery ends, and the pump delivers again.
             log(f"organism_bus: an answer is lost: {error}")
+
+    async def _until_subscribed(self, task):
+        """Waits after an outage until the pump subscribes to the answer of a delivery again. The servers drop an
+        answer to which nobody subscribes. The time is limited, because the pump may have ended."""
+        while not self._client.is_closed:
+            if not self._client.is_connected:
+                if self._stopping.is_set() and self._loop.time() > self._settled + _GRACE:
+                    return
+                await asyncio.sleep(0.01)
+                continue
+            if task.outages == self._outages or self._loop.time() > self._pump_awaited_until:
+                return
+            try:
+                # The pump does not respond to a keep-alive, but a server does for a subject that nobody subscribes to.
+                await self._client.request(task.reply, b"", _PROBE, headers=self._announcement())
+                # A stream that captures the subject has acknowledged the keep-alive.
+                return
+            except nats.errors.NoRespondersError:
+                await asyncio.sleep(0.1)
+            except nats.errors.Error:
+                if self._client.is_connected:
+                    return
 
     async def _send_result(self, task, headers, body, failed):
         size = _message_bytes(headers, body)
@@ -515,49 +561,7 @@ class _Service:
         return told
 
 
-def _shown():
-    """The credentials of this listener, for error messages."""
-    keys = ("ORGANISM_BUS_CREDENTIALS", "ORGANISM_BUS_NKEY")
-    shown = [f"{key}={os.environ[key]}" for key in keys if os.environ.get(key)]
-    return ", ".join(shown) or "there are no credentials"
-
-
-def _seconds(text):
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = 0
-    if not 1 <= seconds <= _LEASE_MAX:
-        raise SystemExit(f"ORGANISM_BUS_LEASE is `{text}`, not a number of seconds from 1")
-    return seconds
-
-
-def _worker_count(text):
-    if not re.fullmatch("[1-9][0-9]{0,3}", text):
-        raise SystemExit(
-            f"ORGANISM_BUS_WORKERS is `{text}`, not a number of handlers from 1 to 9999")
-    return int(text)
-
-
-def _name(variable):
-    name = _needed(variable)
-    if not re.fullmatch("[a-z][a-z0-9-]{0,63}", name):
-        raise SystemExit(
-            f"{variable} is `{name}`, not a name: a lowercase letter, then up to 63 lowercase "
-            "letters, digits or hyphens")
-    return name
-
-
-def _refuse_contradictory_credentials():
-    credentials, nkey = "ORGANISM_BUS_CREDENTIALS", "ORGANISM_BUS_NKEY"
-    if os.environ.get(credentials) and os.environ.get(nkey):
-        raise SystemExit(f"set {credentials} or {nkey}, not both")
-    if "@" in _needed("ORGANISM_BUS_URL"):
-        raise SystemExit(f"ORGANISM_BUS_URL holds credentials; set {credentials} or {nkey}")
-
-
-def _needed(name):
-    value = os.environ.get(name)
-    if not value:
-        raise SystemExit(f"ORGANISM_BUS_URL is set, and needs {name} beside it")
-    return value
+def _is_no_closed_stream(record):
+    """False for the warning that asyncio logs for each TLS stream that a server closes. The client reports the
+    reason, and the stream closes with each attempt to reconnect."""
+    return not record.getMessage().startswith("returning true from eof_received()")

@@ -1,5 +1,5 @@
 """The Python kit for organism listeners: standard library only, Python 3.9 or later. On NATS it
-also needs nats-py, and `organism_bus.py` beside it.
+also needs nats-py, and `organism_bus.py` and `organism_environment.py` beside it.
 
     import organism_listener as listener
 

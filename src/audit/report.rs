@@ -136,8 +136,9 @@ pub struct ProofReport {
     /// that were found before the violation, and reasons about evidence that could not be read.
     #[serde(rename = "unproved")]
     pub unproved: Vec<String>,
+    /// Id of the journal; `None` if the journal's metadata cannot be read.
     #[serde(rename = "journal")]
-    pub journal: Uuid,
+    pub journal: Option<Uuid>,
     #[serde(rename = "epoch")]
     pub epoch: u32,
     #[serde(rename = "records")]

@@ -636,7 +636,7 @@ impl JournalProof {
         ProofReport {
             verdict,
             unproved,
-            journal: self.journal,
+            journal: Some(self.journal).filter(|journal| !journal.is_nil()),
             epoch: self.epoch,
             records: self.heads.last().0,
             trees: self.heads.len(),

@@ -1,4 +1,4 @@
-//! Hosts of listeners. A host runs native handlers, a child process, or programs on NATS.
+//! Hosts of listeners. A host runs native handlers, child processes, or programs on NATS.
 //!
 //! **Invariant:** a host moves frames and supervises its listener. A host never parses a payload
 //! and never decides where a payload goes. A host does not know the pump: it reports to the pump

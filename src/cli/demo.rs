@@ -276,7 +276,7 @@ fn closing(
     let thread = roots.find(|root| root != ThreadId::ORGANISM).unwrap_or_default();
     let data = data.display();
     let state = state.display();
-    let copy = CheckpointCopies::file_in(copies, report.journal);
+    let copy = CheckpointCopies::file_in(copies, report.journal.unwrap_or_default());
     let copy = copy.display();
 
     for (command, what) in [

@@ -102,6 +102,15 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         );
     }
 
+    if !written.without_old_key.is_empty() {
+        note!(
+            "no key was retired of {}: no old key is in {}; `--renew` keeps one, and `--revoke` \
+             replaces the current key at once",
+            written.without_old_key.join(", "),
+            options.directory.display()
+        );
+    }
+
     if let Some((_, seed)) = written.seeds.first() {
         let path = seed.canonicalize().unwrap_or_else(|_| seed.clone());
         let system_setting =

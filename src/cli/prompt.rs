@@ -136,7 +136,9 @@ fn size(size: &RequestSize) -> String {
     let schema = size.schema;
     let payload = size.payload;
     let counted = if size.family.is_estimate() { "an estimate" } else { size.family.as_str() };
-    format!("{total} tokens: {schema} of prompt and tools, {payload} of the thread ({counted})")
+    format!(
+        "{total} tokens: {schema} of prompt, tools and framing, {payload} of the thread ({counted})"
+    )
 }
 
 fn text(output: &RenderOutput, shown: &PromptPreview) -> String {

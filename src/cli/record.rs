@@ -20,6 +20,7 @@ use super::exit::CommandFailure;
 use super::output::put_recorded_line;
 use super::startup::{self, ConfigArg};
 use super::stop_signals::watch_drain_signals;
+use super::submit_output::{exit_of, worse};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -145,21 +146,18 @@ fn recorder(args: &Args, organism: &str) -> anyhow::Result<TurnRecorder> {
 async fn send(organism: CommandOrganism, submission: SubmitRequest) -> anyhow::Result<CommandExit> {
     let mut exit = CommandExit::Done;
     let mut opened = None;
-    let sending = organism.submit(submission, |sent| match sent {
-        SubmitUpdate::Accepted { thread, .. } => {
-            note!("thread {thread}");
-            opened = Some(thread);
-        }
-        SubmitUpdate::Refused { refusal, .. } => {
-            note!("refused: {refusal}");
-            exit = CommandExit::InvalidData;
-        }
-        SubmitUpdate::NoThread { payload } => put_recorded_line(&payload),
-        SubmitUpdate::Waits(wait) => note!("{wait}"),
-        SubmitUpdate::Result { ref replies, .. } => {
-            replies.iter().for_each(|reply| put_recorded_line(reply.text()));
-            if sent.is_failure() {
-                exit = CommandExit::WorkflowFailed;
+    let sending = organism.submit(submission, |sent| {
+        exit = worse(exit, exit_of(&sent, true));
+        match sent {
+            SubmitUpdate::Accepted { thread, .. } => {
+                note!("thread {thread}");
+                opened = Some(thread);
+            }
+            SubmitUpdate::Refused { refusal, .. } => note!("refused: {refusal}"),
+            SubmitUpdate::NoThread { payload } => put_recorded_line(&payload),
+            SubmitUpdate::Waits(wait) => note!("{wait}"),
+            SubmitUpdate::Result { replies, .. } => {
+                replies.iter().for_each(|reply| put_recorded_line(reply.text()));
             }
         }
     });

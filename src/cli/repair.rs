@@ -8,12 +8,12 @@ use std::process::ExitCode;
 
 use serde_json::json;
 
-use crate::config::StorageConfig;
+use crate::config::{Config, StorageConfig};
 use crate::ids::{PayloadName, ThreadId};
 use crate::journal::sqlite::FoundJournal;
 use crate::limits;
-use crate::organism::PayloadCopy;
 use crate::organism::repair::{AcceptedDamage, AcceptedKind, RepairedJournal, repair};
+use crate::organism::{PayloadCopy, project};
 
 use super::exit::CommandExit;
 use super::render::{count, put, put_json};
@@ -88,7 +88,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
                 "taken_out_to": repaired.found.taken_out.as_ref().map(|file| file.file.clone()),
             }
         }))?,
-        Some(repaired) => put(&summary(accepted, repaired))?,
+        Some(repaired) => put(&summary(&config, accepted, repaired))?,
     }
 
     Ok(CommandExit::Done.into())
@@ -96,7 +96,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
 
 const NOTHING_RECORDED: &str = "no such loss to accept; nothing was recorded\n";
 
-fn summary(accepted: AcceptedDamage, repaired: &RepairedJournal) -> String {
+fn summary(config: &Config, accepted: AcceptedDamage, repaired: &RepairedJournal) -> String {
     let found = &repaired.found;
     let mut lines = Vec::new();
     for kind in repaired.kinds(accepted) {
@@ -119,14 +119,22 @@ fn summary(accepted: AcceptedDamage, repaired: &RepairedJournal) -> String {
 
     let is_recorded = !lines.is_empty();
     lines.extend(copy_lines(&repaired.copies, "take out those with the text that must go"));
-    lines.push(last_line(is_recorded, NOTHING_RECORDED));
+    lines.push(last_line(config, is_recorded, NOTHING_RECORDED));
     lines.join("\n")
 }
 
 /// Returns the last line of the output of a repair. If nothing was recorded, returns `nothing`.
-fn last_line(is_recorded: bool, nothing: &str) -> String {
-    let recorded = "on record    in sess-organism, and signed; start the organism\n";
-    if is_recorded { recorded } else { nothing }.to_owned()
+fn last_line(config: &Config, is_recorded: bool, nothing: &str) -> String {
+    if !is_recorded {
+        return nothing.to_owned();
+    }
+
+    // A journal that names no project may be repaired before its adoption.
+    let next = match project::check(&config.directories()) {
+        Err(project::Error::NoProject { .. }) => "run `organism adopt`, and then start",
+        _ => "start",
+    };
+    format!("on record    in sess-organism, and signed; {next} the organism\n")
 }
 
 /// Makes lines that name the records with copies of redacted payloads, and what to do with them.

@@ -223,9 +223,23 @@ fn show(args: &Args, result: &SearchResult) -> anyhow::Result<()> {
         }
     }
     if !args.json && !result.items.is_empty() {
-        put(&format!("{} of {}\n", result.items.len(), grouped(result.total)))?;
+        let shown = u64::try_from(result.items.len()).unwrap_or(u64::MAX);
+        let total = total_of(shown, args.limit, result.total);
+        put(&format!("{} of {}\n", digits_in_groups(shown), grouped(total)))?;
     }
     Ok(())
+}
+
+/// Returns the number of results as the search has counted it, or as the `shown` results prove it:
+/// the search stops counting at a number that a large `limit` exceeds.
+fn total_of(shown: u64, limit: usize, counted: HitCount) -> HitCount {
+    match counted {
+        HitCount::MoreThan(_) if usize::try_from(shown).is_ok_and(|shown| shown < limit) => {
+            HitCount::Exact(shown)
+        }
+        HitCount::MoreThan(number) if shown > number => HitCount::AtLeast(shown),
+        counted => counted,
+    }
 }
 
 /// Formats a number of results, such as `7,112` or `more than 10,000`.

@@ -24,7 +24,7 @@ use super::output::{put_line, recorded};
 use super::permitted_names::{note_permitted, permitted_names};
 use super::render::one_line;
 use super::startup::{self, ConfigArg};
-use super::submit_output::{exit_of, print_json, print_plain, worse};
+use super::submit_output::{exit_of, print_json, print_plain, print_unsent_json, worse};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -181,7 +181,7 @@ async fn send_each(
                             sender.window.count_sent();
                             in_flight.push(sender.send(path, submission));
                         }
-                        Err(error) => sender.show_end(|| tally.unread(path, &error)),
+                        Err(error) => sender.show_end(|| tally.count_unsent(path, &error, json)),
                     }
                 }
                 Some((path, exit, sent)) = in_flight.next() => sender.show_end(|| match sent {
@@ -334,6 +334,8 @@ struct SendTally {
     held: usize,
     refused: usize,
     failed: usize,
+    /// Number of files that could not be read or are too large, and so were not sent.
+    unsent: usize,
     /// The first error that concerns all files, and so ends the command.
     fatal: Option<service::Error>,
     /// Whether the journal has several partitions. If true, a partition whose pump does not respond
@@ -371,12 +373,16 @@ impl SendTally {
         }
     }
 
-    /// Counts a file that was not sent because of `error`, and prints the error. The command still
-    /// sends the other files.
-    fn unread(&mut self, path: &Path, error: &anyhow::Error) {
-        self.failed += 1;
-        let error = one_line(&format!("{error:#}"));
-        note!("{} was not sent: {error}", one_line(&file_name(path)));
+    /// Counts a file that was not sent because of `error`, and prints the error, with `json` also
+    /// as a line of JSON. The command still sends the other files.
+    fn count_unsent(&mut self, path: &Path, error: &anyhow::Error, json: bool) {
+        self.unsent += 1;
+        let file = file_name(path);
+        let error = format!("{error:#}");
+        note!("{} was not sent: {}", one_line(&file), one_line(&error));
+        if json {
+            print_unsent_json(&file, &error);
+        }
     }
 
     /// Returns how many of all `files` must be sent again later. These are the files without any
@@ -386,15 +392,18 @@ impl SendTally {
     /// - No pump of the file's partition responded.
     /// - The command ended before it had the results of the file.
     fn to_repeat(&self, files: usize) -> usize {
-        let Self { done, held, refused, failed, .. } = self;
-        files.saturating_sub(done + held + refused + failed)
+        let Self { done, held, refused, failed, unsent, .. } = self;
+        files.saturating_sub(done + held + refused + failed + unsent)
     }
 
     /// Describes the results of all `files` on one line, and states whether to repeat the command.
     fn summary(&self, files: usize) -> String {
-        let Self { done, held, refused, failed, .. } = self;
+        let Self { done, held, refused, failed, unsent, .. } = self;
         let held = if *held > 0 { format!(" {held} held,") } else { String::new() };
-        let counts = format!("{files} sent: {done} done,{held} {refused} refused, {failed} failed");
+        let unsent = if *unsent > 0 { format!(", {unsent} not sent") } else { String::new() };
+        let of = if files == 1 { "file" } else { "files" };
+        let counts =
+            format!("{files} {of}: {done} done,{held} {refused} refused, {failed} failed{unsent}");
         match self.to_repeat(files) {
             0 => counts,
             n => format!(
@@ -404,10 +413,10 @@ impl SendTally {
         }
     }
 
-    /// Returns the exit code for the most serious result. A failed or refused file is more serious
-    /// than a file that must only be sent again.
+    /// Returns the exit code for the most serious result. A failed, unsent or refused file is more
+    /// serious than a file that must only be sent again.
     fn exit(&self, files: usize) -> CommandExit {
-        if self.failed > 0 {
+        if self.failed + self.unsent > 0 {
             CommandExit::WorkflowFailed
         } else if self.refused > 0 {
             CommandExit::InvalidData
@@ -530,7 +539,7 @@ mod tests {
         let for_now = [RefusalRule::Busy, RefusalRule::Draining, RefusalRule::StorageFull];
         let tally = tally_of(&for_now);
         assert_eq!(tally.exit(3), CommandExit::TryAgain);
-        let counts = "3 sent: 0 done, 0 refused, 0 failed, 3 to send again: repeat the command";
+        let counts = "3 files: 0 done, 0 refused, 0 failed, 3 to send again: repeat the command";
         assert!(tally.summary(3).starts_with(counts), "{}", tally.summary(3));
 
         let held = SendTally { held: 1, ..tally_of(&for_now) };

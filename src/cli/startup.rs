@@ -281,8 +281,9 @@ pub(super) fn at_least_one(text: &str) -> Result<usize, String> {
 /// Reads a file, or standard input if the path is `-`. Does not check the bytes: the gate refuses
 /// invalid bytes, and the refusal is recorded.
 pub(super) fn bytes(path: &Path) -> anyhow::Result<Vec<u8>> {
+    let is_stdin = path.as_os_str() == "-";
+    let shown = if is_stdin { "standard input".into() } else { path.display().to_string() };
     let failed = |error: std::io::Error| {
-        let shown = path.display();
         CommandFailure::usage(match error.kind() {
             std::io::ErrorKind::NotFound => format!(
                 "{shown} cannot be read: there is no such file; name an existing file, or `-` for \
@@ -292,7 +293,7 @@ pub(super) fn bytes(path: &Path) -> anyhow::Result<Vec<u8>> {
         })
     };
 
-    let source: Box<dyn std::io::Read> = if path.as_os_str() == "-" {
+    let source: Box<dyn std::io::Read> = if is_stdin {
         Box::new(std::io::stdin())
     } else {
         Box::new(std::fs::File::open(path).map_err(failed)?)
@@ -303,8 +304,8 @@ pub(super) fn bytes(path: &Path) -> anyhow::Result<Vec<u8>> {
     source.take(most as u64 + 1).read_to_end(&mut bytes).map_err(failed)?;
     if bytes.len() > most {
         let text = format!(
-            "{} has more than {most} bytes, the most that can be read; a payload may have {} bytes",
-            path.display(),
+            "{shown} has more than {most} bytes, the most that can be read; a payload may have {} \
+             bytes",
             limits::PAYLOAD_BYTES_MAX
         );
         return Err(CommandFailure::new(CommandExit::InvalidData, text).into());

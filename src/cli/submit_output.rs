@@ -79,3 +79,9 @@ pub fn print_json(file: Option<&str>, sent: &SubmitUpdate) {
     }
     put_json_line(&line.to_string());
 }
+
+/// Prints the line for a file that was not sent because of `error`.
+pub fn print_unsent_json(file: &str, error: &str) {
+    let line = serde_json::json!({"file": file, "sent": "not-sent", "error": error});
+    put_json_line(&line.to_string());
+}

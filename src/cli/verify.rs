@@ -219,7 +219,10 @@ struct PartitionProof<'r> {
 
 fn summary(output: &RenderOutput, report: &ProofReport) -> String {
     let tally = report.messages;
-    let mut lines = vec![format!("journal      {}, epoch {}", report.journal, report.epoch)];
+    let mut lines = vec![match report.journal {
+        Some(journal) => format!("journal      {journal}, epoch {}", report.epoch),
+        None => "journal      its id and its epoch cannot be read".to_owned(),
+    }];
     // A proof that fails early has no counts to show.
     if report.broken.is_none() || report.records > 0 {
         let with_organism = if report.trees > 0 { ", with sess-organism" } else { "" };
@@ -340,7 +343,7 @@ mod tests {
         let report = ProofReport {
             verdict: ProofVerdict::Proved,
             unproved: Vec::new(),
-            journal: uuid::Uuid::nil(),
+            journal: Some(uuid::Uuid::nil()),
             epoch: 1,
             records: trees as u64,
             trees,

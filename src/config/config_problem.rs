@@ -88,6 +88,7 @@ word_enum! {
         SecretMissing = "secret-missing",
         SecretWeak = "secret-weak",
         SecretReadable = "secret-readable",
+        CertificateMissing = "certificate-missing",
         OperatorKey = "operator-key",
         CheckpointsInside = "checkpoints-inside",
         RecordingMissing = "recording-missing",

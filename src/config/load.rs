@@ -121,11 +121,12 @@ pub(super) enum KeyRequirement {
     /// only listed in a note.
     Noted,
     Optional,
-    /// For processes that only host agents: keys of models are optional, and secrets of clients are
-    /// not read.
+    /// For processes that only host agents: keys of models are optional; secrets of clients and the
+    /// credentials of the system account are not read.
     Host,
     /// For processes that only host agents and have their own NATS credentials: keys of models are
-    /// optional; secrets of clients and the pump's credentials are not read.
+    /// optional; secrets of clients, the pump's credentials and those of the system account are not
+    /// read.
     Own,
     /// For `organism nats-config`: keys of models are optional. Secrets of clients and the pump's
     /// credentials are not read, and the sync settings of the servers are not checked.
@@ -137,6 +138,12 @@ pub(super) enum KeyRequirement {
 }
 
 impl KeyRequirement {
+    /// Whether the config is loaded for a process that only hosts agents. Such a process does not
+    /// open the journal.
+    fn hosts_agents(self) -> bool {
+        matches!(self, Self::Host | Self::Own)
+    }
+
     /// Whether the key files, secret files and variables that the config names may be missing.
     fn needs_no_keys(self) -> bool {
         matches!(self, Self::Unwritten | Self::Stored)
@@ -185,7 +192,7 @@ fn read_as(
         sections.storage.forget_whom();
     }
 
-    if keys.needs_no_keys() {
+    if keys.hosts_agents() || keys.needs_no_keys() {
         sections.storage.forget_who_asks();
     }
 

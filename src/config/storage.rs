@@ -246,7 +246,7 @@ impl DeclaredNats {
     ) -> Option<nats::Options> {
         let servers = self.servers.iter().filter_map(|text| address(text, problems)).collect();
         let credentials = self.credentials(directory, around, problems);
-        let ca = self.ca_file.as_ref().map(|named| found(named, directory, problems));
+        let ca = self.ca_file.as_ref().map(|named| authority(named, directory, problems));
         let ca = match ca {
             Some(found) => Some(found?),
             None => None,
@@ -339,6 +339,26 @@ fn found(
 ) -> Option<PathBuf> {
     let text = file::named_text(named, directory, "file", ProblemCode::SecretMissing, problems);
     text.map(|_| directory.join(&named.value.value))
+}
+
+/// Returns the full path of the file with the certificates of the NATS servers' authority. If the
+/// file cannot be read or contains no certificate, reports this and returns `None`.
+fn authority(
+    named: &Located<ExpandedText>,
+    directory: &Path,
+    problems: &mut ConfigProblems,
+) -> Option<PathBuf> {
+    let text = file::named_text(named, directory, "file", ProblemCode::SecretMissing, problems)?;
+    let Err(detail) = nats::check_certificates(text.as_bytes()) else {
+        return Some(directory.join(&named.value.value));
+    };
+
+    let message = format!("the file `{}` {detail}", named.value.written);
+    let help = "name a PEM file with the certificate of the authority that signed the certificates \
+                of the servers";
+    let problem = ConfigProblem::new(ProblemCode::CertificateMissing, &named.place, message);
+    problems.push(problem.help(help));
+    None
 }
 
 fn variable(

@@ -9,24 +9,23 @@ use crate::envelope::{Message, MessageKind};
 use crate::ids::CallId;
 use crate::limits;
 use crate::system;
-use crate::thread::Record;
+use crate::thread::RecordByCall;
 use crate::xml::element::Element;
 use crate::xml::scan::attributes;
 
 use super::words;
 
-/// Returns the error message in `record` with which the core ended `call`; `None` if the record has
-/// no such message. Skips messages of the type `thread-result`. They only pass on the end of the
+/// Returns the error message in the record with which the core ended `call`; `None` if the record
+/// has no such message. Skips messages of the type `thread-result`. They only pass on the end of the
 /// call to a thread that waits for the call.
-pub fn fault_of(record: &Record, call: CallId) -> Option<&Message> {
+pub fn fault_of<'r>(by_call: &RecordByCall<'r>, call: CallId) -> Option<&'r Message> {
     let thread_result = system::name("thread-result");
     let is_fault = |message: &&Message| {
         message.kind == MessageKind::System
-            && message.cause == Some(call.0)
             && message.call != Some(call)
             && message.name != thread_result
     };
-    record.accepted_messages().rfind(is_fault)
+    by_call.caused_by(call).iter().copied().rfind(is_fault)
 }
 
 /// Error text in the index for a failed call whose error message contains no text.
@@ -65,12 +64,11 @@ fn cut(mut text: String) -> String {
     text
 }
 
-/// Returns the reply in `record` with which a workflow reported that the run `call` failed. Returns
-/// `None` if the record has no such reply. Also returns `None` for a run in a subthread: the call
+/// Returns the reply in the record with which a workflow reported that the run `call` failed.
+/// Returns `None` if the record has no such reply. Also returns `None` for a run in a subthread: the call
 /// that opened this subthread gets the failure as a result.
-pub fn failed_run_of(record: &Record, call: CallId) -> Option<&Message> {
-    let (_, messages) = record.result_of(call)?;
-    messages.into_iter().find(|message| {
+pub fn failed_run_of<'r>(by_call: &RecordByCall<'r>, call: CallId) -> Option<&'r Message> {
+    by_call.result_of(call).find(|message| {
         message.kind == MessageKind::Reply
             && message.thread.is_root()
             && is_run_failure(&message.from, &message.name)

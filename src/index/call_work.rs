@@ -111,11 +111,16 @@ struct MessageWindow {
 }
 
 impl IndexReader {
-    /// Returns the calls that the messages of a range opened, and the calls in which these messages
-    /// are delivered. The range begins at the sequence number `from_seq`. It ends before `end_seq`
-    /// or, if `end_seq` is `None`, with the last message of the thread. Each returned call contains
-    /// only its work within the range and, if it is queued now, its present period in the queue.
-    /// Leaves out calls that have no work within the range and are not queued now.
+    /// Returns the calls that the messages of a range opened, the calls in which these messages are
+    /// delivered, and the other calls of the thread that were at work or held within the range. The
+    /// range begins at the sequence number `from_seq`. It ends before `end_seq` or, if `end_seq` is
+    /// `None`, with the last message of the thread. Each returned call contains only its work within
+    /// the range and, if it is queued now, its present period in the queue. Leaves out calls that
+    /// have no work within the range and are not queued now.
+    ///
+    /// Each attempt is within one range of the thread: the one with the record that began it. A
+    /// call and its attempts may be in different ranges, for example if a listener opens more calls
+    /// at once than a page has messages.
     ///
     /// # Errors
     ///
@@ -130,9 +135,16 @@ impl IndexReader {
             return Ok(Vec::new());
         };
         let sql = format!(
-            "WITH w(n) AS (SELECT DISTINCT CASE m.call WHEN x'' THEN m.n \
-             ELSE (SELECT o.n FROM message_row o WHERE o.id = m.call) END \
-             FROM message_row m WHERE m.thread = ?1 AND m.seq >= ?2 AND m.seq < ?3) \
+            "WITH page AS (SELECT n, call FROM message_row \
+             WHERE thread = ?1 AND seq >= ?2 AND seq < ?3), \
+             w(n) AS (SELECT CASE call WHEN x'' THEN n \
+             ELSE (SELECT o.n FROM message_row o WHERE o.id = page.call) END FROM page \
+             UNION SELECT o.n FROM page CROSS JOIN turn_row u ON u.n = page.n \
+             CROSS JOIN message_row o ON o.id = u.call \
+             UNION SELECT c.n FROM call_row c WHERE c.thread = ?1 AND (EXISTS \
+             (SELECT 1 FROM delivery_row d WHERE d.call = c.n AND d.position >= ?5 \
+             AND d.position < ?6) OR EXISTS (SELECT 1 FROM hold_row h WHERE h.call = c.n \
+             AND h.position >= ?5 AND h.position < ?6))) \
              SELECT c.n, c.id, a.text, l.text, p.local, c.how, \
              (SELECT local FROM name WHERE n = c.fault), m.position, \
              (SELECT CASE o.call WHEN x'' THEN o.id ELSE o.call END \
@@ -142,8 +154,9 @@ impl IndexReader {
              CROSS JOIN name a ON a.n = c.caller CROSS JOIN name l ON l.n = c.listener \
              CROSS JOIN name p ON p.n = m.name WHERE c.thread = ?1 ORDER BY c.n LIMIT ?4"
         );
-        let MessageWindow { thread, from_seq, end_seq, .. } = &window;
-        let values: [&dyn rusqlite::ToSql; 4] = [thread, from_seq, end_seq, &limits::WEB_ROWS_MAX];
+        let MessageWindow { thread, from_seq, end_seq, from, end } = &window;
+        let values: [&dyn rusqlite::ToSql; 6] =
+            [thread, from_seq, end_seq, &limits::WEB_ROWS_MAX, from, end];
         let calls = self.rows(&sql, &values, |row| {
             let work = CallWork {
                 call: id(&row.get::<_, Vec<u8>>(1)?),

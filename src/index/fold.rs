@@ -10,7 +10,7 @@ use crate::envelope::{Message, MessageKind, Refusal, RefusalRule, Spending};
 use crate::ids::{CallId, ListenerName, ThreadId};
 use crate::limits;
 use crate::system::{self, AlertReport};
-use crate::thread::{Closing, Fact, Input, Opening, Record};
+use crate::thread::{Closing, Fact, Input, Opening, Record, RecordByCall};
 
 use super::actions;
 use super::call_faults::{
@@ -73,8 +73,9 @@ impl<'d> IndexFold<'d> {
         // The thread is determined before the facts are applied, because a timeline attributes a
         // record to the calls before it.
         let thread = events::thread_of(self, record)?;
+        let by_call = RecordByCall::of(record);
         for fact in &record.facts {
-            self.take_fact(record, fact)?;
+            self.take_fact((record, &by_call), fact)?;
             pauses::take(self, record, fact)?;
         }
         events::count(self, record, thread)?;
@@ -133,7 +134,11 @@ impl<'d> IndexFold<'d> {
         Ok(())
     }
 
-    fn take_fact(&mut self, record: &Record, fact: &Fact) -> rusqlite::Result<()> {
+    fn take_fact(
+        &mut self,
+        (record, by_call): (&Record, &RecordByCall<'_>),
+        fact: &Fact,
+    ) -> rusqlite::Result<()> {
         let time = record.time.0;
         match fact {
             Fact::Booted { epoch, config, core_version, blobs, .. }
@@ -186,14 +191,18 @@ impl<'d> IndexFold<'d> {
                 }
             }
             Fact::Charged { call, spending, .. } => self.charge(record, *call, *spending)?,
-            _ => self.take_call_fact(record, fact)?,
+            _ => self.take_call_fact((record, by_call), fact)?,
         }
         Ok(())
     }
 
     /// Applies a fact about a call: about a delivery, a period of waiting for a person, or the end
     /// of the call.
-    fn take_call_fact(&mut self, record: &Record, fact: &Fact) -> rusqlite::Result<()> {
+    fn take_call_fact(
+        &mut self,
+        (record, by_call): (&Record, &RecordByCall<'_>),
+        fact: &Fact,
+    ) -> rusqlite::Result<()> {
         let time = record.time.0;
         match fact {
             Fact::HandedOver { call, attempt } => {
@@ -252,7 +261,7 @@ impl<'d> IndexFold<'d> {
                 self.end_hold(record, *call, outcome)?;
                 self.set_ready(*call, time)?;
             }
-            Fact::CallClosed { call, how } => self.close(record, *call, *how)?,
+            Fact::CallClosed { call, how } => self.close((record, by_call), *call, *how)?,
             _ => {}
         }
         Ok(())
@@ -407,7 +416,12 @@ impl<'d> IndexFold<'d> {
         Ok(thread)
     }
 
-    fn close(&mut self, record: &Record, id: CallId, how: Closing) -> rusqlite::Result<()> {
+    fn close(
+        &mut self,
+        (record, by_call): (&Record, &RecordByCall<'_>),
+        id: CallId,
+        how: Closing,
+    ) -> rusqlite::Result<()> {
         let time = record.time.0;
         // Only the call with the deadline has timed out. The calls beneath it are cancelled.
         let is_late = matches!(&record.input, Input::Deadline { call, .. } if *call == id);
@@ -416,7 +430,7 @@ impl<'d> IndexFold<'d> {
         self.end_hold(record, id, closing(how))?;
 
         let fault = match how {
-            Closing::Failed => fault_of(record, id),
+            Closing::Failed => fault_of(by_call, id),
             Closing::Completed | Closing::Cancelled => None,
         };
         let fault_word = fault.map(fault_word);
@@ -430,8 +444,8 @@ impl<'d> IndexFold<'d> {
 
         self.threads.add(thread, record, |sums| sums.open_calls -= 1)?;
         if is_outside {
-            self.threads.end_call(thread, (id, how, gather), record)?;
-            if let Some(reply) = failed_run_of(record, id) {
+            self.threads.end_call(thread, (id, how, gather), (record, by_call))?;
+            if let Some(reply) = failed_run_of(by_call, id) {
                 self.add_failed_run(record, id, reply)?;
             }
         }
@@ -439,7 +453,8 @@ impl<'d> IndexFold<'d> {
             let kind = fault_word.as_deref().unwrap_or("failed");
             let detail = fault.map_or_else(|| NO_FAULT.to_owned(), fault_detail);
             let thread = self.add_error(record, Some(id), None, kind, &detail)?;
-            if !has_failed_attempt(record, id) {
+            // A failed attempt and the end of its call count as a single failure.
+            if !by_call.has_failed_attempt(id) {
                 self.count_error(record, thread)?;
             }
         }
@@ -549,11 +564,4 @@ pub fn last_number(db: &Connection) -> rusqlite::Result<i64> {
     let sql = "SELECT max(coalesce((SELECT max(n) FROM message_row), 0), \
                coalesce((SELECT max(n) FROM refusal_row), 0))";
     db.query_row(sql, [], |row| row.get(0))
-}
-
-/// Whether an attempt of the call `id` failed in `record`. If so, the index counts the failed
-/// attempt and the end of the call as a single failure.
-fn has_failed_attempt(record: &Record, id: CallId) -> bool {
-    let mut facts = record.facts.iter();
-    facts.any(|fact| matches!(fact, Fact::AttemptFailed { call, .. } if *call == id))
 }

@@ -6,11 +6,11 @@ use std::sync::LazyLock;
 use rusqlite::{Connection, OptionalExtension as _, Row, ToSql, params};
 
 use crate::contract::Gather;
-use crate::envelope::Message;
+use crate::envelope::{Message, MessageKind};
 use crate::ids::{CallId, ThreadId};
 use crate::limits;
 use crate::system::is_thread_cancelled;
-use crate::thread::{Closing, Record, has_reply};
+use crate::thread::{Closing, Record, RecordByCall};
 
 use super::calls::{closing, closing_of};
 
@@ -394,12 +394,12 @@ impl<'d> ThreadRows<'d> {
         &mut self,
         n: i64,
         (id, how, gather): (CallId, Closing, Option<Gather>),
-        record: &Record,
+        (record, by_call): (&Record, &RecordByCall<'_>),
     ) -> rusqlite::Result<()> {
         let Some(gather) = gather else { return self.end(n, how, record) };
         let thread = self.thread(n)?;
         let earlier = thread.and_then(|thread| closing_of(&thread.ended.as_ref()?.0));
-        let has_reply = record.result_of(id).is_some_and(|(_, result)| has_reply(&result));
+        let has_reply = by_call.result_of(id).any(|message| message.kind == MessageKind::Reply);
         self.end(n, how.of_group(earlier, gather, has_reply), record)
     }
 

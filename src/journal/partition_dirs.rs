@@ -14,16 +14,18 @@ pub fn partition_in(data: &Path, partition: u32) -> PathBuf {
 /// `data` itself contains a journal, or if there is no journal at all, returns only `data`, with
 /// `None` as the number.
 pub fn partitions_in(data: &Path) -> Vec<(Option<u32>, PathBuf)> {
+    let whole = || vec![(None, data.to_owned())];
+    // The usual answers need no look-up of every possible partition.
+    if may_have_journal(data) || !durable_file::may_exist(data) {
+        return whole();
+    }
+
     let all = (0..limits::PARTITIONS_MAX).map(|partition| {
         let directory = partition_in(data, partition);
         (Some(partition), directory)
     });
     let journals: Vec<_> = all.filter(|(_, directory)| may_have_journal(directory)).collect();
-    if journals.is_empty() || may_have_journal(data) {
-        vec![(None, data.to_owned())]
-    } else {
-        journals
-    }
+    if journals.is_empty() { whole() } else { journals }
 }
 
 /// Whether `data` contains a journal, or the journals of partitions. Also true if this process

@@ -9,15 +9,19 @@ mod permission_errors;
 mod renewed_subscription;
 mod shared_runtime;
 
+use std::collections::BTreeSet;
 use std::error::Error as _;
 use std::fmt;
-use std::path::PathBuf;
-use std::sync::Mutex;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_nats::{ConnectError, ConnectErrorKind, ConnectOptions, Event, ServerAddr};
 use futures_util::StreamExt as _;
+use tokio_rustls::rustls::pki_types::CertificateDer;
+use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 
 use crate::locks::locked;
 use crate::{durable_file, limits};
@@ -82,6 +86,8 @@ pub enum Error {
     Address { address: String },
     #[error("the credentials in {path}: {source}")]
     Credentials { path: PathBuf, source: std::io::Error },
+    #[error("the certificates in {path}: it {detail}")]
+    Authority { path: PathBuf, detail: String },
     /// No connection was made. `is_passing` is true if no server responded, so that a later attempt
     /// may succeed. `is_passing` is false if a server refused the credentials, or if TLS failed.
     #[error("cannot connect to NATS at {servers}: {detail}")]
@@ -120,12 +126,20 @@ pub async fn connect_with(
 
     let servers = options.servers.iter().map(parse).collect::<Result<Vec<_>, _>>()?;
     let denials = PermissionErrors::for_credentials(&options.credentials);
-    let noted = ConnectionLog::new(&denials, options, name);
+    let noted = Arc::new(ConnectionLog::new(&denials, options, name));
+    let noted_reasons = Arc::clone(&noted);
     let mut connecting = connect_options(&options.credentials)?
         .name(name)
         .connection_timeout(limits::NATS_CONNECT_TIMEOUT)
         .ping_interval(limits::NATS_PING_INTERVAL)
         .reconnect_delay_callback(backoff)
+        // This callback leaves the choice of the server to the client. An event of the client names
+        // only the kind of an error, such as `IO error` for a bad certificate. The pool of servers
+        // has the whole error.
+        .reconnect_to_server_callback(move |pool, _| {
+            noted_reasons.note_reasons(pool.into_iter().filter_map(|server| server.last_error));
+            std::future::ready(None)
+        })
         .event_callback(move |event| {
             noted.note(&event);
             std::future::ready(())
@@ -135,6 +149,7 @@ pub async fn connect_with(
     }
 
     if let Some(ca) = &options.ca {
+        check_authority(ca).map_err(|detail| Error::Authority { path: ca.clone(), detail })?;
         connecting = connecting.add_root_certificates(ca.clone()).require_tls(true);
     }
 
@@ -193,6 +208,11 @@ fn explain_failure(detail: &str, options: &Options) -> String {
              server's; make two: one of an authority, for `ca_file`, and one of the server that the \
              authority signs, with the server's host as subjectAltName; {ca}"
         )
+    } else if lower.contains("certificaterequired") {
+        format!(
+            "{detail}: the server demands a certificate of its clients, and this program shows none: \
+             remove `verify` from the `tls` section of the server"
+        )
     } else if lower.contains("certificate") {
         format!("{detail}: {ca}")
     } else if is_refusal(detail) {
@@ -210,6 +230,11 @@ fn explain_failure(detail: &str, options: &Options) -> String {
 fn is_refusal(detail: &str) -> bool {
     let lower = detail.to_lowercase();
     lower.contains("authorization") || lower.contains("authentication")
+}
+
+/// Whether an error of the NATS client states that the name of a server has no address.
+fn is_name_unknown(detail: &str) -> bool {
+    detail.ends_with(&ConnectErrorKind::Dns.to_string())
 }
 
 const ROUNDS_TO_SETTLE: u32 = 3;
@@ -250,6 +275,26 @@ pub async fn flush_and_await_denials(client: &Client, denials: &PermissionErrors
 /// Whether `address` is a valid address of a NATS server.
 pub fn is_address(address: &str) -> bool {
     address.parse::<ServerAddr>().is_ok_and(|parsed| !parsed.host().is_empty())
+}
+
+/// Checks the content of a PEM file of certificates to trust. `Err` contains the reason why the file
+/// cannot be used, as a predicate whose subject is the file. Without this check, the client would
+/// accept a file without certificates, and reject the certificate of each server.
+pub fn check_certificates(pem: &[u8]) -> Result<(), String> {
+    match CertificateDer::pem_slice_iter(pem).collect::<Result<Vec<_>, _>>() {
+        Err(error) => Err(format!("is no valid PEM: {error}")),
+        Ok(certificates) if certificates.is_empty() => {
+            Err("contains no certificate in PEM form".to_owned())
+        }
+        Ok(_) => Ok(()),
+    }
+}
+
+fn check_authority(ca: &Path) -> Result<(), String> {
+    let mut bytes = Vec::new();
+    let read = durable_file::open_regular(ca).and_then(|mut file| file.read_to_end(&mut bytes));
+    read.map_err(|error| format!("cannot be read: {error}"))?;
+    check_certificates(&bytes)
 }
 
 fn connect_options(credentials: &NatsCredentials) -> Result<ConnectOptions, Error> {
@@ -302,10 +347,31 @@ struct ConnectionLog {
     /// Number of received messages that were dropped because the process was too slow. Used to
     /// limit the log lines about dropped messages.
     dropped: AtomicU64,
-    /// Last error of the client during the current outage, or an empty string if the client has
-    /// reported none yet. `None` while the connection is up. Lock: several tasks of the client may
+    /// The current outage; `None` while the connection is up. Lock: several tasks of the client may
     /// report events at once.
-    outage: Mutex<Option<String>>,
+    outage: Mutex<Option<Outage>>,
+}
+
+/// An outage of a connection.
+#[derive(Debug, Default)]
+struct Outage {
+    /// Whether the client has tried to connect since the outage began. Before that, the errors of
+    /// the servers may be those of an earlier outage.
+    has_tried: bool,
+    /// The reasons that were logged. That of an expired certificate has the current time, and is
+    /// here without its digits.
+    reasons: BTreeSet<String>,
+}
+
+impl Outage {
+    /// Adds a reason. Returns false if it must not be logged, because it was logged already.
+    fn add_reason(&mut self, reason: &str) -> bool {
+        let mut key = reason.to_owned();
+        if key.contains("verification time") {
+            key.retain(|character| !character.is_ascii_digit());
+        }
+        self.reasons.len() < limits::NATS_OUTAGE_REASONS_MAX && self.reasons.insert(key)
+    }
 }
 
 impl ConnectionLog {
@@ -316,21 +382,17 @@ impl ConnectionLog {
         Self { name, denials: denials.clone(), options, dropped, outage: Mutex::default() }
     }
 
-    /// Adds advice to an error of the client. If a server refused the credentials, also stores the
-    /// result as the reason why later requests cannot be sent.
+    /// Adds advice to an error of the client.
     fn explain(&self, error: &str) -> String {
         let explained = explain_failure(error, &self.options);
         if !is_refusal(error) {
-            self.denials.set_refusal(None);
             return explained;
         }
 
-        let text = format!(
+        format!(
             "{explained}; a process reads its credentials at its start alone: restart it after \
              they were replaced"
-        );
-        self.denials.set_refusal(Some(text.clone()));
-        text
+        )
     }
 
     fn note(&self, event: &Event) {
@@ -347,7 +409,7 @@ impl ConnectionLog {
                 }
             }
             Event::Disconnected => {
-                *outage = Some(String::new());
+                *outage = Some(Outage::default());
                 // The NATS client logs the reason itself, directly before this event.
                 tracing::warn!(connection, "disconnected from NATS; reconnecting");
             }
@@ -356,22 +418,46 @@ impl ConnectionLog {
                 None => tracing::error!(connection, "error from the NATS server: {error}"),
             },
             Event::ClientError(error) => {
-                let text = self.explain(&error.to_string());
+                let error = error.to_string();
+                let text = self.explain(&error);
+                // A refusal is the reason why later requests cannot be sent.
+                self.denials.set_refusal(is_refusal(&error).then(|| text.clone()));
                 match &mut *outage {
-                    // The client tries to connect twice a second, possibly for hours. So an error
-                    // that repeats the last one is logged at debug level only.
-                    Some(last) if *last == text => tracing::debug!("NATS: {text}"),
-                    last => {
-                        let servers = self.options.servers.join(", ");
-                        tracing::warn!(connection, "NATS at {servers}: {text}");
-                        last.iter_mut().for_each(|last| last.clone_from(&text));
+                    Some(outage) => {
+                        outage.has_tried = true;
+                        // Before the next attempt, `note_reasons` logs the whole error. The client
+                        // does not keep an error about the name of a server.
+                        if is_name_unknown(&error) && outage.add_reason(&text) {
+                            tracing::warn!(connection, "NATS at {}: {text}", self.servers());
+                        } else {
+                            tracing::debug!("NATS: {text}");
+                        }
                     }
+                    None => tracing::warn!(connection, "NATS at {}: {text}", self.servers()),
                 }
             }
             // The pump delivers again, after a timeout, everything whose answer was dropped.
             Event::SlowConsumer(subscription) => self.note_dropped(*subscription),
             other => tracing::info!(connection, "NATS: {other}"),
         }
+    }
+
+    /// Logs why the servers cannot be reached, before another attempt to connect. `errors` are the
+    /// last errors of the servers. The client tries to connect twice a second, possibly for hours.
+    /// So each reason of an outage is logged once.
+    fn note_reasons(&self, errors: impl Iterator<Item = String>) {
+        let mut outage = locked(&self.outage);
+        let Some(outage) = outage.as_mut().filter(|outage| outage.has_tried) else { return };
+        let reasons = errors.map(|error| self.explain(&error));
+        let new: Vec<_> = reasons.filter(|reason| outage.add_reason(reason)).collect();
+        if !new.is_empty() {
+            let reasons = new.join("; ");
+            tracing::warn!(connection = self.name, "NATS at {}: {reasons}", self.servers());
+        }
+    }
+
+    fn servers(&self) -> String {
+        self.options.servers.join(", ")
     }
 
     /// Counts a message that was dropped. A program may flood a connection, so this method logs the
@@ -404,8 +490,12 @@ mod tests {
 
     /// Passes `events` to a [`ConnectionLog`], and returns the text that it logs.
     fn log_of(events: &[Event]) -> String {
+        logged(|log| events.iter().for_each(|event| log.note(event)))
+    }
+
+    /// Returns the text that a [`ConnectionLog`] logs in `report`.
+    fn logged(report: impl FnOnce(&ConnectionLog)) -> String {
         use std::io::Write;
-        use std::sync::Arc;
         #[derive(Clone, Default)]
         struct Log(Arc<Mutex<Vec<u8>>>);
         impl Write for Log {
@@ -424,7 +514,7 @@ mod tests {
             &nobody_at("nats://there"),
             "organism talk, listener echo",
         );
-        tracing::subscriber::with_default(logs, || events.iter().for_each(|e| noted.note(e)));
+        tracing::subscriber::with_default(logs, || report(&noted));
         String::from_utf8(log.0.lock().unwrap().clone()).unwrap()
     }
 
@@ -462,19 +552,72 @@ mod tests {
         assert!(text.lines().all(|line| line.contains("listener echo")), "{text}");
     }
 
+    fn failed(why: &str) -> Event {
+        Event::ClientError(async_nats::ClientError::Other(why.to_owned()))
+    }
+
     #[test]
     fn an_outage_is_logged_once_for_each_reason_and_its_end_once() {
-        let failed = |why: &str| Event::ClientError(async_nats::ClientError::Other(why.to_owned()));
-        let tries = vec![failed("refused"); 50];
-        let one = [vec![Event::Disconnected], tries.clone(), vec![failed("no such host")]].concat();
-        let text = log_of(&[one.clone(), vec![Event::Connected], one].concat());
+        // The client reports the kind of an error after each attempt, and has the whole error before
+        // the next one.
+        let outage = |log: &ConnectionLog, stale: Option<&str>| {
+            let errors = |text: &str| log.note_reasons([text.to_owned()].into_iter());
+            log.note(&Event::Disconnected);
+            stale.into_iter().for_each(errors);
+            for n in 0..50 {
+                log.note(&failed("IO error"));
+                errors("refused");
+                log.note(&failed("IO error"));
+                errors(&format!("expired: verification time {n}"));
+            }
+        };
+        let text = logged(|log| {
+            outage(log, None);
+            log.note(&Event::Connected);
+            outage(log, Some("error of the first outage"));
+        });
         let lines = |word: &str| text.lines().filter(|line| line.contains(word)).count();
         let counts =
-            ["reconnecting", "NATS at nats://there: nats: refused", "no such host", "again"];
+            ["reconnecting", "NATS at nats://there: refused", "verification time 0", "again"];
         assert_eq!(counts.map(lines), [2, 2, 2, 1], "{text}");
+        assert_eq!(text.lines().count(), 7, "{text}");
         // While connected, every error is logged.
-        let text = log_of(&tries);
+        let text = log_of(&vec![failed("refused"); 50]);
         assert_eq!(text.lines().count(), 50, "{text}");
+    }
+
+    #[test]
+    fn a_server_whose_name_has_no_address_is_logged_once_in_an_outage() {
+        let text = logged(|log| {
+            log.note(&Event::Disconnected);
+            for _ in 0..50 {
+                log.note(&failed(&ConnectErrorKind::Dns.to_string()));
+                log.note_reasons(std::iter::empty());
+            }
+        });
+        assert_eq!(text.matches("NATS at nats://there: nats: DNS error").count(), 1, "{text}");
+        assert_eq!(text.lines().count(), 2, "{text}");
+    }
+
+    #[test]
+    fn the_number_of_reasons_that_are_logged_for_an_outage_is_bounded() {
+        let mut outage = Outage::default();
+        let reasons = (0..2 * limits::NATS_OUTAGE_REASONS_MAX).map(|n| "x".repeat(n));
+        let new = reasons.filter(|reason| outage.add_reason(reason)).count();
+        assert_eq!(new, limits::NATS_OUTAGE_REASONS_MAX);
+    }
+
+    #[test]
+    fn each_reason_of_several_servers_is_named_once_with_advice() {
+        let text = logged(|log| {
+            log.note(&Event::Disconnected);
+            log.note(&failed("IO error"));
+            let expired = "IO error: invalid peer certificate: Expired";
+            let errors = [expired, "authorization violation", expired].map(str::to_owned);
+            log.note_reasons(errors.into_iter());
+        });
+        assert_eq!(text.matches("certificate: Expired: without `ca_file`").count(), 1, "{text}");
+        assert!(text.contains("; authorization violation: there are no credentials"), "{text}");
     }
 
     #[test]
@@ -485,6 +628,7 @@ mod tests {
             ("received corrupt message of type InvalidContentType", "speaks no TLS"),
             ("authorization violation", "nkey_file"),
             ("invalid peer certificate: UnknownIssuer", "ca_file"),
+            ("received fatal alert: CertificateRequired", "remove `verify`"),
             ("invalid peer certificate: Other(OtherError(CaUsedAsEndEntity))", "make two"),
         ] {
             let text = explain_failure(detail, &options);
@@ -498,7 +642,6 @@ mod tests {
         let denials = PermissionErrors::for_credentials(&credentials);
         let options = Options { credentials, ..nobody_at("nats://there") };
         let log = ConnectionLog::new(&denials, &options, "test");
-        let failed = |why: &str| Event::ClientError(async_nats::ClientError::Other(why.to_owned()));
         let refused = failed("authorization violation");
 
         log.note(&Event::Disconnected);
@@ -512,6 +655,19 @@ mod tests {
         log.note(&refused);
         log.note(&Event::Connected);
         assert_eq!(denials.refusal(), None);
+    }
+
+    #[test]
+    fn a_file_of_trusted_certificates_has_one() {
+        let key = "-----BEGIN PRIVATE KEY-----\nMAA=\n-----END PRIVATE KEY-----\n";
+        let certificate = "-----BEGIN CERTIFICATE-----\nMAA=\n-----END CERTIFICATE-----\n";
+        for text in ["", "<schema/>", key] {
+            let error = check_certificates(text.as_bytes()).unwrap_err();
+            assert!(error.contains("no certificate"), "{text}: {error}");
+        }
+        let cut = check_certificates(&certificate.as_bytes()[..40]).unwrap_err();
+        assert!(cut.contains("no valid PEM"), "{cut}");
+        assert_eq!(check_certificates([key, certificate].concat().as_bytes()), Ok(()));
     }
 
     #[test]

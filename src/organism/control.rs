@@ -7,9 +7,9 @@
 
 mod connection_bound;
 mod orphan_reaper;
+mod socket_place;
 
 use std::io;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +20,7 @@ use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinError, JoinHandle};
-use tokio::time::timeout;
+use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use super::access::{DeniedCaller, HostedConnections, SocketCaller};
 use super::partitioned::PartitionMap;
@@ -35,11 +35,12 @@ use crate::service::encoding;
 use crate::service::handshake::{Handshake, SocketRequest};
 use crate::service::{
     Error, PartitionUnavailable, PumpService, ReloadReport, ResponseSender, ServiceRequest,
-    ServiceResponse, SubmitUpdate, bind_socket, response_queue,
+    ServiceResponse, SubmitUpdate, response_queue,
 };
 use crate::thread::DecisionOrigin;
 use connection_bound::ConnectionBound;
 use orphan_reaper::reap_orphans;
+use socket_place::SocketPlace;
 
 /// Minimum size of one read in bytes. Most requests fit into one read. A larger buffer would cost
 /// memory, because each client that waits for results keeps its buffer.
@@ -234,7 +235,7 @@ impl ControlContext {
 }
 
 pub struct ControlServer {
-    path: PathBuf,
+    place: Arc<SocketPlace>,
     closing: watch::Sender<bool>,
     reaping: Option<JoinHandle<()>>,
     served: mpsc::Receiver<()>,
@@ -242,27 +243,18 @@ pub struct ControlServer {
 
 impl ControlServer {
     /// Opens the socket, and replaces the socket of a pump that has ended. The caller must hold the
-    /// journal's lock, which proves that no other pump runs.
+    /// journal's lock, which proves that no other pump runs. If the socket's file is removed
+    /// later, the server makes it again.
     pub fn open(path: &Path, context: ControlContext) -> io::Result<Self> {
-        // The socket gets its final name only when it is accessible to its owner alone, so that no
-        // other user can connect before that. Both names have one length, because the operating
-        // system limits the length of a socket's path.
-        let unready = path.with_extension("next");
-        match std::fs::remove_file(&unready) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
-
-        let listener = bind_socket(&unready)?;
-        std::fs::set_permissions(&unready, std::fs::Permissions::from_mode(0o600))?;
-        std::fs::rename(&unready, path)?;
+        let (place, listener) = SocketPlace::open(path)?;
+        let place = Arc::new(place);
         // Every connection holds a sender of this channel, so the channel closes when all
         // connections have ended.
         let (serving, served) = mpsc::channel(1);
         let (closing, closed) = watch::channel(false);
-        tokio::spawn(accept(listener, context, serving, closed));
+        tokio::spawn(accept(Arc::clone(&place), listener, context, serving, closed));
         let reaping = children::is_subreaper().then(|| tokio::spawn(reap_orphans()));
-        Ok(Self { path: path.to_owned(), closing, reaping, served })
+        Ok(Self { place, closing, reaping, served })
     }
 
     /// Stops accepting connections. Returns the connections that are still open.
@@ -273,10 +265,7 @@ impl ControlServer {
 
         // The path is removed first: clients that have connected by then are served, and no others
         // can connect.
-        if let Err(error) = std::fs::remove_file(&self.path) {
-            tracing::warn!("could not remove the control socket {}: {error}", self.path.display());
-        }
-
+        self.place.close();
         self.closing.send(true).ok();
         OpenConnections(self.served)
     }
@@ -288,8 +277,11 @@ impl ControlServer {
 ///
 /// If the sender of `closed` is dropped, the pump has ended without closing the socket. In this
 /// case, returns at once, and the waiting connections get no response.
+///
+/// If the socket's file is missing, continues with a new one.
 async fn accept(
-    listener: UnixListener,
+    place: Arc<SocketPlace>,
+    mut listener: UnixListener,
     context: ControlContext,
     serving: mpsc::Sender<()>,
     mut closed: watch::Receiver<bool>,
@@ -297,6 +289,8 @@ async fn accept(
     let connections = ConnectionBound::default();
     let mut hosted = HostedConnections::default();
     let mut failures = AcceptFailures::new("a connection on the control socket");
+    let mut checks = interval(limits::SOCKET_CHECK_INTERVAL);
+    checks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         let accepted = tokio::select! {
             // Checks for the close first: clients that still wait are served after the loop.
@@ -306,6 +300,13 @@ async fn accept(
                 Err(_) => return,
             },
             accepted = listener.accept() => accepted,
+            _ = checks.tick() => {
+                if let Some(restored) = place.restore() {
+                    let removed = std::mem::replace(&mut listener, restored);
+                    serve_waiting(removed, &context, &serving, &closed);
+                }
+                continue;
+            }
         };
         match accepted {
             Ok((stream, _)) => {
@@ -335,6 +336,17 @@ async fn accept(
         }
     }
 
+    serve_waiting(listener, &context, &serving, &closed);
+}
+
+/// Serves the connections that still wait to be accepted by a listener to which no client can
+/// connect any more.
+fn serve_waiting(
+    listener: UnixListener,
+    context: &ControlContext,
+    serving: &mpsc::Sender<()>,
+    closed: &watch::Receiver<bool>,
+) {
     // Accepts directly from the system, because the runtime may not have noticed the last
     // connections yet.
     let Ok(listener) = listener.into_std() else { return };

@@ -7,6 +7,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::ServiceResponse;
+use crate::limits;
 
 /// Version of the service protocol. Must be increased with every change of a request or a response,
 /// even if the change only adds a variant or an optional field. A program without the change could
@@ -50,6 +51,15 @@ pub fn decode<'l, T: Deserialize<'l>>(line: &'l [u8]) -> Result<T, DecodeError> 
 pub fn decode_request<'l, T: Deserialize<'l>>(line: &'l [u8]) -> Result<T, Vec<u8>> {
     decode(line).map_err(|error| match error {
         DecodeError::OtherVersion { theirs } => refuse_version(theirs),
+        // The control socket reads no further, so the line is cut off.
+        DecodeError::Malformed(_) if line.len() >= limits::FRAME_BYTES_MAX => {
+            let max = limits::FRAME_BYTES_MAX;
+            let response = ServiceResponse::failed(format_args!(
+                "nothing was done, because the request has more than {max} bytes; send less in \
+                 one request"
+            ));
+            encode(&response).expect("plain data is JSON")
+        }
         DecodeError::Malformed(error) => {
             let response = ServiceResponse::failed(format_args!(
                 "nothing was done, because it is not a request of version {VERSION} of the service \

@@ -133,7 +133,7 @@ replies = ["invoice-rejected"]
         description: "no listener: the kit for listeners in Python, to put beside your program",
         program: None,
         files: files!("python": "README.md", "organism_listener.py", "organism_bus.py",
-            "pyproject.toml"),
+            "organism_environment.py", "pyproject.toml"),
         config: "",
     },
     ShippedListener {

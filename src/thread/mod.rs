@@ -18,6 +18,7 @@ mod operator;
 mod pauses;
 mod rare_list;
 mod record;
+mod record_by_call;
 mod reopened;
 mod request_counts;
 mod reservations;
@@ -44,6 +45,7 @@ pub use operator::{
 pub use pauses::{Pause, PauseAction, PauseTarget, PauseVerb, Pauses};
 pub use rare_list::RareList;
 pub use record::{Input, RecalledResult, Record, Verdict};
+pub use record_by_call::RecordByCall;
 pub use reopened::{
     ReopenedCall, ReopenedCalls, ReopenedKind, ReopenedMessage, ReopenedNames, reopened_id,
 };

@@ -82,18 +82,16 @@ impl Record {
     /// belong to the result.
     pub fn result_of(&self, call: CallId) -> Option<(Closing, Vec<&Message>)> {
         let how = self.closing_of(call)?;
-        let is_part = |message: &Message| {
-            let is_result = matches!(message.kind, MessageKind::Reply | MessageKind::System);
-            let is_last = is_result && message.call.is_none();
-            message.cause == Some(call.0) && (is_last || mutant("repeat-what-led-there"))
-        };
-
-        let messages = self.facts.iter().filter_map(|fact| match fact {
-            Fact::Accepted { message, opening: None, .. } if is_part(message) => Some(&**message),
-            _ => None,
-        });
+        let messages = self.accepted_messages().filter(|message| is_result_part(message, call));
         Some((how, messages.collect()))
     }
+}
+
+/// Whether `message` belongs to the result of `call`, if the record of the message closes `call`.
+pub(super) fn is_result_part(message: &Message, call: CallId) -> bool {
+    let is_result = matches!(message.kind, MessageKind::Reply | MessageKind::System);
+    let is_last = is_result && message.call.is_none();
+    message.cause == Some(call.0) && (is_last || mutant("repeat-what-led-there"))
 }
 
 #[cfg(test)]

@@ -68,15 +68,17 @@ fn shown(value: &SqlValue) -> String {
 }
 
 fn try_rows(data: &Path, sql: &str) -> Result<Vec<String>, index::Error> {
-    with_index(data, &mut |reader| {
-        let mut rows = Vec::new();
-        run_sql(reader, sql, Duration::from_secs(60), &mut |_, row| {
-            let row = row.map(|row| row.iter().map(shown).collect::<Vec<_>>().join(" | "));
-            rows.extend(row);
-            true
-        })?;
-        Ok(rows)
-    })
+    with_index(data, &mut |reader| read_rows(reader, sql))
+}
+
+fn read_rows(reader: &mut IndexReader, sql: &str) -> Result<Vec<String>, index::Error> {
+    let mut rows = Vec::new();
+    run_sql(reader, sql, Duration::from_secs(60), &mut |_, row| {
+        let row = row.map(|row| row.iter().map(shown).collect::<Vec<_>>().join(" | "));
+        rows.extend(row);
+        true
+    })?;
+    Ok(rows)
 }
 
 fn rows(data: &Path, sql: &str) -> Vec<String> {
@@ -85,14 +87,15 @@ fn rows(data: &Path, sql: &str) -> Vec<String> {
 
 /// All rows of all views.
 fn contents(data: &Path) -> BTreeMap<&'static str, Vec<String>> {
-    VIEWS
-        .into_iter()
-        .map(|view| {
-            let mut all = rows(data, &format!("SELECT * FROM {view}"));
+    let of_all = with_index(data, &mut |reader| {
+        let mut of_view = |view| {
+            let mut all = read_rows(reader, &format!("SELECT * FROM {view}"))?;
             all.sort();
-            (view, all)
-        })
-        .collect()
+            Ok((view, all))
+        };
+        VIEWS.into_iter().map(&mut of_view).collect()
+    });
+    of_all.unwrap()
 }
 
 fn organism(place: &Place, args: &[&str]) -> Output {

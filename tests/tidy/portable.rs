@@ -53,9 +53,13 @@ fn is_gated(lines: &[&str], at: usize) -> bool {
 
 /// Lines of `text` that contain one of `names` and are compiled on every system.
 fn open_uses(text: &str, names: &[&str]) -> Vec<usize> {
+    let is_used = |line: &str| names.iter().any(|name| line.contains(name));
+    if !is_used(text) {
+        return Vec::new();
+    }
+
     let code = without_text(text);
     let lines: Vec<_> = text.lines().collect();
-    let is_used = |line: &str| names.iter().any(|name| line.contains(name));
     let used = code.lines().enumerate().filter(|(_, line)| is_used(line));
     used.map(|(at, _)| at).filter(|at| !is_gated(&lines, *at)).collect()
 }

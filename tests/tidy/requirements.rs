@@ -3,8 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::nothing;
-use crate::source::functions;
-use crate::tree::{read, rust};
+use crate::tree::{read, rust_functions};
 
 /// Each founding document: the first character of the ids of its requirements, and the number of
 /// its requirements.
@@ -43,9 +42,9 @@ fn required() -> BTreeSet<String> {
 /// Maps the location of each test to the requirement ids in the comments above the test.
 fn tests() -> BTreeMap<String, BTreeSet<String>> {
     let mut found = BTreeMap::new();
-    for file in rust() {
+    for (file, functions) in rust_functions() {
         let lines: Vec<_> = file.text.lines().collect();
-        for function in functions(&file.code) {
+        for function in functions {
             let above = lines[..function.line - 1].iter().rev();
             let own = above.take_while(|line| {
                 let line = line.trim_start();

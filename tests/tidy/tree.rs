@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-use crate::source;
+use crate::source::{self, Function};
 
 /// One text file of the repository.
 pub struct File {
@@ -43,6 +43,14 @@ pub fn files() -> &'static [File] {
 
 pub fn rust() -> impl Iterator<Item = &'static File> {
     files().iter().filter(|file| file.is_rust())
+}
+
+/// Every Rust file with its functions, which are found once.
+pub fn rust_functions() -> impl Iterator<Item = (&'static File, &'static [Function<'static>])> {
+    static FUNCTIONS: OnceLock<Vec<Vec<Function<'static>>>> = OnceLock::new();
+    let found =
+        FUNCTIONS.get_or_init(|| rust().map(|file| source::functions(&file.code)).collect());
+    rust().zip(found.iter().map(Vec::as_slice))
 }
 
 pub fn product() -> impl Iterator<Item = &'static File> {

@@ -23,8 +23,15 @@ import { parse, quoted, UnwritableAnswer } from "./xml.js";
 const ENVELOPE = "https://xml-pipeline.org/ns/envelope/v1";
 const REASON_CHARACTERS_MAX = 200;
 const RETRY_MILLISECONDS = 200;
-/** For how long a stopping listener waits for an unreachable server. */
+/** Number of different texts that are remembered as logged. */
+const LOGGED_TEXTS_MAX = 100;
+/**
+ * For how long a stopping listener waits for an unreachable server, and for how long an answer waits after an outage
+ * for the pump.
+ */
 const GRACE_MILLISECONDS = 5000;
+/** Within this time a server states that nobody subscribes to a subject. */
+const PROBE_MILLISECONDS = 500;
 const CALLER_GONE: ServiceFailure = { code: 499, reason: "its caller was gone before it was begun" };
 
 interface ServiceFailure {
@@ -46,6 +53,8 @@ class BusDelivery implements DeliveryChannel {
 
   constructor(
     readonly message: Msg,
+    /** Number of outages of the connection before this delivery. */
+    readonly outages: number,
     readonly publish: (subject: string, headers: Record<string, string>) => void,
   ) {
     this.reply = message.reply!;
@@ -132,10 +141,14 @@ class Bus {
   readonly #stopping = new AbortController();
   #working = 0;
   #isConnected = false;
+  #outages = 0;
+  /** Until this time, answers to deliveries from before the last outage wait for the pump. */
+  #pumpAwaitedUntil = 0;
   #client!: NatsConnection;
   #settled = 0;
   #denied: string | undefined;
-  #lastError: string | undefined;
+  /** What was logged since the connection was last made. */
+  readonly #logged = new Set<string>();
 
   constructor(
     readonly listener: Listener,
@@ -204,6 +217,7 @@ class Bus {
         if (client) {
           this.#client = client;
           this.#isConnected = true;
+          this.#logged.clear();
           return true;
         }
         connecting.then((late) => late.close()).catch(() => {});
@@ -222,10 +236,12 @@ class Bus {
     for await (const status of this.#client.status()) {
       if (status.type === "disconnect") {
         this.#isConnected = false;
+        this.#outages += 1;
         this.#logOnce(`disconnected from ${status.server}`);
       } else if (status.type === "reconnect") {
         this.#isConnected = true;
-        this.#lastError = undefined;
+        this.#pumpAwaitedUntil = performance.now() + GRACE_MILLISECONDS;
+        this.#logged.clear();
         this.#announce();
       } else if (status.type === "error") {
         this.#refuse(status.error);
@@ -237,7 +253,12 @@ class Bus {
 
   /** Ends the program on an error that waiting cannot repair. Logs every other error. */
   #refuse(error: Error): void {
-    const text = reasonOf(error);
+    const reason = reasonOf(error);
+    const text =
+      error instanceof errors.AuthorizationError
+        ? `${reason}: the servers do not take what they are shown: ${shownCredentials()}; after this was replaced, ` +
+          "restart the listener"
+        : reason;
     if (error instanceof errors.PermissionViolationError) {
       this.#reportDenied(error);
     }
@@ -267,10 +288,16 @@ class Bus {
       : subject.startsWith(this.#subject("re", ""));
   }
 
-  /** The client reconnects five times a second, possibly for hours, so an error is logged once. */
+  /**
+   * The client reconnects five times a second, possibly for hours, and two errors may alternate. So each text is
+   * logged once until the connection is made.
+   */
   #logOnce(text: string): void {
-    if (text !== this.#lastError) {
-      this.#lastError = text;
+    if (!this.#logged.has(text)) {
+      if (this.#logged.size >= LOGGED_TEXTS_MAX) {
+        this.#logged.clear();
+      }
+      this.#logged.add(text);
       log(text);
     }
   }
@@ -347,7 +374,7 @@ class Bus {
 
   #take(message: Msg | undefined): void {
     if (message?.reply) {
-      const task = new BusDelivery(message, (subject, values) => this.#publish(subject, values));
+      const task = new BusDelivery(message, this.#outages, (subject, values) => this.#publish(subject, values));
       this.#held.push(task);
       this.#waiting.push(task);
       this.#begin();
@@ -393,7 +420,7 @@ class Bus {
     // No keep-alive or heartbeat may follow the answer of a delivery.
     task.isSettled = true;
     this.#settled = performance.now();
-    await this.#connection();
+    await this.#untilSubscribed(task);
     this.#held.splice(this.#held.indexOf(task), 1);
     this.#sendResult(task, failure ? failed(failure) : answer);
   }
@@ -416,6 +443,32 @@ class Bus {
         return;
       }
       await sleep(10);
+    }
+  }
+
+  /**
+   * Waits after an outage until the pump subscribes to the answer of a delivery again. The servers drop an answer to
+   * which nobody subscribes. The time is limited, because the pump may have ended.
+   */
+  async #untilSubscribed(task: BusDelivery): Promise<void> {
+    const lease = headers();
+    Object.entries(this.#lease()).forEach(([name, value]) => lease.set(name, value));
+    for (;;) {
+      await this.#connection();
+      if (!this.#isConnected || task.outages === this.#outages || performance.now() > this.#pumpAwaitedUntil) {
+        return;
+      }
+      try {
+        // The pump does not respond to a keep-alive, but a server does for a subject that nobody subscribes to.
+        await this.#client.request(task.reply, "", { headers: lease, timeout: PROBE_MILLISECONDS });
+        // A stream that captures the subject has acknowledged the keep-alive.
+        return;
+      } catch (error) {
+        if (!(error instanceof errors.RequestError && error.isNoResponders()) && this.#isConnected) {
+          return;
+        }
+        await sleep(100);
+      }
     }
   }
 
@@ -450,6 +503,11 @@ function explained(error: unknown): string {
   if (/CERT|SELF_SIGNED|UNABLE_TO|ERR_TLS|ERR_SSL|ERR_OSSL/.test(code)) {
     const authority = process.env["ORGANISM_BUS_CA"] || "the system's authorities";
     throw new FatalError(`organism-listener: ${text} (${code}): a certificate problem: ORGANISM_BUS_CA trusts ${authority}`);
+  }
+  if (error instanceof errors.TimeoutError) {
+    // A client learns of this demand of TLS 1.3 only after its handshake, and nats.js does not report it.
+    return `${text}: the server did not accept the connection; if its \`tls\` section has \`verify\`, remove that: the \
+server demands a certificate of its clients, and a listener shows none`;
   }
   return code && !text.includes(code) ? `${text} (${code})` : text;
 }

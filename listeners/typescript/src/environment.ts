@@ -6,7 +6,11 @@ import { type Authenticator, type ConnectionOptions, credsAuthenticator, nkeyAut
 
 import { reasonOf } from "./program.js";
 
+/** For how long a server may take to accept a connection. */
+const CONNECT_MILLISECONDS = 5000;
 const LEASE_SECONDS_MAX = 30 * 24 * 3600;
+
+const ADDRESS = /^((nats|tls):\/\/)?(\[[0-9a-f:.]+\]|[^\s/:[\]]+)(:[0-9]{1,5})?(\/\S*)?$/i;
 
 /** Something that waiting does not mend. The program ends with this text. */
 export class FatalError extends Error {}
@@ -44,17 +48,18 @@ export function busEnvironment(): BusEnvironment {
 
 /** The options of the connection. Throws where a file cannot be used. */
 export function connectionOptions(place: BusEnvironment): ConnectionOptions {
-  const authority = content("ORGANISM_BUS_CA");
+  const authority = trustedCertificates();
   const authenticator = authenticatorOf();
   return {
-    servers: needed("ORGANISM_BUS_URL").split(",").map((url) => url.trim()),
+    servers: addresses(needed("ORGANISM_BUS_URL")),
     name: `listener ${place.listener} of ${place.organism}`,
     inboxPrefix: `_INBOX_${place.listener}`,
     maxReconnectAttempts: -1,
     reconnectTimeWait: 200,
     reconnectJitter: 50,
+    timeout: CONNECT_MILLISECONDS,
     ignoreAuthErrorAbort: true,
-    ...(authority ? { tls: { ca: authority.toString() } } : {}),
+    ...(authority ? { tls: { ca: authority } } : {}),
     ...(authenticator ? { authenticator } : {}),
   };
 }
@@ -77,6 +82,32 @@ function authenticatorOf(): Authenticator | undefined {
     throw new FatalError(`${reasonOf(error)}: with ${shownCredentials()}`);
   }
   return authenticator;
+}
+
+/** The certificates in the file that ORGANISM_BUS_CA names. Node.js takes a file without any for an empty list. */
+function trustedCertificates(): string | undefined {
+  const key = "ORGANISM_BUS_CA";
+  const text = content(key)?.toString();
+  if (text !== undefined && !text.includes("-----BEGIN CERTIFICATE-----")) {
+    throw new FatalError(
+      `${key} is \`${variable(key)}\`, which contains no certificate: name a PEM file with the certificate of the ` +
+        "authority that signed the certificates of the servers",
+    );
+  }
+  return text;
+}
+
+/** The addresses of the servers. The client would wait for ever for a server whose address is none. */
+function addresses(text: string): string[] {
+  const all = text.split(",").map((address) => address.trim());
+  const wrong = all.find((address) => !ADDRESS.test(address));
+  if (wrong !== undefined) {
+    throw new FatalError(
+      `ORGANISM_BUS_URL has \`${wrong}\`, not the address of a NATS server: write it like nats://127.0.0.1:4222 or ` +
+        "tls://host:4222",
+    );
+  }
+  return all;
 }
 
 /** The content of the file that a variable names. */

@@ -9,6 +9,7 @@ use std::time::Instant;
 use super::host::NatsShared;
 use crate::limits;
 use crate::locks::locked;
+use crate::nats::Message;
 
 /// Reports about denied operations that are not recorded yet. An interval begins with the first
 /// unrecorded report. At the end of the interval, its reports become one record.
@@ -19,6 +20,8 @@ pub(super) struct DeniedOperations {
     /// The distinct operations, in the order of their first reports.
     operations: Vec<String>,
     count: u64,
+    /// Number of reports in another form. Used to limit the log lines about them.
+    unreadable: u64,
 }
 
 /// The reports about denied operations that arrived in one interval.
@@ -74,6 +77,30 @@ fn operation(report: &[u8]) -> Option<&str> {
 }
 
 impl NatsShared {
+    /// Takes the report of a program about an operation that the servers denied to it. A program may
+    /// send many reports in another form, so one of these is logged only if their number is a power
+    /// of two.
+    pub(super) fn take_report(&self, message: &Message) {
+        let mut denied = self.denied_operations();
+        if denied.add(&message.payload, Instant::now()) {
+            return;
+        }
+
+        denied.unreadable += 1;
+        let count = denied.unreadable;
+        drop(denied);
+        if count.is_power_of_two() {
+            let listener = &self.options.listener;
+            let subject = &message.subject;
+            tracing::warn!(
+                %listener, count,
+                "ignored a report at {subject}, because it is neither `publish SUBJECT` nor \
+                 `subscribe SUBJECT` with a subject of at most {} printable ASCII characters",
+                limits::NATS_DENIED_SUBJECT_BYTES_MAX
+            );
+        }
+    }
+
     /// Ends the attempts whose deliveries the NATS servers did not permit. No listener has received
     /// these deliveries, so nothing else would end the attempts.
     pub(super) fn give_up_what_is_denied(self: &Arc<Self>, connection: Option<u64>) {

@@ -395,12 +395,7 @@ impl NatsShared {
                 let is_news = self.in_flight().record_presence();
                 return self.report_presence(is_news);
             }
-            SubjectScope::Denied => {
-                if !self.denied_operations().add(&message.payload, Instant::now()) {
-                    self.stray(message);
-                }
-                return;
-            }
+            SubjectScope::Denied => return self.take_report(message),
             SubjectScope::Attempt(token) => token,
         };
 

@@ -458,7 +458,8 @@ impl InFlightTable {
     }
 
     /// Marks all attempts as if the connection on which they were sent had broken, because their
-    /// answers may be lost. Only attempts without a lease are then given up, by `overdue`.
+    /// answers may be lost. Then `overdue` gives up attempts without a lease, and counts the other
+    /// attempts as lost if their leases end.
     pub fn lose_answers(&mut self) {
         self.attempts.values_mut().for_each(|attempt| attempt.connection = 0);
     }
@@ -466,7 +467,8 @@ impl InFlightTable {
     /// Gives up the attempts that will get no answer, and returns each with one of these reasons:
     /// - Its cancellation deadline has passed. If `waits_for_end` is set, this counts only if no
     ///   lease for the attempt is valid any more.
-    /// - Its replica has stopped renewing the lease.
+    /// - Its replica has stopped renewing the lease. If the attempt was published on a connection
+    ///   that has broken, it is lost, because it may have been answered; otherwise it has crashed.
     /// - It has no lease, and was published on a connection that has broken.
     ///
     /// `connection` is the number of the current connection. If it is `None`, or if the previous
@@ -546,26 +548,30 @@ impl InFlightAttempt {
             return Some(AttemptFailure::Crashed { detail });
         }
 
+        // The answer may have been sent while this host was disconnected, and no event would report
+        // that.
+        let may_be_answered = connection.is_some_and(|connection| self.connection < connection);
         match self.lives_until {
             Some(until) if until <= now => {
-                let detail = format!(
-                    "the replica that handled the delivery is gone: no keep-alive for {} s",
-                    self.lease.as_secs_f64()
-                );
-                Some(AttemptFailure::Crashed { detail })
+                let silence = format!("no keep-alive for {} s", self.lease.as_secs_f64());
+                Some(if may_be_answered {
+                    AttemptFailure::Lost { detail: format!("{ANSWER_LOST}, and {silence}") }
+                } else {
+                    let gone = "the replica that handled the delivery is gone";
+                    AttemptFailure::Crashed { detail: format!("{gone}: {silence}") }
+                })
             }
-            // The answer may have been sent while this host was disconnected, and no event would
-            // report that.
-            None if connection.is_some_and(|connection| self.connection < connection) => {
-                let detail = "the connection to NATS broke, or its answers were denied, while it \
-                              was out"
-                    .to_owned();
-                Some(AttemptFailure::Lost { detail })
+            None if may_be_answered => {
+                Some(AttemptFailure::Lost { detail: ANSWER_LOST.to_owned() })
             }
             _ => None,
         }
     }
 }
+
+/// Why the answer to an attempt may be lost.
+const ANSWER_LOST: &str =
+    "the connection to NATS broke, or its answers were denied, while it was out";
 
 /// Adds an attempt to a list of the last [`limits::NATS_LATE_MAX`] attempts.
 fn remember(past: &mut VecDeque<PastAttempt>, attempt: PastAttempt) {
@@ -701,6 +707,20 @@ mod tests {
         in_flight.leases(Some(LEASE), now);
         in_flight.take(1, key(1), 1, now);
         assert_eq!(overdue(&mut in_flight, 2, now, LEASE / 2), []);
+    }
+
+    #[test]
+    fn a_lease_that_ends_after_a_broken_connection_is_a_lost_attempt_and_no_crash() {
+        let (mut in_flight, now) = in_flight();
+        in_flight.leases(Some(LEASE), now);
+        in_flight.take(1, key(1), 1, now);
+        in_flight.take(2, key(2), 2, now);
+        in_flight.looked = now + LEASE;
+        let overdue = in_flight.overdue(Some(2), now + LEASE);
+        let failure = |n: u32| &overdue.iter().find(|(of, _)| *of == key(n)).unwrap().1;
+        let AttemptFailure::Lost { detail } = failure(1) else { panic!("{overdue:?}") };
+        assert!(detail.contains("broke") && detail.ends_with("for 5 s"), "{detail}");
+        let AttemptFailure::Crashed { .. } = failure(2) else { panic!("{overdue:?}") };
     }
 
     #[test]

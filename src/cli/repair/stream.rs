@@ -113,7 +113,7 @@ pub fn accept(
     let results = accept_stream_damage(config, accepted, note)?;
     let (partitions, failure) = split_failures(results);
     if failure.is_none() || !partitions.is_empty() {
-        print_accepted(&partitions, accepted, is_json)?;
+        print_accepted(config, &partitions, accepted, is_json)?;
     }
 
     exit_code(failure)
@@ -126,6 +126,7 @@ const STREAM_ADVICE: &str = "take out those with the text that must go, in the s
 
 /// Prints the accepted damage of each stream.
 fn print_accepted(
+    config: &Config,
     partitions: &[(String, AcceptedStreamDamage)],
     accepted: AcceptedDamage,
     is_json: bool,
@@ -151,7 +152,7 @@ fn print_accepted(
         let is_recorded = !lines.is_empty();
         lines.insert(0, format!("stream       {stream}"));
         lines.extend(copy_lines(copies, STREAM_ADVICE));
-        lines.push(last_line(is_recorded, nothing_accepted(accepted)));
+        lines.push(last_line(config, is_recorded, nothing_accepted(accepted)));
         put(&lines.join("\n"))?;
     }
 

@@ -2,7 +2,7 @@
 //!
 //! A commit is encoded as one or more parts, and each part is one message. Only a large commit has
 //! several parts. A part begins with a line of JSON, such as
-//! `{"organism":2,"epoch":3,"part":1,"parts":1}`, and its body follows. The bodies of all parts,
+//! `{"organism":3,"epoch":3,"part":1,"parts":1}`, and its body follows. The bodies of all parts,
 //! joined in order, are a sequence of items. Each item begins with a line of JSON, which states the
 //! kind of the item and the number of bytes that follow. Then come these bytes and a line feed:
 //!

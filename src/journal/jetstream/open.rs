@@ -237,6 +237,30 @@ pub(super) fn found(
     Ok(Some((journal, mark)))
 }
 
+/// Refuses a directory whose journal follows no stream, as [`found`] does. Must be called before
+/// the lease is looked up, because that begins a journal on the servers if they have none. So
+/// nothing is written for a command that is then refused.
+pub(super) fn refuse_embedded(
+    opening: &LockedJournalDir,
+    api: &JetStreamApi,
+    options: &Options,
+    member: &JoiningHost<'_>,
+) -> Result<(), Error> {
+    // A damaged file may be the host's copy of the stream. The later steps report it, or replace
+    // it.
+    if !opening.exists() || !matches!(opening.found(), Ok((_, None))) {
+        return Ok(());
+    }
+
+    if !partition_count::is_empty(api, options)?
+        && let Some(theirs) = partition_count::begun(api, options)?
+    {
+        member.admit(api, options, theirs)?;
+    }
+
+    found(opening, api, options).map(drop)
+}
+
 pub(super) fn foreign_journal(data: &Path, options: &Options, what: &str) -> Error {
     let detail = format!(
         "{what} the stream {}: name another directory, or find the stream it belongs to",

@@ -32,7 +32,7 @@ use super::commit_codec::CommitEncoder;
 use super::identity::JoiningHost;
 use super::lease::{Lease, LeaseEntry};
 use super::lease_renewal::LeaseRenewal;
-use super::open::{connect, found};
+use super::open::{connect, found, refuse_embedded};
 use super::projection_alignment::{ComparedProjection, ProjectionAlignment, ProjectionComparison};
 use super::repair_note::{read_note, recorded, write_note};
 use super::set_aside::{has_database, move_file, unused};
@@ -92,6 +92,7 @@ pub fn repair(
     let opening = LockedJournalDir::begin(data, state)?.with_copies(options.checkpoints.as_deref());
     let api = connect(servers, options)?;
     let member = JoiningHost::new(data, state);
+    refuse_embedded(&opening, &api, options, &member)?;
     let lease = Lease::of(&api, options, LeaseEntry::here(data), &member)?;
     let noted = read_note(options, state)?;
     let free = match lease.wait_until_free(options) {

@@ -17,7 +17,7 @@ use super::api::{ApiFailure, JetStreamApi, code};
 use super::first_message;
 use super::identity::JoiningHost;
 use super::lease::{LastSeen, Lease, LeaseAvailability, LeaseEntry};
-use super::open::{connect, foreign_journal, found};
+use super::open::{connect, foreign_journal, found, refuse_embedded};
 use super::projection_catch_up::{self, StreamProgress};
 use super::repair_note::refuse_unfinished;
 use super::{Options, StreamJournal, read_failed};
@@ -83,6 +83,7 @@ impl Standby {
         }
         let opening = opening.with_copies(options.checkpoints.as_deref());
         let api = connect(servers, options)?;
+        refuse_embedded(&opening, &api, options, member)?;
         let lease = Lease::of(&api, options, LeaseEntry::here(member.data), member)?;
         let followed = FollowedProjection::Cold(Box::new(opening));
         let directories =

@@ -4,6 +4,8 @@ use std::path::Path;
 
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
+use rustix::fs::Access;
+use rustix::io::Errno;
 
 use crate::journal::Error;
 use crate::limits;
@@ -20,11 +22,30 @@ pub fn unusable(path: &Path, error: rusqlite::Error) -> Error {
         Some(ErrorCode::NotADatabase) => {
             Error::Unreadable { path: path.display().to_string(), detail: text }
         }
-        Some(ErrorCode::DatabaseCorrupt) => Error::broken(0, text),
+        Some(ErrorCode::DatabaseCorrupt) => Error::broken(0, text + foreign_log_advice(path)),
+        // The file is not opened for this check: closing it would release locks of SQLite on it.
+        Some(ErrorCode::CannotOpen) => match rustix::fs::access(path, Access::READ_OK) {
+            Err(denied @ Errno::ACCESS) => {
+                Error::io(format!("{} cannot be read", path.display()))(denied.into())
+            }
+            _ => Error::sqlite(path.display().to_string())(error),
+        },
         Some(ErrorCode::Unknown) if text.contains("no such table") => {
             Error::Unreadable { path: path.display().to_string(), detail: text }
         }
         _ => Error::sqlite(path.display().to_string())(error),
+    }
+}
+
+/// Returns advice to add to a report of damage in the database `path`. SQLite reads the write-ahead
+/// log that is beside a database also if it belongs to an earlier database of this path. Empty if
+/// there is no log.
+pub fn foreign_log_advice(path: &Path) -> &'static str {
+    if has_log(path) {
+        "; if `journal.db` was put there from a copy without a log of its own, stop the organism and \
+         move `journal.db-wal` and `journal.db-shm` away: they may belong to the file before it"
+    } else {
+        ""
     }
 }
 
@@ -68,13 +89,14 @@ fn may_not_write(error: &rusqlite::Error) -> bool {
 /// write-ahead log, because reading it requires a shared-memory file, which SQLite cannot create in
 /// such a directory.
 fn connect_immutable(path: &Path) -> Option<rusqlite::Result<Connection>> {
+    if has_log(path) { None } else { Some(connect_unchanging(path)) }
+}
+
+/// Whether a write-ahead log with content is beside the database `path`.
+fn has_log(path: &Path) -> bool {
     let mut log = path.as_os_str().to_owned();
     log.push("-wal");
-    if Path::new(&log).metadata().is_ok_and(|log| log.len() > 0) {
-        return None;
-    }
-
-    Some(connect_unchanging(path))
+    Path::new(&log).metadata().is_ok_and(|log| log.len() > 0)
 }
 
 /// Opens a journal's file that no process changes. SQLite then creates no files beside it, and

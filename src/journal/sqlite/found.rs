@@ -5,8 +5,10 @@ use std::path::PathBuf;
 use uuid::Uuid;
 
 use crate::ids::Position;
+use crate::journal::Error;
 use crate::thread::AcceptedLoss;
 
+use super::directory::DATABASE;
 use super::repair::TakenOut;
 
 /// Content of a journal's path before the journal is opened.
@@ -16,6 +18,22 @@ pub(super) enum JournalPlace {
     Free { set_aside: Option<PathBuf> },
     /// A journal's file, with the values of [`super::open::LockedJournalDir::found`].
     Taken { journal: Uuid, mark: Option<String> },
+}
+
+/// Returns the error for a journal whose metadata cannot be used because of the damage `detail`. If
+/// its last position is not legible either, no repair can keep a part of the journal, so the error
+/// also names the way on without a backup.
+pub(super) fn without_metadata(detail: &str, has_legible_end: bool) -> Error {
+    let mut text = format!(
+        "{detail}. Keep a copy of its directory, and restore a backup (docs/OPERATIONS.md, Restore)"
+    );
+    if !has_legible_end {
+        text += &format!(
+            ". Without a backup, move `{DATABASE}` and the files that begin with its name away, and \
+             begin anew with `organism repair --accept-loss`"
+        );
+    }
+    Error::broken(0, text)
 }
 
 /// State of a journal when it was opened.

@@ -254,8 +254,9 @@ impl JournalFile {
         let detail = format!(
             "{} was moved, removed or replaced while a pump had it open, and that file has the \
              records up to {last}. If it was moved, put it back, with the file `{DATABASE}-wal` that \
-             was beside it; otherwise, restore a backup (docs/OPERATIONS.md, Restore), or go on \
-             without what is missing with `organism repair --accept-loss`",
+             was beside it. Otherwise, move `{DATABASE}-wal` and `{DATABASE}-shm` away, which \
+             belong to that file, and then restore a backup (docs/OPERATIONS.md, Restore), or go \
+             on without what is missing with `organism repair --accept-loss`",
             path.display()
         );
         Err(Error::broken(0, detail))

@@ -1,4 +1,6 @@
 //! Opens a journal for writing. Nothing is written before every record in the file is verified.
+//! Exception: a pump that starts from a snapshot first verifies only the records after the
+//! snapshot. A background thread then verifies the earlier records.
 
 use std::path::{Path, PathBuf};
 
@@ -30,7 +32,7 @@ use super::connect::keep_plans;
 use super::creation::create;
 use super::directory::{self, DATABASE, make};
 use super::directory_lock::DirectoryLock;
-use super::found::{FoundJournal, JournalPlace};
+use super::found::{FoundJournal, JournalPlace, without_metadata};
 use super::repair::{
     TableRepair, drop_checkpoints_after, keep_uncovered_aside, set_file_aside, set_logs_aside,
 };
@@ -482,12 +484,21 @@ impl LockedJournalDir {
                 let set_aside = Some(set_file_aside(&self.data)?);
                 Ok(JournalPlace::Free { set_aside })
             }
+            Err(Error::Broken { position: 0, detail }) => {
+                Err(without_metadata(&detail, self.has_legible_end()))
+            }
             Err(error) => Err(error),
         }
     }
 
     fn is_no_journal(&self) -> bool {
         matches!(JournalReader::open(&self.data), Err(Error::Unreadable { .. }))
+    }
+
+    /// Whether the position of the last record can be read. If so, records may be whole although
+    /// the metadata is damaged.
+    fn has_legible_end(&self) -> bool {
+        JournalReader::open(&self.data).and_then(|reader| reader.last()).is_ok()
     }
 
     /// Reads the records up to `end`, and compares them with the watermark and the checkpoints

@@ -17,7 +17,7 @@ use crate::limits;
 use crate::metrics::Counter;
 use crate::thread::text::InternedNames;
 
-use super::connect::{connect, connect_unchanging, unusable};
+use super::connect::{connect, connect_unchanging, foreign_log_advice, unusable};
 use super::directory::DATABASE;
 use super::{row, write};
 
@@ -517,7 +517,8 @@ impl JournalReader {
         };
 
         if is_damaged {
-            Error::broken(0, format!("{what} cannot be read: {error}"))
+            let advice = foreign_log_advice(&self.data.join(DATABASE));
+            Error::broken(0, format!("{what} cannot be read: {error}{advice}"))
         } else {
             Error::sqlite(format!("reading {what} from {}", self.data.display()))(error)
         }

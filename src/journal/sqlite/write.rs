@@ -1,9 +1,10 @@
 //! Runs the SQL statements that write one commit to a journal's file.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rusqlite::types::{ToSqlOutput, ValueRef};
 use rusqlite::{Connection, ErrorCode};
+use rustix::fs::Access;
 
 use crate::failpoint::failpoint;
 use crate::ids::Digest;
@@ -77,11 +78,19 @@ pub fn failed_while(context: &'static str) -> impl FnOnce(rusqlite::Error) -> Er
 }
 
 /// Returns a function that converts an error of SQLite as [`failed_while`] does. If this user may
-/// not write `file` or its directory, the converted error names `file`.
+/// not write `file`, a file of SQLite beside it, or their directory, the converted error names the
+/// first of these files that this user may not write, or `file`.
 pub fn failed_on(file: &Path, context: &'static str) -> impl FnOnce(rusqlite::Error) -> Error {
-    let file = file.display().to_string();
+    let file = file.to_owned();
     move |error| match error.sqlite_error_code() {
         Some(ErrorCode::ReadOnly) => {
+            let beside = ["", "-wal", "-shm"].map(|end| {
+                let mut name = file.clone().into_os_string();
+                name.push(end);
+                PathBuf::from(name)
+            });
+            let denied = beside.iter().find(|file| is_denied(file)).unwrap_or(&file);
+            let file = denied.display();
             let denied = std::io::Error::new(
                 std::io::ErrorKind::PermissionDenied,
                 "this user may not write this file, or may not write in its directory",
@@ -90,6 +99,14 @@ pub fn failed_on(file: &Path, context: &'static str) -> impl FnOnce(rusqlite::Er
         }
         _ => failed_while(context)(error),
     }
+}
+
+/// Whether this user may not write an existing file.
+fn is_denied(file: &Path) -> bool {
+    use rustix::io::Errno;
+
+    let accessed = rustix::fs::access(file, Access::WRITE_OK);
+    matches!(accessed, Err(Errno::ACCESS | Errno::PERM | Errno::ROFS))
 }
 
 pub fn epoch(db: &Connection) -> rusqlite::Result<u32> {

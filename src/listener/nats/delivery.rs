@@ -31,6 +31,11 @@ pub(super) struct NatsSender {
 }
 
 impl NatsSender {
+    /// Returns the number of the current connection, or of the last one while disconnected.
+    pub fn connection(&self) -> u64 {
+        self.client.statistics().connects.load(Ordering::Relaxed)
+    }
+
     pub async fn publish(
         &self,
         subject: String,
@@ -89,6 +94,8 @@ impl NatsSender {
 #[derive(Debug)]
 pub(super) struct DeliveryTask {
     pub reply: String,
+    /// Number of the connection on which the delivery arrived.
+    pub connection: u64,
     call: String,
     attempt: String,
     is_cancelled: AtomicBool,
@@ -106,6 +113,7 @@ impl DeliveryTask {
 
         Some(Self {
             reply: message.reply.as_ref()?.to_string(),
+            connection: sender.connection(),
             call: header(header_names::CALL),
             attempt: header(header_names::ATTEMPT),
             is_cancelled: AtomicBool::new(false),

@@ -8,9 +8,8 @@ mod endpoint;
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::rc::Rc;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, OnceLock};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use futures_util::StreamExt as _;
 use futures_util::stream::select_all;
@@ -18,7 +17,7 @@ use rand_core::{OsRng, RngCore as _};
 use tokio::runtime::Handle;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
-use tokio::time::{sleep_until, timeout, timeout_at};
+use tokio::time::{sleep, sleep_until, timeout, timeout_at};
 
 use super::connection::missing_memory;
 use super::payload::Reply;
@@ -30,8 +29,8 @@ use crate::bus::nats::{ListenerSubjects, header_names};
 use crate::limits;
 use crate::locks::locked;
 use crate::nats::{
-    Client, HeaderMap, Message, PermissionError, PermissionErrors, SharedRuntime, SubscribeError,
-    Subscriber, connect_with_denials,
+    self, HeaderMap, Message, PermissionError, PermissionErrors, RequestErrorKind, SharedRuntime,
+    State, SubscribeError, Subscriber, connect_with,
 };
 use delivery::{DeliveryTask, NatsSender, TaskResult};
 pub use endpoint::NatsEndpoint;
@@ -66,7 +65,7 @@ pub(super) fn serve(
     let state = drive.wait(opening).unwrap_or_else(|| Err(ENDED.to_owned()))?;
     let mut answered = None;
     while let Some((message, task)) = line.next(&drive) {
-        state.attend(&message, &task, handle);
+        state.attend(&drive, &message, &task, handle);
         answered = Some(Instant::now());
     }
 
@@ -123,6 +122,10 @@ struct KitState {
     /// replica remembers.
     own_subject: String,
     memory: Mutex<CallMemory<Vec<Received>>>,
+    /// Number of the last connection, and the time until which answers to deliveries from before
+    /// that connection wait for the pump. Lock: tasks of the runtime begin this time, and the
+    /// serving thread reads it.
+    pump_awaited: Mutex<Option<(u64, Instant)>>,
 }
 
 impl KitState {
@@ -135,10 +138,10 @@ impl KitState {
         runtime: &Handle,
     ) -> Result<Arc<Self>, String> {
         let name = format!("listener {} of {}", place.listener, place.organism);
-        let connected = connect_with_denials(&place.servers, &name).await;
+        let subjects = ListenerSubjects::new(&place.organism, &place.listener);
+        let connected = connect_with(&place.servers, &name, Some(&subjects.inbox())).await;
         let (client, denials) = connected.map_err(|e| e.to_string())?;
 
-        let subjects = ListenerSubjects::new(&place.organism, &place.listener);
         let leave_by = Arc::new(OnceLock::new());
         let runtime = runtime.clone();
         let by = Arc::clone(&leave_by);
@@ -161,6 +164,7 @@ impl KitState {
             denials,
             own_subject,
             memory,
+            pump_awaited: Mutex::default(),
         });
 
         let failed = |e: SubscribeError| format!("cannot subscribe: {e}");
@@ -286,12 +290,13 @@ impl KitState {
     /// that this replica holds.
     async fn live(self: Arc<Self>) {
         let mut beat = tokio::time::interval(self.place.lease / 3);
-        let connections = |client: &Client| client.statistics().connects.load(Ordering::Relaxed);
         let mut announced = 0;
 
         loop {
             beat.tick().await;
-            let connection = connections(&self.sender.client);
+            let connection = self.sender.connection();
+            // The time begins with the connection, also if no answer waits yet.
+            self.pump_awaited_until(connection);
             let mut subjects: Vec<_> = locked(&self.held).iter().map(|t| t.reply.clone()).collect();
             if announced != connection && !self.is_leaving() {
                 announced = connection;
@@ -332,6 +337,7 @@ impl KitState {
     /// Handles one delivery and sends the answer or the error.
     fn attend(
         &self,
+        drive: &SharedRuntime,
         message: &Message,
         task: &Arc<DeliveryTask>,
         handle: &mut dyn FnMut(&Request) -> Result<Reply, HandlerFailure>,
@@ -365,7 +371,13 @@ impl KitState {
             Err(_) => Err((FAILED, "the handler panicked".to_owned())),
         };
 
-        self.settle(task, verdict, begun.elapsed());
+        let took = begun.elapsed();
+        let failed = verdict.as_ref().err().map(|(_, why)| why.clone());
+        self.service.count(took, failed);
+        if self.is_connection_lost(task) {
+            drive.wait(self.until_subscribed(task));
+        }
+        self.settle(task, verdict);
         if let Err(panic) = attended {
             // After a panic, the state of the handler is unknown, so the panic goes on.
             self.sender.flush();
@@ -406,11 +418,59 @@ impl KitState {
         }
     }
 
-    fn settle(&self, task: &Arc<DeliveryTask>, verdict: TaskResult, took: Duration) {
+    /// Whether the connection on which a delivery arrived is lost.
+    fn is_connection_lost(&self, task: &DeliveryTask) -> bool {
+        let is_connected = self.sender.client.connection_state() == State::Connected;
+        !is_connected || self.sender.connection() != task.connection
+    }
+
+    /// Waits after an outage until the pump subscribes to the answer of a delivery again. The
+    /// servers drop an answer without a subscriber. The time is limited, because the pump may have
+    /// ended.
+    async fn until_subscribed(&self, task: &DeliveryTask) {
+        loop {
+            if self.sender.client.connection_state() != State::Connected {
+                if self.leave_by.get().is_some_and(|by| *by <= Instant::now()) {
+                    return;
+                }
+                sleep(limits::NATS_REQUEST_RETRY).await;
+                continue;
+            }
+
+            let connection = self.sender.connection();
+            if connection == task.connection || self.pump_awaited_until(connection) < Instant::now()
+            {
+                return;
+            }
+            // The pump does not respond to a keep-alive, but a server does for a subject that nobody
+            // subscribes to.
+            let probe = nats::Request::new().headers(self.lease());
+            let probe = probe.timeout(Some(limits::KIT_PROBE_TIMEOUT));
+            let response = self.sender.client.send_request(task.reply.clone(), probe).await;
+            let lacks_subscriber =
+                response.is_err_and(|error| error.kind() == RequestErrorKind::NoResponders);
+            // The number of the connection stays the same while it is lost.
+            let is_connected = self.sender.client.connection_state() == State::Connected;
+            if !lacks_subscriber && is_connected && connection == self.sender.connection() {
+                return;
+            }
+            sleep(limits::NATS_REQUEST_RETRY).await;
+        }
+    }
+
+    /// Returns the time until which answers to deliveries from before the connection with this
+    /// number wait for the pump.
+    fn pump_awaited_until(&self, connection: u64) -> Instant {
+        let mut awaited = locked(&self.pump_awaited);
+        if awaited.is_none_or(|(of, _)| of != connection) {
+            *awaited = Some((connection, Instant::now() + limits::CANCEL_GRACE));
+        }
+        awaited.map_or_else(Instant::now, |(_, until)| until)
+    }
+
+    fn settle(&self, task: &Arc<DeliveryTask>, verdict: TaskResult) {
         // Removed before the answer is sent: no keep-alive may follow the answer of a delivery.
         locked(&self.held).retain(|held| !Arc::ptr_eq(held, task));
-        let failed = verdict.as_ref().err().map(|(_, why)| why.clone());
-        self.service.count(took, failed);
         task.answer(verdict);
     }
 }

@@ -58,6 +58,11 @@ impl SeedFolder {
         self.directory.join(format!("{user}.old.nk"))
     }
 
+    /// Whether a user has an old key, which stays valid until it is retired.
+    pub fn has_old(&self, user: &str) -> bool {
+        self.old(user).exists()
+    }
+
     /// Returns the public keys of a user, the current one first. Makes a key if the user has none.
     pub fn of(&self, user: &str) -> Result<Vec<String>, KeyError> {
         let path = self.path(user);

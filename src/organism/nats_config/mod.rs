@@ -89,6 +89,8 @@ pub struct WrittenFiles {
     /// because the directory has no seed of them. A person had added these users, or the seeds were
     /// removed.
     pub dropped: Vec<String>,
+    /// Users whose old keys were to be retired, and who have none.
+    pub without_old_key: Vec<String>,
 }
 
 /// Makes missing keys and rewrites all configs.
@@ -118,7 +120,12 @@ pub fn write(config: &Config, options: &Options) -> Result<WrittenFiles, Error> 
     }
 
     let dropped = keys.foreign_users();
+    let mut without_old_key = Vec::new();
     for (user, rotation) in &options.rotate {
+        // A renewal of the same command may have kept an old key.
+        if *rotation == KeyRotation::Retire && !keys.has_old(user) {
+            without_old_key.push(user.clone());
+        }
         keys.rotate(user, *rotation)?;
     }
 
@@ -143,7 +150,7 @@ pub fn write(config: &Config, options: &Options) -> Result<WrittenFiles, Error> 
     // Ordering rule: written last. A renewal of a key is complete once this file names the new key.
     let accounts = server::accounts(&config.name, &granted);
     put(&options.directory.join("accounts.conf"), &accounts)?;
-    Ok(WrittenFiles { servers, seeds, dropped })
+    Ok(WrittenFiles { servers, seeds, dropped, without_old_key })
 }
 
 fn nodes_differ(nodes: &[ServerNode]) -> Result<(), Error> {

@@ -17,7 +17,9 @@ use crate::ids::{Attempt, CallId, ListenerName};
 use crate::mutant::mutant;
 use crate::pump::core::Effect;
 use crate::system::ErrorCode;
-use crate::thread::{Call, Closing, Fact, Input, Map, Opener, Opening, Record, State};
+use crate::thread::{
+    Call, Closing, Fact, Input, Map, Opener, Opening, Record, RecordByCall, State,
+};
 use crate::trace::{AttributeValue, Span, SpanId, SpanKind, SpanTracer, TraceParent};
 
 pub(super) struct PumpSpans {
@@ -60,6 +62,7 @@ impl PumpSpans {
     pub fn record_facts(&mut self, record: &Record, state: &State) {
         self.recorded = record.time;
         self.recorded_uptime = since_boot();
+        let by_call = RecordByCall::of(record);
         for fact in &record.facts {
             match fact {
                 Fact::Accepted { message, opening: Some(opening), .. } => {
@@ -73,7 +76,9 @@ impl PumpSpans {
                         span.error.get_or_insert(Cow::Borrowed(refusal.rule.as_str()));
                     }
                 }
-                Fact::CallClosed { call, how } => self.close_span(*call, *how, record),
+                Fact::CallClosed { call, how } => {
+                    self.close_span(*call, *how, record.time, || by_call.caused_by(*call))
+                }
                 _ => {}
             }
         }
@@ -160,13 +165,20 @@ impl PumpSpans {
         self.contracts.get(name).is_some_and(|contract| contract.role == Role::Agent)
     }
 
-    fn close_span(&mut self, call: CallId, how: Closing, record: &Record) {
+    /// Ends the span of a call. `caused` returns the messages that the call's end has caused.
+    fn close_span<'m>(
+        &mut self,
+        call: CallId,
+        how: Closing,
+        ended: Time,
+        caused: impl FnOnce() -> &'m [&'m Message],
+    ) {
         let Some(mut span) = self.calls.remove(&call) else { return };
-        span.ended = record.time;
+        span.ended = ended;
         span.error = match how {
             Closing::Completed => None,
             Closing::Cancelled => Some("cancelled".into()),
-            Closing::Failed => Some(error_code_of(call, record).unwrap_or("failed").into()),
+            Closing::Failed => Some(error_code_of(caused()).unwrap_or("failed").into()),
         };
         self.tracer.enqueue(span);
     }
@@ -261,14 +273,11 @@ fn messaging(span: Span, operation: &'static str, destination: &ListenerName) ->
         .with("messaging.destination.name", destination.to_string())
 }
 
-/// Returns the error code of a failed call, from the system payload that `record` sends to the
-/// opener of the call. Returns `None` if `record` sends no such payload.
-fn error_code_of(call: CallId, record: &Record) -> Option<&'static str> {
-    let mut answers = record.facts.iter().filter_map(|fact| match fact {
-        Fact::Accepted { message, .. } if message.cause == Some(call.0) => Some(message),
-        _ => None,
-    });
-    let code = answers.find_map(|message| error_code(message))?;
+/// Returns the error code of a failed call, from the system payload that the opener of the call
+/// gets. `caused` are the messages that the call's end has caused. Returns `None` if none of them
+/// is such a payload.
+fn error_code_of(caused: &[&Message]) -> Option<&'static str> {
+    let code = caused.iter().find_map(|message| error_code(message))?;
     ErrorCode::ALL.get(code).map(|code| code.as_str())
 }
 

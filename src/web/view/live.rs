@@ -1,8 +1,9 @@
 //! Live pages. Each page has a connection of its own. Over this connection, the page learns that
 //! its content has changed.
 //!
-//! **Invariant:** this module reads a journal only after the organism has reported that the journal
-//! has grown. A page that does not keep up loses events. A pump never waits for a page.
+//! **Invariant:** this module does not poll the journals of a running organism. It reads them after
+//! the organism has reported that they have grown, and when a page is opened. A page that does not
+//! keep up loses events. A pump never waits for a page.
 
 mod content_version;
 mod growth;

@@ -75,7 +75,14 @@ pub(super) fn chart(page: &ThreadPage, work: &[CallWork]) -> Markup {
     let undelivered = timeline_rows::undelivered(timeline, work);
     let times = scale_of(timeline, work, &children, &undelivered);
     if times.ends().is_none() {
-        return html! { p.empty { "No call was worked on between these messages." } };
+        return html! {
+            p.empty {
+                "No work on a call began between these messages."
+                @if page.next_seq.is_some() {
+                    " Later pages show the work on the calls that these messages opened."
+                }
+            }
+        };
     }
 
     let ticks = time_axis::ticks(&times, timeline.opened);

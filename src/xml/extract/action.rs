@@ -228,7 +228,7 @@ impl TurnWalk<'_> {
     /// Returns the decoded attributes of a tag, without namespace declarations. Records each flaw
     /// of the attributes in `reading`. A flaw is a defect that does not stop the parser.
     pub fn attributes(&self, tag: &OpenTag, reading: &mut ActionReading) -> Vec<(QName, String)> {
-        if let Some(fault) = tag.fault {
+        if let Some(fault) = &tag.fault {
             let name = self.source.lossy(tag.name.clone());
             let message = format!("in `<{name}>`: {}", fault.message);
             reading.note(RawFinding::new(fault.code, fault.at, message));

@@ -138,8 +138,8 @@ impl TurnWalk<'_> {
             _ => return Err(ill(at, "`<` must be written `&lt;` where it starts no tag")),
         };
 
-        if let Some(fault) = tag.fault {
-            return Err(RawFinding::new(fault.code, fault.at, fault.message).into());
+        if let Some(fault) = &tag.fault {
+            return Err(RawFinding::new(fault.code, fault.at, fault.message.clone()).into());
         }
 
         let is_strict = |attribute: &super::tag::RawAttribute| {

@@ -1,5 +1,6 @@
 //! Parses one tag: its name and its attributes.
 
+use std::borrow::Cow;
 use std::ops::Range;
 
 use memchr::memchr_iter;
@@ -27,11 +28,11 @@ pub(super) struct RawAttribute {
     pub value: Range<usize>,
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(super) struct TagFault {
     pub code: ExtractCode,
     pub at: usize,
-    pub message: &'static str,
+    pub message: Cow<'static, str>,
 }
 
 /// The construct that a `<` begins.
@@ -146,20 +147,28 @@ impl TurnBytes<'_> {
 
     fn note_attribute(&self, tag: &mut OpenTag, attribute: RawAttribute) {
         let name = self.slice(attribute.name.clone());
-        let fault = |code, message| Some(TagFault { code, at: attribute.name.start, message });
-        if tag.attributes.len() >= limits::XML_ATTRIBUTES_MAX {
-            tag.fault = tag.fault.or(fault(ExtractCode::MalformedTag, "too many attributes"));
+        let at = attribute.name.start;
+        let fault = |code, message| TagFault { code, at, message };
+
+        let max = limits::XML_ATTRIBUTES_MAX;
+        if tag.attributes.len() >= max {
+            tag.fault.get_or_insert_with(|| {
+                let message = format!("more than {max} attributes");
+                fault(ExtractCode::MalformedTag, message.into())
+            });
             return;
         }
 
         if tag.attributes.iter().any(|other| self.slice(other.name.clone()) == name) {
-            tag.fault =
-                tag.fault.or(fault(ExtractCode::DuplicateAttribute, "an attribute is given twice"));
+            let message = "an attribute is given twice".into();
+            tag.fault.get_or_insert(fault(ExtractCode::DuplicateAttribute, message));
         }
 
-        if attribute.value.len() > limits::XML_ATTRIBUTE_BYTES_MAX {
-            tag.fault =
-                tag.fault.or(fault(ExtractCode::ParamTooLarge, "an attribute is too large"));
+        let size = attribute.value.len();
+        let max = limits::XML_TAG_BYTES_MAX;
+        if size > max {
+            let message = format!("an attribute has {size} bytes; at most {max} are read");
+            tag.fault.get_or_insert(fault(ExtractCode::ParamTooLarge, message.into()));
         }
 
         tag.attributes.push(attribute);
@@ -171,8 +180,10 @@ impl TurnBytes<'_> {
         at: usize,
         spaced: bool,
     ) -> Result<Result<RawAttribute, TagFault>, NeedMoreBytes> {
-        let fault =
-            |at, message| Ok(Err(TagFault { code: ExtractCode::MalformedTag, at, message }));
+        let fault = |at, message: &'static str| {
+            let message = message.into();
+            Ok(Err(TagFault { code: ExtractCode::MalformedTag, at, message }))
+        };
         let name = at..self.name_end(at);
         if !spaced || !self.byte(at).is_some_and(is_name_start) {
             return fault(at, "expected white space and an attribute");
@@ -205,7 +216,7 @@ impl TurnBytes<'_> {
         if self.suspicious_value(&tag).is_none() {
             return Ok(TagOpening::Interrupted(tag.name));
         }
-        let message = "an attribute's value has no closing quote";
+        let message = "an attribute's value has no closing quote".into();
         let fault = TagFault { code: ExtractCode::MalformedTag, at: tag.end, message };
         self.faulty(OpenTag { fault: Some(fault), ..tag })
     }
@@ -218,7 +229,7 @@ impl TurnBytes<'_> {
 
     /// Parses the end of a tag whose attributes are faulty: the tag ends at the next `>`.
     fn faulty(&self, mut tag: OpenTag) -> Result<TagOpening, NeedMoreBytes> {
-        let fault_at = tag.fault.map_or(tag.end, |fault| fault.at);
+        let fault_at = tag.fault.as_ref().map_or(tag.end, |fault| fault.at);
         let from = self.suspicious_value(&tag).unwrap_or(fault_at);
         match self.find_either(b'<', b'>', from)? {
             Some(at) if self.byte(at) == Some(b'>') => {

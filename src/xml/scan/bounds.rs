@@ -1,6 +1,8 @@
 //! Checks the complexity of a text: the depth, the number of elements, and the lengths of its
 //! parts. The check reads only tags, and leaves malformed text to the next stage of the scan.
 
+use memchr::memchr;
+
 use super::markup::{MarkupKind, MarkupLexer, MarkupPiece};
 use super::tag::StartTag;
 use super::{BrokenRule, ScanViolation};
@@ -90,10 +92,17 @@ fn tag_bounds(piece: &MarkupPiece, tag: &StartTag<'_>) -> Result<usize, ScanViol
         return Ok(0);
     }
 
+    // Without this check, an unescaped `<` or a missing quote would be reported as a long name or
+    // tag, because the tag then extends far into the text.
+    let is_long = length > limits::XML_NAME_BYTES_MAX;
+    if is_long && is_malformed(tag) {
+        return Ok(0);
+    }
+
     name_bounds(tag.name, piece.start)?;
-    if length > limits::XML_ATTRIBUTE_BYTES_MAX {
-        let max = limits::XML_ATTRIBUTE_BYTES_MAX;
-        let message = format!("attributes of {length} bytes, where {max} is the most");
+    if length > limits::XML_TAG_BYTES_MAX {
+        let max = limits::XML_TAG_BYTES_MAX;
+        let message = format!("a start tag of {length} bytes, where {max} is the most");
         return Err(ScanViolation::complexity(piece.start, message));
     }
 
@@ -104,6 +113,15 @@ fn tag_bounds(piece: &MarkupPiece, tag: &StartTag<'_>) -> Result<usize, ScanViol
     }
 
     Ok(declared)
+}
+
+/// Whether the next stage of the scan refuses the tag because of its syntax: an attribute cannot be
+/// read, or the tag contains a `<`.
+fn is_malformed(tag: &StartTag<'_>) -> bool {
+    let has_markup = |text: &str| memchr(b'<', text.as_bytes()).is_some();
+    tag.broken.is_some()
+        || has_markup(tag.name)
+        || tag.attributes.iter().any(|found| has_markup(found.name) || has_markup(found.value))
 }
 
 fn name_bounds(name: &str, offset: usize) -> Result<(), ScanViolation> {

@@ -156,7 +156,8 @@ impl CutError {
             Self::Unknown => ScanViolation::form(start, "`<!` begins nothing known here"),
             Self::Flood => {
                 let max = limits::XML_ATTRIBUTES_MAX;
-                let message = format!("an element with more than {max} attributes");
+                let message =
+                    format!("a tag with more than {max} attributes and namespace declarations");
                 ScanViolation::complexity(start, message)
             }
         }

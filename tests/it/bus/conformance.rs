@@ -93,23 +93,8 @@ fn a_listener_of_the_rust_kit_passes_every_check() {
 }
 
 #[test]
-fn the_same_program_is_tried_on_nats() {
+fn a_program_that_ends_without_an_answer_fails_on_nats() {
     let address = shared().address();
-    let echo = "<do xmlns=\"urn:test\">echo hello</do>";
-    let nats = ["--nats", &address];
-    let checklist = test_with(echo, &nats, &KitLanguage::Python.on_nats("obedient"));
-    expect_test::expect![[r#"
-        ok    starts, and is quiet until it is asked (2)
-        ok    answers {urn:test}do (4)
-        ok    answers two requests in a row (2)
-        ok    is quiet after its answer (2)
-        ok    answers after the result of a peer (3)
-        ok    has the messages of a call, if it says that it remembers (3)
-        ok    names the attempt that it answers, if it names any (4)
-        ok    goes on after a cancel (6)
-        ok    ends on SIGTERM (12)
-    "#]]
-    .assert_eq(&checklist.replace("  ok", "ok"));
     let request = request();
     let absent = ["--nats", &address, "--payload", request.path().to_str().unwrap(), "false"];
     let (code, checklist, _) = test(&absent);
@@ -118,23 +103,35 @@ fn the_same_program_is_tried_on_nats() {
 }
 
 /// With `--previews`, the conformance kit checks previews after all other checks. The listeners of
-/// all kits pass every check.
+/// all kits pass every check, as child processes and on NATS.
 #[test]
 fn the_kits_of_programs_pass_every_check_and_those_of_previews() {
     let address = shared().address();
     let request = "<do xmlns=\"urn:test\">if-shown hello</do>";
     let remote = ["--previews", "--nats", &address];
     for language in KitLanguage::ALL {
-        for (options, listener, count) in [
-            (&remote[..1], language.listener("obedient"), 13),
-            (&remote, language.on_nats("obedient"), 12),
-        ] {
-            let checklist = test_with(request, options, &listener);
-            assert_eq!(checklist.matches("  ok").count(), count, "{checklist}");
-            for claim in ["shows what", "does nothing where another", "carries out a call whose"] {
-                assert!(checklist.contains(&format!("ok    {claim}")), "{claim}: {checklist}");
-            }
+        let checklist = test_with(request, &remote[..1], &language.listener("obedient"));
+        assert_eq!(checklist.matches("  ok").count(), 13, "{checklist}");
+        for claim in ["shows what", "does nothing where another", "carries out a call whose"] {
+            assert!(checklist.contains(&format!("ok    {claim}")), "{claim}: {checklist}");
         }
+
+        let checklist = test_with(request, &remote, &language.on_nats("obedient"));
+        expect_test::expect![[r#"
+            ok    starts, and is quiet until it is asked (2)
+            ok    answers {urn:test}do (4)
+            ok    answers two requests in a row (2)
+            ok    is quiet after its answer (2)
+            ok    answers after the result of a peer (3)
+            ok    has the messages of a call, if it says that it remembers (3)
+            ok    names the attempt that it answers, if it names any (4)
+            ok    goes on after a cancel (6)
+            ok    ends on SIGTERM (12)
+            ok    shows what a call would do, and the same again (3)
+            ok    does nothing where another preview was approved (3)
+            ok    carries out a call whose preview was approved (3)
+        "#]]
+        .assert_eq(&checklist.replace("  ok", "ok"));
     }
 }
 

@@ -78,7 +78,7 @@ async fn failure_after_heartbeats(ear: &mut HostHarness) -> String {
 /// without payloads.
 #[tokio::test]
 async fn a_handler_of_a_kit_that_fails_after_its_cancel_answers_nothing() {
-    type Fixture = fn(Arc<dyn Sink>) -> Arc<dyn Host>;
+    type Fixture = fn(u32, Arc<dyn Sink>) -> Arc<dyn Host>;
     let hosts: [(&str, Fixture); 4] = [
         ("process", fixture::process),
         ("process_typescript", fixture::process_typescript),
@@ -86,7 +86,7 @@ async fn a_handler_of_a_kit_that_fails_after_its_cancel_answers_nothing() {
         ("nats_typescript", fixture::nats_typescript),
     ];
     for (kind, make) in hosts {
-        let mut ear = HostHarness::hosting(make);
+        let mut ear = HostHarness::hosting(|sink| make(1, sink));
         for request in ["fail-after-cancel", "fail-after-cancel without-text"] {
             let number = ear.tell(request);
             assert_eq!(ear.next().await, SinkEvent::Beat(number), "{kind}");
@@ -100,9 +100,7 @@ async fn a_handler_of_a_kit_that_fails_after_its_cancel_answers_nothing() {
 /// pipe, and must leave it to the thread that waits for deliveries.
 #[tokio::test]
 async fn threads_of_a_python_handler_that_look_for_a_cancel_after_its_answer_take_no_delivery() {
-    let mut options = obedient();
-    options.instances = 1;
-    let mut ear = hosting(options);
+    let mut ear = hosting(obedient());
     assert_eq!(ear.ask("watch 8").await, "watched");
     for _ in 0..50 {
         assert_eq!(ear.ask("echo next").await, "next");
@@ -385,7 +383,6 @@ fn the_environment_of_a_listener_is_not_shown() {
 #[tokio::test]
 async fn a_frozen_process_that_resumes_in_time_answers_late() {
     let mut options = obedient();
-    options.instances = 1;
     options.cancel_grace = Duration::from_secs(20);
     let mut ear = hosting(options);
     let pid = pid(&mut ear).await;
@@ -399,9 +396,7 @@ async fn a_frozen_process_that_resumes_in_time_answers_late() {
 
 #[tokio::test]
 async fn a_stopped_process_is_replaced_when_its_grace_is_over() {
-    let mut options = obedient();
-    options.instances = 1;
-    let mut ear = hosting(options);
+    let mut ear = hosting(obedient());
     let stopped = pid(&mut ear).await;
     kill_process(stopped, Signal::STOP).unwrap();
     let number = ear.tell("echo never");
@@ -425,9 +420,7 @@ async fn pid(ear: &mut HostHarness) -> Pid {
 
 #[tokio::test]
 async fn a_delivery_cancelled_before_its_process_runs_ends_too() {
-    let mut options = obedient();
-    options.instances = 1;
-    let mut ear = hosting(options);
+    let mut ear = hosting(obedient());
     // The test has not awaited anything yet, so the task of the instance has not begun.
     let cancelled = ear.tell("echo never");
     ear.cancel(cancelled);
@@ -438,9 +431,7 @@ async fn a_delivery_cancelled_before_its_process_runs_ends_too() {
 
 #[tokio::test]
 async fn a_delivery_beyond_the_instances_is_no_attempt_and_waits_for_nothing() {
-    let mut options = obedient();
-    options.instances = 1;
-    let mut ear = hosting(options);
+    let mut ear = hosting(obedient());
     let first = ear.tell("wait");
     ear.expect(SinkEvent::Beat(first)).await;
     let beyond = ear.tell("echo never");

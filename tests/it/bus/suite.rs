@@ -5,8 +5,8 @@ use organism::envelope::{AttemptFailure, MessageKind};
 use super::harness::{HostHarness, SinkEvent, done, message};
 
 pub mod fixture {
-    //! The obedient listener in each kind of host, with three deliveries at once and short
-    //! time-outs.
+    //! The obedient listener in each kind of host, with short time-outs. A host of processes starts
+    //! `instances` of them. The other hosts have three deliveries at once.
 
     use std::ffi::OsStr;
     use std::sync::Arc;
@@ -25,19 +25,24 @@ pub mod fixture {
     const CANCEL_GRACE: Duration = Duration::from_millis(300);
     const DRAIN_TIMEOUT: Duration = Duration::from_millis(500);
 
-    pub fn process(sink: Arc<dyn Sink>) -> Arc<dyn Host> {
-        Arc::new(ProcessHost::start(obedient(), sink, &Handle::current()))
+    pub fn process(instances: u32, sink: Arc<dyn Sink>) -> Arc<dyn Host> {
+        process_of(KitLanguage::Python, instances, sink)
     }
 
-    pub fn process_typescript(sink: Arc<dyn Sink>) -> Arc<dyn Host> {
-        Arc::new(ProcessHost::start(obedient_of(KitLanguage::TypeScript), sink, &Handle::current()))
+    pub fn process_typescript(instances: u32, sink: Arc<dyn Sink>) -> Arc<dyn Host> {
+        process_of(KitLanguage::TypeScript, instances, sink)
+    }
+
+    fn process_of(language: KitLanguage, instances: u32, sink: Arc<dyn Sink>) -> Arc<dyn Host> {
+        let options = obedient_of(language, instances);
+        Arc::new(ProcessHost::start(options, sink, &Handle::current()))
     }
 
     pub fn obedient() -> Options {
-        obedient_of(KitLanguage::Python)
+        obedient_of(KitLanguage::Python, 1)
     }
 
-    fn obedient_of(language: KitLanguage) -> Options {
+    fn obedient_of(language: KitLanguage, instances: u32) -> Options {
         let listener = language.listener("obedient");
         let text = |word: &OsStr| word.to_str().unwrap().to_owned();
         let words = std::iter::once(listener.get_program()).chain(listener.get_args());
@@ -45,18 +50,18 @@ pub mod fixture {
         let variables = listener.get_envs();
         options.env =
             variables.map(|(name, value)| (text(name), text(value.unwrap_or_default()))).collect();
-        options.instances = 3;
+        options.instances = instances;
         options.cancel_grace = CANCEL_GRACE;
         options.drain_timeout = DRAIN_TIMEOUT;
         options.restarts.backoff_first = Duration::from_millis(1);
         options
     }
 
-    pub fn nats(sink: Arc<dyn Sink>) -> Arc<dyn Host> {
+    pub fn nats(_: u32, sink: Arc<dyn Sink>) -> Arc<dyn Host> {
         nats_of(KitLanguage::Python, sink)
     }
 
-    pub fn nats_typescript(sink: Arc<dyn Sink>) -> Arc<dyn Host> {
+    pub fn nats_typescript(_: u32, sink: Arc<dyn Sink>) -> Arc<dyn Host> {
         nats_of(KitLanguage::TypeScript, sink)
     }
 
@@ -69,7 +74,7 @@ pub mod fixture {
         Arc::new(kit.with(meeting.host_with(options, sink)))
     }
 
-    pub fn native(sink: Arc<dyn Sink>) -> Arc<dyn Host> {
+    pub fn native(_: u32, sink: Arc<dyn Sink>) -> Arc<dyn Host> {
         let host = NativeHost::new(name("tested"), Obedient, sink, Handle::current());
         Arc::new(host.with_patience(CANCEL_GRACE, DRAIN_TIMEOUT))
     }

@@ -397,7 +397,7 @@ fn the_store_setting_names_jetstream_and_the_error_explains_the_move() {
         panic!("a user")
     };
     assert_eq!((user.as_str(), password.0.as_str()), ("pump", "hunter2"));
-    assert_eq!(servers.ca, Some(config.directory.join("token.txt")));
+    assert_eq!(servers.ca, Some(config.directory.join("ca.pem")));
     assert_eq!((journal.stream().as_str(), journal.replicas), ("desk_2-0", 3));
     let third = config.of_partition(3);
     let StorageConfig::JetStream { journal, .. } = &third.storage else { panic!("it streams") };

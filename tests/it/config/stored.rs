@@ -36,6 +36,7 @@ fn check_loads_again(config: &Config) {
     // Files with keys are not stored.
     assert!(config.texts().iter().all(|text| !text.contains("hunter2")));
     std::fs::write(directory.path().join("token.txt"), "hunter2").unwrap();
+    std::fs::copy(data().join("ca.pem"), directory.path().join("ca.pem")).unwrap();
     let around = surroundings(directory.path(), &variables);
     let again = load_for_servers(Path::new(CONFIG_NAME), &around);
     let again = again.unwrap_or_else(|found| panic!("{found}\n{}", config.stored.toml));

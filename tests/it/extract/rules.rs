@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use organism::limits;
 use organism::xml::extract::{ActionGrammar, ExtractedItem, Extraction};
 use organism::xml::shape::{ElementShape, QName, ShapeArena, ShapeContent};
 
@@ -510,6 +511,35 @@ fn attributes_are_kept_and_must_be_quoted_and_single() {
         ),
         ("<search/><order id='7'/>", &["<search/>", "<order id=\"7\"/>"]),
     ]);
+}
+
+/// A refusal because of a limit states the limit.
+#[test]
+fn a_limit_of_attributes_is_stated_with_its_number() {
+    let turn = KNOWN.replace("4000", "400000");
+    let turn: organism::cli::debug::ExtractTurn = serde_json::from_str(&turn).unwrap();
+    let grammar = Arc::new(turn.grammar());
+    let message = |text: &str| {
+        let extraction = extract(&grammar, text.as_bytes(), &[]);
+        let broken = extraction.broken().next().map(|broken| broken.finding.message.clone());
+        broken.unwrap_or_default()
+    };
+
+    let max = limits::XML_ATTRIBUTES_MAX;
+    let many = |n: usize| {
+        let attributes: String = (0..n).map(|number| format!(" a{number}=''")).collect();
+        message(&format!("<say{attributes}>x</say>"))
+    };
+    assert_eq!(many(max), "");
+    assert_eq!(many(max + 1), format!("in `<say>`: more than {max} attributes"));
+    assert_eq!(many(max + 2), format!("in `<say>`: more than {max} attributes"));
+
+    let max = limits::XML_TAG_BYTES_MAX;
+    let long = |n: usize| message(&format!("<say tone='{}'>x</say>", "v".repeat(n)));
+    assert_eq!(long(max), "");
+    let expected =
+        format!("in `<say>`: an attribute has {} bytes; at most {max} are read", max + 1);
+    assert_eq!(long(max + 1), expected);
 }
 
 const ADD: &str = "<add xmlns=\"urn:calc\"><a>1</a><b>2</b></add>";

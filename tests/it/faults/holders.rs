@@ -73,6 +73,21 @@ fn a_journal_of_another_format_is_named_and_left_as_it_is() {
     assert!(std::fs::read(&path).unwrap() == before);
 }
 
+#[test]
+fn a_control_socket_that_was_removed_is_made_again() {
+    let house = House::with(SMALL);
+    let running = house.run();
+    std::fs::remove_file(house.data().join("control.sock")).unwrap();
+    // The command waits, because the journal is in use.
+    assert_eq!(ping(&house, "1").out, pong("1"));
+    assert!(house.log().contains("control.sock was removed; made it again"), "{}", house.log());
+    let paused = house.organism(&["pause", "all"]);
+    assert_eq!(paused.code, Some(0), "{paused:?}");
+    assert_eq!(running.stop(), Some(0));
+    assert!(!house.data().join("control.sock").exists());
+    house.verified();
+}
+
 /// An organism that runs as another user. This user cannot start the command where it was built, so
 /// the test copies the command.
 struct OtherUser {
@@ -153,12 +168,25 @@ fn a_directory_that_may_not_be_written_is_named_and_its_journal_can_still_be_rea
     let named = format!("{}: this user may not write", journal.display());
     assert!(refused.err.contains(&named), "{refused:?}");
     // SQLite gives the files beside the journal the mode of the journal.
-    for suffix in ["", "-wal", "-shm"] {
-        let file = data.join(format!("journal.db{suffix}"));
-        if file.exists() {
-            set_mode(&file, 0o600);
-        }
+    assert_eq!(guest.run(&["threads"]).code, Some(0));
+    set_mode(&journal, 0o600);
+    let refused = guest.run(&send);
+    assert_eq!(refused.code, Some(69), "{refused:?}");
+    let beside = ["-wal", "-shm"].map(|suffix| data.join(format!("journal.db{suffix}")));
+    let named = beside.each_ref().map(|file| format!("{}: this user may not", file.display()));
+    assert!(named.iter().any(|named| refused.err.contains(named)), "{refused:?}");
+    for file in beside.iter().filter(|file| file.exists()) {
+        set_mode(file, 0o600);
     }
+
+    set_mode(&journal, 0);
+    for arguments in [&["verify"][..], &send] {
+        let refused = guest.run(arguments);
+        assert_eq!(refused.code, Some(69), "{arguments:?}: {refused:?}");
+        let named = format!("{} cannot be read: Permission denied", journal.display());
+        assert!(refused.err.contains(&named), "{arguments:?}: {refused:?}");
+    }
+    set_mode(&journal, 0o600);
 
     let key = house.state().join("key");
     set_mode(&key, 0);

@@ -344,7 +344,7 @@ fn each_limit_is_exact() {
         ("namespaces in scope", limits::XML_NAMESPACES_MAX, &inherited),
         ("element name", limits::XML_NAME_BYTES_MAX, &element),
         ("attribute name", limits::XML_NAME_BYTES_MAX, &attribute),
-        ("attribute bytes", limits::XML_ATTRIBUTE_BYTES_MAX, &tag),
+        ("bytes of a start tag", limits::XML_TAG_BYTES_MAX, &tag),
     ];
     for (what, max, text) in cases {
         assert_eq!(breach(text(max).as_bytes()), None, "{what} at {max}");
@@ -358,6 +358,42 @@ fn each_limit_is_exact() {
     assert_eq!(breach(sized(max + 1).as_bytes()), Some(BrokenRule::Size));
     let padded = format!("{}<a/>", " ".repeat(limits::MESSAGE_BYTES_MAX));
     assert_eq!(breach(padded.as_bytes()), Some(BrokenRule::Size));
+}
+
+#[test]
+fn a_tag_beyond_a_limit_is_refused_with_the_limit() {
+    let message = |text: String| scan(text.as_bytes()).unwrap_err().message;
+    let max = limits::XML_ATTRIBUTES_MAX;
+    let attributes: String = (0..max).map(|i| format!(" k{i}=''")).collect();
+    let expected = format!("a tag with more than {max} attributes and namespace declarations");
+    assert_eq!(message(format!("<a xmlns='u'{attributes}/>")), expected);
+
+    // The limit applies to all attributes of the tag together.
+    let max = limits::XML_TAG_BYTES_MAX;
+    let half = "v".repeat(max / 2);
+    let long = format!("<a k='{half}' l='{half}'/>");
+    let expected = format!("a start tag of {} bytes, where {max} is the most", long.len());
+    assert_eq!(message(long), expected);
+}
+
+/// An unescaped `<` or a missing quote makes a tag that extends far into the text. The message
+/// names the mistake, and not the length of the tag.
+#[test]
+fn a_long_malformed_tag_is_refused_because_of_its_syntax() {
+    let far = "x".repeat(limits::XML_TAG_BYTES_MAX);
+    let cases = [
+        (format!("<a>{}", "<".repeat(900_000)), "a start tag that is not closed"),
+        (format!("<a>{}</a>", "<".repeat(900_000)), "begins no tag; write `&lt;` for `<`"),
+        (format!("<a>1 < 2 {far}</a>"), "begins no tag; write `&lt;` for `<`"),
+        (format!("<a k='1 {far}><b/>it's</a>"), "`<` in an attribute"),
+        (format!("<a k='1 {far}><b k='2'/></a>"), "a start tag that is not closed"),
+        (format!("<a k{far} l='1'/>"), "without a value"),
+    ];
+    for (text, expected) in cases {
+        let violation = scan(text.as_bytes()).unwrap_err();
+        assert_eq!(violation.breach, BrokenRule::Form, "{}", violation.message);
+        assert!(violation.message.contains(expected), "{expected}: {}", violation.message);
+    }
 }
 
 /// If a text breaks several rules, the violation of the first rule in the gate's order is reported,

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Write as _;
 use std::path::PathBuf;
+use std::sync::{Arc, Mutex, Weak};
 
 use organism::envelope::MessageKind;
 use organism::failpoint::{INDEX, INDEX_BUILD};
@@ -49,8 +50,24 @@ fn researches() -> Vec<Record> {
     records
 }
 
-/// A closed journal with these researches, in few commits.
+/// A closed journal with these researches, in few commits. Each caller gets a copy of its own.
 pub fn researched() -> Place {
+    original().copy()
+}
+
+/// The journal that [`researched`] copies. It is written once for the tests that run at the same
+/// time.
+fn original() -> Arc<Place> {
+    static ORIGINAL: Mutex<Weak<Place>> = Mutex::new(Weak::new());
+    let mut original = ORIGINAL.lock().unwrap();
+    original.upgrade().unwrap_or_else(|| {
+        let written = Arc::new(written());
+        *original = Arc::downgrade(&written);
+        written
+    })
+}
+
+fn written() -> Place {
     let place = Place::new();
     let mut journal = place.open().unwrap();
     let mut records = researches();

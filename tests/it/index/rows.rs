@@ -1,11 +1,13 @@
 //! The rows of the index, compared with the records from which they are made.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
 use organism::audit;
 use organism::clock::Time;
 use organism::envelope::{AttemptFailure, Disposition, MessageKind, Money, Spending};
 use organism::ids::{Attempt, CallId, MessageId, ThreadId};
+use organism::index::WorkKind;
 use organism::thread::{Closing, Decision, DecisionOrigin, Fact, Hold, Input, Record};
 
 use super::{contents, rows, with_index};
@@ -269,6 +271,51 @@ fn a_retry_is_an_attempt_that_follows_a_failed_one() {
         let found: Vec<_> = calls.unwrap().iter().map(|call| call.retries).collect();
         assert_eq!(found, [retries], "{length} records");
     }
+}
+
+/// A listener may open more calls at once than a page of their thread has messages. The work on a
+/// call is then on a later page than the call. Each attempt is on exactly one page.
+#[test]
+fn each_attempt_is_on_one_page_whichever_page_opened_its_call() {
+    let mut script = Script::default();
+    let tree = thread(ROOT);
+    let (asked, first) = script.question(&tree, "Who?");
+    let mut opening = script.outcome(&tree, "researcher", asked);
+    let calls = [(); 6]
+        .map(|()| opening.say(MessageKind::Call, "researcher", "finder", "question", "<q/>", None));
+    let mut records = vec![first, opening.end()];
+    for call in calls {
+        let handed_over =
+            Fact::HandedOver { call: CallId(call), attempt: Attempt { epoch: 1, n: 1 } };
+        let mut record = script.step(&tree, Input::Retry { call: CallId(call) }).end();
+        record.facts.push(handed_over);
+        records.push(record);
+
+        let mut step = script.outcome(&tree, "finder", call);
+        step.say(MessageKind::Reply, "finder", "researcher", "answer", "<a/>", Some(call));
+        step.close(call, Closing::Completed);
+        let mut record = step.end();
+        // The reply is delivered in the call that has opened this one.
+        for fact in &mut record.facts {
+            if let Fact::Accepted { message, .. } = fact {
+                Arc::make_mut(message).call = Some(CallId(asked));
+            }
+        }
+        records.push(record);
+    }
+    let place = Place::with(&mut records);
+
+    let pages = [(1, Some(5)), (5, Some(9)), (9, Some(13)), (13, None)];
+    let mut attempts = BTreeMap::<MessageId, usize>::new();
+    for (from, end) in pages {
+        let work = with_index(&place.data(), &mut |index| index.call_work(&tree, from, end));
+        for call in work.unwrap() {
+            let spans = call.spans.iter().filter(|span| span.kind == WorkKind::Work).count();
+            *attempts.entry(call.call).or_default() += spans;
+        }
+    }
+    attempts.retain(|call, _| *call != asked);
+    assert_eq!(attempts, calls.map(|call| (call, 1)).into());
 }
 
 /// If a person gave no reason for a refusal or a cancellation, the note of the command is the

@@ -234,6 +234,10 @@ fn a_search_within_a_tree_of_many_matches_shows_the_newest() {
     assert!(one.ends_with("1 of more than 10,000\n"), "{one}");
     let all = shown("20000");
     assert_eq!(all.matches("sheep").count(), 10_001);
+    // A list that is shorter than its limit is complete, and so its length is the total.
+    assert!(all.ends_with("\n10,001 of 10,001\n"), "{all}");
+    let full = shown("10001");
+    assert!(full.ends_with("\n10,001 of 10,001 or more\n"), "{full}");
 }
 
 /// A search within a tree finds only matches in this tree, and the total counts only these matches.

@@ -1,6 +1,8 @@
 //! A page of a thread has the same content whether the page is made with the index or from the
 //! whole journal.
 
+use std::sync::Arc;
+
 use organism::audit::{self, ThreadTimeline, TimelineEvent};
 use organism::clock::Time;
 use organism::envelope::{AttemptFailure, Disposition, MessageKind, Money, RefusalRule, Spending};
@@ -223,7 +225,8 @@ fn a_first_page_made_with_the_index_is_that_of_the_whole_thread() {
     let priced = priced_turn(&mut script, ROOT).to_vec();
     let researched = research(&mut Script::default(), ROOT);
     let written = [nested(), forked(), priced, two_currencies(), researched];
-    let written = written.map(|mut records| ("written".to_owned(), Place::with(&mut records)));
+    let written =
+        written.map(|mut records| ("written".to_owned(), Arc::new(Place::with(&mut records))));
     let mut cut = 0;
 
     for (journal, place) in written.into_iter().chain(compared_journals()) {
@@ -316,7 +319,8 @@ fn the_pages_of_a_thread_are_the_whole_thread_in_either_direction() {
     let priced = priced_turn(&mut script, ROOT).to_vec();
     let researched = research(&mut Script::default(), ROOT);
     let written = [nested(), forked(), priced, two_currencies(), researched];
-    let written = written.map(|mut records| ("written".to_owned(), Place::with(&mut records)));
+    let written =
+        written.map(|mut records| ("written".to_owned(), Arc::new(Place::with(&mut records))));
     let mut pages = 0;
 
     for (journal, place) in written.into_iter().chain(compared_journals()) {

@@ -98,6 +98,15 @@ impl Scene {
         Self { place, earlier, copy, public, journal }
     }
 
+    /// A copy of a scene whose pump does not run.
+    fn copy(&self) -> Self {
+        assert!(self.journal.is_none());
+        let (place, earlier) = (self.place.copy(), self.earlier.copy());
+        let copy = place.home.path().join("elsewhere");
+        std::fs::copy(&self.copy, &copy).unwrap();
+        Self { place, earlier, copy, public: self.public.clone(), journal: None }
+    }
+
     fn verify(&self, auditor: Auditor) -> ProofReport {
         let mut options = VerifyOptions::default();
         let state = Some(self.place.state());
@@ -619,8 +628,13 @@ fn splice(scene: &Scene) {
 }
 
 fn judge(attacks: &[Attack]) {
+    let [stopped, killed] = [Stopped, Killed].map(Scene::new);
     for (number, (name, pump, attack, auditor, expected)) in attacks.iter().enumerate() {
-        let scene = Scene::new(*pump);
+        let scene = match pump {
+            Stopped => stopped.copy(),
+            Killed => killed.copy(),
+            Runs => Scene::new(Runs),
+        };
         attack(&scene);
         let report = scene.verify(*auditor);
         let case = format!("{number}: {name}, pump {pump:?}, auditor has {auditor:?}");

@@ -9,6 +9,7 @@ use organism::thread::{Closing, Fact, Input, Record};
 use uuid::Uuid;
 
 use crate::journal::script::{CORE, NAMESPACE, name, thread};
+use crate::organism::kill::torture;
 
 /// A thread of the agent `writer` that grows at random, always in the same way for the same seed.
 struct GrowingThread {
@@ -133,7 +134,7 @@ impl GrowingThread {
 #[test]
 fn a_fold_gives_the_same_memory_in_any_order_of_requests_turns_and_clearings() {
     let (agent, scope) = (name("writer"), MemoryScope::Thread);
-    for seed in 0..80 {
+    for seed in 0..if torture() { 80 } else { 30 } {
         let mut story = GrowingThread::new(seed);
         let version = [RendererVersion::CURRENT, RendererVersion::V3][seed as usize % 2];
         let mut grown = ThreadFold::new(agent.clone(), story.thread.clone(), scope, version);

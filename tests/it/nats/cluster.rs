@@ -1,7 +1,7 @@
 //! A cluster of three real local servers, which keep every stream three times.
 
 use std::net::TcpListener;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use organism::nats::{NatsCredentials, Options};
 use serde_json::{Value, json};
@@ -82,9 +82,10 @@ impl Cluster {
     fn wait(&self, what: &str, mut is_so: impl FnMut(&Admin) -> bool) {
         let admin = Admin::of(&self.options());
         let until = Instant::now() + 3 * PATIENCE;
-        // Each check requests the state from the servers and waits for the response.
         while !is_so(&admin) {
             assert!(Instant::now() < until, "waited in vain: {what}");
+            // Each check is work for all servers.
+            std::thread::sleep(Duration::from_millis(20));
         }
     }
 }

@@ -62,7 +62,7 @@ fn refusals_as_busy_are_one_count_on_record_and_not_a_record_each() {
     house.write("in/4.xml", numbered("hold", "4"));
     let busy = send_each();
     assert_eq!(busy.code, Some(75), "{busy:?}");
-    let counts = "2 sent: 1 done, 0 refused, 0 failed, 1 to send again: repeat the command";
+    let counts = "2 files: 1 done, 0 refused, 0 failed, 1 to send again: repeat the command";
     assert!(busy.err.contains(counts), "{busy:?}");
     for _ in 1..REFUSED {
         let busy = house.send_text(&numbered("hold", "3"), &["--no-wait", "--key", "third"]);
@@ -75,7 +75,7 @@ fn refusals_as_busy_are_one_count_on_record_and_not_a_record_each() {
     assert_eq!(sent.code, Some(0), "a key that was refused as busy may be used again: {sent:?}");
     let each = send_each();
     assert_eq!(each.code, Some(0), "{each:?}");
-    assert!(each.err.contains("2 sent: 2 done, 0 refused, 0 failed\n"), "{each:?}");
+    assert!(each.err.contains("2 files: 2 done, 0 refused, 0 failed\n"), "{each:?}");
     assert_eq!(house.recorded("hold"), 4, "a file that was accepted is not sent a second time");
     assert_eq!(running.stop(), Some(0));
 

@@ -635,6 +635,26 @@ fn an_agent_that_cannot_be_hosted_gets_advice_for_the_config() {
     assert!(shown.out.contains("You are writer."), "{shown:?}");
 }
 
+/// A host does not open the journal, so it does not query the servers' sync settings either.
+#[test]
+fn a_host_needs_no_key_of_the_system_account() {
+    let server = server();
+    let address = "url = \"ADDRESS\"";
+    let asks = format!("{address}\nsystem_nkey_file = \"nats/system.nk\"");
+    let journal = "\n[journal]\nstore = \"jetstream\"\ndurability = \"synced\"\n";
+    let config = CONFIG.replace(address, &asks) + journal;
+    let house = house_of(&config, &server, &[]);
+    house.write("listener-writer.nk", nkeys::KeyPair::new_user().seed().unwrap());
+    for arguments in [&[][..], &["--keys", "."]] {
+        let mut hosting = Hosting::start(&house, "host.log", arguments);
+        hosting.terminate();
+        assert_eq!(hosting.ended(), Some(0), "{arguments:?}: {}", hosting.log());
+    }
+    let pump = house.organism(&["run"]);
+    assert_eq!(pump.code, Some(78), "{pump:?}");
+    assert!(pump.err.contains("nats/system.nk"), "{pump:?}");
+}
+
 #[test]
 fn the_key_of_a_model_is_needed_where_its_agent_is() {
     let server = server();

@@ -261,6 +261,13 @@ fn a_user_that_a_person_has_added_is_named_when_it_is_dropped() {
     let again = house.organism(&["nats-config", "--retire", "pump"]);
     assert_eq!(again.code, Some(0), "{again:?}");
     assert!(!again.err.contains("added by hand"), "{again:?}");
+    assert!(!again.err.contains("no key was retired"), "{again:?}");
+    let again = house.organism(&["nats-config", "--retire", "pump", "--renew", "operator"]);
+    assert_eq!(again.code, Some(0), "{again:?}");
+    assert!(again.err.contains("no key was retired of pump: no old key is in nats"), "{again:?}");
+    let again = house.organism(&["nats-config", "--renew", "pump", "--retire", "pump"]);
+    assert_eq!(again.code, Some(0), "{again:?}");
+    assert!(!again.err.contains("no key was retired"), "{again:?}");
 }
 
 #[test]

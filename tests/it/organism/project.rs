@@ -618,8 +618,10 @@ fn a_socket_of_another_process_than_the_holder_of_the_journal_gets_nothing() {
     let running = house.run();
     let path = house.data().join("control.sock");
     let kept = house.data().join("kept.sock");
-    fs::rename(&path, &kept).unwrap();
-    let received = forge(&path);
+    fs::hard_link(&path, &kept).unwrap();
+    let forged = house.data().join("forged.sock");
+    let received = forge(&forged);
+    fs::rename(&forged, &path).unwrap();
 
     let holder = format!("process {} holds the journal", running.child.id());
     let server = format!("served by process {}", std::process::id());
@@ -654,8 +656,10 @@ fn a_command_waits_for_a_pump_that_takes_over_the_journal_to_open_its_socket() {
     let running = house.run();
     let path = house.data().join("control.sock");
     let kept = house.data().join("kept.sock");
-    fs::rename(&path, &kept).unwrap();
-    let earlier = std::os::unix::net::UnixListener::bind(&path).unwrap();
+    fs::hard_link(&path, &kept).unwrap();
+    let forged = house.data().join("forged.sock");
+    let earlier = std::os::unix::net::UnixListener::bind(&forged).unwrap();
+    fs::rename(&forged, &path).unwrap();
     let leaving = std::thread::spawn(move || {
         for _ in 0..12 {
             let (mut connection, _) = earlier.accept().unwrap();

@@ -5,6 +5,7 @@ use std::os::unix::process::ExitStatusExt as _;
 
 use organism::failpoint;
 use serde_json::Value as Json;
+use uuid::Uuid;
 
 use super::project::Projects;
 use super::{CONFIG, House, numbered, order_config, say, talk_reply, until};
@@ -297,6 +298,37 @@ fn a_fork_of_a_moved_journal_is_not_taken_for_an_older_copy() {
     assert!(refused.err.contains("the stream ORGANISM-talk-0 keeps something else"), "{refused:?}");
     assert!(!refused.err.contains("older copy"), "{refused:?}");
     assert_eq!(exported(&house), before);
+}
+
+fn journal_of(house: &House) -> Uuid {
+    house.reader().about().unwrap().journal
+}
+
+/// Runs commands that must be refused, and checks their texts.
+fn are_refused(house: &House, text: &str, commands: &[&[&str]]) {
+    for command in commands {
+        let refused = house.organism(command);
+        assert_eq!(refused.code, Some(65), "{command:?}: {refused:?}");
+        assert!(refused.err.contains(text), "{command:?}: {refused:?}");
+    }
+}
+
+#[test]
+fn a_command_before_the_move_writes_nothing_to_the_state_or_to_the_servers() {
+    let (house, server) = (embedded(), Server::start());
+    let journal = journal_of(&house);
+    is_to_move(&house, &server);
+    house.write("payload.xml", say("two"));
+    let send = &["send", "payload.xml", "--as", "desk"][..];
+    are_refused(&house, "`organism promote` moves it there", &[&["run"], send, &["repair"]]);
+    let note = house.stream_note("ORGANISM-talk");
+    assert!(!note.exists());
+    let streams = server.admin().ask("STREAM.NAMES", &serde_json::json!({}));
+    assert_eq!(streams["total"], 0, "{streams}");
+
+    promoted(&house);
+    assert_eq!(house.send_text(&say("two"), &[]).out, talk_reply("two"));
+    assert_eq!(std::fs::read_to_string(&note).unwrap().trim(), journal.to_string());
 }
 
 #[test]

@@ -2,8 +2,10 @@
 
 use std::io::Write as _;
 use std::process::{Child, Stdio};
+use std::time::Duration;
 
 use organism::bus::nats::ListenerSubjects;
+use organism::nats::{HeaderMap, Request, RequestErrorKind};
 
 use super::{CommandOutput, House, TALK, say, talk_reply, until};
 use crate::bus::harness::{name, script};
@@ -127,6 +129,45 @@ fn a_listener_that_does_not_come_within_the_time_out_is_undeliverable() {
     assert!(told.out.contains("undeliverable"), "{told:?}");
     let news = ["<listener-left ", "<listener-joined "].map(|word| on_record(&house, word));
     assert_eq!(news, [1, 0]);
+    assert_eq!(running.stop(), Some(0));
+    house.verified();
+}
+
+/// The listener may have answered while the connection of the pump was broken. So the request may
+/// have had its effects, and its caller must not repeat it.
+#[test]
+fn a_single_attempt_whose_connection_broke_has_an_unknown_outcome_although_its_replica_has_a_lease()
+{
+    let server = server();
+    let (house, meeting) = (house_with(&server, "attempts = 1"), Meeting::of("talk", &server));
+    let running = house.run();
+    let sent = sending(&house, "hello");
+    until("it has left", || (on_record(&house, "<listener-left ") == 1).then_some(()));
+    let reply = wait(async {
+        let stranger = meeting.stranger().await;
+        let mut deliveries = stranger.hears(&meeting.subjects.deliveries()).await;
+        // With this lease, the replica counts as alive until the end of the outage.
+        stranger.say(&meeting.subjects.here(), &[("Organism-Lease", "60")], "").await;
+        deliveries.next().await.reply.unwrap()
+    });
+    until("it is back", || (on_record(&house, "<listener-joined ") == 1).then_some(()));
+    server.kill();
+    server.restart();
+
+    wait(async {
+        let stranger = meeting.stranger().await;
+        let lease = || {
+            let mut headers = HeaderMap::new();
+            headers.insert("Organism-Lease", "1");
+            Request::new().headers(headers).timeout(Some(Duration::from_secs(1)))
+        };
+        let says = async || stranger.0.send_request(reply.clone(), lease()).await.unwrap_err();
+        while says().await.kind() == RequestErrorKind::NoResponders {}
+    });
+    let told = answer(sent);
+    assert_eq!(told.code, Some(1), "{told:?}");
+    let told = told.out;
+    assert!(told.contains("unknown-outcome") && told.contains("retry_allowed=\"false\""), "{told}");
     assert_eq!(running.stop(), Some(0));
     house.verified();
 }

@@ -171,10 +171,17 @@ fn one_bad_document_does_not_stop_the_others() {
     let send = || house.organism(&["send", "--as", "desk", "--json", "--each", "in"]);
     let first = send();
     assert_eq!(first.code, Some(1), "{first:?}");
-    assert!(first.err.contains("5 sent: 2 done, 2 refused, 1 failed"), "{}", first.err);
+    assert!(
+        first.err.contains("5 files: 2 done, 2 refused, 0 failed, 1 not sent"),
+        "{}",
+        first.err
+    );
     let left_out = "entries of in that are no .xml files, left out: 1\n";
     assert!(first.err.contains(left_out), "{}", first.err);
-    assert!(first.err.contains("in/3.xml has more than 8388608 bytes"), "{}", first.err);
+    let reason = "in/3.xml has more than 8388608 bytes";
+    assert!(first.err.contains(reason), "{}", first.err);
+    let unsent = first.json().into_iter().find(|line| line["file"] == "3.xml").unwrap();
+    assert!(unsent["error"].as_str().unwrap().starts_with(reason), "{unsent}");
     let mut brief: Vec<String> = first
         .json()
         .iter()
@@ -186,6 +193,7 @@ fn one_bad_document_does_not_stop_the_others() {
         r#""0.xml" "result" null"#,
         r#""1.xml" "refused" "not-utf8""#,
         r#""2.xml" "refused" "not-one-root""#,
+        r#""3.xml" "not-sent" null"#,
         r#""4.xml" "accepted" null"#,
         r#""4.xml" "result" null"#,
     ];
@@ -205,6 +213,18 @@ fn one_bad_document_does_not_stop_the_others() {
     assert_eq!(none.code, Some(2), "{none:?}");
     assert!(none.err.contains("other has no .xml file; nothing was sent"), "{none:?}");
     house.verified();
+}
+
+#[test]
+fn a_text_that_is_too_large_to_be_sent_is_named_by_its_source() {
+    let house = House::with_echo();
+    let long = vec![b'x'; organism::limits::SUBMISSION_BYTES_MAX + 1];
+    let sent = house.send_bytes(&long, &[]);
+    assert_eq!((sent.code, sent.out.as_str()), (Some(65), ""));
+    assert!(
+        sent.err.starts_with("organism: standard input has more than 8388608 bytes"),
+        "{sent:?}"
+    );
 }
 
 #[test]

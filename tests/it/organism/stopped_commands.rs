@@ -148,7 +148,7 @@ fn each_result_of_a_directory_is_printed_at_once_though_other_files_wait_for_a_p
     starter.signal("-INT");
     let errors = || content(&house, "each.err");
     assert_eq!(ended(&mut starter), Some(130), "{}", errors());
-    let summary = "102 sent: 70 done, 0 refused, 0 failed, 32 to send again: ";
+    let summary = "102 files: 70 done, 0 refused, 0 failed, 32 to send again: ";
     assert!(errors().contains(summary), "{}", errors());
     assert!(errors().contains("031.xml: it waits for an approval"), "{}", errors());
     assert!(content(&house, "each.out").contains(&format!("101.xml: {}", talk_reply("101"))));
@@ -222,7 +222,7 @@ fn an_error_ends_a_directory_although_files_wait_for_a_person() {
     let code = ended(&mut each);
     let errors = content(&house, "each.err");
     assert_eq!(code, Some(75), "{errors}");
-    let summary = "61 sent: 0 done, 0 refused, 1 failed, 60 to send again: ";
+    let summary = "61 files: 0 done, 0 refused, 1 failed, 60 to send again: ";
     assert!(errors.contains(summary), "{errors}");
     let last = errors.lines().last().unwrap();
     assert!(last.starts_with("organism: ") && last.contains("config"), "{errors}");

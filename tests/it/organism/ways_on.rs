@@ -125,7 +125,12 @@ fn a_journal_that_names_no_project_is_repaired_and_adopted_in_either_order() {
         let adopted = house.organism(&["adopt"]);
         assert_eq!(adopted.code, Some(5), "{adopted:?}");
         assert!(adopted.err.contains("--accept-key"), "{adopted:?}");
-        commands.iter().for_each(|command| done(&house.organism(command)));
+        for command in commands {
+            let out = house.organism(command);
+            done(&out);
+            let is_repair = command[0] == "repair";
+            assert_eq!(out.out.contains("run `organism adopt`, and then start"), is_repair);
+        }
         goes_on(&house);
     }
 }
@@ -181,6 +186,34 @@ fn a_file_that_is_no_journal_is_set_aside_where_a_journal_lay() {
         done(&repaired);
         assert!(repaired.out.contains("set aside"), "{repaired:?}");
         assert_eq!(std::fs::read(house.data().join("journal.db.lost-1")).unwrap(), bytes);
+        goes_on(&house);
+    }
+}
+
+#[test]
+fn a_file_that_is_cut_off_is_moved_away_where_there_is_no_backup() {
+    for part in [100, 4096, 40_960] {
+        let house = answered();
+        let file = house.data().join("journal.db");
+        let journal = std::fs::File::options().write(true).open(&file).unwrap();
+        assert!(journal.metadata().unwrap().len() > part);
+        journal.set_len(part).unwrap();
+        let advice = "Without a backup, move `journal.db` and the files that begin with its name \
+                      away, and begin anew with `organism repair --accept-loss`";
+        refused(&house, 4, advice);
+        let verified = house.organism(&["verify"]);
+        assert_eq!(verified.code, Some(4), "{verified:?}");
+        assert!(verified.out.contains("its id and its epoch cannot be read"), "{verified:?}");
+        assert!(!verified.out.contains("00000000-"), "{verified:?}");
+        let json = house.organism(&["verify", "--json"]).json().remove(0);
+        assert_eq!(json["journal"], serde_json::Value::Null);
+
+        for suffix in ["", "-wal", "-shm"] {
+            let moved = house.path(&format!("moved{suffix}"));
+            std::fs::rename(house.data().join(format!("journal.db{suffix}")), moved).ok();
+        }
+        refused(&house, 4, "organism repair --accept-loss");
+        done(&house.organism(&["repair", "--accept-loss"]));
         goes_on(&house);
     }
 }

@@ -83,6 +83,25 @@ async fn bytes_that_are_not_utf8_get_an_error_response() {
     end(running).await;
 }
 
+#[tokio::test]
+async fn a_request_that_is_too_long_is_refused_with_the_limit() {
+    let running = start(None, silent);
+    let (server, path) = serve(&running, PATIENCE);
+    let mut client = UnixStream::connect(&path).await.unwrap();
+    let payload = "A".repeat(limits::FRAME_BYTES_MAX + (1 << 20));
+    let request = versioned(&format!("{{\"do\":\"send\",\"payload\":\"{payload}\"}}"));
+    // The server reads no further than the limit, so the end of the request may not be sent.
+    client.write_all(request.as_bytes()).await.ok();
+    let mut response = String::new();
+    client.read_to_string(&mut response).await.unwrap();
+    let expected = format!("the request has more than {} bytes", limits::FRAME_BYTES_MAX);
+    assert!(response.contains(&expected), "{response}");
+    assert!(!response.contains("use the program that the organism runs with"), "{response}");
+
+    close(server).await;
+    end(running).await;
+}
+
 // The runtime has one thread, and the test awaits nothing between the connection and the stop, so
 // the server has not accepted the connection.
 #[tokio::test]

@@ -121,7 +121,12 @@ struct Simulation {
 
 /// Runs a seed. In half of the seeds, trees at rest leave memory at random.
 pub fn run(seed: u64) -> Run {
-    run_with(seed, seed.is_multiple_of(2))
+    run_with(seed, is_resting(seed))
+}
+
+/// Whether trees at rest leave memory in the run of a seed.
+pub const fn is_resting(seed: u64) -> bool {
+    seed.is_multiple_of(2)
 }
 
 /// Runs a seed. `is_resting` states whether trees at rest leave memory.

@@ -10,6 +10,7 @@ use organism::workflow::*;
 
 use super::definition;
 use super::script::{agent, goal, id, name, placed, played, text, workflow};
+use crate::organism::kill::torture;
 
 /// Generates random definitions from a seed.
 struct DefinitionGenerator(u64);
@@ -290,7 +291,7 @@ fn a_run_on_the_definition_read_back_takes_the_same_steps() {
         &["one!timeout", "goal1!timeout", "goal1!timeout", "goal1!timeout"],
         &["first=<plan><task/></plan>", "study_1!timeout", "remark!timeout"],
     ];
-    for seed in 0..200 {
+    for seed in 0..if torture() { 200 } else { 80 } {
         let definition = DefinitionGenerator(seed).definition();
         let read = read_back(&definition);
         for script in scripts {

@@ -83,6 +83,12 @@ pub fn input() -> Element {
     Element::read("<test><topic>x</topic></test>").expect("it is one element")
 }
 
+/// Runs `play` on a stack that a call for each pass of a long loop would exceed.
+pub fn on_small_stack<T: Send>(play: impl FnOnce() -> T + Send) -> T {
+    let small = std::thread::Builder::new().stack_size(512 * 1024);
+    std::thread::scope(|scope| small.spawn_scoped(scope, play).unwrap().join().unwrap())
+}
+
 /// Runs a definition. Each start is answered in order: with `label=output` or `label!code` from the
 /// script, or with `ok` if the script has no answer. Returns a list of starts, cancels and the end.
 pub fn played(definition: &WorkflowDefinition, script: &[&str]) -> String {

@@ -120,59 +120,83 @@ async fn a_listener_of_the_rust_kit_needs_no_change_to_be_on_nats() {
     assert!(matches!(left, SinkEvent::Left(_)), "{left:?}");
 }
 
-/// Asserts that a listener with this value of an environment variable ends with code 1 and only the
-/// value and `reason` in its log.
-fn refuses_environment(language: KitLanguage, name: &str, value: &str, reason: &str) {
-    refuses_variables(language, &[(name, value)], &format!("{name} is `{value}`, {reason}\n"));
+/// Environment variables with which a listener ends, and the line in its log.
+type RefusedVariables = (Vec<(&'static str, &'static str)>, String);
+
+/// Wrong values of variables, each with the reason in the log.
+const REFUSED_VALUES: &[(&str, &[&str], &str)] = &[
+    (
+        "ORGANISM_BUS_LEASE",
+        &["0.9", "0", "-5", "nan", "inf", "soon", "1e99"],
+        "not a number of seconds from 1",
+    ),
+    (
+        "ORGANISM_BUS_WORKERS",
+        &["0", "-1", "10000", "1.5", "many"],
+        "not a number of handlers from 1 to 9999",
+    ),
+    ("ORGANISM_NAME", &["Desk"], NO_NAME),
+    ("ORGANISM_LISTENER", &["a.b", "shout\n"], NO_NAME),
+];
+
+const NO_NAME: &str =
+    "not a name: a lowercase letter, then up to 63 lowercase letters, digits or hyphens";
+
+fn refused_variables() -> Vec<RefusedVariables> {
+    let refused = |(variable, values, reason): &(&'static str, &'static [&'static str], &str)| {
+        let (variable, reason) = (*variable, (*reason).to_owned());
+        let line = move |value| format!("{variable} is `{value}`, {reason}\n");
+        values.iter().map(move |value| (vec![(variable, *value)], line(value))).collect::<Vec<_>>()
+    };
+    let mut cases: Vec<_> = REFUSED_VALUES.iter().flat_map(refused).collect();
+
+    let either = "ORGANISM_BUS_CREDENTIALS or ORGANISM_BUS_NKEY";
+    let both = vec![("ORGANISM_BUS_CREDENTIALS", "x"), ("ORGANISM_BUS_NKEY", "y")];
+    cases.push((both, format!("set {either}, not both\n")));
+    let url = vec![("ORGANISM_BUS_URL", "nats://me:secret@127.0.0.1:1")];
+    cases.push((url, format!("ORGANISM_BUS_URL holds credentials; set {either}\n")));
+    cases
 }
 
-/// Asserts that a listener with these environment variables ends with code 1 and `expected` in its
-/// log.
-fn refuses_variables(language: KitLanguage, variables: &[(&str, &str)], expected: &str) {
-    let mut command = language.on_nats("obedient");
+/// Runs the program that serves once with each of these variables, and is refused each time. It ends
+/// with the last. Returns its log.
+pub fn log_of_refusals(language: KitLanguage, url: &str, cases: &[Vec<(&str, &str)>]) -> String {
+    let object = |variables: &Vec<(&str, &str)>| {
+        let variables = variables.iter().map(|(name, value)| ((*name).to_owned(), json!(value)));
+        Value::Object(variables.collect()).to_string()
+    };
+    let mut command = language.on_nats("refused");
     command
-        .env("ORGANISM_BUS_URL", "nats://127.0.0.1:1")
+        .args(cases.iter().map(object))
+        .env("ORGANISM_BUS_URL", url)
         .env("ORGANISM_NAME", "talk")
-        .env("ORGANISM_LISTENER", "tested")
-        .envs(variables.iter().copied());
+        .env("ORGANISM_LISTENER", "tested");
     let log = tempfile::NamedTempFile::new().unwrap();
     let child = command.stderr(log.reopen().unwrap()).spawn().unwrap();
     let mut running = Running { child };
     let ended = until("the listener ends", || running.child.try_wait().unwrap());
     let lines = std::fs::read_to_string(log.path()).unwrap();
-    assert_eq!(ended.code(), Some(1), "{variables:?}: {lines}");
-    assert_eq!(lines, expected);
+    assert_eq!(ended.code(), Some(1), "{language:?}: {lines}");
+    lines
 }
 
-async fn a_lease_that_is_no_number_of_seconds_from_one_is_refused(language: KitLanguage) {
-    for lease in ["0.9", "0", "-5", "nan", "inf", "soon", "1e99"] {
-        let reason = "not a number of seconds from 1";
-        refuses_environment(language, "ORGANISM_BUS_LEASE", lease, reason);
-    }
+/// A wrong lease, number of workers or name, and contradictory credentials.
+async fn a_wrong_variable_is_refused_with_its_reason_alone(language: KitLanguage) {
+    let (cases, expected): (Vec<_>, Vec<_>) = refused_variables().into_iter().unzip();
+    assert_eq!(log_of_refusals(language, "nats://127.0.0.1:1", &cases), expected.concat());
 }
 
-async fn a_number_of_workers_outside_its_range_is_refused(language: KitLanguage) {
-    for workers in ["0", "-1", "10000", "1.5", "many"] {
-        let reason = "not a number of handlers from 1 to 9999";
-        refuses_environment(language, "ORGANISM_BUS_WORKERS", workers, reason);
-    }
-}
-
-async fn an_invalid_name_and_contradictory_credentials_are_refused(language: KitLanguage) {
-    let reason =
-        "not a name: a lowercase letter, then up to 63 lowercase letters, digits or hyphens";
-    for (variable, name) in
-        [("ORGANISM_NAME", "Desk"), ("ORGANISM_LISTENER", "a.b"), ("ORGANISM_LISTENER", "shout\n")]
-    {
-        refuses_environment(language, variable, name, reason);
-    }
-
-    let either = "ORGANISM_BUS_CREDENTIALS or ORGANISM_BUS_NKEY";
-    let both = [("ORGANISM_BUS_CREDENTIALS", "x"), ("ORGANISM_BUS_NKEY", "y")];
-    refuses_variables(language, &both, &format!("set {either}, not both\n"));
-    let url = [("ORGANISM_BUS_URL", "nats://me:secret@127.0.0.1:1")];
-    let reason = format!("ORGANISM_BUS_URL holds credentials; set {either}\n");
-    refuses_variables(language, &url, &reason);
+async fn what_is_no_address_of_a_server_is_refused(language: KitLanguage) {
+    let addresses = ["foo://", "nats://", "http://127.0.0.1:4222", "127.0.0.1:port", "a b", ""];
+    let lists = addresses.map(|address| format!("nats://127.0.0.1:1, {address}"));
+    let cases = lists.each_ref().map(|list| vec![("ORGANISM_BUS_URL", list.as_str())]);
+    let expected = addresses.map(|address| {
+        format!(
+            "ORGANISM_BUS_URL has `{address}`, not the address of a NATS server: write it like \
+             nats://127.0.0.1:4222 or tls://host:4222\n"
+        )
+    });
+    assert_eq!(log_of_refusals(language, "nats://127.0.0.1:1", &cases), expected.concat());
 }
 
 #[tokio::test]
@@ -303,7 +327,6 @@ async fn the_typescript_kit_tells_of_itself_as_services_do() {
 }
 
 each_kit!(
-    a_lease_that_is_no_number_of_seconds_from_one_is_refused
-    a_number_of_workers_outside_its_range_is_refused
-    an_invalid_name_and_contradictory_credentials_are_refused
+    a_wrong_variable_is_refused_with_its_reason_alone
+    what_is_no_address_of_a_server_is_refused
 );

@@ -4,7 +4,9 @@ use std::io::Read as _;
 use std::process::{Child, Command, Stdio};
 
 use organism::envelope::AttemptFailure;
+use organism::nats::HeaderMap;
 
+use super::kits::{Rust, log_of_refusals};
 use super::{Kit, Meeting};
 use crate::bus::harness::{SinkEvent, done};
 use crate::bus::kit_language::KitLanguage;
@@ -75,6 +77,84 @@ async fn deliveries_during_an_outage_are_answered_after_it(language: KitLanguage
     }
 }
 
+/// Headers of the delivery of a test that acts as the pump.
+const HEADERS: [(&str, &str); 8] = [
+    ("Organism-Call", "01970000-0000-7000-8000-000000000000"),
+    ("Organism-Attempt", "1.1"),
+    ("Organism-Message", "01970000-0000-7000-8000-000000000000"),
+    ("Organism-Thread", "sess-k3v9t2m8"),
+    ("Organism-Timeout", "60"),
+    ("Organism-From", "tester"),
+    ("Organism-Seq", "1"),
+    ("Organism-Time", "2026-11-20T10:00:00.000000Z"),
+];
+
+/// Checks that a listener which answers after an outage, but before the pump has subscribed to its
+/// answers again, sends the answer when the pump has done so. This test acts as the pump. It must
+/// subscribe again within the 5 seconds for which the listener waits. It also acts as a stream that
+/// acknowledges each message with a reply subject: the listener sends one such keep-alive, not many.
+async fn answers_when_the_pump_is_back(server: &Server, meeting: &Meeting) {
+    let reply = meeting.subjects.answer("pump.1");
+    let stranger = meeting.stranger().await;
+    let mut signs = stranger.hears(&reply).await;
+    let mut headers = HeaderMap::new();
+    HEADERS.iter().for_each(|(name, value)| headers.insert(*name, *value));
+    let body = "<do xmlns=\"urn:test\">wait</do>".into();
+    let subject = meeting.subjects.deliveries();
+    let sent = stranger.0.publish_with_reply_and_headers(subject, reply.clone(), headers, body);
+    sent.await.unwrap();
+    // The heartbeat shows that the handler has begun.
+    while signs.next().await.headers.unwrap().get("Organism-Heartbeat").is_none() {}
+    drop((signs, stranger));
+
+    server.kill();
+    server.restart();
+    let stranger = meeting.stranger().await;
+    let asked = async |verb: &str| {
+        let subject = format!("$SRV.{verb}.tested");
+        stranger.0.request(subject, "".into()).await
+    };
+    while asked("PING").await.is_err() {}
+    stranger.say(&meeting.subjects.cancels(), &HEADERS, "").await;
+    let is_handled = async || {
+        let stats = asked("STATS").await.unwrap().payload;
+        let stats: serde_json::Value = serde_json::from_slice(&stats).unwrap();
+        stats["endpoints"][0]["num_requests"] == 1
+    };
+    while !is_handled().await {}
+    let mut answers = stranger.hears(&reply).await;
+    let mut probes = 0;
+    loop {
+        let message = answers.next().await;
+        if let Some(inbox) = message.reply.clone() {
+            probes += 1;
+            stranger.0.publish(inbox, "".into()).await.unwrap();
+        }
+        let is_lease =
+            message.headers.as_ref().is_some_and(|headers| headers.get("Organism-Lease").is_some());
+        if !is_lease {
+            let text = String::from_utf8_lossy(&message.payload);
+            assert!(text.contains(&done("gone")), "{message:?}");
+            return assert!(probes <= 1, "{probes}");
+        }
+    }
+}
+
+async fn a_kit_that_answers_after_an_outage_waits_for_the_pump(language: KitLanguage) {
+    let server = server();
+    let meeting = Meeting::at(&server);
+    let _kit = Kit::start(language, &meeting, &[]);
+    answers_when_the_pump_is_back(&server, &meeting).await;
+}
+
+#[tokio::test]
+async fn a_rust_kit_that_answers_after_an_outage_waits_for_the_pump() {
+    let server = server();
+    let meeting = Meeting::at(&server);
+    let _rust = Rust::start(&meeting);
+    answers_when_the_pump_is_back(&server, &meeting).await;
+}
+
 /// Creates the command of a kit's listener. A test starts the listener itself, apart from the
 /// organism.
 fn listener(language: KitLanguage, address: &str) -> Command {
@@ -120,23 +200,29 @@ async fn a_listener_whose_files_are_wrong_names_them_without_a_traceback(languag
     let other = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(other.path(), "nothing of the kind").unwrap();
     let other = other.path().to_str().unwrap();
-    for (variable, file) in [
+    let files = [
         ("ORGANISM_BUS_NKEY", "/nowhere/echo.nk"),
         ("ORGANISM_BUS_CA", "/nowhere/ca.pem"),
         ("ORGANISM_BUS_CREDENTIALS", "/nowhere/echo.creds"),
         ("ORGANISM_BUS_NKEY", other),
-    ] {
-        let told = listener(language, &server.address()).env(variable, file).output().unwrap();
-        let said = String::from_utf8(told.stderr).unwrap();
-        assert_eq!(told.status.code(), Some(1), "{said}");
-        assert!(said.contains(variable) && said.contains(file), "{said}");
-        assert!(!said.contains("Traceback") && !said.contains("    at "), "{said}");
+        ("ORGANISM_BUS_CA", other),
+    ];
+    let said = log_of_refusals(language, &server.address(), &files.map(|file| vec![file]));
+    let lines: Vec<_> = said.lines().collect();
+    assert_eq!(lines.len(), files.len(), "{said}");
+    for (line, (variable, file)) in lines.iter().zip(files) {
+        assert!(line.contains(variable) && line.contains(file), "{said}");
+        let others = ["ORGANISM_BUS_NKEY", "ORGANISM_BUS_CA", "ORGANISM_BUS_CREDENTIALS"];
+        let is_other = |other: &&&str| **other != variable && line.contains(**other);
+        assert_eq!(others.iter().find(is_other), None, "{said}");
     }
+    assert!(!said.contains("Traceback") && !said.contains("    at "), "{said}");
 }
 
 each_kit!(
     a_kit_that_runs_through_an_outage_answers_after_it
     deliveries_during_an_outage_are_answered_after_it
+    a_kit_that_answers_after_an_outage_waits_for_the_pump
     a_listener_without_a_server_logs_it_once_and_stops_on_request
     a_listener_whose_files_are_wrong_names_them_without_a_traceback
 );

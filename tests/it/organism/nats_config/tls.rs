@@ -127,7 +127,7 @@ pub fn ask(house: &House, text: &str, number: &str) -> String {
 /// A house with a server that `nats-config` configured for TLS.
 struct Encrypted {
     house: House,
-    _server: Server,
+    server: Server,
     address: String,
 }
 
@@ -154,7 +154,7 @@ impl Encrypted {
         assert_eq!(made.code, Some(0), "{made:?}");
         let server = Server::written(&house.path("nats/server.conf"));
         assert_eq!(server.address(), address);
-        let encrypted = Self { house, _server: server, address };
+        let encrypted = Self { house, server, address };
         encrypted.trusts(Some(&pem("ca.pem")));
         encrypted
     }
@@ -226,6 +226,100 @@ fn an_unknown_key_is_reported_with_its_file_by_the_pump_and_the_kits() {
         let solo = Solo::start(language, house, &encrypted.way("solo", "ca.pem"));
         assert_refused(solo.refused(house), "listener-solo.nk");
     }
+}
+
+/// The client of NATS reads the file of the authority anew for each attempt to connect.
+#[test]
+fn a_certificate_that_is_no_longer_trusted_is_named_in_the_log() {
+    let encrypted = Encrypted::start();
+    let house = &encrypted.house;
+    let ca = house.path("ca.pem");
+    std::fs::copy(pem("ca.pem"), &ca).unwrap();
+    encrypted.trusts(Some(&ca));
+    let running = house.run();
+    encrypted.server.kill();
+    std::fs::copy(pem("other-ca.pem"), &ca).unwrap();
+    encrypted.server.restart();
+    let named = "invalid peer certificate";
+    until("the certificate is named", || house.log().contains(named).then_some(()));
+    let log = house.log();
+    let line = log.lines().find(|line| line.contains(named)).unwrap();
+    assert!(line.contains(&encrypted.address) && line.contains("`ca_file` trusts"), "{line}");
+    std::fs::copy(pem("ca.pem"), &ca).unwrap();
+    until("it is connected", || house.log().contains("connected to NATS again").then_some(()));
+    assert_eq!(running.stop(), Some(0));
+    house.verified();
+}
+
+#[test]
+fn a_file_of_trusted_certificates_without_one_is_named_by_pump_and_kits() {
+    let encrypted = Encrypted::start();
+    let house = &encrypted.house;
+    let key = pem("server-key.pem");
+    encrypted.trusts(Some(&key));
+    let (code, told) = refused(house);
+    assert_eq!(code, Some(78), "{told}");
+    assert!(told.contains("certificate-missing") && told.contains("server-key.pem"), "{told}");
+    let refused = Echo::start(&encrypted.way("echo", "server-key.pem")).refused();
+    assert!(refused.contains("server-key.pem: it contains no certificate"), "{refused}");
+    for language in KitLanguage::ALL {
+        let solo = Solo::start(language, house, &encrypted.way("solo", "server-key.pem"));
+        assert_refused(solo.refused(house), "server-key.pem");
+    }
+}
+
+/// While a kit is refused, it tries to connect five times a second.
+#[test]
+fn a_kit_whose_key_is_revoked_names_it_in_a_few_lines() {
+    let encrypted = Encrypted::start();
+    let house = &encrypted.house;
+    let accounts = house.path("nats/accounts.conf");
+    let known = std::fs::read_to_string(&accounts).unwrap();
+    let seed = std::fs::read_to_string(house.path("nats/listener-solo.nk")).unwrap();
+    let key = nkeys::KeyPair::from_seed(seed.trim()).unwrap().public_key();
+    let other = nkeys::KeyPair::new_user().public_key();
+    let running = house.run();
+    for (language, number) in KitLanguage::ALL.into_iter().zip(["1", "2"]) {
+        let _solo = Solo::start(language, house, &encrypted.way("solo", "ca.pem"));
+        assert_eq!(ask(house, &numbered("ping", "7"), number), numbered("pong", "7") + "\n");
+        let refusals = || encrypted.server.log().matches("authentication error").count();
+        let before = refusals();
+        std::fs::write(&accounts, known.replace(&key, &other)).unwrap();
+        encrypted.server.signal("-HUP");
+        until("it is refused many times", || (refusals() > before + 20).then_some(()));
+        let log = std::fs::read_to_string(house.path("solo.log")).unwrap();
+        assert!(log.lines().count() <= 5, "{language:?}: {log}");
+        assert!(log.contains("listener-solo.nk") && log.contains("restart the listener"), "{log}");
+        std::fs::write(&accounts, &known).unwrap();
+        encrypted.server.signal("-HUP");
+    }
+    assert_eq!(running.stop(), Some(0));
+}
+
+/// No program of organism shows a certificate.
+#[test]
+fn a_server_that_demands_client_certificates_is_named_as_such_by_all_kits() {
+    let [certificate, key, ca] =
+        ["server.pem", "server-key.pem", "ca.pem"].map(|file| pem(file).display().to_string());
+    let more = format!(
+        "tls {{ cert_file: \"{certificate}\", key_file: \"{key}\", ca_file: \"{ca}\", verify: true }}"
+    );
+    let server = Server::start_with(Settings { jetstream: None, more: more.leak() });
+    let house = House::settled(&CONFIG.replace("ADDRESS", &server.address()).replace("NKEY", ""));
+    house.write("solo.nk", nkeys::KeyPair::new_user().seed().unwrap());
+    let way = Way {
+        address: server.address().replace("nats:", "tls:"),
+        credentials: NatsCredentials::Nkey(house.path("solo.nk")),
+        ca: Some(pem("ca.pem")),
+    };
+    let named = "remove `verify` from the `tls` section";
+    let refused = Echo::start(&way).refused();
+    assert!(refused.contains(named), "{refused}");
+    assert_refused(Solo::start(KitLanguage::Python, &house, &way).refused(&house), named);
+    // The client of this kit learns nothing of the reason. The kit waits, as for a server that is down.
+    let _solo = Solo::start(KitLanguage::TypeScript, &house, &way);
+    let log = || std::fs::read_to_string(house.path("solo.log")).unwrap();
+    until("it names the possible cause", || log().contains("has `verify`").then_some(()));
 }
 
 /// A JWT of NATS about the key `of`, signed with the key `by`.
