@@ -137,7 +137,7 @@ impl Call {
             }
         };
 
-        let after = self.pending.iter().position(|p| p.slot > slot).unwrap_or(self.pending.len());
+        let after = self.pending.partition_point(|p| p.slot <= slot);
         let answers_call = leg.is_some();
         let message = Arc::clone(message);
         self.pending.insert(after, PendingMessage { slot, answers_call, message });

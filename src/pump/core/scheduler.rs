@@ -10,6 +10,9 @@ use crate::ids::{CallId, ListenerName, ThreadId};
 use crate::mutant::mutant;
 use crate::thread::Map;
 
+/// Number of lost turns that a ring may keep without regard to its length.
+const LOST_TURNS_KEPT: usize = 16;
+
 /// The queues of all listeners. Rebuilt after every boot, never recorded.
 ///
 /// **Invariant:** a call is in at most one queue, and `waiting` contains exactly the queued calls.
@@ -42,8 +45,19 @@ struct ListenerQueue {
     running: u32,
     waiting: usize,
     threads: Map<ThreadId, ThreadQueue>,
-    /// Threads with a call to deliver, in round-robin order.
-    ring: VecDeque<ThreadId>,
+    /// Turns of the threads with a call to deliver, in round-robin order. A thread that loses its
+    /// turn leaves an entry behind that is skipped later: a search for the entry would make a
+    /// cancellation of many calls quadratic.
+    ring: VecDeque<Turn>,
+    /// Number of the latest turn.
+    latest_turn: u64,
+}
+
+/// An entry of the ring. It is valid only while its thread has the turn with this number.
+#[derive(Debug, Clone)]
+struct Turn {
+    thread: ThreadId,
+    number: u64,
 }
 
 /// Calls from one thread to one listener.
@@ -56,7 +70,8 @@ struct ThreadQueue {
     /// the thread, no other call of the thread is delivered. A closed call occupies the thread as
     /// long as one of its deliveries is in progress.
     current: Option<CallId>,
-    in_ring: bool,
+    /// Number of the thread's entry in the ring, or `None` if the thread has no turn.
+    turn: Option<u64>,
 }
 
 impl ThreadQueue {
@@ -75,21 +90,51 @@ impl ThreadQueue {
 }
 
 impl ListenerQueue {
-    /// Brings the entries of `thread` up to date. If the thread has a call to deliver, adds the
-    /// thread to `ring`. If the thread has no queued call and no call occupies it, removes the
-    /// thread from `ring` and `threads`.
+    /// Brings the entries of `thread` up to date. If the thread has a call to deliver, gives it a
+    /// turn. If the thread has no queued call and no call occupies it, removes the thread.
     fn refresh(&mut self, thread: &ThreadId) {
         let Some(own) = self.threads.get_mut(thread) else { return };
         if own.is_idle() {
-            if own.in_ring {
-                self.ring.retain(|queued| queued != thread);
-            }
             self.threads.remove(thread);
-        } else if !own.in_ring && own.next().is_some() {
-            own.in_ring = true;
-            self.ring.push_back(thread.clone());
+            self.drop_lost_turns();
+        } else if own.turn.is_none() && own.next().is_some() {
+            self.latest_turn += 1;
+            own.turn = Some(self.latest_turn);
+            self.ring.push_back(Turn { thread: thread.clone(), number: self.latest_turn });
         }
     }
+
+    /// Puts `call` in front of all queued calls.
+    fn push_front(&mut self, thread: &ThreadId, call: CallId) {
+        self.latest_turn += 1;
+        let own = self.threads.entry(thread.clone()).or_default();
+        own.ready.push_front(call);
+        own.turn = Some(self.latest_turn);
+        self.ring.push_front(Turn { thread: thread.clone(), number: self.latest_turn });
+        self.drop_lost_turns();
+    }
+
+    /// Removes the entries of lost turns once they are more than half of the ring, so that each
+    /// costs constant time.
+    fn drop_lost_turns(&mut self) {
+        if self.ring.len() > 2 * self.threads.len() + LOST_TURNS_KEPT {
+            let threads = &self.threads;
+            self.ring.retain(|turn| has_turn(threads, turn));
+        }
+    }
+
+    /// Returns the threads with a call to deliver, in round-robin order.
+    fn turns(&self) -> impl Iterator<Item = (&ThreadId, &ThreadQueue)> {
+        self.ring.iter().filter_map(|turn| {
+            let own = self.threads.get(&turn.thread)?;
+            (own.turn == Some(turn.number)).then_some((&turn.thread, own))
+        })
+    }
+}
+
+/// Whether this is the present turn of its thread.
+fn has_turn(threads: &Map<ThreadId, ThreadQueue>, turn: &Turn) -> bool {
+    threads.get(&turn.thread).is_some_and(|own| own.turn == Some(turn.number))
 }
 
 impl Scheduler {
@@ -124,14 +169,7 @@ impl Scheduler {
 
         let queue = self.queues.entry(listener.clone()).or_default();
         queue.waiting += 1;
-        let own = queue.threads.entry(thread.clone()).or_default();
-        own.ready.push_front(call);
-        if own.in_ring {
-            queue.ring.retain(|queued| queued != thread);
-        }
-
-        own.in_ring = true;
-        queue.ring.push_front(thread.clone());
+        queue.push_front(thread, call);
     }
 
     pub fn is_waiting(&self, call: CallId) -> bool {
@@ -160,8 +198,8 @@ impl Scheduler {
         if is_full || self.absences.admission(&contract.name, now) == Admission::Nothing {
             return None;
         }
-        let mut ring = queue.ring.iter().filter(|thread| !is_skipped(thread));
-        ring.find_map(|thread| queue.threads.get(thread)?.next())
+        let mut turns = queue.turns().filter(|(thread, _)| !is_skipped(thread));
+        turns.find_map(|(_, own)| own.next())
     }
 
     /// Returns the number of queued calls that the next dispatch can deliver to their listener.
@@ -181,12 +219,11 @@ impl Scheduler {
         let free = contract.concurrency.saturating_sub(queue.running);
         let free = usize::try_from(free).unwrap_or(usize::MAX);
         let mut found = 0;
-        for thread in queue.ring.iter().filter(|thread| !is_skipped(thread)) {
+        for (_, own) in queue.turns().filter(|(thread, _)| !is_skipped(thread)) {
             if found >= free {
                 break;
             }
 
-            let Some(own) = queue.threads.get(thread) else { continue };
             if own.next().is_some() {
                 found += if takes_thread(contract) { 1 } else { own.ready.len() };
             }
@@ -224,14 +261,15 @@ impl Scheduler {
         let mut left = queue.ring.len();
         while queue.running < contract.concurrency && left > 0 {
             left -= 1;
-            let thread = queue.ring.pop_front()?;
-            if is_skipped(&thread) {
-                queue.ring.push_back(thread);
+            let turn = queue.ring.pop_front()?;
+            let own = queue.threads.get_mut(&turn.thread);
+            let Some(own) = own.filter(|own| own.turn == Some(turn.number)) else { continue };
+            if is_skipped(&turn.thread) {
+                queue.ring.push_back(turn);
                 continue;
             }
 
-            let Some(own) = queue.threads.get_mut(&thread) else { continue };
-            own.in_ring = false;
+            own.turn = None;
             let Some(call) = own.next() else { continue };
             if own.ready.front() == Some(&call) {
                 own.ready.pop_front();
@@ -242,7 +280,7 @@ impl Scheduler {
                 own.current = Some(call);
             }
             queue.waiting = queue.waiting.saturating_sub(1);
-            queue.refresh(&thread);
+            queue.refresh(&turn.thread);
             self.waiting.remove(&call);
             return Some((call, admission));
         }
@@ -434,6 +472,30 @@ mod tests {
         assert!(!scheduler.is_waiting(call(1)));
         assert_eq!(scheduler.backlog(&finder.name), 0);
         assert_eq!(take(&mut scheduler, &finder), None);
+    }
+
+    #[test]
+    fn threads_that_lose_their_turns_keep_the_order_of_the_others_and_leave_a_short_ring() {
+        let mut scheduler = Scheduler::default();
+        let finder = contract(1_000);
+        let place = |n: u128| thread(&format!("t{n}"));
+        for n in 0..100 {
+            scheduler.enqueue(&finder.name, &place(n), call(n));
+        }
+        for n in (0..100).rev().filter(|n| n % 10 != 0) {
+            scheduler.close(call(n), &finder.name, &place(n), false);
+        }
+        // A thread that comes back has the last turn.
+        scheduler.close(call(0), &finder.name, &place(0), false);
+        scheduler.enqueue(&finder.name, &place(0), call(200));
+
+        let ring = scheduler.queues.get(&finder.name).map_or(0, |queue| queue.ring.len());
+        assert!(ring <= 2 * 10 + LOST_TURNS_KEPT, "{ring} entries for 10 threads");
+        assert_eq!(scheduler.next(&finder, NOW, |_| false), Some(call(10)));
+        assert_eq!(scheduler.deliverable(&finder, NOW, |_| false), 10);
+        let taken: Vec<_> = std::iter::from_fn(|| take(&mut scheduler, &finder)).collect();
+        let rest = (1..10).map(|n| call(10 * n));
+        assert_eq!(taken, rest.chain([call(200)]).collect::<Vec<_>>());
     }
 
     #[test]
