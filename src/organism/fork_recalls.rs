@@ -12,6 +12,7 @@
 //! that was set at the fork point is matched with itself.
 
 use std::collections::HashMap;
+use std::ops::ControlFlow;
 use std::path::PathBuf;
 
 use tokio::runtime;
@@ -228,9 +229,7 @@ impl SourceSearch {
         let mut tree = self.trees.take(&key).unwrap_or_default();
         let known = tree.up_to.max(after);
         if let Some(head) = reader.head(root)?.filter(|head| *head > known) {
-            let records = reader.tree(root, Some(head))?;
-            let new = records.iter().map(|sealed| &sealed.record);
-            new.filter(|record| record.position > known).for_each(|record| tree.read(record));
+            later_records(reader, head, known)?.iter().for_each(|record| tree.read(record));
             tree.up_to = head;
         }
         // The tree that was read last is kept whatever its size.
@@ -239,6 +238,26 @@ impl SourceSearch {
         let missing = || Error::broken(after.0, "its calls were not kept");
         self.trees.get(&key).ok_or_else(missing)
     }
+}
+
+/// Returns the record at `head` and the records before it in its tree, oldest first and without the
+/// bytes of their payloads, but none up to and including the position `known`.
+fn later_records(
+    reader: &JournalReader,
+    head: Position,
+    known: Position,
+) -> Result<Vec<Record>, Error> {
+    let mut records = Vec::new();
+    reader.walk_back(head, |walked| {
+        if walked.record().position <= known {
+            return Ok(ControlFlow::Break(()));
+        }
+        records.push(walked.without_payloads());
+        Ok(ControlFlow::Continue(()))
+    })?;
+
+    records.reverse();
+    Ok(records)
 }
 
 /// Returns the value that a search for `call` has found. If the search failed, logs the error and

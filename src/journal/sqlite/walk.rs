@@ -30,6 +30,11 @@ impl WalkedRecord<'_> {
         self.sealed.hash
     }
 
+    /// Returns the record; its payloads have digests and lengths, but no bytes.
+    pub fn without_payloads(self) -> Record {
+        self.sealed.record
+    }
+
     /// Returns the record with the bytes of its payloads.
     ///
     /// # Errors
