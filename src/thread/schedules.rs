@@ -47,8 +47,20 @@ impl State {
     /// Returns the run whose request will be sent into `thread`; `None` if there is no such run, or
     /// if its request was already sent.
     pub fn unsent_run_in(&self, thread: &ThreadId) -> Option<&ScheduledRun> {
-        let runs = self.schedules.values().flat_map(|planned| &planned.runs);
-        runs.filter(|run| !run.is_sent).find(|run| run.thread == *thread)
+        self.unsent_runs().map(|(_, run)| run).find(|run| run.thread == *thread)
+    }
+
+    /// Returns the run whose request has the id `request`, with its schedule; `None` if there is no
+    /// such run, or if its request was already sent.
+    pub fn unsent_run(&self, request: MessageId) -> Option<(&ScheduleName, &ScheduledRun)> {
+        self.unsent_runs().find(|(_, run)| run.request == request)
+    }
+
+    /// Returns the runs whose requests were not sent yet, those of each schedule oldest first.
+    pub fn unsent_runs(&self) -> impl Iterator<Item = (&ScheduleName, &ScheduledRun)> {
+        let runs = self.schedules.iter();
+        let runs = runs.flat_map(|(name, planned)| planned.runs.iter().map(move |run| (name, run)));
+        runs.filter(|(_, run)| !run.is_sent)
     }
 
     pub(super) fn plan_schedule(

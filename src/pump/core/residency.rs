@@ -258,6 +258,6 @@ impl Core {
     }
 
     fn tree_of_run(&self, request: MessageId) -> Option<ThreadId> {
-        self.unsent_run(request).map(|(_, run)| run.thread)
+        self.state.unsent_run(request).map(|(_, run)| run.thread.clone())
     }
 }

@@ -67,10 +67,8 @@ impl Core {
     /// and changed ones, and handles the planned times that passed while no pump ran.
     pub(super) fn plan_schedules(&mut self, step: &mut Step) {
         let Some(schedules) = self.schedules.clone() else { return };
-        let unsent = self.unsent_runs();
-        for (name, run) in unsent.into_iter().filter(|_| !mutant("forget-a-run")) {
-            let schedule = schedules.by_name.get(&name).map(|(schedule, _)| schedule);
-            self.continue_run(step, &name, schedule, run);
+        if !mutant("forget-a-run") {
+            self.continue_runs(step, &schedules);
         }
 
         let on_record = self.state.schedules.iter().filter(|(_, planned)| !planned.is_cancelled);
@@ -101,37 +99,35 @@ impl Core {
         }
     }
 
-    /// Continues a run that an earlier pump began without sending its request. Ends the run instead
-    /// in two cases:
+    /// Continues the runs that an earlier pump began without sending their requests. Ends a run
+    /// instead in two cases:
     ///
     /// - The config no longer has the schedule: records the run as refused.
     /// - The run is too late, and the schedule skips missed runs: records it as missed.
-    fn continue_run(
-        &mut self,
-        step: &mut Step,
-        name: &ScheduleName,
-        schedule: Option<&Schedule>,
-        run: ScheduledRun,
-    ) {
-        let ScheduledRun { request, thread, due, .. } = run;
-        let event = match schedule {
-            None => {
-                let reason = "the config no longer has the schedule".to_owned();
-                ScheduleEvent::Refused { due, thread, reason }
-            }
-            Some(Schedule { missed: policy @ MissedPolicy::Skip, .. })
-                if step.time.since(due) >= limits::SCHEDULE_LATE_MAX =>
-            {
-                ScheduleEvent::Missed { due, until: None, count: 1, policy: policy.as_str() }
-            }
-            Some(_) => {
-                let alarm = Alarm::ScheduledRun { request };
-                return step.effect(Effect::Alarm { at: step.time, alarm });
-            }
-        };
+    fn continue_runs(&mut self, step: &mut Step, schedules: &Schedules) {
+        let unsent = self.state.unsent_runs();
+        let unsent: Vec<_> = unsent.map(|(name, run)| (name.clone(), run.clone())).collect();
+        for (name, ScheduledRun { request, thread, due, .. }) in unsent {
+            let event = match schedules.by_name.get(&name).map(|(schedule, _)| schedule) {
+                None => {
+                    let reason = "the config no longer has the schedule".to_owned();
+                    ScheduleEvent::Refused { due, thread, reason }
+                }
+                Some(Schedule { missed: policy @ MissedPolicy::Skip, .. })
+                    if step.time.since(due) >= limits::SCHEDULE_LATE_MAX =>
+                {
+                    ScheduleEvent::Missed { due, until: None, count: 1, policy: policy.as_str() }
+                }
+                Some(_) => continue,
+            };
 
-        self.fact(step, Fact::ScheduleRefused { schedule: name.clone(), request });
-        self.schedule_note(step, name, event, None);
+            self.fact(step, Fact::ScheduleRefused { schedule: name.clone(), request });
+            self.schedule_note(step, &name, event, None);
+        }
+
+        for name in schedules.by_name.keys() {
+            self.send_oldest_run(step, name, step.time);
+        }
     }
 
     /// Handles [`Alarm::Schedule`]: processes the planned time of a schedule if the time has come.
@@ -213,7 +209,9 @@ impl Core {
         let name = schedule.name.clone();
         let fact = Fact::ScheduleDue { schedule: name, due, request, thread: thread.clone() };
         self.fact(step, fact);
-        step.effect(Effect::Alarm { at: step.time, alarm: Alarm::ScheduledRun { request } });
+        if self.oldest_unsent_run(&schedule.name) == Some(request) {
+            self.send_oldest_run(step, &schedule.name, step.time);
+        }
         ScheduleEvent::Started { due, thread }
     }
 
@@ -245,8 +243,22 @@ impl Core {
         ids.into_iter().find(is_ours).expect("some id of four thousand million is free")
     }
 
+    /// Sets the alarm at which the request of the schedule's oldest unsent run is sent. The later
+    /// runs have no alarm: their requests have the same client and payload, so they are busy as
+    /// long as that of the oldest.
+    fn send_oldest_run(&self, step: &mut Step, schedule: &ScheduleName, at: Time) {
+        if let Some(request) = self.oldest_unsent_run(schedule) {
+            step.effect(Effect::Alarm { at, alarm: Alarm::ScheduledRun { request } });
+        }
+    }
+
+    fn oldest_unsent_run(&self, schedule: &ScheduleName) -> Option<MessageId> {
+        let planned = self.state.schedules.get(schedule)?;
+        planned.runs.iter().find(|run| !run.is_sent).map(|run| run.request)
+    }
+
     /// Sends the request of a run, as a submission of the schedule's client. If the pump is busy,
-    /// sets an alarm that sends the request later.
+    /// sets an alarm that sends the request later. Otherwise, sets the alarm of the next run.
     pub(super) fn send_scheduled(
         &mut self,
         step: &mut Step,
@@ -254,14 +266,15 @@ impl Core {
         begun: Option<TraceParent>,
     ) {
         let Some(schedules) = self.schedules.clone().filter(|_| !self.draining) else { return };
-        let Some((name, run)) = self.unsent_run(request) else { return };
-        let Some((schedule, checked)) = schedules.by_name.get(&name) else { return };
+        let Some((name, run)) = self.state.unsent_run(request) else { return };
+        let Some((schedule, checked)) = schedules.by_name.get(name) else { return };
+        let suggested = Some(run.thread.to_string());
         self.submit(
             step,
             Submission {
                 id: request,
                 client: schedule.client.clone(),
-                target: Target::New { suggested: Some(run.thread.to_string()) },
+                target: Target::New { suggested },
                 key: None,
                 payload: Ok(checked.clone()),
                 refused_digest: None,
@@ -270,10 +283,9 @@ impl Core {
             },
         );
 
-        if step.record.is_none() {
-            let at = step.time.plus(limits::BUSY_RETRY);
-            step.effect(Effect::Alarm { at, alarm: Alarm::ScheduledRun { request } });
-        }
+        let is_busy = step.record.is_none();
+        let at = if is_busy { step.time.plus(limits::BUSY_RETRY) } else { step.time };
+        self.send_oldest_run(step, &schedule.name, at);
     }
 
     /// Records the end of a run whose request was refused.
@@ -283,28 +295,17 @@ impl Core {
         request: MessageId,
         receipt: &Receipt,
     ) {
-        let Some((schedule, run)) = self.unsent_run(request) else { return };
+        let Some((schedule, run)) = self.state.unsent_run(request) else { return };
+        let schedule = schedule.clone();
+        let ScheduledRun { due, thread, .. } = run.clone();
         let reason = match receipt {
             Receipt::Refused { refusal, .. } => refusal.message.clone(),
             _ => String::new(),
         };
 
         self.fact(step, Fact::ScheduleRefused { schedule: schedule.clone(), request });
-        let ScheduledRun { due, thread, .. } = run;
         let event = ScheduleEvent::Refused { due, thread, reason };
         self.schedule_note(step, &schedule, event, None);
-    }
-
-    fn unsent_runs(&self) -> Vec<(ScheduleName, ScheduledRun)> {
-        let planned = self.state.schedules.iter();
-        let runs =
-            planned.flat_map(|(name, planned)| planned.runs.iter().map(move |run| (name, run)));
-        let unsent = runs.filter(|(_, run)| !run.is_sent);
-        unsent.map(|(name, run)| (name.clone(), run.clone())).collect()
-    }
-
-    pub(super) fn unsent_run(&self, request: MessageId) -> Option<(ScheduleName, ScheduledRun)> {
-        self.unsent_runs().into_iter().find(|(_, run)| run.request == request)
     }
 
     fn schedule_note(

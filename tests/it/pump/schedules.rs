@@ -5,7 +5,7 @@ use std::time::Duration;
 use organism::clock::Time;
 use organism::contract::{Contract, MissedPolicy, Role, Schedule, ScheduleTimes};
 use organism::ids::{ScheduleName, ThreadId};
-use organism::pump::core::{Event, Receipt, RetryRuling, Schedules, Standstill, Target};
+use organism::pump::core::{Alarm, Event, Receipt, RetryRuling, Schedules, Standstill, Target};
 use organism::thread::{Fact, Input};
 
 use super::world::{RetriedCall, World, agent, client, core, listener, name, names, word};
@@ -549,6 +549,34 @@ fn a_run_waits_while_its_listener_has_too_much_to_do() {
     let run = world.delivery("finder");
     assert_eq!(run.messages[0].payload.as_str(), word("look", "nightly"));
     assert_eq!(later(&world, start), ["nightly started due 10 next 20"]);
+}
+
+#[test]
+fn of_several_runs_that_wait_the_oldest_is_tried_and_each_is_sent_in_its_turn() {
+    let finder = Contract { backlog: 1, concurrency: 1, ..finder() };
+    let mut world = World::new(vec![client("desk", &["finder"]), finder]);
+    world.restart_scheduled(Some(vec![Schedule { concurrency: 3, ..schedule("nightly") }]));
+    for n in 0..2 {
+        world.open("desk", &word("look", &n.to_string()));
+    }
+    let tried = |world: &World| {
+        let alarms = world.alarms.iter();
+        alarms.filter(|(_, alarm)| matches!(alarm, Alarm::ScheduledRun { .. })).count()
+    };
+    pass(&mut world, 3 * INTERVAL + MINUTE);
+    assert_eq!(tried(&world), 1, "three runs wait");
+    world.restart();
+    assert_eq!(tried(&world), 1, "three runs wait");
+
+    for _ in 0..5 {
+        found(&mut world);
+        pass(&mut world, Duration::from_secs(1));
+    }
+    let runs = world.core.state().schedules.values().map(|planned| planned.runs.len()).sum();
+    assert_eq!((runs, tried(&world)), (0_usize, 0));
+    let inputs = world.records.iter().map(|record| &record.input);
+    let sent = inputs.filter(|input| matches!(input, Input::Submitted { .. })).count();
+    assert_eq!(sent, 5, "two of the client, and three of the schedule");
 }
 
 #[test]
