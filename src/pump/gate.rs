@@ -14,7 +14,7 @@ mod submission;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
-use crate::contract::{Contracts, Meaning};
+use crate::contract::{Contracts, Meaning, Role};
 use crate::envelope::{self, Payload, Refusal, RefusalRule};
 use crate::ids::{Digest, ListenerName, PayloadName};
 use crate::limits;
@@ -185,6 +185,15 @@ impl Gate {
         // In the order of rules, the rule on budgets comes here. The pump applies it, too.
         let payload = Payload::new(element.text);
         Ok(Checked { name: element.name, meaning, payload, primitive, inner, callee: None })
+    }
+
+    /// Returns the maximum number of payloads in one outcome of `listener`. An outcome of a workflow
+    /// has no maximum: it starts as many items at once as the definition allows, and the limits of
+    /// the tree apply to the threads that it opens.
+    pub fn outcome_payloads_max(&self, listener: &ListenerName) -> Option<usize> {
+        let contract = self.contracts.get(listener);
+        let is_workflow = contract.is_some_and(|contract| contract.role == Role::Workflow);
+        (!is_workflow).then_some(limits::OUTCOME_PAYLOADS_MAX)
     }
 
     /// Returns the listeners that may write the result of a call to `listener`. These are

@@ -218,6 +218,10 @@ impl Scheduler {
 
         let free = contract.concurrency.saturating_sub(queue.running);
         let free = usize::try_from(free).unwrap_or(usize::MAX);
+        if free == 0 {
+            return 0;
+        }
+
         let mut found = 0;
         for (_, own) in queue.turns().filter(|(thread, _)| !is_skipped(thread)) {
             if found >= free {

@@ -96,16 +96,10 @@ impl PumpSink {
         position: Option<Position>,
         (outcome, arrived): (Outcome, Time),
     ) -> Event {
-        let count = outcome.payloads.len();
-        if count > limits::OUTCOME_PAYLOADS_MAX {
-            let most = limits::OUTCOME_PAYLOADS_MAX;
-            let detail = format!("{count} payloads in one answer; at most {most} are taken");
-            let failure = AttemptFailure::Garbage { detail };
-            return Event::Failed { listener: listener.clone(), call, attempt, failure };
-        }
-
         let gate = self.gates.of_attempt(call, attempt);
-        if let Err(detail) = note_of(&gate, listener, call, position, &outcome) {
+        let checked = check_count(&gate, listener, outcome.payloads.len());
+        let checked = checked.and_then(|()| note_of(&gate, listener, call, position, &outcome));
+        if let Err(detail) = checked {
             let failure = AttemptFailure::Garbage { detail };
             return Event::Failed { listener: listener.clone(), call, attempt, failure };
         }
@@ -151,6 +145,13 @@ impl PumpSink {
                 self.send(Event::Failed { listener, call, attempt, failure });
             }
         }
+    }
+}
+
+fn check_count(gate: &Gate, listener: &ListenerName, count: usize) -> Result<(), String> {
+    match gate.outcome_payloads_max(listener).filter(|most| count > *most) {
+        Some(most) => Err(format!("{count} payloads in one answer; at most {most} are taken")),
+        None => Ok(()),
     }
 }
 

@@ -95,6 +95,49 @@ fn a_goal_holds_the_document_of_the_run() {
 }
 
 #[test]
+fn a_goal_starts_as_many_items_at_once_as_its_concurrency_allows() {
+    let house = House::with(
+        r#"
+[organism]
+name = "talk"
+
+[clients.desk]
+peers = ["wide"]
+
+[limits]
+children = 2000
+threads = 2000
+
+[listeners.back]
+command = ["./player.pl", "back"]
+schema = "talk.xsd"
+accepts = ["work"]
+replies = ["worked"]
+
+[workflows.wide]
+input = { unit = ["integer"] }
+output = "'done'"
+
+[workflows.wide.goals]
+work = { each = "input/unit", listener = "back", with = { n = "item" }, max_items = 1000, concurrency = 1000 }
+"#,
+    );
+    let mut running = start(&house, None);
+    let paused = until("it runs", || {
+        Some(house.organism(&["pause", "back"])).filter(|paused| paused.code == Some(0))
+    });
+    assert!(paused.err.contains("paused"), "{paused:?}");
+    let units: String = (1..=1000).map(|unit| format!("<unit>{unit}</unit>")).collect();
+    let wide =
+        format!("<wide xmlns=\"https://xml-pipeline.org/ns/workflow/v1/wide\">{units}</wide>");
+    let sent = house.send_text(&wide, &["--no-wait"]);
+    assert_eq!(sent.code, Some(0), "{sent:?}");
+    until("all items are begun", || (messages(&house, "work").len() == 1000).then_some(()));
+    running.child.kill().unwrap();
+    running.child.wait().unwrap();
+}
+
+#[test]
 fn a_run_whose_goal_fails_replies_with_goal_code_and_reason() {
     let config = CONFIG.replace("max = 3", "max = 1");
     let house = house(&config);
