@@ -87,8 +87,30 @@ fn every_code_of_a_finding_is_explained() {
 
 #[test]
 fn a_code_of_a_schema_is_found_in_a_file() {
-    let text = "new(\"a \\\" b\", \"schema-doctype\", c.starts_with(\"schema-import\"), \"schema-a.xsd\")";
+    let text =
+        "new(\"a \\\" b\", \"schema-doctype\", c.starts_with(\"schema-import\"), \"schema-a.xsd\")";
     assert_eq!(schema_codes(text), BTreeSet::from(["schema-doctype".to_owned()]));
+}
+
+#[test]
+fn every_exit_code_is_explained() {
+    let page = read("docs/OPERATIONS.md");
+    let section = page.split("\n## Exit codes\n").nth(1).expect("the section of exit codes");
+    let section = section.split("\n## ").next().unwrap_or_default();
+    let explained: BTreeSet<&str> = section
+        .lines()
+        .filter_map(|line| line.strip_prefix("| ")?.split_once(" |"))
+        .flat_map(|(codes, _)| codes.split(", "))
+        .collect();
+
+    let code = read("src/cli/exit.rs");
+    let (_, members) = code.split_once("pub enum CommandExit {").expect("the enum of exit codes");
+    let (members, _) = members.split_once("\n}").expect("the end of the enum");
+    let codes = members.lines().filter_map(|line| line.split_once(" = ")?.1.strip_suffix(','));
+    let codes: Vec<&str> = codes.collect();
+    assert!(codes.len() > 10, "the codes were found");
+    let missing = codes.into_iter().filter(|code| !explained.contains(code));
+    nothing(missing.map(str::to_owned).collect(), "exit codes that docs/OPERATIONS.md lacks");
 }
 
 #[test]
