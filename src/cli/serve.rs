@@ -19,7 +19,7 @@ use super::web_view::{LISTEN, ViewArgs, ViewContent};
 #[command(
     after_help = "The view shows what is on record, and changes nothing without --operate. It needs \
                         no running organism to show it. The address with its token stands on this \
-                        terminal alone: whoever has it reads the record until the command ends. With \
+                        terminal alone: its holder can read the record until the command ends. With \
                         --as, the secret of a client that has one is the token. From another machine, \
                         use `ssh -L 7717:127.0.0.1:7717 HOST`, or TLS."
 )]

@@ -1,8 +1,9 @@
-//! Rules about doc comments: a doc comment states in plain sentences what an item is, without
-//! riddle openings and verbs of telling.
+//! Rules about doc comments and pages for users: they state in plain sentences what a thing is,
+//! without riddle openings and verbs of telling.
 
+use crate::nothing;
 use crate::ratchet::{Offence, only_shrinks};
-use crate::tree::{File, rust};
+use crate::tree::{File, files, rust};
 
 /// Maximum length of a key in a list; the rest of the sentence is cut off.
 const KEY_CHARS_MAX: usize = 100;
@@ -15,6 +16,8 @@ const BE: &[&str] = &["is", "are", "was", "were", "be", "been", "being"];
 const VERBS_OF_TELLING: &[&str] = &["told", "said", "heard", "asked"];
 
 const NOBODYS: &[&str] = &["nobody", "whoever", "whomever", "everybody", "somebody"];
+
+const VERBS_OF_TELLING_ON_PAGES: &[&str] = &["told", "said", "heard"];
 
 /// A run of lines with `///` or `//!`, as one text.
 struct DocComment {
@@ -100,6 +103,57 @@ fn offences<'a>(files: impl Iterator<Item = &'a File>) -> Vec<Offence> {
         }
     }
     found
+}
+
+/// Whether users read the file: pages, configs that come with organism, and help texts. The texts
+/// of models in recordings, the changelog and the decisions are not held to the rule.
+fn is_for_users(path: &str) -> bool {
+    let is_exempt = path.starts_with("docs/decisions/")
+        || path == "docs/CHANGELOG.md"
+        || path.ends_with("recording.toml");
+    let folders = ["docs/", "config/", "src/shipped/init/", "src/cli/"];
+    let ends = [".md", ".toml", ".rs", ".yaml", ".service"];
+    let is_in_folder = folders.iter().any(|folder| path.starts_with(folder));
+    let is_page = is_in_folder && ends.iter().any(|end| path.ends_with(end));
+    let is_readme = path.ends_with("README.md") && !path.starts_with("tests/");
+    (is_page || is_readme) && !is_exempt
+}
+
+/// The words of telling in a text for users, each with its line.
+fn words_of_telling(text: &str) -> Vec<(usize, String)> {
+    let mut found = Vec::new();
+    for (index, line) in text.lines().enumerate() {
+        let words = line.split(|c: char| !c.is_alphanumeric()).map(str::to_lowercase);
+        let forbidden = words.filter(|word| {
+            let word = word.as_str();
+            VERBS_OF_TELLING_ON_PAGES.contains(&word) || NOBODYS.contains(&word)
+        });
+        found.extend(forbidden.map(|word| (index + 1, word)));
+    }
+    found
+}
+
+#[test]
+fn pages_for_users_contain_no_words_of_telling() {
+    let pages: Vec<_> = files().iter().filter(|file| is_for_users(&file.path)).collect();
+    assert!(pages.len() > 100, "the pages were found");
+    let mut wrong = Vec::new();
+    for page in pages {
+        let words = words_of_telling(&page.text).into_iter();
+        wrong.extend(words.map(|(line, word)| format!("{}:{line}: {word}", page.path)));
+    }
+    nothing(wrong, "words of telling on pages for users: name the thing, use an active verb");
+}
+
+#[test]
+fn words_of_telling_are_found_on_a_page() {
+    let text = "A client gets it.\nNobody's caller is told, `said`.\nThe word somebodyness.\n";
+    let found = words_of_telling(text);
+    let expected = [(2, "nobody"), (2, "told"), (2, "said")];
+    assert_eq!(found, expected.map(|(line, word)| (line, word.to_owned())));
+    assert!(is_for_users("docs/errors/busy.md"));
+    assert!(!is_for_users("docs/CHANGELOG.md"));
+    assert!(!is_for_users("src/pump/core/holds.rs"));
 }
 
 #[test]
