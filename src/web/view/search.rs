@@ -197,7 +197,7 @@ fn form(query: &UrlQuery) -> Markup {
                 input #words name="words" type="search" value=(value("words"));
             }
             (choice(query, "kind", "Kind", &kinds))
-            (choice(query, "disposition", "Outcome", &dispositions))
+            (choice(query, "disposition", "Disposition", &dispositions))
             button type="submit" { "Search" }
             a href=(PATH) { "Clear" }
             (more_filters(query, &FIELDS))
