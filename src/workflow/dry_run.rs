@@ -138,7 +138,7 @@ impl DryRun<'_> {
         let document = self.document(number, goal, prompt);
         let membership = self.graph.membership(number);
         let title = match (&document.pass, membership.map(|membership| membership.kind)) {
-            (Some(pass), _) => format!(", iteration {}", pass.iteration),
+            (Some(pass), _) => format!(", pass {}", pass.iteration),
             (None, Some(MemberKind::Verify)) => format!(", item {}", self.item_number()),
             _ => String::new(),
         };

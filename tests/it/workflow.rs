@@ -220,7 +220,7 @@ fn a_dry_run_prints_the_golden_documents_of_the_essay() {
     let printed = documents("essay", &inputs);
     let golden =
         std::fs::read_to_string(repository().join("tests/data/workflow/essay.documents")).unwrap();
-    let golden = golden.split("== draft, iteration 2").next().unwrap();
+    let golden = golden.split("== draft, pass 2").next().unwrap();
     let outline =
         "Claim: a street without parking gains shops. 1. What a space earns. 2. Who loses.";
     let draft =

@@ -126,7 +126,7 @@ fn iterations_stand_after_the_goals_with_the_pass_under_way() {
     });
 
     let golden = include_str!("../../data/workflow/essay.documents");
-    let (_, last) = golden.rsplit_once("== draft, iteration 2\n").expect("the file has it");
+    let (_, last) = golden.rsplit_once("== draft, pass 2\n").expect("the file has it");
     assert_golden(&document.text(), last);
 }
 
