@@ -448,16 +448,16 @@ pub(super) fn signer_of(path: &Path) -> anyhow::Result<OperatorSigner> {
     })
 }
 
-/// Options that all commands with a decision share.
+/// Options that all commands with an operator's action share.
 #[derive(Debug, clap::Args)]
 pub(super) struct DecisionArgs {
-    /// Note on the decision, which goes on record. The note is not sent to the caller.
+    /// Note on the action, which goes on record. The note is not sent to the caller.
     #[arg(long, default_value = "")]
     pub note: String,
-    /// Sign the decision with this operator's key, made by `organism operator key`.
+    /// Sign the action with this operator's key, made by `organism operator key`.
     #[arg(long, value_name = "FILE")]
     pub sign: Option<PathBuf>,
-    /// Send the decision to the organism that runs on the journal in this directory, whatever its
+    /// Send the action to the organism that runs on the journal in this directory, whatever its
     /// config is.
     #[arg(long, value_name = "DIR", conflicts_with = "config")]
     pub data: Option<PathBuf>,
