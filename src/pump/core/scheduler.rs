@@ -48,14 +48,14 @@ struct ListenerQueue {
     /// Turns of the threads with a call to deliver, in round-robin order. A thread that loses its
     /// turn leaves an entry behind that is skipped later: a search for the entry would make a
     /// cancellation of many calls quadratic.
-    ring: VecDeque<Turn>,
+    ring: VecDeque<RingEntry>,
     /// Number of the latest turn.
     latest_turn: u64,
 }
 
 /// An entry of the ring. It is valid only while its thread has the turn with this number.
 #[derive(Debug, Clone)]
-struct Turn {
+struct RingEntry {
     thread: ThreadId,
     number: u64,
 }
@@ -100,7 +100,7 @@ impl ListenerQueue {
         } else if own.turn.is_none() && own.next().is_some() {
             self.latest_turn += 1;
             own.turn = Some(self.latest_turn);
-            self.ring.push_back(Turn { thread: thread.clone(), number: self.latest_turn });
+            self.ring.push_back(RingEntry { thread: thread.clone(), number: self.latest_turn });
         }
     }
 
@@ -110,7 +110,7 @@ impl ListenerQueue {
         let own = self.threads.entry(thread.clone()).or_default();
         own.ready.push_front(call);
         own.turn = Some(self.latest_turn);
-        self.ring.push_front(Turn { thread: thread.clone(), number: self.latest_turn });
+        self.ring.push_front(RingEntry { thread: thread.clone(), number: self.latest_turn });
         self.drop_lost_turns();
     }
 
@@ -133,7 +133,7 @@ impl ListenerQueue {
 }
 
 /// Whether this is the present turn of its thread.
-fn has_turn(threads: &Map<ThreadId, ThreadQueue>, turn: &Turn) -> bool {
+fn has_turn(threads: &Map<ThreadId, ThreadQueue>, turn: &RingEntry) -> bool {
     threads.get(&turn.thread).is_some_and(|own| own.turn == Some(turn.number))
 }
 
