@@ -1,10 +1,13 @@
 //! Builds the payload that begins a workflow run from the values of the workflow's inputs.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use crate::ids::PayloadName;
-use crate::schema::{FieldCount, PayloadParameter, Schemas, ShortType};
+use crate::schema::{
+    FieldCount, PartCoverage, PayloadDescription, PayloadParameter, Schemas, ShortType,
+};
 use crate::xml::element::{Element, Node};
+use crate::xml::scan::is_ncname;
 use crate::xml::shape::QName;
 
 use super::definition::{WorkflowDefinition, WorkflowInput};
@@ -13,38 +16,93 @@ use super::payloads::input_name;
 /// Why the given values cannot be the input of a workflow.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InputError {
-    #[error("the workflow has no input `{name}`; it has {}", known.join(", "))]
+    #[error("the workflow has no input `{name}`{}", listed(known))]
     Unknown { name: String, known: Vec<String> },
     #[error("the input `{0}` is given twice")]
     Twice(String),
     #[error("the input `{0}` is missing; add --input {0}=VALUE")]
     Missing(String),
-    #[error("the input `{0}` has children: send the whole payload with `organism send`")]
+    #[error(
+        "the input `{0}` has children or attributes: send the whole payload with `organism send`"
+    )]
     Nested(String),
+}
+
+/// Returns the end of a message that an input is unknown.
+fn listed(known: &[String]) -> String {
+    if known.is_empty() { String::new() } else { format!("; it has {}", known.join(", ")) }
 }
 
 /// An input of a workflow, with the number of values that it may have.
 struct InputField {
     name: String,
-    occurs: FieldCount,
+    part: InputPart,
+    is_required: bool,
+    is_repeatable: bool,
+    /// Whether a value must have children or attributes, so that a text is no value.
     is_nested: bool,
+    /// Whether [`input_payload`] writes the stand-in of the input. Otherwise, [`with_stand_ins`]
+    /// writes it.
+    has_stand_in: bool,
+}
+
+/// The part of a payload that contains the value of an input.
+enum InputPart {
+    Text,
+    Attribute(QName),
+    Child(QName),
+}
+
+impl InputField {
+    /// Makes the input for a child or an attribute of a payload that a schema declares.
+    fn of_parameter(parameter: &PayloadParameter) -> Self {
+        let written = parameter.written.clone();
+        Self {
+            name: parameter.key(),
+            part: if parameter.attribute {
+                InputPart::Attribute(written)
+            } else {
+                InputPart::Child(written)
+            },
+            is_required: parameter.required,
+            is_repeatable: parameter.repeated,
+            is_nested: parameter.parameters.iter().any(|inner| inner.required),
+            has_stand_in: false,
+        }
+    }
+
+    /// Returns `payload` with a value of the input.
+    fn add_to(&self, mut payload: Element, value: String) -> Element {
+        match &self.part {
+            InputPart::Text => payload.with_text(value),
+            InputPart::Attribute(name) => {
+                payload.attributes.push((name.clone(), value));
+                payload
+            }
+            InputPart::Child(name) => {
+                payload.with_child(Element::new(name.clone()).with_text(value))
+            }
+        }
+    }
 }
 
 /// Builds the payload that begins a run of a workflow. Each pair in `values` is the name of an
-/// input and a value for this input. A name that begins with `@` is that of an attribute. With
-/// `stand_ins`, each input without a value gets a stand-in: its path in brackets, such as
-/// `[input/topic]`. An input with children gets no stand-in here, but in [`with_stand_ins`].
+/// input and a value for this input. A name that begins with `@` is that of an attribute. If the
+/// payload contains only text, the text is an input with the name of the payload. With
+/// `stand_ins`, each input of a table of types that has no value gets a stand-in: its path in
+/// brackets, such as `[input/topic]`. All other stand-ins are written by [`with_stand_ins`].
 ///
 /// # Errors
 ///
 /// Fails if a value is for an unknown input or for an input with children, or if an input has too
 /// many values. Without `stand_ins`, also fails if a required input has no value.
 pub fn input_payload(
+    schemas: &Schemas,
     definition: &WorkflowDefinition,
     values: &[(String, String)],
     stand_ins: bool,
 ) -> Result<Element, InputError> {
-    let fields = fields_of(definition, values);
+    let fields = fields_of(schemas, definition, values);
     for (given, _) in values {
         if !fields.iter().any(|field| field.name == *given) {
             let known = fields.into_iter().map(|field| field.name).collect();
@@ -52,34 +110,23 @@ pub fn input_payload(
         }
     }
 
-    let name = QName::from(&input_name(definition));
-    let namespace = name.namespace.clone();
-    let mut payload = Element::new(name);
-    for InputField { name, occurs, is_nested } in fields {
-        let given = values.iter().filter(|(given, _)| *given == name).map(|(_, value)| value);
+    let mut payload = Element::new(QName::from(&input_name(definition)));
+    for field in fields {
+        let name = &field.name;
+        let given = values.iter().filter(|(given, _)| given == name).map(|(_, value)| value);
         let mut texts: Vec<String> = given.cloned().collect();
-        match occurs {
-            _ if texts.is_empty() && stand_ins => {
-                texts.extend((!is_nested).then(|| format!("[input/{name}]")));
+        match texts.len() {
+            0 if stand_ins => {
+                texts.extend(field.has_stand_in.then(|| format!("[input/{name}]")));
             }
-            FieldCount::Once if texts.is_empty() && is_nested => {
-                return Err(InputError::Nested(name));
-            }
-            FieldCount::Once if texts.is_empty() => return Err(InputError::Missing(name)),
-            FieldCount::Once | FieldCount::AtMostOnce if texts.len() > 1 => {
-                return Err(InputError::Twice(name));
-            }
-            _ if is_nested && !texts.is_empty() => return Err(InputError::Nested(name)),
+            0 if !field.is_required => {}
+            2.. if !field.is_repeatable => return Err(InputError::Twice(field.name)),
+            _ if field.is_nested => return Err(InputError::Nested(field.name)),
+            0 => return Err(InputError::Missing(field.name)),
             _ => {}
         }
         for text in texts {
-            payload = match name.strip_prefix('@') {
-                Some(attribute) => payload.with_attribute(attribute, text),
-                None => {
-                    let child = Element::new(QName::new(namespace.as_deref(), &name));
-                    payload.with_child(child.with_text(text))
-                }
-            };
+            payload = field.add_to(payload, text);
         }
     }
 
@@ -88,30 +135,11 @@ pub fn input_payload(
 
 /// Adds a stand-in for each child and attribute that `payload`, the input of a run, lacks. A
 /// stand-in is the path of the value in brackets, such as `[input/who/name]`.
-///
-/// # Errors
-///
-/// Fails if the schema of `payload` does not permit a child or attribute that `payload` has.
-pub fn with_stand_ins(schemas: &Schemas, payload: Element) -> Result<Element, InputError> {
-    let name = PayloadName::from(&payload.name);
-    if !schemas.contains(&name) {
-        return Ok(payload);
-    }
-
-    let description = schemas.describe(&name);
-    let parameters = description.parameters.as_slice();
-    let known: Vec<String> = parameters.iter().map(PayloadParameter::key).collect();
-    let attributes = payload.attributes.iter().map(|(name, _)| format!("@{}", name.local));
-    let children = payload.children().map(|child| child.local_name().to_owned());
-    let unknown = attributes.chain(children).find(|key| !known.contains(key));
-    if let Some(name) = unknown.filter(|_| !parameters.iter().any(PayloadParameter::is_any_element))
-    {
-        return Err(InputError::Unknown { name, known });
-    }
-
+pub fn with_stand_ins(schemas: &Schemas, payload: Element) -> Element {
+    let description = schemas.describe(&PayloadName::from(&payload.name));
     let is_empty_text = description.text.is_some() && payload.content.is_empty();
     let payload = if is_empty_text { payload.with_text("[input]") } else { payload };
-    Ok(add_stand_ins(payload, "input", parameters))
+    add_stand_ins(payload, "input", &description.parameters)
 }
 
 /// Whether `text` contains the stand-in of a child or an attribute, as [`input_payload`] and
@@ -219,39 +247,98 @@ pub fn alternate_children(schemas: &Schemas, payload: &mut Element) {
     }
 }
 
-/// Returns the inputs of a workflow, in order. If a schema declares the payload of the workflow,
-/// the names in `values` count as inputs, without a check against the schema.
-fn fields_of(definition: &WorkflowDefinition, values: &[(String, String)]) -> Vec<InputField> {
+/// Returns the inputs of a workflow, in order. If the payload of the workflow may have children or
+/// attributes of any name, the names in `values` count as inputs, too.
+fn fields_of(
+    schemas: &Schemas,
+    definition: &WorkflowDefinition,
+    values: &[(String, String)],
+) -> Vec<InputField> {
+    let payload = input_name(definition);
     match &definition.input {
         WorkflowInput::Types(ShortType::Fields(fields)) => {
-            let fields = fields.iter().map(|field| InputField {
-                name: field.name.clone(),
-                occurs: field.occurs,
-                is_nested: matches!(field.short_type, ShortType::Fields(_)),
+            let fields = fields.iter().map(|field| {
+                let is_nested = matches!(field.short_type, ShortType::Fields(_));
+                InputField {
+                    name: field.name.clone(),
+                    part: InputPart::Child(QName::new(Some(&payload.namespace), &field.name)),
+                    is_required: field.occurs == FieldCount::Once,
+                    is_repeatable: field.occurs == FieldCount::AnyNumber,
+                    is_nested,
+                    has_stand_in: !is_nested,
+                }
             });
             fields.collect()
         }
         WorkflowInput::Types(_) => Vec::new(),
         WorkflowInput::Payload(_) => {
-            let mut known = HashSet::new();
-            let names = values.iter().map(|(name, _)| name);
-            let names = names.filter(|name| known.insert(name.as_str()));
-            let field = |name: &String| InputField {
-                name: name.clone(),
-                occurs: if name.starts_with('@') {
-                    FieldCount::AtMostOnce
-                } else {
-                    FieldCount::AnyNumber
-                },
-                is_nested: false,
-            };
-            names.map(field).collect()
+            let description = schemas.describe(&payload);
+            let mut fields = described_fields(&description);
+            for (given, _) in values {
+                if !fields.iter().any(|field| field.name == *given) {
+                    fields.extend(undescribed_field(&description, given));
+                }
+            }
+            fields
         }
     }
 }
 
+/// Returns the inputs that the schema of a payload declares: its text, attributes and children.
+fn described_fields(description: &PayloadDescription) -> Vec<InputField> {
+    let text = description.text.iter().map(|_| InputField {
+        name: description.name.local.to_string(),
+        part: InputPart::Text,
+        is_required: description.default.is_none(),
+        is_repeatable: false,
+        is_nested: false,
+        has_stand_in: false,
+    });
+    let mut fields: Vec<InputField> = text.collect();
+    let parameters = description.parameters.iter();
+    for parameter in parameters.filter(|parameter| !parameter.is_any_element()) {
+        let key = parameter.key();
+        match fields.iter_mut().find(|field| field.name == key) {
+            // The schema has the child in several places.
+            Some(field) => {
+                field.is_required |= parameter.required;
+                field.is_repeatable = true;
+            }
+            None => fields.push(InputField::of_parameter(parameter)),
+        }
+    }
+    fields
+}
+
+/// Returns the input `name` of a payload whose schema does not declare it, but permits it. Returns
+/// `None` if the payload cannot have this child or attribute.
+fn undescribed_field(description: &PayloadDescription, name: &str) -> Option<InputField> {
+    let is_partial = description.coverage == PartCoverage::Partial;
+    let attribute = name.strip_prefix('@');
+    let is_open = match attribute {
+        Some(_) => is_partial || description.coverage == PartCoverage::AnyAttribute,
+        None => is_partial || description.parameters.iter().any(PayloadParameter::is_any_element),
+    };
+    if !is_open || !is_ncname(attribute.unwrap_or(name)) {
+        return None;
+    }
+
+    Some(InputField {
+        name: name.to_owned(),
+        part: match attribute {
+            Some(attribute) => InputPart::Attribute(QName::new(None, attribute)),
+            None => InputPart::Child(QName::new(Some(&description.name.namespace), name)),
+        },
+        is_required: false,
+        is_repeatable: attribute.is_none(),
+        is_nested: false,
+        has_stand_in: false,
+    })
+}
+
 #[cfg(test)]
 mod tests {
+    use super::super::definition_examples;
     use super::*;
 
     const SHOP: &str = "<xs:schema xmlns:xs=\"http://www.w3.org/2001/XMLSchema\" \
@@ -282,12 +369,52 @@ mod tests {
         let expected = "<pairs xmlns=\"urn:pairs\" id=\"[input/@id]\"><head>h</head>\
                         <name>[input/name]</name><value>[input/value]</value>\
                         <end>[input/end]</end></pairs>";
-        assert_eq!(filled.map(|filled| filled.to_xml()), Ok(expected.to_owned()));
+        assert_eq!(filled.to_xml(), expected);
+    }
 
-        let wrong = element("pairs").with_child(element("id"));
-        let known = ["@id", "head", "name", "value", "end"].map(str::to_owned).to_vec();
-        let refused = Err(InputError::Unknown { name: "id".to_owned(), known });
-        assert_eq!(with_stand_ins(&schemas, wrong), refused);
+    #[test]
+    fn a_payload_takes_what_its_schema_declares_and_any_name_where_the_schema_does() {
+        let schema = r#"<xs:schema xmlns:xs="http://www.w3.org/2001/XMLSchema"
+            targetNamespace="urn:open" elementFormDefault="qualified">
+            <xs:element name="open"><xs:complexType><xs:sequence>
+            <xs:element name="a" type="xs:string"/>
+            <xs:any processContents="skip" minOccurs="0"/></xs:sequence>
+            <xs:attribute name="id" type="xs:string" use="required"/></xs:complexType></xs:element>
+            <xs:element name="amount"><xs:complexType><xs:simpleContent>
+            <xs:extension base="xs:integer"><xs:attribute name="unit" type="xs:string"/>
+            <xs:anyAttribute processContents="skip"/></xs:extension>
+            </xs:simpleContent></xs:complexType></xs:element></xs:schema>"#;
+        let mut schemas = Schemas::default();
+        schemas.add_builtin("open", schema).expect("it is a schema");
+        let built = |payload: &str, given: &[&str]| {
+            let mut definition = definition_examples::workflow(Vec::new());
+            let name = PayloadName::new("urn:open", payload);
+            definition.input = WorkflowInput::Payload(definition_examples::placed(name));
+            let values = given.iter().map(|name| ((*name).to_owned(), "1".to_owned()));
+            match input_payload(&schemas, &definition, &values.collect::<Vec<_>>(), false) {
+                Ok(built) => built.to_xml(),
+                Err(error) => error.to_string(),
+            }
+        };
+        for (payload, given, expected) in [
+            (
+                "open",
+                &["b", "a", "@id"][..],
+                "<open xmlns=\"urn:open\" id=\"1\"><a>1</a><b>1</b></open>",
+            ),
+            ("open", &["a"], "the input `@id` is missing; add --input @id=VALUE"),
+            ("open", &["a", "@id", "@id"], "the input `@id` is given twice"),
+            ("open", &["a", "@no"], "the workflow has no input `@no`; it has @id, a"),
+            ("open", &["a", "b/><c"], "the workflow has no input `b/><c`; it has @id, a"),
+            (
+                "amount",
+                &["amount", "@unit", "@more"],
+                "<amount xmlns=\"urn:open\" unit=\"1\" more=\"1\">1</amount>",
+            ),
+            ("amount", &["unit"], "the workflow has no input `unit`; it has amount, @unit"),
+        ] {
+            assert_eq!(built(payload, given), expected, "{given:?}");
+        }
     }
 
     #[test]

@@ -18,6 +18,7 @@ use std::process::{Command, Output};
 
 use expect_test::{Expect, expect};
 use organism::config::{Config, ConfigEnvironment, ConfigProblems, load_for_servers};
+use organism::schema::Schemas;
 use organism::workflow::{
     GoalForm, GoalTarget, Mapping, WorkflowDefinition, drawing, dry_run, input_payload, mermaid,
     with_stand_ins,
@@ -94,10 +95,15 @@ fn load_in(directory: &tempfile::TempDir, text: &str) -> Result<Config, ConfigPr
 }
 
 fn definition(name: &str) -> WorkflowDefinition {
+    loaded(name).1
+}
+
+/// The definition of this name, with the schemas of its config.
+fn loaded(name: &str) -> (Schemas, WorkflowDefinition) {
     let config = load_text(&definition_text(name));
     let config = config.unwrap_or_else(|problems| panic!("{name}: {problems}"));
     let mut definitions = config.workflows.into_iter().map(|one| one.definition);
-    definitions.find(|one| one.name.value.as_str() == name).unwrap()
+    (config.schemas, definitions.find(|one| one.name.value.as_str() == name).unwrap())
 }
 
 /// Describes each problem of a changed definition: see [`described`].
@@ -205,10 +211,10 @@ fn a_flowchart_shows_goals_and_their_needs() {
 }
 
 fn documents(name: &str, inputs: &[(&str, &str)]) -> String {
-    let definition = definition(name);
+    let (schemas, definition) = loaded(name);
     let inputs: Vec<_> =
         inputs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-    let input = input_payload(&definition, &inputs, true).unwrap();
+    let input = input_payload(&schemas, &definition, &inputs, true).unwrap();
     let documents = dry_run(&definition, &input);
     documents.iter().map(|one| format!("== {}\n{}\n", one.title, one.text)).collect()
 }
@@ -434,7 +440,7 @@ end = { agent = "writer", prompt = "Join the lines." }
     let config = load_text(text).unwrap_or_else(|problems| panic!("{problems}"));
     let definition = &config.workflows[0].definition;
     let inputs = ["green", "mint"].map(|tea| ("tea".to_owned(), tea.to_owned()));
-    let input = input_payload(definition, &inputs, true).unwrap();
+    let input = input_payload(&config.schemas, definition, &inputs, true).unwrap();
     let documents = dry_run(definition, &input);
     let expected: [(&str, &[&str]); 5] = [
         ("line, item 1", &["Describe green."]),
@@ -469,8 +475,8 @@ end = { agent = "writer", prompt = "Join the lines." }
     let definition = &config.workflows[0].definition;
     let titles_of = |teas: &[&str]| {
         let inputs: Vec<_> = teas.iter().map(|tea| ("tea".to_owned(), (*tea).to_owned())).collect();
-        let input = input_payload(definition, &inputs, true).unwrap();
-        let documents = dry_run(definition, &with_stand_ins(&config.schemas, input).unwrap());
+        let input = input_payload(&config.schemas, definition, &inputs, true).unwrap();
+        let documents = dry_run(definition, &with_stand_ins(&config.schemas, input));
         let end = documents.last().unwrap().text.clone();
         let titles: Vec<_> = documents.into_iter().map(|document| document.title).collect();
         (titles, end.contains("[output of line[1]]"))
@@ -495,8 +501,9 @@ line = { each = "input/tea", agent = "writer", prompt = "Describe {{item/name}} 
 "#;
     let config = load_text(text).unwrap_or_else(|problems| panic!("{problems}"));
     let definition = &config.workflows[0].definition;
-    let input = input_payload(definition, &[("k".to_owned(), "K".to_owned())], true).unwrap();
-    let documents = dry_run(definition, &with_stand_ins(&config.schemas, input).unwrap());
+    let given = [("k".to_owned(), "K".to_owned())];
+    let input = input_payload(&config.schemas, definition, &given, true).unwrap();
+    let documents = dry_run(definition, &with_stand_ins(&config.schemas, input));
     let [line] = documents.as_slice() else { panic!("{documents:?}") };
     let prompt = "Describe [input/tea/name] for [input/who/name] and K.";
     assert!(line.text.contains(prompt), "{}", line.text);
@@ -952,6 +959,73 @@ fn the_command_shows_a_workflow_and_runs_it_dry() {
         assert_eq!(refused.status.code(), Some(2), "{arguments:?}");
         assert!(text(&refused.stderr).contains(expected), "{}", text(&refused.stderr));
     }
+}
+
+#[test]
+fn the_names_and_the_text_of_a_payload_that_begins_a_run_are_checked() {
+    let text = r#"
+organism.name = "test"
+clients.desk.peers = ["texts", "orders", "parcels"]
+agents.writer.model = "voice"
+models.voice = { provider = "playback", recording = "voice.toml" }
+[payloads]
+note = "text"
+order = { tea = ["text"], boxes = "integer", by = "text?" }
+parcel = { to = { town = "text" } }
+[workflows.texts]
+input = "note"
+goals.a = { agent = "writer", prompt = "{{input}}" }
+[workflows.orders]
+input = "order"
+goals.a = { agent = "writer", prompt = "{{input}}" }
+[workflows.parcels]
+input = "parcel"
+goals.a = { agent = "writer", prompt = "{{input}}" }
+"#;
+    let directory = directory();
+    let config = load_in(&directory, text).unwrap_or_else(|problems| panic!("{problems}"));
+    let built = |workflow: &str, given: &[&str]| {
+        let mut definitions = config.workflows.iter().map(|one| &one.definition);
+        let definition = definitions.find(|one| one.name.value.as_str() == workflow).unwrap();
+        let values = given.iter().map(|given| given.split_once('=').unwrap());
+        let values = values.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        match input_payload(&config.schemas, definition, &values.collect::<Vec<_>>(), false) {
+            Ok(payload) => payload.to_xml().replace(" xmlns=\"https://xml-pipeline.org/ns", ""),
+            Err(error) => error.to_string(),
+        }
+    };
+    let of_orders =
+        |name: &str| format!("the workflow has no input `{name}`; it has tea, boxes, by");
+    for (workflow, given, expected) in [
+        ("texts", &["note=a < b"][..], "<note/payloads/v1\">a &lt; b</note>".to_owned()),
+        ("texts", &[], "the input `note` is missing; add --input note=VALUE".to_owned()),
+        ("texts", &["note=a", "note=b"], "the input `note` is given twice".to_owned()),
+        ("texts", &["=hi"], "the workflow has no input ``; it has note".to_owned()),
+        (
+            "orders",
+            &["boxes=2", "tea=a", "tea=b"],
+            "<order/payloads/v1\"><tea>a</tea><tea>b</tea><boxes>2</boxes></order>".to_owned(),
+        ),
+        ("orders", &["tea=a"], "the input `boxes` is missing; add --input boxes=VALUE".to_owned()),
+        ("orders", &["boxes=1", "boxes=2"], "the input `boxes` is given twice".to_owned()),
+        ("orders", &["boxs=2"], of_orders("boxs")),
+        ("orders", &["boxes=2", "x/><y=hi"], of_orders("x/><y")),
+        (
+            "parcels",
+            &["to=Rome"],
+            "the input `to` has children or attributes: send the whole payload with \
+             `organism send`"
+                .to_owned(),
+        ),
+    ] {
+        assert_eq!(built(workflow, given), expected, "{given:?}");
+    }
+
+    // The command refuses such a name before it sends anything.
+    let refused = organism(directory.path(), &["run", "orders", "--input", "boxs=2"]);
+    let error = String::from_utf8(refused.stderr).unwrap();
+    assert_eq!((refused.status.code(), refused.stdout.len()), (Some(2), 0), "{error}");
+    assert!(error.contains(&of_orders("boxs")), "{error}");
 }
 
 #[test]

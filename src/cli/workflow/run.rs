@@ -28,6 +28,7 @@ pub struct RunArgs {
     config: ConfigArg,
     /// One input of the workflow. For `NAME=@FILE`, the value is the content of the file. For a
     /// value that begins with `@`, write `NAME=@@…`. For a list, repeat the option with each value.
+    /// The input of a payload that is a text has the name of this payload.
     #[arg(long = "input", value_name = "NAME=VALUE")]
     inputs: Vec<String>,
     /// Print the document that the agent of each goal would get, with placeholders for the outputs
@@ -60,16 +61,13 @@ pub fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
         if args.dry_run { args.config.load_to_read()? } else { args.config.load_without_keys()? };
     let definition = named(&config, &args.name)?.clone();
     let values = values(&args.inputs)?;
-    let input = input_payload(&definition, &values, args.dry_run);
-    let input = if args.dry_run {
-        input.and_then(|input| with_stand_ins(&config.schemas, input))
-    } else {
-        input
-    };
+    let schemas = &config.schemas;
+    let input = input_payload(schemas, &definition, &values, args.dry_run);
     let input = input.map_err(|error| CommandFailure::usage(error.to_string()))?;
-    let input = fit_children(&config.schemas, input);
+    let input = if args.dry_run { with_stand_ins(schemas, input) } else { input };
+    let input = fit_children(schemas, input);
     if args.dry_run {
-        check_given(&config.schemas, &definition, &values, &input)?;
+        check_given(schemas, &definition, &values, &input)?;
         for document in dry_run(&definition, &input) {
             if args.json {
                 put_json(&document)?;

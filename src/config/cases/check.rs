@@ -3,6 +3,7 @@
 
 use crate::contract::Role;
 use crate::ids::ListenerName;
+use crate::schema::Schemas;
 use crate::workflow::{InputError, WorkflowDefinition, input_payload};
 use crate::xml::element::Element;
 
@@ -33,7 +34,7 @@ pub fn check_cases(cases: &[WorkflowCase], config: &Config) -> ConfigProblems {
         let found = workflows().find(|one| one.name.value.as_str() == case.workflow.text);
         match found {
             Some(definition) => {
-                check_case(case, definition, &mut problems);
+                check_case(case, definition, &config.schemas, &mut problems);
                 check_never(case, definition, config, &mut problems);
                 check_client(case, config, &mut problems);
             }
@@ -108,10 +109,15 @@ fn check_client(case: &WorkflowCase, config: &Config, problems: &mut ConfigProbl
     problems.push(ConfigProblem::new(ProblemCode::UnknownPeer, place, message).help(help));
 }
 
-fn check_case(case: &WorkflowCase, definition: &WorkflowDefinition, problems: &mut ConfigProblems) {
+fn check_case(
+    case: &WorkflowCase,
+    definition: &WorkflowDefinition,
+    schemas: &Schemas,
+    problems: &mut ConfigProblems,
+) {
     match &case.input {
         CaseInput::Values { values, names, place } => {
-            check_input(values, names, place, definition, problems);
+            check_input((values, names, place), definition, schemas, problems);
         }
         CaseInput::Payload(text) => {
             if Element::read_document(text.text.trim()).is_none() {
@@ -192,15 +198,14 @@ fn check_never(
 /// missing input is not reported beside an unknown input, because the unknown name is probably a
 /// misspelling of the missing one.
 fn check_input(
-    values: &[(String, String)],
-    names: &[CaseText],
-    place: &SourceRange,
+    (values, names, place): (&[(String, String)], &[CaseText], &SourceRange),
     definition: &WorkflowDefinition,
+    schemas: &Schemas,
     problems: &mut ConfigProblems,
 ) {
     let mut values = values.to_vec();
     let mut has_unknown = false;
-    while let Err(error) = input_payload(definition, &values, false) {
+    while let Err(error) = input_payload(schemas, definition, &values, false) {
         let message = error.to_string();
         let message = message.split("; add --input").next().unwrap_or_default();
         let named = |name: &str| names.iter().find(|known| known.text == name);

@@ -143,7 +143,7 @@ impl<'a> CaseRunner<'a> {
         let (payload, place) = match &self.case.input {
             CaseInput::Payload(text) => (text.text.trim().to_owned(), &text.place),
             CaseInput::Values { values, place, .. } => {
-                let payload = input_payload(definition, values, false)
+                let payload = input_payload(&self.config.schemas, definition, values, false)
                     .map_err(|error| Error::Preview { detail: error.to_string() })?;
                 (fit_children(&self.config.schemas, payload).to_xml(), place)
             }

@@ -170,7 +170,7 @@ fn input_of(config: &Config, definition: &WorkflowDefinition, request: &Message)
     let Some(element) = Element::read_document(payload) else { return whole() };
     let values = element.children().map(|child| (child.local_name().to_owned(), child.text()));
     let values: Vec<_> = values.collect();
-    let again = input_payload(definition, &values, false);
+    let again = input_payload(&config.schemas, definition, &values, false);
     let is_same = again.is_ok_and(|again| {
         Element::read_document(&fit_children(&config.schemas, again).to_xml())
             .is_some_and(|again| again.to_xml() == element.to_xml())

@@ -8,8 +8,8 @@ use organism::ids::PayloadName;
 use organism::schema::{FieldCount, ShortField, ShortType};
 use organism::workflow::*;
 
-use super::definition;
 use super::script::{agent, goal, id, name, placed, played, text, workflow};
+use super::{definition, loaded};
 use crate::organism::kill::torture;
 
 /// Generates random definitions from a seed.
@@ -303,9 +303,9 @@ fn a_run_on_the_definition_read_back_takes_the_same_steps() {
 #[test]
 fn the_seven_definitions_give_the_same_documents_when_read_back() {
     for name in ["crew", "essay", "code-review", "decision", "research", "intake", "trip"] {
-        let definition = definition(name);
+        let (schemas, definition) = loaded(name);
         let read = read_back(&definition);
-        let input = input_payload(&definition, &[], true).unwrap();
+        let input = input_payload(&schemas, &definition, &[], true).unwrap();
         let documents = |of: &WorkflowDefinition| -> Vec<_> {
             dry_run(of, &input).into_iter().map(|one| (one.title, one.text)).collect()
         };
