@@ -15,7 +15,7 @@ use crate::schema::Schemas;
 
 use super::definition::{PlaceId, WorkflowDefinition};
 use super::graph::GoalGraph;
-pub use mappings::computed_decimals;
+pub use mappings::mapping_notes;
 pub use undo::{check_undo_rule, listeners_beneath};
 
 /// Kind of a problem of a definition.

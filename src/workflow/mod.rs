@@ -54,7 +54,7 @@ pub use call_fold::UndoSource;
 pub use calls_beneath::{CallEnd, HandedOverAttempts, NestedCall, calls_beneath};
 pub use check::{
     DefinitionContext, DefinitionFault, DefinitionProblem, check, check_undo_rule,
-    computed_decimals, listeners_beneath,
+    listeners_beneath, mapping_notes,
 };
 pub use compile::{CompiledWorkflow, compile, peers_of, peers_of_goal};
 #[cfg(test)]

@@ -1028,6 +1028,27 @@ goals.a = { agent = "writer", prompt = "{{input}}" }
     assert!(error.contains(&of_orders("boxs")), "{error}");
 }
 
+/// A text can be selected as a whole payload only. Each error and note names this, so that none
+/// leads to another one.
+#[test]
+fn a_mapping_for_a_payload_that_is_a_text_is_reported_with_advice_that_fits() {
+    let text = |with: &str| {
+        let goal = format!("x = {{ listener = \"svc\", payload = \"note\", with = {with} }}");
+        let text = outer_text(&goal).replace("[payloads]\n", "[payloads]\nnote = \"text\"\n");
+        text.replace("accepts = [\"job\"]", "accepts = [\"job\", \"note\"]")
+    };
+    let help = "`note` is a text, which no table gives: select a whole `note` from an input or an \
+                output of this name, or declare it with a child, as in note = { text = \"text\" }";
+    let found = described(load_text(&text("{ text = \"input/k\" }")));
+    let missing = format!("goal-setting: `note` of `svc` has no `text` | \"input/k\" | {help}\n");
+    assert_eq!(found, missing);
+    let found = described(load_text(&text("\"input/k\"")));
+    assert!(found.starts_with("undeclared-payload: `input/k` selects"), "{found}");
+    assert!(found.ends_with(&format!("| \"input/k\" | {help}\n")), "{found}");
+    let notes = load_text(&text("{}")).unwrap_or_else(|problems| panic!("{problems}")).notes;
+    assert_eq!(notes, [format!("goal `x` of workflow `outer` sends an empty `note`; {help}")]);
+}
+
 #[test]
 fn questions_that_cannot_be_put_are_reported() {
     let found = problems(

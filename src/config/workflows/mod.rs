@@ -13,8 +13,8 @@ use crate::limits;
 use crate::schema::ShortType;
 use crate::workflow::{
     FailurePolicy, GoalId, Mapping, Placed, WorkflowDefinition, WorkflowInput, WorkflowOutput,
-    compile, computed_decimals, delegate_schemas, delegations, exceeded_limits, failed_name,
-    generated_schema, goal_schema, has_verdicts, input_name, listeners_beneath, missing_undo_room,
+    compile, delegate_schemas, delegations, exceeded_limits, failed_name, generated_schema,
+    goal_schema, has_verdicts, input_name, listeners_beneath, mapping_notes, missing_undo_room,
     nesting_note, output_name, peers_of, peers_of_goal, question_schema, single_braces,
     typed_answers, verdict_schema, workflow_questions,
 };
@@ -154,7 +154,7 @@ impl DeclaredWorkflows {
         for workflow in &mut self.workflows {
             let definition = &mut workflow.definition;
             if let Some(contracts) = contracts {
-                let notes = computed_decimals(definition, contracts, &payloads.schemas);
+                let notes = mapping_notes(definition, contracts, &payloads.schemas);
                 payloads.notes.extend(notes);
             }
             resolve::payloads(definition, &self.places, contracts, &payloads.schemas, problems);

@@ -4,7 +4,7 @@
 
 use crate::contract::{Contracts, WORKFLOW_NAMESPACE};
 use crate::ids::{ListenerName, PayloadName};
-use crate::schema::{PayloadParameter, Schemas};
+use crate::schema::{PayloadDescription, PayloadParameter, Schemas};
 use crate::xml::shape::QName;
 
 use super::super::definition::{
@@ -95,7 +95,10 @@ fn check_element(
         call.listener.value,
         written(&wanted)
     );
-    let help = if schemas.describe(&call.payload).parameters.is_empty() {
+    let description = schemas.describe(&call.payload);
+    let help = if description.text.is_some() {
+        text_help(&wanted.local)
+    } else if description.parameters.is_empty() {
         format!(
             "select it from an input or an output that a schema declares with `{}`",
             wanted.local
@@ -109,9 +112,17 @@ fn check_element(
     problems.add(DefinitionFault::UnknownPayload, expression.place, message, help);
 }
 
-/// Returns a warning for each decimal field of a payload if XPath computes the value of the field.
-/// XPath uses binary floating point, so the digits of the value may be unexpected.
-pub fn computed_decimals(
+/// Returns the help for a goal that should call with the payload `local`, a text.
+fn text_help(local: &str) -> String {
+    format!(
+        "`{local}` is a text, which no table gives: select a whole `{local}` from an input or an \
+         output of this name, or declare it with a child, as in {local} = {{ text = \"text\" }}"
+    )
+}
+
+/// Returns a warning for each mapping of a workflow that gives the payload of a call another value
+/// than its author may expect.
+pub fn mapping_notes(
     definition: &WorkflowDefinition,
     contracts: &Contracts,
     schemas: &Schemas,
@@ -119,23 +130,48 @@ pub fn computed_decimals(
     let mut notes = Vec::new();
     for goal in &definition.goals {
         let Some(call) = MappedCall::of_goal(goal, contracts, schemas) else { continue };
-        let parameters = schemas.describe(&call.payload).parameters;
-        let is_decimal = |key: &str| {
-            let mut fields = parameters.iter().filter(|parameter| parameter.key() == key);
-            fields.any(|parameter| parameter.content.kind == DECIMAL)
-        };
-        for (key, value) in call.fields().iter().filter(|(key, _)| is_decimal(key)) {
-            if is_computed(&value.value) {
-                notes.push(format!(
-                    "`{key}` in goal `{}` of workflow `{}` is a decimal number that `{}` computes \
-                     in binary floating point, so that 0.1 + 0.2 gives 0.30000000000000004: let a \
-                     listener compute it",
-                    goal.id.value, definition.name.value, value.value
-                ));
-            }
-        }
+        let place = format!("goal `{}` of workflow `{}`", goal.id.value, definition.name.value);
+        let description = schemas.describe(&call.payload);
+        notes.extend(empty_text(&call, &place, &description));
+        notes.extend(computed_decimals(&call, &place, &description.parameters));
     }
     notes
+}
+
+/// Returns a warning if the payload of a call is a text, and `with` is a table, so that the call
+/// has an empty text. Returns `None` if the schema states the value of an empty text.
+fn empty_text(
+    call: &MappedCall<'_>,
+    place: &str,
+    description: &PayloadDescription,
+) -> Option<String> {
+    let is_table = matches!(call.with, Mapping::Fields(_));
+    let is_empty = is_table && description.text.is_some() && description.default.is_none();
+    let local = &call.payload.local;
+    is_empty.then(|| format!("{place} sends an empty `{local}`; {}", text_help(local)))
+}
+
+/// Returns a warning for each decimal field of a payload if XPath computes the value of the field.
+/// XPath uses binary floating point, so the digits of the value may be unexpected.
+fn computed_decimals(
+    call: &MappedCall<'_>,
+    place: &str,
+    parameters: &[PayloadParameter],
+) -> Vec<String> {
+    let is_decimal = |key: &str| {
+        let mut fields = parameters.iter().filter(|parameter| parameter.key() == key);
+        fields.any(|parameter| parameter.content.kind == DECIMAL)
+    };
+    let fields = call.fields().iter().filter(|(key, _)| is_decimal(key));
+    let computed = fields.filter(|(_, value)| is_computed(&value.value));
+    let note = |(key, value): &(String, Placed<String>)| {
+        format!(
+            "`{key}` in {place} is a decimal number that `{}` computes in binary floating point, \
+             so that 0.1 + 0.2 gives 0.30000000000000004: let a listener compute it",
+            value.value
+        )
+    };
+    computed.map(note).collect()
 }
 
 /// The kind of a field that takes a number with a fraction.
@@ -208,7 +244,7 @@ pub(super) fn check_fields(
     schemas: &Schemas,
     problems: &mut ProblemList,
 ) {
-    let parameters = schemas.describe(payload).parameters;
+    let PayloadDescription { parameters, text, .. } = schemas.describe(payload);
     // An element of any name may occur, so the fields cannot be checked.
     if parameters.iter().any(PayloadParameter::is_any_element) {
         return;
@@ -221,7 +257,11 @@ pub(super) fn check_fields(
         let Some(parameter) = at.and_then(|at| parameters.get(at)) else {
             let message = format!("`{local}` of `{}` has no `{key}`", name.value);
             let known = keys.iter().map(String::as_str);
-            let help = near_or(key, known, "it has neither children nor attributes");
+            let help = if text.is_some() && !key.starts_with('@') {
+                text_help(local)
+            } else {
+                near_or(key, known, "it has neither children nor attributes")
+            };
             problems.add(DefinitionFault::Setting, value.place, message, help);
             continue;
         };
