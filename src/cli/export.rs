@@ -1,20 +1,18 @@
 //! `organism export`: writes the journal's records as XML or as JSON lines.
 
-use std::fs::File;
 use std::io::{BufWriter, ErrorKind, IsTerminal as _, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-
-use anyhow::Context as _;
 
 use crate::audit;
 use crate::clock::Time;
 use crate::journal::Error;
 use crate::journal::sqlite::JournalReader;
 
-use super::exit::{CommandExit, CommandFailure};
+use super::exit::{self, CommandExit, CommandFailure};
 use super::journal_target::{self, JournalTarget, known, unknown};
 use super::output::{StdoutWriter, VisibleWriter};
+use super::output_file::OutputFile;
 use crate::audit::past_time;
 use crate::xml::invisible_characters::{VisibleXml, visible_json};
 
@@ -34,7 +32,8 @@ pub struct Args {
     until: Option<Time>,
     #[arg(long, value_enum, default_value_t = OutputFormat::Xml)]
     format: OutputFormat,
-    /// Output file. Default: stdout.
+    /// Output file. An existing file is replaced as soon as the export is complete; if the export
+    /// fails, the file stays as it was. Default: stdout.
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
 }
@@ -79,55 +78,53 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         }
     }
 
-    let out: Box<dyn Write> = match &args.output {
-        Some(path) => Box::new(File::create(path).map_err(|error| {
-            CommandFailure::new(
-                CommandExit::Unavailable,
-                format!("cannot write {}: {error}", path.display()),
-            )
-        })?),
-        None if std::io::stdout().is_terminal() => {
-            Box::new(VisibleWriter::new(args.format.visible()))
-        }
-        None => Box::new(StdoutWriter),
-    };
-
-    let mut out = BufWriter::new(out);
     let format = match args.format {
         OutputFormat::Xml => audit::ExportFormat::Xml,
         OutputFormat::Jsonl => audit::ExportFormat::Jsonl,
     };
-
-    // The command only produces output, so it ends when the reader closes the output.
     let filter = audit::ExportFilter { tree, since: args.since, until: args.until };
-    match audit::export(&readers, &filter, format, &mut out) {
-        Err(Error::Io { source, .. }) if source.kind() == ErrorKind::BrokenPipe => {}
-        Err(Error::Io { source, .. })
-            if args.output.is_none() && source.kind() == ErrorKind::StorageFull =>
-        {
-            return Err(incomplete_output(&source));
+    let write = |out: &mut dyn Write| {
+        let mut out = BufWriter::new(out);
+        audit::export(&readers, &filter, format, &mut out)?;
+        out.flush().map_err(failed_write)
+    };
+    let exported = match &args.output {
+        Some(path) => to_file(path, write),
+        None if std::io::stdout().is_terminal() => {
+            write(&mut VisibleWriter::new(args.format.visible()))
         }
-        exported => exported.map_err(|error| match readers.as_slice() {
-            [reader] => journal_target::failed_in(reader, error),
-            _ => journal_target::failed(error),
-        })?,
-    }
+        None => write(&mut StdoutWriter),
+    };
 
-    match out.flush() {
-        Err(error) if args.output.is_none() && error.kind() == ErrorKind::StorageFull => {
-            return Err(incomplete_output(&error));
+    let Err(error) = exported else { return Ok(CommandExit::Done.into()) };
+    Err(match (error, &args.output, readers.as_slice()) {
+        // The command only produces output, so it ends when the reader closes the output.
+        (Error::Io { source, .. }, ..) if source.kind() == ErrorKind::BrokenPipe => {
+            return Ok(CommandExit::Done.into());
         }
-        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
-            return Err(error).context("writing the export");
+        (Error::Io { source, .. }, Some(path), _) => {
+            let text = format!("cannot write {}: {source}", path.display());
+            CommandFailure::new(exit::of_written_file(&source), text).into()
         }
-        _ => {}
-    }
-
-    Ok(CommandExit::Done.into())
+        (Error::Io { source, .. }, None, _) => {
+            let text = format!("standard output is incomplete: {source}");
+            CommandFailure::new(CommandExit::Unavailable, text).into()
+        }
+        (error, _, [reader]) => journal_target::failed_in(reader, error),
+        (error, ..) => journal_target::failed(error),
+    })
 }
 
-/// Makes the error of an export that could not write all its output to standard output.
-fn incomplete_output(error: &std::io::Error) -> anyhow::Error {
-    let text = format!("standard output is incomplete: {error}");
-    CommandFailure::new(CommandExit::Unavailable, text).into()
+/// Writes the file `path` with `write`. If this fails, leaves an earlier file as it was.
+fn to_file(
+    path: &Path,
+    write: impl FnOnce(&mut dyn Write) -> Result<(), Error>,
+) -> Result<(), Error> {
+    let mut file = OutputFile::create(path).map_err(failed_write)?;
+    write(&mut file)?;
+    file.finish().map_err(failed_write)
+}
+
+fn failed_write(source: std::io::Error) -> Error {
+    Error::Io { context: "writing the export".to_owned(), source }
 }

@@ -58,6 +58,7 @@ mod new_files;
 mod operator;
 mod organism_reach;
 mod output;
+mod output_file;
 mod passphrase;
 mod past_prompt;
 mod pause;

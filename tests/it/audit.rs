@@ -402,6 +402,37 @@ fn where_there_is_no_journal_every_command_says_so() {
 }
 
 #[test]
+fn an_export_replaces_its_file_when_it_is_complete() {
+    let place = researched();
+    let names = || std::fs::read_dir(place.home.path()).unwrap().count();
+    let file = place.home.path().join("export.xml");
+    std::fs::write(&file, "an earlier export").unwrap();
+    let before = names();
+    let export = |file: &str| organism(&place, &["export", "--output", file]);
+    let to_file = || export(file.to_str().unwrap());
+
+    let journal = rusqlite::Connection::open(place.data().join(DATABASE)).unwrap();
+    let last = "UPDATE step SET position = ?1 WHERE position = ?2";
+    journal.execute(last, [9, 7]).unwrap();
+    let broken = to_file();
+    assert_ne!(broken.status.code(), Some(0), "{broken:?}");
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), "an earlier export");
+    assert_eq!(names(), before, "nothing is left of the export that failed");
+
+    journal.execute(last, [7, 9]).unwrap();
+    stdout(to_file());
+    let whole = stdout(organism(&place, &["export"]));
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), whole);
+    assert_eq!(stdout(export("/dev/stdout")), whole);
+    assert_eq!(names(), before);
+
+    let refused = export("/nonexistent/export.xml");
+    let text = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert_eq!(refused.status.code(), Some(2), "{text}");
+    assert!(text.contains("cannot write /nonexistent/export.xml: No such file"), "{text}");
+}
+
+#[test]
 fn a_thread_ends_with_the_tokens_and_the_cost_of_all_its_model_calls() {
     use organism::envelope::{Money, Spending};
     let mut records = research(&mut Script::default(), ROOT);
