@@ -152,7 +152,8 @@ pub fn of_service(error: &service::Error) -> CommandExit {
     }
 }
 
-fn of_io(error: &std::io::Error) -> CommandExit {
+/// Returns the exit code of a command that failed with this error of the file system.
+pub fn of_io(error: &std::io::Error) -> CommandExit {
     match error.kind() {
         std::io::ErrorKind::StorageFull => CommandExit::TryAgain,
         _ => CommandExit::Unavailable,

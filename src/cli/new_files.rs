@@ -4,7 +4,7 @@ use std::io::Write as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
-use super::exit::{CommandExit, CommandFailure};
+use super::exit::{self, CommandFailure};
 
 /// Files and directories that a command has created. Dropping this value removes all of them, so
 /// that an error in the middle leaves nothing behind. [`NewFiles::keep`] prevents the removal.
@@ -109,5 +109,20 @@ impl Drop for NewFiles {
 fn cannot(verb: &str, path: &Path, error: &std::io::Error) -> CommandFailure {
     let path = path.display();
     let text = format!("cannot {verb} {path}: {error}; no file of this command was kept");
-    CommandFailure::new(CommandExit::Unavailable, text)
+    CommandFailure::new(exit::of_io(error), text)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Error, ErrorKind};
+
+    use super::super::CommandExit;
+    use super::*;
+
+    #[test]
+    fn a_full_disk_is_named_as_a_reason_to_try_again() {
+        let exit_of = |kind: ErrorKind| cannot("write", Path::new("a"), &Error::from(kind)).exit;
+        assert_eq!(exit_of(ErrorKind::StorageFull), CommandExit::TryAgain);
+        assert_eq!(exit_of(ErrorKind::PermissionDenied), CommandExit::Unavailable);
+    }
 }

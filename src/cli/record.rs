@@ -16,7 +16,7 @@ use crate::service::{self, SocketTransport, SubmitRequest, SubmitUpdate};
 use super::CommandExit;
 use super::command_organism::CommandOrganism;
 use super::config_error_carets;
-use super::exit::CommandFailure;
+use super::exit::{self, CommandFailure};
 use super::output::put_recorded_line;
 use super::startup::{self, ConfigArg};
 use super::stop_signals::watch_drain_signals;
@@ -138,7 +138,7 @@ fn recorder(args: &Args, organism: &str) -> anyhow::Result<TurnRecorder> {
     let recorded = format!("by organism record, {day}, of {organism}");
     let recorder = TurnRecorder::create(path, &recorded).map_err(|error| {
         let text = format!("{} cannot be written: {error}", path.display());
-        CommandFailure::new(CommandExit::Unavailable, text)
+        CommandFailure::new(exit::of_written_file(&error), text)
     })?;
     Ok(recorder.with_models_stated())
 }
