@@ -3,6 +3,8 @@
 
 use std::process::ExitCode;
 
+use clap::ArgGroup;
+
 use crate::audit::HeldCall;
 use crate::ids::{Digest, MessageId};
 use crate::limits;
@@ -18,16 +20,17 @@ use super::startup::ConfigArg;
 use super::waiting_message;
 
 #[derive(Debug, clap::Args)]
+#[command(group = ArgGroup::new("calls").required(true))]
 pub struct Args {
     #[command(flatten)]
     config: ConfigArg,
     #[command(flatten)]
     decision: DecisionArgs,
     /// The held call, as listed by `organism approvals`, or the beginning of its id.
-    #[arg(required_unless_present = "all_from")]
+    #[arg(group = "calls")]
     message: Option<String>,
     /// Approve all waiting calls of this thread and its subthreads.
-    #[arg(long, value_name = "THREAD", conflicts_with = "message")]
+    #[arg(long, value_name = "THREAD", group = "calls")]
     all_from: Option<String>,
     /// SHA-256 of the payload that you have seen, or at least its first 8 digits. With --all-from,
     /// the hash of all payloads that `organism approvals --all-from` shows.

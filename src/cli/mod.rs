@@ -423,6 +423,22 @@ mod tests {
     }
 
     #[test]
+    fn a_command_without_its_argument_names_the_option_that_replaces_the_argument() {
+        for (words, expected) in [
+            (&["approve"][..], "<MESSAGE|--all-from <THREAD>>"),
+            (&["refuse"], "<MESSAGE|--all-from <THREAD>>"),
+            (&["send"], "<PAYLOAD|--each <DIR>>"),
+            (&["schema", "validate"], "<SCHEMA|--batch>"),
+            (&["workflow", "test"], "<FILE|--from <RUN>>"),
+        ] {
+            let words = ["organism"].iter().chain(words);
+            let error = CommandLine::command().try_get_matches_from(words).unwrap_err().to_string();
+            let (missing, usage) = error.split_once("Usage").unwrap();
+            assert!(missing.contains(expected) && usage.contains(expected), "{error}");
+        }
+    }
+
+    #[test]
     fn a_log_line_keeps_its_colours_and_shows_what_would_rewrite_it() {
         let line = "\u{1b}[32m INFO\u{1b}[0m a\r\u{202e}b\u{2028}\\u{d}\tc\n";
         let shown = "\u{1b}[32m INFO\u{1b}[0m a\\u{d}\\u{202e}b\\u{2028}\\u{d}\tc\n";

@@ -2,6 +2,8 @@
 
 use std::process::ExitCode;
 
+use clap::ArgGroup;
+
 use crate::thread::{Decision, Hold};
 
 use super::all_from::CallsOfThread;
@@ -11,6 +13,7 @@ use super::startup::ConfigArg;
 use super::waiting_message;
 
 #[derive(Debug, clap::Args)]
+#[command(group = ArgGroup::new("calls").required(true))]
 pub struct Args {
     #[command(flatten)]
     config: ConfigArg,
@@ -18,10 +21,10 @@ pub struct Args {
     decision: DecisionArgs,
     /// The held call, as listed by `organism approvals` or `organism answer`, or the beginning of
     /// its id.
-    #[arg(required_unless_present = "all_from")]
+    #[arg(group = "calls")]
     message: Option<String>,
     /// Refuse all calls of this thread and its subthreads that wait for an approval.
-    #[arg(long, value_name = "THREAD", conflicts_with = "message")]
+    #[arg(long, value_name = "THREAD", group = "calls")]
     all_from: Option<String>,
     /// Reason for the refusal, which the caller receives.
     #[arg(long, default_value = "")]

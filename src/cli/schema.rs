@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::Context;
-use clap::Subcommand;
+use clap::{ArgGroup, Subcommand};
 use serde::{Deserialize, Serialize};
 
 use super::config_error_carets;
@@ -48,9 +48,10 @@ enum SchemaVerb {
 }
 
 #[derive(Debug, clap::Args)]
+#[command(group = ArgGroup::new("schemas").required(true))]
 struct ValidateArgs {
     /// The schema file.
-    #[arg(required_unless_present = "batch")]
+    #[arg(group = "schemas")]
     schema: Option<PathBuf>,
     /// Files with the texts to validate. Without a text, the command checks only the schema.
     texts: Vec<PathBuf>,
@@ -62,7 +63,7 @@ struct ValidateArgs {
     #[arg(long, value_name = "DIR")]
     catalogue: Vec<PathBuf>,
     /// Read JSON lines `{"id","schema","instance"}` from stdin; write one verdict line for each.
-    #[arg(long, conflicts_with_all = ["schema", "texts"])]
+    #[arg(long, group = "schemas", conflicts_with = "texts")]
     batch: bool,
 }
 

@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use clap::ArgGroup;
 use clap::builder::NonEmptyStringValueParser;
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
@@ -27,14 +28,20 @@ use super::startup::{self, ConfigArg};
 use super::submit_output::{exit_of, print_json, print_plain, print_unsent_json, worse};
 
 #[derive(Debug, clap::Args)]
+#[command(group = ArgGroup::new("payloads").required(true))]
 pub struct Args {
     #[command(flatten)]
     config: ConfigArg,
     /// File with the payload, or `-` for standard input.
-    #[arg(required_unless_present = "each")]
+    #[arg(group = "payloads")]
     payload: Option<PathBuf>,
     /// Send every .xml file of a directory, each into its own thread.
-    #[arg(long, value_name = "DIR", conflicts_with_all = ["payload", "thread", "new", "key"])]
+    #[arg(
+        long,
+        value_name = "DIR",
+        group = "payloads",
+        conflicts_with_all = ["thread", "new", "key"]
+    )]
     each: Option<PathBuf>,
     /// Continue an existing thread.
     #[arg(long, value_name = "ID", conflicts_with = "new")]

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
+use clap::ArgGroup;
 use serde_json::json;
 
 use crate::config::{
@@ -27,13 +28,14 @@ const SHOWN_LINES: usize = 12;
 const SHOWN_CHARS: usize = 400;
 
 #[derive(Debug, clap::Args)]
+#[command(group = ArgGroup::new("cases").required(true).multiple(true))]
 pub struct CaseArgs {
     /// Case files to run. With --from, the one file to which the new case is appended. If --from is
     /// given without a file, the case is printed.
-    #[arg(required_unless_present = "from", value_name = "FILE")]
+    #[arg(group = "cases", value_name = "FILE")]
     files: Vec<PathBuf>,
     /// Run nothing: write a case from the run in this thread.
-    #[arg(long, value_name = "RUN", conflicts_with_all = ["only", "json"])]
+    #[arg(long, value_name = "RUN", group = "cases", conflicts_with_all = ["only", "json"])]
     from: Option<String>,
     /// Config file to use instead of the config that a case file names.
     #[arg(long, value_name = "FILE")]
