@@ -203,6 +203,9 @@ pub fn failed_in(reader: &JournalReader, error: Error) -> anyhow::Error {
 /// Maps a journal's error to a failure with an exit code and advice.
 pub fn failed(error: Error) -> anyhow::Error {
     let advice = match &error {
+        Error::Missing { .. } if named_config::gives_data() => {
+            "; --data takes the directory of a journal, which `organism check` shows"
+        }
         Error::Missing { .. } if named_config::takes_data() => {
             "; pass --data DIR, or start an organism first"
         }

@@ -52,6 +52,14 @@ pub fn takes_data() -> bool {
     has_option(&words.iter().map(String::as_str).collect::<Vec<_>>(), "data")
 }
 
+/// Whether the command line of this process gives the option `--data`.
+pub fn gives_data() -> bool {
+    std::env::args_os().any(|word| {
+        let word = word.to_string_lossy();
+        word == "--data" || word.starts_with("--data=")
+    })
+}
+
 /// Adds the `--config` of this command to each recommended command in `text` that accepts the
 /// option. Backticks mark the recommended commands.
 pub fn with_option(text: &str) -> Cow<'_, str> {

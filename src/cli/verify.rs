@@ -192,7 +192,13 @@ fn prove(data: &Path, options: &VerifyOptions, json: bool) -> anyhow::Result<Pro
         bar.set_position(done);
     });
     bar.finish_and_clear();
-    report.map_err(journal_target::failed)
+    report.map_err(|error| match error {
+        Error::Missing { .. } if options.is_backup => {
+            let text = format!("{error}; name the directory of a copy that `organism backup` made");
+            CommandFailure::new(CommandExit::Unavailable, text).into()
+        }
+        error => journal_target::failed(error),
+    })
 }
 
 fn print_report(partition: Option<u32>, report: &ProofReport, json: bool) -> anyhow::Result<()> {

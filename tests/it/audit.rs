@@ -397,8 +397,18 @@ fn where_there_is_no_journal_every_command_says_so() {
         assert_eq!(refused.status.code(), Some(69), "{verb}");
         let text = String::from_utf8_lossy(&refused.stderr).into_owned();
         assert!(text.contains("there is no journal at"), "{verb}: {text}");
+        assert!(text.contains("; --data takes the directory of a journal"), "{verb}: {text}");
     }
     assert!(!place.data().exists());
+
+    let mut verify = Command::new(env!("CARGO_BIN_EXE_organism"));
+    verify.args(["verify", "nowhere"]).current_dir(place.home.path());
+    let refused = verify.env("HOME", place.home.path()).output().unwrap();
+    let text = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert_eq!(refused.status.code(), Some(69), "{text}");
+    let expected =
+        "no journal at nowhere/data; name the directory of a copy that `organism backup`";
+    assert!(text.contains(expected), "{text}");
 }
 
 #[test]
