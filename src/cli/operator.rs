@@ -54,7 +54,8 @@ fn make_key(file: Option<PathBuf>) -> anyhow::Result<ExitCode> {
     })?;
     // Checked before a person invents a passphrase for nothing.
     if path.exists() {
-        let text = format!("{} exists, and a key is never overwritten", path.display());
+        let text =
+            format!("{} exists, and a key is never overwritten; name another file", path.display());
         return Err(CommandFailure::usage(text).into());
     }
 

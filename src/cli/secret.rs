@@ -1,5 +1,6 @@
 //! `organism secret`: makes a secret for a client.
 
+use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -42,8 +43,14 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     };
 
     durable_file::write_new_private(&path, secret.as_bytes()).map_err(|error| {
-        let exit = exit::of_written_file(&error);
-        CommandFailure::new(exit, format!("cannot write {}: {error}", path.display()))
+        let file = path.display();
+        let text = match error.kind() {
+            ErrorKind::AlreadyExists => {
+                format!("{file} exists, and a secret is never overwritten; name another file")
+            }
+            _ => format!("cannot write {file}: {error}"),
+        };
+        CommandFailure::new(exit::of_written_file(&error), text)
     })?;
     note!("{}: wrote a secret; name it in secret_file of a client", path.display());
     Ok(CommandExit::Done.into())

@@ -506,6 +506,8 @@ fn a_new_secret_is_long_enough_and_its_file_is_its_owners_alone() {
     assert_eq!(good.code, Some(0), "{good:?}");
     let again = house.organism(&["secret", "new", "--out", "desk.secret"]);
     assert_eq!(again.code, Some(2), "nothing is overwritten: {again:?}");
+    assert!(again.err.contains("desk.secret exists, and a secret is never"), "{again:?}");
+    assert!(again.err.contains("; name another file"), "{again:?}");
 
     let mode = std::fs::Permissions::from_mode(0o640);
     std::fs::set_permissions(house.path("desk.secret"), mode).unwrap();
