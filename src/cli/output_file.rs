@@ -96,7 +96,7 @@ impl Drop for OutputFile {
 /// Whether `path` names a file that this process has open. It may be a regular file, to which
 /// standard output goes.
 fn is_open_file(path: &Path) -> bool {
-    let open = ["/dev/stdout", "/dev/stderr", "/dev/fd", "/proc"];
+    let open = ["/dev/stdout", "/dev/stderr", "/dev/fd"];
     open.iter().any(|open| path.starts_with(open))
 }
 

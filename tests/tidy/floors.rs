@@ -113,6 +113,7 @@ const SHARED_BY_VERBS: &[&str] = &[
     "startup",
     "stderr_queue",
     "output",
+    "output_file",
     "passphrase",
     "journal_target",
     "web_view",
