@@ -29,8 +29,8 @@ use crate::{durable_file, limits};
 pub use async_nats::client::PublishErrorKind;
 pub use async_nats::connection::State;
 pub use async_nats::{
-    Client, HeaderMap, HeaderName, Message, Request, RequestErrorKind, StatusCode, SubscribeError,
-    Subscriber,
+    Client, HeaderMap, HeaderName, HeaderValue, Message, Request, RequestErrorKind, StatusCode,
+    SubscribeError, Subscriber,
 };
 pub use blocking_client::{BlockingClient, NatsRequest, NoResponse, ReplyBytes};
 pub use permission_errors::{PermissionError, PermissionErrors};

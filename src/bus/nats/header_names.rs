@@ -1,6 +1,8 @@
 //! Names of the protocol's headers (docs/PROTOCOL.md, section 12), and of the environment variable
 //! that makes a program serve listeners on NATS.
 
+use crate::nats::{HeaderMap, HeaderValue};
+
 /// Environment variable with the addresses of the NATS servers. If the variable is set, a
 /// listener's program gets its deliveries over NATS. Child processes never inherit the variable.
 pub const URL_VARIABLE: &str = "ORGANISM_BUS_URL";
@@ -79,3 +81,13 @@ pub const REMEMBERS: &str = "Organism-Remembers";
 /// protocol of NATS services.
 pub const ERROR: &str = "Nats-Service-Error";
 pub const ERROR_CODE: &str = "Nats-Service-Error-Code";
+
+/// Returns the value of the header with this name. Ignores case, as HTTP does, because clients of
+/// NATS differ in the case in which they send a name. NATS itself distinguishes case.
+pub fn value<'m>(headers: &'m HeaderMap, name: &'static str) -> Option<&'m str> {
+    let values = headers.iter().find_map(|(sent, values)| {
+        let sent: &str = sent.as_ref();
+        sent.eq_ignore_ascii_case(name).then_some(values)
+    });
+    values?.first().map(HeaderValue::as_str)
+}

@@ -401,7 +401,8 @@ impl NatsShared {
 
         let own = token.strip_prefix(&self.name).and_then(|token| token.strip_prefix('.'));
         let token = own.and_then(|token| AttemptToken::from_str_radix(token, 16).ok());
-        if message.headers.as_ref().is_some_and(|headers| headers.get(header_names::ASK).is_some())
+        let headers = message.headers.as_ref();
+        if headers.is_some_and(|headers| header_names::value(headers, header_names::ASK).is_some())
         {
             return match &self.remote_agents {
                 Some(remote_agents) => self.handle_request(remote_agents, token, message),

@@ -24,10 +24,6 @@ use crate::nats::{HeaderMap, HeaderName, Message};
 const PARTS: [(&str, AnswerPart); 2] =
     [("answer", AnswerPart::Answer), ("reasoning", AnswerPart::Reasoning)];
 
-fn header<'m>(headers: &'m HeaderMap, name: &'static str) -> Option<&'m str> {
-    headers.get(name).map(|value| value.as_str())
-}
-
 impl NatsShared {
     /// Requests the text that models write, from every host of the agent. Repeats the request as
     /// long as an operator reads such text at this pump.
@@ -60,7 +56,8 @@ impl NatsShared {
     ) {
         let Some(source) = self.live_source(token) else { return };
         let headers = message.headers.as_ref();
-        let streams = headers.is_some_and(|head| header(head, header_names::STREAMS).is_some());
+        let streams =
+            headers.is_some_and(|head| header_names::value(head, header_names::STREAMS).is_some());
         if let Some(live) = self.sink().live() {
             live.model_state(&source, &state, streams);
         }
@@ -71,7 +68,9 @@ impl NatsShared {
     /// with `token` is in flight, passes the text to the live channel.
     pub(super) fn show_model_text(&self, token: Option<AttemptToken>, message: &Message) -> bool {
         let Some(headers) = &message.headers else { return false };
-        let Some(part) = header(headers, header_names::MODEL_TEXT) else { return false };
+        let Some(part) = header_names::value(headers, header_names::MODEL_TEXT) else {
+            return false;
+        };
 
         let part = PARTS.iter().find(|(name, _)| *name == part).map(|(_, part)| *part);
         let text = std::str::from_utf8(&message.payload).ok();
@@ -79,7 +78,8 @@ impl NatsShared {
         let source = token.and_then(|token| self.live_source(token));
         let (Some(source), Some(live)) = (source, self.sink().live()) else { return true };
 
-        let lost = header(headers, header_names::LOST).and_then(|lost| lost.parse().ok());
+        let lost =
+            header_names::value(headers, header_names::LOST).and_then(|lost| lost.parse().ok());
         if let Some(lost) = lost {
             live.lost(&source, lost);
         }
@@ -221,7 +221,8 @@ impl HostTexts {
 impl RemoteSink {
     /// Returns whether `message` requests the text of models. If so, records which pump sent it.
     pub(in crate::bus::nats) fn note_watcher(&self, message: &Message) -> bool {
-        let pump = message.headers.as_ref().and_then(|head| header(head, header_names::LIVE));
+        let pump =
+            message.headers.as_ref().and_then(|head| header_names::value(head, header_names::LIVE));
         let Some(pump) = pump else { return false };
 
         if let Some(relay) = self.texts().watch(pump) {

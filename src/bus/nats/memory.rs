@@ -86,7 +86,7 @@ impl ReplicaMemory {
 /// Returns `None` if the headers name no subject, or if the subject is no inbox of the listener.
 /// The pump must not publish deliveries to other subjects.
 fn named_inbox(subjects: &ListenerSubjects, headers: &HeaderMap) -> Option<String> {
-    let subject = headers.get(header_names::REMEMBERS)?.as_str();
+    let subject = header_names::value(headers, header_names::REMEMBERS)?;
     let token = subject.strip_prefix(&subjects.inbox()).and_then(|rest| rest.strip_prefix('.'));
     let is_token = |token: &str| {
         let is_short = (1..=limits::ID_ECHO_CHARS_MAX).contains(&token.len());

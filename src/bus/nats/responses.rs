@@ -64,8 +64,11 @@ pub(super) fn read(message: &Message) -> ListenerResponse {
         return ListenerResponse::Heartbeat;
     }
 
-    if let Some(code) = header(headers, header_names::ERROR_CODE) {
-        let detail = header(headers, header_names::ERROR).unwrap_or("no reason was given");
+    let code = header(headers, header_names::ERROR_CODE);
+    let reason = header(headers, header_names::ERROR);
+    if code.is_some() || reason.is_some() {
+        let code = code.unwrap_or_default();
+        let detail = reason.unwrap_or("no reason was given");
         return ListenerResponse::Answer(Err(failure(code, detail)));
     }
 
@@ -91,11 +94,11 @@ pub(super) fn lease(headers: &HeaderMap) -> Option<Duration> {
 }
 
 fn header<'m>(headers: Option<&'m HeaderMap>, name: &'static str) -> Option<&'m str> {
-    headers?.get(name).map(|value| value.as_str())
+    header_names::value(headers?, name)
 }
 
 /// Maps an error code of a listener to a failure. As in HTTP, a 4xx code is final, and any other
-/// code allows a retry. The codes 413 and 422 become [`AttemptFailure::Garbage`]. With these two
+/// code allows a retry, as does a failure without a code. The codes 413 and 422 become [`AttemptFailure::Garbage`]. With these two
 /// codes, a kit states that the handler has already acted, but that its answer cannot be sent.
 fn failure(code: &str, detail: &str) -> AttemptFailure {
     let detail: String = detail.chars().take(limits::LAST_STDERR_LINE_CHARS_MAX).collect();
@@ -107,6 +110,11 @@ fn failure(code: &str, detail: &str) -> AttemptFailure {
 }
 
 fn answered(body: &[u8]) -> ListenerResponse {
+    if memchr::memchr(0, body).is_some() {
+        let detail = "a NUL in an answer: on NATS, the message ends the answer".to_owned();
+        return ListenerResponse::Answer(Err(AttemptFailure::Garbage { detail }));
+    }
+
     let ListenerAnswer { named, memory, payloads } = answer::read(body);
     let outcome = match payloads {
         Ok(payloads) => Ok(Outcome { payloads, turn: None, ..Outcome::default() }),
@@ -148,6 +156,9 @@ mod tests {
         let crashed = |detail: &str| AttemptFailure::Crashed { detail: detail.to_owned() };
         let refused = AttemptFailure::Refused { detail: "no".to_owned() };
         let unsent = AttemptFailure::Garbage { detail: "too large".to_owned() };
+        let with_nul = AttemptFailure::Garbage {
+            detail: "a NUL in an answer: on NATS, the message ends the answer".to_owned(),
+        };
         let too_large = [(header_names::ERROR_CODE, "413"), (header_names::ERROR, "too large")];
         let cases = [
             (message(&[], ""), answer(&[])),
@@ -162,9 +173,23 @@ mod tests {
             (message(&[(header_names::LEASE, "nan")], ""), ListenerResponse::Unreadable),
             (
                 message(&[(header_names::ERROR_CODE, "404"), (header_names::ERROR, "no")], "<a/>"),
-                ListenerResponse::Answer(Err(refused)),
+                ListenerResponse::Answer(Err(refused.clone())),
             ),
             (message(&too_large, ""), ListenerResponse::Answer(Err(unsent))),
+            (
+                message(&[("nats-service-error-CODE", "404"), ("NATS-Service-Error", "no")], ""),
+                ListenerResponse::Answer(Err(refused)),
+            ),
+            (
+                message(&[(header_names::ERROR, "no")], ""),
+                ListenerResponse::Answer(Err(crashed("no"))),
+            ),
+            (message(&[("organism-heartbeat", "1")], ""), ListenerResponse::Heartbeat),
+            (
+                message(&[("organism-lease", "5")], ""),
+                ListenerResponse::Lease(Duration::from_secs(5)),
+            ),
+            (message(&[], "<a/>\0"), ListenerResponse::Answer(Err(with_nul))),
             (
                 message(&[(header_names::ERROR_CODE, "odd")], ""),
                 ListenerResponse::Answer(Err(crashed("no reason was given"))),

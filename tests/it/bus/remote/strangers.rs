@@ -95,6 +95,14 @@ async fn failures_of_foreign_listeners_are_distinguished() {
         stranger.say(&reply, &headers, "").await;
         ear.expect(SinkEvent::Failed(number, expected)).await;
     }
+
+    let number = ear.tell("anything");
+    let reply = deliveries.next().await.reply.unwrap();
+    stranger.say(&reply, &[("organism-heartbeat", "1")], "").await;
+    ear.expect(SinkEvent::Beat(number)).await;
+    stranger.say(&reply, &[("nats-service-error", "why")], "").await;
+    let crashed = AttemptFailure::Crashed { detail: "why".to_owned() };
+    ear.expect(SinkEvent::Failed(number, crashed)).await;
 }
 
 #[tokio::test]
