@@ -915,8 +915,9 @@ pub const NATS_LEASE: Duration = Duration::from_secs(5);
 pub const NATS_LEASE_MIN: Duration = Duration::from_secs(1);
 /// Time for which the host of a listener on NATS collects the lease lengths that the replicas
 /// announce. The host begins to collect when a replica announces a shorter lease than the longest
-/// known one. It then pings the replicas, so that all of them announce their leases. After this
-/// time, the longest lease that the host has collected applies.
+/// known one, or when an attempt ends by that lease without any keep-alive. It then pings the
+/// replicas, so that all of them announce their leases. After this time, the longest lease that the
+/// host has collected applies, or none.
 pub const NATS_LEASE_SURVEY: Duration = Duration::from_secs(60);
 /// Maximum recent permission errors kept for each NATS connection.
 pub const NATS_DENIALS_MAX: usize = 64;

@@ -8,9 +8,11 @@ use crate::limits;
 /// The longest lease that any replica has announced. This lease applies to each attempt for which
 /// no replica has sent a keep-alive yet, because any replica may have received this attempt.
 ///
-/// If one replica announces a shorter lease, the leases of the other replicas may still be longer:
-/// an idle replica announces its lease only when it connects or is pinged. The host therefore pings
-/// the replicas, and forgets the longest lease if no replica announces it again within some time.
+/// A replica that is gone may have announced the longest lease. The remaining replicas may have
+/// shorter leases, or none. Two events suggest this: another replica announces a shorter lease, or
+/// an attempt ends by the lease and no replica has sent a keep-alive for it. Because an idle replica
+/// announces its lease only when it connects or is pinged, the host then pings the replicas. It
+/// forgets the longest lease if no replica announces it again within some time.
 #[derive(Debug, Default)]
 pub(super) struct AnnouncedLeases {
     largest: Option<Duration>,
@@ -20,8 +22,8 @@ pub(super) struct AnnouncedLeases {
 #[derive(Debug)]
 struct LeaseSurvey {
     begun: Instant,
-    /// Largest lease that was announced since `begun`.
-    largest: Duration,
+    /// Largest lease that was announced since `begun`; `None` if none was announced.
+    largest: Option<Duration>,
     is_ping_due: bool,
 }
 
@@ -36,11 +38,23 @@ impl AnnouncedLeases {
         self.largest = Some(largest.max(lease));
 
         if let Some(survey) = &mut self.survey {
-            survey.largest = survey.largest.max(lease);
+            survey.largest = survey.largest.max(Some(lease));
         } else if lease < largest {
-            let is_ping_due = true;
-            self.survey = Some(LeaseSurvey { begun: now, largest: lease, is_ping_due });
+            self.begin_survey(Some(lease), now);
         }
+    }
+
+    /// Begins a survey of the replicas' leases, because no replica keeps to the longest one as far
+    /// as this host knows. Does nothing during a survey, or if the replicas have announced no lease.
+    pub fn doubt(&mut self, now: Instant) {
+        if self.survey.is_none() && self.largest.is_some() {
+            self.begin_survey(None, now);
+        }
+    }
+
+    fn begin_survey(&mut self, largest: Option<Duration>, now: Instant) {
+        let is_ping_due = true;
+        self.survey = Some(LeaseSurvey { begun: now, largest, is_ping_due });
     }
 
     /// Ends the survey of the replicas' leases if its time has passed. Returns true if a survey has
@@ -48,7 +62,7 @@ impl AnnouncedLeases {
     pub fn survey(&mut self, now: Instant) -> bool {
         let Some(survey) = &mut self.survey else { return false };
         if now.saturating_duration_since(survey.begun) >= limits::NATS_LEASE_SURVEY {
-            self.largest = Some(survey.largest);
+            self.largest = survey.largest;
             self.survey = None;
             return false;
         }
@@ -95,5 +109,29 @@ mod tests {
         assert_eq!(leases.largest(), Some(LONG), "its replica may be idle");
         leases.survey(now + limits::NATS_LEASE_SURVEY);
         assert_eq!(leases.largest(), Some(SHORT));
+    }
+
+    #[test]
+    fn a_doubtful_lease_holds_only_if_a_replica_announces_it_again() {
+        let now = Instant::now();
+        let ended = now + limits::NATS_LEASE_SURVEY;
+        let mut leases = AnnouncedLeases::default();
+        leases.doubt(now);
+        assert!(!leases.survey(now), "there is no lease to doubt");
+
+        leases.announce(LONG, now);
+        leases.doubt(now);
+        assert!(leases.survey(now), "the replicas are pinged");
+        leases.doubt(now);
+        assert!(!leases.survey(now), "one ping");
+        leases.announce(LONG, now);
+        leases.survey(ended);
+        assert_eq!(leases.largest(), Some(LONG));
+
+        leases.doubt(now);
+        leases.survey(ended - limits::NATS_CHECK_INTERVAL);
+        assert_eq!(leases.largest(), Some(LONG), "the replica may be slow to respond");
+        leases.survey(ended);
+        assert_eq!(leases.largest(), None);
     }
 }

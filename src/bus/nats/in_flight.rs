@@ -4,7 +4,8 @@
 //! While a replica handles a delivery, it renews the lease that it has announced. Before the first
 //! renewal, the longest lease that any replica has announced applies to the attempt. If the lease
 //! passes without a renewal, the replica counts as gone. If no replica has announced a lease, an
-//! attempt can run until the call's time-out.
+//! attempt can run until the call's time-out. A renewal concerns its own attempt alone and announces
+//! nothing, because its program may lease only some of its deliveries.
 
 use std::collections::{HashMap, VecDeque};
 use std::ops::RangeInclusive;
@@ -281,9 +282,8 @@ impl InFlightTable {
     }
 
     /// Records a keep-alive of the replica that handles the attempt with this token. From `now` on,
-    /// the replica's lease lasts for the duration `lease`.
+    /// the replica's lease lasts for the duration `lease`. Other attempts are not affected.
     pub fn lives(&mut self, token: AttemptToken, lease: Duration, now: Instant) {
-        self.leases(Some(lease), now);
         if let Some(attempt) = self.attempts.get_mut(&token) {
             attempt.lives_until = None;
             attempt.own_lease = Some(lease);
@@ -471,6 +471,9 @@ impl InFlightTable {
     ///   that has broken, it is lost, because it may have been answered; otherwise it has crashed.
     /// - It has no lease, and was published on a connection that has broken.
     ///
+    /// If an attempt ends by its lease and no replica has renewed it, then perhaps no replica with
+    /// that lease is left. In this case, [`Self::survey_leases`] checks the announced leases.
+    ///
     /// `connection` is the number of the current connection. If it is `None`, or if the previous
     /// call was long ago, this host may have missed signs of life. In this case, gives up no
     /// attempt, and extends each lease by the time since the previous call.
@@ -493,17 +496,22 @@ impl InFlightTable {
         let mut overdue = Vec::new();
         let mut given_up = Vec::new();
         let waits_for_end = self.waits_for_end;
+        let mut is_lease_doubtful = false;
         self.attempts.retain(|token, attempt| {
             if waits_for_end && attempt.is_kept(now) {
                 return true;
             }
             let Some(failure) = attempt.failure(connection, now) else { return true };
+            is_lease_doubtful |= attempt.is_silent(now);
             overdue.push((attempt.key, failure));
             let strays = attempt.strays;
             given_up.push(PastAttempt { token: *token, key: attempt.key, strays });
             false
         });
         given_up.into_iter().for_each(|attempt| remember(&mut self.given_up, attempt));
+        if is_lease_doubtful {
+            self.leases.doubt(now);
+        }
 
         overdue
     }
@@ -537,6 +545,11 @@ impl InFlightAttempt {
         self.sent.partial.is_some() && !self.is_acknowledged
     }
 
+    /// Whether the attempt's lease has passed, and no replica has ever renewed it.
+    fn is_silent(&self, now: Instant) -> bool {
+        self.own_lease.is_none() && self.lives_until.is_some_and(|until| until <= now)
+    }
+
     fn lives(&mut self, lease: Duration, now: Instant) {
         self.lives_until = self.lives_until.max(Some(now + lease));
         self.lease = lease;
@@ -553,7 +566,10 @@ impl InFlightAttempt {
         let may_be_answered = connection.is_some_and(|connection| self.connection < connection);
         match self.lives_until {
             Some(until) if until <= now => {
-                let silence = format!("no keep-alive for {} s", self.lease.as_secs_f64());
+                let mut silence = format!("no keep-alive for {} s", self.lease.as_secs_f64());
+                if self.is_silent(now) {
+                    silence.push_str(NO_LEASE);
+                }
                 Some(if may_be_answered {
                     AttemptFailure::Lost { detail: format!("{ANSWER_LOST}, and {silence}") }
                 } else {
@@ -568,6 +584,10 @@ impl InFlightAttempt {
         }
     }
 }
+
+/// Possible reason why no keep-alive arrived since the delivery.
+const NO_LEASE: &str = ", and none since the delivery; a replica announced this lease: does each \
+                        replica keep to it?";
 
 /// Why the answer to an attempt may be lost.
 const ANSWER_LOST: &str =
@@ -637,6 +657,50 @@ mod tests {
         assert_eq!(in_flight.end(1), EndedAttempt::Late(key(1)));
         assert_eq!(in_flight.end(1), EndedAttempt::Unknown);
         assert_eq!(in_flight.end(2), EndedAttempt::InTime(key(2)));
+    }
+
+    #[test]
+    fn a_keep_alive_binds_its_own_attempt_alone() {
+        let (mut in_flight, now) = in_flight();
+        in_flight.take(1, key(1), 1, now);
+        in_flight.take(2, key(2), 1, now);
+        in_flight.lives(1, LEASE, now);
+        in_flight.take(3, key(3), 1, now);
+        let ended = in_flight.overdue(Some(1), now);
+        assert_eq!(ended, []);
+        assert_eq!(overdue(&mut in_flight, 1, now, LEASE * 3), [key(1)]);
+    }
+
+    /// Replicas without leases replace those that announced one, and some replica is always there.
+    #[test]
+    fn a_lease_ends_attempts_no_longer_than_a_survey_after_its_replicas_are_gone() {
+        let (mut in_flight, now) = in_flight();
+        in_flight.leases(Some(LEASE), now);
+        in_flight.take(1, key(1), 1, now);
+        assert!(!in_flight.survey_leases(now));
+        assert_eq!(overdue(&mut in_flight, 1, now, LEASE), [key(1)]);
+        assert!(in_flight.survey_leases(now + LEASE), "the replicas are pinged");
+
+        let surveyed = now + LEASE + limits::NATS_LEASE_SURVEY;
+        in_flight.survey_leases(surveyed);
+        in_flight.looked = surveyed;
+        in_flight.take(2, key(2), 1, surveyed);
+        assert_eq!(overdue(&mut in_flight, 1, surveyed, LEASE * 3), []);
+
+        // A replica that leases its deliveries returns.
+        in_flight.leases(Some(LEASE), surveyed + LEASE * 3);
+        assert_eq!(overdue(&mut in_flight, 1, surveyed + LEASE * 3, LEASE), [key(2)]);
+    }
+
+    /// A replica that has renewed its lease and is gone shows nothing about the other replicas.
+    #[test]
+    fn an_attempt_with_a_renewed_lease_causes_no_survey() {
+        let (mut in_flight, now) = in_flight();
+        in_flight.leases(Some(LEASE), now);
+        in_flight.take(1, key(1), 1, now);
+        in_flight.lives(1, LEASE, now);
+        assert_eq!(overdue(&mut in_flight, 1, now, LEASE), [key(1)]);
+        assert!(!in_flight.survey_leases(now + LEASE));
     }
 
     #[test]
@@ -719,7 +783,7 @@ mod tests {
         let overdue = in_flight.overdue(Some(2), now + LEASE);
         let failure = |n: u32| &overdue.iter().find(|(of, _)| *of == key(n)).unwrap().1;
         let AttemptFailure::Lost { detail } = failure(1) else { panic!("{overdue:?}") };
-        assert!(detail.contains("broke") && detail.ends_with("for 5 s"), "{detail}");
+        assert!(detail.contains("broke") && detail.contains("for 5 s, and none"), "{detail}");
         let AttemptFailure::Crashed { .. } = failure(2) else { panic!("{overdue:?}") };
     }
 
@@ -732,7 +796,7 @@ mod tests {
         in_flight.looked = now + LEASE;
         let overdue = in_flight.overdue(Some(1), now + LEASE);
         let [(_, AttemptFailure::Crashed { detail })] = &*overdue else { panic!("{overdue:?}") };
-        assert!(detail.ends_with("for 5 s"), "{detail}");
+        assert!(detail.contains("no keep-alive for 5 s, and none since"), "{detail}");
     }
 
     #[test]

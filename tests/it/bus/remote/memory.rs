@@ -281,7 +281,7 @@ async fn a_delivery_whose_replica_is_silent_beyond_its_lease_is_a_crashed_attemp
     let mut own = stranger.hears(&own_subject(&meeting)).await;
     let number = ear.deliver_again(1, messages(1), 1);
     let delivery = all.next().await;
-    stranger.say(&delivery.reply.clone().unwrap(), &[("Organism-Lease", "3")], "").await;
+    stranger.say(&meeting.subjects.here(), &[("Organism-Lease", "3")], "").await;
     answer(&stranger, &delivery, &own_subject(&meeting)).await;
     is_answered(&mut ear, number).await;
 

@@ -91,6 +91,29 @@ async fn a_returning_listener_is_probed_for_its_lease() {
     asked().await;
 }
 
+/// A replica without a lease may have taken the delivery, after a replica with one has left.
+#[tokio::test]
+async fn a_delivery_without_any_keep_alive_has_the_announced_lease_checked() {
+    let meeting = Meeting::at(shared());
+    let stranger = meeting.stranger().await;
+    let mut pings = stranger.hears(&meeting.subjects.ping()).await;
+    let mut asked =
+        async || while *pings.next().await.reply.unwrap() != *meeting.subjects.here() {};
+    let mut ear = meeting.ear();
+    asked().await;
+    let _deliveries = stranger.hears(&meeting.subjects.deliveries()).await;
+    stranger.say(&meeting.subjects.here(), &[("Organism-Lease", "1")], "").await;
+    ear.tell("echo lost");
+    match ear.next().await {
+        SinkEvent::Failed(_, failure @ AttemptFailure::Crashed { .. }) => {
+            let failure = failure.to_string();
+            assert!(failure.contains("for 1 s, and none since the delivery"), "{failure}");
+        }
+        other => panic!("expected a crash, heard {other:?}"),
+    }
+    asked().await;
+}
+
 /// A stopping replica continues to send heartbeats for its deliveries. Such a heartbeat does not
 /// show that the listener is back.
 #[tokio::test]
